@@ -6,6 +6,7 @@ import gzip
 import itertools
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -196,11 +197,49 @@ def test_a_sorted_file_and_a_resumed_run(bwa, tmp_path):
     assert "resuming: " in done.stderr
     document = json.loads(done.stdout)
     assert document["placement"] == "verified"
+    assert {part["reason"] for part in document["earlier_parts"]} == {""}
+    assert document["reads"] + 2 * sum(part["records"] for part in document["earlier_parts"]) == 2 * COUNT
     assert document["reads"] < 2 * COUNT
     assert document["output_cpu_seconds"] > 0
     shown = by_hand("samtools", "view", "--no-PG", out)
     assert sorted(shown.splitlines()) == sorted(line.rstrip(b"\n") for line in expected)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.bam", "out.bam.bai"]
+
+
+@needs_two
+def test_a_resumed_run_that_starts_no_instance(bwa, tmp_path):
+    """The parts are finished, the sort failed: what is said of the placement is what the first run saw."""
+    argv, expected = bwa
+    failing = tmp_path / "bin"
+    failing.mkdir()
+    script = f'[ "$1" != sort ] || [ ! -e {tmp_path}/fail ] || exit 1\nexec {shutil.which("samtools")} "$@"\n'
+    write_program(failing / "samtools", script)
+    (tmp_path / "fail").touch()
+    environment = {**os.environ, "PATH": f"{failing}:{os.environ['PATH']}"}
+    out = tmp_path / "out.bam"
+
+    def align(*words):
+        words = ["--share-host", "--resume", "--sort", "-o", out, *words, TWO, "--", *argv]
+        done = subprocess.run(
+            [FIRSTTOUCH, "align", *words], capture_output=True, text=True, check=False, env=environment
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    status, _, errors = align("--checkpoint", "400k")
+    assert (status, "samtools sort ended with status 1" in errors) == (1, True), errors
+    # Instances are started anew for each part, and keep their numbers.
+    assert set(re.findall(r"^instance (\d+): ", errors, re.MULTILINE)) == {"0", "1"}
+    (tmp_path / "fail").unlink()
+    status, _, errors = align("--checkpoint", "500k")
+    assert (status, "another checkpoint (400000, now 500000)" in errors) == (2, True), errors
+    status, text, errors = align("--checkpoint", "400k", "--json")
+    assert status == 0, errors
+    assert re.search(r"placement verified on \d{4}-\d\d-\d\d$", errors, re.MULTILINE)
+    document = json.loads(text)
+    assert (document["launches"], document["placement"]) == (0, "verified")
+    assert sum(part["records"] for part in document["earlier_parts"]) == COUNT
+    shown = by_hand("samtools", "view", "--no-PG", out)
+    assert sorted(shown.splitlines()) == sorted(line.rstrip(b"\n") for line in expected)
 
 
 @needs_two

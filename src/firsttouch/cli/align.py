@@ -241,6 +241,10 @@ def _align(args: argparse.Namespace, command: UserCommand, scenario: Scenario, o
     numa_nodes = {node for placement in scenario.placements for node in placement.numa_nodes}
     pus = sorted({pu for placement in scenario.placements for pu in placement.pus})
     with contextlib.ExitStack() as stack:
+        kept = None
+        if divided and args.resume:
+            identity = _identity(args, command, scenario)
+            kept = stack.enter_context(Checkpoints(output.named, identity, args.checkpoint, say))
         stop = StopRequest()
         stack.callback(stop.close)
         memory = stack.enter_context(options.scratch(args.scratch, numa_nodes))
@@ -258,8 +262,8 @@ def _align(args: argparse.Namespace, command: UserCommand, scenario: Scenario, o
         task = _Task(args, command, scenario, output, sink, scratch, stop, copies, uses)
         if not divided:
             result = task.unsplit()
-        elif args.resume:
-            result = task.resumed()
+        elif kept:
+            result = task.resumed(kept)
         else:
             result = task.streamed(collecting.SinkTarget(sink))
         files = sink.finish()
@@ -323,8 +327,8 @@ class _Task:
             timeout=self.args.timeout,
         )
 
-    def streamed(self, target: collecting.Target, *, skip: int = 0, relaunch: int | None = None) -> stream.Result:
-        """Align the reads behind the first *skip* records with all instances."""
+    def streamed(self, target: collecting.Target, *, relaunch: int | None = None) -> stream.Result:
+        """Align the reads, without those that are in finished parts of the *target*, with all instances."""
         command = self.command
         with no_idle_threads():
             from firsttouch.genomics.read_stream import ReadStream  # noqa: PLC0415 - it loads NumPy
@@ -338,8 +342,8 @@ class _Task:
             fasta=command.fasta,
             reference=self.args.reference,
         ) as reads:
-            if skip:
-                reads.skip(skip)
+            if isinstance(target, Checkpoints) and target.records:
+                reads.skip(target.records)
             work = stream.Run(
                 command,
                 self.scenario,
@@ -354,38 +358,39 @@ class _Task:
                 timeout=self.args.timeout,
                 on_progress=_progress(self.args),
             )
+            if isinstance(target, Checkpoints):
+                target.placement = work.placement
             try:
                 return work.run()
             finally:
                 live("")
-                _show_logs(work.logs)
+                _show_logs(work.logs, self.scenario.instances)
 
-    def resumed(self) -> stream.Result:
-        """Align in parts that are kept, use those of an earlier run, and deliver all."""
+    def resumed(self, kept: Checkpoints) -> stream.Result:
+        """Align in parts that are *kept*, use those of an earlier run, and deliver all."""
         result = stream.Result(0, 0, 0.0, (), frozenset())
-        checkpoint = self.args.checkpoint
-        with Checkpoints(self.output.named, self._identity(), checkpoint, say) as kept:
-            if not kept.complete:
-                free = self.command.aligner.same == "exact"
-                result = self.streamed(kept, skip=kept.records, relaunch=None if free else checkpoint)
-                kept.end()
-            self.sink.begin(kept.header)
-            self.sink.send(kept.ranges())
-        return result
+        earlier = tuple(kept.stretches)
+        if not kept.complete:
+            free = self.command.aligner.same == "exact"
+            result = self.streamed(kept, relaunch=None if free else self.args.checkpoint)
+            kept.end()
+        self.sink.begin(kept.header)
+        self.sink.send(kept.ranges())
+        return dataclasses.replace(result, earlier=earlier)
 
-    def _identity(self) -> dict[str, Any]:
-        """Return what the alignments depend on."""
-        command = self.command
-        files = [Path(file) for lane in command.lanes for file in lane]
-        index = command.aligner.index_paths(command.index) if command.index else []
-        return {
-            "command": list(command.words),
-            "scenario": self.scenario.name,
-            "aligner": command.aligner.version(),
-            "checkpoint": self.args.checkpoint,
-            "inputs": [_state(file) for file in files],
-            "index": [_state(file) for file in index],
-        }
+
+def _identity(args: argparse.Namespace, command: UserCommand, scenario: Scenario) -> dict[str, Any]:
+    """Return what the alignments in finished parts depend on."""
+    files = [Path(file) for lane in command.lanes for file in lane]
+    index = command.aligner.index_paths(command.index) if command.index else []
+    return {
+        "command": list(command.words),
+        "scenario": scenario.name,
+        "aligner": command.aligner.version(),
+        "checkpoint": args.checkpoint,
+        "inputs": [_state(file) for file in files],
+        "index": [_state(file) for file in index],
+    }
 
 
 def _state(file: Path) -> list[Any]:
@@ -439,17 +444,21 @@ def _text(now: stream.Progress, *, per_instance: bool) -> str:
     return text
 
 
-def _show_logs(logs: Sequence[str]) -> None:
+def _show_logs(logs: Sequence[tuple[int, str]], instances: int) -> None:
     """Print the ends of the instances' logs, which have the aligner's own summaries."""
-    for number, log in enumerate(logs):
+    for number, log in logs:
         for line in log.splitlines():
-            write(f"instance {number}: {line}\n" if len(logs) > 1 else f"{line}\n")
+            write(f"instance {number}: {line}\n" if instances > 1 else f"{line}\n")
 
 
 def _report(task: _Task, result: stream.Result, files: Sequence[Path], memory: RamScratch | None) -> None:
     """Say on standard error how the run went, or print it as JSON."""
     args, command, scenario = task.args, task.command, task.scenario
     state = options.state(result, production=True)
+    if result.earlier and not result.misplaced:
+        first, last = result.earlier[0].time[:10], result.earlier[-1].time[:10]
+        dates = first if first == last else f"{first} to {last}"
+        state += f", {len(result.earlier)} finished parts of it on {dates}" if result.launches else f" on {dates}"
     reads = f"{result.reads:,} reads ({result.mapped / result.reads:.1%} mapped) in " if result.reads else ""
     if args.progress != "none":
         say(f"{command.aligner.name} under {scenario.name}: {reads}{result.seconds:.3f} s, {state}")
@@ -469,6 +478,9 @@ def _report(task: _Task, result: stream.Result, files: Sequence[Path], memory: R
             "launches": len(result.launches),
             "placement": "unverified" if result.unverified else "invalid" if result.misplaced else "verified",
             "reason": result.misplaced,
+            "earlier_parts": [
+                {"records": part.records, "reason": part.misplaced, "time": part.time} for part in result.earlier
+            ],
             "scratch": memory and memory.to_dict(),
             "files": [str(file) for file in files],
         }

@@ -301,10 +301,12 @@ def run_together(
     since: float | None = None,
     watching: Watching | None = None,
     events: Events | None = None,
+    on_start: Callable[[Outcome], object] = lambda _: None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> list[Outcome]:
     """Start *jobs* together and return their outcomes, in order, when all have ended.
 
+    *on_start* gets the outcome of each job when it has started; what is observed is added to it while it runs.
     Any exception, such as Ctrl-C or an error reported to *events*, stops all of them. Raises ProgramFailed if one
     fails, TimedOut if *timeout* (seconds) has passed since *since* (on *clock*; None: since the jobs
     started), and Missing if a program does not exist.
@@ -317,6 +319,7 @@ def run_together(
         for job in jobs:
             with defer_signals():
                 running.append(_Running(job, events, clock))
+                on_start(running[-1].outcome)
                 while open_fds and open_fds[0] in job.handed:
                     os.close(open_fds.pop(0))
         end = math.inf if timeout is None else (clock.monotonic() if since is None else since) + timeout

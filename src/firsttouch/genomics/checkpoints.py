@@ -2,8 +2,8 @@
 """Finished stretches of alignments, kept beside an output until it is complete: a killed run can be resumed.
 
 The hidden folder ``.NAME.firsttouch`` holds a SAM file without header for each stretch, the header, and a journal
-(JSON lines): first what the run depends on, then each finished stretch with its size and SHA-256. When the last
-stretch is finished, an empty file says so.
+(JSON lines): first what the run depends on, then each finished stretch with its size, its SHA-256 and whether its
+placement held. When the last stretch is finished, an empty file says so. Only its owner may use the folder.
 """
 
 from __future__ import annotations
@@ -11,8 +11,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import shlex
 import shutil
-from collections.abc import Callable, Iterator
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,13 +33,31 @@ _JOURNAL, _HEADER, _COMPLETE = "journal.jsonl", "header.sam", "complete"
 
 @dataclass(frozen=True)
 class Stretch:
-    """A finished stretch of the output: its file, size, checksum, and the records (pairs) and bases in it."""
+    """A finished stretch of the output: its file, size, checksum, and the records (pairs) and bases in it.
+
+    *misplaced* is why the placement of its instances did not hold or is unknown, *unverified* why it is unknown,
+    and *time* (UTC) when that was observed.
+    """
 
     file: str
     size: int
     sha256: str
     records: int
     bases: int
+    misplaced: str = "the run that made it did not record it"
+    unverified: str = "the run that made it did not record it"
+    time: str = ""
+
+    @classmethod
+    def parse(cls, line: str) -> Stretch:
+        """Return the stretch of a line of the journal; raises ValueError."""
+        fields = json.loads(line)
+        kinds = {name: type(value) for name, value in fields.items()} if isinstance(fields, dict) else {}
+        expected = {"file": str, "size": int, "sha256": str, "records": int, "bases": int}
+        texts = dict.fromkeys(("misplaced", "unverified", "time"), str)
+        if kinds not in (expected, expected | texts) or not re.fullmatch(r"\d{6,}\.sam", fields["file"]):
+            raise ValueError(line)
+        return cls(**fields)
 
 
 def folder_of(output: Path) -> Path:
@@ -54,8 +76,11 @@ def discard(output: Path) -> None:
 
 def scenario_of(output: Path) -> str:
     """Return the name of the scenario of an earlier run that was not completed, or an empty string."""
+    journal = folder_of(output) / _JOURNAL
     try:
-        with (folder_of(output) / _JOURNAL).open(encoding="utf-8") as lines:
+        if not journal.is_file():
+            return ""
+        with journal.open(encoding="utf-8") as lines:
             return str(json.loads(lines.readline())["scenario"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
@@ -65,7 +90,10 @@ class Checkpoints:
     """The stretches of one output; a target of :mod:`firsttouch.genomics.stream`.
 
     A stretch ends with the first part at which it has *least* bases. *records* and *bases* are those of all
-    finished stretches: the input from there on is still to be aligned.
+    finished stretches: the input from there on is still to be aligned. *placement* returns the last two texts of a
+    :class:`Stretch` for the instances that run.
+
+    Raises BadInput if finished parts are there that are another user's, or of a run that differs in *identity*.
     """
 
     def __init__(self, output: Path, identity: dict[str, Any], least: int, say: Callable[[str], None]) -> None:
@@ -74,6 +102,7 @@ class Checkpoints:
         self._handle = self._lock(output)
         self._current: int | None = None
         self._part_records = self._part_bases = 0
+        self.placement: Callable[[], tuple[str, str]] = lambda: (Stretch.misplaced, Stretch.unverified)
         self.stretches: list[Stretch] = []
         #: Whether the stretches are the whole output.
         self.complete = False
@@ -102,29 +131,48 @@ class Checkpoints:
         os.close(self._handle)
 
     def _lock(self, output: Path) -> int:
-        self._folder.mkdir(exist_ok=True)
-        handle = lock_folder(self._folder)
+        folder = self._folder
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        if not stat.S_ISDIR(folder.lstat().st_mode):
+            raise BadInput(f"not a folder, but --resume keeps finished parts there: {self._remedy}", file=folder)
+        self._check_owner([folder])
+        handle = lock_folder(folder)
         if handle is None:
             raise CannotHere(
                 f"{output}: another run writes this output, or its file system has no locks: wait for it, "
                 "or leave --resume out"
             )
+        try:
+            self._check_owner(folder.iterdir())
+            folder.chmod(0o700)
+        except BaseException:
+            os.close(handle)
+            raise
         return handle
 
+    def _check_owner(self, paths: Iterable[Path]) -> None:
+        """Raise BadInput for one of *paths* that does not belong to who owns new files here."""
+        with atomic_files.scratch(self._folder.with_name("owner")) as file:
+            file.touch()
+            user = file.stat().st_uid
+        for path in paths:
+            if (owner := path.lstat().st_uid) != user:
+                why = f"it belongs to another user ({owner}), who may have changed finished parts"
+                raise BadInput(f"{why}: {self._remedy}", file=path)
+
+    @property
+    def _remedy(self) -> str:
+        return f"begin anew by rm -r {shlex.quote(str(self._folder))}"
+
     def _recall(self, say: Callable[[str], None]) -> None:
-        """Take over the finished stretches of an earlier run; anything else in the folder is removed."""
+        """Take over the finished stretches of an earlier run; leftovers of an unfinished one are removed."""
         journal = self._folder / _JOURNAL
-        if journal.is_file():
-            try:
-                lines = [json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines()]
-            except ValueError:  # the last line was written only in part
-                lines = [json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines()[:-1]]
-            changed = [key for key in self._identity if not lines or lines[0].get(key) != self._identity[key]]
-            if changed:
-                say(f"the finished parts of the earlier run are not used, as it differs in: {', '.join(changed)}")
-            else:
-                self.stretches = list(self._sound(Stretch(**line) for line in lines[1:]))
-                self.complete = len(self.stretches) == len(lines) - 1 and (self._folder / _COMPLETE).is_file()
+        if journal.is_file() and (recorded := self._recorded(journal)):
+            self.stretches = list(self._sound(recorded))
+            self.complete = len(self.stretches) == len(recorded) and (self._folder / _COMPLETE).is_file()
+            if lost := len(recorded) - len(self.stretches):
+                say(f"the last {lost} of {len(recorded)} finished parts are damaged, and are aligned again")
         kept = {stretch.file for stretch in self.stretches}
         kept |= ({_HEADER} if self.stretches else set()) | ({_COMPLETE} if self.complete else set())
         for file in self._folder.iterdir():
@@ -135,7 +183,33 @@ class Checkpoints:
         if self.stretches:
             say(f"resuming: {self.records:,} records are aligned, in {len(self.stretches)} finished parts")
 
-    def _sound(self, stretches: Iterator[Stretch]) -> Iterator[Stretch]:
+    def _recorded(self, journal: Path) -> list[Stretch]:
+        """Return the stretches in *journal*; raises BadInput if they are of another run, or a line is damaged."""
+        text = journal.read_text(encoding="utf-8", errors="replace")
+        lines = text.splitlines()
+        identity: Any = None
+        stretches = []
+        for number, line in enumerate(lines, 1):
+            try:
+                if number == 1:
+                    identity = dict(json.loads(line))
+                else:
+                    stretches.append(Stretch.parse(line))
+            except (ValueError, TypeError) as error:
+                if number == len(lines) and not text.endswith("\n"):  # it was written only in part
+                    break
+                message = f"this line of the journal of finished parts is damaged: {self._remedy}"
+                raise BadInput(message, file=journal, line=number) from error
+        if stretches and (changed := [key for key in self._identity if identity.get(key) != self._identity[key]]):
+            raise BadInput(
+                f"--resume: the {len(stretches)} finished parts are of a run with another "
+                f"{', '.join(_difference(key, identity.get(key), self._identity[key]) for key in changed)}: "
+                f"repeat that run's command to use them, or {self._remedy}",
+                file=self._folder,
+            )
+        return stretches
+
+    def _sound(self, stretches: Iterable[Stretch]) -> Iterator[Stretch]:
         """Yield the stretches up to the first one whose file is missing or damaged."""
         if not (self._folder / _HEADER).is_file():
             return
@@ -188,7 +262,8 @@ class Checkpoints:
         file = self._folder / name
         self._partial.rename(file)
         size, digest = file.stat().st_size, atomic_files.digest(file)
-        stretch = Stretch(name, size, digest, self._part_records, self._part_bases)
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        stretch = Stretch(name, size, digest, self._part_records, self._part_bases, *self.placement(), now)
         atomic_files.append_lines(self._folder / _JOURNAL, json.dumps(vars(stretch)) + "\n")
         self.stretches.append(stretch)
         self._part_records = self._part_bases = 0
@@ -219,3 +294,8 @@ class Checkpoints:
         """Remove the stretches, after the output is complete."""
         with contextlib.suppress(OSError):
             shutil.rmtree(self._folder)
+
+
+def _difference(key: str, before: Any, now: Any) -> str:
+    """Return the name of what differs between two runs, with both values if they are short."""
+    return f"{key} ({before}, now {now})" if isinstance(now, str | int) else key

@@ -24,10 +24,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from firsttouch.errors import ProgramFailed, RunFailed
+from firsttouch.execution import placement_check
 from firsttouch.execution.process_runner import (
     Events,
     Job,
     Outcome,
+    Watching,
     ending,
     no_thread,
     run_in_foreground,
@@ -44,6 +46,7 @@ from firsttouch.records import atomic_files
 from firsttouch.scenarios.placement import Scenario
 
 if TYPE_CHECKING:  # they load NumPy, which a command in one instance does without
+    from firsttouch.genomics.checkpoints import Stretch
     from firsttouch.genomics.read_stream import Piece, ReadStream
 
 _PROGRESS_INTERVAL = 1.0
@@ -85,7 +88,7 @@ class Result:
     """One run: *reads* in the output, *mapped* of them, and wall seconds.
 
     *launches* are the outcomes of all instances, for each time that these were started. *fed* are the instances
-    that got reads.
+    that got reads. *earlier* are the parts of the output that earlier runs have finished.
     """
 
     reads: int
@@ -93,6 +96,7 @@ class Result:
     seconds: float
     launches: tuple[tuple[Outcome, ...], ...]
     fed: frozenset[int]
+    earlier: tuple[Stretch, ...] = ()
 
     @property
     def misplaced(self) -> str:
@@ -123,6 +127,9 @@ class Result:
             for outcome in outcomes:
                 if (reason := outcome.misplaced()) and not outcome.unverified():
                     return f"instance {number}: {reason}"
+        for part, stretch in enumerate(self.earlier):
+            if stretch.misplaced and not stretch.unverified:
+                return f"part {part} of an earlier run: {stretch.misplaced}"
         return ""
 
     def _unknown(self) -> str:
@@ -130,7 +137,10 @@ class Result:
         for number, outcomes in self._of_instances():
             if all(outcome.unverified() for outcome in outcomes):
                 return f"instance {number}: {outcomes[0].unverified()}"
-        return ""
+        for part, stretch in enumerate(self.earlier):
+            if stretch.unverified:
+                return f"part {part} of an earlier run: {stretch.unverified}"
+        return "" if self.launches or self.earlier else "no instance was started"
 
 
 @dataclass
@@ -154,7 +164,11 @@ class Run:
     relaunch_bases: int | None = None
     timeout: float | None = None
     on_progress: Callable[[Progress], None] = lambda _: None
-    logs: list[str] = field(default_factory=list)
+    #: The end of the log of each instance in each launch, with the instance's number.
+    logs: list[tuple[int, str]] = field(default_factory=list)
+    _launch: _Launch | None = field(default=None, init=False)
+    _ended: list[tuple[Outcome, ...]] = field(default_factory=list, init=False)
+    _fed: set[int] = field(default_factory=set, init=False)
 
     def run(self) -> Result:
         """Align all reads. Raises BadInput for the reads, ProgramFailed, or RunFailed for an incomplete output.
@@ -162,17 +176,24 @@ class Run:
         BrokenPipeError means that the reader of the output has ended.
         """
         began = time.monotonic()
-        launches: list[tuple[Outcome, ...]] = []
-        fed: set[int] = set()
         reads = mapped = 0
         with reading(self.reads) as pieces:
             while (first := next(pieces, None)) is not None:
                 with atomic_files.workspace(self.scratch) as folder:
-                    launch = _Launch(self, folder, reads, mapped, began)
-                    launches.append(tuple(launch.run(itertools.chain([first], pieces))))
-                fed |= launch.ledger.fed
+                    self._launch = launch = _Launch(self, folder, reads, mapped, began)
+                    self._ended.append(tuple(launch.run(itertools.chain([first], pieces))))
+                self._fed |= launch.ledger.fed
                 reads, mapped = launch.reads, launch.mapped
-        return Result(reads, mapped, time.monotonic() - began, tuple(launches), frozenset(fed))
+        return Result(reads, mapped, time.monotonic() - began, tuple(self._ended), frozenset(self._fed))
+
+    def placement(self) -> tuple[str, str]:
+        """Return why the placement did not hold or is unknown, and why it is unknown, up to now."""
+        assert self._launch is not None  # noqa: S101 - it is asked about parts of the output
+        with self._launch.observing:
+            outcomes = tuple(self._launch.outcomes)
+            launches = (*self._ended, outcomes) if len(outcomes) == self.scenario.instances else (outcomes,)
+            result = Result(0, 0, 0.0, launches, frozenset(self._fed | self._launch.ledger.fed))
+            return result.misplaced, result.unverified
 
 
 class _Threads:
@@ -242,6 +263,10 @@ class _Launch:
         self._outputs = [InstanceOutput(folder, number, run.command) for number in range(run.scenario.instances)]
         self._feeds: list[Feed] = []
         self._done = threading.Event()
+        #: Those of the instances that have started, while they run.
+        self.outcomes: list[Outcome] = []
+        #: Held while what the instances do is observed, or judged.
+        self.observing = threading.Lock()
 
     @property
     def reads(self) -> int:
@@ -267,7 +292,14 @@ class _Launch:
             self._threads.start("dealer", lambda: self._deal(dealer))
             self._threads.start("collector", collector.collect)
             self._threads.start("progress", self._tell)
-            outcomes = run_together(jobs, timeout=run.timeout, since=self._began, events=self._threads.events)
+            outcomes = run_together(
+                jobs,
+                timeout=run.timeout,
+                since=self._began,
+                watching=Watching(look=self._look),
+                events=self._threads.events,
+                on_start=self.outcomes.append,
+            )
             if not self.ledger.dealt_all:
                 raise RunFailed(f"{jobs[0].argv[0]} ended before it had read all its reads")
             collector.ended.set()
@@ -279,6 +311,10 @@ class _Launch:
         finally:
             self._end()
         return outcomes
+
+    def _look(self, pid: int, observed: placement_check.Observed) -> None:
+        with self.observing:
+            placement_check.look(pid, observed)
 
     def _jobs(self) -> list[Job]:
         run = self._run
@@ -347,7 +383,7 @@ class _Launch:
         for output in self._outputs:
             output.close()
         for number in range(len(self._feeds)):
-            self._run.logs.append(_end_of(self._folder / f"{number}.log"))
+            self._run.logs.append((number, _end_of(self._folder / f"{number}.log")))
 
 
 # ----------------------------------------------------------------------
