@@ -93,5 +93,9 @@ lock: setup ## pin the newest Python packages that fit pyproject.toml (needs uv 
 	    --no-header --no-annotate $(addprefix --no-emit-package ,boto3 botocore jmespath kaleido pyarrow \
 	    polars-runtime-compat s3transfer) - -o tests/workflows/multiqc.lock --upgrade
 
-clean: ## remove .venv and caches (datasets, indexes and reports stay)
-	rm -rf .venv .venv.new .venv.old .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+# In .cache lies also what a user made or downloaded, or what takes hours to build.
+KEPT := advice mirror spack study-programs images emulated
+
+clean: ## remove .venv and caches (saved advice, mirrors, Spack's store, built programs and images, datasets and reports stay)
+	rm -rf .venv .venv.new .venv.old .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	if [ -d .cache ]; then find .cache -mindepth 1 -maxdepth 1 $(KEPT:%=! -name %) -exec rm -rf {} +; fi

@@ -186,3 +186,25 @@ def test_stream_is_built_from_the_file_with_the_right_checksum(checkout, checksu
         assert f"STREAM is left out: the checksum of {source.as_uri()} is not that of setup" in done.stderr
         assert not (checkout / ".venv/bin/stream").exists()
     assert "STREAM" not in setup(checkout, group="run").stderr
+
+
+def test_make_clean_removes_what_can_be_made_again(tmp_path):
+    kept = (
+        *(
+            ".cache/advice/a.json",
+            ".cache/mirror/x.tar.gz",
+            ".cache/spack/store/bin",
+            ".cache/study-programs/bowtie",
+        ),
+        *(".cache/images/root", ".cache/emulated/shared/file", "datasets/store/x", "reports/out/index.html"),
+    )
+    removed = (".venv/bin/python", ".cache/docs/x", ".cache/imports", ".cache/probe/x", ".pytest_cache/x")
+    for name in (*kept, *removed):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    clean = ["make", "-C", tmp_path, "-f", paths.ROOT / "Makefile", "clean"]
+    subprocess.run(clean, check=True, capture_output=True)
+    files = {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*") if file.is_file()}
+    assert files == set(kept)
+    shutil.rmtree(tmp_path / ".cache")
+    subprocess.run(clean, check=True, capture_output=True)  # again, without anything to remove
