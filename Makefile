@@ -96,6 +96,6 @@ lock: setup ## pin the newest Python packages that fit pyproject.toml (needs uv 
 # In .cache lies also what a user made or downloaded, or what takes hours to build.
 KEPT := advice mirror spack study-programs images emulated
 
-clean: ## remove .venv and caches (saved advice, mirrors, Spack's store, built programs and images, datasets and reports stay)
+clean: ## remove .venv and caches (advice, mirrors, Spack's store, study programs, images, datasets and reports stay)
 	rm -rf .venv .venv.new .venv.old .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	if [ -d .cache ]; then find .cache -mindepth 1 -maxdepth 1 $(KEPT:%=! -name %) -exec rm -rf {} +; fi

@@ -429,6 +429,11 @@ def test_the_ends_of_logs(tmp_path):
     log.write_text("a\nb\n\nc\n\n")
     assert process_runner.last_lines(log) == "b | c"
     assert process_runner.last_lines(log, 1) == "c"
+    with log.open("r+b") as out:  # larger than any memory
+        out.truncate(1 << 40)
+        out.seek(0, os.SEEK_END)
+        out.write(b"\nlast words\n")
+    assert process_runner.last_lines(log, 1) == "last words"
 
 
 LAUNCHER = """\

@@ -16,6 +16,7 @@ import resource
 import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from typing import IO, Any, NamedTuple
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import STOPPING, BadInput, CannotHere, ProgramFailed, RunFailed, TimedOut
 from firsttouch.execution import placement_check
+from firsttouch.records import atomic_files
 from firsttouch.scenarios import memory_options
 from firsttouch.scenarios.placement import Placement
 from firsttouch.tools import require
@@ -34,6 +36,8 @@ from firsttouch.tools import require
 LOOK_SHARE = 0.02
 #: Poll interval in seconds until every instance's memory has been sampled once; short ones would end unseen.
 UNSEEN_PAUSE = 0.1
+#: At most so much (bytes) of the end of a log is read.
+_LOG_BYTES = 1 << 16
 
 
 class Watching(NamedTuple):
@@ -96,7 +100,7 @@ class Outcome:
         """Return in one line how the job failed and the end of its log, or an empty string if it succeeded."""
         if self.status == 0 or self.job.excused():
             return ""
-        return ending(self.job.argv[0], self.status) + _last_words(self.job)
+        return ending(self.job.argv[0], self.status) + _last_words(self.job) + _full_disk(self.job)
 
     def misplaced(self) -> str:
         """Return why the requested placement did not hold, or an empty string."""
@@ -149,13 +153,20 @@ def ending(name: str, status: int) -> str:
     return f"{name} ended with signal {signal_name(-status)}{why}"
 
 
-def last_lines(log: Path, count: int = 2) -> str:
-    """Return the last *count* non-empty lines of a log as one line."""
+def end_of_log(log: Path) -> str:
+    """Return the end of a log, which may be larger than memory; an empty string if it cannot be read."""
     try:
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        with log.open("rb") as stream:
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - _LOG_BYTES))
+            return stream.read().decode(errors="replace")
     except OSError:
         return ""
-    return " | ".join([line.strip() for line in lines if line.strip()][-count:])
+
+
+def last_lines(log: Path, count: int = 2) -> str:
+    """Return the last *count* non-empty lines of a log as one line."""
+    lines = [line.strip() for line in end_of_log(log).splitlines()]
+    return " | ".join([line for line in lines if line][-count:])
 
 
 def _last_words(job: Job) -> str:
@@ -163,6 +174,14 @@ def _last_words(job: Job) -> str:
     if job.streams:
         return ""
     return f": {last_lines(job.stderr) or 'it printed nothing'}"
+
+
+def _full_disk(job: Job) -> str:
+    """Return which of the disks that a job writes to is full, as the end of a message."""
+    temporary = Path({**os.environ, **job.env}.get("TMPDIR") or tempfile.gettempdir(), "file")
+    files = [file for file in (job.stdout, job.stderr, temporary) if file != Path(os.devnull)]
+    full = atomic_files.full_disk(files)
+    return f"; {full}" if full else ""
 
 
 def guarded(argv: Sequence[str], *, by_this_process: bool = True) -> list[str]:

@@ -255,7 +255,8 @@ class Checkpoints:
         """Make the alignments since the last stretch a finished one."""
         if self._current is None:
             return
-        os.fsync(self._current)
+        with atomic_files.naming(self._partial):
+            os.fsync(self._current)
         os.close(self._current)
         self._current = None
         name = f"{len(self.stretches):06}.sam"

@@ -74,6 +74,16 @@ class Output:
 
         The parts lie in *scratch*, on the output's file system, and may be moved.
         """
+        with atomic_files.naming(self.path):
+            self._deliver(parts, header, alignments, scratch)
+
+    def _deliver(
+        self,
+        parts: Sequence[Path],
+        header: sam.ByteRange,
+        alignments: Sequence[sam.ByteRange],
+        scratch: Path,
+    ) -> None:
         if self.form == "striped":
             results = list(parts)
         elif self.form == "sorted":

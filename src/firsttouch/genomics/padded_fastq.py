@@ -63,7 +63,11 @@ def block(
     with contextlib.ExitStack() as stack:
         partials = [stack.enter_context(atomic_files.output(out, force=True)) for out in outs]
         for mate, (out, partial) in enumerate(zip(outs, partials, strict=True)):
-            with partial.open("wb") as target, open_mates(reads, static_parts(reads, 1), [mate]) as (source,):
+            with (
+                atomic_files.naming(out),
+                partial.open("wb") as target,
+                open_mates(reads, static_parts(reads, 1), [mate]) as (source,),
+            ):
                 for text in _padded(source, reads, mate, number, block_bytes):
                     before = target.tell() // _MESSAGE_BYTES
                     target.writelines(text)

@@ -352,7 +352,7 @@ class Sink:
         self._close()
         for program in self._programs:
             self.cpu_seconds += program.wait()
-        if reason := _reason(self._programs):
+        if reason := self._reason():
             raise RunFailed(reason)
         if any(program.process.returncode for program in self._programs):
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
@@ -375,7 +375,18 @@ class Sink:
         end = time.monotonic() + _PATIENCE
         for program in self._programs:
             wait(program.process, max(0.0, end - time.monotonic()))
-        return _reason(self._programs)
+        return self._reason()
+
+    def _reason(self) -> str:
+        """Return how the programs failed, and what they were to write, or an empty string."""
+        if not (reason := _reason(self._programs)):
+            return ""
+        full = atomic_files.full_disk([self._data or self._output.named, self._scratch / "sort"])
+        return f"{reason} (writing {self._name})" + (f": {full}" if full else "")
+
+    @property
+    def _name(self) -> str:
+        return "standard output" if self._output.place is None else str(self._output.place)
 
     def _publish(self, data: Path, name: Path) -> list[Path]:
         """Rename the files to *name* and its index. No data file ever stands beside an index of other data."""
@@ -421,12 +432,13 @@ class Sink:
                     source, target = os.pipe()
                     ends.callback(os.close, target)
                 enlarge_pipe(reading)
-                log = self._scratch / f"{argv[1]}.log"
-                with log.open("wb") as err:
-                    process = self._stack.enter_context(
-                        child([*bound, *argv], stdin=reading, stdout=target, stderr=err)
-                    )
-                self._programs.append(_Program(" ".join(argv[:2]), process, log))
+                # In memory: on a full disk, the log would not say so.
+                log = os.memfd_create(argv[1])
+                self._stack.callback(os.close, log)
+                process = self._stack.enter_context(
+                    child([*bound, *argv], stdin=reading, stdout=target, stderr=log)
+                )
+                self._programs.append(_Program(" ".join(argv[:2]), process, Path(f"/proc/self/fd/{log}")))
 
     @contextlib.contextmanager
     def _naming_the_output(self) -> Iterator[None]:
@@ -436,8 +448,7 @@ class Sink:
         except BrokenPipeError:
             raise
         except OSError as error:
-            name = "standard output" if self._output.place is None else str(self._output.place)
-            raise OSError(error.errno, error.strerror, name) from error
+            raise OSError(error.errno, error.strerror, self._name) from error
 
 
 @contextlib.contextmanager

@@ -30,6 +30,7 @@ from firsttouch.execution.process_runner import (
     Job,
     Outcome,
     Watching,
+    end_of_log,
     ending,
     no_thread,
     run_in_foreground,
@@ -51,7 +52,6 @@ if TYPE_CHECKING:  # they load NumPy, which a command in one instance does witho
 
 _PROGRESS_INTERVAL = 1.0
 _RELAY_BYTES = 1 << 20
-_LOG_BYTES = 1 << 16
 _DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
 
 
@@ -241,16 +241,6 @@ class _Threads:
             thread.join()
 
 
-def _end_of(log: Path) -> str:
-    """Return the end of an instance's log."""
-    try:
-        with log.open("rb") as stream:
-            stream.seek(max(0, stream.seek(0, os.SEEK_END) - _LOG_BYTES))
-            return stream.read().decode(errors="replace")
-    except OSError:  # the instance was not started
-        return ""
-
-
 class _Launch:
     """The instances from their start to their end."""
 
@@ -383,7 +373,7 @@ class _Launch:
         for output in self._outputs:
             output.close()
         for number in range(len(self._feeds)):
-            self._run.logs.append((number, _end_of(self._folder / f"{number}.log")))
+            self._run.logs.append((number, end_of_log(self._folder / f"{number}.log")))
 
 
 # ----------------------------------------------------------------------

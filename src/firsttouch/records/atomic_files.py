@@ -27,6 +27,12 @@ from firsttouch.records.file_lock import lock_folder
 
 #: The beginning of the names of unfinished files, by which left-overs of killed processes are found.
 PREFIX = ".partial-"
+#: The beginning of the names of workspaces.
+_WORKSPACE = ".firsttouch-"
+#: The numbers of errors that a disk causes.
+_OF_DISKS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
+#: A file system with less room (bytes) than this is full for a program.
+_NO_ROOM = 64 << 10
 #: The open files of this process, by number.
 _DESCRIPTORS = Path("/proc/self/fd")
 
@@ -47,15 +53,44 @@ def replacing(place: Path, *, force: bool = False) -> Iterator[Path]:
     """Yield a path beside *place* for a file, link or folder, which is renamed to *place* at the end.
 
     If the block raises an error, nothing is replaced and nothing is left. A folder can only replace an empty one.
-    With *force*, the file and its name are synced to disk. Raises OSError if *place* cannot be replaced.
+    With *force*, the file and its name are synced to disk. Raises OSError, which names *place*, if it cannot be
+    written or replaced.
     """
-    with scratch(place) as partial:
+    with scratch(place) as partial, naming(place, partial):
         yield partial
         if force:
             sync(partial)
         partial.replace(place)
     if force:
         sync(place.parent)
+
+
+@contextmanager
+def naming(place: Path, partial: Path | None = None) -> Iterator[None]:
+    """Name *place* in an OSError of the block that names no file and is a disk's, or names *partial*."""
+    try:
+        yield
+    except OSError as error:
+        named = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
+        is_ours = partial is not None and any(name.startswith(str(partial)) for name in named)
+        if not is_ours and (named or error.errno not in _OF_DISKS):
+            raise
+        raise OSError(error.errno, error.strerror, str(place)) from error
+
+
+def full_disk(files: Iterable[Path]) -> str:
+    """Return that the file system of one of *files* is full, with its folder, or an empty string."""
+    for folder in dict.fromkeys(file.parent for file in files):
+        try:
+            space = os.statvfs(folder)
+        except OSError:
+            continue
+        blocks = space.f_bfree if os.geteuid() == 0 else space.f_bavail
+        if (space.f_blocks and blocks * space.f_frsize < _NO_ROOM) or (space.f_files and not space.f_ffree):
+            while folder.name.startswith(_WORKSPACE):
+                folder = folder.parent  # noqa: PLW2901 - the workspace is removed
+            return f"{folder}: {os.strerror(errno.ENOSPC)}"
+    return ""
 
 
 @contextmanager
@@ -88,7 +123,7 @@ def append_lines(file: Path, text: str, *, is_whole: Callable[[bytes], bool] = l
     first, unless *is_whole* accepts it: then it gets its newline. Raises OSError.
     """
     data = text.encode()
-    with file.open("a+b", buffering=0) as out:
+    with naming(file), file.open("a+b", buffering=0) as out:
         begin, size = _end_of_lines(out), out.seek(0, os.SEEK_END)
         if begin < size:
             out.seek(begin)
@@ -149,7 +184,7 @@ def open_stream(stream: Path) -> int:
 
 def write_into(stream: Path, file: Path) -> None:
     """Append the content of *file* to a *stream*."""
-    with os.fdopen(open_stream(stream), "wb") as out, file.open("rb") as source:
+    with naming(stream), os.fdopen(open_stream(stream), "wb") as out, file.open("rb") as source:
         shutil.copyfileobj(source, out, 1 << 20)
 
 
@@ -172,7 +207,7 @@ def workspace(folder: Path) -> Iterator[Path]:
 
     The folder is locked while it is used. Unlocked ones, left by killed processes of this host, are removed first.
     """
-    names = f".firsttouch-{os.uname().nodename}+"
+    names = f"{_WORKSPACE}{os.uname().nodename}+"
     for left in folder.glob(f"{glob.escape(names)}*"):
         if (handle := lock_folder(left)) is not None:
             shutil.rmtree(left, ignore_errors=True)
