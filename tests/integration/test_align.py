@@ -181,6 +181,28 @@ def test_reads_come_from_pipes(bwa, reads):
 
 
 @needs_two
+@pytest.mark.parametrize("form", ["two files", "interleaved"])
+def test_pairs_with_empty_mates(reads, index, tmp_path, form):
+    """After trimming, mates may have no bases: Bowtie 2 writes one record for a pair without mate 2."""
+    mates = [records(file)[:2000] for file in reads]
+    for number, pair in enumerate(zip(*mates, strict=True)):
+        for mate, record in enumerate(pair):
+            if number % (7, 5)[mate] == 0:
+                mates[mate][number] = record.split(b"\n")[0] + b"\n\n+\n\n"
+    files = [tmp_path / "1.fq", tmp_path / "2.fq"]
+    for file, trimmed in zip(files, mates, strict=True):
+        file.write_bytes(b"".join(trimmed))
+    given = ["-1", files[0], "-2", files[1]]
+    if form == "interleaved":
+        (tmp_path / "both.fq").write_bytes(b"".join(itertools.chain(*zip(*mates, strict=True))))
+        given = ["--interleaved", tmp_path / "both.fq"]
+    argv = ["bowtie2", "-p", "2", "--reorder", "-x", index("bowtie2"), *given]
+    expected = body(by_hand(*argv))
+    assert body(placed("--share-host", TWO, "--", *argv).stdout) == expected
+    assert len(expected) < 4000
+
+
+@needs_two
 def test_a_sorted_file_and_a_resumed_run(bwa, tmp_path):
     """A run that is killed leaves its finished parts, and no output; the same command goes on there."""
     argv, expected = bwa

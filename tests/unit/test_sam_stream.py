@@ -140,6 +140,37 @@ def test_parts_may_be_wanted_later_and_lines_be_long(tmp_path, block):
         assert [text_of(part) for part in tail.finish()] == [line(1, 4)]
 
 
+#: Pairs of the records that Bowtie 2 writes: both, mate 2 first, and one for a pair whose mate 2 is empty.
+BOTH, SECOND_FIRST, LONE, LONE_UNMAPPED = (99, 147), (153, 101), (0,), (4,)
+
+
+@pytest.mark.parametrize("one_record", [True, False])
+def test_pairs_with_an_empty_mate_have_one_record_or_two(tmp_path, block, one_record):
+    parts = [[BOTH, BOTH], [BOTH, LONE, SECOND_FIRST], [LONE_UNMAPPED], [LONE, LONE, BOTH], [BOTH]]
+    if not one_record:
+        parts = [[pair if len(pair) == 2 else (77, 141) for pair in part] for part in parts]
+    names = itertools.count()
+    texts = [
+        b"".join(line(name, flag) for pair in part for name in [next(names)] for flag in pair) for part in parts
+    ]
+    file = tmp_path / "x.sam"
+    file.write_bytes(HEADER + b"".join(texts))
+    with SamTail(file) as tail:
+        for part, empty in zip(parts, (0, 1, 1, 2, 0), strict=True):
+            tail.want(2 * len(part), empty)
+        assert [text_of(part) for part in [*tail.look(), *tail.finish()]] == texts
+
+
+@pytest.mark.parametrize("flags", [(0, 0), (99,), (0, 99)])
+def test_a_record_that_lacks_is_not_taken_for_an_empty_mate(tmp_path, block, flags):
+    file = tmp_path / "x.sam"
+    file.write_bytes(HEADER + b"".join(line(n, flag) for n, flag in enumerate(flags)))
+    with SamTail(file) as tail:
+        tail.want(4, 1)
+        with pytest.raises(RunFailed, match=f"has {len(flags)} of 4 reads"):
+            tail.finish()
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

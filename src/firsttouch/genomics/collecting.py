@@ -62,10 +62,13 @@ class InstanceOutput:
         self._want: Callable[[Piece], None]
         if command.aligner.in_order:
             self._tail = tail = SamTail(self.file)
-            self._want = lambda piece: tail.want(piece.records * command.mates)
+            step = command.mates // command.pipes  # mates in one text
+            self._want = lambda piece: tail.want(
+                piece.records * command.mates, _empty_mates(piece.data[-1], step) if command.mates > 1 else 0
+            )
         else:
             self._tail = ordered = OrderedTail(self.file, folder / f"{number}.restored.sam", command.mates)
-            step = command.mates // command.pipes  # mates in one text
+            step = command.mates // command.pipes
             self._want = lambda piece: ordered.want(_names(piece.data[0], step))
         #: Alignments of pieces that are complete.
         self._ready: collections.deque[ByteRange] = collections.deque()
@@ -135,6 +138,12 @@ def _names(text: bytes | memoryview, step: int) -> list[bytes]:
     is_fasta = lines[0].startswith(b">")
     heads = [line for line in lines if line.startswith(b">")] if is_fasta else lines[:-1:4]
     return [template_name(head[1:].split(None, 1)[0]) for head in heads[::step]]
+
+
+def _empty_mates(text: bytes | memoryview, step: int) -> int:
+    """Return how many last mates have no bases in a text of FASTQ that has *step* records for each template."""
+    data = bytes(text)
+    return data.split(b"\n")[4 * step - 3 :: 4 * step].count(b"") if b"\n\n+" in data else 0
 
 
 class Collector:

@@ -19,7 +19,7 @@ from typing import BinaryIO, NamedTuple
 from firsttouch.errors import RunFailed
 
 # Flags of SAM records
-UNMAPPED, LAST_OF_PAIR, SECONDARY_OR_SUPPLEMENTARY = 0x4, 0x80, 0x900
+PAIRED, UNMAPPED, LAST_OF_PAIR, SECONDARY_OR_SUPPLEMENTARY = 0x1, 0x4, 0x80, 0x900
 
 
 def is_primary(flag: bytes | int) -> bool:

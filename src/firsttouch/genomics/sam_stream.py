@@ -21,6 +21,7 @@ from firsttouch.errors import RunFailed
 from firsttouch.genomics.reads import template_name
 from firsttouch.genomics.sam import (
     LAST_OF_PAIR,
+    PAIRED,
     SECONDARY_OR_SUPPLEMENTARY,
     UNMAPPED,
     ByteRange,
@@ -183,6 +184,9 @@ class SamTail(_GrowingSam):
     The ranges follow each other, the first one begins after the header, and *header* is set before the first range
     is returned. A part ends with all secondary and supplementary records of its last read, so it is returned when
     the next line was read. A look reads each byte once; half a line at the end waits for the next look.
+
+    Bowtie 2 writes one record, which is not marked as one of a pair, for a pair whose second mate has no bases. It
+    counts as both records if such pairs are wanted.
     """
 
     def __init__(self, file: Path) -> None:
@@ -191,13 +195,16 @@ class SamTail(_GrowingSam):
         #: The numbers of primary records up to the end of each part that is not complete, and of those that are.
         self._ends: deque[int] = deque()
         self._complete = self._wanted = 0
+        #: Reads whose records were read, pairs with an empty mate so far, and records that stood for such a pair.
+        self._counted = self._empty = self._lone = 0
         self._begin: int | None = None
         #: The last read of the first of these parts, once its primary record was read.
         self._last_read: bytes | None = None
 
-    def want(self, records: int) -> None:
-        """Add a part of so many primary records: its reads, or twice its pairs."""
+    def want(self, records: int, empty: int = 0) -> None:
+        """Add a part of so many primary records (twice its pairs); *empty* pairs may have only one."""
         self._wanted += records
+        self._empty += empty
         self._ends.append(self._wanted)
 
     @property
@@ -211,10 +218,8 @@ class SamTail(_GrowingSam):
         *ended*: the file is finished. Raises RunFailed, naming file and line, for a line that is not a SAM record.
         """
         ranges: list[ByteRange] = []
-        before = self.primary
         for block in self._blocks(ended=ended):
-            self._locate(block, before, ranges)
-            before = self.primary
+            self._locate(block, ranges)
         if ended and self._last_read is not None:
             self._end_part(self.size, ranges)
         if self.header is not None:
@@ -227,17 +232,20 @@ class SamTail(_GrowingSam):
         Raises RunFailed as :meth:`look` does, and if there are fewer or more records than the parts have.
         """
         ranges = self.look(ended=True)
-        if self.primary != self._wanted:
+        if self._counted != self._wanted or self._lone > self._empty:
             raise RunFailed(f"{self.file}: has {self.primary} of {self._wanted} reads")
         if self._part_begins() != self.size:
             raise RunFailed(f"{self.file}: has records of reads that it was not given")
         return ranges
 
-    def _locate(self, block: _Block, before: int, ranges: list[ByteRange]) -> None:
-        """Add the parts that end in *block*; *before* is the number of primary records before it."""
+    def _locate(self, block: _Block, ranges: list[ByteRange]) -> None:
+        """Add the parts that end in *block*."""
         self._end_empty_parts(ranges)
         primaries = (block.flags & SECONDARY_OR_SUPPLEMENTARY) == 0
-        counts = before + np.cumsum(primaries)
+        lone = primaries & ((block.flags & PAIRED) == 0) if self._empty else np.zeros(len(primaries), bool)
+        counts = self._counted + np.cumsum(primaries) + np.cumsum(lone)
+        self._counted = int(counts[-1])
+        self._lone += int(lone.sum())
         line = 0
         while self._ends:
             if self._last_read is None:
