@@ -180,6 +180,13 @@ def test_reads_come_from_pipes(bwa, reads):
     assert body(by_hand("bash", "-c", script)) == expected
 
 
+def test_pipes_in_a_list_with_an_output_file(reads, index, tmp_path):
+    command = f"bowtie2 -p 1 -x {index('bowtie2')} -U <(cat {reads[0]}),<(cat {reads[1]})"
+    shell = ["bash", "-c", f"{FIRSTTOUCH} align 1Inst_Original --share-host -o {tmp_path}/o.sam -- {command}"]
+    by_hand(*shell)
+    assert len(body((tmp_path / "o.sam").read_bytes())) == 2 * COUNT
+
+
 @needs_two
 @pytest.mark.parametrize("form", ["two files", "interleaved"])
 def test_pairs_with_empty_mates(reads, index, tmp_path, form):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs started together: how they end, and that none is left, whichever process dies."""
 
+import errno
+import itertools
 import os
 import shutil
 import signal
@@ -10,17 +12,20 @@ import threading
 import time
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.factories.clocks import ManualClock
 from tests.factories.processes import wait_until
 
-from firsttouch.errors import BadInput, CannotHere, Missing, ProgramFailed, RunFailed
+from firsttouch.errors import BadInput, CannotHere, Missing, ProgramFailed, RunFailed, TimedOut
 from firsttouch.execution import placement_check, process_runner
 from firsttouch.execution.process_runner import Events, Job, Watching, argv_of, run_together
+from firsttouch.genomics import dealing, stream
 from firsttouch.genomics.dealing import Feed
+from firsttouch.genomics.index_copies import OWN
 from firsttouch.genomics.pipe_writer import StopRequest
-from firsttouch.genomics.stream import _Threads
+from firsttouch.genomics.stream import _Launch, _Threads
 from firsttouch.scenarios.placement import Placement
 
 
@@ -407,6 +412,155 @@ def test_work_without_a_thread_is_not_waited_for(no_threads):
     with pytest.raises(CannotHere, match="can't start new thread"):
         feed.start()
     feed.join()
+
+
+@pytest.fixture
+def interrupts():
+    """Let SIGTERM raise KeyboardInterrupt, as the command line does; returns the numbers of the signals."""
+    numbers = []
+
+    def interrupt(number, _frame):
+        numbers.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    yield numbers
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_deferred_signal_comes_after_the_block_also_if_it_fails(interrupts, fails):
+    blocks = []
+
+    def block():
+        with process_runner.defer_signals():
+            signal.raise_signal(signal.SIGTERM)
+            blocks.append("whole")
+            if fails:
+                raise OSError("the block fails")
+
+    with pytest.raises(KeyboardInterrupt):
+        block()
+    assert (blocks, interrupts) == (["whole"], [signal.SIGTERM])
+
+
+class Stubborn:
+    """A job that ends at SIGKILL; *during* is called when it gets SIGTERM."""
+
+    def __init__(self, log, during=lambda: None):
+        self.log, self.during = log, during
+        self.done = threading.Event()
+        self.waiter = threading.Thread()
+        self.waiter.join = lambda: None
+
+    def signal(self, number):
+        self.log.append(number)
+        if number == signal.SIGKILL:
+            self.done.set()
+        else:
+            self.during()
+
+
+def test_jobs_are_stopped_together_and_a_second_signal_waits(interrupts):
+    log, clock = [], ManualClock()
+    jobs = [Stubborn(log, during=lambda: signal.raise_signal(signal.SIGTERM)), Stubborn(log), Stubborn(log)]
+    with pytest.raises(KeyboardInterrupt):
+        process_runner._stop_all(jobs, clock)
+    assert log == [signal.SIGTERM] * 3 + [signal.SIGKILL] * 3
+    assert clock.now == 1000 + process_runner._PATIENCE
+
+
+def test_a_signal_while_the_reader_starts_leaves_no_reader(interrupts, monkeypatch):
+    """Its exception leaves Thread.start() when the thread runs already."""
+
+    class Reads:
+        def __init__(self):
+            self.stopped = threading.Event()
+
+        def __iter__(self):
+            self.stopped.wait()
+            yield from ()
+
+        def stop(self):
+            self.stopped.set()
+
+    threads = []
+    start = threading.Thread.start
+
+    def interrupted_start(thread):
+        threads.append(thread)
+        start(thread)
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted_start)
+    with pytest.raises(KeyboardInterrupt), dealing.reading(Reads()):
+        pass
+    assert [thread.is_alive() for thread in threads] == [False]
+
+
+def test_a_thread_is_waited_for_again_after_an_interrupted_wait(monkeypatch):
+    go = threading.Event()
+    thread = process_runner.WorkerThread("worker", go.wait)
+    thread.join()  # not started
+    thread.start()
+    with monkeypatch.context() as patch:
+        patch.setattr(thread._ended, "wait", lambda: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            thread.join()
+    go.set()
+    thread.join()
+    assert not thread._thread.is_alive()
+
+
+@pytest.mark.parametrize("number", range(1, 7))
+def test_a_launch_without_descriptors_leaves_none(tmp_path, monkeypatch, number):
+    command = SimpleNamespace(
+        pipes=2, mates=2, on_stdin=False, argv=lambda **_: ["true"], aligner=SimpleNamespace(in_order=True)
+    )
+    placements = [Placement((0,), (0,), (), "original", "whole")] * 3
+    stop = StopRequest()
+    run = SimpleNamespace(
+        command=command,
+        scenario=SimpleNamespace(instances=3, placements=placements, threads=1),
+        uses=[OWN] * 3,
+        stop=stop,
+        reads=SimpleNamespace(stop=lambda: None),
+        relaunch_bases=None,
+        logs=[],
+    )
+    pipe, calls = os.pipe, itertools.count(1)
+
+    def no_pipe():
+        if next(calls) == number:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return pipe()
+
+    monkeypatch.setattr(os, "pipe", no_pipe)
+    before = sorted(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    with pytest.raises(OSError, match="Too many open files"):
+        _Launch(run, tmp_path, 0, 0, 0.0).run(iter(()))
+    assert sorted(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+    stop.close()
+
+
+def test_descriptors_are_found_within_words():
+    reading, writing = os.pipe()
+    words = [
+        "-U",
+        f"/dev/fd/{reading},/proc/self/fd/{writing}",
+        f"--x=/dev/fd/{reading}",
+        "/dev/fd/99999",
+        "/dev/fd/",
+    ]
+    assert stream._descriptors(words) == {reading, writing}
+    assert stream._descriptors([f"/dev/fd/{reading}0000", "x"]) == set()
+    os.close(reading)
+    os.close(writing)
+
+
+def test_a_foreground_program_that_is_late():
+    with pytest.raises(TimedOut, match=r"sleep did not end within 0.01 s and was stopped"):
+        process_runner.run_in_foreground(["sleep", "600"], None, timeout=0.01)
 
 
 def test_64_at_once(job):

@@ -38,6 +38,8 @@ LOOK_SHARE = 0.02
 UNSEEN_PAUSE = 0.1
 #: At most so much (bytes) of the end of a log is read.
 _LOG_BYTES = 1 << 16
+#: Seconds between SIGTERM and SIGKILL.
+_PATIENCE = 2.0
 
 
 class Watching(NamedTuple):
@@ -346,9 +348,21 @@ def run_together(
     finally:
         for fd in open_fds:
             os.close(fd)
-        for started in running:
-            started.kill()
+        _stop_all(running, clock)
     return [started.outcome for started in running]
+
+
+def _stop_all(running: Sequence[_Running], clock: Clock) -> None:
+    """Stop the process groups of all jobs, and wait for their ends; a further signal comes after that."""
+    with defer_signals():
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for job in running:
+                job.signal(number)
+            until = clock.monotonic() + _PATIENCE
+            if all(clock.wait(job.done, max(0.0, until - clock.monotonic())) for job in running):
+                break
+    for job in running:
+        job.waiter.join()
 
 
 def _require(jobs: Sequence[Job]) -> None:
@@ -376,8 +390,8 @@ def defer_signals() -> Iterator[None]:
     finally:
         for number, handler in ours.items():
             signal.signal(number, handler)
-    if seen:
-        signal.raise_signal(seen[0])
+        if seen:
+            signal.raise_signal(seen[0])
 
 
 def _wait(
@@ -430,9 +444,44 @@ def _late(running: Sequence[_Running], job: _Running, timeout: float) -> str:
     return f"{which}{_stopped(job.outcome.job, timeout)}{_last_words(job.outcome.job)}"
 
 
-def no_thread(error: RuntimeError) -> CannotHere:
-    """Return the error for a thread that could not be started."""
-    return CannotHere(f"{error}: raise the limit of memory (ulimit -v) or of processes (ulimit -u)")
+class WorkerThread:
+    """A thread that a signal neither starts half nor hides the end of.
+
+    The exception of a signal handler may leave Thread.start() when the thread runs, and after one in Thread.join()
+    Python 3.11 takes a living thread for ended.
+    """
+
+    def __init__(self, name: str, work: Callable[[], object]) -> None:
+        """Prepare a thread that calls *work*."""
+        self._ended = threading.Event()
+
+        def body() -> None:
+            try:
+                work()
+            finally:
+                self._ended.set()
+
+        self._thread = threading.Thread(target=body, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread; raises CannotHere if the host has none left."""
+        try:
+            with defer_signals():
+                self._thread.start()
+        except RuntimeError as error:
+            limits = "raise the limit of memory (ulimit -v) or of processes (ulimit -u)"
+            raise CannotHere(f"{error}: {limits}") from error
+
+    @property
+    def is_started(self) -> bool:
+        """Whether *work* was or will be called."""
+        return self._thread.ident is not None
+
+    def join(self) -> None:
+        """Wait until *work* has ended, if it was started."""
+        if self.is_started:
+            self._ended.wait()
+            self._thread.join()
 
 
 def _stopped(job: Job, timeout: float) -> str:
@@ -467,13 +516,13 @@ class _Running:
                 )
         except OSError as error:
             raise BadInput(f"cannot start {job.argv[0]}: {error.strerror}", file=error.filename) from error
-        self.waiter = threading.Thread(target=self._wait, args=(events,), daemon=True)
+        self.waiter = WorkerThread("waiter", lambda: self._wait(events))
         try:
             self.waiter.start()
-        except RuntimeError as error:
+        except CannotHere:
             self.process.kill()
             self.process.wait()
-            raise no_thread(error) from error
+            raise
 
     def _wait(self, events: Events) -> None:
         outcome = self.outcome
@@ -501,15 +550,11 @@ class _Running:
         if not self.done.is_set():
             look(self.process.pid, self.outcome.observed)
 
-    def kill(self) -> None:
-        """Stop the job's process group and wait for its end."""
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            with self.reaping:
-                if not self.done.is_set():
-                    self._signal(number)
-            if self._clock.wait(self.done, 2.0):
-                break
-        self.waiter.join()
+    def signal(self, number: int) -> None:
+        """Send a signal to the job's process group, unless the job has ended."""
+        with self.reaping:
+            if not self.done.is_set():
+                self._signal(number)
 
     def _signal(self, number: int) -> None:
         """Send a signal to the process group; call it with *reaping* held and the process not reaped."""
@@ -545,7 +590,7 @@ def run_in_foreground(
 
     The program stays in this process's group and gets its standard streams, open descriptors, folder and
     environment, to which *env* is added. It gets the signals that this process gets. Call it in the main thread,
-    without other threads. Raises RunFailed if *timeout* (seconds) has passed, and Missing if the program does not
+    without other threads. Raises TimedOut if *timeout* (seconds) has passed, and Missing if the program does not
     exist.
     """
     job = Job(argv, placement=placement, threads=threads, env=env or {})
@@ -576,7 +621,7 @@ def run_in_foreground(
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     if late and timeout is not None:
-        raise RunFailed(_stopped(job, timeout))
+        raise TimedOut(_stopped(job, timeout))
     outcome.ended(raw, usage)
     return outcome
 

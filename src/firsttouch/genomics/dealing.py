@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
+import os
 import queue
 import shutil
 import threading
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from firsttouch.execution.process_runner import no_thread
+from firsttouch.execution.process_runner import WorkerThread
 from firsttouch.genomics.pipe_writer import PipeWriter, Stopped, StopRequest
 
 if TYPE_CHECKING:  # they load NumPy, which a command in one instance does without
@@ -60,9 +62,9 @@ def reading(reads: ReadStream) -> Iterator[Iterator[Piece]]:
                 raise item
             yield item
 
-    thread = threading.Thread(target=read, name="reader", daemon=True)
-    thread.start()
+    thread = WorkerThread("reader", read)
     try:
+        thread.start()
         yield taken()
     finally:
         left.set()
@@ -143,18 +145,15 @@ class Feed:
         self._gone = [False] * len(fds)
         self._closed = False
         self._stop = stop
+        self._fds = list(fds)
         self._threads = [
-            threading.Thread(target=self._write, args=(number, fd), name="writer", daemon=True)
-            for number, fd in enumerate(fds)
+            WorkerThread("writer", functools.partial(self._write, number, fd)) for number, fd in enumerate(fds)
         ]
 
     def start(self) -> None:
         """Start the writers."""
         for thread in self._threads:
-            try:
-                thread.start()
-            except RuntimeError as error:
-                raise no_thread(error) from error
+            thread.start()
 
     @property
     def waiting(self) -> int:
@@ -182,9 +181,11 @@ class Feed:
 
     def join(self) -> None:
         """Wait for the end of the writers."""
-        for thread in self._threads:
-            if thread.ident is not None:  # it was started
-                thread.join()
+        for thread, fd in zip(self._threads, self._fds, strict=True):
+            thread.join()
+            if not thread.is_started and fd >= 0:
+                os.close(fd)
+        self._threads, self._fds = [], []
 
     def _next(self, number: int) -> bytes | memoryview | None:
         with self._changed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import functools
 import importlib
 import itertools
 import os
@@ -20,6 +21,8 @@ from pathlib import Path
 from typing import IO
 
 from firsttouch.errors import CannotHere
+from firsttouch.execution.process_runner import WorkerThread
+from firsttouch.execution.progress import say
 from firsttouch.genomics.pipe_writer import PipeWriter, Stopped, StopRequest
 from firsttouch.genomics.reads import Reads, template_name
 from firsttouch.genomics.sources import ByteSource, PlainFile, SeekableGzip, SharedGzip
@@ -181,7 +184,7 @@ class Feeder:
         self.reading_since: list[float | None] = [None] * len(shares)
         self._reads = reads
         self._stop: StopRequest | None = None
-        self._threads: list[tuple[threading.Thread, threading.Event]] = []
+        self._threads: list[WorkerThread] = []
         self._lock = threading.Lock()
         self._error: Exception | None = None
 
@@ -205,14 +208,12 @@ class Feeder:
         try:
             self._open_shared({mate for _, mates, _ in jobs for mate in mates}, self._stop)
             for job in jobs:
-                ended = threading.Event()
-                args = (*job, self._stop, ended)
-                thread = threading.Thread(target=self._run, args=args, name="feeder", daemon=True)
-                thread.start()
-                self._threads.append((thread, ended))
+                self._threads.append(WorkerThread("feeder", functools.partial(self._run, *job, self._stop)))
+                self._threads[-1].start()
         except BaseException:
-            for _, _, fd in jobs[len(self._threads) :]:
-                os.close(fd)
+            for number, (_, _, fd) in enumerate(jobs):
+                if number >= len(self._threads) or not self._threads[number].is_started:
+                    os.close(fd)
             self.stop()
             raise
 
@@ -229,9 +230,7 @@ class Feeder:
         self._wait()
 
     def _wait(self) -> None:
-        # In Python 3.11 an interrupted Thread.join() takes the thread for ended; an event does not.
-        for thread, ended in self._threads:
-            ended.wait()
+        for thread in self._threads:
             thread.join()
         self._close()
 
@@ -261,7 +260,7 @@ class Feeder:
         """Return the number of the file that has the reads of *mate*."""
         return 0 if self._reads.interleaved else mate
 
-    def _run(self, instance: int, mates: Mates, fd: int, stop: StopRequest, ended: threading.Event) -> None:
+    def _run(self, instance: int, mates: Mates, fd: int, stop: StopRequest) -> None:
         try:
             with contextlib.ExitStack() as stack:
                 writer = stack.enter_context(PipeWriter(fd, stop))
@@ -279,8 +278,6 @@ class Feeder:
                 self._error = self._error or error
             # An instance whose input is cut short must not be taken for done.
             stop.set()
-        finally:
-            ended.set()
 
     def _write(self, part: Part, mates: Mates, sources: Sequence[ByteSource], writer: PipeWriter) -> None:
         """Write the reads of *mates* in *part* as plain FASTQ, interleaved if there are two."""
@@ -484,16 +481,21 @@ class _FirstReads:
     def __init__(self, files: Sequence[Path]) -> None:
         import ctypes  # noqa: PLC0415 - few aligners need it
 
-        libc = ctypes.CDLL(None)
+        libc = ctypes.CDLL(None, use_errno=True)
         self._fd: int = libc.inotify_init1(os.O_CLOEXEC)
         self._files: dict[int, Path] = {}
         self._times: dict[Path, float] = {}
         self._stop = StopRequest()
-        self._thread = threading.Thread(target=self._run, name="first reads", daemon=True)
+        self._thread = WorkerThread("first reads", self._run)
         if self._fd < 0:
             return
         for file in files:
-            self._files[libc.inotify_add_watch(self._fd, os.fsencode(file), self._ACCESS | self._ONCE)] = file
+            watch = libc.inotify_add_watch(self._fd, os.fsencode(file), self._ACCESS | self._ONCE)
+            if watch < 0:
+                reason = os.strerror(ctypes.get_errno())
+                say(f"note: when an instance begins to read is not known for all ({file}: inotify: {reason})")
+                break
+            self._files[watch] = file
         self._thread.start()
 
     def _run(self) -> None:

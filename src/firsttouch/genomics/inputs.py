@@ -10,12 +10,11 @@ import re
 import select
 import stat
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 from firsttouch.errors import BadInput, RunFailed
-from firsttouch.execution.process_runner import wait
+from firsttouch.execution.process_runner import WorkerThread, wait
 from firsttouch.genomics.fastq import Block, Read, file_reads
 from firsttouch.genomics.pipe_writer import PipeWriter, Stopped, StopRequest, enlarge_pipe
 from firsttouch.genomics.reads import PEEK, ReadFile, begin_of_gzip, form_of
@@ -340,7 +339,7 @@ class _Pump:
         self.error: OSError | None = None
         self.tail = b""
         self._source, self._head, self._into, self._stop, self._keep = source, head, into, stop, keep
-        self._thread = threading.Thread(target=self._run, name="reads", daemon=True)
+        self._thread = WorkerThread("reads", self._run)
         self._thread.start()
 
     def join(self) -> None:

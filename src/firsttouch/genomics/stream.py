@@ -10,6 +10,7 @@ space is bounded too: the dealer waits while the target is slower than the insta
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import os
@@ -30,9 +31,9 @@ from firsttouch.execution.process_runner import (
     Job,
     Outcome,
     Watching,
+    WorkerThread,
     end_of_log,
     ending,
-    no_thread,
     run_in_foreground,
     run_together,
 )
@@ -52,7 +53,7 @@ if TYPE_CHECKING:  # they load NumPy, which a command in one instance does witho
 
 _PROGRESS_INTERVAL = 1.0
 _RELAY_BYTES = 1 << 20
-_DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
+_DESCRIPTOR = re.compile(r"/(?:dev|proc/(?:thread-)?self)/fd/(\d+)(?!\d)")
 
 
 @dataclass(frozen=True)
@@ -202,11 +203,10 @@ class _Threads:
     def __init__(self) -> None:
         self.events = Events()
         self._errors: list[BaseException] = []
-        self._threads: dict[str, tuple[threading.Thread, threading.Event]] = {}
+        self._threads: dict[str, WorkerThread] = {}
 
     def start(self, name: str, work: Callable[[], None]) -> None:
         """Start a thread."""
-        ended = threading.Event()
 
         def body() -> None:
             try:
@@ -216,28 +216,19 @@ class _Threads:
             except BaseException as error:
                 self._errors.append(error)
                 self.events.fail(error)
-            finally:
-                ended.set()
 
-        thread = threading.Thread(target=body, name=name, daemon=True)
-        self._threads[name] = thread, ended
-        try:
-            thread.start()
-        except RuntimeError as error:  # nobody would end it
-            del self._threads[name]
-            raise no_thread(error) from error
+        self._threads[name] = WorkerThread(name, body)
+        self._threads[name].start()
 
     def wait(self, name: str) -> None:
         """Wait for the end of a thread; raises the first error of all threads."""
-        self._threads[name][1].wait()
+        self._threads[name].join()
         if self._errors:
             raise self._errors[0]
 
     def join(self) -> None:
         """Wait for all threads; raises nothing."""
-        # In Python 3.11 an interrupted Thread.join() takes the thread for ended; an event does not.
-        for thread, ended in self._threads.values():
-            ended.wait()
+        for thread in self._threads.values():
             thread.join()
 
 
@@ -271,48 +262,57 @@ class _Launch:
     def run(self, pieces: Iterator[Piece]) -> list[Outcome]:
         """Align *pieces* up to the end, or to the end of this launch."""
         run = self._run
-        jobs = self._jobs()
-        expect = [output.want for output in self._outputs]
-        most = run.relaunch_bases
-        dealer = Dealer(pieces, self._feeds, expect, self.ledger, dynamic=run.dynamic, most_bases=most)
-        collector = Collector(self._outputs, self.ledger, run.target, self._described, run.stop)
-        try:
-            for feed in self._feeds:
-                feed.start()
-            self._threads.start("dealer", lambda: self._deal(dealer))
-            self._threads.start("collector", collector.collect)
-            self._threads.start("progress", self._tell)
-            outcomes = run_together(
-                jobs,
-                timeout=run.timeout,
-                since=self._began,
-                watching=Watching(look=self._look),
-                events=self._threads.events,
-                on_start=self.outcomes.append,
-            )
-            if not self.ledger.dealt_all:
-                raise RunFailed(f"{jobs[0].argv[0]} ended before it had read all its reads")
-            collector.ended.set()
-            self._threads.wait("collector")
-        except BaseException:
-            run.stop.set()
-            run.reads.stop()
-            raise
-        finally:
-            self._end()
+        with contextlib.ExitStack() as unread:  # closes the ends of pipes that no program gets
+            try:
+                jobs = self._jobs(unread)
+                expect = [output.want for output in self._outputs]
+                most = run.relaunch_bases
+                dealer = Dealer(pieces, self._feeds, expect, self.ledger, dynamic=run.dynamic, most_bases=most)
+                collector = Collector(self._outputs, self.ledger, run.target, self._described, run.stop)
+                for feed in self._feeds:
+                    feed.start()
+                self._threads.start("dealer", lambda: self._deal(dealer))
+                self._threads.start("collector", collector.collect)
+                self._threads.start("progress", self._tell)
+                unread.pop_all()
+                outcomes = run_together(
+                    jobs,
+                    timeout=run.timeout,
+                    since=self._began,
+                    watching=Watching(look=self._look),
+                    events=self._threads.events,
+                    on_start=self.outcomes.append,
+                )
+                if not self.ledger.dealt_all:
+                    raise RunFailed(f"{jobs[0].argv[0]} ended before it had read all its reads")
+                collector.ended.set()
+                self._threads.wait("collector")
+            except BaseException:
+                run.stop.set()
+                run.reads.stop()
+                raise
+            finally:
+                self._end()
         return outcomes
 
     def _look(self, pid: int, observed: placement_check.Observed) -> None:
         with self.observing:
             placement_check.look(pid, observed)
 
-    def _jobs(self) -> list[Job]:
+    def _jobs(self, unread: contextlib.ExitStack) -> list[Job]:
+        """Return the jobs, whose pipes are open; *unread* closes the ends that they read."""
         run = self._run
         jobs = []
         for number, (placement, use) in enumerate(zip(run.scenario.placements, run.uses, strict=True)):
-            pipes = [os.pipe() for _ in range(run.command.pipes)]
+            with contextlib.ExitStack() as unfed:
+                pipes = []
+                for _ in range(run.command.pipes):
+                    pipes.append(os.pipe())
+                    unread.callback(os.close, pipes[-1][0])
+                    unfed.callback(os.close, pipes[-1][1])
+                self._feeds.append(Feed([fd for _, fd in pipes], run.stop))
+                unfed.pop_all()
             reading = tuple(fd for fd, _ in pipes)
-            self._feeds.append(Feed([fd for _, fd in pipes], run.stop))
             names = [f"/dev/fd/{fd}" for fd in reading]
             on_stdin = run.command.on_stdin
             job = Job(
@@ -403,8 +403,7 @@ def unsplit(
         if outcome.status:
             raise ProgramFailed(ending(argv[0], outcome.status), outcome.status)
         return Result(0, 0, outcome.seconds, ((outcome,),), frozenset({0}))
-    inherited = tuple(int(match[1]) for word in argv if (match := _DESCRIPTOR.fullmatch(word)))
-    fds = tuple(fd for fd in inherited if fd > 2)
+    fds = tuple(fd for fd in sorted(_descriptors(argv)) if fd > 2)
     began = time.monotonic()
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb", 0) as source:
@@ -430,6 +429,12 @@ def unsplit(
         finally:
             threads.join()
     return Result(0, 0, time.monotonic() - began, ((outcome,),), frozenset({0}))
+
+
+def _descriptors(argv: Sequence[str]) -> set[int]:
+    """Return the open descriptors that the words of *argv* name, also in lists and behind options."""
+    named = {int(number) for word in argv for number in _DESCRIPTOR.findall(word)}
+    return {fd for fd in named if Path(f"/proc/self/fd/{fd}").exists()}
 
 
 def _relay(source: IO[bytes], sink: Sink, describe: Callable[[bytes], bytes], stop: StopRequest) -> None:
