@@ -568,6 +568,16 @@ class TestBaseline:
         assert (again.pop("references") or []) == (yaml.safe_load(text).get("references") or [])
         assert again == old
 
+    @pytest.mark.parametrize("text", ['GB/s", check: "x', "x\ny: z", "*a", "}]", "x # y", "\x1b\x85\u2028"])
+    def test_no_text_of_a_record_is_a_key_of_the_file(self, text):
+        records = [replace(r, unit=text, parameters={**r.parameters, "kernel": text}) for r in fleet()]
+        (reference,) = yaml.safe_load(baseline.put("a: 1\n", baseline_of(records, _without_references())))[
+            "references"
+        ]
+        assert reference["value"].endswith(f" {text}")
+        assert reference["parameters"]["kernel"] == text
+        assert reference.keys() == {"check", "metric", "parameters", "value", "tolerance", "error", "source"}
+
     def test_references_of_the_file_are_not_learnt(self, tmp_path):
         entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "60 GB/s", "source": "order"}
         same = {"pu_nodes": [0], "bank": 0}

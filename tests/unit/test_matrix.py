@@ -2,9 +2,12 @@
 """The measured matrix for hwloc, the kernel's interleave weights, CSV and JSON: `firsttouch topology --export`."""
 
 import csv
+import io
 import json
 import shutil
 import subprocess
+import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +15,7 @@ from factories.host_records import invalid
 from factories.host_records import matrix_records as records
 from firsttouch.host.topology import load
 from firsttouch.records.schema import Record, append
+from firsttouch.report.text import csv_cell
 from firsttouch.scenarios import tiers
 
 #: Two packages with 8 PUs; each has two banks, of which the second one has no PUs of its own (NUMA nodes 1 and 3).
@@ -78,6 +82,39 @@ def test_the_weights_follow_the_bandwidths(export):
     assert hint + "--weighted-interleave=2-3" in out
     assert "alone needs" not in export("weights", records(remote=1.0))[1]
     assert subprocess.run(["sh", "-n"], input=out, text=True, check=False).returncode == 0
+
+
+#: A text that is a command of a shell, a formula of a spreadsheet, or not XML, unless it is escaped.
+HOSTILE = (
+    "x\n: >forged\n#",
+    "x\r: >forged",
+    "$(: >forged)`: >forged`",
+    "'; : >forged; '",
+    "\x1b[31m\x00\x85\u2028: >forged\n",
+)
+
+
+@pytest.mark.parametrize("host", HOSTILE)
+def test_no_text_of_a_record_is_a_command_of_the_script(export, tmp_path, host):
+    status, out, _ = export("weights", records(host=host))
+    assert status == 0
+    assert out.splitlines()[1].startswith("# Weights of weighted interleave for ")
+    plain = export("weights", records())[1]
+    assert [line for line in out.split("\n") if line[:1] != "#"] == [
+        line for line in plain.split("\n") if line[:1] != "#"
+    ]
+    dry = out.replace("echo ", ": ").replace(" > /sys/", " /sys/")
+    subprocess.run(["sh"], input=dry, text=True, check=True, cwd=tmp_path)
+    assert not (tmp_path / "forged").exists()
+
+
+@pytest.mark.parametrize("text", ["=HYPERLINK(1)", "@SUM(1)", "-2+3+cmd|' /C calc'!A0", "\t=1", *HOSTILE])
+def test_no_text_of_a_record_is_a_formula_or_breaks_the_xml(export, text):
+    measured = [replace(r, host=text, parameters={**r.parameters, "program": text}) for r in records()]
+    (row, *_) = csv.DictReader(io.StringIO(export("csv", measured)[1], newline=""))
+    assert row["host"] == row["program"] == csv_cell(text)
+    assert csv_cell(text)[0] not in "=+-@"
+    ET.fromstring(export("memattrs", measured)[1])  # noqa: S314
 
 
 @pytest.mark.parametrize(

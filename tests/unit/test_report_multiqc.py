@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,26 @@ def test_a_host_has_its_values_and_its_scenarios_their_times() -> None:
     assert row.keys() == hosts["headers"].keys() == {"latency", "bandwidth"}
     times = [time for runs in scenarios["data"].values() for time in runs.values()]
     assert sorted(times) == sorted(r.value for r in records if r.metric == METRIC)
+
+
+def test_no_name_is_html() -> None:
+    name = "<img src=x onerror=alert(1)>\"'&"
+    records = [
+        replace(
+            r,
+            host=name,
+            parameters={k: name if k in {"aligner", "scenario"} else v for k, v in r.parameters.items()},
+        )
+        for r in Machine(2, 4).everything()
+    ]
+    files = multiqc.of_hosts(model.split(records, (), None), [])
+    fleet = {"host": name, "verdict": "pass", "loss": 0.0, "missing": 0, "findings": {}}
+    files["fleet"] = multiqc.of_fleet({"systems": [{"hosts": [fleet]}]})[multiqc.HOSTS]
+    files["run"] = multiqc.of_records(records)
+    assert len(files) == 4
+    for text in files.values():
+        assert "img src" in text
+        assert not set("<>'") & set(text)
 
 
 def test_only_valid_times_make_a_section() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from firsttouch.documents import parse_yaml
 from firsttouch.judge import verdict_file
 from firsttouch.judge.judging import judge, undecided
-from firsttouch.judge.verdict import exit_status, figure, short_name, status, worst
+from firsttouch.judge.verdict import HostVerdict, exit_status, figure, short_name, status, worst
 from firsttouch.records.schema import Record, append
 from firsttouch.systems import definition
 
@@ -219,6 +219,12 @@ def test_a_verdict_file_is_one_line_without_shell_syntax(tmp_path_factory, reaso
     text = verdict_file.line(verdict, measured=1.0)
     assert text.startswith("invalid 1 n1 s ")
     assert re.fullmatch(r"[A-Za-z0-9 .,:;%/()=+_-]+", text)
+
+
+@given(st.text(), st.text())
+def test_a_verdict_file_has_its_words_in_their_places_whatever_the_names_are(host, system):
+    text = verdict_file.line(HostVerdict(host, system, (), 0, ()), measured=1.0)
+    assert re.fullmatch(r"\w+ 1 [A-Za-z0-9.,:;%/()=+_-]* [A-Za-z0-9.,:;%/()=+_-]* [A-Za-z0-9 .,:;%/()=+_-]*", text)
 
 
 def test_a_verdict_is_written_at_once(bandwidth, tmp_path):

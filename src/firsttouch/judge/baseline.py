@@ -41,7 +41,7 @@ class Learnt:
     def line(self) -> str:
         """Return the reference as an item of the list in the system's file."""
         sample, level = self.sample, self.level
-        value = f"{level.value:.6g}" if sample.unit == "1" else f'"{level.value:.6g} {sample.unit}"'
+        value = f"{level.value:.6g}" if sample.unit == "1" else json.dumps(f"{level.value:.6g} {sample.unit}")
         share = f"{100 * level.limit:.3f} %"
         sides = {"lower": f"-{share}"} if sample.better != "lower" else {}
         sides |= {"upper": share} if sample.better != "higher" else {}

@@ -33,7 +33,8 @@ def line(verdict: HostVerdict, measured: float | None = None) -> str:
     """Return the file's line without its newline; *measured* is the time of the measurement (default: now)."""
     stated = int(time.time() if measured is None else measured)
     text = shell_safe(verdict.line().split(": ", 1)[1])[:_LONGEST]
-    return f"{verdict.verdict} {stated} {verdict.host} {verdict.system} {text}"
+    host, system = (shell_safe(name).replace(" ", "_") for name in (verdict.host, verdict.system))
+    return f"{verdict.verdict} {stated} {host} {system} {text}"
 
 
 def write(verdict: HostVerdict, measured: float, *files: Path) -> None:

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from firsttouch.benchmarks.probe import NAME
-from firsttouch.errors import BadInput
+from firsttouch.errors import BadInput, one_line
 from firsttouch.host.cpusets import format_hwloc, format_list
 from firsttouch.host.emulation import name_among
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
 from firsttouch.report.model import banks, node_set, pu_nodes
+from firsttouch.report.text import clean, csv_cell
 from firsttouch.scenarios import tiers
 from firsttouch.units import format_bytes
 
@@ -154,11 +155,11 @@ def _rows(matrix: Matrix) -> list[dict[str, Any]]:
 
 
 def to_csv(matrix: Matrix) -> str:
-    """Return the matrix as CSV with the header COLUMNS."""
+    """Return the matrix as CSV with the header COLUMNS; no text of a record is a formula in a spreadsheet."""
     out = io.StringIO()
     table = csv.DictWriter(out, COLUMNS, lineterminator="\n")
     table.writeheader()
-    table.writerows(_rows(matrix))
+    table.writerows({name: csv_cell(value) for name, value in row.items()} for row in _rows(matrix))
     return out.getvalue()
 
 
@@ -195,7 +196,8 @@ def to_memattrs(matrix: Matrix, topology: Topology, xml: str) -> str:
     machine = root.find("object[@type='Machine']")
     assert machine is not None  # noqa: S101 - parse_xml requires it
     records = [r for metric in (LATENCY, COPY) for r in matrix.values[metric].values()]
-    source = f"{records[0].parameters.get('program', '')}, {max(r.time for r in records)}: copy, random loads"
+    program = clean(str(records[0].parameters.get("program", "")))
+    source = f"{program}, {max(r.time for r in records)}: copy, random loads"
     machine.insert(0, ET.Element("info", name="MeasuredMemoryAttributes", value=source))
     for name, (metric, flags, factor) in _ATTRIBUTES.items():
         attribute = ET.SubElement(root, "memattr", name=name, flags=str(flags))
@@ -223,7 +225,7 @@ def to_weights(matrix: Matrix, topology: Topology) -> str:
     """Return a shell script that sets the kernel's weights to the ratios of the copy bandwidths of the banks.
 
     A bank counts with its bandwidth from the NUMA node that reaches it fastest. Comments name the NUMA nodes for
-    which the kernel's one vector is wrong.
+    which the kernel's one vector is wrong. The host's name, in a comment, is the only text of records.
     """
     rates = {pair: rate for pair, rate in matrix.rates().items() if pair[0] in topology.cpu_nodes and rate > 0}
     banks_of = list(topology.memory_nodes)
@@ -232,7 +234,8 @@ def to_weights(matrix: Matrix, topology: Topology) -> str:
     by_bank = dict(zip(banks_of, weights, strict=True))
     lines = [
         "#!/bin/sh",
-        f"# Weights of weighted interleave for {matrix.host}, from its copy bandwidth. Needs Linux 6.9 and root.",
+        f"# Weights of weighted interleave for {one_line(matrix.host)}, from its copy bandwidth.",
+        "# Needs Linux 6.9 and root.",
     ]
     for bank, rate in zip(banks_of, best, strict=True):
         share = by_bank[bank] / sum(weights)

@@ -7,6 +7,7 @@ of aligners by scenario. Numbers are medians.
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -42,13 +43,13 @@ def of_hosts(views: Sequence[HostView], verdicts: Sequence[HostVerdict]) -> dict
             if record is not None:
                 row[key] = record.value
         if row:
-            rows[clean(view.host)] = row
+            rows[_escaped(view.host)] = row
     times: dict[str, dict[str, float]] = {}
     for view in views:
         for study in speedups.studies(view):
             for record in (*study.single, *study.several):
                 host = f"{view.host}: " if len(views) > 1 else ""
-                times.setdefault(clean(f"{host}{study.name}"), {})[_name(record)] = record.value
+                times.setdefault(_escaped(f"{host}{study.name}"), {})[_name(record)] = record.value
     return {**_table(rows), **_bars(times)}
 
 
@@ -56,7 +57,7 @@ def of_fleet(document: Mapping[str, Any]) -> dict[str, str]:
     """Return the files of a fleet's summary.json: its hosts, the worst first, as far as the table has room."""
     hosts = [host for system in document["systems"] for host in system["hosts"]]
     rows = {
-        clean(host["host"]): {
+        _escaped(host["host"]): {
             "verdict": host["verdict"],
             "loss": 100 * host["loss"],
             "missing": host["missing"],
@@ -74,12 +75,17 @@ def of_records(records: Sequence[Record]) -> str:
         if record.status == "valid" and record.metric == speedups.METRIC:
             p = record.parameters
             sample = ", ".join(str(p[key]) for key in ("aligner", "dataset") if p.get(key))
-            times.setdefault(clean(sample), {})[_name(record)] = record.value
+            times.setdefault(_escaped(sample), {})[_name(record)] = record.value
     return _bars(times).get(SCENARIOS, "")
 
 
 def _name(record: Record) -> str:
-    return f"{speedups.scenario(record)}, {speedups.shape(record)}"
+    return _escaped(f"{speedups.scenario(record)}, {speedups.shape(record)}")
+
+
+def _escaped(name: str) -> str:
+    """Return a name of records for MultiQC, which puts names into its page as HTML."""
+    return html.escape(clean(name))
 
 
 def _table(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

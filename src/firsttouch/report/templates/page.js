@@ -43,7 +43,9 @@
   const separated = table => {
     const cell = value => {
       // A spreadsheet would compute a text that begins like a formula.
-      const safe = /^([=@\t]|[-+](?![\d.]))/.test(value) ? "'" + value : value;
+      // Numbers with a sign, and perhaps a unit, stay as they are. (text.csv_cell has the same rule.)
+      const formula = /^([=@\t\r\uff0b\uff0d\uff1d\uff20]|[-+](?!\d+(\.\d+)?(e[-+]?\d+)?( ?[\w\u00b5%/]+)?$))/i;
+      const safe = formula.test(value) ? "'" + value : value;
       return /[",\n]/.test(safe) ? '"' + safe.replace(/"/g, '""') + '"' : safe;
     };
     const rows = [[...table.tHead.rows].at(-1), ...table.tBodies[0].rows].filter(row => !row.hidden);
