@@ -353,9 +353,24 @@ def test_two_users_do_not_see_each_others_copies(as_nobody, run_cli):
     assert not Path(other["folder"]).exists()
 
 
+_PRIVATE = "mount -t tmpfs -o mode=700 %s $1/..; cp $3 $1.json;"
+#: Shell commands, as root, that make the folder $1 what a holder's folder is not, or what its environment names.
+FORGED = {
+    "of another user": "",
+    "in a folder of another user": 'chown -R 0 "$1"',
+    "in a folder that others may write": 'chown -R 0 "${1%/*}"; chmod 777 "${1%/*}"',
+    "on a disk": 'chown -R 0 "${1%/*}"; chmod 700 "${1%/*}"',
+    "in a tmpfs of another program": f"{_PRIVATE % 'other'} mkdir $1; cp -p $2 $1",
+    "a link": f"{_PRIVATE % 'firsttouch'} mkdir $1.0; cp -p $2 $1.0; ln -s $1.0 $1",
+    "copies of another user": f"{_PRIVATE % 'firsttouch'} mkdir $1; cp -p $2 $1; chown 65534 $1/*",
+}
+
+
 @root_only
-def test_a_store_that_another_user_has_forged_is_not_served(as_nobody):
-    """The environment of a setuid program of root is that user's, and so may be what it names."""
+@pytest.mark.parametrize("setuid", [True, False], ids=["set-uid", "all ids root's"])
+@pytest.mark.parametrize("commands", FORGED.values(), ids=FORGED)
+def test_a_store_that_another_user_has_forged_is_not_served(as_nobody, setuid, commands):
+    """The environment of a process that another user started is that user's, and so may be what it names."""
     file, sleep, inside = (as_nobody.folder / name for name in ("ref.fa", "sleep", "nobody/forged"))
     file.write_bytes(b"ours")
     shutil.copy(shutil.which("sleep"), sleep)
@@ -367,16 +382,48 @@ def test_a_store_that_another_user_has_forged_is_not_served(as_nobody):
     os.utime(inside / file.name, ns=(0, status.st_mtime_ns))
     copies = {file.name: [str(file), file_copies.identity_of(status)]}
     document = {"space": [[0], 1, False, True], "created": 0, "until": None, "copies": copies, "links": {}}
-    inside.with_suffix(".json").write_text(json.dumps(document))
+    record = inside.with_suffix(".json")
+    record.write_text(json.dumps(document))
+    for forged in (inside, inside / file.name, record):
+        os.chown(forged, 65534, 65534)
+    saved = as_nobody.folder / "saved"
+    shutil.copytree(inside, saved, copy_function=shutil.copy2)
+    shutil.copy2(record, as_nobody.folder / "saved.json")
+    script = f'set -e; {commands or ":"}; shift 3; exec "$@"'
+    made = ["unshare", "--mount", "--propagation=private", "sh", "-c", script, "sh"]
+    made += [str(inside), str(saved / file.name), str(as_nobody.folder / "saved.json")]
     variables = [f"RAM_STORE={inside}", f"FIRSTTOUCH_HOME={os.environ['FIRSTTOUCH_HOME']}"]
-    with subprocess.Popen([*as_nobody.drop, "env", "-i", *variables, sleep, "60"]) as process:
+    started = [*(as_nobody.drop if setuid else []), "env", "-i", *variables, sleep, "60"]
+    with subprocess.Popen([*made, *started]) as process:
         try:
             wait_until(lambda: Path(f"/proc/{process.pid}/status").read_text().startswith("Name:\tsleep"), "sleep")
-            assert "\nUid:\t65534\t0\t0\t0\n" in Path(f"/proc/{process.pid}/status").read_text()
-            assert staging.all_staged() == []
+            ids = "\nUid:\t65534\t0\t0\t0\n" if setuid else "\nUid:\t0\t0\t0\t0\n"
+            assert ids in Path(f"/proc/{process.pid}/status").read_text()
             assert staged([file], [0]) is None
+            if commands != FORGED["copies of another user"]:
+                assert staging.all_staged() == []
         finally:
             process.kill()
+
+
+@root_only
+def test_what_is_no_record_of_copies_is_not_listed(home, tmp_path):
+    """The user's own environment may name anything, too."""
+    script = 'mount -t tmpfs -o mode=700 firsttouch "$1" && cat >"$1/x.json" && mkdir "$1/x" && exec sleep 60'
+    for text in ("", "{", "[]", "5", "{}", '{"space": 1}', '{"space": [[0], 1], "copies": {"a": 5}, "links": {}}'):
+        variables = {"RAM_STORE": f"{tmp_path}/x", "FIRSTTOUCH_HOME": str(home)}
+        argv = ["unshare", "--mount", "--propagation=private", "sh", "-c", script, "sh", tmp_path]
+        with subprocess.Popen(argv, stdin=subprocess.PIPE, env={**os.environ, **variables}, text=True) as process:
+            try:
+                process.stdin.write(text)
+                process.stdin.close()
+                wait_until(
+                    lambda: (process.pid, Path(f"/proc/{process.pid}/root{tmp_path}/x")) in ram_store.holders(),
+                    "x",
+                )
+                assert staging.all_staged() == []
+            finally:
+                process.kill()
 
 
 #: Shell commands that take something from the host that a command in their private mount namespace sees.

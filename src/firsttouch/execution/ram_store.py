@@ -17,6 +17,7 @@ import math
 import mmap
 import os
 import re
+import stat
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,12 +35,14 @@ from firsttouch.records import atomic_files
 from firsttouch.tools import require
 from firsttouch.units import format_bytes
 
+#: The file system of a store, and the name of its source in the list of mounts.
+_TMPFS, _SOURCE = "tmpfs", "firsttouch"
 #: Mounts a tmpfs for each pair of a folder and options, creates the folder in $1, and waits. If it reads a number,
 #: it stays for so many seconds without its parent; at the end of its input it ends.
-_HOLDER = """\
+_HOLDER = f"""\
 folder=$1; shift
 while test $# -gt 0; do
-    mkdir -p -- "$1" && mount -t tmpfs -o "$2" firsttouch "$1" || exit 1
+    mkdir -p -- "$1" && mount -t {_TMPFS} -o "$2" {_SOURCE} "$1" || exit 1
     shift 2
 done
 mkdir -p -- "$folder" && echo ready || exit 1
@@ -259,7 +262,7 @@ def hold_all(spaces: Sequence[Space], *, private_shm: bool = False) -> Iterator[
 
 
 def _base(*, private_shm: bool) -> Path:
-    if base := next((base for base in _BASES[: 1 if private_shm else None] if base.is_dir()), None):
+    if base := next((base.resolve() for base in _BASES[: 1 if private_shm else None] if base.is_dir()), None):
         return base
     if private_shm:
         raise CannotHere("there is no /dev/shm: mount a tmpfs on it, as every distribution does")
@@ -339,26 +342,50 @@ def _environment(inside: Path | str) -> dict[str, str]:
 
 
 def holders() -> Iterator[tuple[int, Path]]:
-    """Yield the process and the folder of each holder of this user that this process may see."""
+    """Yield the process and the folder of each holder of this user that this process may see.
+
+    Another user may have started a process of this user, as by sudo, and then its environment is that user's. It
+    only says where to look: the store must be a tmpfs of this user that is closed to others.
+    """
     for process in Path("/proc").iterdir():
         try:
             if not process.name.isdecimal() or not _is_ours(process):
                 continue
             words = os.fsdecode((process / "environ").read_bytes()).split("\0")
+            values = dict(word.split("=", 1) for word in words if "=" in word)
+            inside = values.get(VARIABLE, "")
+            if inside and _environment(inside).items() <= values.items() and _is_store(process, Path(inside)):
+                yield int(process.name), Path(f"{process}/root{inside}")
         except OSError:  # it has ended, or is another user's
             continue
-        values = dict(word.split("=", 1) for word in words if "=" in word)
-        inside = values.get(VARIABLE, "")
-        if inside and _environment(inside).items() <= values.items():
-            yield int(process.name), Path(f"{process}/root{inside}")
 
 
 def _is_ours(process: Path) -> bool:
-    """Return whether this user started a process: the environment of a setuid program is another user's word."""
+    """Return whether all user ids of a process are this user's."""
     if process.stat().st_uid != os.geteuid():
         return False
     uids = _UIDS.search((process / "status").read_text(encoding="utf-8", errors="replace"))
     return uids is not None and set(uids[1].split()) == {str(os.geteuid())}
+
+
+def _is_store(process: Path, inside: Path) -> bool:
+    """Return whether the folder *inside* of the namespace of *process* is one that a holder of this user made.
+
+    The folder above it, which holds its record, is closed to others, so nobody else can put anything there.
+    """
+    if not inside.is_absolute() or ".." in inside.parts:
+        return False
+    folder = Path(f"{process}/root{inside}")
+    above, status = folder.parent.lstat(), folder.lstat()
+    if not (stat.S_ISDIR(above.st_mode) and stat.S_ISDIR(status.st_mode)):
+        return False
+    if {above.st_uid, status.st_uid} != {os.geteuid()} or above.st_mode & 0o077:
+        return False
+    mounted = {}
+    for line in (process / "mountinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+        before, _, after = line.partition(" - ")
+        mounted[before.split()[4]] = after.split()[:2]
+    return mounted.get(str(inside.parent)) == [_TMPFS, _SOURCE]
 
 
 #: A file, the value with which it forbids user namespaces, and what the admin can do.

@@ -63,17 +63,18 @@ class Staged:
         ]
 
     def has(self, source: Source) -> bool:
-        """Return whether the store has a fresh copy of *source* under its name."""
+        """Return whether the store has a fresh copy of *source* under its name, which this user made."""
         copied = self.copies.get(str(source.name))
         return copied is not None and self._is_fresh(str(source.name), source.file, copied[1])
 
     def _is_fresh(self, name: str, source: Path, identity: Identity) -> bool:
         try:
-            copy = (self.folder / name).stat()
+            copy = (self.folder / name).lstat()
             now = identity_of(source.stat())
         except OSError:
             return False
-        return now == identity and (copy.st_size, copy.st_mtime_ns) == (identity.size, identity.mtime_ns)
+        same = (copy.st_size, copy.st_mtime_ns) == (identity.size, identity.mtime_ns)
+        return now == identity and same and copy.st_uid == os.geteuid()
 
     def residence(self) -> Residence:
         """Return where the pages of the copies lie now."""
@@ -121,8 +122,8 @@ def all_staged() -> list[Staged]:
     """Return what this user has staged on this host, the oldest first."""
     staged = []
     for pid, folder in ram_store.holders():
-        # A store without a record is that of a command that runs.
-        with contextlib.suppress(OSError):
+        # A store without a record is that of a command that runs. What is not a record was not written by publish.
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
             staged.append(_read(pid, folder))
     return sorted(staged, key=lambda each: each.created)
 
