@@ -15,7 +15,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from firsttouch.errors import BadInput
+from firsttouch.errors import BadInput, RunFailed
 from firsttouch.judge import samples_table
 from firsttouch.records import atomic_files, schema, store
 from firsttouch.records.schema import Record
@@ -185,12 +185,80 @@ def test_two_compactions_of_different_files_are_not_read_twice(tmp_path):
     # Two machines that see a file each later than the other.
     files = [store.append(tmp_path, some("n1", number)) for number in range(3)]
     for part in (files[:2], files[1:]):
-        store._join(tmp_path, part)
+        store._join(tmp_path, part, {})
     assert seen(tmp_path) == [("n1", 0.0), ("n1", 1.0), ("n1", 2.0)]
     for _ in range(3):
         store.compact(tmp_path, patience=0)
         assert seen(tmp_path) == [("n1", 0.0), ("n1", 1.0), ("n1", 2.0)]
     assert len(list(tmp_path.iterdir())) == 1
+
+
+#: The user id of another writer of a store.
+OTHER = 65534
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+
+
+def forged(folder, names, records, owner=OTHER):
+    """Write a joined file of *owner* that says it replaces *names*."""
+    file = folder / f"{store.COMPACT}0123456789abcdef.parquet"
+    schema.to_frame(records).write_parquet(file, metadata={store.REPLACES: json.dumps(sorted(names))})
+    os.chown(file, owner, owner)
+    return file
+
+
+@root_only
+@pytest.mark.parametrize("rows", [1, 50])
+@pytest.mark.parametrize("compacted", [False, True])
+def test_no_writer_of_a_sticky_store_hides_or_deletes_the_records_of_others(tmp_path, rows, compacted):
+    tmp_path.chmod(0o1777)
+    names = [store.append(tmp_path, some("n1", number)).name for number in range(3)]
+    if compacted:
+        names += [store.compact(tmp_path).file.name]
+    strangers = [f"n9-1-{number}-0123abcd.parquet" for number in range(9)]
+    evil = forged(tmp_path, [*names, *strangers], some("evil", 7, count=rows))
+    every = [("evil", 7.0), ("n1", 0.0), ("n1", 1.0), ("n1", 2.0)]
+    assert sorted({*seen(tmp_path)}) == every
+    for _ in range(3):
+        store.compact(tmp_path, patience=0)
+        assert sorted({*seen(tmp_path)}) == every
+    assert not evil.exists()  # root has joined it
+
+
+@root_only
+def test_a_writer_of_a_sticky_store_joins_the_files_of_this_user_only(tmp_path, monkeypatch):
+    tmp_path.chmod(0o1777)
+    files = [store.append(tmp_path, some(host, number)) for host in ("n1", "n2") for number in range(3)]
+    for file in files[3:]:
+        os.chown(file, OTHER, OTHER)
+    partial = tmp_path / f"{atomic_files.PREFIX}of-root"
+    partial.touch()
+    every = seen(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "geteuid", lambda: OTHER)
+        done = store.compact(tmp_path)
+        os.chown(done.file, OTHER, OTHER)
+        assert (done.joined, seen(tmp_path)) == (3, every)
+        assert store.compact(tmp_path, patience=0).deleted == 3
+    assert partial.exists()
+    assert {f.name for f in files[:3]} < {f.name for f in tmp_path.iterdir()}
+    store.compact(tmp_path, patience=0)
+    assert seen(tmp_path) == every
+
+
+def test_a_file_is_deleted_only_if_the_joined_file_has_its_records(tmp_path):
+    files = [store.append(tmp_path, some("n1", number)) for number in range(2)]
+    evil = forged(tmp_path, [f.name for f in files], some("n1", 0) + some("evil", 7), owner=os.geteuid())
+    with pytest.raises(RunFailed, match=rf"{evil.name}: it does not have all records of {files[1].name}"):
+        store.compact(tmp_path, patience=-1)
+    assert files[1].exists()
+    evil.unlink()
+    assert ("n1", 1.0) in seen(tmp_path)
+
+
+def test_a_joined_file_of_fewer_records_than_files_replaces_none(tmp_path):
+    files = [store.append(tmp_path, some("n1", number)) for number in range(2)]
+    forged(tmp_path, [f.name for f in files], some("evil", 7, count=1), owner=os.geteuid())
+    assert seen(tmp_path) == [("evil", 7.0), ("n1", 0.0), ("n1", 1.0)]
 
 
 def test_lines_tables_stores_and_reports_are_read_together(tmp_path):

@@ -9,6 +9,7 @@ reports and verdicts are computed from.
 from __future__ import annotations
 
 import datetime
+import errno
 import itertools
 import json
 import math
@@ -388,4 +389,6 @@ def table_file(path: Path) -> Iterator[IO[bytes]]:
                 again.write(bytes(1 << 16))
             raise RunFailed(f"{path.parent}: no table was written: {str(error).splitlines()[0]}") from error
     except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path.parent)) from error
+        # polars raises FileNotFoundError without a number.
+        number = errno.ENOENT if isinstance(error, FileNotFoundError) else error.errno
+        raise OSError(number, error.strerror or str(error), str(path.parent)) from error

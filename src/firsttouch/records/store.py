@@ -15,7 +15,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -71,43 +71,86 @@ def put(file: Path, write: Callable[[IO[bytes]], object], check: Callable[[Path]
 
 @dataclass(frozen=True)
 class Listing:
-    """The files of one folder: those to read (*current*), and those that these replace (*replaced*)."""
+    """The files of one folder: those to read (*current*), and those that these replace (*replaced*).
+
+    *covering* are the names that each joined file replaces, as far as its owner may delete these files.
+    """
 
     current: Sequence[Path]
     replaced: Sequence[Path]
+    covering: Mapping[Path, frozenset[str]]
 
 
 def listing(folder: Path, *, strict: bool = True) -> Listing:
     """Return the Parquet files of *folder*: which to read, and which are replaced.
 
+    A file replaces only those that its owner may delete. In a sticky folder these are the files of the same owner,
+    and all if the owner is root or the folder's. It has at least as many records as it replaces files.
+
     If two files replace some of the same files (two compactions at once), the one that replaces more is read. A
-    file that cannot be read raises BadInput if *strict*. Otherwise it replaces no other and is among those to
-    read.
+    file that cannot be read raises BadInput if *strict*. Otherwise it replaces no other, and is to be read.
     """
     # Opening a pipe would block forever.
     files = sorted(f for f in folder.iterdir() if f.suffix == SUFFIX and f.name[0] != "." and f.is_file())
+    names, rights = {f.name: f for f in files}, _Rights(folder)
     covering: dict[Path, frozenset[str]] = {}
     for file in files:
         if file.name.startswith(COMPACT):
             with contextlib.nullcontext() if strict else contextlib.suppress(BadInput):
-                if (covered := covers(file)) is not None:
-                    covering[file] = covered
+                if claimed := covers(file):
+                    # A name without a file is kept: another machine may have deleted the file.
+                    covering[file] = frozenset(n for n in claimed if n not in names or rights.has(file, names[n]))
     read: list[Path] = []
     done: set[str] = set()
-    for file in sorted(covering, key=lambda f: (-len(covering[f]), f.name)):
-        if file.name not in done and not covering[file] & done:
+    for file in sorted(covering, key=lambda f: (not rights.has_all(f), -len(covering[f]), f.name)):
+        overlap = any(covering[file] & covering[other] and rights.has(other, file) for other in read)
+        if file.name not in done and not overlap:
             read.append(file)
             done |= covering[file]
     others = [f for f in files if f not in covering and f.name not in done]
     # A file that replaces files of another one is not read: these would count twice.
     left = [f for f in files if f.name in done or (f in covering and f not in read)]
-    return Listing(sorted([*read, *others]), left)
+    return Listing(sorted([*read, *others]), left, covering)
+
+
+class _Rights:
+    """Which files of a folder the owner of another one may delete, as the kernel decides it (chmod(1): sticky)."""
+
+    def __init__(self, folder: Path) -> None:
+        status = folder.stat()
+        self._is_sticky = bool(status.st_mode & stat.S_ISVTX)
+        self._masters = {0, status.st_uid}
+
+    def has_all(self, file: Path) -> bool:
+        """Return whether the owner of *file* may delete all files."""
+        return not self._is_sticky or _owner(file) in self._masters
+
+    def has(self, file: Path, other: Path) -> bool:
+        """Return whether the owner of *file* may delete *other*."""
+        return self.has_all(file) or _owner(file) == _owner(other)
+
+    def here(self, file: Path) -> bool:
+        """Return whether this user may delete *file*."""
+        return not self._is_sticky or os.geteuid() in {*self._masters, _owner(file)}
+
+
+def _owner(file: Path) -> int:
+    """Return the user id of the owner of a file, -1 if it has been deleted meanwhile."""
+    try:
+        return file.lstat().st_uid
+    except FileNotFoundError:
+        return -1
 
 
 def covers(file: Path) -> frozenset[str] | None:
-    """Return the names of the files that *file* replaces; None if it has been deleted meanwhile."""
+    """Return the names of the files that *file* says it replaces; None if it has been deleted meanwhile.
+
+    There are none if it has fewer records than these files, each of which has one.
+    """
     try:
-        return frozenset(map(str, json.loads(pl.read_parquet_metadata(file).get(REPLACES, "[]"))))
+        names = frozenset(map(str, json.loads(pl.read_parquet_metadata(file).get(REPLACES, "[]"))))
+        appended = sum(not name.startswith(COMPACT) for name in names)
+        return names if appended <= _count([file]) else frozenset()
     except FileNotFoundError:
         return None
     except (pl.exceptions.PolarsError, OSError, ValueError, TypeError) as error:
@@ -417,17 +460,17 @@ def compact(folder: Path, *, patience: float = PATIENCE) -> Compacted:
     It may be killed at any moment and run again, even while another one runs. Other tables, such as a report's,
     are not changed. Raises BadInput for a file that is not a table of records.
     """
-    before = listing(folder)
-    small = [f for f in before.current if NAME.fullmatch(f.name) and f.stat().st_size < _SMALL]
+    before, rights = listing(folder), _Rights(folder)
+    small = [f for f in before.current if NAME.fullmatch(f.name) and f.stat().st_size < _SMALL and rights.here(f)]
     for file in small:
         check_columns(file, list(columns()))
-    joined = _join(folder, small) if len(small) > 1 else None
+    joined = _join(folder, small, before.covering) if len(small) > 1 else None
     return Compacted(joined, len(small) if joined else 0, _delete(folder, patience))
 
 
-def _join(folder: Path, small: list[Path]) -> Path:
+def _join(folder: Path, small: Sequence[Path], covering: Mapping[Path, frozenset[str]]) -> Path:
     # A file that replaces others passes them on: they may still exist.
-    names = sorted({f.name for f in small}.union(*(covers(f) or () for f in small if f.name.startswith(COMPACT))))
+    names = sorted({f.name for f in small}.union(*(covering.get(f, ()) for f in small)))
     name = hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
     table = tables(small)
     metadata = {REPLACES: json.dumps(names)}
@@ -452,20 +495,44 @@ def _written(file: Path) -> float:
         return math.inf
 
 
-def _count(files: list[Path]) -> int:
+def _count(files: Sequence[Path]) -> int:
     return int(tables(files).select(pl.len()).collect().item())
 
 
 def _delete(folder: Path, patience: float) -> int:
-    """Delete files that are no longer read, and partial files of killed writers."""
+    """Delete files that are no longer read, and partial files of killed writers.
+
+    Raises RunFailed for a file with a record that none of those that replace it has; it is not deleted.
+    """
     old = time.time() - patience
-    after = listing(folder)
-    standing = [f for f in after.current if f.name.startswith(COMPACT)]
-    joined = {name for f in standing if f.stat().st_mtime < old for name in covers(f) or ()}
-    gone = [f for f in after.replaced if f.name in joined]
+    after, rights = listing(folder), _Rights(folder)
+    standing = [f for f in after.current if f in after.covering and _written(f) < old]
+    joined = frozenset[str]().union(*(after.covering[f] for f in standing))
     # Of two compactions at once, the file that is not read.
-    gone += [f for f in after.replaced if f.name.startswith(COMPACT) and (covers(f) or {""}) <= joined]
-    gone += [f for f in folder.glob(f"{atomic_files.PREFIX}*") if _written(f) < old]
-    for file in set(gone):
+    doubled = {f for f, names in after.covering.items() if f in after.replaced and names <= joined}
+    replaced = [f for f in after.replaced if (f.name in joined or f in doubled) and rights.here(f)]
+    try:
+        lacking = _lacking(replaced, standing)
+    except FileNotFoundError:  # another compaction has deleted one
+        return 0
+    gone = {f for f in replaced if f not in lacking}
+    gone |= {f for f in folder.glob(f"{atomic_files.PREFIX}*") if _written(f) < old and rights.here(f)}
+    for file in gone:
         file.unlink(missing_ok=True)
-    return len(set(gone))
+    for file in lacking:
+        wrong = next((f for f in standing if file.name in after.covering[f]), standing[0])
+        raise RunFailed(
+            f"{wrong}: it does not have all records of {file.name}, which it says it replaces: delete it"
+        )
+    return len(gone)
+
+
+def _lacking(files: Sequence[Path], standing: Sequence[Path]) -> list[Path]:
+    """Return those of *files* with a record that none of *standing* has."""
+    if not files:
+        return []
+    digest = pl.struct(list(columns())).hash()
+    held = tables(standing).select(digest=digest).unique().collect(engine="streaming")["digest"]
+    rows = pl.scan_parquet(list(files), glob=False, include_file_paths="file")
+    lost = rows.select("file", digest=digest).filter(~pl.col("digest").is_in(held.implode()))
+    return sorted(map(Path, lost.select(pl.col("file").unique()).collect(engine="streaming")["file"]))
