@@ -71,7 +71,10 @@ DAMAGED = {
     },
     **{
         f"time {time}": (with_field(time=time), "time is")
-        for time in ("yesterday", "", "2026-01-31", "12:00", "2026-13-01T00:00:00", "1767225600")
+        for time in (
+            *("yesterday", "", "2026-01-31", "12:00", "2026-13-01T00:00:00", "1767225600", "20260131"),
+            *("2026-01-31T24:00:01+00:00", "2026-01-31T00:00:60+00:00", "0001-01-01T00:00:00+14:00"),
+        )
     },
     **{
         f"schema {schema!r}": (with_field(schema=schema), "schema") for schema in (0, 2, True, "1", None, 1.5, [1])
@@ -96,6 +99,32 @@ DAMAGED = {
     },
     "a sample of 5000 digits": (TEXT.replace('"samples": [', f'"samples": [{"9" * 5000}, '), "not JSON"),
     "a sample of 1e999": (TEXT.replace('"samples": [', '"samples": [1e999, '), "samples"),
+    **{
+        f"{name} with a NUL": (with_field(**{name: "a\0b"}), f"{name} is 'a.x00b', with a NUL character")
+        for name in ("check", "metric", "unit", "host", "system", "partition")
+    },
+    **{
+        f"{name} {value!r:.30}": (
+            with_field(parameters={**GOOD["parameters"], name: value}),
+            f"parameters have {name} ",
+        )
+        for name, values in {
+            "pu_nodes": ([[]], [{}], 0, "0", [-1], [True], [0.5], None, {}),
+            "bank": ([[]], "0", -1, True, None, {}),
+            "banks": ([{}], "0", 0.5),
+            "load_bank": ("0",),
+            "pus": ([[]], 5),
+            **dict.fromkeys(
+                ("reads", "threads", "instances", "size_bytes", "batch", "rate"), ("0", [0], {}, True, None, -1)
+            ),
+            **dict.fromkeys(("kernel", "policy", "aligner", "lock", "scenario", "pages"), (0, ["a"], {}, None)),
+            "settings": ("a", {"a": 5}, ["a"]),
+            "provenance": (5, {"a": ["b"]}),
+            "stands_for": (5, [5], [{"pu_nodes": 5}], [{"banks": [[]]}]),
+            "contradicting": (5, [5], [["a"]]),
+        }.items()
+        for value in values
+    },
     "a parameter that is not finite": (with_field(parameters={"size_bytes": float("inf")}), "parameters"),
     "a parameter of 400 digits": (with_field(parameters={"size_bytes": 10**400}), "parameters"),
     "a parameter's name with half of a pair": (with_field(parameters={"\udfff": 1}), "parameters"),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records: writing and reading them, and files with other content."""
 
+import datetime
 import json
 import math
 import os
@@ -11,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firsttouch.errors import BadInput
-from firsttouch.records import schema
+from firsttouch.judge import samples_table
+from firsttouch.records import schema, store
 from firsttouch.records.schema import Record
 from firsttouch.units import UNITS
 
@@ -224,3 +226,39 @@ def test_where_records_cannot_be_appended(tmp_path):
             schema.check_appendable(place)
     schema.check_appendable(tmp_path / "no" / "folder" / "yet" / "records.jsonl")
     schema.check_appendable(tmp_path / "file")
+
+
+#: A time in ISO 8601 -> the same in UTC, as it sorts by text.
+TIMES = {
+    "2026-11-01T10:00+01:00": "2026-11-01T09:00:00.000+00:00",
+    "2026-11-01T10:00": "2026-11-01T10:00:00.000+00:00",
+    "2026-11-01 10:00:00Z": "2026-11-01T10:00:00.000+00:00",
+    "20261101T100000+0530": "2026-11-01T04:30:00.000+00:00",
+    "2026-W45-1T10:00:00": "2026-11-02T10:00:00.000+00:00",
+    "2026-11-01T10:00:00,5": "2026-11-01T10:00:00.500+00:00",
+    "2026-11-01T10:00:00.123456-12:00": "2026-11-01T22:00:00.123456+00:00",
+    "2026-11-01T10:00:00+00:00": "2026-11-01T10:00:00+00:00",
+    "2026-11-01T10:00:00.123+00:00": "2026-11-01T10:00:00.123+00:00",
+}
+
+
+@pytest.mark.parametrize("form", ["lines", "table", "tables"])
+def test_a_time_in_any_form_of_iso_8601_is_read_in_utc(tmp_path, form):
+    records = [record(time=time) for time in TIMES]
+    if form == "lines":
+        schema.append(tmp_path / "records.jsonl", records)
+    elif form == "table":
+        store.append(tmp_path, records)
+    else:
+        for each in records:
+            store.append(tmp_path, [each])
+    (frame,) = store.batches(store.find([tmp_path]), list(schema.columns()))
+    assert sorted(frame["time"]) == sorted(TIMES.values())
+    moments = [datetime.datetime.fromisoformat(time).timestamp() * 1000 // 1 for time in TIMES.values()]
+    assert sorted(samples_table.milliseconds(frame["time"])) == sorted(moments)
+    assert {*samples_table.of_records(records).time} == {*moments}
+
+
+def test_a_text_that_is_no_time_is_never_1970():
+    with pytest.raises(BadInput, match="not a time: 'yesterday'"):
+        samples_table.of_records([record(time="yesterday")])

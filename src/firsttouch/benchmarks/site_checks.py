@@ -16,7 +16,7 @@ from firsttouch.errors import BadInput, RunFailed, none_such
 from firsttouch.execution.process_runner import Job, run_together
 from firsttouch.execution.progress import say
 from firsttouch.host.topology import load as load_topology
-from firsttouch.records.schema import Record, software
+from firsttouch.records.schema import Record, software, wrong_parameter
 from firsttouch.scenarios.placement import Scenario, plan
 from firsttouch.units import UNITS
 
@@ -63,6 +63,8 @@ class Spec:
             raise BadInput(f"the regular expression has {groups} groups, one is needed: the number")
         if not self.regex and (self.unit, self.metric, self.file) != ("s", "time", ""):
             raise BadInput("a regular expression is needed for any metric other than the run time (s)")
+        if wrong := wrong_parameter(self.parameters):
+            raise BadInput(f"parameters {wrong}")
 
     @property
     def direction(self) -> Literal["higher", "lower", "neither"]:

@@ -8,6 +8,7 @@ a group of rows per host and case.
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,9 +19,10 @@ from numpy.typing import NDArray
 
 from firsttouch.benchmarks.kernel_settings import BUSY
 from firsttouch.benchmarks.kernel_settings import METRICS as SETTINGS
+from firsttouch.errors import BadInput
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
 from firsttouch.judge.verdict import case_name
-from firsttouch.records.schema import Better, Record, columns, to_frame
+from firsttouch.records.schema import Better, Record, columns, in_utc, to_frame
 from firsttouch.systems.metrics import checks
 
 if TYPE_CHECKING:
@@ -360,9 +362,10 @@ def _keys(rows: pl.DataFrame) -> pl.Series:
 
 
 def milliseconds(texts: pl.Series) -> pl.Series:
-    """Return times in ms since 1970: UTC if a text has no offset, 0 if it is not a time."""
+    """Return the times of records in ms since 1970; raises BadInput for a text that is not a time."""
     times = texts.str.to_datetime("%+", time_zone="UTC", strict=False)
     if times.null_count():
-        in_utc = (texts + "Z").str.to_datetime("%+", time_zone="UTC", strict=False)
-        times = times.zip_with(times.is_not_null(), in_utc)
-    return times.dt.epoch("ms").fill_null(0)
+        times = in_utc(texts).str.to_datetime("%+", time_zone="UTC", strict=False)
+    if times.null_count():
+        raise BadInput(f"not a time: {reprlib.repr(texts.filter(times.is_null())[0])}")
+    return times.dt.epoch("ms")

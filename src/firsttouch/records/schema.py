@@ -14,6 +14,7 @@ import itertools
 import json
 import math
 import os
+import re
 import reprlib
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,6 +38,10 @@ LARGEST = 1e100
 #: The deepest nesting of parameters.
 _DEEPEST = 20
 Better = Literal["higher", "lower", "neither"]
+#: The fields that name what was measured and where.
+NAMES = ("check", "metric", "unit", "host", "system", "partition")
+#: A time as :func:`in_utc` returns it: such texts sort by time.
+UTC = r"^\d{4}-\d\d-\d\dT\d\d:[0-5]\d:[0-5]\d(?:\.\d{1,9})?\+00:00$"
 
 
 @dataclass(frozen=True)
@@ -132,8 +137,91 @@ CHOICES = {"better": ("higher", "lower", "neither"), "status": ("valid", "invali
 JSON_COLUMNS = ("parameters", "software", "placement_asked", "placement_found")
 
 
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_amount(value: object) -> bool:
+    return type(value) in {int, float} and value >= 0  # type: ignore[operator]
+
+
+def _is_index(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _are_indexes(value: object) -> bool:
+    return _is_list(value, _is_index)
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, dict) and all(map(_is_text, value.values()))
+
+
+def _are_places(value: object) -> bool:
+    return _is_list(value, lambda v: isinstance(v, dict) and all(map(_are_indexes, v.values())))
+
+
+#: The parameters that the judge, reports and advice compute with: what each must be, its test, and their names.
+_PARAMETERS: tuple[tuple[str, Callable[[object], bool], tuple[str, ...]], ...] = (
+    (
+        "a text",
+        _is_text,
+        (
+            *(
+                "program",
+                "kernel",
+                "instructions",
+                "stores",
+                "pages",
+                "order",
+                "access",
+                "mode",
+                "policy",
+                "effort",
+            ),
+            *("aligner", "dataset", "scenario", "division", "index_cache", "load", "shared", "line", "lock"),
+            *("parsing", "placement", "source", "reason", "measures", "module", "common_sha256"),
+        ),
+    ),
+    (
+        "a number of at least 0",
+        _is_amount,
+        (
+            *("threads", "instances", "reads", "reads_per_thread", "size_bytes", "array_bytes", "stride_bytes"),
+            *("record_bytes", "block_bytes", "batch", "work_ns", "read_share", "rate", "loaders", "cache_level"),
+            *("pairs", "pairs_of", "contradictions", "packages"),
+        ),
+    ),
+    ("a list of whole numbers", _are_indexes, ("pu_nodes", "pus")),
+    (
+        "a whole number or a list of them",
+        lambda v: _is_index(v) or _are_indexes(v),
+        ("bank", "banks", "load_bank"),
+    ),
+    ("an object of texts", _are_texts, ("settings", "provenance")),
+    ("a list of objects with lists of whole numbers", _are_places, ("stands_for",)),
+    ("a list of lists of whole numbers", lambda v: _is_list(v, _are_indexes), ("contradicting",)),
+)
+PARAMETERS = {name: (kind, right) for kind, right, names in _PARAMETERS for name in names}
+
+
+def wrong_parameter(parameters: Mapping[str, Any]) -> str:
+    """Return which of a record's *parameters* is not of the type that it has everywhere, or an empty string."""
+    for name, value in parameters.items():
+        kind, right = PARAMETERS.get(name, ("", None))
+        if right is not None and not right(value):
+            return f"have {name} {reprlib.repr(value)}, not {kind}"
+    return ""
+
+
 def from_dict(data: object) -> Record:
-    """Return the record of a JSON object; raises BadInput for anything else."""
+    """Return the record of a JSON object, its time in UTC; raises BadInput for anything else."""
+    values = _values(data)
+    return Record(**{**values, "time": utc(values["time"])})
+
+
+def _values(data: object) -> dict[str, Any]:
+    """Return the fields of the record of a JSON object; raises BadInput for anything else."""
     if not isinstance(data, Mapping):
         raise BadInput("not a record: no JSON object")
     if (schema := data.get("schema")) != SCHEMA or isinstance(schema, bool):
@@ -146,7 +234,7 @@ def from_dict(data: object) -> Record:
     for name, value in values.items():
         if wrong := wrong_value(name, value):
             raise BadInput(f"not a record: {name} {wrong}")
-    return Record(**{**values, "samples": tuple(values["samples"])})
+    return {**values, "samples": tuple(values["samples"])}
 
 
 def wrong_value(name: str, value: object) -> str:
@@ -164,11 +252,14 @@ def wrong_value(name: str, value: object) -> str:
         return f"is {reprlib.repr(value)}, not {kind}"
     if name in CHOICES and value not in CHOICES[name]:
         return f"is {reprlib.repr(value)}, not {' or '.join(CHOICES[name])}"
-    if name == "time" and not _is_time(str(value)):
+    if name in NAMES and "\0" in str(value):
+        return f"is {reprlib.repr(value)}, with a NUL character"
+    if name == "time" and utc(str(value)) is None:
         return f"is {reprlib.repr(value)}, not a time as 2026-01-31T12:00:00+00:00"
-    if isinstance(value, dict) and name == "software" and not all(isinstance(v, str) for v in value.values()):
+    if name == "software" and not _are_texts(value):
         return "has a version that is not a text"
-    return "" if name == "samples" else _unusable(value)
+    wrong = wrong_parameter(value) if name == "parameters" and isinstance(value, dict) else ""
+    return wrong or ("" if name == "samples" else _unusable(value))
 
 
 def _is_list(value: object, right: Callable[[object], bool]) -> bool:
@@ -183,13 +274,31 @@ def wrong_json(name: str, text: str) -> str:
         return f"is not JSON: {error}"
 
 
-def _is_time(text: str) -> bool:
-    """Return whether *text* is a date and a time of day in ISO 8601."""
+def utc(text: str) -> str | None:
+    """Return a date and a time of day in ISO 8601 as a time in UTC that sorts as text; None for another text.
+
+    A time without an offset is in UTC.
+    """
+    if re.match(UTC, text):
+        return text if _moment(text) else None
+    if len(text) <= len("2026-01-31") or (moment := _moment(text)) is None:
+        return None
+    return moment.isoformat(timespec="microseconds" if moment.microsecond % 1000 else "milliseconds")
+
+
+def _moment(text: str) -> datetime.datetime | None:
     try:
-        datetime.datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return len(text) > len("2026-01-31")
+        moment = datetime.datetime.fromisoformat(text)
+        return moment.replace(tzinfo=datetime.UTC) if moment.tzinfo is None else moment.astimezone(datetime.UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def in_utc(times: pl.Series) -> pl.Series:
+    """Return *times* as :func:`utc` does, null for those that are none."""
+    if (odd := times.filter(~times.str.contains(UTC)).unique()).is_empty():
+        return times
+    return times.replace(odd, odd.map_elements(utc, return_dtype=odd.dtype, skip_nulls=True))
 
 
 def _unusable(value: object, depth: int = 0) -> str:
@@ -365,7 +474,7 @@ def from_frame(frame: pl.DataFrame) -> list[Record]:
             nested = {name: json.loads(row[name]) for name in JSON_COLUMNS}
         except (TypeError, ValueError, RecursionError) as error:
             raise BadInput(f"not a record: {error}") from error
-        records.append(from_dict({**row, **nested}))
+        records.append(Record(**_values({**row, **nested})))
     return records
 
 

@@ -302,10 +302,14 @@ def batches(sources: Sources, columns: Sequence[str], on_unread: OnUnread = refu
     judge = _Judge()
     for some in _together(sources.tables):
         if len(some) > 1 and (rows := _all_good(some, columns, judge)) is not None:
-            yield rows
+            yield _in_utc(rows)
             continue
         for file in some:
-            yield from _of_table(file, columns, judge, on_unread)
+            yield from map(_in_utc, _of_table(file, columns, judge, on_unread))
+
+
+def _in_utc(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows.with_columns(schema.in_utc(rows["time"])) if "time" in rows.columns else rows
 
 
 def _all_good(files: Sequence[Path], columns: Sequence[str], judge: _Judge) -> pl.DataFrame | None:
@@ -401,6 +405,9 @@ class _Judge:
             "the value is not the median of the samples": pl.col("value") != samples.list.median(),
             "samples are negative": amount & (samples.list.min() < 0),
         }
+        for name in schema.NAMES:
+            if name in table.columns:
+                wrong[f"column {name} holds a NUL character"] = pl.col(name).str.contains("\0", literal=True)
         for name, words in schema.CHOICES.items():
             if name in table.columns:
                 wrong[f"column {name} holds a value other than {', '.join(words)}"] = ~pl.col(name).is_in(words)
@@ -415,7 +422,8 @@ class _Judge:
         """Return the wrong texts in the column of field *name*, and why they are wrong."""
         if name == "time":
             # Few of many are left to check one by one.
-            column = column.filter(column.str.to_datetime("%+", time_zone="UTC", strict=False).is_null())
+            read = column.str.to_datetime("%+", time_zone="UTC", strict=False)
+            column = column.filter(read.is_null() | ~column.str.contains(schema.UTC))
         right = self._right.setdefault(name, set())
         wrong = {}
         for text in set(column.drop_nulls().unique()) - right:
