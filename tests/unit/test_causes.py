@@ -3,12 +3,14 @@
 
 import dataclasses
 import random
+import re
 
 import pytest
 
 from factories.memory_records import FAULTS
+from firsttouch import paths
 from firsttouch.benchmarks import kernel_settings
-from firsttouch.judge.causes import rules
+from firsttouch.judge.causes import parse, rules
 from firsttouch.judge.judging import Undescribed, judge
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import load
@@ -281,3 +283,44 @@ def test_a_suspect_host_has_no_cause(system, fleet):
     few = [r for r in host(rate=lambda _, bank, __: 0.5 if bank == 0 else 1.0) if r.time < "2026-01-01T00:00:03"]
     bad = {v.host: v for v in judge([*fleet, *few], system)}["bad"]
     assert (bad.verdict, bad.causes, bad.cause) == ("suspect", (), "")
+
+
+#: The rest of an entry of causes.toml -> the line and the reason why the file is ignored.
+WRONG = {
+    'text = "{nope}"\nwhen = [{ slow = true }]': ":3: unknown placeholder {nope}: its conditions give none",
+    'text = "{pair}"\nwhen = [{ check = "latency", by = "bank", groups = "one", share = [0, 1] }]': ":3: unknown ",
+    'text = "{share.a}"\nwhen = [{ setting = "busy_pus" }]': ":3: unknown placeholder {share.a}",
+    'text = "{setting:d}"\nwhen = [{ setting = "busy_pus" }]': ":3: not a text with placeholders",
+    'text = "{"\nwhen = [{ slow = true }]': ":3: not a text with placeholders",
+    'text = ""\nwhen = [{ check = "latency" }]': ":4: a condition with the key 'check' needs the key 'by'",
+    'text = ""\nwhen = [{ check = "latency", by = "bank", groups = "one" }]': ":4: .* needs the key 'share'",
+    'text = ""\nwhen = [{ check = "latency", by = "bank", share = [0, 1] }]': ":4: .* needs the key 'groups'",
+    'text = ""\nwhen = [{ count = "pus" }]': ":4: a condition with the key 'count' needs the key 'is'",
+    'text = ""\nwhen = [{ slow = true, by = "bank" }]': ":4: a condition with the key 'slow' has no key 'by'",
+    'text = ""\nwhen = [{ below = 5 }]': ":4: a condition needs one of the keys count, slow",
+}
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG.items())
+def test_a_wrong_file_of_a_site_is_ignored_with_a_line(monkeypatch, tmp_path, capsys, text, message):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("FIRSTTOUCH_HOME", str(tmp_path / "home"))
+    file = paths.config() / "causes.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text(f'[[cause]]\nname = "of the site"\n{text}\n')
+    rules.cache_clear()
+    try:
+        names = [rule.name for rule in rules()]
+    finally:
+        rules.cache_clear()
+    assert names
+    assert "of the site" not in names
+    assert re.search(f"this file is ignored: {re.escape(str(file))}{message}", capsys.readouterr().err)
+
+
+def test_a_condition_gives_its_fields_to_a_text():
+    fields = {"slow": "", "missing": "", "setting": "{setting}", "count": "{found} {expected} {which}"}
+    for key, names in fields.items():
+        condition = {"count": 'count = "pus", is = "one"', "slow": "slow = true"}.get(key, f'{key} = "x"')
+        (rule,) = parse(f'[[cause]]\nname = "n"\ntext = "{names}"\nwhen = [{{ {condition} }}]\n', "causes.toml")
+        assert rule.when[0].keys() >= {key}

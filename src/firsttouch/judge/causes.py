@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import itertools
 import statistics
+import string
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,56 +25,61 @@ _USUAL_CHANNELS, _NEAR_UNKNOWN = (2, 3, 4, 6, 8), 1 / 8
 #: The least share of all other groups if a condition is about some of the groups.
 _HEALTHY = 0.97
 _NUMBER = {"type": "number"}
-#: A site's file may have wrong entries, too.
-SCHEMA = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["cause"],
-    "properties": {
-        "cause": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "additionalProperties": False,
-                "required": ["name", "text", "when"],
-                "properties": {
-                    "name": {"type": "string"},
-                    "text": {"type": "string"},
-                    "unless": {"type": "array", "items": {"type": "string"}},
-                    "when": {
-                        "type": "array",
-                        "minItems": 1,
-                        "items": {
-                            "type": "object",
-                            "additionalProperties": False,
-                            "properties": {
-                                "count": {"enum": ["numa_nodes", "pus"]},
-                                "is": {"enum": ["fewer", "more", "one", "halved"]},
-                                "setting": {"type": "string"},
-                                "slow": {"type": "boolean"},
-                                "below": _NUMBER,
-                                "at_least": _NUMBER,
-                                "missing": {"type": "string"},
-                                "check": {"type": "string"},
-                                "metric": {"type": "string"},
-                                "where": {"type": "object"},
-                                "relation": {"enum": ["local", "remote"]},
-                                "size": {"enum": ["cache", "memory"]},
-                                "by": {"enum": ["bank", "pu_node", "pair", "shared"]},
-                                "groups": {"enum": ["one", "some", "any", "all"]},
-                                "share": {"type": "array", "items": _NUMBER, "minItems": 2, "maxItems": 2},
-                                "channels": {"const": True},
-                                "alike": _NUMBER,
-                                "every": {"const": True},
-                                "only": {"const": True},
-                            },
-                        },
-                    },
-                },
-            },
-        }
-    },
+#: The keys of a condition with their forms.
+_KEYS: dict[str, Any] = {
+    "count": {"enum": ["numa_nodes", "pus"]},
+    "is": {"enum": ["fewer", "more", "one", "halved"]},
+    "setting": {"type": "string"},
+    "slow": {"type": "boolean"},
+    "below": _NUMBER,
+    "at_least": _NUMBER,
+    "missing": {"type": "string"},
+    "check": {"type": "string"},
+    "metric": {"type": "string"},
+    "where": {"type": "object"},
+    "relation": {"enum": ["local", "remote"]},
+    "size": {"enum": ["cache", "memory"]},
+    "by": {"enum": ["bank", "pu_node", "pair", "shared"]},
+    "groups": {"enum": ["one", "some", "any", "all"]},
+    "share": {"type": "array", "items": _NUMBER, "minItems": 2, "maxItems": 2},
+    "channels": {"const": True},
+    "alike": _NUMBER,
+    "every": {"const": True},
+    "only": {"const": True},
 }
+
+
+@dataclass(frozen=True)
+class _Condition:
+    """A kind of condition: the keys that it needs, those that it may have, and the fields that a text gets."""
+
+    needed: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
+
+
+#: The key that tells the kind of a condition -> the kind.
+_KINDS = {
+    "count": _Condition(("count", "is"), (), ("found", "expected", "which")),
+    "slow": _Condition(("slow",)),
+    "missing": _Condition(("missing",), ("where",)),
+    "setting": _Condition(("setting",), ("at_least", "below"), ("setting",)),
+    "check": _Condition(
+        ("check", "by", "groups", "share"),
+        ("metric", "where", "relation", "size", "channels", "alike", "every", "only"),
+        ("share",),  # and the group, by the name of "by"
+    ),
+}
+_CONDITION = {"type": "object", "additionalProperties": False, "properties": _KEYS}
+_RULE = documents.table_schema(
+    {
+        "name": {"type": "string"},
+        "text": {"type": "string"},
+        "when": {"type": "array", "minItems": 1, "items": _CONDITION},
+    },
+    {"unless": {"type": "array", "items": {"type": "string"}}},
+)
+SCHEMA = documents.table_schema({"cause": {"type": "array", "items": _RULE}})
 
 
 @dataclass(frozen=True)
@@ -166,10 +172,43 @@ def parse(text: str, file: str) -> list[Rule]:
     """Return the rules of a TOML text; raises BadInput naming *file*, line and fault."""
     document = documents.parse_toml(text, file)
     document.check(SCHEMA)
+    for number, entry in enumerate(document.data["cause"]):
+        fields: set[str] = set()
+        for position, condition in enumerate(entry["when"]):
+            fields |= _fields(document, condition, "cause", number, "when", position)
+        _check_text(document, entry["text"], fields, "cause", number, "text")
+    document.refuse_problems()
     return [
         Rule(entry["name"], entry["text"], tuple(entry["when"]), tuple(entry.get("unless", ())))
         for entry in document.data["cause"]
     ]
+
+
+def _fields(document: documents.Document, condition: Mapping[str, Any], *where: str | int) -> set[str]:
+    """Return the fields that a condition gives to the text of its cause; notes a problem if it is of no kind."""
+    if (name := next((key for key in _KINDS if key in condition), "")) == "":
+        document.problem(f"a condition needs one of the keys {', '.join(_KINDS)}", *where)
+        return set()
+    kind = _KINDS[name]
+    for key in kind.needed:
+        if key not in condition:
+            document.problem(f"a condition with the key '{name}' needs the key '{key}'", *where)
+    for key in condition.keys() - {*kind.needed, *kind.optional}:
+        document.problem(f"a condition with the key '{name}' has no key '{key}'", *where, key)
+    return {*kind.fields, *((condition["by"],) if name == "check" and "by" in condition else ())}
+
+
+def _check_text(document: documents.Document, text: str, fields: Collection[str], *where: str | int) -> None:
+    """Note a problem if *text* has other placeholders than the *fields* that its conditions give."""
+    try:
+        names = [name for _, name, _, _ in string.Formatter().parse(text) if name is not None]
+        if unknown := [name for name in names if name not in fields]:
+            known = ", ".join(f"{{{name}}}" for name in sorted(fields)) or "none"
+            document.problem(f"unknown placeholder {{{unknown[0]}}}: its conditions give {known}", *where)
+            return
+        text.format(**dict.fromkeys(fields, ""))
+    except ValueError as error:
+        document.problem(f"not a text with placeholders: {error}", *where)
 
 
 def causes(signs: Signs) -> list[str]:
