@@ -8,6 +8,8 @@ import time
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
+#: Seconds by which the clocks of two hosts may differ: a time that is later than that is not believed.
+MOST_SKEW = 3600.0
 
 
 class Waitable(Protocol):

@@ -10,9 +10,10 @@ import time
 
 import pytest
 
+from factories.clocks import ManualClock
 from firsttouch import cli
 from firsttouch.errors import BadInput
-from firsttouch.fleet import actions, campaigns, quarantine, slurm
+from firsttouch.fleet import actions, campaigns, quarantine, site_settings, slurm
 from firsttouch.fleet.actions import Actions
 from firsttouch.fleet.journal import Entry, now
 from firsttouch.records.schema import Record
@@ -54,8 +55,8 @@ class Slurm:
     def settings(self, act="true", per_hour=3, more=""):
         (self.folder / "site" / "fleet.yaml").write_text(SETTINGS.format(act=act, per_hour=per_hour) + more)
 
-    def verdict(self, host, word="fail", age=60.0):
-        logged = {"time": time.time() - age, "host": host, "system": "local", "verdict": word}
+    def verdict(self, host, word="fail", age=60.0, now=None):
+        logged = {"time": (now or time.time()) - age, "host": host, "system": "local", "verdict": word}
         with (self.folder / "out/verdicts/log" / f"{host}.jsonl").open("a") as log:
             log.write(json.dumps({**logged, "reason": "copy: 12 GB/s, $(id)", "source": "c-1"}) + "\n")
 
@@ -90,6 +91,14 @@ def fake(tmp_path, stand_in, monkeypatch):
 
 def fleet(*argv):
     return cli.main(["fleet", *argv])
+
+
+def tended(clock, *, act=True):
+    """Do one pass at the time of a clock; return what it said."""
+    lines = []
+    with actions.acting(wait=True, clock=clock) as (journal, lock):
+        quarantine.Pass(journal, lock, site_settings.load(), lines.append, act=act).tend()
+    return lines
 
 
 def done(host=None):
@@ -273,6 +282,55 @@ def test_a_damaged_journal_stops_everything_but_a_torn_last_line_does_not(fake, 
     assert "actions.jsonl:2: not a line of the journal of actions" in capsys.readouterr().err
     with pytest.raises(BadInput):
         Actions()
+
+
+def test_lines_of_the_future_are_named_and_their_times_do_not_count(fake, run_cli):
+    clock, ahead = ManualClock(), ManualClock(date=ManualClock().time() + 84 * 86400)
+    (fake.folder / "out" / "fleet").mkdir()
+    journal = Actions(clock=ahead)
+    for host in ("n1", "n2", "n3"):  # three actions within an hour, and a cool-down of n1
+        journal.end(journal.begin("hold", host, system="local", reason="slow"))
+        journal.end(journal.begin("release", host, reason="2 tests in a row passed"))
+    journal.end(journal.begin("drain", "n2", system="local", reason="slow"))
+    fake.node("n2", "IDLE+DRAIN", "firsttouch: slow; c-1")
+    for host in ("n1", "n4"):
+        fake.verdict(host, now=clock.time())
+    lines = tended(clock)
+    assert "actions.jsonl:14: dated 2024-02-06, which is in the future, as 13 more lines are" in lines[0]
+    assert fake.reserved == ["firsttouch-n1", "firsttouch-n4"]
+    # A host that was held after a drain of the future is not taken for one that was drained in its hold.
+    fake.node("n2", "IDLE")
+    slurm.reserve("firsttouch-n2", "n2", "root")
+    journal = Actions(clock=clock)
+    journal.end(journal.begin("hold", "n2", system="local", reason="new DIMM", hand=True))
+    tended(clock)
+    assert "firsttouch-n2" in fake.reserved
+    assert Actions(clock=clock).lives["n2"].hold is not None
+    # All of these lines are years ago by the clock of this host.
+    assert "in the future" not in run_cli("fleet", "status").err
+
+
+def test_an_event_of_the_future_is_news_once(fake):
+    fake.settings(more=f"notify: {{command: [sh, -c, 'cat >>{fake.folder}/got'], events: [hold]}}\n")
+    clock = ManualClock()
+    (fake.folder / "out" / "fleet").mkdir()
+    slurm.reserve("firsttouch-n1", "n1", "root")
+    journal = Actions(clock=ManualClock(date=clock.time() + 84 * 86400))
+    journal.end(journal.begin("hold", "n1", system="local", reason="slow"))
+    for _ in range(3):
+        tended(clock)
+        clock.sleep(2 * 86400)
+    assert (fake.folder / "got").read_text().count("n1 is held") == 1
+
+
+@pytest.mark.parametrize("length", [3, 76, 200])
+def test_the_campaign_of_a_test_has_a_name_that_is_one(fake, length):
+    host, clock = "n" * length, ManualClock()
+    fake.node(host, "IDLE")
+    fake.verdict(host, now=clock.time())
+    tended(clock)
+    (test,) = Actions(clock=clock).lives[host].tests
+    assert campaigns.existing(test.campaign).name == test.campaign
 
 
 def test_what_was_interrupted_ends_as_slurm_says(fake):

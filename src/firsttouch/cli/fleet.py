@@ -147,6 +147,8 @@ def show_status(args: argparse.Namespace) -> int:
 
     settings = site_settings.load().hold
     journal = actions.Actions()
+    if ahead := journal.dated_ahead():
+        say(f"firsttouch: {ahead}")
     rows = [_row(life, settings) for life in journal.lives.values() if life.hold or life.drained]
     rows.sort(key=lambda row: row["host"])
     strange: list[str] = []

@@ -10,16 +10,17 @@ does nothing until Slurm has answered them.
 from __future__ import annotations
 
 import contextlib
+import datetime
 import json
 import os
 import secrets
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from firsttouch import paths
+from firsttouch.clock import MOST_SKEW, SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, RunFailed
 from firsttouch.execution.progress import say
 from firsttouch.host.emulation import HOST
@@ -86,7 +87,8 @@ class Life:
     *hold* is the intent of the present hold (None: not held) and *tests* are those in it. *drained* is the line of
     our drain, until somebody resumes the host. *unfinished* has the intents without an end, by what they do.
     *ended* is when the last hold or drain ended and *failed* when a hold was refused (seconds since 1970).
-    *noted* is the measurement of the last fail that was noted, *would* what would be done.
+    *noted* is the measurement of the last fail that was noted, *would* what would be done. *drained_in_hold* is
+    whether our drain came after the present hold.
     """
 
     host: str
@@ -99,6 +101,7 @@ class Life:
     noted: float = 0.0
     would: str = ""
     is_stuck: bool = False
+    drained_in_hold: bool = False
 
     @property
     def passes(self) -> int:
@@ -106,21 +109,22 @@ class Life:
         words = [test.verdict for test in self.tests if test.ended]
         return next((i for i, word in enumerate(reversed(words)) if word != "pass"), len(words))
 
-    def add(self, action: Action) -> None:
-        """Take the next line of the journal into account."""
+    def add(self, action: Action, now: float) -> None:
+        """Take the next line of the journal into account; times after *now* do not count."""
         if action.state == "intent":
             self.unfinished[action.what] = action
             return
         intent = self.unfinished.pop(action.what, None)
         if action.state == "failed" and action.what == "hold":
-            self.failed = action.time
+            self.failed = _believed(action.time, now)
         if action.state == "done":
-            self._done(action, intent or action)
+            self._done(action, intent or action, now)
 
-    def _done(self, action: Action, intent: Action) -> None:
+    def _done(self, action: Action, intent: Action, now: float) -> None:
         match action.what:
             case "hold":
                 self.hold, self.tests, self.is_stuck, self.would = intent, [], False, ""
+                self.drained_in_hold = False
             case "test":
                 self.tests.append(Test(intent.id, intent.source, action.job))
             case "result":
@@ -128,9 +132,10 @@ class Life:
                     if test.id == action.id:
                         test.ended, test.verdict, test.reason = True, action.verdict, action.reason
             case "drain":
-                self.drained, self.ended, self.would = action, action.time, ""
+                self.drained, self.ended, self.would = action, _believed(action.time, now), ""
+                self.drained_in_hold = self.hold is not None
             case "release" | "returned":
-                self.hold, self.ended, self.would = None, action.time, ""
+                self.hold, self.ended, self.would = None, _believed(action.time, now), ""
                 if action.what == "returned":
                     self.drained = None
             case "resume":
@@ -138,9 +143,14 @@ class Life:
             case "stuck":
                 self.is_stuck = True
             case "fail":
-                self.noted = max(self.noted, action.measured)
+                self.noted = max(self.noted, _believed(action.measured, now))
             case "would":
                 self.would = action.reason
+
+
+def _believed(moment: float, now: float) -> float:
+    """Return a time of the journal; 0 if it is in the future, because its writer's clock was wrong."""
+    return moment if moment <= now + MOST_SKEW else 0.0
 
 
 def folder() -> Path:
@@ -152,10 +162,12 @@ class Actions:
     """The journal in *folder*: :attr:`lines`, oldest first, and a :class:`Life` per host.
 
     Raises BadInput for a line that is none: what it did to a host is unknown, so nothing may be done.
+    What lines of the future did counts, but their times do not.
     """
 
-    def __init__(self, of: Path | None = None) -> None:
+    def __init__(self, of: Path | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
         self.file = (of or folder()) / "actions.jsonl"
+        self.clock = clock
         self.lines: list[Action] = []
         self.lives: dict[str, Life] = {}
         for number, line in enumerate(self._text().split(b"\n")[:-1], 1):
@@ -173,7 +185,7 @@ class Actions:
 
     def _take(self, action: Action) -> None:
         self.lines.append(action)
-        self.life(action.host).add(action)
+        self.life(action.host).add(action, self.clock.time())
 
     def life(self, host: str) -> Life:
         """Return the life of a host; a new one for a host without a line."""
@@ -187,24 +199,42 @@ class Actions:
 
     def begin(self, what: What, host: str, **more: Any) -> Action:
         """Write the intent of an action."""
-        return self.write(Action(secrets.token_hex(4), what, "intent", host, time.time(), _by(), **more))
+        return self.write(Action(secrets.token_hex(4), what, "intent", host, self.clock.time(), _by(), **more))
 
     def end(self, intent: Action, state: State = "done", **changes: Any) -> Action:
         """Write the end of an action."""
-        return self.write(replace(intent, state=state, time=time.time(), by=_by(), **changes))
+        return self.write(replace(intent, state=state, time=self.clock.time(), by=_by(), **changes))
 
     def note(self, what: What, host: str, **more: Any) -> Action:
         """Write a line about something that was seen, and not done."""
         more = {"id": secrets.token_hex(4), **more}
-        return self.write(Action(what=what, state="done", host=host, time=time.time(), by=_by(), **more))
+        return self.write(Action(what=what, state="done", host=host, time=self.clock.time(), by=_by(), **more))
 
     def begun(self, since: float) -> int:
         """Return how many holds, releases and drains took place after *since* by the rules."""
+        latest = self.clock.time() + MOST_SKEW
         ends = {(a.id, a.what): a.state for a in self.lines if a.state != "intent"}
         return sum(
-            a.state == "intent" and not a.hand and a.time > since and ends.get((a.id, a.what)) != "undone"
+            a.state == "intent"
+            and not a.hand
+            and since < a.time <= latest
+            and ends.get((a.id, a.what)) != "undone"
             for a in self.lines
             if a.what in {"hold", "release", "drain"} and a.verdict != DRAINED
+        )
+
+    def dated_ahead(self) -> str:
+        """Return a line about the lines that are dated in the future; "" if there are none."""
+        now = self.clock.time()
+        ahead = [(a.time, number) for number, a in enumerate(self.lines, 1) if not _believed(a.time, now)]
+        if not ahead:
+            return ""
+        latest, number = max(ahead)
+        day = datetime.datetime.fromtimestamp(latest, datetime.UTC).date()
+        return (
+            f"{self.file}:{number}: dated {day}, which is in the future"
+            + (f", as {len(ahead) - 1} more lines are" if len(ahead) > 1 else "")
+            + ": the clock of the host that acted was wrong, so these times do not count"
         )
 
 
@@ -223,7 +253,7 @@ def user() -> str:
 
 
 @contextlib.contextmanager
-def acting(of: Path | None = None, *, wait: bool) -> Iterator[tuple[Actions, int]]:
+def acting(of: Path | None = None, *, wait: bool, clock: Clock = SYSTEM_CLOCK) -> Iterator[tuple[Actions, int]]:
     """Hold the lock of the journal, and yield the journal and the lock's descriptor, for Slurm's commands.
 
     Raises Busy if another process holds the lock and not *wait*, BadInput if the folder cannot be written or
@@ -238,7 +268,7 @@ def acting(of: Path | None = None, *, wait: bool) -> Iterator[tuple[Actions, int
         raise BadInput(f"cannot be written: {error.strerror}", file=place) from error
     try:
         _lock(handle, place, wait=wait)
-        yield Actions(place), handle
+        yield Actions(place, clock), handle
     finally:
         os.close(handle)
 
@@ -277,10 +307,10 @@ def _action(data: Any) -> Action:
 def events(lines: Iterable[Action], since: float) -> list[tuple[str, Action]]:
     """Return fails, holds, releases and drains after *since* without a notice, each with the name of its event."""
     kinds = {"fail": "fail", "hold": "hold", "release": "release", "returned": "release", "drain": "drain"}
-    lines = [a for a in lines if a.time > since and a.state != "intent"]
+    lines = [a for a in lines if a.state == "done"]
     noticed = {(a.id, a.source) for a in lines if a.what == "notice"}
     return [
         (kinds[a.what], a)
         for a in lines
-        if a.what in kinds and a.state == "done" and a.verdict != DRAINED and (a.id, kinds[a.what]) not in noticed
+        if a.what in kinds and a.time > since and a.verdict != DRAINED and (a.id, kinds[a.what]) not in noticed
     ]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-import time
 from collections.abc import Iterator
 
 from firsttouch.errors import FirstTouchError, one_line
@@ -37,7 +36,7 @@ def send(journal: Actions, settings: Notify) -> Iterator[str]:
     """Send the notices of the events that have none; yield a line for each that could not be sent."""
     if not settings.command:
         return
-    for event, action in events(journal.lines, time.time() - _NEWS):
+    for event, action in events(journal.lines, journal.clock.time() - _NEWS):
         if event not in settings.events:
             continue
         problem = _send(line(event, action, settings.format), settings)

@@ -12,6 +12,7 @@ down or reserved are left alone, and a reservation of ours that somebody deleted
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ from firsttouch.systems.definition import load
 _HOUR = 3600.0
 #: Most other hosts that a test is compared with: more take long to read and decide nothing.
 _COMPARED = 50
+#: Most characters of a host in the name of a campaign.
+_LONGEST_HOST = 70
 _FORBIDDEN = "only an operator or administrator of Slurm may hold, release and drain hosts"
 _BY_HAND = "by hand"
 _DECIDED = frozenset({"pass", "fail"})
@@ -83,6 +86,8 @@ class Pass:
 
         Raises RunFailed if Slurm does not answer, or lets this user do nothing.
         """
+        if ahead := self.journal.dated_ahead():
+            self.say(f"firsttouch: {ahead}")
         try:
             for life in self._lives():
                 self._each(life, self.finish)
@@ -125,7 +130,8 @@ class Pass:
                 case "release":
                     happened = not self._is_reserved(life.host)
                 case "test":
-                    job = next(iter(slurm.jobs_called(_job_name(intent.id), intent.time)), "")
+                    since = min(intent.time, self.journal.clock.time())
+                    job = next(iter(slurm.jobs_called(_job_name(intent.id), since)), "")
                     happened = bool(job)
                 case "drain":
                     happened = _is_ours(slurm.node(life.host))
@@ -165,7 +171,7 @@ class Pass:
             self._returned(life, "released by somebody else")
             return
         facts = slurm.node(life.host)
-        if life.drained and life.drained.time > life.hold.time:
+        if life.drained and life.drained_in_hold:
             self._release(life, "it is drained", verdict=DRAINED)
         elif not life.hold.hand and drain.is_drained(facts):
             self._release(life, f"drained by somebody else: {facts.get('Reason', '')}", verdict=DRAINED)
@@ -215,8 +221,8 @@ class Pass:
     # ------------------------------------------------------------ hosts that failed
     def hold_new(self) -> None:
         """Note new fails, and hold hosts with such a verdict, oldest first, within the limits of the settings."""
-        settings, now = self.hold_settings, time.time()
-        latest = [log[-1] for log in verdict_log.read().values()]
+        settings, now = self.hold_settings, self.journal.clock.time()
+        latest = [log[-1] for log in verdict_log.read(clock=self.journal.clock).values()]
         waiting = 0
         for logged in sorted(latest, key=lambda logged: logged.time):
             wanted = logged.verdict in settings.verdicts
@@ -269,7 +275,7 @@ class Pass:
         return [n for n, r in self.reservations.items() if n != own and r.active and host in r.hosts]
 
     def _may_begin(self) -> bool:
-        return self.journal.begun(time.time() - _HOUR) < self.hold_settings.per_hour
+        return self.journal.begun(self.journal.clock.time() - _HOUR) < self.hold_settings.per_hour
 
     def _hold(self, life: Life, cause: Cause) -> None:
         if not self.act:
@@ -359,7 +365,7 @@ class Pass:
         settings = self.hold_settings
         campaign = campaigns.plan(
             "validate",
-            paths.results() / "campaigns" / f"hold-{life.host}-{time.strftime('%Y-%m-%dT%H-%M-%S')}",
+            campaigns.folder_of(_test_name(life.host, self.journal.clock.time())),
             system=hold.system,
             dataset=profiles.default_dataset(),
             aligners=(),
@@ -434,6 +440,14 @@ def _is_ours(facts: Mapping[str, str]) -> bool:
 
 def _job_name(test: str) -> str:
     return f"firsttouch-{test}"
+
+
+def _test_name(host: str, now: float) -> str:
+    """Return the name of the campaign of a test; a campaign's name is shorter than that of a host may be."""
+    stamp = time.strftime("%Y-%m-%dT%H-%M-%S", time.localtime(now))
+    if len(host) > _LONGEST_HOST:
+        host = f"{host[: _LONGEST_HOST - 9]}-{hashlib.sha256(host.encode()).hexdigest()[:8]}"
+    return f"hold-{host}-{stamp}"
 
 
 def _cause(logged: verdict_log.Logged) -> Cause:

@@ -14,11 +14,11 @@ import io
 import itertools
 import json
 import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from firsttouch.clock import MOST_SKEW, SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput
 from firsttouch.execution.progress import say
 from firsttouch.host.emulation import HOST
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 _LONGEST = 400
 #: The end of a host's log that is read (bytes): some thousands of verdicts.
 _MOST_BYTES = 1 << 20
-#: Seconds by which the clocks of two hosts may differ: verdicts of a later time are not believed.
-_CLOCKS = 3600.0
 #: Logs that are read as one table: a torn line delays only the others of its table.
 _AT_ONCE = 500
 
@@ -89,18 +87,18 @@ def append(verdict: HostVerdict, measured: float, source: str, to: Path | None =
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # a file system without locks
             stack.enter_context(file_lock.locked(file))
-        if logged not in _lines(_end_of(file), verdict.host, time.time()):
+        if logged not in _lines(_end_of(file), verdict.host, SYSTEM_CLOCK.time()):
             atomic_files.append_lines(file, json.dumps(logged._asdict()) + "\n", is_whole=_is_whole)
 
 
-def read(of: Path | None = None) -> dict[str, list[Logged]]:
+def read(of: Path | None = None, *, clock: Clock = SYSTEM_CLOCK) -> dict[str, list[Logged]]:
     """Return the verdicts of each host in the folder *of* (default: :func:`folder`), sorted by time.
 
     A measurement counts once: of several verdicts of one time and source, the one that was appended last counts,
     such as the fleet's after that of the host's own job. Foreign files and lines are left out. The result is empty
     if there is no such folder.
     """
-    now = time.time()
+    now = clock.time()
     with _without_collector():
         logs: dict[str, list[Logged]] = {}
         texts = _texts(of or folder())
@@ -160,7 +158,7 @@ def _table(texts: Sequence[tuple[str, bytes]], now: float) -> pl.DataFrame | Non
         return None
     column = pl.col
     right = (column("host") == pl.Series(hosts, dtype=pl.String)) & column("verdict").is_in(ORDER)
-    right &= column("time").is_between(0, now + _CLOCKS, closed="right")
+    right &= column("time").is_between(0, now + MOST_SKEW, closed="right")
     right &= pl.all_horizontal(column("system", "reason", "source").is_not_null())
     if table.height != len(hosts) or not table.select(right.fill_null(value=False).all()).item():
         return None
@@ -192,7 +190,7 @@ def _logged(value: Any, host: str, now: float) -> Logged | None:
     """Return the verdict in *value*, a line of the log of *host*; None if it is none."""
     try:
         line = Logged(*(value[name] for name in Logged._fields))
-        if line.host == host and line.verdict in ORDER and 0 < line.time <= now + _CLOCKS:
+        if line.host == host and line.verdict in ORDER and 0 < line.time <= now + MOST_SKEW:
             texts = (line.system, line.reason, line.source)
             return line if all(isinstance(text, str) for text in texts) else None
     except (TypeError, KeyError):
