@@ -44,6 +44,10 @@ tests:
         values: '0x800'
       - series: 'firsttouch_missing{{host="n3",system="s"}}'
         values: '2x800'
+      - series: 'firsttouch_common_loss_ratio{{system="s"}}'
+        values: '0.04x800'
+      - series: 'firsttouch_common_loss_ratio{{system="t"}}'
+        values: '0x800'
       - series: 'firsttouch_report_generated_timestamp_seconds{{version="1"}}'
         values: '0x800'
       - series: 'firsttouch_measured_timestamp_seconds{{host="n1",system="s"}}'
@@ -52,6 +56,7 @@ tests:
       - {{alertname: FirsttouchHostFails, eval_time: 1h, exp_alerts: [{fails}]}}
       - {{alertname: FirsttouchHostSuspect, eval_time: 0m, exp_alerts: []}}
       - {{alertname: FirsttouchHostSuspect, eval_time: 2h, exp_alerts: [{suspect}]}}
+      - {{alertname: FirsttouchHostsLoseAlike, eval_time: 1h, exp_alerts: [{alike}]}}
       - {{alertname: FirsttouchResultsMissing, eval_time: 2h, exp_alerts: [{missing}]}}
       - {{alertname: FirsttouchReportOld, eval_time: 7d, exp_alerts: []}}
       - {{alertname: FirsttouchReportOld, eval_time: 9d, exp_alerts: [{report}]}}
@@ -69,7 +74,7 @@ def alert(severity: str, summary: str, description: str, **labels: str) -> str:
 def test_each_alert_fires_when_it_should_and_not_before(tmp_path: Path) -> None:
     text = RULES.read_text(encoding="utf-8")
     descriptions = dict(re.findall(r'alert: (\w+)\n.*?description: "(.*?)"\n', text, re.DOTALL))
-    assert len(descriptions) == text.count("- alert:") == 6
+    assert len(descriptions) == text.count("- alert:") == 7
     expected = {
         "fails": alert(
             "critical",
@@ -83,6 +88,12 @@ def test_each_alert_fires_when_it_should_and_not_before(tmp_path: Path) -> None:
             "n2 is suspect, or its measurement was invalid (system s)",
             descriptions["FirsttouchHostSuspect"],
             host="n2",
+            system="s",
+        ),
+        "alike": alert(
+            "critical",
+            "Most hosts of system s lost about 4% of the same metrics",
+            descriptions["FirsttouchHostsLoseAlike"],
             system="s",
         ),
         "missing": alert(

@@ -36,7 +36,7 @@ case "$*" in
   update*resume) echo "State=IDLE" >$S/nodes/${{2#nodename=}};;
   update*) echo "State=IDLE+DRAIN Reason=${{4#reason=}}" >$S/nodes/${{2#nodename=}};;
 esac"""
-SETTINGS = "hold: {{act: {act}, per_hour: {per_hour}, effort: smoke, steps: [topology]}}\n"
+SETTINGS = "hold: {{act: {act}, per_hour: {per_hour}, max_out: {max_out}, effort: smoke, steps: [topology]}}\n"
 
 
 class Slurm:
@@ -52,13 +52,14 @@ class Slurm:
     def node(self, name, state, reason=""):
         (self.folder / "nodes" / name).write_text(f"State={state} Reason={reason}\n")
 
-    def settings(self, act="true", per_hour=3, more=""):
-        (self.folder / "site" / "fleet.yaml").write_text(SETTINGS.format(act=act, per_hour=per_hour) + more)
+    def settings(self, act="true", per_hour=3, max_out="100 %", more=""):
+        text = SETTINGS.format(act=act, per_hour=per_hour, max_out=max_out)
+        (self.folder / "site" / "fleet.yaml").write_text(text + more)
 
-    def verdict(self, host, word="fail", age=60.0, now=None):
-        logged = {"time": (now or time.time()) - age, "host": host, "system": "local", "verdict": word}
+    def verdict(self, host, word="fail", *, age=60.0, now=None, system="local", source="c-1"):
+        logged = {"time": (now or time.time()) - age, "host": host, "system": system, "verdict": word}
         with (self.folder / "out/verdicts/log" / f"{host}.jsonl").open("a") as log:
-            log.write(json.dumps({**logged, "reason": "copy: 12 GB/s, $(id)", "source": "c-1"}) + "\n")
+            log.write(json.dumps({**logged, "reason": "copy: 12 GB/s, $(id)", "source": source}) + "\n")
 
     @property
     def reserved(self):
@@ -79,8 +80,9 @@ def fake(tmp_path, stand_in, monkeypatch):
     monkeypatch.setenv("FIRSTTOUCH_SITE", str(tmp_path / "site"))
     monkeypatch.setenv("FIRSTTOUCH_OUT", str(tmp_path / "out"))
     stand_in("scontrol", SCONTROL.format(folder=tmp_path))
+    stand_in("sinfo", f"for n in {tmp_path}/nodes/*; do echo ${{n##*/}} idle; done")
     stand_in("sbatch", f"echo $* >>{tmp_path}/jobs; wc -l <{tmp_path}/jobs")
-    jobs = f"for j in $(seq $(wc -l <{tmp_path}/jobs)); do echo $j PENDING 0; done"
+    jobs = f"[ -e {tmp_path}/ended ] || for j in $(seq $(wc -l <{tmp_path}/jobs)); do echo $j PENDING 0; done"
     stand_in("squeue", f'case "$*" in *--name*) ;; *) [ -f {tmp_path}/jobs ] && {jobs};; esac')
     stand_in("sacct", "exit 0")
     stand_in("scancel", f"echo $* >>{tmp_path}/cancelled")
@@ -371,27 +373,148 @@ def test_two_passes_at_once_do_not_both_act(fake, capsys):
     assert len(fake.changes) == 1
 
 
-def test_without_references_a_test_is_compared_with_the_campaign_that_blamed_the_host(fake, monkeypatch):
-    def campaign(name, hosts):
-        """Store four repetitions of the bandwidths of some hosts as the steps of a campaign."""
-        plan = {"system": "local", "dataset": "lambda", "aligners": (), "repetitions": 3, "only": ["bandwidth-1"]}
-        stored = campaigns.create(campaigns.plan("validate", fake.folder / "out/campaigns" / name, **plan))
-        for host, rate in hosts.items():
-            journal = stored.host(host)
-            journal.open()
-            for repetition in range(4):
-                value = rate * (1 + 0.01 * (repetition % 3 - 1))
-                case = {"pu_nodes": [0], "banks": [0], "threads": 1, "program": "x", "kernel": "copy"}
-                host_fields = {"host": host, "system": "local", "time": now(), "parameters": case}
-                record = Record("bandwidth", "copy_bandwidth", "GB/s", "higher", (value,), **host_fields)
-                begin, end = journal.add([record])
-                journal.write(Entry("bandwidth-1", "done", now(), host, begin=begin, end=end))
+def measure(campaign, host, step, rates):
+    """Store four repetitions of a host's bandwidths, by bank, as a step of a campaign."""
+    journal = campaign.host(host)
+    journal.open()
+    for repetition in range(4):
+        records = [
+            Record(
+                *("bandwidth", "copy_bandwidth", "GB/s", "higher", (rate * (1 + 0.01 * (repetition % 3 - 1)),)),
+                host=host,
+                system=campaign.system,
+                time=now(),
+                parameters={"pu_nodes": [bank], "banks": [bank], "threads": 1, "program": "x", "kernel": "copy"},
+            )
+            for bank, rate in enumerate(rates)
+        ]
+        begin, end = journal.add(records)
+        journal.write(Entry(step, "done", now(), host, begin=begin, end=end))
 
+
+def campaign_of(fake, name, hosts, *, system="local"):
+    """Store the bandwidths of some hosts as a campaign of the step bandwidth-1."""
+    plan = {"system": system, "dataset": "lambda", "aligners": (), "repetitions": 3, "only": ["bandwidth-1"]}
+    stored = campaigns.create(campaigns.plan("validate", fake.folder / "out/campaigns" / name, **plan))
+    for host, rates in hosts.items():
+        measure(stored, host, "bandwidth-1", rates)
+
+
+@pytest.fixture
+def rated(fake, monkeypatch):
+    """Eight hosts of a system with a reference; returns a function that sets its value (GB/s)."""
+    for number in range(1, 9):
+        fake.node(f"n{number}", "IDLE")
+    (fake.folder / "systems").mkdir()
+    monkeypatch.setenv("FIRSTTOUCH_SYSTEMS", str(fake.folder / "systems"))
     monkeypatch.setenv("FIRSTTOUCH_EFFORT", "smoke")
-    campaign("due", {f"n{i}": 20.0 + 0.01 * i for i in range(8)})
-    campaign("hold-slow", {"n7": 12.0})
-    campaign("hold-slower", {"n7": 12.0})
-    campaign("hold-good", {"n7": 20.0})
+    facts = {"source": "order", "processor": "x", "packages": 1, "numa_nodes": 1, "cores_per_numa_node": 2}
+    facts |= {"threads_per_core": 1, "memory_per_numa_node": "4 GiB"}
+    data = {"name": "rated", "description": "x", "hostnames": ["n[1-8]$"], "facts": facts}
+    data["partitions"] = [{"name": "p", "scheduler": "slurm"}]
+    reference = {
+        "check": "bandwidth",
+        "metric": "copy_bandwidth",
+        "source": "order",
+        "tolerance": {"lower": "-2 %"},
+    }
+
+    def refer(value):
+        data["references"] = [{**reference, "value": f"{value} GB/s"}]
+        (fake.folder / "systems" / "rated.yaml").write_text(json.dumps(data))
+
+    refer(20)
+    return refer
+
+
+def out_of_service(fake):
+    drained = [file.name for file in (fake.folder / "nodes").iterdir() if "DRAIN" in file.read_text()]
+    return sorted({*drained, *(name.removeprefix("firsttouch-") for name in fake.reserved)})
+
+
+def hours(fake, clock, count, rates):
+    """Let so many hours with two passes go by; tests of held hosts measure their rates. Return all lines."""
+    lines = []
+    (fake.folder / "ended").touch()
+    for _ in range(2 * count):
+        for life in Actions(clock=clock).lives.values():
+            if life.hold and life.tests and not life.tests[-1].ended:
+                measure(campaigns.existing(life.tests[-1].campaign), life.host, "topology", rates)
+        lines += tended(clock)
+        clock.sleep(1801)
+    return lines
+
+
+@pytest.mark.parametrize(("max_out", "most"), [("5 %", 1), ("25 %", 2)])
+def test_the_rules_take_a_share_of_a_system_out_of_service_and_no_more(fake, rated, max_out, most):
+    fake.settings(max_out=max_out, per_hour=100)
+    clock = ManualClock()
+    for number in range(1, 9):
+        # Verdicts of eight campaigns, which nobody can compare any more.
+        fake.verdict(f"n{number}", now=clock.time(), system="rated", source=f"validate-{number}")
+    lines = hours(fake, clock, 2, [12.0])
+    assert out_of_service(fake) == [host for host, what in done() if what == "drain"]
+    assert len(out_of_service(fake)) == most
+    limit = f"{most} of 8 hosts of rated are out of service by these rules, and hold.max_out is {max_out}"
+    assert lines[-1] == f"{8 - most} more hosts are not held: {limit}"
+    # A host that somebody resumed makes room.
+    first = out_of_service(fake)[0]
+    fake.node(first, "IDLE")
+    hours(fake, clock, 1, [12.0])
+    assert first not in out_of_service(fake)
+    assert len(out_of_service(fake)) == most
+
+
+SENTENCE = (
+    "validate-1: 7 of 8 hosts lost about 4 % of the same metrics: an update, or references that are out of date; "
+    "no host is held"
+)
+
+
+@pytest.mark.parametrize("act", ["true", "false"])
+def test_no_host_is_held_if_most_of_a_campaign_lost_alike(fake, rated, run_cli, act):
+    fake.settings(act=act)
+    clock = ManualClock()
+    hosts = {f"n{number}": [19.2, 19.2, 19.1] for number in range(1, 9)}
+    hosts["n5"] = [19.2, 14.4, 14.4]  # a bad one
+    campaign_of(fake, "validate-1", hosts, system="rated")
+    for host in hosts:
+        fake.verdict(host, now=clock.time(), system="rated", source="validate-1")
+    lines = hours(fake, clock, 1, [19.2])
+    assert f"8 more hosts are not held: {SENTENCE}" in lines
+    assert (fake.changes, out_of_service(fake)) == ([], [])
+    for host in hosts:
+        fake.verdict(host, age=30, system="rated", source="validate-1")
+    status = run_cli("fleet", "status")
+    assert (status.status, SENTENCE in status.out) == (0, True)
+    assert json.loads(run_cli("fleet", "status", "--json").out)["stops"] == [SENTENCE]
+    # New references say which host is bad.
+    rated(19.2)
+    lines = tended(clock, act=True)
+    assert "n1: fail, and not held: by the present references its verdict is pass" in lines
+    assert out_of_service(fake) == ["n5"]
+
+
+def test_a_host_that_was_held_before_the_others_lost_alike_is_released(fake, rated):
+    clock = ManualClock()
+    campaign_of(fake, "validate-1", {"n1": [19.2]}, system="rated")
+    fake.verdict("n1", now=clock.time(), system="rated", source="validate-1")
+    tended(clock)
+    assert out_of_service(fake) == ["n1"]
+    campaign_of(fake, "validate-1", {f"n{number}": [19.2] for number in range(2, 9)}, system="rated")
+    lines = hours(fake, clock, 1, [19.2])
+    assert out_of_service(fake) == []
+    assert any(
+        line.startswith("n1 is released: 8 of 8 hosts lost about 4 % of the same metrics") for line in lines
+    )
+
+
+def test_without_references_a_test_is_compared_with_the_campaign_that_blamed_the_host(fake, monkeypatch):
+    monkeypatch.setenv("FIRSTTOUCH_EFFORT", "smoke")
+    campaign_of(fake, "due", {f"n{i}": [20.0 + 0.01 * i] for i in range(8)})
+    campaign_of(fake, "hold-slow", {"n7": [12.0]})
+    campaign_of(fake, "hold-slower", {"n7": [12.0]})
+    campaign_of(fake, "hold-good", {"n7": [20.0]})
     assert [quarantine.verdict_of("n7", name, "due")[0] for name in ("hold-slow", "hold-good")] == [
         "undecided",
         "pass",

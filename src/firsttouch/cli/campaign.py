@@ -30,7 +30,7 @@ from firsttouch.fleet.state import missing_of, overview, state
 from firsttouch.host import topology
 from firsttouch.host.emulation import HOST, host_name
 from firsttouch.host.host_lists import unfolded
-from firsttouch.judge.judging import MOST_REPETITIONS
+from firsttouch.judge.judging import MOST_REPETITIONS, Judged
 from firsttouch.judge.verdict import HostVerdict, exit_status
 from firsttouch.systems.definition import load, mismatch
 
@@ -193,10 +193,15 @@ def carry_out(campaign: Campaign, args: argparse.Namespace, job: slurm.Job | Non
     return status
 
 
-def _drain(verdicts: Sequence[HostVerdict], campaign: Campaign, args: argparse.Namespace) -> int:
-    """Drain the hosts that failed, and return the exit status."""
+def _drain(
+    verdicts: Sequence[HostVerdict], campaign: Campaign, args: argparse.Namespace, fleet: Judged | None = None
+) -> int:
+    """Drain the hosts that failed, and return the exit status; none if most of the *fleet* lost alike."""
     worst = 0
-    for line, status in drain.apply_all(verdicts, campaign.name, dry_run=False, reservation=args.reservation):
+    stop = fleet.common_loss.text if fleet and fleet.common_loss else ""
+    for line, status in drain.apply_all(
+        verdicts, campaign.name, dry_run=False, reservation=args.reservation, stop=stop
+    ):
         say(f"firsttouch: error: {line}" if status else line)
         worst = max(worst, status)
     return worst
@@ -452,5 +457,7 @@ def collect_campaign(args: argparse.Namespace) -> int:
         if args.max_repetitions:
             _again(campaign, collected, args)
         status = exit_status(collected.verdicts, strict=args.strict)
-        return max(status, _drain(collected.verdicts, campaign, args)) if args.drain else status
+        if args.drain:
+            status = max(status, _drain(collected.verdicts, campaign, args, collected.judged))
+        return status
     return 0 if collected.state.whole else 1

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -11,7 +12,7 @@ from typing import Any
 
 from firsttouch import paths
 from firsttouch.cli import fleet_due, fleet_history, options
-from firsttouch.errors import FirstTouchError, RunFailed
+from firsttouch.errors import FirstTouchError, RunFailed, one_line
 from firsttouch.execution.progress import say
 from firsttouch.fleet import site_settings
 
@@ -143,7 +144,7 @@ def show_status(args: argparse.Namespace) -> int:
     """List hosts that are held or that we drained; 1 if Slurm has a reservation of ours without an entry."""
     from tabulate import tabulate  # noqa: PLC0415 - tend does without
 
-    from firsttouch.fleet import actions, slurm  # noqa: PLC0415
+    from firsttouch.fleet import actions, quarantine, slurm  # noqa: PLC0415
 
     settings = site_settings.load().hold
     journal = actions.Actions()
@@ -163,12 +164,16 @@ def show_status(args: argparse.Namespace) -> int:
         for row in rows:
             if row["state"] == "held" and f"{settings.reservation}-{row['host']}" not in ours:
                 row["next"] = "its reservation is gone: the next pass notes its release"
+    stops = quarantine.stops(journal, settings)
     if args.json:
-        options.print_json({"journal": str(journal.file), "hosts": rows, "unknown_reservations": strange})
+        document = {"journal": str(journal.file), "hosts": rows, "unknown_reservations": strange}
+        options.print_json({**document, "stops": stops})
     else:
         shown = [{**row, "since": time.strftime("%F %H:%M", time.localtime(row["since"]))} for row in rows]
         table = [[row[key] for key in ("host", "state", "since", "reason", "next")] for row in shown]
         print(tabulate(table, ("host", "state", "since", "why", "next")) if rows else "no host is held")
+    for line in stops:
+        print(one_line(line), file=sys.stderr if args.json else sys.stdout)
     for name in strange:
         say(f"firsttouch: the reservation {name} is not in {journal.file}: `scontrol delete reservation={name}`")
     return 1 if strange else 0

@@ -132,6 +132,8 @@ def _of_few(
     if described is not None:
         (fleet,) = [f for f in _judged(samples, described, gathered) if f.system.name == described.name]
         verdicts = [fleet.of(host) for host in fleet.hosts]
+        if fleet.common_loss:
+            problems.append(Problem(f"references of {described.name}", "failed", fleet.common_loss.text, check=""))
 
     return partial(
         report_pages.build,

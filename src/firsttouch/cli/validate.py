@@ -72,6 +72,7 @@ def run(args: argparse.Namespace) -> int:
                 "status": status,
                 "hosts": [h.to_dict() for h in hosts],
                 **({"divided": _divided(fleet)} if fleet.divided else {}),
+                **({"common_loss": common.text} if (common := fleet.common_loss) else {}),
                 **({"unread": list(gathered.unread)} if gathered.unread else {}),
                 **({"others": {h: w for h, w in words.items() if w not in _DETAILED}} if brief else {}),
             }
@@ -88,7 +89,9 @@ def run(args: argparse.Namespace) -> int:
                 print(coloured(one_line(fleet.line(name))))
     if args.drain:
         source = " ".join(path.absolute().name for path in args.records)
-        for line, trouble in drain.apply_all(hosts, source, dry_run=args.dry_run, reservation=args.reservation):
+        how = {"dry_run": args.dry_run, "reservation": args.reservation}
+        stop = fleet.common_loss.text if fleet.common_loss else ""
+        for line, trouble in drain.apply_all(hosts, source, stop=stop, **how):
             text = f"firsttouch: error: {line}" if trouble else line
             print(text, file=sys.stderr if args.json or trouble else sys.stdout)
             status = max(status, trouble)

@@ -88,7 +88,7 @@ class Life:
     our drain, until somebody resumes the host. *unfinished* has the intents without an end, by what they do.
     *ended* is when the last hold or drain ended and *failed* when a hold was refused (seconds since 1970).
     *noted* is the measurement of the last fail that was noted, *would* what would be done. *drained_in_hold* is
-    whether our drain came after the present hold.
+    whether our drain came after the present hold, *system* that of the last hold.
     """
 
     host: str
@@ -102,12 +102,19 @@ class Life:
     would: str = ""
     is_stuck: bool = False
     drained_in_hold: bool = False
+    system: str = ""
 
     @property
     def passes(self) -> int:
         """Return how many tests of this hold passed in a row, up to the last one."""
         words = [test.verdict for test in self.tests if test.ended]
         return next((i for i, word in enumerate(reversed(words)) if word != "pass"), len(words))
+
+    @property
+    def is_out(self) -> bool:
+        """Return whether the rules, and no person, hold or drained this host, or began to hold it."""
+        taken = (self.hold, self.drained, self.unfinished.get("hold"))
+        return any(action is not None and not action.hand for action in taken)
 
     def add(self, action: Action, now: float) -> None:
         """Take the next line of the journal into account; times after *now* do not count."""
@@ -124,7 +131,7 @@ class Life:
         match action.what:
             case "hold":
                 self.hold, self.tests, self.is_stuck, self.would = intent, [], False, ""
-                self.drained_in_hold = False
+                self.drained_in_hold, self.system = False, intent.system
             case "test":
                 self.tests.append(Test(intent.id, intent.source, action.job))
             case "result":

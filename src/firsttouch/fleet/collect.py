@@ -55,7 +55,7 @@ def collect(campaign: Campaign, *, draw: bool = True) -> Collected:
     all_judged = judged(samples_table.of_records(records, system.name), system, missing=missing(campaign_state))
     verdicts = tuple(all_judged.of(host) for host in all_judged.hosts) if campaign.judged else ()
     _write_verdicts(campaign_state, verdicts)
-    text = overview(campaign_state, verdicts)
+    text = overview(campaign_state, verdicts, all_judged.notes() if campaign.judged else ())
     with full_disk_as_missing(campaign.folder):
         folder = _write(campaign_state, records, system, verdicts, text, draw=draw)
     return Collected(campaign_state, verdicts, folder, text, all_judged if campaign.judged else None)

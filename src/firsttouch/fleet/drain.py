@@ -130,12 +130,16 @@ def apply(verdict: HostVerdict, source: str, *, dry_run: bool, reservation: str 
 
 
 def apply_all(
-    verdicts: Sequence[HostVerdict], source: str, *, dry_run: bool, reservation: str = ""
+    verdicts: Sequence[HostVerdict], source: str, *, dry_run: bool, reservation: str = "", stop: str = ""
 ) -> Iterator[tuple[str, int]]:
     """Drain every host that failed; yield a line and an exit status for each.
 
-    A host that cannot be drained does not prevent the others from being drained.
+    A host that cannot be drained does not prevent the others from being drained. With *stop*, a reason, no host is
+    drained.
     """
+    if stop:
+        yield f"no host is drained: {stop}", 1
+        return
     for verdict in verdicts:
         if verdict.verdict == "fail":
             try:

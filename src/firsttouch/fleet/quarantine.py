@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,15 +22,15 @@ from functools import partial
 from firsttouch import paths
 from firsttouch.benchmarks import profiles
 from firsttouch.errors import BadInput, FirstTouchError, RunFailed, TimedOut
-from firsttouch.fleet import campaigns, drain, notices, slurm, submit
+from firsttouch.fleet import campaigns, drain, notices, screening, slurm, submit
 from firsttouch.fleet.actions import DRAINED, Action, Actions, Life, Test, user
 from firsttouch.fleet.campaigns import Campaign
 from firsttouch.fleet.journal import Journal
-from firsttouch.fleet.site_settings import SiteSettings
+from firsttouch.fleet.site_settings import Hold, SiteSettings
 from firsttouch.fleet.state import missing_of
-from firsttouch.judge import verdict_log
-from firsttouch.judge.judging import judge
-from firsttouch.judge.verdict import HostVerdict
+from firsttouch.judge import samples_table, verdict_log
+from firsttouch.judge.judging import Judged, judge, judged
+from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import load
 
@@ -79,6 +80,9 @@ class Pass:
         self.hold_settings = settings.hold
         self.reservations = slurm.reservations()
         self.failed = False
+        self._judged: dict[str, Judged | None] = {}
+        self._counts: dict[str, int] = {}
+        self._would_hold: dict[str, str] = {}
 
     # ------------------------------------------------------------ the pass
     def tend(self) -> None:
@@ -190,7 +194,11 @@ class Pass:
         if last and not last.ended and not self._judge(life, hold, last):
             return
         if last and last.verdict == "fail":
-            self._drain(life, last)
+            fleet = None if hold.hand else self._fleet(hold.source)
+            if fleet and fleet.common_loss and life.host in fleet.common_loss.hosts:
+                self._release(life, fleet.common_loss.text, source=hold.source)
+            else:
+                self._drain(life, last)
         elif life.passes >= self.hold_settings.passes:
             self._release(life, f"{life.passes} tests in a row passed", source=last.campaign if last else "")
         elif len(life.tests) < self.hold_settings.tries:
@@ -220,44 +228,34 @@ class Pass:
 
     # ------------------------------------------------------------ hosts that failed
     def hold_new(self) -> None:
-        """Note new fails, and hold hosts with such a verdict, oldest first, within the limits of the settings."""
-        settings, now = self.hold_settings, self.journal.clock.time()
-        latest = [log[-1] for log in verdict_log.read(clock=self.journal.clock).values()]
-        waiting = 0
-        for logged in sorted(latest, key=lambda logged: logged.time):
-            wanted = logged.verdict in settings.verdicts
-            is_old = now - logged.time > settings.max_age
-            if is_old or not (wanted or logged.verdict == "fail") or self._is_settled(logged.host, logged):
-                continue
+        """Note new fails, and hold hosts with bad verdicts, oldest first, within the limits of the settings."""
+        waiting: Counter[str] = Counter()
+        for logged in _unsettled(self.journal, self.hold_settings):
             try:
                 host, facts = drain.node_of(logged.host)
             except FirstTouchError as error:
                 self.say(f"{logged.host}: its verdict is {logged.verdict}, but {error}")
                 continue
-            if self._is_settled(host, logged):
+            if _is_settled(self.journal, host, logged):
                 continue
             life = self.journal.life(host)
             if logged.verdict == "fail" and logged.time > life.noted:
                 evidence = {"reason": logged.reason, "source": logged.source, "system": logged.system}
                 self.journal.note("fail", host, verdict="fail", measured=logged.time, **evidence)
-            if not wanted:
+            if logged.verdict not in self.hold_settings.verdicts:
                 continue
-            if why := self._why_not(life, facts, now):
+            if why := self._why_not(life, facts, logged):
                 self.say(f"{host}: {logged.verdict}, and not held: {why}")
-            elif not self._may_begin():
-                waiting += 1
+            elif why := self._stop(logged) or self._limit(logged.system):
+                waiting[why] += 1
             else:
                 self._each(life, partial(self._hold, cause=_cause(logged)))
-        if waiting:
-            self.say(f"{waiting} more hosts are not held: {settings.per_hour} actions in an hour are the limit")
+        for why, count in waiting.items():
+            self.say(f"{count} more hosts are not held: {why}")
 
-    def _is_settled(self, host: str, logged: verdict_log.Logged) -> bool:
-        """Return whether a host is held or drained, or was since this verdict."""
-        life = self.journal.lives.get(host)
-        return life is not None and (life.hold is not None or bool(life.drained) or logged.time <= life.ended)
-
-    def _why_not(self, life: Life, facts: Mapping[str, str], now: float) -> str:
+    def _why_not(self, life: Life, facts: Mapping[str, str], logged: verdict_log.Logged) -> str:
         """Return why a host with a bad verdict is not held, "" if it may be."""
+        now = self.journal.clock.time()
         if taken := drain.out_of_service(facts):
             return f"it is {taken}"
         if others := self.foreign(life.host):
@@ -267,7 +265,26 @@ class Pass:
             return f"it cools down for {left / 3600:.1f} h more"
         if now - life.failed < _HOUR:
             return "Slurm refused it less than an hour ago"
+        fleet = self._fleet(logged.source)
+        if fleet and logged.host in fleet.number:
+            word = ORDER[fleet.word(logged.host)]
+            if word not in self.hold_settings.verdicts:
+                return f"by the present references its verdict is {word}"
         return ""
+
+    def _stop(self, logged: verdict_log.Logged) -> str:
+        """Return why no host of a verdict's campaign is held, "" if they may be."""
+        fleet = self._fleet(logged.source)
+        return _stop(logged.source, fleet) if fleet else ""
+
+    def _limit(self, system: str) -> str:
+        """Return which limit of the settings is reached for a *system*, "" if none is."""
+        settings, out, count = self.hold_settings, len(self._out(system)), self._count(system)
+        # At least one host may be held, however small a system is.
+        if out >= max(1, int(settings.max_out * count + 1e-9)):
+            share = f"hold.max_out is {100 * settings.max_out:.3g} %"
+            return f"{out} of {count} hosts of {system} are out of service by these rules, and {share}"
+        return "" if self._may_begin() else f"{settings.per_hour} actions in an hour are the limit"
 
     def foreign(self, host: str) -> list[str]:
         """Return the active reservations of others that have a host."""
@@ -277,8 +294,29 @@ class Pass:
     def _may_begin(self) -> bool:
         return self.journal.begun(self.journal.clock.time() - _HOUR) < self.hold_settings.per_hour
 
+    def _fleet(self, source: str) -> Judged | None:
+        if source not in self._judged:
+            self._judged[source] = judged_campaign(source)
+        return self._judged[source]
+
+    def _out(self, system: str) -> set[str]:
+        """Return the hosts of a system that the rules hold or drained, or would hold if they acted."""
+        out = {life.host for life in self._lives() if life.is_out and life.system in {system, ""}}
+        return out | {host for host, name in self._would_hold.items() if name == system}
+
+    def _count(self, system: str) -> int:
+        """Return the number of hosts of a system in Slurm; if that is unknown, of those with a verdict."""
+        if system not in self._counts:
+            logs = verdict_log.read(clock=self.journal.clock)
+            try:
+                self._counts[system] = len(screening.hosts_of(load(system), slurm.states(), logs))
+            except FirstTouchError:
+                self._counts[system] = sum(log[-1].system == system for log in logs.values())
+        return self._counts[system]
+
     def _hold(self, life: Life, cause: Cause) -> None:
         if not self.act:
+            self._would_hold[life.host] = cause.system
             self._would(life, f"held: {cause.reason}")
         else:
             self._test(life, self._reserve(life, cause, hand=False))
@@ -431,6 +469,43 @@ class Pass:
         argv = ("scontrol", "update", f"nodename={life.host}", "state=resume")
         intent = self.journal.begin("resume", life.host, hand=True, reason="it is tested again")
         self._do(life, "is resumed for its test", intent, lambda: slurm.run(argv, fds=self.fds))
+
+
+def _unsettled(journal: Actions, settings: Hold) -> Iterator[verdict_log.Logged]:
+    """Yield the last verdicts of hosts, oldest first, that are bad, not too old, and not acted on yet."""
+    oldest, words = journal.clock.time() - settings.max_age, {*settings.verdicts, "fail"}
+    latest = (log[-1] for log in verdict_log.read(clock=journal.clock).values())
+    for logged in sorted(latest, key=lambda logged: logged.time):
+        if logged.verdict in words and logged.time >= oldest and not _is_settled(journal, logged.host, logged):
+            yield logged
+
+
+def _is_settled(journal: Actions, host: str, logged: verdict_log.Logged) -> bool:
+    """Return whether a host is held or drained, or was since this verdict."""
+    life = journal.lives.get(host)
+    return life is not None and (life.hold is not None or bool(life.drained) or logged.time <= life.ended)
+
+
+def judged_campaign(name: str) -> Judged | None:
+    """Return the verdicts of a campaign by the present references, None if it does not exist any more."""
+    try:
+        campaign = campaigns.existing(name)
+        system = load(campaign.system)
+    except BadInput:
+        return None
+    records = [record for journal in campaign.hosts() for record in journal.all_records()]
+    return judged(samples_table.of_records(records, system.name), system)
+
+
+def stops(journal: Actions, settings: Hold) -> list[str]:
+    """Return a line for each campaign whose bad hosts are not held, because most of its hosts lost alike."""
+    sources = dict.fromkeys(logged.source for logged in _unsettled(journal, settings))
+    fleets = ((source, judged_campaign(source)) for source in sources)
+    return [line for source, fleet in fleets if fleet and (line := _stop(source, fleet))]
+
+
+def _stop(source: str, fleet: Judged) -> str:
+    return f"{source}: {fleet.common_loss.text}" if fleet.common_loss else ""
 
 
 def _is_ours(facts: Mapping[str, str]) -> bool:

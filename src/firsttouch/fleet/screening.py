@@ -181,7 +181,7 @@ def due(
     now, notes = time.time(), list[str]()
     states, queue = _slurm(settings, notes)
     logs = verdict_log.read()
-    names = list(dict.fromkeys(hosts)) or _names(system, states, logs)
+    names = list(dict.fromkeys(hosts)) or hosts_of(system, states, logs)
     left_out = {host: state for host in names if (state := _out_of_service(states.get(host, "")))}
     jobs = {host: job for job in queue for host in job.hosts}
     busy = {host: _job_text(jobs[host], now) for host in names if host in jobs and host not in left_out}
@@ -305,8 +305,11 @@ def _by_name(logs: Mapping[str, list[Logged]], names: Sequence[str], system: str
     }
 
 
-def _names(system: System, states: Mapping[str, str], logs: Mapping[str, list[Logged]]) -> list[str]:
-    """Return the hosts of a system in Slurm; without Slurm, those with a verdict."""
+def hosts_of(system: System, states: Mapping[str, str], logs: Mapping[str, list[Logged]]) -> list[str]:
+    """Return the hosts of a system by the *states* of Slurm's hosts; without Slurm, those with a verdict.
+
+    Raises BadInput if there are none.
+    """
     if states:
         names = [host for host in states if any(re.match(pattern, host) for pattern in system.hostnames)]
         where = f"none of Slurm's {len(states)} hosts has a name that fits: name them by --hosts, or extend"

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from firsttouch import documents, paths
-from firsttouch.units import parse
+from firsttouch.units import parse, parse_percent
 
 NAME = "fleet.yaml"
 #: What a notice may be about.
 EVENTS = ("fail", "hold", "release", "drain")
+#: A fraction, which is text such as "5 %" in the file.
+Share = float
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,8 @@ class Hold:
     """Which hosts are held, and how they are tested again.
 
     Without *act*, `fleet tend` only prints what it would do. Hosts with one of *verdicts* that is younger than
-    *max_age* are held, with at most *per_hour* actions in an hour and a *cool_down* between two holds of a host. A
+    *max_age* are held, with at most *per_hour* actions in an hour and a *cool_down* between two holds of a host.
+    At most the share *max_out* of a system's hosts is held or drained by the rules, but one host in any case. A
     held host is released after *passes* in a row, and left to a person after *tries* tests without a decision.
     *reservation* begins the names of the reservations. *effort*, *repetitions*, *steps* (patterns; none: all) and
     *sbatch* (options) describe the tests. Times are in seconds.
@@ -45,6 +48,7 @@ class Hold:
     verdicts: tuple[str, ...] = ("fail",)
     max_age: float = 7 * 86400.0
     per_hour: int = 3
+    max_out: Share = 0.05
     cool_down: float = 86400.0
     passes: int = 2
     tries: int = 6
@@ -105,6 +109,7 @@ _COUNT = {"type": "integer", "minimum": 1, "description": "a whole number of at 
 _DURATION = {
     "allOf": [{"type": "string", "description": 'a time such as "24h"'}, {"type": "string", "quantity": "seconds"}]
 }
+_SHARE = {"type": "string", "percent": "positive", "description": 'a share such as "5 %"'}
 _EVENTS = {"type": "array", "items": _one_of(*EVENTS), "description": "a list of events"}
 #: Text that is one word in a command of Slurm, and no option.
 _WORD = {"type": "string", "pattern": r"\A[A-Za-z0-9_][A-Za-z0-9_.@+-]*\Z", "description": "one word"}
@@ -129,6 +134,7 @@ SCHEMA: dict[str, Any] = _object(
                 },
                 "max_age": _DURATION,
                 "per_hour": _COUNT,
+                "max_out": _SHARE,
                 "cool_down": _DURATION,
                 "passes": _COUNT,
                 "tries": _COUNT,
@@ -183,7 +189,7 @@ def _parsed(text: str, file: Path) -> dict[str, Any]:
 
 
 def _section(kind: type[Any], values: Mapping[str, Any]) -> Any:
-    """Return a section: lists as tuples, and durations, which are text in the file, in seconds."""
+    """Return a section: lists as tuples, durations in seconds, and shares as fractions."""
     kinds = {f.name: f.type for f in fields(kind)}
     return kind(**{name: _value(str(kinds[name]), value) for name, value in values.items()})
 
@@ -191,4 +197,6 @@ def _section(kind: type[Any], values: Mapping[str, Any]) -> Any:
 def _value(kind: str, value: Any) -> Any:
     if kind == "float":
         return parse(value, "seconds")
+    if kind == "Share":
+        return parse_percent(value)
     return tuple(value) if isinstance(value, list) else value

@@ -222,8 +222,11 @@ References can be learned from five hosts or more: `firsttouch baseline --system
 the campaign again for these hosts, or use `firsttouch campaign submit … --max-repetitions 12`."""
 
 
-def overview(campaign_state: State, verdicts: Sequence[HostVerdict]) -> str:
-    """Return the overview in Markdown: what is missing, what was skipped, the verdicts, the next steps."""
+def overview(campaign_state: State, verdicts: Sequence[HostVerdict], notes: Sequence[str] = ()) -> str:
+    """Return the overview in Markdown: what is missing, what was skipped, the verdicts, the next steps.
+
+    *notes* are the lines about the fleet.
+    """
     campaign = campaign_state.campaign
     effort = "" if campaign.effort == "full" else f", effort {campaign.effort}"
     parts = [
@@ -241,7 +244,7 @@ def overview(campaign_state: State, verdicts: Sequence[HostVerdict]) -> str:
         counts = Counter(v.verdict for v in verdicts)
         text = ", ".join(f"{counts[w]} {w}" for w in reversed(ORDER) if counts[w])
         lines = [v.line() for v in sorted(verdicts, key=lambda v: (v.verdict == "pass", v.host))]
-        parts.append(f"## Verdicts: {text}\n" + _listed(lines))
+        parts.append("\n".join([f"## Verdicts: {text}", *notes, _listed(lines)]))
         if any(v.verdict in {"undecided", "suspect"} and not v.missing for v in verdicts):
             parts.append(
                 "## Undecided and suspect hosts\n" + _NEXT.format(system=campaign.system, folder=campaign.folder)

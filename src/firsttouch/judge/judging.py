@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from firsttouch.benchmarks.kernel_settings import BUSY
 from firsttouch.judge import event_limits, samples_table, sprt
 from firsttouch.judge.causes import Signs, causes
+from firsttouch.judge.common_loss import CommonLoss, common_loss
 from firsttouch.judge.fleet_level import FEWEST_HOSTS, Divided, divided, level
 from firsttouch.judge.samples_table import BANK_BANDWIDTH, Case, SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
@@ -360,6 +361,11 @@ class Judged:
         worse[better == "neither"] = np.abs(worse[better == "neither"])
         return np.where(self.words > PASS, np.clip(np.nan_to_num(worse), 0.0, 1.0), 0.0)
 
+    @cached_property
+    def common_loss(self) -> CommonLoss | None:
+        """The loss against the system's references that most hosts share, None if there is none."""
+        return common_loss(self, worse_than=UNDECIDED, reference=_SYSTEM)
+
     def by_severity(self) -> list[str]:
         """Return all hosts, the worst first: by the verdict, then by the largest loss (1 if something is missing).
 
@@ -386,7 +392,7 @@ class Judged:
         return f"verdict {host} {ORDER[self.word(host)]}: {'; '.join(parts)}"
 
     def notes(self) -> list[str]:
-        """Return the lines about the fleet: one for each division of its hosts into two groups.
+        """Return the lines about the fleet: a loss that most hosts share, and its divisions into two groups.
 
         Metrics that divide the hosts alike share a line, which shows the one with the largest difference.
         """
@@ -394,7 +400,7 @@ class Judged:
         for number, two in self.divided.items():
             # Which group is the better one may differ from metric to metric.
             alike.setdefault(tuple(sorted((tuple(two.better), tuple(two.worse)))), []).append(number)
-        lines = []
+        lines = [self.common_loss.text] if self.common_loss else []
         for numbers in sorted(alike.values(), key=len, reverse=True):
             number = max(numbers, key=lambda n: self.divided[n].apart)
             case, two = self.samples.cases[number], self.divided[number]

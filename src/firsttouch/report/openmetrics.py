@@ -47,6 +47,7 @@ _COUNTS = frozenset({"", "1", "NUMA nodes", "PUs"})
 _MISSING = "Measurements that a host lacks."
 _MEASURED = "Time of the newest valid result of a host."
 _LOSS = "Largest loss against the expected value among the metrics of a host that do not pass."
+_COMMON = "Loss that most hosts of a system share: an update, or references that are out of date (0: none)."
 _PLACE = ("host", "system", "partition")
 _OWN = (*_PLACE, "check", "metric")
 
@@ -102,6 +103,9 @@ def of_fleet(document: Mapping[str, Any]) -> str:
     time = datetime.datetime.fromisoformat(document["generated"])
     families.generated(document["firsttouch"], time.timestamp())
     for system in document["systems"]:
+        loss = system["common_loss"]
+        place = {"system": system["system"]}
+        families.add("common_loss", "ratio", _COMMON, place, loss["loss"] if loss else 0.0)
         for host in system["hosts"]:
             place = {"host": host["host"], "system": system["system"]}
             families.verdict(place, host["verdict"], host["findings"])

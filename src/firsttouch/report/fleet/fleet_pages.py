@@ -7,7 +7,7 @@ import datetime
 import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -373,6 +373,7 @@ def _system(ranks: Ranks, worst: Sequence[HostVerdict]) -> dict[str, Any]:
         "system": judged.system.name,
         "hosts": hosts,
         "metrics": len(cases),
+        "common_loss": judged.common_loss and {**asdict(judged.common_loss), "text": judged.common_loss.text},
         "divided": [
             {
                 "metric": cases[number].name,
