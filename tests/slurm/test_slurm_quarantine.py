@@ -154,6 +154,9 @@ def test_hosts_are_held_and_released_by_hand_and_an_admin_may_take_them_back(fle
         ("n1", "held", "new DIMM"),
         ("n2", "held", "new DIMM"),
     ]
+    # Slurm shows the reservations in the states of the hosts some seconds later.
+    due = json.loads(site.call("fleet", "due", "--system", "rated", "--hosts", "n[1-3]", "--json").stdout)
+    assert ([host["host"] for host in due["hosts"]], set(due["left_out"])) == (["n3"], {"n1", "n2"})
     jobs = [test["job"] for row in rows for test in row["tests"]]
     site.runs(jobs[0])
     # Its test runs, and Slurm keeps a reservation that a job uses.
@@ -167,6 +170,15 @@ def test_hosts_are_held_and_released_by_hand_and_an_admin_may_take_them_back(fle
     assert (fleet.done("n1"), fleet.done("n2")) == (["hold", "release"], ["hold", "returned"])
     assert fleet.reservations() == set()
     fleet.orderly()
+
+    # An update makes all hosts slower: they fail alike, and none is held.
+    site.rates(n3=0.8, n4=0.8, n5=0.8)
+    site.submitted("validate", "--system", "rated", "--hosts", "n[3-5]", "--step", "bandwidth-1")
+    assert [host for host, word in site.verdicts().items() if word == "fail"] == ["n3", "n4", "n5"]
+    alike = "3 of 3 hosts lost about 20 % of the same metrics"
+    assert alike in fleet.tend()
+    assert fleet.reservations() == set()
+    assert alike in site.call("fleet", "status").stdout
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firsttouch import cli
-from firsttouch.fleet import campaigns, journal, screening
+from firsttouch.fleet import actions, campaigns, journal, screening
 from firsttouch.fleet.site_settings import Screening
 from firsttouch.records.schema import Record
 
@@ -82,7 +82,7 @@ def site(tmp_path, monkeypatch, stand_in):
     monkeypatch.setenv("FIRSTTOUCH_OUT", str(tmp_path))
     monkeypatch.setenv("FIRSTTOUCH_SITE", str(tmp_path / "site"))
     monkeypatch.setenv("FIRSTTOUCH_EFFORT", "smoke")
-    for tool in ("sinfo", "squeue", "sacct"):
+    for tool in ("sinfo", "squeue", "sacct", "scontrol"):
         stand_in(tool, "exit 1")
     (tmp_path / "verdicts" / "log").mkdir(parents=True)
 
@@ -166,9 +166,21 @@ def test_hosts_that_slurm_does_not_offer_are_left_out(site, capsys, stand_in, tm
     jobs = ["7|PENDING|2020-01-01T00:00:00|n4||Priority", "8|RUNNING|yesterday||n[5-6]|None"]
     stand_in("squeue", f"printf '%s\\n' {' '.join(map(repr, jobs))} '9|PENDING|N/A|||x'")
     stand_in("sbatch", f'echo "$*" >>{tmp_path}/calls; echo 7')
-    plan = due(capsys, "--hosts", "n[1-6]")
+    reservations = ["ReservationName=a Nodes=n7 State=ACTIVE", "ReservationName=b Nodes=n1 State=INACTIVE"]
+    stand_in("scontrol", f"printf '%s\\n' {' '.join(map(repr, reservations))}")
+    (tmp_path / "fleet").mkdir()
+    held = actions.Actions()
+    held.end(held.begin("hold", "n8", reason="new DIMM"))
+    held.begin("hold", "n9", reason="slow")
+    held.end(held.begin("hold", "n1", reason="slow"))
+    held.end(held.begin("release", "n1"))
+    plan = due(capsys, "--hosts", "n[1-9]")
     assert [h["host"] for h in plan["hosts"]] == ["n1"]
-    assert plan["left_out"] == {"n2": "drain", "n3": "maintenance", "n6": "down and not_responding"}
+    assert plan["left_out"] == {
+        **{"n2": "drain", "n3": "maintenance", "n6": "down and not_responding"},
+        # Slurm shows these in the states of the hosts after some seconds only.
+        **{"n7": "reserved", "n8": "held", "n9": "held"},
+    }
     assert set(plan["busy"]) == {"n4", "n5"}
     assert [line.split(",")[0] for line in plan["late"]] == ["n4: job 7 is pending"]
     # Submitted, the host's node hours count from then on.
@@ -200,7 +212,8 @@ def test_the_budget_counts_hosts_whose_submitter_was_killed_and_no_refused_ones(
 
 def test_bad_input_is_one_line(site, capsys, stand_in):
     stand_in("sinfo", "echo c1 idle")
-    stand_in("squeue", "true")
+    for tool in ("squeue", "scontrol"):
+        stand_in(tool, "true")
     for argv in ((), ("--hosts", "n[1-"), ("--budget", "-3h"), ("--max-age", "0h"), ("--max-age", "soon")):
         with pytest.raises(SystemExit) if argv and argv[0] != "--hosts" else pytest.MonkeyPatch.context():
             assert cli.main(["fleet", "due", "--system", "amd-opteron", *argv]) == 2

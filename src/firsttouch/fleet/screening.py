@@ -21,7 +21,6 @@ import math
 import os
 import re
 import statistics
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -32,8 +31,9 @@ import numpy.typing as npt
 
 from firsttouch import paths
 from firsttouch.benchmarks import profiles
+from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, RunFailed
-from firsttouch.fleet import campaigns, journal, slurm
+from firsttouch.fleet import actions, campaigns, journal, slurm
 from firsttouch.fleet import submit as submit_module
 from firsttouch.fleet.campaigns import Campaign
 from firsttouch.fleet.site_settings import Screening
@@ -171,18 +171,29 @@ class Due:
 
 
 def due(
-    system: System, settings: Screening, hosts: Sequence[str] = (), changed: Mapping[str, float] | None = None
+    system: System,
+    settings: Screening,
+    hosts: Sequence[str] = (),
+    changed: Mapping[str, float] | None = None,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> Due:
     """Return which of *hosts* (none: those of the *system* in Slurm, or in the log of verdicts) are due.
 
     *changed* has the times at which hosts' configurations changed (seconds since 1970). Raises BadInput if there
     are no hosts.
     """
-    now, notes = time.time(), list[str]()
-    states, queue = _slurm(settings, notes)
-    logs = verdict_log.read()
+    now, notes = clock.time(), list[str]()
+    states, queue, reserved = _slurm(settings, notes, clock)
+    logs = verdict_log.read(clock=clock)
+    held = {
+        life.host for life in actions.Actions(clock=clock).lives.values() if life.hold or "hold" in life.unfinished
+    }
     names = list(dict.fromkeys(hosts)) or hosts_of(system, states, logs)
-    left_out = {host: state for host in names if (state := _out_of_service(states.get(host, "")))}
+    # Slurm shows a new reservation in the states of its hosts after some seconds.
+    known = {**dict.fromkeys(reserved, "reserved"), **dict.fromkeys(held, "held")}
+    left_out = {
+        host: state for host in names if (state := _out_of_service(states.get(host, "")) or known.get(host, ""))
+    }
     jobs = {host: job for job in queue for host in job.hosts}
     busy = {host: _job_text(jobs[host], now) for host in names if host in jobs and host not in left_out}
     late = tuple(
@@ -336,16 +347,22 @@ def _job_text(job: slurm.Waiting, now: float) -> str:
     return f"job {job.job} is {job.state.lower()}, submitted {since} ago{why}"
 
 
-def _slurm(settings: Screening, notes: list[str]) -> tuple[Mapping[str, str], list[slurm.Waiting]]:
-    """Return the states of Slurm's hosts, and the jobs that validate; nothing, with a note, without Slurm."""
+def _slurm(
+    settings: Screening, notes: list[str], clock: Clock
+) -> tuple[Mapping[str, str], list[slurm.Waiting], set[str]]:
+    """Return the states of Slurm's hosts, the jobs that validate, and the hosts in active reservations.
+
+    Without Slurm there are none, and a note says so.
+    """
     try:
-        states, queue = slurm.states(settings.partition), slurm.named(_JOB_NAME)
+        states, queue = slurm.states(settings.partition), slurm.named(_JOB_NAME, clock)
+        reserved = {host for r in slurm.reservations().values() if r.active for host in r.hosts}
     except RunFailed as error:
         notes.append(f"without Slurm's states of hosts and jobs: {error}")
-        return {}, []
+        return {}, [], set()
     if not states:
         raise BadInput(f"Slurm has no host in the partition '{settings.partition}', which fleet.yaml names")
-    return states, queue
+    return states, queue, reserved
 
 
 def _out_of_service(state: str) -> str:
@@ -417,9 +434,11 @@ def alone() -> Iterator[None]:
         yield
 
 
-def submit(plan: Due, settings: Screening) -> tuple[Campaign, submit_module.Submitted]:
+def submit(
+    plan: Due, settings: Screening, clock: Clock = SYSTEM_CLOCK
+) -> tuple[Campaign, submit_module.Submitted]:
     """Submit a job for each host of *plan* as one campaign; the jobs give way to others as the *settings* say."""
-    now = datetime.datetime.now().astimezone().strftime("%Y-%m-%dT%H-%M-%S")
+    now = datetime.datetime.fromtimestamp(clock.time()).astimezone().strftime("%Y-%m-%dT%H-%M-%S")
     campaign = campaigns.create(
         campaigns.plan(
             "validate",

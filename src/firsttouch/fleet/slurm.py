@@ -234,13 +234,13 @@ def states(partition: str = "") -> Mapping[str, str]:
     return dict(_rows(["sinfo", "-h", "-N", *only, "-O", "NodeList:256,StateComplete:256"], None, 2))
 
 
-def named(name: str) -> list[Waiting]:
+def named(name: str, clock: Clock = SYSTEM_CLOCK) -> list[Waiting]:
     """Return all users' jobs of a *name* that wait or run, on hosts that they name; raises RunFailed."""
     jobs = []
     for job, state, begin, asked, allocated, reason in _rows(
         ["squeue", "-h", "-r", "-n", name, "-o", "%A|%T|%V|%n|%N|%r"], "|", 6
     ):
-        submitted = time.time()
+        submitted = clock.time()
         with contextlib.suppress(ValueError):  # SLURM_TIME_FORMAT asks for another format
             submitted = datetime.datetime.fromisoformat(begin).timestamp()
         with contextlib.suppress(BadInput):  # a job without hosts
