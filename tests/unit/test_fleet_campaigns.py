@@ -369,6 +369,36 @@ class TestState:
         text = overview(campaign_state, ())
         assert text.index("n2: it did not take part") < text.index("n1 latency-0")
 
+    @pytest.mark.parametrize(
+        ("days", "later", "open_hosts"),
+        [
+            # What n2 and n3 finish in the second one; n2 lacks a step of the first, and n3 did not come.
+            ((1, 2), (("topology", "latency-0"), ("topology", "latency-0")), []),
+            ((2, 1), (("topology", "latency-0"), ("topology", "latency-0")), ["n2", "n3"]),
+            ((1, 2), (("latency-0",), ("latency-0",)), ["n3"]),
+            ((1, 2), (("topology",), ("topology",)), ["n2", "n3"]),
+        ],
+    )
+    def test_a_later_campaign_fills_gaps_of_an_earlier_one(self, tmp_path, days, later, open_hosts):
+        stored = []
+        for day in days:
+            plan = planned(tmp_path / f"c{day}", "validate", only=["topology", "latency-0"])
+            stored.append(campaigns.create(replace(plan, created=f"2026-01-0{day}T00:00:00.000+00:00")))
+        note(stored[0].folder, "7", 3, ["n1", "n2", "n3"])
+        finish(stored[0], "n1", "topology", "latency-0")
+        finish(stored[0], "n2", "topology")
+        finish(stored[0], "n2", "latency-0", ended="failed")
+        for host, steps in zip(("n2", "n3"), later, strict=True):
+            finish(stored[1], host, *steps)
+        gathered = record_inputs.gather([tmp_path / f"c{day}" for day in days])
+        missing = {host for host, reasons in gathered.missing_of["amd-opteron"].items() if reasons}
+        of_second = {host for host, steps in zip(("n2", "n3"), later, strict=True) if len(steps) < 2}
+        assert missing == {*open_hosts, *of_second}
+        assert all(collect.missing(gathered.campaigns[0])[host] for host in open_hosts)
+        # By itself, the campaign still lacks them.
+        alone = record_inputs.gather([stored[0].folder])
+        assert {host for host, reasons in alone.missing.items() if reasons} == {"n2", "n3"}
+
     def test_fewer_hosts_than_asked_for(self, tmp_path):
         campaign = campaigns.create(planned(tmp_path, only=["topology"]))
         finish(campaign, "n1", "topology")

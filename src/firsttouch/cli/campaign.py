@@ -26,7 +26,7 @@ from firsttouch.fleet import campaigns, collect, drain, journal, slurm, submit
 from firsttouch.fleet.campaigns import KINDS, PLANNED, Campaign
 from firsttouch.fleet.journal import Journal
 from firsttouch.fleet.run import Outcome, run
-from firsttouch.fleet.state import missing_of, overview, state
+from firsttouch.fleet.state import overview, state, unfinished
 from firsttouch.host import topology
 from firsttouch.host.emulation import HOST, host_name
 from firsttouch.host.host_lists import unfolded
@@ -314,7 +314,7 @@ def _show(campaign: Campaign, args: argparse.Namespace) -> int:
 
 def _left(campaign: Campaign, journal: Journal) -> set[str]:
     """Return the names of the steps that a host has not finished."""
-    return {line.split(": ", 1)[0] for line in missing_of(campaign, journal)}
+    return set(unfinished(campaign, journal))
 
 
 def submit_hosts(args: argparse.Namespace) -> int:

@@ -18,7 +18,7 @@ from firsttouch.benchmarks.reframe_run import Trouble
 from firsttouch.errors import BadInput, one_line
 from firsttouch.fleet import campaigns as model
 from firsttouch.fleet import collect
-from firsttouch.fleet.state import State, state
+from firsttouch.fleet.state import State, state, without_superseded
 from firsttouch.host.emulation import name_among
 from firsttouch.judge import drift, samples_table
 from firsttouch.judge.drift import Configuration
@@ -193,7 +193,7 @@ def gather(paths: Sequence[Path], max_age: float | None = None) -> Gathered:
         day_before = (begin - datetime.timedelta(days=1)).strftime("%Y-%m-%d")
         sources = replace(sources, tables=newer(sources.tables, day_before))
     troubles = [t for run in runs for t in reframe_run.read(run)]
-    return Gathered(paths, sources, campaigns, troubles, unread, since=since)
+    return Gathered(paths, sources, without_superseded(campaigns), troubles, unread, since=since)
 
 
 def _run_reports(path: Path) -> list[Path]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from firsttouch.execution.progress import say
 from firsttouch.fleet.campaigns import DEFAULT_SCENARIO, Campaign
 from firsttouch.fleet.journal import full_disk_as_missing
-from firsttouch.fleet.state import Gap, State, dumps, merged, missing_of, overview, state
+from firsttouch.fleet.state import Gap, State, dumps, merged, overview, state, unfinished
 from firsttouch.judge import samples_table, verdict_file, verdict_log
 from firsttouch.judge.judging import Judged, judged, undecided_cases
 from firsttouch.judge.verdict import ORDER, HostVerdict
@@ -95,7 +95,15 @@ def missing(campaign_state: State) -> dict[str, list[str]]:
     """Return, by host, what is missing and why; named hosts that did not take part are included."""
     if campaign_state.campaign.shared:  # no host had to do any particular step
         return {j.host: [] for j in campaign_state.journals}
-    by_host = {j.host: missing_of(campaign_state.campaign, j) for j in campaign_state.journals}
+    gaps = {(gap.host, gap.step) for gap in campaign_state.gaps}
+    by_host = {
+        j.host: [
+            f"{step}: {reason}"
+            for step, reason in unfinished(campaign_state.campaign, j).items()
+            if (j.host, step) in gaps
+        ]
+        for j in campaign_state.journals
+    }
     for gap in campaign_state.gaps:
         if gap.host and not gap.step:
             by_host.setdefault(gap.host, []).append(gap.reason)

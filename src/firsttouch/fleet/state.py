@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from firsttouch.fleet import slurm
@@ -71,11 +71,40 @@ class State:
         }
 
 
-def missing_of(campaign: Campaign, journal: Journal) -> list[str]:
-    """Return the steps that a host did not finish, each with the reason, by its own journal alone."""
+def unfinished(campaign: Campaign, journal: Journal) -> dict[str, str]:
+    """Return the steps that a host did not finish with the reasons, by its own journal alone."""
     last = _last(journal.entries(whole=True))
     names = (step.name for step in campaign.steps)
-    return [f"{name}: {_own_reason(last.get(name))}" for name in names if not _is_finished(last.get(name))]
+    return {name: _own_reason(last.get(name)) for name in names if not _is_finished(last.get(name))}
+
+
+def missing_of(campaign: Campaign, journal: Journal) -> list[str]:
+    """Return a line for each step that a host did not finish (see :func:`unfinished`)."""
+    return [f"{name}: {reason}" for name, reason in unfinished(campaign, journal).items()]
+
+
+def without_superseded(states: Sequence[State]) -> list[State]:
+    """Return the states of campaigns without the gaps that later campaigns of the same system filled.
+
+    A missing step of a host is filled by a later campaign in which the host finished that step, and a missing host
+    by later campaigns in which it finished all steps.
+    """
+    finished: dict[str, set[tuple[str, str]]] = {}
+    current = {}
+    for number in sorted(range(len(states)), key=lambda number: states[number].campaign.created, reverse=True):
+        seen = states[number]
+        later = finished.setdefault(seen.campaign.system, set())
+        current[number] = replace(seen, gaps=tuple(gap for gap in seen.gaps if not _is_filled(gap, seen, later)))
+        later |= {(j.host, e.step) for j in seen.journals for e in j.entries(whole=True) if _is_finished(e)}
+    return [current[number] for number in range(len(states))]
+
+
+def _is_filled(gap: Gap, seen: State, later: Set[tuple[str, str]]) -> bool:
+    """Return whether hosts and steps that were finished *later* fill a gap of a campaign."""
+    if not gap.host or (not gap.step and gap.host in seen.hosts):  # a damaged file
+        return False
+    steps = [gap.step] if gap.step else [step.name for step in seen.campaign.steps]
+    return all((gap.host, step) in later for step in steps)
 
 
 def _own_reason(entry: Entry | None) -> str:
