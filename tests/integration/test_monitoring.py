@@ -48,6 +48,8 @@ tests:
         values: '0.04x800'
       - series: 'firsttouch_common_loss_ratio{{system="t"}}'
         values: '0x800'
+      - series: 'firsttouch_dated_ahead_timestamp_seconds{{host="n1",system="s"}}'
+        values: '9e9x800'
       - series: 'firsttouch_report_generated_timestamp_seconds{{version="1"}}'
         values: '0x800'
       - series: 'firsttouch_measured_timestamp_seconds{{host="n1",system="s"}}'
@@ -57,6 +59,7 @@ tests:
       - {{alertname: FirsttouchHostSuspect, eval_time: 0m, exp_alerts: []}}
       - {{alertname: FirsttouchHostSuspect, eval_time: 2h, exp_alerts: [{suspect}]}}
       - {{alertname: FirsttouchHostsLoseAlike, eval_time: 1h, exp_alerts: [{alike}]}}
+      - {{alertname: FirsttouchClockAhead, eval_time: 1h, exp_alerts: [{ahead}]}}
       - {{alertname: FirsttouchResultsMissing, eval_time: 2h, exp_alerts: [{missing}]}}
       - {{alertname: FirsttouchReportOld, eval_time: 7d, exp_alerts: []}}
       - {{alertname: FirsttouchReportOld, eval_time: 9d, exp_alerts: [{report}]}}
@@ -74,7 +77,7 @@ def alert(severity: str, summary: str, description: str, **labels: str) -> str:
 def test_each_alert_fires_when_it_should_and_not_before(tmp_path: Path) -> None:
     text = RULES.read_text(encoding="utf-8")
     descriptions = dict(re.findall(r'alert: (\w+)\n.*?description: "(.*?)"\n', text, re.DOTALL))
-    assert len(descriptions) == text.count("- alert:") == 7
+    assert len(descriptions) == text.count("- alert:") == 8
     expected = {
         "fails": alert(
             "critical",
@@ -94,6 +97,13 @@ def test_each_alert_fires_when_it_should_and_not_before(tmp_path: Path) -> None:
             "critical",
             "Most hosts of system s lost about 4% of the same metrics",
             descriptions["FirsttouchHostsLoseAlike"],
+            system="s",
+        ),
+        "ahead": alert(
+            "warning",
+            "Records of n1 are dated in the future and do not count (system s)",
+            descriptions["FirsttouchClockAhead"],
+            host="n1",
             system="s",
         ),
         "missing": alert(
@@ -127,7 +137,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of a fleet with a host that fails."""
     out = tmp_path_factory.mktemp("report")
     records = [r for host_records in records_by_host(hosts=12).values() for r in host_records]
-    fleet_pages.build([judged(samples_table.of_records(records), Undescribed("s"))], out)
+    fleet = judged(samples_table.of_records(records), Undescribed("s"))
+    fleet_pages.build([fleet], out, dated_ahead={("s", "n001"): 4_000_000_000_000})
     return out
 
 

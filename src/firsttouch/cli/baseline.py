@@ -59,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
     text = baseline.without(system.path.read_text(encoding="utf-8"))
     before = systems.build(documents.parse_yaml(text, system.path), path=system.path)
     samples, given = record_inputs.of_system(args.records, system)
+    given.print_ahead()
     given.refuse_unread()
     if args.hosts is not None:
         samples = _of_hosts(samples, args.hosts)

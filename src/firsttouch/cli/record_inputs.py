@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from firsttouch.benchmarks import reframe_run
 from firsttouch.benchmarks.reframe_run import Trouble
+from firsttouch.clock import MOST_SKEW, SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, one_line
 from firsttouch.fleet import campaigns as model
 from firsttouch.fleet import collect
@@ -42,7 +43,8 @@ _MOST_PRINTED = 20
 class Gathered:
     """The inputs: files with records, the state of campaigns, and the troubles of ReFrame's run reports.
 
-    *since* is the time (ms since 1970) of the oldest records that count.
+    *since* is the time (ms since 1970) of the oldest records that count. Records of the future do not count:
+    *dated_ahead* has the latest time (ms since 1970) of such records by system and host.
 
     *unread* are unreadable files, folders and records, *systems* the number of records of each system, and
     *configured* the records of configurations (:func:`firsttouch.judge.drift.changes`), *checks* the names of the
@@ -58,6 +60,8 @@ class Gathered:
     configured: list[pl.DataFrame] = field(default_factory=list)
     checks: set[str] = field(default_factory=set)
     since: int = 0
+    dated_ahead: dict[tuple[str, str], int] = field(default_factory=dict)
+    clock: Clock = SYSTEM_CLOCK
 
     @cached_property
     def missing(self) -> dict[str, list[str]]:
@@ -99,8 +103,45 @@ class Gathered:
         return sorted(once.values(), key=lambda r: r.time)
 
     def _frames(self, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
-        for frame in self._all_frames(columns):
+        for frame in map(self._of_the_past, self._all_frames(columns)):
             yield frame.filter(samples_table.milliseconds(frame["time"]) >= self.since) if self.since else frame
+
+    def _of_the_past(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return *frame* without records of the future, which are noted: the newest session would be theirs."""
+        import polars as pl  # noqa: PLC0415 - see firsttouch.records
+
+        now = self.clock.time()
+        # Only texts that may be of the future are parsed; a time may have another offset from UTC.
+        yesterday = datetime.datetime.fromtimestamp(now - 86400, datetime.UTC).strftime("%Y-%m-%d")
+        recent = frame["time"] >= yesterday
+        if not recent.any():
+            return frame
+        times = samples_table.milliseconds(frame["time"].filter(recent))
+        ahead = frame.filter(recent).select("system", "host").with_columns(latest=times)
+        ahead = ahead.filter(pl.col("latest") > (now + MOST_SKEW) * 1000)
+        if ahead.is_empty():
+            return frame
+        for system, host, latest in ahead.group_by("system", "host").max().iter_rows():
+            self.dated_ahead[system, host] = max(latest, self.dated_ahead.get((system, host), 0))
+        is_ahead = samples_table.milliseconds(frame["time"]) > (now + MOST_SKEW) * 1000
+        return frame.filter(~is_ahead)
+
+    def ahead(self, system: str | None = None) -> dict[str, str]:
+        """Return a sentence for each host with records of the future, or only for the hosts of *system*."""
+        days = {
+            host: datetime.datetime.fromtimestamp(latest / 1000, datetime.UTC).date()
+            for (name, host), latest in sorted(self.dated_ahead.items())
+            if system in {None, name}
+        }
+        why = "which is in the future, and do not count: the host's clock was wrong"
+        return {host: f"records are dated {day}, {why}" for host, day in days.items()}
+
+    def print_ahead(self) -> None:
+        """Print the hosts with records of the future on standard error."""
+        for host, sentence in list(self.ahead().items())[:_MOST_PRINTED]:
+            print(f"firsttouch: {one_line(host)}: {sentence}", file=sys.stderr)
+        if (more := len(self.ahead()) - _MOST_PRINTED) > 0:
+            print(f"firsttouch: {more} more hosts have records that are dated in the future", file=sys.stderr)
 
     def _all_frames(self, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
         for frame in batches(self.sources, columns, self._keep_unread):
@@ -145,7 +186,8 @@ class Gathered:
         return reasons
 
     def print_unread(self) -> None:
-        """Print each unreadable input on standard error; raises BadInput if there is one."""
+        """Print what does not count on standard error; raises BadInput if input is unreadable."""
+        self.print_ahead()
         for unread in list(self.unread.values())[:_MOST_PRINTED]:
             print(f"firsttouch: left out: {one_line(str(unread))}", file=sys.stderr)
         if (more := len(self.unread) - _MOST_PRINTED) > 0:
@@ -211,7 +253,8 @@ def of_system(paths: Sequence[Path], system: System) -> tuple[SamplesTable, Gath
     samples = gathered.samples(system.name)
     others = {name: count for name, count in sorted(gathered.systems.items()) if name != system.name}
     of_others = f"{sum(others.values())} records of {', '.join(others)}"
-    if not samples.hosts and not samples.settings and not gathered.missing_of.get(system.name):
+    known = samples.hosts or samples.settings or gathered.ahead(system.name)
+    if not known and not gathered.missing_of.get(system.name):
         gathered.refuse_unread()
         raise (
             BadInput(f"no record of system {system.name}: these are {of_others}") if others else gathered.nothing()

@@ -75,6 +75,7 @@ def report_of(
             guided=guided,
             histories=histories,
             configurations={host: steps[-1] for host, steps in configurations.items()},
+            dated_ahead=gathered.dated_ahead,
         )
 
     return write, gathered.print_unread
@@ -101,12 +102,15 @@ def _judged(samples: SamplesTable, described: System | None, gathered: Gathered)
     missing, parts = gathered.missing_of, samples.by_system()
     unread = gathered.unread_of((), any_host=False)
     fleets = []
-    for name in sorted({*parts, *missing}):
+    for name in sorted({*parts, *missing, *(system for system, _ in gathered.dated_ahead)}):
         judging = described if described is not None and described.name == name else _judging(name)
         part = parts[name] if name in parts else samples.by_system(name)[name]
         lost = {host: list(reasons) for host, reasons in missing.get(name, {}).items()}
         for host in unread.keys() & {*part.hosts, *lost}:
             lost.setdefault(host, []).extend(unread[host])
+        for host, sentence in gathered.ahead(name).items():
+            if host not in part.hosts:
+                lost.setdefault(host, []).append(sentence)
         fleets.append(judged(part, judging, missing=lost))
     return fleets
 
@@ -160,6 +164,7 @@ def _problems(gathered: Gathered) -> list[Problem]:
         Problem(str(u.error.file), "failed", f"cannot be read: {u}", check="") for u in gathered.unread.values()
     ]
     problems += [Problem(t.check, t.result, t.reason, check=t.word) for t in gathered.troubles]
+    problems += [Problem(f"clock of {h}", "failed", reason, check="") for h, reason in gathered.ahead().items()]
     return problems + [problem for seen in gathered.campaigns for problem in collect.problems(seen)]
 
 

@@ -59,6 +59,9 @@ def run(args: argparse.Namespace) -> int:
     # A host passes only if all its records can be read.
     for name, reasons in gathered.unread_of(samples.hosts, any_host=True).items():
         missing[name] = [*missing.get(name, ()), *reasons]
+    ahead = gathered.ahead(system.name)
+    for name in ahead.keys() - set(samples.hosts):
+        missing[name] = [*missing.get(name, ()), ahead[name]]
     fleet = judged(samples, system, missing=missing)
     words = {host: ORDER[fleet.word(host)] for host in fleet.by_severity()}
     brief = len(samples.counts) > MOST_RESULTS
@@ -73,6 +76,7 @@ def run(args: argparse.Namespace) -> int:
                 "hosts": [h.to_dict() for h in hosts],
                 **({"divided": _divided(fleet)} if fleet.divided else {}),
                 **({"common_loss": common.text} if (common := fleet.common_loss) else {}),
+                **({"dated_ahead": ahead} if ahead else {}),
                 **({"unread": list(gathered.unread)} if gathered.unread else {}),
                 **({"others": {h: w for h, w in words.items() if w not in _DETAILED}} if brief else {}),
             }

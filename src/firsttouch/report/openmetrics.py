@@ -47,6 +47,7 @@ _COUNTS = frozenset({"", "1", "NUMA nodes", "PUs"})
 _MISSING = "Measurements that a host lacks."
 _MEASURED = "Time of the newest valid result of a host."
 _LOSS = "Largest loss against the expected value among the metrics of a host that do not pass."
+_AHEAD = "Time of records of a host that are dated in the future and do not count."
 _COMMON = "Loss that most hosts of a system share: an update, or references that are out of date (0: none)."
 _PLACE = ("host", "system", "partition")
 _OWN = (*_PLACE, "check", "metric")
@@ -102,6 +103,10 @@ def of_fleet(document: Mapping[str, Any]) -> str:
     families = _Families()
     time = datetime.datetime.fromisoformat(document["generated"])
     families.generated(document["firsttouch"], time.timestamp())
+    for ahead in document["dated_ahead"]:
+        place = {"host": ahead["host"], "system": ahead["system"]}
+        time = datetime.datetime.fromisoformat(ahead["time"])
+        families.add("dated_ahead_timestamp", "seconds", _AHEAD, place, time.timestamp())
     for system in document["systems"]:
         loss = system["common_loss"]
         place = {"system": system["system"]}

@@ -148,12 +148,14 @@ def build(
     configurations: Mapping[str, Configuration] | None = None,
     generated: datetime.datetime | None = None,
     histories: Mapping[str, History] | None = None,
+    dated_ahead: Mapping[tuple[str, str], int] | None = None,
 ) -> Fleet:
     """Write the report of fleets (one per system) into the existing folder *out*; return its summary.
 
     *problems* are checks without a result, *pages_of* the pages of single hosts by host, *guided* the guidelines
     of aligners. *generated* is the time that the page states (default: now), *histories* are those of the systems
-    by name, *configurations* those of hosts.
+    by name, *configurations* those of hosts. *dated_ahead* has the latest time (ms since 1970) of records of
+    the future by system and host.
     """
     with ThreadPoolExecutor(1) as beside:
         # The table takes as long as the page, so they are written at the same time.
@@ -172,6 +174,7 @@ def build(
             guided,
             over_time=over_time,
             configurations=configurations or {},
+            dated_ahead=dated_ahead or {},
             title=title,
             generated=now,
         )
@@ -188,6 +191,7 @@ def _pages(
     *,
     over_time: Sequence[Timeline],
     configurations: Mapping[str, Configuration],
+    dated_ahead: Mapping[tuple[str, str], int],
     title: str,
     generated: datetime.datetime,
 ) -> Fleet:
@@ -223,6 +227,10 @@ def _pages(
                 for r, verdicts, timeline, drifted in zip(ranks, worst, over_time, configured, strict=True)
             ],
             "guidelines": [guide.to_dict() for guide in guided],
+            "dated_ahead": [
+                {"system": system, "host": host, "time": _time(latest)}
+                for (system, host), latest in sorted(dated_ahead.items())
+            ],
         },
         {
             "card": card.of_fleet(

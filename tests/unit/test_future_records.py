@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records of the future, which a host with a wrong clock wrote, are named and are no session of a host."""
+
+import datetime
+import json
+
+import pytest
+from test_verdict import rates, system_of
+
+from factories.clocks import ManualClock
+from firsttouch.cli import record_inputs
+from firsttouch.records.schema import append
+
+REFERENCE = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "order"}
+REFERENCE |= {"tolerance": {"lower": "-2 %"}}
+
+
+def session(host, age, value):
+    """Return a session of five repetitions, that many days ago (negative: in the future)."""
+    time = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=age)
+    return rates(*[value] * 5, host=host, day=time.strftime("%Y-%m-%d"))
+
+
+@pytest.fixture
+def fleet(tmp_path, monkeypatch):
+    """Hosts whose clocks were a year ahead in one session; returns the file of their records."""
+    monkeypatch.setenv("FIRSTTOUCH_SYSTEMS", str(tmp_path))
+    system_of(tmp_path, REFERENCE)
+    facts = {"source": "order", "processor": "x", "packages": 1, "numa_nodes": 1, "cores_per_numa_node": 2}
+    facts |= {"threads_per_core": 1, "memory_per_numa_node": "4 GiB"}
+    document = {"name": "s", "description": "x", "hostnames": ["x"], "facts": facts, "references": [REFERENCE]}
+    document["partitions"] = [{"name": "p", "scheduler": "local"}]
+    (tmp_path / "s.yaml").write_text(json.dumps(document))
+    records = tmp_path / "records.jsonl"
+    append(
+        records,
+        [
+            *session("bad", -365, 10.0),
+            *session("bad", 7, 7.0),
+            *session("repaired", -365, 7.0),
+            *session("repaired", 7, 10.0),
+            *session("only", -365, 10.0),
+            *session("good", 7, 10.0),
+            *session("new", 0, 10.0),
+            *session("other", 7, 10.0),
+        ],
+    )
+    return records
+
+
+def test_the_newest_session_is_never_one_of_the_future(fleet, run_cli, tmp_path):
+    done = run_cli("validate", "--system", "s", fleet)
+    words = {line.split()[1]: line.split()[2].rstrip(":") for line in done.out.splitlines()}
+    assert words == {
+        "bad": "fail",
+        "repaired": "pass",
+        "only": "suspect",
+        "good": "pass",
+        "new": "pass",
+        "other": "pass",
+    }
+    day = datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=365)
+    sentence = f"records are dated {day}, which is in the future, and do not count: the host's clock was wrong"
+    assert done.err.splitlines() == [f"firsttouch: {host}: {sentence}" for host in ("bad", "only", "repaired")]
+    assert f"missing: {sentence}" in done.out
+    document = json.loads(run_cli("validate", "--system", "s", fleet, "--json").out)
+    assert document["dated_ahead"] == dict.fromkeys(("bad", "only", "repaired"), sentence)
+
+    report = run_cli("report", "--system", "s", fleet, "-o", tmp_path / "report")
+    assert (report.status, report.err.count(sentence)) == (0, 3)
+    assert "clock of bad" in (tmp_path / "report" / "index.html").read_text()
+    prometheus = (tmp_path / "report" / "summary.prom").read_text()
+    assert prometheus.count("\nfirsttouch_dated_ahead_timestamp_seconds{") == 3
+    assert 'firsttouch_verdict{host="bad",system="s",verdict="fail"} 1.0' in prometheus
+    measured = [line for line in prometheus.splitlines() if line.startswith("firsttouch_measured_timestamp")]
+    today = datetime.datetime.now(datetime.UTC).timestamp() + 86400
+    assert len(measured) == 5
+    assert all(float(line.split()[1]) < today for line in measured)
+
+
+def test_a_few_hosts_have_the_same_verdicts(fleet, run_cli, tmp_path):
+    few = tmp_path / "few.jsonl"
+    append(few, [*session("bad", -365, 10.0), *session("bad", 7, 7.0)])
+    assert run_cli("report", "--system", "s", few, "-o", tmp_path / "report").status == 0
+    document = json.loads((tmp_path / "report" / "summary.json").read_text())
+    assert [verdict["verdict"] for verdict in document["verdicts"]] == ["fail"]
+    assert "clock of bad" in [problem["name"] for problem in document["problems"]]
+
+
+@pytest.mark.parametrize(
+    ("time", "counts"),
+    [
+        ("2023-11-14T22:13:20.000+00:00", True),
+        ("2023-11-14T23:00:00.000+00:00", True),  # clocks differ by up to an hour
+        ("2023-11-14T23:14:00.000+00:00", False),
+        ("2023-11-14T12:00:00.000-12:00", False),
+        ("2023-11-15T10:00:00.000+12:00", True),
+        ("2023-11-16T00:00:00.000Z", False),
+        ("2099-01-01T00:00:00", False),
+    ],
+)
+def test_times_with_any_offset(tmp_path, time, counts):
+    records = tmp_path / "records.jsonl"
+    append(records, [*rates(1.0), *rates(2.0, day="1999-01-01")])
+    lines = [json.loads(line) for line in records.read_text().splitlines()]
+    lines[0]["time"] = time
+    records.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    gathered = record_inputs.gather([records])
+    now = ManualClock(date=datetime.datetime(2023, 11, 14, 22, 13, 20, tzinfo=datetime.UTC).timestamp())
+    object.__setattr__(gathered, "clock", now)
+    assert len(gathered.samples().value) == 1 + counts
+    assert bool(gathered.ahead("s")) == (not counts)
