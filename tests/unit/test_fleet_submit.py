@@ -6,8 +6,10 @@ import json
 import pytest
 
 from factories.clocks import ManualClock
+from firsttouch.cli import campaign as campaign_cli
 from firsttouch.errors import BadInput, RunFailed
 from firsttouch.fleet import campaigns, journal, slurm, state, submit
+from firsttouch.systems import definition
 
 
 @pytest.fixture
@@ -66,6 +68,56 @@ def test_one_refused_host_costs_neither_the_collector_nor_its_place(campaign, sb
     gaps = {gap.host: gap.reason for gap in state.state(campaign).gaps}
     assert gaps["nosuch"] == "it did not take part: sbatch: invalid node name specified"
     assert set(gaps) == {"n1", "n2", "nosuch"}
+
+
+@pytest.fixture
+def placed(tmp_path, monkeypatch):
+    """A system whose hosts are in a partition of their own."""
+    monkeypatch.setenv("FIRSTTOUCH_SYSTEMS", str(tmp_path))
+    monkeypatch.setenv("FIRSTTOUCH_EFFORT", "smoke")
+    facts = {"source": "order", "processor": "x", "packages": 1, "numa_nodes": 1, "cores_per_numa_node": 2}
+    facts |= {"threads_per_core": 1, "memory_per_numa_node": "4 GiB"}
+    partitions = [{"name": "here", "scheduler": "local"}]
+    partitions += [{"name": "all", "scheduler": "slurm", "access": ["--exclusive", "-p rome", "--account=ops"]}]
+    data = {"name": "rome", "description": "x", "hostnames": ["cn[0-9]+$"], "facts": facts}
+    (tmp_path / "rome.yaml").write_text(json.dumps({**data, "partitions": partitions}))
+    return definition.load("rome")
+
+
+@pytest.mark.parametrize(("options", "partition"), [([], "rome"), (["--partition=other"], "other")])
+def test_jobs_go_where_the_system_s_file_says(placed, tmp_path, sbatch, options, partition):
+    fields = {"system": "rome", "dataset": "lambda", "aligners": (), "repetitions": 1, "only": ["topology"]}
+    campaign = campaigns.create(campaigns.plan("validate", tmp_path / "placed", **fields))
+    submit.submit(campaign, ["cn1"], options, [])
+    submit.submit_alone(campaign, "cn1", options)
+    job, collector, alone = (line.split() for line in sbatch())
+    for words in (job, alone):
+        given = words[: words.index(next(word for word in words if word.endswith("validate.sbatch")))]
+        assert {"--exclusive", "--account=ops"} <= set(given)
+        # Of two partitions, sbatch takes the last one.
+        at = given.index("-p")
+        assert [*given[at + 1 : at + 2], *(w.partition("=")[2] for w in given if w.startswith("--partition="))][
+            -1
+        ] == partition
+    assert f"--partition={partition}" in collector
+
+
+def test_what_contradicts_the_system_s_file_is_said(placed, monkeypatch, tmp_path, run_cli, sbatch):
+    monkeypatch.setenv("FIRSTTOUCH_OUT", str(tmp_path / "out"))
+    monkeypatch.setenv("SLURMD_NODENAME", "n7")
+    job = slurm.Job("7", "7", 0, 1, 1)
+    monkeypatch.setenv("SLURM_JOB_PARTITION", "batch")
+    sentence = "n7 does not fit `hostnames` of the system rome (cn[0-9]+$): are these hosts of another kind?"
+    partition = "this job is in the partition batch; the hosts of the system rome are in rome"
+    assert list(campaign_cli._contradictions(placed, job)) == [sentence, partition]
+    monkeypatch.setenv("SLURM_JOB_PARTITION", "rome")
+    monkeypatch.setenv("SLURMD_NODENAME", "cn7")
+    assert list(campaign_cli._contradictions(placed, job)) == []
+    submitted = run_cli("campaign", "submit", "validate", "--system", "rome", "--hosts", "cn1,n[1-6]")
+    assert submitted.status == 0
+    assert "n1, n2, n3, n4 and 2 more do not fit `hostnames` of the system rome" in submitted.err
+    due = run_cli("fleet", "due", "--system", "rome", "--hosts", "n7")
+    assert sentence in due.err
 
 
 def test_hosts_that_cannot_start_are_left_out_without_wait(campaign, sbatch, stand_in):

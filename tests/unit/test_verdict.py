@@ -83,6 +83,36 @@ def test_a_single_repetition_never_fails_a_host(bandwidth, repetitions, expected
     assert word(rates(*repetitions), bandwidth) == expected
 
 
+@pytest.mark.parametrize(
+    ("metric", "unit", "value", "expected"),
+    [
+        ("numa_nodes", "1", 1.0, "undecided"),
+        ("numa_nodes", "1", 0.5, "fail"),
+        ("pus", "1", 1.0, "fail"),
+        ("pus", "1", 4.0, "undecided"),
+        ("memory", "GiB", 4.0, "undecided"),
+        ("memory", "GiB", 3.85, "undecided"),  # the kernel keeps some
+        ("memory", "GiB", 3.5, "fail"),
+    ],
+)
+def test_facts_fail_a_host_that_lacks_what_they_state_and_make_none_good(tmp_path, metric, unit, value, expected):
+    """The system has one NUMA node, two PUs, 4 GiB and no reference."""
+    fields = {"check": "topology", "metric": metric, "unit": unit, "better": "neither", "parameters": {}}
+    system = system_of(tmp_path)
+    (verdict,) = judge(rates(value, **fields), system)
+    assert verdict.verdict == expected
+    if expected == "fail":
+        has, states = figure(value), {"numa_nodes": 1, "pus": 2, "memory": "4"}[metric]
+        assert f"this host has {has}, s has {states}" in verdict.evidence[-1]
+    # A reference for the metric replaces the fact.
+    entry = {"check": "topology", "metric": metric, "value": value if unit == "1" else f"{value} {unit}"}
+    system = system_of(tmp_path, {**entry, "source": "order", "tolerance": {"lower": "-1 %"}})
+    assert word(rates(value, **fields), system) == "pass"
+    # Facts that were drafted from this host say nothing about others.
+    drafted = dataclasses.replace(system_of(tmp_path), path=None)
+    assert word(rates(value, **fields), drafted) == "undecided"
+
+
 def test_lower_is_better_for_latency(latency):
     fields = {"check": "latency", "metric": "random_latency", "unit": "ns", "better": "lower"}
     assert word(rates(50.0, **fields), latency) == "pass"

@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from firsttouch.host.emulation import HOST, host_name
 from firsttouch.host.host_lists import unfolded
 from firsttouch.judge.judging import MOST_REPETITIONS, Judged
 from firsttouch.judge.verdict import HostVerdict, exit_status
-from firsttouch.systems.definition import load, mismatch
+from firsttouch.systems.definition import System, load, mismatch
 
 #: Further jobs of a host with undecided metrics: each doubles the repetitions, from 1 beyond MOST_REPETITIONS.
 _ROUNDS = 4
@@ -169,8 +169,11 @@ def carry_out(campaign: Campaign, args: argparse.Namespace, job: slurm.Job | Non
     if job and not job.alone and not args.no_collect:
         _collect_later(campaign, job, ["--drain"] if args.drain else [])
     say(f"{campaign.kind} on {host_name()}, system {campaign.system}{_unnamed(args)}")
+    system = load(campaign.system)
+    for contradiction in _contradictions(system, job):
+        say(f"firsttouch: {contradiction}")
     only = args.step or ()
-    if difference := mismatch(load(campaign.system), topology.of_this_host()):
+    if difference := mismatch(system, topology.of_this_host()):
         if not campaign.judged or all(step.name != "topology" for step in campaign.steps):
             raise BadInput(f"{difference}: --system names another one")
         say(f"{difference}: only its topology is measured, and its verdict follows from that")
@@ -191,6 +194,15 @@ def carry_out(campaign: Campaign, args: argparse.Namespace, job: slurm.Job | Non
     if args.drain:
         status = max(status, _drain([outcome.verdict], campaign, args))
     return status
+
+
+def _contradictions(system: System, job: slurm.Job | None) -> Iterator[str]:
+    """Yield what this host's name and the job's partition say against the system's file."""
+    if strangers := system.strangers([host_name()]):
+        yield strangers
+    wanted, actual = submit.partition_of(system), slurm.partition()
+    if job and wanted and actual not in wanted.split(","):
+        yield f"this job is in the partition {actual}; the hosts of the system {system.name} are in {wanted}"
 
 
 def _drain(
@@ -326,6 +338,8 @@ def submit_hosts(args: argparse.Namespace) -> int:
     if args.campaign is None:
         args.campaign = f"{args.kind}-{datetime.now().astimezone().strftime('%Y-%m-%dT%H-%M-%S')}-{os.getpid()}"
     campaign = _campaign(args, None)
+    if strangers := load(campaign.system).strangers(hosts):
+        say(f"firsttouch: {strangers}")
     submitted = _submit(campaign, hosts, options_of_sbatch, args)
     jobs, refused = submitted.jobs, [f"{host}: {why}" for host, why in submitted.refused.items()]
     if not jobs:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from firsttouch.cli import options
 from firsttouch.errors import RunFailed, one_line
+from firsttouch.execution.progress import say
 from firsttouch.host.host_lists import unfolded
 from firsttouch.units import parse
 
@@ -64,6 +65,8 @@ def run(args: argparse.Namespace) -> int:
     )
     system = load(args.system)
     hosts = unfolded(args.hosts) if args.hosts else ()
+    if hosts and (strangers := system.strangers(hosts)):
+        say(f"firsttouch: {strangers}")
     changed = _changed(args.records)
     if not args.submit:
         due = screening.due(system, settings, hosts, changed)

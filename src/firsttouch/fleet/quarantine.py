@@ -309,7 +309,9 @@ class Pass:
         if system not in self._counts:
             logs = verdict_log.read(clock=self.journal.clock)
             try:
-                self._counts[system] = len(screening.hosts_of(load(system), slurm.states(), logs))
+                described = load(system)
+                states = slurm.states(submit.partition_of(described))
+                self._counts[system] = len(screening.hosts_of(described, states, logs))
             except FirstTouchError:
                 self._counts[system] = sum(log[-1].system == system for log in logs.values())
         return self._counts[system]

@@ -183,7 +183,8 @@ def due(
     are no hosts.
     """
     now, notes = clock.time(), list[str]()
-    states, queue, reserved = _slurm(settings, notes, clock)
+    partition = settings.partition or submit_module.partition_of(system)
+    states, queue, reserved = _slurm(partition, notes, clock)
     logs = verdict_log.read(clock=clock)
     held = {
         life.host for life in actions.Actions(clock=clock).lives.values() if life.hold or "hold" in life.unfinished
@@ -348,20 +349,20 @@ def _job_text(job: slurm.Waiting, now: float) -> str:
 
 
 def _slurm(
-    settings: Screening, notes: list[str], clock: Clock
+    partition: str, notes: list[str], clock: Clock
 ) -> tuple[Mapping[str, str], list[slurm.Waiting], set[str]]:
     """Return the states of Slurm's hosts, the jobs that validate, and the hosts in active reservations.
 
     Without Slurm there are none, and a note says so.
     """
     try:
-        states, queue = slurm.states(settings.partition), slurm.named(_JOB_NAME, clock)
+        states, queue = slurm.states(partition), slurm.named(_JOB_NAME, clock)
         reserved = {host for r in slurm.reservations().values() if r.active for host in r.hosts}
     except RunFailed as error:
         notes.append(f"without Slurm's states of hosts and jobs: {error}")
         return {}, [], set()
     if not states:
-        raise BadInput(f"Slurm has no host in the partition '{settings.partition}', which fleet.yaml names")
+        raise BadInput(f"Slurm has no host in the partition '{partition}' of fleet.yaml or the system's file")
     return states, queue, reserved
 
 

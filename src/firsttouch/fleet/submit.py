@@ -16,6 +16,7 @@ from firsttouch.errors import BadInput, RunFailed
 from firsttouch.fleet import slurm
 from firsttouch.fleet.campaigns import Campaign
 from firsttouch.fleet.journal import create_exclusive, note, note_without_job
+from firsttouch.systems.definition import System, load
 
 #: Concurrent sbatch processes; more would burden the controller.
 _AT_ONCE = 8
@@ -79,11 +80,12 @@ def submit(
 ) -> Submitted:
     """Submit a job for each of *hosts*, and one that collects after all of them.
 
-    *options* are sbatch's, *argv* the template's arguments and *collecting* those of the collecting job. All hosts
-    are stored before, so that hosts without a job are listed as missing. Hosts that are down or drained get a job
-    only with *wait*. If Slurm refuses some jobs, the others are still collected.
+    *options* are sbatch's and follow those of the system. *argv* are the template's arguments, *collecting* those
+    of the collecting job. All hosts are stored before, so that hosts without a job are listed as missing. Hosts
+    that are down or drained get a job only with *wait*. If Slurm refuses a job, the others are still collected.
     """
     file = template(campaign.kind)
+    options = _with_access(campaign, options)
     collector_options(options)
     out = campaign.folder / "log"
     out.mkdir(parents=True, exist_ok=True)
@@ -124,8 +126,9 @@ def submit(
 def submit_alone(campaign: Campaign, host: str, options: Sequence[str], *, fds: Sequence[int] = ()) -> str:
     """Submit a job of a campaign of one host, which collects itself; return its number. Raises RunFailed.
 
-    *options* are sbatch's, *fds* stay open in it.
+    *options* are sbatch's and follow those of the system, *fds* stay open in it.
     """
+    options = _with_access(campaign, options)
     out = campaign.folder / "log"
     out.mkdir(parents=True, exist_ok=True)
     own = [f"--nodelist={host}", f"--output={out}/%x-{host}-%j.out"]
@@ -133,6 +136,17 @@ def submit_alone(campaign: Campaign, host: str, options: Sequence[str], *, fds: 
     job = slurm.submit([*own, *options, *given], cwd=paths.ROOT, fds=fds)
     note(campaign.folder, job, 1, [host])
     return job
+
+
+def _with_access(campaign: Campaign, options: Sequence[str]) -> list[str]:
+    """Return sbatch's options behind those of the system's file: of two, sbatch takes the last one."""
+    return [*split_options(load(campaign.system).access), *options]
+
+
+def partition_of(system: System) -> str:
+    """Return the partition of Slurm that a system's file names, "" if it names none."""
+    names = [o for o in collector_options(split_options(system.access)) if o.startswith("--partition=")]
+    return names[0].removeprefix("--partition=") if names else ""
 
 
 def collect_later(campaign: Campaign, job: slurm.Job, collecting: Sequence[str] = ()) -> str:

@@ -23,7 +23,7 @@ _SIMILAR = 0.5
 
 @dataclass(frozen=True)
 class CommonLoss:
-    """*hosts* of *count* judged hosts lost about the same *loss* (a fraction) of the same *metrics* (a number)."""
+    """*hosts* of *count* hosts lost about the same *loss* (a fraction) of the same *metrics* (a number)."""
 
     hosts: Sequence[str]
     count: int
@@ -41,20 +41,20 @@ class CommonLoss:
 
 
 def common_loss(judged: Judged, *, worse_than: int, reference: int) -> CommonLoss | None:
-    """Return the loss that most judged hosts share, None if there is none.
+    """Return the loss that most hosts share, None if there is none.
 
     A metric is common if more than half of the hosts that have it are bad in it. A host loses alike if at least
     half of its bad metrics are common ones with a similar loss: within half of the median of that metric. A
     verdict whose number is larger than *worse_than* is bad; *reference* is the number of the system's references.
     """
-    table, judging = judged.samples, judged.by == reference
-    hosts = len(np.unique(table.host[judging]))
-    bad = judging & (judged.words > worse_than) & (judged.losses > 0)
+    table = judged.samples
+    hosts = len(table.hosts)
+    bad = (judged.by == reference) & (judged.words > worse_than) & (judged.losses > 0)
     if not bad.any():
         return None
     groups = np.flatnonzero(bad)
     cases, losses = table.case[groups], judged.losses[groups]
-    having = np.bincount(table.case[judging], minlength=len(table.cases))
+    having = np.bincount(table.case, minlength=len(table.cases))
     losing = np.bincount(cases, minlength=len(table.cases))
     common = (losing >= FEWEST_ALIKE) & (2 * losing > having)
     medians = np.zeros(len(table.cases))

@@ -24,9 +24,9 @@ from firsttouch.judge.common_loss import CommonLoss, common_loss
 from firsttouch.judge.fleet_level import FEWEST_HOSTS, Divided, divided, level
 from firsttouch.judge.samples_table import BANK_BANDWIDTH, Case, SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
-from firsttouch.judge.verdict import ORDER, Finding, HostVerdict, Word, compared, natural
+from firsttouch.judge.verdict import ORDER, Finding, HostVerdict, Word, compared, figure, natural
 from firsttouch.records.schema import Better, Record
-from firsttouch.systems.references import Reference
+from firsttouch.systems.references import FACTS, Reference
 
 if TYPE_CHECKING:
     from firsttouch.systems.definition import System
@@ -256,6 +256,9 @@ class Undescribed:
     def reference(self, *_: object) -> None:
         """Return None: there is no reference."""
 
+    def fact(self, *_: object) -> None:
+        """Return None: there are no facts."""
+
 
 @dataclass(frozen=True)
 class Judged:
@@ -456,6 +459,8 @@ class Judged:
                 values, why = (), self._invalid(group, rows)
             elif reference is None:
                 why = _NO_REFERENCE
+            elif reference.source == FACTS:
+                why = f"this host has {figure(values[-1])}, {self.system.name} has {figure(reference.value)}"
             elif limit := event_limits.limit_of(case):
                 why = event_limits.reason(values, limit)
             else:
@@ -517,6 +522,11 @@ def judged(
         own = system.reference(case.check, case.metric, case.parameters)
         judge = _CaseJudge(case, samples, groups, own, fleet=fleet)
         verdicts[groups], now[samples.rows_of(groups)] = judge.judge()
+        if own is None and (own := system.fact(case.check, case.metric)) is not None:
+            # Facts fail a host. That it has what they state makes no host good.
+            by_fact, _ = _CaseJudge(case, samples, groups, own, fleet=False).judge()
+            fails = by_fact["words"] == FAIL
+            verdicts[groups][fails] = by_fact[fails]
         expected.append((own, judge.fleet))
         if judge.divided is not None:
             divisions[number] = judge.divided

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -23,6 +24,9 @@ from firsttouch.systems.references import Reference
 
 #: The names of some references' parameters, and the references by the values of these.
 _OfNames = tuple[tuple[str, ...], dict[tuple[Any, ...], Reference]]
+
+#: The most hosts that a sentence names.
+_NAMED = 4
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,21 @@ class System:
     references: tuple[Reference, ...]
     path: Path | None
 
+    @property
+    def access(self) -> tuple[str, ...]:
+        """The options of jobs that Slurm needs to reach the hosts: those of the first partition with Slurm."""
+        return next((p.access for p in self.partitions if p.scheduler in {"slurm", "squeue"}), ())
+
+    def strangers(self, hosts: Iterable[str]) -> str:
+        """Return a sentence about those of *hosts* whose names do not fit ``hostnames``; "" if all fit."""
+        unlike = [host for host in hosts if not any(re.match(pattern, host) for pattern in self.hostnames)]
+        if not unlike:
+            return ""
+        more = f" and {len(unlike) - _NAMED} more" if len(unlike) > _NAMED else ""
+        does = "does" if len(unlike) == 1 else "do"
+        names = f"{', '.join(unlike[:_NAMED])}{more} {does} not fit `hostnames` of the system {self.name}"
+        return f"{names} ({', '.join(self.hostnames)}): are these hosts of another kind?"
+
     def programs(self, partition: str, backend: str = "", image: str = "") -> tuple[str, str]:
         """Return the backend and its image or view: those given, or else those of *partition*."""
         own = next((p for p in self.partitions if p.name == partition), None)
@@ -81,6 +100,10 @@ class System:
                 if reference := references.get(tuple(given.get(name) for name in names)):
                     return reference
         return None
+
+    def fact(self, check: str, metric: str) -> Reference | None:
+        """Return what the facts state about a metric, None if nothing, or if they were drafted from this host."""
+        return None if self.path is None else references_module.of_fact(check, metric, self.facts)
 
     @cached_property
     def _index(self) -> dict[tuple[str, str], list[_OfNames]]:

@@ -64,7 +64,8 @@ _LOCAL = """\
     backend: native
 """
 _SLURM = """\
-  # If the hosts are not in the site's default partition, add "--partition=NAME" to access.
+  # If the hosts are not in the site's default partition, add "--partition=NAME" to access, for ReFrame, campaign
+  # submit and fleet.
   - name: default
     description: "whole hosts by Slurm"
     scheduler: slurm

@@ -131,6 +131,30 @@ def _alternatives(parameters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield _tuples(dict(zip(parameters, values, strict=True)))
 
 
+#: The source of references that are facts of a system.
+FACTS = "facts"
+#: How far a host's value may be below a fact: the kernel and the firmware keep some of the memory.
+_BELOW = {"numa_nodes": 0.0, "pus": 0.0, "memory": -0.05}
+
+
+def of_fact(check: str, metric: str, facts: Facts) -> Reference | None:
+    """Return the reference that follows from the facts of a system, None if the metric is no fact."""
+    if check != "topology" or metric not in _BELOW:
+        return None
+    value, unit = _value_of(metric, facts)
+    return Reference(check, metric, {}, value, _BELOW[metric], None, unit, FACTS, 0) if value > 0 else None
+
+
+def _value_of(fact: str, facts: Facts) -> tuple[float, str]:
+    """Return the value and the unit of a fact."""
+    values = {
+        "numa_nodes": (float(facts.numa_nodes), "1"),
+        "pus": (float(facts.pus), "1"),
+        "memory": (facts.memory_bytes / 2**30, "GiB"),
+    }
+    return values[fact]
+
+
 #: A reference with its parameters, normalised.
 _Given = tuple[dict[str, Any], Reference]
 
@@ -211,15 +235,11 @@ class _Entry:
         return value
 
     def _fact(self, unit: str) -> float:
-        name, facts = self.entry["fact"], self.facts
-        values = {
-            "numa_nodes": ("1", float(facts.numa_nodes)),
-            "pus": ("1", float(facts.pus)),
-            "memory": ("GiB", facts.memory_bytes / 2**30),
-        }
-        if values[name][0] != unit:
+        name = self.entry["fact"]
+        value, of_fact = _value_of(name, self.facts)
+        if of_fact != unit:
             raise BadInput(f"'{name}' is not in the metric's unit, {unit}")
-        return values[name][1]
+        return value
 
     def _own_value(self, unit: str) -> float:
         value = self.entry["value"]
