@@ -9,13 +9,17 @@ import pytest
 
 from firsttouch.judge import associations, drift, samples_table
 from firsttouch.judge.drift import Configuration
-from firsttouch.judge.judging import Undescribed, judged
+from firsttouch.judge.judging import PASS, SUSPECT, Undescribed, judged
 from firsttouch.records.schema import Record
+from firsttouch.systems.definition import System
+from firsttouch.systems.facts import Facts
+from firsttouch.systems.references import Reference
 
 METRICS = (("bandwidth", "copy_bandwidth", "GB/s", "higher"), ("latency", "random_latency", "ns", "lower"))
+UNDESCRIBED = Undescribed("s")
 
 
-def judged_fleet(slower, hosts=30, spread=0.01, seed=1):
+def judged_fleet(slower, hosts=30, spread=0.01, seed=1, system=UNDESCRIBED):
     """A judged fleet of n0, n1, ...; *slower* maps hosts to their factor of the copy bandwidth."""
     rng = random.Random(seed)  # noqa: S311
     records = [
@@ -32,7 +36,7 @@ def judged_fleet(slower, hosts=30, spread=0.01, seed=1):
         for node in range(2)
         for repetition in range(2)
     ]
-    return judged(samples_table.of_records(records), Undescribed("s"))
+    return judged(samples_table.of_records(records), system)
 
 
 def configurations(changed, hosts=30):
@@ -51,6 +55,19 @@ def test_the_deviation_that_goes_with_a_loss_comes_first():
     assert loss.share == pytest.approx(0.08, abs=0.01)
     assert loss.text().endswith("% less copy bandwidth (certain)")
     assert (second.hosts, list(second.losses)) == (("n20",), [])
+
+
+def test_a_loss_is_a_share_of_the_same_value_for_hosts_that_different_references_judge():
+    lax = Reference("bandwidth", "copy_bandwidth", {}, 80.0, -0.2, None, "GB/s", "the order", 7)
+    facts = Facts("x", 2, 1, (0, 1), (0, 1), (4, 4), 1, 4, (2**34, 2**34), None, None, None, ())
+    slow = ["n1", "n2", "n7", "n9"]
+    fleet = judged_fleet(
+        dict.fromkeys(slow, 0.85), 40, 0.004, system=System("s", "", (".*",), facts, (), (lax,), None)
+    )
+    assert {fleet.word("n1"), fleet.word("n3")} == {SUSPECT, PASS}  # by the fleet's reference, and by the lax one
+    changed = {host: {"kernel.release": "5.14"} for host in slow}
+    (group,) = associations.groups(drift.drift(configurations(changed, 40)), fleet)
+    assert group.losses[0].share == pytest.approx(0.15, abs=0.01)
 
 
 def test_one_slow_host_may_be_chance_and_good_hosts_are_not_named():

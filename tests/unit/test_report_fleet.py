@@ -3,6 +3,7 @@
 
 import io
 import json
+import random
 import re
 import subprocess
 from contextlib import redirect_stderr, redirect_stdout
@@ -24,9 +25,13 @@ from firsttouch.fleet.journal import Entry
 from firsttouch.judge import samples_table
 from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.records import schema, store
+from firsttouch.records.schema import Record
 from firsttouch.report.fleet import comparison, figures, fleet_pages
-from firsttouch.report.fleet.ranks import Ranks
+from firsttouch.report.fleet.ranks import Ranks, write
 from firsttouch.report.text import SIGNS
+from firsttouch.systems.definition import System
+from firsttouch.systems.facts import Facts
+from firsttouch.systems.references import Reference
 
 
 @pytest.fixture(scope="module")
@@ -322,6 +327,65 @@ class TestPage:
         assert (lost.hosts, lost.whole) == (2, 1)
         # A host without records has the reason as its evidence, not the missing metrics.
         assert judgement.of("n100").evidence == ["missing: its job never started"]
+
+
+@pytest.fixture(scope="module")
+def judged_by_two():
+    """Twelve hosts of 100 GB/s that a lax reference of 80 GB/s passes; n07 has 85 and fails by the fleet's."""
+    where = {"pu_nodes": [0], "bank": 0}
+    lax = Reference("bandwidth", "copy_bandwidth", {"relation": "local"}, 80.0, -0.2, None, "GB/s", "the order", 7)
+    facts = Facts("x", 1, 1, (0,), (0,), (4,), 1, 4, (2**34,), None, None, None, ())
+    noise = random.Random(1)  # noqa: S311
+    fleet = [
+        Record(
+            *("bandwidth", "copy_bandwidth", "GB/s", "higher"),
+            (level * (1 + noise.gauss(0, 0.004)),),
+            parameters=where,
+            host=f"n{host:02}",
+            system="s",
+            time=f"2026-11-01T10:{minute:02}:00.000+00:00",
+        )
+        for host, level in enumerate([100.0] * 7 + [85.0] + [100.0] * 4)
+        for minute in range(8)
+    ]
+    system = System("s", "", (".*",), facts, (), (lax,), None)
+    return judged(samples_table.of_records(fleet, "s"), system)
+
+
+class TestValues:
+    """A value stays what was measured, whichever of two references decided."""
+
+    def test_terminal_and_page_show_the_measured_value(self, judged_by_two):
+        (finding,) = judged_by_two.of("n07").findings
+        assert finding.why.startswith("85.1 GB/s, 14.9 % below the fleet (100)")
+        ranks = Ranks(judged_by_two)
+        cells = {host: cells[0] for host, _, cells in figures.heat(ranks).rows}
+        assert cells["n07"].tip == "n07: 85.1 GB/s, expected 100, limit 97.5, n 8"
+        assert cells["n07"].text == "\N{MINUS SIGN}14.9"
+        # The other hosts of the column are compared with the same value.
+        assert {cell.tip.split(", ")[1] for cell in cells.values()} == {"expected 100"}
+        assert (
+            max(abs(float(cell.text.replace("\N{MINUS SIGN}", "-"))) for h, cell in cells.items() if h != "n07")
+            < 1
+        )
+        (row,) = figures.rows(ranks)
+        by_name = dict(zip(figures.HEADER, row, strict=True))
+        assert [by_name[name] for name in ("expected", "lowest", "median", "highest", "worst host")] == [
+            *("100 GB/s", "85.1", "100", "100", "n07 (-14.9 %)")
+        ]
+        (spread,) = figures.spreads(ranks)
+        assert "Outside: n07 85.1 GB/s (-14.9 %, fail, over 99.9999 % sure)." in spread.sentences
+
+    def test_findings_have_value_expectation_and_limit(self, judged_by_two, tmp_path):
+        write([judged_by_two], tmp_path / "findings.parquet")
+        by_host = {row["host"]: row for row in pl.read_parquet(tmp_path / "findings.parquet").to_dicts()}
+        assert by_host["n07"]["value"] == pytest.approx(85.1, abs=0.1)
+        assert by_host["n07"]["expected"] == pytest.approx(100, abs=0.1)
+        assert by_host["n07"]["minimum"] == pytest.approx(97.5, abs=0.1)
+        assert by_host["n07"]["maximum"] == pytest.approx(102.5, abs=0.1)
+        assert (by_host["n00"]["expected"], by_host["n00"]["minimum"], by_host["n00"]["maximum"]) == (80, 64, None)
+        for row in by_host.values():
+            assert row["change"] == pytest.approx(row["value"] / row["expected"] - 1)
 
 
 class TestHistory:

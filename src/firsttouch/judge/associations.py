@@ -134,9 +134,10 @@ def _losses(all_hosts: Sequence[tuple[str, ...]], judged: Judged) -> dict[tuple[
 
 
 def _levels(judged: Judged) -> tuple[list[tuple[str, Better]], Floats]:
-    """Return the metrics, and how good each host is in each: its median difference from what is expected.
+    """Return the metrics, and how good each host is in each: the median of its cases of that metric.
 
-    Higher is better, as a share of the expected value, and NaN is unknown.
+    Each case is a share of the median of all hosts: one base, whichever reference judged a host. Higher is better,
+    and NaN is unknown or not judged.
     """
     metrics: dict[tuple[str, str], int] = {}
     columns = np.full(len(judged.samples.cases), -1)
@@ -152,9 +153,10 @@ def _levels(judged: Judged) -> tuple[list[tuple[str, Better]], Floats]:
             signs[number] = 1 if case.better == "higher" else -1
     levels = np.full((len(judged.samples.hosts), len(names)), np.nan)
     column = columns[judged.samples.case]
-    kept = (column >= 0) & ~np.isnan(judged.change)
+    shares = judged.value / _medians(judged) * signs[judged.samples.case]
+    kept = (column >= 0) & ~np.isnan(judged.change) & ~np.isnan(shares)
     key = judged.samples.host[kept].astype(np.int64) * max(1, len(names)) + column[kept]
-    values = (judged.change * signs[judged.samples.case])[kept]
+    values = shares[kept]
     order = np.lexsort((values, key))
     key, values = key[order], values[order]
     keys, begins, counts = np.unique(key, return_index=True, return_counts=True)
@@ -163,6 +165,17 @@ def _levels(judged: Judged) -> tuple[list[tuple[str, Better]], Floats]:
         low, high = values[begins + (counts - 1) // 2], values[begins + counts // 2]
         levels[keys // len(names), keys % len(names)] = (low + high) / 2
     return names, levels
+
+
+def _medians(judged: Judged) -> Floats:
+    """Return, for each group, the median over the hosts of the values of its case; NaN if it is not above 0."""
+    medians = np.full(len(judged.samples.cases), np.nan)
+    for case in range(len(medians)):
+        values = judged.value[judged.samples.groups(case)]
+        if (valid := values[~np.isnan(values)]).size and (median := float(np.median(valid))) > 0:
+            medians[case] = median
+    of_groups: Floats = medians[judged.samples.case]
+    return of_groups
 
 
 def _ranks(values: Floats) -> Floats:

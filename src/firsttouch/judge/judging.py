@@ -53,15 +53,13 @@ _DISTURBED = "disturbed: other processes used {busy:.2g} PUs; measure it again"
 
 
 #: The verdict of a group of repetitions, one column of :class:`Judged` per field.
-_VERDICT = np.dtype(
-    [("words", "u1"), ("by", "u1"), ("more", "i4"), ("evidence", "f8"), ("change", "f8")], align=True
-)
+_VERDICT = np.dtype([("words", "u1"), ("by", "u1"), ("more", "i4"), ("evidence", "f8")], align=True)
 _Verdicts = NDArray[np.void]
 
 
 def _verdicts(count: int, word: int, by: int, more: int = 0) -> _Verdicts:
     """Return *count* equal verdicts without evidence."""
-    return np.full(count, np.array((word, by, more, np.nan, np.nan), dtype=_VERDICT))
+    return np.full(count, np.array((word, by, more, np.nan), dtype=_VERDICT))
 
 
 def _test(
@@ -107,8 +105,6 @@ def _test(
     if reference.line and good.any():
         mostly = 2 * samples.sums(good[recent].astype(np.int64)) >= counted
         words[mostly & (words == PASS)] = SUSPECT
-    if reference.value:
-        verdicts["change"] = samples.medians() / reference.value - 1
     return verdicts, recent
 
 
@@ -266,12 +262,11 @@ class Judged:
 
     *expected* are the references that judge each case: the system's and the fleet's. Of each group of *samples*
     there are the *words* as numbers (see :data:`PASS`), which of the two references decided (*by*; 2: none), the
-    *evidence* (NaN: no error is known), the *change*: the median of the repetitions that count, as a relative
-    difference from the expected value (NaN: there is none), and about how many *more* repetitions would decide an
-    undecided or suspect group (0: none would). *counts_now* marks the rows that count: valid, and newer than the
-    host's last change. *missing* names, by host, what should have been measured and was not, with the reason.
-    *divided* has, by the number of its case, each metric in which the hosts form two groups. Hosts of the worse
-    group are suspect, as nothing shows which group is right.
+    *evidence* (NaN: no error is known), and about how many *more* repetitions would decide an undecided or suspect
+    group (0: none would). *counts_now* marks the rows that count: valid, and newer than the host's last change.
+    The :attr:`value` of each group and its :attr:`change` follow from these. *missing* names, by host, what should
+    have been measured and was not, with the reason. *divided* has, by the number of its case, each metric in which
+    the hosts form two groups. Hosts of the worse group are suspect, as nothing shows which group is right.
 
     Reasons are composed only for the hosts that are asked for (:meth:`of`), so that a large fleet stays cheap.
     """
@@ -282,7 +277,6 @@ class Judged:
     words: NDArray[np.uint8]
     by: NDArray[np.uint8]
     evidence: Floats
-    change: Floats
     more: Ints
     counts_now: Bools
     missing: Mapping[str, Sequence[str]]
@@ -355,6 +349,60 @@ class Judged:
         some = np.flatnonzero(self.counts[number, : len(ORDER)])
         worst = int(some[-1]) if len(some) else UNDECIDED
         return max(worst, SUSPECT) if self.missing.get(host) or self.absent[number] else worst
+
+    @cached_property
+    def value(self) -> Floats:
+        """The median of the repetitions of each group that count, in the unit of its case; NaN if none counts."""
+        samples = self.samples
+        counts = Groups(samples.value, samples.counts).sums(self.counts_now.astype(np.int64))
+        medians = np.full(len(counts), np.nan)
+        if counts.any():
+            medians[counts > 0] = Groups(samples.value[self.counts_now], counts[counts > 0]).medians()
+        return medians
+
+    def decider(self, group: int) -> Reference | None:
+        """Return the reference that decided a group, None if none did."""
+        by = int(self.by[group])
+        return None if by == _NONE else self.expected[int(self.samples.case[group])][by]
+
+    def of_decider(self, attribute: str) -> Floats:
+        """Return a number of the reference that decided each group: its value, minimum or maximum; NaN if none."""
+        numbers = np.full((len(self.samples.cases), _NONE + 1), np.nan)
+        for case, references in enumerate(self.expected):
+            for by, reference in enumerate(references):
+                if reference is not None and (number := getattr(reference, attribute)) is not None:
+                    numbers[case, by] = number
+        of_groups: Floats = numbers[self.samples.case, self.by]
+        return of_groups
+
+    @cached_property
+    def change(self) -> Floats:
+        """The relative difference of each group's value from what its reference expects; NaN if none decided."""
+        return self._relative(self.of_decider("value"))
+
+    @cached_property
+    def deviation(self) -> Floats:
+        """The relative difference of each group's value from the :meth:`reference` of its case.
+
+        All hosts are compared with the same value, so these can be drawn and counted together. NaN: not judged.
+        """
+        references = map(self.reference, range(len(self.samples.cases)))
+        values = np.array([reference.value if reference else np.nan for reference in references], dtype=float)
+        return self._relative(np.where(self.by == _NONE, np.nan, values[self.samples.case]))
+
+    def _relative(self, expected: Floats) -> Floats:
+        """Return the relative difference of each value from *expected*; the number of events has none."""
+        comparable = (expected > 0) & ~self._of_events[self.samples.case]
+        return self.value / np.where(comparable, expected, np.nan) - 1
+
+    def reference(self, case: int) -> Reference | None:
+        """Return the reference that pages compare all hosts with: the one that decided the worst verdict."""
+        system, fleet = self.expected[case]
+        if system is None or fleet is None:
+            return system or fleet
+        groups = self.samples.groups(case)
+        worst = [int(self.words[groups][self.by[groups] == by].max(initial=PASS)) for by in (_SYSTEM, _FLEET)]
+        return fleet if worst[_FLEET] > worst[_SYSTEM] else system
 
     @cached_property
     def losses(self) -> Floats:
@@ -539,7 +587,6 @@ def judged(
         words=words,
         by=verdicts["by"],
         evidence=evidence,
-        change=verdicts["change"],
         more=verdicts["more"],
         counts_now=now,
         missing=missing or {},

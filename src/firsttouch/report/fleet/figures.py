@@ -87,7 +87,7 @@ def heat(ranks: Ranks) -> Heat | None:
         rest = []
         for group in judged.groups(host):
             case = int(samples.case[group])
-            change, word = float(judged.change[group]), ORDER[judged.words[group]]
+            change, word = float(judged.deviation[group]), ORDER[judged.words[group]]
             if case in column:
                 sign = "" if word == "pass" else SIGNS[word]
                 tip = _tip(ranks, host, int(group))
@@ -104,15 +104,19 @@ def heat(ranks: Ranks) -> Heat | None:
 
 
 def _tip(ranks: Ranks, host: str, group: int) -> str:
-    """Return the tooltip of a cell; the header of its column names the metric."""
+    """Return the tooltip of a cell; the header of its column names the metric.
+
+    The reference is that of the column, or the one by which this host does not pass.
+    """
     judged = ranks.judged
-    case = int(judged.samples.case[group])
-    reference = ranks.reference(case)
+    number_of_case = int(judged.samples.case[group])
+    case = judged.samples.cases[number_of_case]
+    reference = judged.decider(group) if judged.words[group] else judged.reference(number_of_case)
     if reference is None or not np.isfinite(judged.change[group]):
         return host
-    value = quantity(reference.value * (1 + float(judged.change[group])), judged.samples.cases[case].unit)
+    value = quantity(float(judged.value[group]), case.unit)
     ends = {"higher": (reference.minimum,), "lower": (reference.maximum,)}
-    limits = ends.get(judged.samples.cases[case].better, (reference.minimum, reference.maximum))
+    limits = ends.get(case.better, (reference.minimum, reference.maximum))
     limit = " to ".join(number(end) for end in limits if end is not None)
     limit = f", limit {limit}" if limit else ""
     return f"{host}: {value}, expected {number(reference.value)}{limit}, n {judged.samples.counts[group]}"
@@ -145,7 +149,7 @@ def _others(ranks: Ranks, hosts: Sequence[str], cases: Sequence[int]) -> list[Ce
     cells = []
     for case in cases:
         where = samples.groups(case)
-        changes = judged.change[where][~named[samples.host[where]]]
+        changes = judged.deviation[where][~named[samples.host[where]]]
         changes = changes[np.isfinite(changes)]
         cells.append(
             _cell(float(np.median(changes)), samples.cases[case].better, "") if len(changes) else Cell("")
@@ -201,11 +205,12 @@ def rows(ranks: Ranks) -> list[tuple[str, ...]]:
 
 
 def _values(ranks: Ranks, case: int) -> tuple[Floats, list[int], Reference | None]:
-    """Return the relative changes of the hosts, the numbers of their groups of samples, and the reference."""
+    """Return the deviations of the hosts, the numbers of their groups of samples, and their reference."""
     where = ranks.judged.samples.groups(case)
-    changes = ranks.judged.change[where]
-    measured = np.isfinite(changes)
-    return changes[measured], np.arange(where.start, where.stop)[measured].tolist(), ranks.reference(case)
+    deviations = ranks.judged.deviation[where]
+    measured = np.isfinite(deviations)
+    groups = np.arange(where.start, where.stop)[measured].tolist()
+    return deviations[measured], groups, ranks.judged.reference(case)
 
 
 def _row(ranks: Ranks, number_of_case: int) -> tuple[str, ...]:
@@ -215,7 +220,8 @@ def _row(ranks: Ranks, number_of_case: int) -> tuple[str, ...]:
     bad = np.count_nonzero(ranks.judged.words[samples.groups(number_of_case)])
     if not len(changes) or reference is None:
         return (case.name, str(len(groups)), *[""] * 6, str(bad), "")
-    shown = [number(reference.value * (1 + x)) for x in np.quantile(changes, (0, 0.05, 0.5, 0.95, 1)).tolist()]
+    values = ranks.judged.value[groups]
+    shown = [number(value) for value in np.quantile(values, (0, 0.05, 0.5, 0.95, 1)).tolist()]
     at = int(np.argmax(worse(changes, case.better)))
     worst = f"{samples.hosts[samples.host[groups[at]]]} ({100 * float(changes[at]):+.1f} %)"
     return (case.name, str(len(groups)), quantity(reference.value, case.unit), *shown, str(bad), worst)
@@ -235,7 +241,7 @@ def _spread(ranks: Ranks, number_of_case: int, name: str) -> Spread:
     losses = worse(changes, case.better)
     order = np.argsort(-losses, kind="stable")
     beyond = order[(judged.words[groups] > 0)[order] | (losses[order] > limit)].tolist()
-    outliers = [_outlier(ranks, groups[i], float(changes[i]), reference) for i in beyond]
+    outliers = [_outlier(ranks, groups[i], float(changes[i])) for i in beyond]
     if outliers:
         sentences.append(f"Outside: {listed(outliers, most=_NAMED)}.")
     sentences += _invalid(ranks, where)
@@ -244,10 +250,10 @@ def _spread(ranks: Ranks, number_of_case: int, name: str) -> Spread:
     return Spread(title, sentences, _histogram(changes, limit, case.better, name=name, texts=(title, *sentences)))
 
 
-def _outlier(ranks: Ranks, group: int, change: float, reference: Reference) -> str:
+def _outlier(ranks: Ranks, group: int, change: float) -> str:
     """Return a host with its value, the change, its verdict and how certain that is."""
     judged = ranks.judged
-    value = quantity(reference.value * (1 + change), judged.samples.cases[judged.samples.case[group]].unit)
+    value = quantity(float(judged.value[group]), judged.samples.cases[judged.samples.case[group]].unit)
     evidence = float(judged.evidence[group])
     certain = f", {sprt.certainty_text(evidence)}" if np.isfinite(evidence) else ""
     word = ORDER[judged.words[group]]
@@ -349,7 +355,7 @@ def lines(ranks: Ranks) -> list[Line]:
         if len(histories) == MOST_HISTORIES or ranks.words[host] == 0:
             break
         groups = judged.groups(host)
-        groups = groups[(judged.samples.counts[groups] > 1) & np.isfinite(judged.change[groups])]
+        groups = groups[(judged.samples.counts[groups] > 1) & np.isfinite(judged.deviation[groups])]
         if len(groups):
             worst = sorted(groups.tolist(), key=lambda g: (-int(judged.words[g]), -_loss(ranks, g)))
             histories.append(_history(ranks, host, worst[:_METRICS], f"line{len(histories)}"))
@@ -358,7 +364,7 @@ def lines(ranks: Ranks) -> list[Line]:
 
 def _loss(ranks: Ranks, group: int) -> float:
     samples = ranks.judged.samples
-    return worse(float(ranks.judged.change[group]), samples.cases[samples.case[group]].better)
+    return worse(float(ranks.judged.deviation[group]), samples.cases[samples.case[group]].better)
 
 
 def _samples(ranks: Ranks, group: int) -> tuple[np.ndarray, Floats, float]:
@@ -368,7 +374,7 @@ def _samples(ranks: Ranks, group: int) -> tuple[np.ndarray, Floats, float]:
     begin, size = int(samples.begins[group]), int(samples.counts[group])
     part = slice(begin, begin + size)
     valid = samples.valid[part]
-    reference = ranks.reference(case)
+    reference = ranks.judged.reference(case)
     if reference is None or not reference.value:
         return samples.time[part][:0], samples.value[part][:0], 0.0
     better = samples.cases[case].better

@@ -16,10 +16,9 @@ from polars.io.plugins import register_io_source
 
 from firsttouch.judge.judging import Judged
 from firsttouch.judge.samples_table import Case
-from firsttouch.judge.sprt import Floats, Groups
+from firsttouch.judge.sprt import Floats
 from firsttouch.judge.verdict import ORDER, case_name
 from firsttouch.records.schema import table_file
-from firsttouch.systems.references import Reference
 
 # ----------------------------------------------------------------------
 # Short names of metrics: without the parameters that all cases of a metric share.
@@ -129,11 +128,6 @@ class Ranks:
         np.maximum.at(losses, self.judged.samples.host, self.judged.losses)
         return losses
 
-    def reference(self, case: int) -> Reference | None:
-        """Return the reference of a case: that of the system, else that of the fleet."""
-        system, fleet = self.judged.expected[case]
-        return system or fleet
-
 
 _Change = TypeVar("_Change", float, Floats)
 
@@ -144,7 +138,7 @@ def worse(change: _Change, better: str) -> _Change:
 
 
 # ----------------------------------------------------------------------
-# findings.parquet: a row per host and metric with its value, the expected value, and the verdict.
+# findings.parquet: a row per host and metric with its value, the expected value and its limits, and the verdict.
 
 #: Cases per batch, and rows per row group of the file.
 _CASES, _ROWS = 20, 1 << 18
@@ -155,6 +149,8 @@ _SCHEMA = {
     "unit": pl.String(),
     "value": pl.Float64(),
     "expected": pl.Float64(),
+    "minimum": pl.Float64(),
+    "maximum": pl.Float64(),
     "change": pl.Float64(),
     "passes": pl.Int64(),
     "verdict": pl.String(),
@@ -177,11 +173,10 @@ def _parts(judged: Judged) -> Iterator[pl.DataFrame]:
     samples = judged.samples
     hosts, words = pl.Series(samples.hosts, dtype=pl.String), pl.Series([*ORDER, "not judged"])
     names, units = pl.Series([c.name for c in samples.cases]), pl.Series([c.unit for c in samples.cases])
-    table = np.array([_expected(judged, c) for c in range(len(samples.cases))], dtype=float)
+    expected, minimum, maximum = map(judged.of_decider, ("value", "minimum", "maximum"))
     for begin in range(0, len(samples.cases), _CASES):
         cases = range(begin, min(begin + _CASES, len(samples.cases)))
         where = slice(samples.groups(cases[0]).start, samples.groups(cases[-1]).stop)
-        part = samples.rows_of(where)
         numbers = samples.case[where]
         word = np.where((judged.by[where] == 2) & (judged.words[where] == 0), len(ORDER), judged.words[where])
         yield pl.DataFrame(
@@ -190,8 +185,10 @@ def _parts(judged: Judged) -> Iterator[pl.DataFrame]:
                 "host": hosts.gather(samples.host[where]),
                 "metric": names.gather(numbers),
                 "unit": units.gather(numbers),
-                "value": _medians(judged, where, part),
-                "expected": table[numbers, judged.by[where]],
+                "value": judged.value[where],
+                "expected": expected[where],
+                "minimum": minimum[where],
+                "maximum": maximum[where],
                 "change": judged.change[where],
                 "passes": samples.counts[where],
                 "verdict": words.gather(word),
@@ -199,21 +196,3 @@ def _parts(judged: Judged) -> Iterator[pl.DataFrame]:
             },
             schema=_SCHEMA,
         ).with_columns(pl.col(pl.Float64).fill_nan(None))
-
-
-def _expected(judged: Judged, case: int) -> tuple[float, float, float]:
-    system, fleet = judged.expected[case]
-    return (system.value if system else np.nan, fleet.value if fleet else np.nan, np.nan)
-
-
-def _medians(judged: Judged, where: slice, part: slice) -> np.ndarray:
-    """Return the median of the samples of each group that count, NaN if none does."""
-    samples = judged.samples
-    valid = judged.counts_now[part]
-    groups = Groups(samples.value[part], samples.counts[where])
-    if valid.all():
-        return groups.medians()
-    counts = groups.sums(valid.astype(np.int64))
-    medians = np.full(len(groups), np.nan)
-    medians[counts > 0] = Groups(groups.values[valid], counts[counts > 0]).medians()
-    return medians
