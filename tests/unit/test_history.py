@@ -12,13 +12,13 @@ import pytest
 from firsttouch.cli import record_inputs
 from firsttouch.judge import drift, history, samples_table, verdict_log
 from firsttouch.judge.history import Extent, Series
-from firsttouch.judge.samples_table import Case
 from firsttouch.judge.sprt import Groups
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.judge.verdict_log import Logged
 from firsttouch.records import store
 from firsttouch.records.schema import Record
 from firsttouch.report.fleet import history as pages
+from firsttouch.systems.cases import Case
 
 DAY = 86_400_000
 START = 20_500 * DAY  # 2026-02-16

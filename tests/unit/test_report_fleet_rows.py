@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firsttouch.judge.samples_table import Case
 from firsttouch.judge.verdict import natural
 from firsttouch.report.fleet import comparison
 from firsttouch.report.fleet.comparison import Change
 from firsttouch.report.fleet.ranks import names
+from firsttouch.systems.cases import Case
 
 
 def case(metric="copy_bandwidth", better="higher", **parameters):

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from firsttouch.documents import parse_yaml
 from firsttouch.judge import verdict_file
 from firsttouch.judge.judging import judge, undecided
-from firsttouch.judge.verdict import HostVerdict, exit_status, figure, short_name, status, worst
+from firsttouch.judge.verdict import HostVerdict, exit_status, figure, status, worst
 from firsttouch.records.schema import Record, append
 from firsttouch.systems import definition
+from firsttouch.systems.cases import case_in_words
 
 WORDS = ("pass", "undecided", "suspect", "invalid", "fail")
 LIMITS = {"higher": {"lower": "-10 %"}, "lower": {"upper": "10 %"}}
@@ -333,4 +334,4 @@ def test_figures_have_three_digits(value, text):
     ],
 )
 def test_short_names_say_where(check, metric, case, name):
-    assert short_name(check, metric, case) == name
+    assert case_in_words(check, metric, case) == name

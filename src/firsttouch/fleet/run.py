@@ -28,10 +28,10 @@ from firsttouch.host.emulation import host_name
 from firsttouch.judge import samples_table, verdict_log
 from firsttouch.judge.fleet_level import FEWEST_HOSTS
 from firsttouch.judge.judging import MOST_REPETITIONS, judge, judged, undecided, undecided_cases
-from firsttouch.judge.samples_table import case_of
-from firsttouch.judge.verdict import HostVerdict, case_name
+from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records import schema
 from firsttouch.records.schema import Record
+from firsttouch.systems.cases import case_key
 from firsttouch.systems.definition import System, load
 
 Say = Callable[[str], None]
@@ -339,13 +339,13 @@ class _Runner:
         return self._steps_of(undecided_cases(verdicts, self.host, most))
 
     def _steps_of(self, counts: Mapping[str, int]) -> dict[str, int]:
-        """Return the steps that measured the cases in *counts*, with the least count of each step's cases."""
+        """Return the steps that measured the cases in *counts* (by their keys), with the least count of each."""
         steps: dict[str, int] = {}
         for entry, records in self.journal.measured():
             for record in records:
-                name = case_name(record.check, record.metric, case_of(record.check, record.parameters))
-                if name in counts:
-                    steps[entry.step] = min(counts[name], steps.get(entry.step, counts[name]))
+                key = case_key(record.check, record.metric, record.parameters)
+                if key in counts:
+                    steps[entry.step] = min(counts[key], steps.get(entry.step, counts[key]))
         return steps
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from firsttouch.errors import BadInput
 from firsttouch.judge.fleet_level import FEWEST_HOSTS, LOSS, Level, divided, level
-from firsttouch.judge.samples_table import Case, SamplesTable
-from firsttouch.judge.verdict import case_name
+from firsttouch.judge.samples_table import SamplesTable
+from firsttouch.systems.cases import Case, case_name
 from firsttouch.systems.definition import System
 from firsttouch.systems.metrics import checks
 
@@ -36,7 +36,7 @@ class Learnt:
     @property
     def name(self) -> str:
         """The metric with the parameters of its case."""
-        return case_name(self.sample.check, self.sample.metric, self.case)
+        return case_name(self.sample.check, self.sample.metric, self.case, self.sample.distinctive)
 
     def line(self) -> str:
         """Return the reference as an item of the list in the system's file."""
@@ -97,7 +97,8 @@ def learnt(samples: SamplesTable, system: System, *, loss: float = LOSS) -> Base
         elif not why and reached is not None and 2 * reached.limit > _LARGEST * loss:
             why = f"good hosts differ too much: only a loss of {200 * reached.limit:.0f} % would be detected"
         if reached is None or why:
-            not_learnt[case_name(sample.check, sample.metric, _parameters(sample))] = why
+            name = case_name(sample.check, sample.metric, _parameters(sample), sample.distinctive)
+            not_learnt[name] = why
             continue
         references.append(Learnt(_parameters(sample), sample, reached))
         for host, share in reached.outliers.items():

@@ -13,9 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from firsttouch.judge.samples_table import Case, SamplesTable
+from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.sprt import Bools, Floats
 from firsttouch.judge.verdict import ORDER
+from firsttouch.systems.cases import Case
 from firsttouch.systems.metrics import Limit, checks
 from firsttouch.systems.references import Reference
 

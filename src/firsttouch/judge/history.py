@@ -31,10 +31,11 @@ import numpy as np
 
 from firsttouch.judge import drift
 from firsttouch.judge.drift import Configuration
-from firsttouch.judge.samples_table import GAP, Case, SamplesTable
+from firsttouch.judge.samples_table import GAP, SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
 from firsttouch.judge.verdict_log import Logged
 from firsttouch.records.schema import Better
+from firsttouch.systems.cases import Case
 
 #: The fewest sessions on each side of a change: half of the window of the running median, and the middle.
 FEWEST_SESSIONS = 3

@@ -22,10 +22,11 @@ from firsttouch.judge import event_limits, samples_table, sprt
 from firsttouch.judge.causes import Signs, causes
 from firsttouch.judge.common_loss import CommonLoss, common_loss
 from firsttouch.judge.fleet_level import FEWEST_HOSTS, Divided, divided, level
-from firsttouch.judge.samples_table import BANK_BANDWIDTH, Case, SamplesTable
+from firsttouch.judge.samples_table import BANK_BANDWIDTH, SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
 from firsttouch.judge.verdict import ORDER, Finding, HostVerdict, Word, compared, figure, natural
 from firsttouch.records.schema import Better, Record
+from firsttouch.systems.cases import Case
 from firsttouch.systems.references import FACTS, Reference
 
 if TYPE_CHECKING:
@@ -514,14 +515,14 @@ class Judged:
             else:
                 learnt = by == _FLEET or reference.source.startswith("fleet")
                 whose = "the fleet" if learnt else f"the reference of {self.system.name}"
-                state: Any = {"word": word, "evidence": evidence, "more": more}
-                why = _reason(values, case.better, reference, whose, **state)
+                why = _reason(values, case.better, reference, whose, word=word, evidence=evidence, more=more)
                 if case.metric in _OF_THEORY:
                     why = _of_theory(case.metric, values, reference, theory) + why
             if word == "suspect" and by == _FLEET and number in self.divided and not more:
                 why += _OF_TWO
             naming = (case.check, case.metric, case.parameters, case.unit)
-            yield Finding(*naming, values, reference, word, why, evidence, better=case.better, more=more)
+            state: Any = {"better": case.better, "more": more, "distinctive": case.distinctive}
+            yield Finding(*naming, values, reference, word, why, evidence, **state)
 
     def _invalid(self, group: int, rows: slice) -> str:
         """Return why no repetition of a group's newest session counts."""
@@ -730,7 +731,7 @@ class _CaseJudge:
 def undecided(
     host_records: Iterable[Record], system: System | Undescribed, most: int = MOST_REPETITIONS
 ) -> dict[str, int]:
-    """Return the cases of one host that its references leave undecided and that one more repetition may decide.
+    """Return the keys of one host's cases that its references leave undecided and another repetition may decide.
 
     These are undecided, suspect or unsure cases with fewer than *most* repetitions, and those that were only
     measured while other processes used the host. Each has the number of its repetitions that count: disturbed
@@ -742,11 +743,11 @@ def undecided(
     enough = counts >= np.where(np.isnan(verdicts.evidence), _MOST_WITHOUT_ERROR, most)
     exact = np.array([case.exact for case in table.cases], dtype=np.bool_)[table.case]
     groups = np.flatnonzero(verdicts.disturbed | (verdicts.unsure & ~enough & ~exact))
-    return {table.cases[table.case[group]].name: int(counts[group]) for group in groups}
+    return {table.cases[table.case[group]].key: int(counts[group]) for group in groups}
 
 
 def undecided_cases(verdicts: Judged, host: str, most: int = MOST_REPETITIONS) -> dict[str, int]:
-    """Return the cases of a *host* that one more repetition may decide, with their repetitions so far.
+    """Return the keys of the cases of a *host* that one more repetition may decide, with their repetitions so far.
 
     These have fewer than *most* repetitions and are undecided, suspect or unsure, were only measured while other
     processes used the host, or cannot be compared with the fleet yet.
@@ -757,4 +758,4 @@ def undecided_cases(verdicts: Judged, host: str, most: int = MOST_REPETITIONS) -
     wanted = verdicts.unsure[groups] | unknown | verdicts.disturbed[groups]
     of_events = np.array([event_limits.limit_of(table.cases[n]) is not None for n in table.case[groups]], np.bool_)
     groups = groups[wanted & ~of_events & (table.counts[groups] < most)]
-    return {table.cases[table.case[group]].name: int(table.counts[group]) for group in groups}
+    return {table.cases[table.case[group]].key: int(table.counts[group]) for group in groups}

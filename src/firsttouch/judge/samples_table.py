@@ -12,7 +12,7 @@ import reprlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,15 +21,13 @@ from firsttouch.benchmarks.kernel_settings import BUSY
 from firsttouch.benchmarks.kernel_settings import METRICS as SETTINGS
 from firsttouch.errors import BadInput
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
-from firsttouch.judge.verdict import case_name
-from firsttouch.records.schema import Better, Record, columns, in_utc, to_frame
+from firsttouch.records.schema import Record, columns, in_utc, to_frame
+from firsttouch.systems.cases import Case, case_key, case_of, distinguished
 from firsttouch.systems.metrics import checks
 
 if TYPE_CHECKING:
     import polars as pl
 
-#: The parameters that name a case, beside those that a reference may name.
-_BESIDE = ("effort", "division", "reads")
 #: A session of a host ends if the host has no record for longer than this (ms). Several campaigns of a day are
 #: separate sessions. A job that is requeued after hours is two sessions, which does no harm.
 GAP = 3_600_000
@@ -40,28 +38,6 @@ _SPAN = 1 << 42
 #: The columns of a table of records that name a case, and all columns that are read.
 _NAMING = ("system", "check", "metric", "unit", "better", "parameters")
 READ = (*_NAMING, "host", "value", "status", "reason", "software", "time")
-
-
-@dataclass(frozen=True)
-class Case:
-    """A metric of a check in one case: *parameters* are those that name it. Values are in *unit*."""
-
-    system: str
-    check: str
-    metric: str
-    parameters: Mapping[str, Any]
-    unit: str
-    better: Better
-
-    @cached_property
-    def name(self) -> str:
-        """The metric with the parameters that distinguish its case from others of the check."""
-        return case_name(self.check, self.metric, self.parameters)
-
-    @property
-    def exact(self) -> bool:
-        """Whether values are read from the host and not measured: a single one is as good as many."""
-        return self.check in {"topology", "health"}
 
 
 @dataclass(frozen=True)
@@ -203,12 +179,6 @@ class SamplesTable:
         return SamplesTable(names, [self.cases[number] for number in cases], rows, self.settings)
 
 
-def case_of(check: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those *parameters* of a record that distinguish its case from others of the check."""
-    names = (*checks()[check].parameters, *_BESIDE) if check in checks() else parameters
-    return {name: parameters[name] for name in names if name in parameters}
-
-
 def of_records(records: Iterable[Record], system: str | None = None) -> SamplesTable:
     """Return the table of *records*, of one *system* only if it is given."""
     listed = list(records)
@@ -286,7 +256,8 @@ def _is_data() -> pl.Expr:
         for name, check in checks().items()
         if check.data
     ]
-    return pl.any_horizontal(pl.lit(value=False), *of_checks)
+    without_metrics = [name for name, check in checks().items() if not check.metrics]
+    return pl.any_horizontal(pl.col("check").is_in(without_metrics), *of_checks)
 
 
 def _of_a_bank(frame: pl.DataFrame) -> pl.DataFrame:
@@ -317,13 +288,13 @@ def _cases(namings: pl.Series) -> tuple[list[Case], pl.Expr]:
     for naming in namings:
         system, check, metric, unit, better, parameters = naming.split("\0")
         case = Case(system, check, metric, case_of(check, json.loads(parameters)), unit, better)
-        key = json.dumps([system, check, metric, unit, better, case.parameters], sort_keys=True)
+        key = "\0".join([system, unit, better, case_key(check, metric, case.parameters)])
         if key not in numbers:
             numbers[key] = len(cases)
             cases.append(case)
         number_of.append(numbers[key])
     physical = pl.col("naming").to_physical()
-    return cases, physical.replace_strict(namings.to_physical(), number_of, return_dtype=pl.Int32)
+    return distinguished(cases), physical.replace_strict(namings.to_physical(), number_of, return_dtype=pl.Int32)
 
 
 def _sessions(spans: pl.DataFrame) -> pl.Series:

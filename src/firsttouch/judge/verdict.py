@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from firsttouch.judge import sprt
 from firsttouch.records.schema import Better
+from firsttouch.systems.cases import case_in_words
 from firsttouch.systems.references import Reference
 
 Word = Literal["pass", "undecided", "suspect", "invalid", "fail"]
@@ -23,7 +24,6 @@ ORDER: Sequence[Word] = ("pass", "undecided", "suspect", "invalid", "fail")
 STATUS: Mapping[Word, int] = {"pass": 0, "undecided": 0, "suspect": 3, "invalid": 1, "fail": 1}
 #: What is stated in place of the cause of a fail if no rule fits.
 NO_CAUSE = "no known signature"
-_PROBE = "firsttouch-probe"
 #: How many findings the line of a host shows.
 _NAMED = 2
 
@@ -44,7 +44,8 @@ class Finding:
     """The verdict of one metric in one case of one host, and *why*.
 
     *values* are those of the repetitions that count, oldest first, in *unit*. *case* are the parameters that name
-    the case. *evidence* is against the host (see :mod:`firsttouch.judge.sprt`), None if the error of a repetition
+    the case, and *distinctive* those of them that its name shows because another case differs in nothing else.
+    *evidence* is against the host (see :mod:`firsttouch.judge.sprt`), None if the error of a repetition
     is unknown. *more* repetitions, about, decide a finding that is neither a pass nor a fail (0: none would).
     """
 
@@ -59,15 +60,11 @@ class Finding:
     evidence: float | None = None
     better: Better = "higher"
     more: int = 0
-
-    @property
-    def name(self) -> str:
-        """The metric with the parameters that distinguish its case from others of the check."""
-        return case_name(self.check, self.metric, self.case)
+    distinctive: tuple[str, ...] = ()
 
     def text(self) -> str:
         """Return the evidence as one line; limits and repetitions are in :meth:`to_dict`."""
-        return f"{short_name(self.check, self.metric, self.case)}: {self.why}"
+        return f"{case_in_words(self.check, self.metric, self.case, self.distinctive)}: {self.why}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -192,81 +189,11 @@ _UNDESCRIBED = (
     "(which reads the system's references) was not given"
 )
 _NOTHING = "nothing was judged: system {system} has no reference for any of the {unjudged} metrics"
-#: The parameters that a line shows.
-_SHOWN = frozenset(
-    [
-        "pu_nodes",
-        "bank",
-        "banks",
-        "threads",
-        "size_bytes",
-        "program",
-        "kernel",
-        "aligner",
-        "dataset",
-        "scenario",
-        "index_cache",
-        "mode",
-    ]
-)
-#: Further parameters that the lines of a check show.
-_SHOWN_OF: Mapping[str, frozenset[str]] = {
-    "health": frozenset(["module"]),
-    "loaded_latency": frozenset(["load", "load_bank", "read_share"]),
-    "core_to_core": frozenset(["shared", "cache_level", "line"]),
-    "locks": frozenset(["lock", "parsing", "batch", "work_ns", "placement"]),
-    "pages": frozenset(["pages"]),
-    "stores": frozenset(["instructions", "stores"]),
-}
 
 
 def natural(host: str) -> list[tuple[int, int | str]]:
     """Return a key that sorts hosts by the numbers in their names: n9 before n10."""
     return [(0, int(part)) if part.isdecimal() else (1, part) for part in _DIGITS.split(host)]
-
-
-def case_name(check: str, metric: str, case: Mapping[str, Any]) -> str:
-    """Return a metric with the parameters that distinguish its case from others of the check."""
-    shown = _SHOWN | _SHOWN_OF.get(check, frozenset())
-    return " ".join([check, metric, *(f"{k}={_short(v)}" for k, v in case.items() if k in shown)])
-
-
-def _short(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-
-
-def short_name(check: str, metric: str, case: Mapping[str, Any]) -> str:
-    """Return a metric with its case in a few words: ``copy, NUMA 1 to bank 1``."""
-    nodes, bank = case.get("pu_nodes"), case.get("bank", case.get("banks"))
-    name = metric.removesuffix("_bandwidth") if check == "bandwidth" else metric
-    parts = [name.replace("_", " ")]
-    if nodes is not None:
-        where = f"NUMA {_short(nodes)}"
-        parts.append(where if bank is None else f"{where} to bank {_short(bank)}")
-    elif bank is not None:
-        parts.append(f"bank {_short(bank)}")
-    if "size_bytes" in case:
-        parts.append(_size(case["size_bytes"]))
-    if "threads" in case:
-        parts.append(f"{_short(case['threads'])} thread{'s' * (case['threads'] != 1)}")
-    if "load" in case:
-        parts.append(f"{case['load']} load, read share {_short(case.get('read_share'))}")
-    if "pages" in case:
-        parts.append(f"{case['pages']} pages")
-    words = ("module", "shared", "stores", "instructions", "aligner", "dataset", "scenario")
-    parts += [_short(case[k]) for k in words if k in case]
-    parts += [f"index cache {case['index_cache']}"] if "index_cache" in case else []
-    if case.get("program", _PROBE) not in {_PROBE, "probe"}:
-        parts.append(_short(case["program"]))
-    return ", ".join(parts)
-
-
-def _size(count: Any) -> str:
-    """Return a size in bytes with a binary unit: ``128 MiB``."""
-    for shift, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if isinstance(count, int) and count >= 1 << shift and count % (1 << shift) == 0:
-            return f"{count >> shift} {unit}"
-    return f"{count} bytes"
 
 
 def figure(value: float) -> str:

@@ -12,10 +12,10 @@ from typing import Any, Literal
 from markupsafe import Markup
 
 from firsttouch.host.topology import Topology
-from firsttouch.judge import samples_table
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records.schema import Record
 from firsttouch.report.text import listed
+from firsttouch.systems.cases import case_key, case_of
 from firsttouch.systems.definition import System
 
 # ----------------------------------------------------------------------
@@ -71,15 +71,15 @@ def references_of(system: System | None) -> References | None:
 def judging_references(verdicts: Iterable[HostVerdict], otherwise: References | None) -> References:
     """Return the references that judged the records of *verdicts*, those of a fleet, too, else *otherwise*."""
     judged = {
-        (verdict.host, f.check, f.metric, json.dumps(dict(f.case), sort_keys=True, default=str)): f.reference
+        (verdict.host, verdict.system, case_key(f.check, f.metric, f.case)): f.reference
         for verdict in verdicts
         for f in verdict.findings
         if f.reference is not None
     }
 
     def reference(record: Record) -> Reference | None:
-        case = json.dumps(samples_table.case_of(record.check, record.parameters), sort_keys=True, default=str)
-        expected = judged.get((record.host, record.check, record.metric, case))
+        key = case_key(record.check, record.metric, record.parameters)
+        expected = judged.get((record.host, record.system, key))
         if expected is None:
             return otherwise(record) if otherwise else None
         return Reference(expected.value, expected.minimum, expected.maximum, expected.source)
@@ -158,9 +158,6 @@ _CHECKS = (
     *("core_to_core", "locks", "pages", "stores", "scaling", "weak_scaling", "placement"),
 )
 
-#: The parameters that identify a run of an aligner; others are results (a checksum, CPU seconds).
-_RUN = (*NEEDED["weak_scaling"], "scenario", "reads", "batch_bases", "index_cache")
-
 
 @dataclass(frozen=True)
 class HostView:
@@ -204,17 +201,6 @@ def check_order(check: str) -> tuple[int, str]:
     return (_CHECKS.index(check) if check in _CHECKS else len(_CHECKS), check)
 
 
-def case_of(record: Record) -> dict[str, Any]:
-    """Return the parameters that identify the record's case; only records of the same case are comparable."""
-    parameters = record.parameters
-    if record.check == "configuration":
-        return {}  # the settings are its result
-    # The counters of an aligner's run have a scenario, those of the probe have none.
-    if record.check in {"scaling", "placement", "weak_scaling"} or "scenario" in parameters:
-        return {name: parameters[name] for name in _RUN if name in parameters}
-    return dict(parameters)
-
-
 def dataset_of(record: Record) -> str:
     """Return the dataset of an aligner's run, with the state of the index cache if one was asked for."""
     state = record.parameters.get("index_cache")
@@ -234,7 +220,7 @@ def reads_per_thread(record: Record) -> str:
 
 def common(records: Sequence[Record]) -> dict[str, Any]:
     """Return the case parameters that all *records* share."""
-    first, *rest = [case_of(r) for r in records]
+    first, *rest = [case_of(r.check, r.parameters) for r in records]
     return {k: v for k, v in first.items() if all(k in other and other[k] == v for other in rest)}
 
 
@@ -310,12 +296,12 @@ def split(records: Sequence[Record], problems: Sequence[Problem], topology: Topo
     return views
 
 
-def _case(record: Record) -> tuple[str, str, str]:
-    return (record.check, record.metric, json.dumps(case_of(record), sort_keys=True, default=str))
+def _case(record: Record) -> str:
+    return case_key(record.check, record.metric, record.parameters)
 
 
 def _order(record: Record) -> tuple[Any, ...]:
-    return (*_case(record), record.time, record.samples)
+    return (_case(record), record.time, record.samples)
 
 
 def _latest(records: Iterable[Record]) -> tuple[tuple[Record, ...], int]:

@@ -13,8 +13,9 @@ from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
 from firsttouch.report import metrics, speedups
-from firsttouch.report.model import HostView, Problem, References, Table, case_of, common
+from firsttouch.report.model import HostView, Problem, References, Table, common
 from firsttouch.report.text import case, clean, count, number, percent, quantity, span
+from firsttouch.systems.cases import case_of
 from firsttouch.units import format_bytes
 
 #: The checks and metrics that figures or the facts of the topology show; all others go to a table.
@@ -166,7 +167,7 @@ def _actual(placement: Mapping[str, Any]) -> str:
 def others(view: HostView) -> Table | None:
     """Return the valid records that no figure shows: counters, and checks without a figure."""
     rows = [
-        ((r.check, r.metric, case(case_of(r)), r.unit), r)
+        ((r.check, r.metric, case(case_of(r.check, r.parameters)), r.unit), r)
         for r in view.valid
         if r.check not in _WHOLLY_SHOWN and r.metric not in _SHOWN.get(r.check, ())
     ]
@@ -183,7 +184,7 @@ def references(view: HostView, find: References | None) -> Table | None:
             rows.append(
                 (
                     f"{record.check}: {record.metric}",
-                    case(case_of(record)),
+                    case(case_of(record.check, record.parameters)),
                     record.unit,
                     number(record.value),
                     number(reference.value),
@@ -213,7 +214,7 @@ def invalid_records(views: Sequence[HostView]) -> list[tuple[str, str, str]]:
     for view in views:
         for record in view.invalid:
             # All sizes of a latency curve belong to one run.
-            same = case({k: v for k, v in case_of(record).items() if k != "size_bytes"})
+            same = case({k: v for k, v in case_of(record.check, record.parameters).items() if k != "size_bytes"})
             key = (view.host, record.check, record.metric, same, record.reason)
             grouped.setdefault(key, []).append(record)
     return [

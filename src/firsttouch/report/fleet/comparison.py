@@ -18,12 +18,13 @@ from markupsafe import Markup
 from tabulate import tabulate
 
 from firsttouch.judge.fleet_level import LOSS
-from firsttouch.judge.samples_table import Case, SamplesTable
+from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.sprt import Floats
 from firsttouch.judge.verdict import natural
 from firsttouch.report.fleet import fleet_pages
 from firsttouch.report.fleet.ranks import names, worse
 from firsttouch.report.text import clean, count, listed, quantity
+from firsttouch.systems.cases import Case
 
 # ----------------------------------------------------------------------
 # The changes of each metric.

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from polars.io.plugins import register_io_source
 
 from firsttouch.judge.judging import Judged
-from firsttouch.judge.samples_table import Case
 from firsttouch.judge.sprt import Floats
-from firsttouch.judge.verdict import ORDER, case_name
+from firsttouch.judge.verdict import ORDER
 from firsttouch.records.schema import table_file
+from firsttouch.systems.cases import Case, case_name, distinguished
 
 # ----------------------------------------------------------------------
 # Short names of metrics: without the parameters that all cases of a metric share.
@@ -34,13 +34,19 @@ class Names:
 
 def names(cases: Sequence[Case]) -> Names:
     """Return the shortest names that distinguish *cases*."""
+    cases = distinguished(cases)
     shared: dict[tuple[str, str], dict[str, Any]] = {}
     for case in cases:
         same = shared.setdefault((case.check, case.metric), dict(case.parameters))
         for key in [k for k, v in same.items() if case.parameters.get(k) != v]:
             del same[key]
     short = [
-        case_name(c.check, c.metric, {k: v for k, v in c.parameters.items() if k not in shared[c.check, c.metric]})
+        case_name(
+            c.check,
+            c.metric,
+            {k: v for k, v in c.parameters.items() if k not in shared[c.check, c.metric]},
+            c.distinctive,
+        )
         for c in cases
     ]
     omitted = (case_name(*metric, same) for metric, same in shared.items() if same)

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What identifies a measurement, for verdicts and reports alike, and what cases are called."""
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firsttouch.judge import samples_table
+from firsttouch.judge.judging import Undescribed, judged, undecided_cases
+from firsttouch.records.schema import Record
+from firsttouch.report import model, openmetrics, tables
+from firsttouch.report.figures import core_to_core
+from firsttouch.report.fleet import ranks
+from firsttouch.systems.cases import Case, case_key, distinguished
+
+PLACE = {"program": "firsttouch-probe", "pu_nodes": [0], "bank": 0, "threads": 4, "kernel": "copy"}
+
+
+def record(check, metric, unit="1", value=1.0, day=1, *, host="n1", better="neither", **parameters):
+    time = f"2026-11-{day:02}T10:00:00.000+00:00"
+    return Record(check, metric, unit, better, (value,), parameters=parameters, host=host, system="s", time=time)
+
+
+@pytest.mark.parametrize(
+    ("check", "metric", "parameters", "results"),
+    [
+        ("health", "corrected_errors", {"module": "DIMM_A1"}, [{"seconds": 12.1}, {"seconds": 13.2}]),
+        (
+            *("core_to_core", "clusters_agree", {"program": "firsttouch-probe"}),
+            [{"levels": [{"within_ns": 20.1}], "contradictions": 0}, {"levels": [{"within_ns": 20.2}]}],
+        ),
+        ("core_to_core", "transfer_latency", {"shared": "cache"}, [{"pairs": 8}, {"pairs": 12}]),
+        ("pages", "prefetch_ratio", {"bank": 0}, [{"paged_latency": 90.0}, {"paged_latency": 91.0}]),
+        ("stores", "streaming_gain", {"bank": 0}, [{"fastest_regular": "avx2"}, {"fastest_regular": "sse2"}]),
+        (
+            *("counters", "page_faults", {"aligner": "bwa-mem", "scenario": "1Inst_Original"}),
+            [{"cpu_seconds": 1.0}, {"cpu_seconds": 2.0}],
+        ),
+        ("configuration", "settings", {}, [{"settings": {"a": "1"}}, {"settings": {"a": "2"}}]),
+    ],
+)
+def test_results_are_no_part_of_a_case(check, metric, parameters, results):
+    records = [record(check, metric, day=day, **parameters, **result) for day, result in enumerate(results, 1)]
+    assert len({case_key(r.check, r.metric, r.parameters) for r in records}) == 1
+    (view,) = model.split(records, (), None)
+    assert (view.valid, view.superseded) == ((records[-1],), len(records) - 1)
+
+
+@pytest.mark.parametrize(
+    ("check", "metric", "parameters", "different"),
+    [
+        ("bandwidth", "copy_bandwidth", {"effort": "quick"}, {}),
+        ("bandwidth", "copy_bandwidth", {"policy": "membind"}, {"policy": "interleave"}),
+        ("loaded_latency", "loaded_latency", {"rate": 1.0}, {"rate": 2.0}),
+        ("placement", "alignment_time", {"batch_bases": 100_000}, {"batch_bases": 200_000}),
+        # Parameters of a check without an entry all identify its cases, also beside a scenario.
+        ("hpcg", "rate", {"scenario": "1Inst_Original", "size": 64}, {"scenario": "1Inst_Original", "size": 96}),
+    ],
+)
+def test_other_parameters_are_other_cases(check, metric, parameters, different):
+    assert case_key(check, metric, parameters) != case_key(check, metric, different)
+
+
+def test_counters_have_one_series_however_often_they_were_read():
+    records = [
+        record("health", "corrected_errors", day=d, better="lower", seconds=12 + d / 1000) for d in (1, 2, 3)
+    ]
+    (view,) = model.split(records, (), None)
+    assert len(tables.others(view).rows) == 1
+    text = openmetrics.text([view], (), version="1", generated=0.0)
+    series = [line for line in text.splitlines() if line.startswith("firsttouch_corrected_errors{")]
+    assert len(series) == 1
+    assert "seconds" not in series[0]
+
+
+def test_the_newest_comparison_of_groups_counts():
+    says = [
+        record(*("core_to_core", "clusters_agree", "1", agree, day), levels=[{"within_ns": 20.0 + day}], **p)
+        for day, agree, p in (
+            (1, 1.0, {"contradictions": 0, "contradicting": []}),
+            (2, 0.0, {"contradictions": 3, "contradicting": [[0, 1]]}),
+        )
+    ]
+    (view,) = model.split(says, (), None)
+    (agreement,) = view.of("core_to_core", metric="clusters_agree")
+    assert "contradict hwloc at 3 pairs" in core_to_core._groups(agreement)
+
+
+# ----------------------------------------------------------------------
+# Names
+
+
+@pytest.fixture(scope="module")
+def alike():
+    """Six hosts in four cases that differ in effort and policy only."""
+    return [
+        record(
+            *("bandwidth", "copy_bandwidth", "GB/s", level + host / 10), host=f"n{host}", better="higher", **PLACE
+        )
+        for effort, level in (("full", 100.0), ("smoke", 60.0))
+        for policy in ("membind", "interleave")
+        for PLACE["effort"], PLACE["policy"] in [(effort, policy)]
+        for host in range(6)
+    ]
+
+
+def test_what_distinguishes_cases_is_shown_everywhere(alike, tmp_path):
+    table = samples_table.of_records(alike, "s")
+    differ = ["effort=full policy=membind", "effort=full policy=interleave"]
+    assert len({case.name for case in table.cases}) == len(table.cases) == 4
+    for words in differ:
+        assert any({*words.split()} <= {*case.name.split()} for case in table.cases)
+        assert any({*words.split()} <= {*name.split()} for name in ranks.names(table.cases).of)
+    verdicts = judged(table, Undescribed("s"))
+    ranks.write([verdicts], tmp_path / "findings.parquet")
+    rows = pl.read_parquet(tmp_path / "findings.parquet").select("host", "metric")
+    assert len(rows) == len(rows.unique()) == 24
+    # Each case that another repetition decides is one to measure.
+    alone = judged(table.of_hosts({"n0"}), Undescribed("s"))
+    assert len(undecided_cases(alone, "n0")) == 4
+
+
+def test_evidence_names_what_distinguishes_a_case(alike):
+    slow = [
+        record(*("bandwidth", "copy_bandwidth", "GB/s", 70.0), host="n9", better="higher", **r.parameters)
+        for r in alike
+        if r.host == "n0" and r.parameters["effort"] == "full"
+    ]
+    evidence = judged(samples_table.of_records([*alike, *slow, *slow], "s"), Undescribed("s")).of("n9").evidence
+    assert len({line.split(":")[1] for line in evidence}) == len(evidence) == 4
+    assert sum("policy membind, effort full: 70.0 GB/s" in line for line in evidence) == 1
+    assert sum(line.startswith("missing") and "effort=smoke" in line for line in evidence) == 2
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from(["bank", "effort", "policy", "array_bytes"]), st.integers(0, 2)),
+        unique_by=lambda p: tuple(sorted(p.items())),
+    )
+)
+def test_names_of_different_cases_differ(parameters):
+    cases = [Case("s", "bandwidth", "copy_bandwidth", p, "GB/s", "higher") for p in parameters]
+    assert len({case.name for case in distinguished(cases)}) == len(cases)
