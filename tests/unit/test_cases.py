@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from firsttouch.judge import samples_table
 from firsttouch.judge.judging import Undescribed, judged, undecided_cases
 from firsttouch.records.schema import Record
-from firsttouch.report import model, openmetrics, tables
+from firsttouch.report import metrics, model, openmetrics, tables
 from firsttouch.report.figures import core_to_core
 from firsttouch.report.fleet import ranks
 from firsttouch.systems.cases import Case, case_key, distinguished
@@ -85,6 +85,35 @@ def test_the_newest_comparison_of_groups_counts():
     (view,) = model.split(says, (), None)
     (agreement,) = view.of("core_to_core", metric="clusters_agree")
     assert "contradict hwloc at 3 pairs" in core_to_core._groups(agreement)
+
+
+@pytest.mark.parametrize(
+    ("days", "bank"),
+    [
+        # (day, source, GB/s of a package; None: unknown), and the bandwidth of a bank in reports and in verdicts.
+        ([(1, "", None), (2, "SMBIOS", 100.0)], 100.0),
+        ([(1, "SMBIOS", 100.0), (2, "", None)], 100.0),
+        ([(1, "SMBIOS", 100.0), (3, "facts of the system 's'", 153.6)], 153.6),
+        ([(3, "SMBIOS", 100.0), (1, "facts of the system 's'", 153.6)], 100.0),
+        ([(1, "", None)], None),
+    ],
+)
+def test_report_and_verdict_take_the_newest_known_theoretical_bandwidth(days, bank):
+    records = []
+    for day, source, value in days:
+        origin = {"source": source} if value else {"reason": "dmidecode: permission denied"}
+        records.append(record("topology", metrics.KNOWN, value=float(bool(value)), day=day, **origin))
+        if value:
+            records.append(
+                record("topology", metrics.METRIC, "GB/s", value, day, source=source, packages=2, banks=2)
+            )
+    (view,) = model.split(records, (), None)
+    assert metrics.bank_bandwidth(view) == bank
+    settings = samples_table.of_records(records, "s").settings["n1"]
+    assert settings.get(samples_table.BANK_BANDWIDTH) == bank
+    facts = [fact for fact in tables.topology_facts(view) if fact[0] == "theoretical bandwidth"]
+    shown = f"{bank:.0f} GB/s" if bank else "unknown"
+    assert [value for _, value, _ in facts] == [shown]
 
 
 # ----------------------------------------------------------------------

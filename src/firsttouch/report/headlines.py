@@ -98,7 +98,7 @@ def _topology(view: HostView) -> Iterator[Headline]:
         parts.append(quantity(memory.value, memory.unit))
     if parts:
         yield Headline("topology", ", ".join(parts))
-    if record := records.get(metrics.METRIC):
+    if record := metrics.theoretical(view):
         source = record.parameters.get("source")
         compared = f"per package, from {source}" if source else ""
         yield Headline("theoretical bandwidth", quantity(record.value, record.unit), compared=compared)

@@ -476,7 +476,7 @@ def fraction(view: HostView, record: Record) -> float | None:
 
 def bank_bandwidth(view: HostView) -> float | None:
     """Return the theoretical bandwidth of one bank (GB/s), None if it is unknown; all are assumed to be alike."""
-    theory = view.metric("topology", METRIC)
+    theory = theoretical(view)
     if theory is None or theory.unit != "GB/s":
         return None
     packages, all_banks = theory.parameters.get("packages"), theory.parameters.get("banks")
@@ -485,7 +485,14 @@ def bank_bandwidth(view: HostView) -> float | None:
     return theory.value * packages / all_banks
 
 
+def theoretical(view: HostView) -> Record | None:
+    """Return the newest record of the theoretical bandwidth, whatever its source: verdicts take the same one."""
+    return max(view.of("topology", metric=METRIC), key=lambda r: (r.time, r.value), default=None)
+
+
 def unknown(view: HostView) -> str:
-    """Return why the theoretical bandwidth of the host is unknown, an empty text if it is known."""
-    record = view.metric("topology", KNOWN)
+    """Return why the theoretical bandwidth of the host is unknown, an empty text if any record has it."""
+    if theoretical(view) is not None:
+        return ""
+    record = max(view.of("topology", metric=KNOWN), key=lambda r: r.time, default=None)
     return str(record.parameters.get("reason", "")) if record is not None and not record.value else ""

@@ -232,6 +232,8 @@ def topology_facts(view: HostView) -> list[tuple[str, str, str]]:
     """Return the metrics of the topology check as (name, value, note)."""
     names = {"numa_nodes": "NUMA nodes", "pus": "PUs", "memory": "memory"}
     records = {r.metric: r for r in view.of("topology")}
+    if theory := metrics.theoretical(view):
+        records[metrics.METRIC] = theory
     unknown = [("theoretical bandwidth", "unknown", why)] if (why := metrics.unknown(view)) else []
     facts = [
         (
