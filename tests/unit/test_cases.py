@@ -1,18 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """What identifies a measurement, for verdicts and reports alike, and what cases are called."""
 
+import datetime
+import json
+import re
+from dataclasses import replace
+
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from junitparser import JUnitXml
 
 from firsttouch.judge import samples_table
 from firsttouch.judge.judging import Undescribed, judged, undecided_cases
+from firsttouch.judge.verdict import Finding, HostVerdict
 from firsttouch.records.schema import Record
-from firsttouch.report import metrics, model, openmetrics, tables
+from firsttouch.report import metrics, model, multiqc, openmetrics, pages, tables
 from firsttouch.report.figures import core_to_core
 from firsttouch.report.fleet import ranks
 from firsttouch.systems.cases import Case, case_key, distinguished
+from firsttouch.systems.references import Reference
 
 PLACE = {"program": "firsttouch-probe", "pu_nodes": [0], "bank": 0, "threads": 4, "kernel": "copy"}
 
@@ -171,3 +179,46 @@ def test_evidence_names_what_distinguishes_a_case(alike):
 def test_names_of_different_cases_differ(parameters):
     cases = [Case("s", "bandwidth", "copy_bandwidth", p, "GB/s", "higher") for p in parameters]
     assert len({case.name for case in distinguished(cases)}) == len(cases)
+
+
+# ----------------------------------------------------------------------
+# Hosts of several systems or partitions
+
+
+def of_system(system, partition="default", day=1, value=10.0):
+    return replace(
+        record("bandwidth", "copy_bandwidth", "GB/s", value, day, better="higher", **PLACE),
+        system=system,
+        partition=partition,
+    )
+
+
+def test_a_verdict_belongs_to_one_system_of_a_host(tmp_path):
+    records = [of_system("a"), of_system("b")]
+    verdict = HostVerdict("n1", "b", (), 1, ("its latency",))
+    pages.build(records, tmp_path, verdicts=[verdict])
+    heads = re.findall(r"Verdict of [^<]*", (tmp_path / "index.html").read_text())
+    assert heads == ["Verdict of n1 (b, default): suspect", "Verdict of n1 (a, default): not judged"]
+    rows = json.loads((tmp_path / multiqc.HOSTS).read_text())["data"]
+    assert {name: row.get("verdict") for name, row in rows.items()} == {
+        "n1 (a, default)": None,
+        "n1 (b, default)": "suspect",
+    }
+    tests = [case.name for suite in JUnitXml.fromfile(str(tmp_path / "junit.xml")) for case in suite]
+    assert sorted(tests) == ["measured: 1 case", "missing: its latency", "nothing was judged"]
+
+
+def test_references_are_those_of_the_system_of_a_record():
+    of_b = Reference("bandwidth", "copy_bandwidth", {}, 99.0, -0.1, None, "GB/s", "b's", 1)
+    finding = Finding("bandwidth", "copy_bandwidth", PLACE, "GB/s", (10.0,), of_b, "fail", "slow")
+    find = model.judging_references([HostVerdict("n1", "b", (finding,), 0, ())], None)
+    assert [r and r.value for r in map(find, [of_system("a"), of_system("b")])] == [None, 99.0]
+
+
+def test_of_several_partitions_the_newest_values_are_monitored():
+    views = model.split([of_system("s", "p1", 1, 10.0), of_system("s", "p2", 9, 20.0)], (), None)
+    lines = openmetrics.summary(views, (), version="1", generated=0.0).splitlines()
+    values = {line.split("{")[0]: float(line.split()[-1]) for line in lines if "n1" in line}
+    newest = datetime.datetime(2026, 11, 9, 10, tzinfo=datetime.UTC).timestamp()
+    assert values["firsttouch_measured_timestamp_seconds"] == newest
+    assert values["firsttouch_local_bandwidth_bytes_per_second"] == 20e9

@@ -55,7 +55,11 @@ class Card:
 
 
 def of_host(
-    view: HostView, lines: Sequence[Headline], verdict: HostVerdict | None, problems: Sequence[Problem]
+    view: HostView,
+    title: str,
+    lines: Sequence[Headline],
+    verdict: HostVerdict | None,
+    problems: Sequence[Problem],
 ) -> Card:
     """Return the card of a host; *lines* are its headlines, *problems* its checks without a result."""
     if verdict is None:
@@ -67,7 +71,7 @@ def of_host(
             sentence += f" {reason}."
     return Card(
         key=f"{view.key}-card",
-        title=view.host,
+        title=title,
         word=verdict.verdict if verdict else None,
         sentence=sentence,
         tiles=(_latency(view), _bandwidth(view), _contention(view), _scenario(view)),

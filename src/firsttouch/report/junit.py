@@ -60,9 +60,9 @@ def text(
         properties[verdict.host] += [("system", verdict.system), ("verdict", verdict.verdict)]
         properties[verdict.host] += [("cause", cause) for cause in verdict.causes]
         cases[verdict.host] += _findings(verdict)
-    judged = {v.host for v in verdicts}
+    judged = {(v.host, v.system) for v in verdicts}
     for view in views:
-        cases[view.host] += () if view.host in judged else _records(view)
+        cases[view.host] += () if (view.host, view.system) in judged else _records(view)
     for p in problems:
         cases[p.host or _NO_HOST].append(_case(p.check, p.name, p.kind, p.reason))
     return _file(title, cases, properties, generated)

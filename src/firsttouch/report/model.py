@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -194,6 +195,15 @@ class HostView:
         if reasons:
             return f"all its records are invalid: {listed(reasons, most=3)}"
         return "the records of this report contain none of this check"
+
+
+def titles(views: Sequence[HostView]) -> dict[str, str]:
+    """Return, by the key of each view, its host, with system and partition if several views are of one host."""
+    counts = Counter(view.host for view in views)
+    return {
+        view.key: f"{view.host} ({view.system}, {view.partition})" if counts[view.host] > 1 else view.host
+        for view in views
+    }
 
 
 def check_order(check: str) -> tuple[int, str]:

@@ -15,7 +15,7 @@ from typing import Any
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records.schema import Record
 from firsttouch.report import metrics, speedups
-from firsttouch.report.model import HostView
+from firsttouch.report.model import HostView, titles
 from firsttouch.report.text import clean
 
 HOSTS, SCENARIOS = "firsttouch_hosts_mqc.json", "firsttouch_scenarios_mqc.json"
@@ -32,10 +32,12 @@ _COLOURS = {
 
 def of_hosts(views: Sequence[HostView], verdicts: Sequence[HostVerdict]) -> dict[str, str]:
     """Return the files of a report of a few hosts, by name."""
-    words = {v.host: v.verdict for v in verdicts}
+    words = {(v.host, v.system): v.verdict for v in verdicts}
+    names = titles(views)
     rows: dict[str, dict[str, Any]] = {}
     for view in views:
-        row: dict[str, Any] = {"verdict": words[view.host]} if view.host in words else {}
+        judged = (view.host, view.system)
+        row: dict[str, Any] = {"verdict": words[judged]} if judged in words else {}
         for key, record in (
             ("latency", metrics.local_latency(view)),
             ("bandwidth", metrics.local_bandwidth(view)),
@@ -43,12 +45,12 @@ def of_hosts(views: Sequence[HostView], verdicts: Sequence[HostVerdict]) -> dict
             if record is not None:
                 row[key] = record.value
         if row:
-            rows[_escaped(view.host)] = row
+            rows[_escaped(names[view.key])] = row
     times: dict[str, dict[str, float]] = {}
     for view in views:
         for study in speedups.studies(view):
             for record in (*study.single, *study.several):
-                host = f"{view.host}: " if len(views) > 1 else ""
+                host = f"{names[view.key]}: " if len(views) > 1 else ""
                 times.setdefault(_escaped(f"{host}{study.name}"), {})[_name(record)] = record.value
     return {**_table(rows), **_bars(times)}
 

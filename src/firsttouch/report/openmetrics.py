@@ -80,23 +80,30 @@ def summary(views: Sequence[HostView], verdicts: Sequence[HostVerdict], *, versi
         place = {"host": v.host, "system": v.system}
         families.verdict(place, v.verdict, Counter(f.verdict for f in v.findings))
         families.add("missing", "", _MISSING, place, len(v.missing))
+    # The labels name no partition: of several partitions of a host, the newest record counts.
+    of_hosts: dict[tuple[str, str], list[HostView]] = {}
     for view in views:
-        place = {"host": view.host, "system": view.system}
-        times = [datetime.datetime.fromisoformat(r.time).timestamp() for r in view.valid if r.time]
+        of_hosts.setdefault((view.host, view.system), []).append(view)
+    for (host, system), partitions in of_hosts.items():
+        place = {"host": host, "system": system}
+        times = [_seconds(r) for view in partitions for r in view.valid if r.time]
         if times:
             families.add("measured_timestamp", "seconds", _MEASURED, place, max(times))
-        for name, description, record in (
-            ("local_latency", "Latency of a random load from local memory.", metrics.local_latency(view)),
-            (
-                "local_bandwidth",
-                "Highest bandwidth of a NUMA node to its own memory.",
-                metrics.local_bandwidth(view),
-            ),
+        for name, description, find in (
+            ("local_latency", "Latency of a random load from local memory.", metrics.local_latency),
+            ("local_bandwidth", "Highest bandwidth of a NUMA node to its own memory.", metrics.local_bandwidth),
         ):
-            if record is not None and record.judged:
-                unit, factor = base_unit(record.unit)
-                families.add(name, unit, description, place, record.value * factor)
+            records = [record for view in partitions if (record := find(view)) is not None and record.judged]
+            if records:
+                newest = max(records, key=_seconds)
+                unit, factor = base_unit(newest.unit)
+                families.add(name, unit, description, place, newest.value * factor)
     return families.text()
+
+
+def _seconds(record: Record) -> float:
+    """Return the time of a record in seconds since 1970, 0 if it has none."""
+    return datetime.datetime.fromisoformat(record.time).timestamp() if record.time else 0.0
 
 
 def of_fleet(document: Mapping[str, Any]) -> str:
@@ -193,12 +200,12 @@ def _case(families: _Families, view: HostView, record: Record) -> None:
 
 
 def _judged(families: _Families, views: Sequence[HostView], verdicts: Sequence[HostVerdict]) -> None:
-    partitions: dict[str, set[str]] = {}
+    partitions: dict[tuple[str, str], set[str]] = {}
     for view in views:
-        partitions.setdefault(view.host, set()).add(view.partition)
+        partitions.setdefault((view.host, view.system), set()).add(view.partition)
     for v in verdicts:
         # A verdict names no partition; the records do if all are of the same one.
-        own = partitions.get(v.host, set())
+        own = partitions.get((v.host, v.system), set())
         place = {"host": v.host, "system": v.system, "partition": next(iter(own)) if len(own) == 1 else ""}
         families.verdict(place, v.verdict, Counter(f.verdict for f in v.findings))
 

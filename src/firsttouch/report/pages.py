@@ -267,8 +267,12 @@ def _cards(
     problems: Sequence[Problem],
 ) -> list[card.Card]:
     """Return the cards of the hosts, the worst first."""
-    by_host = {v.host: v for v in verdicts}
-    cards = [card.of_host(view, some, by_host.get(view.host), problems) for view, some in lines]
+    judged = {(v.host, v.system): v for v in verdicts}
+    titles = model.titles([view for view, _ in lines])
+    cards = [
+        card.of_host(view, titles[view.key], of_view, judged.get((view.host, view.system)), problems)
+        for view, of_view in lines
+    ]
     return sorted(cards, key=lambda c: -ORDER.index(c.word) if c.word else 1)
 
 
