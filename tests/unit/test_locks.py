@@ -169,6 +169,16 @@ def test_parameters_of_any_kind_and_rates_of_zero_make_figures() -> None:
         assert headlines(view)
 
 
+def test_rates_of_spread_threads_alone_are_drawn_and_named() -> None:
+    spread = [rate(1, 1, threads=n, placement="spread", parsing="original") for n in (2, 4)]
+    for records, heading in ((spread, "Original parsing, threads spread"), ([*spread, rate(1, 1)], "Original")):
+        (view,) = model.split(records, (), None)
+        (figure,) = drawing.figures(view)
+        assert isinstance(figure, Figure)
+        assert heading in figure.panels[0].svg
+        headlines(view)
+
+
 def test_without_rates_the_section_states_why() -> None:
     (absent,) = drawing.figures(model.split([replace(rate(1, 1), check="other")], (), None)[0])
     assert absent == Absent(absent.title, "the records of this report contain none of this check")

@@ -57,11 +57,16 @@ def _heading(group: Rates, parsing: str) -> str:
 
 
 def _panel(name: str, group: Rates, parsing: str, shows: str) -> Panel:
+    rates = group.by_threads[parsing]
+    # Compact threads are drawn; if no such rate is valid, those of another placement, which the heading names.
+    places = {place for _, place, _ in rates}
+    drawn = COMPACT if COMPACT in places else min(places)
     lines: dict[str, list[drawing.Point]] = {}
-    for (lock, place, threads), record in group.by_threads[parsing].items():
-        if place == COMPACT:
+    for (lock, place, threads), record in rates.items():
+        if place == drawn:
             lines.setdefault(lock, []).append(drawing.of(threads, record))
-    return _draw(name, group, lines, _heading(group, parsing), shows)
+    heading = _heading(group, parsing) + ("" if drawn == COMPACT else clean(f", threads {drawn}"))
+    return _draw(name, group, lines, heading, shows)
 
 
 def _batches(name: str, group: Rates, shows: str) -> Panel:
