@@ -113,6 +113,9 @@ def _latency(view: HostView) -> Iterator[Headline]:
         return
     remote = metrics.worst_remote_latency(curves, local)
     for level in metrics.by_level(local, metrics.cache_levels(view.topology, local.pu_nodes)):
+        if not level.seen:
+            yield Headline(f"latency {level.name}", "not seen", compared=level.why_unseen())
+            continue
         record = level.record
         compared = f"at {format_bytes(level.size_bytes)}"
         name = f"latency {level.name}"

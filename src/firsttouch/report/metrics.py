@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +14,7 @@ from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
 from firsttouch.report.model import HostView, Table, banks, pu_nodes, varying, whole
-from firsttouch.report.text import case, clean, number, percent, plain
+from firsttouch.report.text import case, clean, number, percent, plain, quantity
 from firsttouch.units import format_bytes
 
 # ----------------------------------------------------------------------
@@ -260,6 +260,8 @@ SEQUENTIAL = "sequential_latency"
 
 #: Parameters and values that the records of a curve share.
 MemoryWay = tuple[tuple[str, Any], ...]
+#: A size that fits into a cache and takes this share of the time of memory is not in the cache.
+_AS_MEMORY = 0.8
 _MEMORY_WAY = ("stride_bytes", "order", "pages", "effort")
 
 
@@ -296,12 +298,24 @@ class Curve:
 
 @dataclass(frozen=True)
 class Level:
-    """A cache level, or memory (*cache_bytes* None), and the measured size that represents it."""
+    """A cache level, or memory (*cache_bytes* None), and the measured size that represents it.
+
+    A level is not *seen* if this size fits, but is as slow as memory: the host has a part of the cache only.
+    """
 
     name: str
     cache_bytes: int | None
     size_bytes: int
     record: Record
+    seen: bool = True
+
+    def why_unseen(self) -> str:
+        """Return what was measured in place of the level."""
+        value = quantity(self.record.value, self.record.unit)
+        return (
+            f"{value} at {format_bytes(self.size_bytes)}, as from memory: the cache is shared with others, "
+            "or a part of it is reserved"
+        )
 
 
 def curves(view: HostView, metric: str) -> list[Curve]:
@@ -350,7 +364,8 @@ def by_level(curve: Curve, caches: Sequence[tuple[str, int]]) -> list[Level]:
     """Return the levels that a measured size of the curve represents.
 
     A cache is shared with code and other data (thesis, section 3.3), so the largest size up to half of it
-    represents it, else the largest that fits. The largest size represents memory if no cache holds it.
+    represents it, else the largest that fits. The largest size represents memory if no cache holds it, and a level
+    that is nearly as slow is not seen.
     """
     levels = []
     for (_, below), (name, size) in pairwise([("", 0), *caches]):
@@ -360,6 +375,7 @@ def by_level(curve: Curve, caches: Sequence[tuple[str, int]]) -> list[Level]:
             levels.append(Level(name, size, *inner[-1]))
     size, record = curve.largest
     if caches and size > caches[-1][1]:
+        levels = [replace(level, seen=level.record.value < _AS_MEMORY * record.value) for level in levels]
         levels.append(Level("memory", None, size, record))
     elif not caches:
         levels.append(Level(f"at {format_bytes(size)}", None, size, record))

@@ -84,7 +84,8 @@ def _label(curve: Curve) -> str:
 
 def _shows(random: Sequence[Curve], sequential: Sequence[Curve], caches: Sequence[tuple[str, int]]) -> list[str]:
     first = random[0]
-    steps = metrics.by_level(first, caches)
+    levels = metrics.by_level(first, caches)
+    steps = [level for level in levels if level.seen]
     if caches and steps:
         latencies = listed(
             (
@@ -95,6 +96,7 @@ def _shows(random: Sequence[Curve], sequential: Sequence[Curve], caches: Sequenc
             most=9,
         )
         text = [f"A random load takes {latencies}."]
+        text += [f"{s.name} is not seen: {s.why_unseen()}." for s in levels if not s.seen]
         if steps[-1].cache_bytes is not None:
             text.append("No size beyond the last cache was measured, so the latency of memory is unknown.")
     else:
