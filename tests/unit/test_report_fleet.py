@@ -138,7 +138,7 @@ class TestPage:
         assert "1 fail, 1 invalid, 1 suspect, 57 pass" in tiles[0]
         assert re.search(r"2[45]\.\d %n007, bandwidth copy_bandwidth pu_nodes=1 bank=1", tiles[1])
         assert re.search(r"59 of 60have all results, \d+ days old", tiles[2])
-        assert "none seenno configuration was recorded" in tiles[3]
+        assert "unknownno configuration was recorded" in tiles[3]
         assert "1 host with missing results" in "".join(card.find("ul").itertext())
 
     def test_the_map_has_a_row_per_host_and_a_column_per_metric(self, reported):

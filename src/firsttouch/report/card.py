@@ -110,19 +110,20 @@ def _bandwidth(view: HostView) -> Tile:
 
 
 def _contention(view: HostView) -> Tile:
-    name = "Left to each thread under contention"
+    name = "Each thread under contention"
     way = next(iter(metrics.ways(view)), None)
     each = next(iter(way.each.values()), {}) if way else {}
-    if len(each) < 2 or each[min(each)].value <= 0:
-        return Tile(
-            name, _NOT_MEASURED, view.why_absent("contention") if not each else "one number of threads only"
-        )
+    if not each:
+        return Tile(name, _NOT_MEASURED, view.why_absent("contention"))
     few, many = min(each), max(each)
+    if few == many or each[few].value <= 0:
+        why = f"{count(few, 'thread')} only" if few == many else f"the bandwidth of {count(few, 'thread')} is 0"
+        return Tile(name, _NOT_MEASURED, why)
     share = percent(each[many].value / each[few].value)
-    note = f"{count(many, 'thread')}, {quantity(each[many].value, each[many].unit)} each"
+    note = f"with {count(many, 'thread')}; {share} of what {'it has alone' if few == 1 else f'{few} threads have'}"
     total = next(iter(way.total.values()), {}).get(many) if way else None
-    note += f", {quantity(total.value, total.unit)} in total" if total else ""
-    return Tile(name, share, note)
+    note += f"; {quantity(total.value, total.unit)} in total" if total else ""
+    return Tile(name, quantity(each[many].value, each[many].unit), note)
 
 
 def _scenario(view: HostView) -> Tile:
@@ -258,7 +259,7 @@ def _drift(ranks: Sequence[Ranks], configured: int, deviating: int) -> Tile:
     divided = sum(len(of_system.judged.divided) for of_system in ranks)
     groups = f"hosts form two groups in {count(divided, 'metric')}" if divided else ""
     if not configured:
-        return Tile("Drift", "two groups" if divided else "none seen", groups or "no configuration was recorded")
+        return Tile("Drift", "two groups" if divided else "unknown", groups or "no configuration was recorded")
     note = "deviate from the configuration of most" + (f"; {groups}" if groups else "")
     return Tile("Drift", f"{deviating} of {count(configured, 'host')}", note)
 
