@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from firsttouch.benchmarks import measure, probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases, topology_of
+from firsttouch.cli import measure as command
 from firsttouch.errors import BadInput
+from firsttouch.records.schema import Record
 from firsttouch.systems.definition import load
 
 OPTERON = topology_of(load("amd-opteron").facts)
@@ -105,3 +107,29 @@ def test_stores_are_measured_on_all_banks_that_were_asked_for(monkeypatch):
     asked = measure.Asked("stores", pu_nodes=[1], banks=[0, 7])
     assert list(measure.measure(OPTERON, asked, say=str)) == [[], []]
     assert runs == [["--pu-nodes=1", "--banks=0"], ["--pu-nodes=1", "--banks=7"]]
+
+
+# ----------------------------------------------------------------------
+# What the command says of its repetitions
+
+
+@pytest.mark.parametrize(
+    ("samples", "says"),
+    [
+        ([(100.0, 101.0, 99.0)], ["spread of 3 repetitions: 2.0% (copy, NUMA 0 to bank 0)"]),
+        (
+            [(100.0, 101.0, 99.0), (0.45, 2.61, 6.1)],
+            [
+                "spread of 3 repetitions: median 109.2%, widest 216.5% (copy, NUMA 0 to bank 0)",
+                "firsttouch: 1 of 2 values spread by more than 25%: this host was not idle. "
+                "Measure again when it is",
+            ],
+        ),
+        ([(100.0,)], []),
+        ([], []),
+    ],
+)
+def test_a_value_is_printed_with_its_spread(samples, says):
+    case = {"pu_nodes": [0], "bank": 0, "program": "firsttouch-probe"}
+    records = [Record("bandwidth", "copy_bandwidth", "GB/s", "higher", s, parameters=case) for s in samples]
+    assert list(command._spread(records)) == says

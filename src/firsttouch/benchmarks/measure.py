@@ -25,7 +25,8 @@ from firsttouch.systems import theoretical_bandwidth
 #: The fewest and the most repetitions of each case by the probe. It stops when the median is known to 5 %, which
 #: takes five repetitions at least. Three repetitions cost less than the allocation of their memory.
 LEAST, MOST = 3, 10
-
+#: Repetitions that spread by more than this fraction allow no comparison. Exclusive hosts stay well below.
+WIDE = 0.25
 
 #: The kernels of the aspect stores: the one that gains most from streaming stores, and STREAM's headline.
 STORE_KERNELS = ("copy", "triad")

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import statistics
+from collections.abc import Iterator, Sequence
 
 from firsttouch.benchmarks import measure, probe
 from firsttouch.cli import options
 from firsttouch.errors import BadInput
 from firsttouch.execution.progress import say
 from firsttouch.host.topology import load
-from firsttouch.records.schema import append, check_appendable
+from firsttouch.records.schema import Record, append, check_appendable
+from firsttouch.systems.cases import case_in_words, case_of
 
 EXAMPLES = """\
   firsttouch measure latency --records records.jsonl            every NUMA node x every bank, the whole curve
@@ -118,10 +121,28 @@ def run(args: argparse.Namespace) -> int:
                 append(args.records, records)
     if args.json:
         options.print_json([r.to_dict() for r in measured])
+    for line in _spread(measured):
+        say(line)
     invalid = [r for r in measured if r.status != "valid"]
     if invalid:
         say(f"firsttouch: {len(invalid)} of {len(measured)} records are invalid: {invalid[0].reason}")
     return 1 if invalid else 0
+
+
+def _spread(measured: Sequence[Record]) -> Iterator[str]:
+    """Yield the spread of the repetitions of *measured*, and a warning if it is too wide for a comparison."""
+    repeated = sorted((r for r in measured if r.status == "valid" and r.repetitions > 1), key=lambda r: r.spread)
+    if not repeated:
+        return
+    widest = repeated[-1]
+    name = case_in_words(widest.check, widest.metric, case_of(widest.check, widest.parameters))
+    median = f"median {statistics.median(r.spread for r in repeated):.1%}, widest " if len(repeated) > 1 else ""
+    yield f"spread of {widest.repetitions} repetitions: {median}{widest.spread:.1%} ({name})"
+    if wide := [r for r in repeated if r.spread > measure.WIDE]:
+        yield (
+            f"firsttouch: {len(wide)} of {len(repeated)} values spread by more than {measure.WIDE:.0%}: this host "
+            "was not idle. Measure again when it is"
+        )
 
 
 def _asked(args: argparse.Namespace) -> measure.Asked:

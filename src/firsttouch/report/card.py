@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from firsttouch.benchmarks.measure import WIDE
 from firsttouch.judge.verdict import ORDER, HostVerdict, Word
 from firsttouch.report import metrics, speedups
 from firsttouch.report.fleet.ranks import Ranks
 from firsttouch.report.headlines import Headline
 from firsttouch.report.model import HostView, Problem
-from firsttouch.report.tables import WIDE
 from firsttouch.report.text import SIGNS, count, listed, nodes, percent, plain, quantity, times
 
 _NOT_MEASURED = "not measured"

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
+from firsttouch.benchmarks.measure import WIDE
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
@@ -30,8 +31,6 @@ _SHOWN: dict[str, set[str]] = {
     "placement": {speedups.METRIC},
     "weak_scaling": {"throughput"},
 }
-#: The spread (a fraction) from which a figure has a warning. Exclusive hosts stay well below it.
-WIDE = 0.25
 #: The spread from which a cell is coloured.
 _LOOSE = 0.1
 _NO_PLACEMENT: Mapping[str, Any] = {}
