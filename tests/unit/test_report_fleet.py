@@ -406,6 +406,17 @@ class TestHistory:
         assert "n007" in lines[0].find("title").text
         assert "2026-01-01 to 2026-02-01" in lines[0].find("desc").text
 
+    @pytest.mark.parametrize("dated", [0, 1, 2])
+    def test_a_time_that_was_not_recorded_is_no_day_of_1970(self, tmp_path, dated):
+        by_host = records_by_host(hosts=8)
+        records = [r if int(r.time[17:19]) < dated else replace(r, time="") for r in all_records(by_host)]
+        fleet = judged(samples_table.of_records(records), Undescribed("s"))
+        fleet_pages.build([fleet], tmp_path)
+        texts = [(tmp_path / name).read_text() for name in ("index.html", "summary.json", "summary.prom")]
+        assert not any("1970-01-01" in text for text in texts)
+        hosts = json.loads(texts[1])["systems"][0]["hosts"]
+        assert any(host["measured"] is None for host in hosts) == (dated == 0)
+
 
 class TestCommand:
     def test_few_hosts_have_the_page_with_every_figure(self, tmp_path, command):

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import datetime
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -82,13 +81,15 @@ def _table(rows: Sequence[tuple[str, ...]], header: Sequence[str]) -> str:
 def _show(args: argparse.Namespace) -> int:
     if args.host is None:
         return _show_this_host(json=args.json)
+    from firsttouch.judge.history import iso  # noqa: PLC0415 - see the package
+
     now = _of(args.host, _configurations(args.records))
-    measured = datetime.datetime.fromtimestamp(now.time / 1000, datetime.UTC).isoformat(timespec="seconds")
+    measured = iso(now.time) if now.time else None
     if args.json:
         document = {"host": args.host, "time": measured, "settings": now.settings, "provenance": now.provenance}
         options.print_json(document)
     else:
-        print(_table(sorted(now.settings.items()), (f"{args.host}, {measured}", "value")))
+        print(_table(sorted(now.settings.items()), (f"{args.host}, {measured or 'time unknown'}", "value")))
     return 0
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +13,7 @@ import numpy as np
 from markupsafe import Markup
 
 from firsttouch.judge import sprt
+from firsttouch.judge.history import day
 from firsttouch.judge.sprt import Floats
 from firsttouch.judge.verdict import ORDER, natural
 from firsttouch.report.fleet.ranks import Ranks, worse
@@ -336,15 +336,15 @@ def days(ranks: Ranks) -> Days:
     """Return how many samples of the worst hosts that do not pass were outside their limits on which day."""
     judged = ranks.judged
     times = judged.samples.time
-    shown = np.unique(times // _DAY)[-_DAYS:].tolist() if len(times) else []
+    shown = np.unique(times[times > 0] // _DAY)[-_DAYS:].tolist()
     table = []
     for host in [h for h in ranks.hosts if h in judged.number and ranks.words[h]][:MOST_HISTORIES]:
         parts = [_samples(ranks, int(g)) for g in judged.groups(host)]
-        day = np.concatenate([times // _DAY for times, _, _ in parts])
+        day_of = np.concatenate([times // _DAY for times, _, _ in parts])
         outside = np.concatenate([loss > limit for _, loss, limit in parts])
-        totals = [(np.count_nonzero(outside & (day == d)), np.count_nonzero(day == d)) for d in shown]
+        totals = [(np.count_nonzero(outside & (day_of == d)), np.count_nonzero(day_of == d)) for d in shown]
         table.append((host, [f"{bad} of {total}" if total else "" for bad, total in totals]))
-    return Days([_date(d * _DAY) for d in shown], table)
+    return Days([day(d * _DAY) for d in shown], table)
 
 
 def lines(ranks: Ranks) -> list[Line]:
@@ -356,8 +356,9 @@ def lines(ranks: Ranks) -> list[Line]:
             break
         groups = judged.groups(host)
         groups = groups[(judged.samples.counts[groups] > 1) & np.isfinite(judged.deviation[groups])]
-        if len(groups):
-            worst = sorted(groups.tolist(), key=lambda g: (-int(judged.words[g]), -_loss(ranks, g)))
+        dated = [group for group in groups.tolist() if len(_samples(ranks, group)[0]) > 1]
+        if dated:
+            worst = sorted(dated, key=lambda g: (-int(judged.words[g]), -_loss(ranks, g)))
             histories.append(_history(ranks, host, worst[:_METRICS], f"line{len(histories)}"))
     return histories
 
@@ -368,12 +369,15 @@ def _loss(ranks: Ranks, group: int) -> float:
 
 
 def _samples(ranks: Ranks, group: int) -> tuple[np.ndarray, Floats, float]:
-    """Return the times (ms) of a group's valid samples, how much worse each is than expected, and the limit."""
+    """Return the times (ms) of a group's valid samples, how much worse each is than expected, and the limit.
+
+    Samples without a time are left out.
+    """
     samples = ranks.judged.samples
     case = int(samples.case[group])
     begin, size = int(samples.begins[group]), int(samples.counts[group])
     part = slice(begin, begin + size)
-    valid = samples.valid[part]
+    valid = samples.valid[part] & (samples.time[part] > 0)
     reference = ranks.judged.reference(case)
     if reference is None or not reference.value:
         return samples.time[part][:0], samples.value[part][:0], 0.0
@@ -404,21 +408,17 @@ def _history(ranks: Ranks, host: str, groups: Sequence[int], name: str) -> Line:
             look, dashes = _LOOKS[i]
             canvas.line(points, drawing.SERIES[i], width=1.5, dashes=dashes)
             for point, moment, lost in zip(points, when.tolist(), loss.tolist(), strict=True):
-                canvas.dot(point, 2.5, drawing.SERIES[i], tip=f"{_date(moment)}: {-100 * lost:+.1f} %")
+                canvas.dot(point, 2.5, drawing.SERIES[i], tip=f"{day(moment)}: {-100 * lost:+.1f} %")
             if limit <= reach and i == 0:
                 level = middle + limit / reach * (half - 3)
                 canvas.line([(0, level), (_HISTORY_WIDTH, level)], drawing.WARN, dashes=(4, 3))
             moved = f"from {-100 * loss[0]:+.1f} % to {-100 * loss[-1]:+.1f} %"
             sentences.append(f"{look}: {metric}, {moved} in {len(loss)} repetitions")
         small = partial(canvas.text, color=drawing.MUTED, size=_SMALL)
-        small((0, _HISTORY_HEIGHT - 4), _date(first))
-        small((_HISTORY_WIDTH, _HISTORY_HEIGHT - 4), _date(last), anchor="right")
+        small((0, _HISTORY_HEIGHT - 4), day(first))
+        small((_HISTORY_WIDTH, _HISTORY_HEIGHT - 4), day(last), anchor="right")
         small((0, 10), f"+{100 * reach:.3g} % better")
         small((0, _HISTORY_HEIGHT - 18), f"{-100 * reach:.3g} % worse")
-        description = f"{host}, {_date(first)} to {_date(last)}: {'; '.join(sentences)}"
+        description = f"{host}, {day(first)} to {day(last)}: {'; '.join(sentences)}"
         panel = canvas.panel("line", name=name, title=host, description=description)
     return Line(host, ORDER[ranks.words[host]], sentences, panel.svg)
-
-
-def _date(milliseconds: int) -> str:
-    return datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.UTC).strftime("%Y-%m-%d")

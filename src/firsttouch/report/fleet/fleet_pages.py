@@ -16,6 +16,7 @@ from tabulate import tabulate
 
 import firsttouch
 from firsttouch.judge.drift import Configuration
+from firsttouch.judge.history import iso
 from firsttouch.judge.judging import Judged, Undescribed
 from firsttouch.judge.verdict import ORDER, HostVerdict, Word, natural
 from firsttouch.report import card, junit, multiqc, openmetrics, pages
@@ -325,10 +326,6 @@ def _section(ranks: Ranks, worst: Sequence[HostVerdict], pages_of: Mapping[str, 
     }
 
 
-def _time(milliseconds: int) -> str:
-    return datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.UTC).isoformat(timespec="seconds")
-
-
 def _cause(verdict: HostVerdict) -> str:
     return verdict.cause
 
@@ -362,6 +359,7 @@ def _system(ranks: Ranks, worst: Sequence[HostVerdict]) -> dict[str, Any]:
     hosts = []
     for host in ranks.hosts:
         number = judged.number.get(host)
+        newest = int(ranks.newest[number]) if number is not None else 0
         counted = judged.counts[number].tolist() if number is not None else [0] * (len(ORDER) + 1)
         hosts.append(
             {
@@ -370,7 +368,7 @@ def _system(ranks: Ranks, worst: Sequence[HostVerdict]) -> dict[str, Any]:
                 "findings": {w: n for w, n in zip(ORDER, counted, strict=False) if n},
                 "unjudged": counted[-1],
                 "loss": float(ranks.losses[number]) if number is not None else 0.0,
-                "measured": _time(int(ranks.newest[number])) if number is not None else None,
+                "measured": iso(newest) if newest else None,
                 "missing": len(judged.missing.get(host, ()))
                 + (int(judged.absent[number]) if number is not None else 0),
                 **detailed.get(host, {}),
