@@ -462,6 +462,8 @@ def _report(task: _Task, result: stream.Result, files: Sequence[Path], memory: R
     reads = f"{result.reads:,} reads ({result.mapped / result.reads:.1%} mapped) in " if result.reads else ""
     if args.progress != "none":
         say(f"{command.aligner.name} under {scenario.name}: {reads}{result.seconds:.3f} s, {state}")
+    if result.reads and (reason := sam.hardly_mapped(result.mapped, result.reads)):
+        say(reason)
     unfed = scenario.instances - len(result.fed)
     if result.fed and unfed:
         say(f"{unfed} of {scenario.instances} instances got no reads: these fill too few batches of the aligner")

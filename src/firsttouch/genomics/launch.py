@@ -33,8 +33,6 @@ from firsttouch.records.schema import Record, software
 from firsttouch.scenarios.placement import Scenario
 from firsttouch.tools import no_idle_threads
 
-#: Below this fraction of mapped reads, the index is most likely that of another genome.
-HARDLY_ANY = 0.01
 #: For each instance, the parts of its share as (number of the part in the input, part).
 Shares = Sequence[Sequence[tuple[int, feed.Part]]]
 
@@ -383,8 +381,7 @@ def _align(
 def _gather(work: Work, parts: Sequence[Path], shares: Shares) -> Gathered:
     """Check the instances' outputs; return what they hold, the header, and the alignments in input order."""
     alignments, header, ranges = _recognized(work, parts, shares) or _surveyed(work, parts, shares)
-    if alignments.mapped_fraction < HARDLY_ANY:
-        reason = f"{alignments.mapped} of {alignments.primary} reads map: is this the index of another genome?"
+    if reason := sam.hardly_mapped(alignments.mapped, alignments.primary):
         raise BadInput(reason, file=work.index)
     if work.summed and not alignments.sums:
         same = work.aligner.same

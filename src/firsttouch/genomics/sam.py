@@ -188,6 +188,17 @@ def _wait_for_room(out: int) -> None:
     poll.poll()
 
 
+#: Below this fraction of mapped reads, the index is most likely that of another genome.
+_HARDLY_ANY = 0.01
+
+
+def hardly_mapped(mapped: int, reads: int) -> str:
+    """Return what is probably wrong if hardly any of the *reads* map, or an empty string."""
+    if mapped >= _HARDLY_ANY * max(1, reads):
+        return ""
+    return f"{mapped} of {reads} reads map: is this the index of another genome?"
+
+
 # ----------------------------------------------------------------------
 # Checksums of alignments
 
