@@ -276,6 +276,17 @@ class TestPage:
             if word == "fail":
                 assert SIGNS["fail"] in {cell.mark for cell in cells}, host
 
+    def test_a_folded_host_says_how_much_more_there_is(self, tmp_path):
+        by_host = records_by_host(hosts=20)
+        by_host["n013"] = [
+            replace(r, samples=(r.value * (1.3 if r.better == "lower" else 0.7),)) for r in by_host["n013"]
+        ]
+        fleet_pages.build([judged(samples_table.of_records(all_records(by_host)), Undescribed("s"))], tmp_path)
+        lines = ["".join(e.itertext()) for e in page_of(tmp_path).iter("summary")]
+        (of_host,) = [line for line in lines if "n013" in line]
+        assert of_host.endswith("certain; and 11 more")
+        assert not any("more" in line for line in lines if "n007" in line)
+
     def test_a_change_that_has_no_better_direction_is_never_shown_as_good(self, monkeypatch):
         monkeypatch.setattr(figures, "MOST_METRICS", 1)
         by_host = {h: [replace(r, better="neither") for r in rs] for h, rs in records_by_host().items()}

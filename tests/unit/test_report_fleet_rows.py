@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from firsttouch.judge.verdict import natural
 from firsttouch.report.fleet import comparison
-from firsttouch.report.fleet.comparison import Change
+from firsttouch.report.fleet.comparison import Change, Comparison, Host
 from firsttouch.report.fleet.ranks import names
 from firsttouch.systems.cases import Case
 
@@ -106,6 +106,23 @@ class TestChanges:
         assert (at > middle) == right
         assert left < at < end
         assert 0 < left < end < 2 * middle
+
+    @pytest.mark.parametrize(
+        ("better", "size", "says"),
+        [
+            ("higher", 0.0991, "+9.91 % (better)"),
+            ("lower", 0.0451, "+4.51 % (worse)"),
+            ("lower", -0.0451, "-4.51 % (better)"),
+            ("neither", 0.05, "+5.00 %"),
+        ],
+    )
+    def test_a_hosts_change_says_whether_it_is_for_the_better(self, better, size, says):
+        host = Host("n1", [(case(better=better), size)], (), ())
+        ((name, _, worst, *_),) = comparison.host_rows([host])
+        assert (name, worst) == ("n1", f"bandwidth copy_bandwidth {says}")
+        result = Comparison((), 9, [host], (), (), (), ())
+        example = "such as" if says.endswith("(better)") else "the worst is"
+        assert f"; {example} n1: bandwidth copy_bandwidth {says}." in comparison._unlike(result)
 
     def test_too_few_hosts_have_a_row_too(self):
         (row,) = comparison.rows([change("undecided", 0.5, None, None, p=0.5)])

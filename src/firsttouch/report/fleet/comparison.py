@@ -303,7 +303,7 @@ def host_rows(changed: Sequence[Host]) -> list[tuple[str, ...]]:
 
     rows: list[tuple[str, ...]] = []
     for host in changed:
-        worst = [f"{short[id(case)]} {percent(size)}" for case, size in host.changes]
+        worst = [f"{short[id(case)]} {_directed(case, size)}" for case, size in host.changes]
         number = str(len(host.changes)) if host.changes else ""
         rows.append((host.name, number, listed(worst, most=3), named(host.lost), named(host.new)))
     return rows
@@ -312,6 +312,13 @@ def host_rows(changed: Sequence[Host]) -> list[tuple[str, ...]]:
 def percent(fraction: float) -> str:
     """Return a change in percent, with its sign."""
     return f"{100 * fraction:+.2f} %"
+
+
+def _directed(case: Case, size: float) -> str:
+    """Return a change in percent and whether it is for the better: ``+9.91 % (worse)``."""
+    if case.better == "neither" or not size:
+        return percent(size)
+    return f"{percent(size)} ({'worse' if worse(size, case.better) > 0 else 'better'})"
 
 
 def _summary(word: Word, changes: Sequence[Change]) -> Iterator[str]:
@@ -424,9 +431,10 @@ def _unlike(comparison: Comparison) -> str:
     parts += [f"{count(lost, 'host')} lost metrics that others have"] if lost else []
     parts += [f"{count(new, 'host')} {'has' if new == 1 else 'have'} new metrics"] if new else []
     worst = comparison.changed[0]
-    what = [f"{worst.changes[0][0].name} {percent(worst.changes[0][1])}"] if worst.changes else []
+    what = [f"{worst.changes[0][0].name} {_directed(*worst.changes[0])}"] if worst.changes else []
     what += [f"{count(len(worst.lost), 'metric')} gone"] if worst.lost else []
-    example = f"; the worst is {worst.name}: {', '.join(what)}" if what else ""
+    which = "the worst is" if worst.worst[0] > 0 else "such as"
+    example = f"; {which} {worst.name}: {', '.join(what)}" if what else ""
     return f"{', '.join(parts)}{example}."
 
 
