@@ -9,12 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from matplotlib.textpath import TextPath
 from test_report_page import local, page_of, tree
 
 from factories import topologies
 from factories.host_records import Machine
 from firsttouch.host import topology
 from firsttouch.report import model
+from firsttouch.report.figures import drawing as charts
 from firsttouch.report.figures import summary
 from firsttouch.report.figures import topology as drawing
 from firsttouch.report.model import Panel
@@ -132,6 +134,23 @@ def test_the_summary_has_the_three_runs_of_each_dataset(tmp_path: Path) -> None:
     page = page_of(tmp_path, runs)
     above = [e for e in tree(page).iter() if local(e) == "th" and e.get("scope") == "colgroup"]
     assert {"".join(e.itertext()) for e in above} >= {"original", "interleave", "localalloc"}
+
+
+@pytest.mark.parametrize("label", ["lambda", "HG002 chromosome 20\n100000 pairs per thread"])
+@pytest.mark.parametrize("values", [(0.51, 0.5, 0.49), (0.51, 0.3, 0.1), (0.1, 0.1, 0.51)])
+@pytest.mark.parametrize("text", ["{} s", "{} s, 1Inst_Localalloc", "{} s, 2Inst_Localalloc"])
+def test_the_texts_beside_bars_end_within_the_drawing(label: str, values: tuple[float, ...], text: str) -> None:
+    bars = [
+        charts.Bar(label, v, 0.95 * v, 1.1 * v, text.format(f"{v:.3f}"), kind)
+        for v, kind in zip(values, "abc", strict=True)
+    ]
+    panel = charts.draw_bars(
+        *(bars,), kinds=("a", "b", "c"), axis="time (s)", name="x", title="x", description="x", thin=True
+    )
+    texts = re.findall(r'font-size: 11px; text-anchor: start[^>]*? x="([\d.]+)"[^>]*>([^<]+)', panel.svg)
+    assert len(texts) == len(bars)
+    for x, shown in texts:
+        assert float(x) + TextPath((0, 0), shown, size=11).get_extents().width <= panel.width
 
 
 def test_one_run_alone_is_no_summary() -> None:

@@ -411,7 +411,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class _Look:
-    """Sizes of bars: *height* is a part of *pitch* (px), *room* the length of the axis over the longest bar."""
+    """Sizes of bars: *height* is a part of *pitch* (px), *text* the size of the texts at their ends (px)."""
 
     pitch: int
     height: float
@@ -419,13 +419,22 @@ class _Look:
     line: float
     text: int
     gap: int
-    room: float
     widest_label: int
 
+    def axis(self, bars: Sequence[Bar], highest: float, width: float) -> float:
+        """Return the end of an axis of *width* px that has room for the texts beside the *bars*."""
+        ends = [1.05 * highest]
+        for bar in bars:
+            beside = min(_WIDTH_OF_CHARACTER * self.text * len(bar.text), 0.8 * width)
+            ends.append((bar.high + _AWAY * highest) * width / (width - beside))
+        return max(ends)
 
-_WIDE_BARS = _Look(34, 0.62, cap=4, line=1.5, text=13, gap=0, room=1.16, widest_label=220)
-# Room to the right for the long texts at the ends of the bars, and a bar's gap between two groups.
-_THIN_BARS = _Look(18, 0.86, cap=3, line=1.2, text=11, gap=1, room=1.75, widest_label=200)
+
+_WIDE_BARS = _Look(34, 0.62, cap=4, line=1.5, text=13, gap=0, widest_label=220)
+# Groups of thin bars are a bar apart.
+_THIN_BARS = _Look(18, 0.86, cap=3, line=1.2, text=11, gap=1, widest_label=200)
+#: The width of a character over its height, and the distance of a text from its bar over the longest bar.
+_WIDTH_OF_CHARACTER, _AWAY = 0.62, 0.02
 
 
 def draw_records(
@@ -498,10 +507,10 @@ def draw_bars(
                 shape.set_gid(tips([f"{named}: {ends(bar.value, bar.low, bar.high)}"]))
                 errors = [[bar.value - bar.low], [bar.high - bar.value]]
                 ax.errorbar(bar.value, y, xerr=errors, color=INK, capsize=look.cap, linewidth=look.line)
-                ax.text(bar.high + highest * 0.02, y, bar.text, va="center", fontsize=look.text)
+                ax.text(bar.high + highest * _AWAY, y, bar.text, va="center", fontsize=look.text)
                 y += 1
             y += look.gap
-        ax.set(xlim=(0, max(highest * look.room, 1.2 * (line or 0)) or 1))
+        ax.set(xlim=(0, max(look.axis(bars, highest, WIDTH - left - 12), 1.2 * (line or 0)) or 1))
         ax.set(ylim=(y - 1.2, -0.8) if thin else (y - 0.4, -0.6))
         if line is not None:
             ax.axvline(line, color=INK, linewidth=1.5, linestyle=(0, (4, 3)))
