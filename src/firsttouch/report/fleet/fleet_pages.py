@@ -229,7 +229,7 @@ def _pages(
             ],
             "guidelines": [guide.to_dict() for guide in guided],
             "dated_ahead": [
-                {"system": system, "host": host, "time": _time(latest)}
+                {"system": system, "host": host, "time": iso(latest)}
                 for (system, host), latest in sorted(dated_ahead.items())
             ],
         },
