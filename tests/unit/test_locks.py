@@ -186,16 +186,3 @@ def test_without_rates_the_section_states_why() -> None:
     (absent,) = drawing.figures(model.split([wrong], (), None)[0])
     assert isinstance(absent, Absent)
     assert "not every record was handed out once" in absent.reason
-
-
-@pytest.mark.parametrize(
-    "change", [{"placement": "spread"}, {"placement": "x", "lock": "x", "parsing": "x", "pages": "x"}]
-)
-def test_rates_without_compact_threads_have_a_table_and_no_panel(change: dict[str, str]) -> None:
-    records = [replace(r, parameters={**r.parameters, **change}) for r in Host("n1").locks()]
-    (view,) = model.split(records, (), None)
-    for figure in drawing.figures(view):
-        assert isinstance(figure, Figure)
-        assert figure.panels == ()
-        assert figure.tables
-    headlines(view)

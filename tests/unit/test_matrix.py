@@ -90,7 +90,7 @@ HOSTILE = (
     "x\r: >forged",
     "$(: >forged)`: >forged`",
     "'; : >forged; '",
-    "\x1b[31m\x00\x85\u2028: >forged\n",
+    "\x1b[31m\x85\u2028: >forged\n",
 )
 
 

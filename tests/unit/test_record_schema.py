@@ -61,7 +61,11 @@ def test_no_spread_is_infinite():
         record(samples=(1.0, 5e-324, 5e-324))
 
 
-@given(st.lists(FINITE, min_size=1, max_size=9), st.dictionaries(st.text(max_size=5), st.integers() | st.text()))
+#: Names of parameters of any type.
+NAMES = st.text(max_size=5).filter(lambda name: name not in schema.PARAMETERS)
+
+
+@given(st.lists(FINITE, min_size=1, max_size=9), st.dictionaries(NAMES, st.integers() | st.text()))
 def test_there_and_back(samples, parameters):
     measured = record(samples=tuple(samples), parameters=parameters, unit="%")
     text = json.dumps(measured.to_dict())

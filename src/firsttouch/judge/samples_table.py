@@ -332,8 +332,13 @@ def _keys(rows: pl.DataFrame) -> pl.Series:
     return rows.select(key=key).to_series()
 
 
+#: Stands for the time of a record that has none.
+_UNKNOWN_TIME = "1970-01-01T00:00:00+00:00"
+
+
 def milliseconds(texts: pl.Series) -> pl.Series:
-    """Return the times of records in ms since 1970; raises BadInput for a text that is not a time."""
+    """Return the times of records in ms since 1970, 0 for an empty one; raises BadInput for what is not a time."""
+    texts = texts.replace("", _UNKNOWN_TIME)
     times = texts.str.to_datetime("%+", time_zone="UTC", strict=False)
     if times.null_count():
         times = in_utc(texts).str.to_datetime("%+", time_zone="UTC", strict=False)

@@ -34,9 +34,10 @@ def figures(view: HostView) -> list[Figure | Absent]:
 
 def _figure(name: str, group: Rates) -> Figure:
     shows = lock_rates.sentences(group)
-    # A panel draws compact threads; the table has all.
-    compact = [p for p, rates in group.by_threads.items() if any(place == COMPACT for _, place, _ in rates)]
-    panels = [_panel(f"{name}-{i}", group, p, " ".join(shows)) for i, p in enumerate(compact, start=1)]
+    panels = [
+        _panel(f"{name}-{i}", group, parsing, " ".join(shows))
+        for i, parsing in enumerate(group.by_threads, start=1)
+    ]
     if group.by_batch:
         panels.append(_batches(f"{name}-batches", group, " ".join(shows)))
     return Figure(
