@@ -2,6 +2,8 @@
 """Whole runs of a program under policies and memory options, with invented times."""
 
 import math
+import os
+import stat
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -121,3 +123,17 @@ def test_policies_on_a_single_bank_are_alike():
     assert {s.policy for s in distinct(eight)} == {"original"}
     whole = [s for s in SCENARIOS if not s.options]
     assert distinct(whole) == whole
+
+
+@pytest.mark.parametrize("left_behind", [False, True])
+def test_output_is_discarded_as_it_is_written(left_behind):
+    """More than a pipe holds goes nowhere, also if a program still has the pipe at the end."""
+    with comparison.discarding() as out:
+        copy = os.open(out, os.O_WRONLY)
+        for _ in range(8):
+            assert os.write(copy, bytes(1 << 20)) == 1 << 20
+        assert stat.S_ISFIFO(os.fstat(copy).st_mode)
+        if not left_behind:
+            os.close(copy)
+    if left_behind:
+        os.close(copy)

@@ -9,9 +9,11 @@ programs may slow a whole round down.
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,8 +22,10 @@ import numpy as np
 from firsttouch.advice.costs import Z90
 from firsttouch.advice.posterior import Belief, Load, Prior, Trial, update
 from firsttouch.errors import RunFailed
-from firsttouch.execution.process_runner import Job, Outcome, run_together
+from firsttouch.execution.process_runner import Job, Outcome, WorkerThread, run_together
 from firsttouch.execution.progress import Steps
+from firsttouch.genomics.collecting import splice
+from firsttouch.genomics.pipe_writer import PIPE_BYTES, Stopped, StopRequest, enlarge_pipe
 from firsttouch.scenarios.memory_options import Findings, Memory
 from firsttouch.scenarios.placement import Scenario
 
@@ -66,13 +70,15 @@ def compare(
 ) -> Comparison:
     """Run *argv* under *scenarios* in *rounds* rounds, discard its output, and return the times and the choice.
 
+    The output goes into a pipe, as some programs do less for a standard output that is /dev/null.
+
     *usual* is the number of the default run. A run whose placement or memory options did not hold does not count.
     Raises RunFailed if the program fails, or if no placement holds.
     """
-    with Steps() as steps, tempfile.TemporaryDirectory(prefix="firsttouch-") as folder:
+    with Steps() as steps, tempfile.TemporaryDirectory(prefix="firsttouch-") as folder, discarding() as out:
 
         def run(scenario: Scenario, left: int) -> Outcome:
-            job = Job(argv, Path(folder) / "out", Path(folder) / "err", scenario.placements[0])
+            job = Job(argv, out, Path(folder) / "err", scenario.placements[0])
             steps.begin(scenario.name, left)
             try:
                 return run_together([job], timeout=timeout)[0]
@@ -80,6 +86,31 @@ def compare(
                 steps.end()
 
         return _Rounds(scenarios, prior, usual, run, say).all(rounds)
+
+
+@contextlib.contextmanager
+def discarding() -> Iterator[Path]:
+    """Yield a file, a pipe, whose content is discarded as it is written."""
+    stop = StopRequest()
+    reading, writing = os.pipe()
+    null = os.open(os.devnull, os.O_WRONLY)
+
+    def drain() -> None:
+        with contextlib.suppress(Stopped):
+            while splice(reading, null, None, PIPE_BYTES, stop):
+                pass
+
+    thread = WorkerThread("discard", drain)
+    try:
+        enlarge_pipe(writing)
+        thread.start()
+        yield Path(f"/proc/self/fd/{writing}")
+    finally:
+        stop.set()  # what a program left behind may still write
+        thread.join()
+        stop.close()
+        for fd in (reading, writing, null):
+            os.close(fd)
 
 
 class _Rounds:
