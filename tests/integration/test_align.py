@@ -271,14 +271,18 @@ def test_a_resumed_run_that_starts_no_instance(bwa, tmp_path):
     assert sorted(shown.splitlines()) == sorted(line.rstrip(b"\n") for line in expected)
 
 
-@needs_two
-def test_the_reader_of_the_output_goes(bwa):
+@pytest.mark.parametrize("name", ["1Inst_Original", pytest.param(TWO, marks=needs_two)])
+def test_the_reader_of_the_output_goes(bwa, tmp_path, name):
     argv, _ = bwa
-    command = [FIRSTTOUCH, "align", TWO, "--", *argv]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+    command = [FIRSTTOUCH, "align", "--share-host", name, "--", *argv]
+    with (
+        (tmp_path / "errors").open("w") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as process,
+    ):
         assert process.stdout.readline().startswith(b"@SQ")
         process.stdout.close()
         assert process.wait() == 128 + signal.SIGPIPE
+    assert "firsttouch: error" not in (tmp_path / "errors").read_text()
 
 
 def running(marker):

@@ -4,10 +4,12 @@
 import json
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from factories import topologies
+from firsttouch.cli import align
 from firsttouch.errors import CannotHere
 from firsttouch.genomics.aligners import aligner, aligners
 from firsttouch.scenarios.memory_fit import Need, copy_banks
@@ -114,3 +116,20 @@ def test_the_plan_names_what_fits_and_its_commands(run_cli):
     assert lines[1:3] == [f"# a copy of the index in RAM, on NUMA node {n}" for n in range(2)]
     assert lines[10] == "# bwa maps its index after `bwa shm INDEX`"
     assert f"8 x {format_bytes(5_100_000_000)}" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("available", "options", "left"),
+    [
+        (None, (), None),
+        (1000, (), 1000 - 2 * (100 + 20 + 4 * 5)),
+        (1000, ("node-index",), 1000 - 2 * 40),
+        (100, (), 0),
+    ],
+)
+def test_sorting_gets_what_the_instances_leave(monkeypatch, available, options, left):
+    need = Need(index_bytes=100, instance_bytes=20, thread_bytes=5, file_bytes=90, index_use="mapped")
+    aligner = SimpleNamespace(index_bytes=lambda _: 90, need=lambda _: need)
+    command = SimpleNamespace(index="i", aligner=aligner)
+    monkeypatch.setattr(align, "available_bytes", lambda: available)
+    assert align._memory_left(command, SimpleNamespace(instances=2, threads=4, options=options)) == left

@@ -9,6 +9,7 @@ import dataclasses
 import gzip
 import json
 import os
+import signal
 import sys
 import tempfile
 import zlib
@@ -28,8 +29,10 @@ from firsttouch.genomics.index_copies import OWN, IndexCopies, IndexUse
 from firsttouch.genomics.pipe_writer import StopRequest
 from firsttouch.genomics.reads import only_align_reads
 from firsttouch.genomics.sinks import AlignOutput, Form, Sink, default_threads, open_sink
+from firsttouch.host.available_memory import available_bytes
 from firsttouch.host.topology import load
 from firsttouch.records import atomic_files
+from firsttouch.scenarios import memory_options
 from firsttouch.scenarios.memory_fit import Need
 from firsttouch.scenarios.placement import Scenario, parse_name, plan
 from firsttouch.tools import no_idle_threads
@@ -128,7 +131,9 @@ def run(args: argparse.Namespace) -> int:
         with options.holding(args, shared=True):
             return _align(args, command, scenario, output)
     except ProgramFailed as error:
-        say(f"firsttouch: error: {error}")
+        # Its reader has enough, as that of any program in a pipe.
+        if error.status != -signal.SIGPIPE or output.is_file:
+            say(f"firsttouch: error: {error}")
         return error.status if error.status > 0 else 128 - error.status
 
 
@@ -258,7 +263,8 @@ def _align(args: argparse.Namespace, command: UserCommand, scenario: Scenario, o
                 f"scenario {scenario.name}: the command writes its output itself ({command.whole}), which would "
                 "name a copy of the index: let it write standard output"
             )
-        sink = stack.enter_context(open_sink(output, scratch=scratch, pus=pus))
+        left = _memory_left(command, scenario)
+        sink = stack.enter_context(open_sink(output, scratch=scratch, pus=pus, memory_bytes=left))
         task = _Task(args, command, scenario, output, sink, scratch, stop, copies, uses)
         if not divided:
             result = task.unsplit()
@@ -271,6 +277,16 @@ def _align(args: argparse.Namespace, command: UserCommand, scenario: Scenario, o
         checkpoints.discard(output.named)
     _report(task, result, files, memory)
     return 0
+
+
+def _memory_left(command: UserCommand, scenario: Scenario) -> int | None:
+    """Return the bytes that instances which have not taken their memory yet leave for sorting; None: unknown."""
+    left = available_bytes()
+    if left is None or command.index is None:
+        return left
+    index = memory_options.of_kind(scenario.options, "index")
+    need = command.aligner.need(command.aligner.index_bytes(command.index))
+    return max(0, left - scenario.instances * need.of(scenario.threads, index.copies if index else "own"))
 
 
 def _has_reads(command: UserCommand) -> bool:
