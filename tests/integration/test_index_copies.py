@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -173,3 +174,16 @@ def test_nothing_is_left_of_a_stopped_run(built, reads, stand_in, tmp_path, numb
         launcher.wait(20)
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in members), "the end of all processes")
     assert not (tmp_path / "out.sam").exists()
+
+
+def test_an_instance_never_gets_the_copy_of_other_banks(tmp_path, monkeypatch):
+    file = tmp_path / "index"
+    file.write_text("x")
+    program = SimpleNamespace(index_use="read", index_bytes=lambda _: 1, index_paths=lambda _: [file])
+    copies = IndexCopies(program, file)
+    monkeypatch.setattr(copies, "_copy", lambda *_: copies._copies.append(SimpleNamespace(banks=(0,), use="on 0")))
+    placements = [SimpleNamespace(numa_nodes=(0,)), SimpleNamespace(numa_nodes=(1,))]
+    with pytest.raises(KeyError):
+        copies.uses(SimpleNamespace(options=("node-index",), placements=placements, instances=2))
+    everywhere = SimpleNamespace(options=("interleaved-index",), placements=placements, instances=2)
+    assert copies.uses(everywhere) == ["on 0", "on 0"]

@@ -127,8 +127,10 @@ class IndexCopies:
                 self._drop()
                 raise
             self._key, self.seconds = key, time.monotonic() - before
+        if index.copies == "all":
+            return [self._copies[0].use] * scenario.instances
         by_banks = {copy.banks: copy.use for copy in self._copies}
-        return [by_banks.get(nodes) or self._copies[0].use for nodes in banks]
+        return [by_banks[nodes] for nodes in banks]
 
     def restored(self, header: bytes) -> bytes:
         """Return a SAM header with the name of the index in place of those of copies."""
