@@ -182,3 +182,22 @@ def test_nothing_is_left_of_a_killed_launcher(number, source):
         launcher.send_signal(number)
         launcher.wait()
         wait_until(lambda: has_ended(holder), "the end of the holder", seconds=5)
+
+
+@pytest.mark.parametrize(
+    ("pages", "huge_page", "reason"),
+    [
+        ({0: 100_000, 1: 100_000}, 2 << 20, ""),
+        ({0: 101_900, 1: 98_100}, 2 << 20, ""),
+        ({0: 102_200, 1: 97_800}, 2 << 20, "are uneven on 0-1"),
+        ({0: 102_200, 1: 97_800}, 512 << 20, ""),
+        ({0: 100_000, 1: 99_999, 2: 1}, 2 << 20, "1 of 200000 pages are outside of NUMA nodes 0-1"),
+        ({0: 100_000}, 2 << 20, "100000 of 200000 pages are not in memory"),
+    ],
+)
+def test_where_pages_may_lie(monkeypatch, pages, huge_page, reason):
+    monkeypatch.setattr(ram_store, "_huge_page_bytes", lambda: huge_page)
+    space = ram_store.Space((0, 1), 1 << 30, even=True)
+    message = ram_store._misplaced(space, pages, 200_000)
+    assert reason in message
+    assert bool(message) == bool(reason)

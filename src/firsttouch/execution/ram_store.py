@@ -61,8 +61,10 @@ _PART = 1 << 30
 #: This part of a NUMA node's memory, and of what a cgroup has left, stays free: where the policy binds, the kernel
 #: kills programs when a NUMA node is full.
 _MARGIN = 0.03
-#: More than this part of the pages elsewhere, or off the even share, is misplaced.
-_TOLERANCE = 0.01
+#: A NUMA node may have this part of the pages more or less than an even share, and so many huge pages, because the
+#: kernel deals whole ones. A page outside of the wanted NUMA nodes is misplaced in any case.
+_TOLERANCE, _HUGE_PAGES = 0.01, 2
+_HUGE_PAGE_FILE = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
 PAGE = 4096
 
 
@@ -539,6 +541,14 @@ def _mapped(file: tuple[int, int]) -> tuple[Counter[int], int]:
     return pages, huge
 
 
+def _huge_page_bytes() -> int:
+    """Return the size of a huge page of tmpfs; 2 MiB if the kernel has none."""
+    try:
+        return int(_HUGE_PAGE_FILE.read_text(encoding="ascii"))
+    except OSError:
+        return 2 << 20
+
+
 def _misplaced(space: Space, pages: dict[int, int], expected: int) -> str:
     """Return why *pages* do not lie as *space* asks, or ""."""
     total = sum(pages.values())
@@ -549,7 +559,7 @@ def _misplaced(space: Space, pages: dict[int, int], expected: int) -> str:
     if stray := total - sum(pages.get(node, 0) for node in space.numa_nodes):
         return f"{stray} of {total} pages are outside of NUMA nodes {nodes} (pages per NUMA node {counts})"
     mean = total / len(space.numa_nodes)
-    slack = _TOLERANCE * mean + 512 * 2
+    slack = _TOLERANCE * mean + _HUGE_PAGES * _huge_page_bytes() // PAGE
     if space.even and any(abs(pages.get(node, 0) - mean) > slack for node in space.numa_nodes):
         return f"pages per NUMA node {counts} are uneven on {nodes}"
     return ""
