@@ -543,6 +543,22 @@ def test_a_launch_without_descriptors_leaves_none(tmp_path, monkeypatch, number)
     stop.close()
 
 
+def test_a_program_that_reads_one_mate_far_ahead_is_not_fed_for_ever(monkeypatch):
+    monkeypatch.setattr(dealing, "_MOST_AHEAD_BYTES", 3000)
+    pipes, stop = [os.pipe() for _ in range(2)], StopRequest()
+    feed = Feed([writing for _, writing in pipes], stop)
+    # The writers do not run, so that the first queue is empty as if its pipe had been read.
+    feed._sizes[0] = -(1 << 20)
+    for _ in range(4):
+        feed.put([b"", bytes(1000)])
+    with pytest.raises(RunFailed, match=r"an instance reads one file of mates .* further than the other"):
+        feed.put([b"", bytes(1000)])
+    feed.join()
+    stop.close()
+    for reading, _ in pipes:
+        os.close(reading)
+
+
 def test_descriptors_are_found_within_words():
     reading, writing = os.pipe()
     words = [

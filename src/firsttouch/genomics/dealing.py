@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from firsttouch.errors import RunFailed
 from firsttouch.execution.process_runner import WorkerThread
 from firsttouch.genomics.pipe_writer import PipeWriter, Stopped, StopRequest
+from firsttouch.units import format_bytes
 
 if TYPE_CHECKING:  # they load NumPy, which a command in one instance does without
     from firsttouch.genomics.read_stream import Piece, ReadStream
@@ -25,6 +27,8 @@ if TYPE_CHECKING:  # they load NumPy, which a command in one instance does witho
 PART_BYTES = 1 << 20
 #: A pipe's queue holds about this much. An aligner that reads one mate further than the other gets more of it.
 _QUEUE_BYTES = 4 << 20
+#: So much more, in memory, is the most.
+_MOST_AHEAD_BYTES = 2 << 30
 #: The dealer waits while this much lies in scratch files, or this part of what was free, and the target
 #: takes no more.
 _BACKLOG_BYTES, _BACKLOG_SHARE = 4 << 30, 0.25
@@ -161,12 +165,20 @@ class Feed:
         return min(self._sizes)
 
     def put(self, data: Sequence[bytes | memoryview]) -> None:
-        """Add a piece for each pipe; waits while all queues are full. Raises Stopped."""
+        """Add a piece for each pipe; waits while all queues are full. Raises Stopped.
+
+        Raises RunFailed if the program reads one pipe so far ahead of the other that memory would run out.
+        """
         with self._changed:
             while min(self._sizes) >= _QUEUE_BYTES and not self._stop.is_set and not all(self._gone):
                 self._changed.wait()
             if self._stop.is_set:
                 raise Stopped
+            if max(self._sizes) > _MOST_AHEAD_BYTES:
+                ahead = format_bytes(max(self._sizes) - min(self._sizes))
+                raise RunFailed(
+                    f"an instance reads one file of mates {ahead} further than the other: it cannot be fed"
+                )
             for number, block in enumerate(data):
                 if not self._gone[number]:
                     self._queues[number].append(block)
