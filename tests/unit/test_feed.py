@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Feeders: what they write into real pipes, all of it, once, pairs in step; and how they end."""
 
+import ctypes
 import errno
 import hashlib
 import itertools
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, reject
@@ -378,3 +380,16 @@ except KeyboardInterrupt:
         program.send_signal(signal.SIGINT)
         assert program.communicate(timeout=120)[0] == "0 0\n"
     assert program.returncode == 0
+
+
+def test_a_limit_of_watches_is_reported(tmp_path, monkeypatch, capsys):
+    library = ctypes.CDLL(None)
+    refusing = SimpleNamespace(inotify_init1=library.inotify_init1, inotify_add_watch=lambda *_: -1)
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: refusing)
+    times = feed._FirstReads([tmp_path / "1.fq", tmp_path / "2.fq"]).stop()
+    assert times == {}
+    messages = capsys.readouterr().err.splitlines()
+    assert len(messages) == 1
+    assert messages[0].startswith(
+        f"note: when an instance begins to read is not known for all ({tmp_path}/1.fq: inotify"
+    )
