@@ -151,6 +151,9 @@ def test_programs_that_ignore_a_library(tmp_path):
     musl.write_bytes(Path(shutil.which("cat")).read_bytes().replace(b"/ld-linux", b"/ld-muslx", 1))
     musl.chmod(0o755)
     assert "is not linked with glibc" in reason(musl)
+    assert memory_options.unfit(("thp",), str(musl)) == f"{musl} is not linked with glibc, so it ignores thp"
+    assert memory_options.unfit(("no-thp",), str(musl)) == ""
+    assert memory_options.unfit(("thp",), shutil.which("cat")) == ""
 
 
 def test_a_setuid_program_of_another_user_is_refused(tmp_path, monkeypatch):

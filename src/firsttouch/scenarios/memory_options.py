@@ -70,6 +70,8 @@ _LEAST_MEMORY = 8 << 20
 #: With this part of its memory in transparent huge pages, a program gains nothing by asking for them.
 _ALL_HUGE = 0.95
 _PR_SET_THP_DISABLE = 41
+#: The variable with the tunables of glibc, and why a program ignores it.
+_TUNABLES, _NO_GLIBC = "GLIBC_TUNABLES", "is not linked with glibc"
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,17 +278,22 @@ def _not_loaded(chosen: MemoryOption) -> str:
 
 
 def unfit(names: Sequence[str], program: str) -> str:
-    """Return why *program* ignores the library of an option, or an empty string.
+    """Return why *program* ignores the library or the tunables of an option, or an empty string.
 
     The dynamic linker loads it into programs that are linked dynamically with glibc and have no more rights than
     their user (ld.so(8), "Secure-execution mode").
     """
     allocator = of_kind(names, "allocator")
+    tuned = next((name for name in names if _TUNABLES in option(name).env), None)
     file = shutil.which(program)
-    if allocator is None or not allocator.preload or file is None:
+    preloaded = allocator is not None and allocator.preload
+    if file is None or not (preloaded or tuned):
         return ""
     reason = _ignores_preload(Path(file))
-    return f"{program} {reason}, so {allocator.name} cannot be loaded into it" if reason else ""
+    if allocator is not None and preloaded:
+        return f"{program} {reason}, so {allocator.name} cannot be loaded into it" if reason else ""
+    # A program that is linked statically may have glibc in it.
+    return f"{program} {reason}, so it ignores {tuned}" if reason == _NO_GLIBC else ""
 
 
 def _ignores_preload(file: Path, depth: int = 4) -> str:
@@ -306,7 +313,7 @@ def _ignores_preload(file: Path, depth: int = 4) -> str:
     linker = _linker(begin)
     if not linker:
         return "is linked statically"
-    return "" if b"/ld-linux" in linker or b"/ld64.so" in linker else "is not linked with glibc"
+    return "" if b"/ld-linux" in linker or b"/ld64.so" in linker else _NO_GLIBC
 
 
 def _other_rights(file: Path) -> str:
