@@ -314,7 +314,7 @@ def build(tasks: Sequence[Task], work: Path, folder: Path, jobs: int) -> list[Ru
                 running[process] = (task, tree, stack, time.monotonic())
                 say(f"{task.variant.name}: building {task.archive.name}")
             time.sleep(0.05)
-            for process in [p for p in running if p.poll() is not None]:
+            for process in [p for p in running if process_runner.wait(p, 0) is not None]:
                 task, tree, stack, start = running.pop(process)
                 stack.close()
                 try:

@@ -67,7 +67,8 @@ static void add_interleave(Options *options, List set)
 static void settle_interleave(Options *options, const Host *host)
 {
     const List *banks = &options->banks;
-    char *text = strdup(options->interleave_text ? options->interleave_text : "first/all"), *rest = text, *word;
+    char *text = must(strdup(options->interleave_text ? options->interleave_text : "first/all")), *rest = text,
+         *word;
     const List usable = host_banks(host);
     while ((word = strsep(&rest, "/"))) {
         if (!strcmp(word, "none"))
@@ -147,7 +148,7 @@ static void settle_sizes(Options *options, const Host *host)
     Pages pages = PAGES_BASE;
     while (!options->pages[pages])
         pages++;
-    char *text = strdup(wanted), *rest = text, *word;
+    char *text = must(strdup(wanted)), *rest = text, *word;
     while ((word = strsep(&rest, ","))) {
         if (options->sizes >= SIZES_MOST / 2)
             fail(EXIT_USAGE, "--sizes: more than %d sizes", SIZES_MOST / 2);
@@ -221,7 +222,7 @@ static int ascending(const void *a, const void *b)
 static void settle_rates(Options *options)
 {
     const char *wanted = options->rates_text ? options->rates_text : "0.1,0.25,0.4,0.55,0.7,0.8,0.9";
-    char *text = strdup(options->rates_text || !options->sanity ? wanted : "0.5"), *rest = text, *word;
+    char *text = must(strdup(options->rates_text || !options->sanity ? wanted : "0.5")), *rest = text, *word;
     double rates[RATES_MOST] = {0, 1};
     int count = 2;
     while ((word = strsep(&rest, ","))) {
