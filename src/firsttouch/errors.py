@@ -12,6 +12,11 @@ from pathlib import Path
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 #: The beginning of the message of a CannotHere; checks search for it.
 CANNOT_HERE = "firsttouch: cannot be done here: "
+#: Python's message without room for a thread, and what the user can do.
+NO_THREAD, MORE_THREADS = (
+    "can't start new thread",
+    "raise the limit of memory (ulimit -v) or of processes (ulimit -u)",
+)
 #: The signals that stop a command and all programs that it started.
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 #: Follows the name of a missing aligner in the reason.

@@ -17,7 +17,7 @@ import pytest
 
 from firsttouch import cli
 from firsttouch.cli import options
-from firsttouch.errors import CANNOT_HERE, BadInput, CannotHere, Missing, RunFailed
+from firsttouch.errors import CANNOT_HERE, MORE_THREADS, BadInput, CannotHere, Missing, RunFailed
 from firsttouch.genomics.aligners import aligner
 from firsttouch.host import topology
 
@@ -261,6 +261,11 @@ def test_bad_input_ends_with_2_and_one_line(run_cli, argv):
             "firsttouch: error: /some/file: Permission denied",
         ),
         (OSError(28, "No space left on device"), 2, "firsttouch: error: No space left on device"),
+        (
+            RuntimeError("can't start new thread"),
+            3,
+            f"{CANNOT_HERE}can't start new thread: {MORE_THREADS}",
+        ),
     ],
 )
 def test_how_errors_end(run_cli, monkeypatch, error, status, message):

@@ -22,7 +22,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from firsttouch import __version__, installed_version
-from firsttouch.errors import CANNOT_HERE, STOPPING, CannotHere, FirstTouchError, did_you_mean, one_line
+from firsttouch.errors import (
+    CANNOT_HERE,
+    MORE_THREADS,
+    NO_THREAD,
+    STOPPING,
+    CannotHere,
+    FirstTouchError,
+    did_you_mean,
+    one_line,
+)
 from firsttouch.tools import no_idle_threads
 
 #: Task -> command -> its line in the help. `firsttouch COMMAND` imports the module of that command only.
@@ -322,6 +331,10 @@ def _run(given: Sequence[str], *, alone: bool) -> int:
             top.error("the following arguments are required: COMMAND")
         args = top.parse_args(given)
         return int(args.run(args))
+    except RuntimeError as error:
+        if str(error) == NO_THREAD:  # of a pool
+            raise CannotHere(f"{error}: {MORE_THREADS}") from error
+        raise
     finally:
         # If the reader has ended, flushing at Python's exit would print a traceback.
         sys.stdout.flush()

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from firsttouch.clock import SYSTEM_CLOCK, Clock
-from firsttouch.errors import STOPPING, BadInput, CannotHere, ProgramFailed, RunFailed, TimedOut
+from firsttouch.errors import MORE_THREADS, STOPPING, BadInput, CannotHere, ProgramFailed, RunFailed, TimedOut
 from firsttouch.execution import placement_check
 from firsttouch.records import atomic_files
 from firsttouch.scenarios import memory_options
@@ -469,8 +469,7 @@ class WorkerThread:
             with defer_signals():
                 self._thread.start()
         except RuntimeError as error:
-            limits = "raise the limit of memory (ulimit -v) or of processes (ulimit -u)"
-            raise CannotHere(f"{error}: {limits}") from error
+            raise CannotHere(f"{error}: {MORE_THREADS}") from error
 
     @property
     def is_started(self) -> bool:

@@ -500,7 +500,9 @@ class Aligner:
         with log.open("wb") as out, child(argv, stdout=out, stderr=out) as process:
             status = process.wait()
         if status:
-            raise RunFailed(f"{' '.join(argv)} ended with status {status}: {last_lines(log)}")
+            reason = last_lines(log) or "it printed nothing"
+            full = atomic_files.full_disk([log, index])
+            raise RunFailed(f"{' '.join(argv)} ended with status {status}: {reason}{full and f'; {full}'}")
 
 
 def _identity(file: str) -> tuple[str, int, int]:
