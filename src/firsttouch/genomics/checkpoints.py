@@ -171,8 +171,8 @@ class Checkpoints:
         if journal.is_file() and (recorded := self._recorded(journal)):
             self.stretches = list(self._sound(recorded))
             self.complete = len(self.stretches) == len(recorded) and (self._folder / _COMPLETE).is_file()
-            if lost := len(recorded) - len(self.stretches):
-                say(f"the last {lost} of {len(recorded)} finished parts are damaged, and are aligned again")
+            if damaged := len(recorded) - len(self.stretches):
+                say(f"the last {damaged} of {len(recorded)} finished parts are damaged, and are aligned again")
         kept = {stretch.file for stretch in self.stretches}
         kept |= ({_HEADER} if self.stretches else set()) | ({_COMPLETE} if self.complete else set())
         for file in self._folder.iterdir():
