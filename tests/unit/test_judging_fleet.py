@@ -620,6 +620,21 @@ class TestBaseline:
         assert (done.status, "3 hosts have it, 5 are needed" in done.err) == (2, True)
         assert (tmp_path / "s.yaml").read_text() == before
 
+    def test_no_text_of_a_record_reaches_the_terminal(self, tmp_path, run_cli):
+        document_of(tmp_path)
+        text = "\x1b]0;x\a\x9b\r\nforged"
+        records = [
+            replace(r, host=r.host + text, parameters={**r.parameters, "kernel": text}) for r in fleet(n7=0.8)
+        ]
+        few = [replace(r, metric="triad_bandwidth", host=r.host) for r in records[:3]]
+        append(tmp_path / "r.jsonl", records + few)
+        done = run_cli("baseline", "--system", "s", tmp_path / "r.jsonl")
+        assert done.status == 0, done.err
+        assert "left out: n7" in done.out
+        assert "not learnt: " in done.out
+        assert not {*"\x1b\a\x9b\r"} & {*done.out}
+        assert not [line for line in done.out.splitlines() if line.startswith("forged")]
+
     def test_json_has_all(self, tmp_path, run_cli):
         document_of(tmp_path)
         append(tmp_path / "r.jsonl", fleet(n7=0.8))

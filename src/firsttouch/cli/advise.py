@@ -20,7 +20,7 @@ from firsttouch.advice.posterior import Prior, prior
 from firsttouch.advice.replay import read, replay
 from firsttouch.advice.trials import advise
 from firsttouch.cli import options, read_inputs
-from firsttouch.errors import BadInput
+from firsttouch.errors import BadInput, one_line
 from firsttouch.execution import host_lock, index_cache
 from firsttouch.execution.progress import say
 from firsttouch.genomics import launch
@@ -218,9 +218,14 @@ def _list(args: argparse.Namespace) -> int:
         return 0
     rows = [
         (
-            *(s.key.id, " ".join([s.key.program, *s.key.words]), s.key.index.partition(",")[0], s.key.threads),
-            *(s.scenario, f"{s.gain['expected']:.2f}" if s.gain else None, s.time[:10]),
-            "yes" if s.key.host == here else f"no: {s.key.host}",
+            s.key.id,
+            one_line(" ".join([s.key.program, *s.key.words])),
+            one_line(s.key.index.partition(",")[0]),
+            s.key.threads,
+            one_line(s.scenario),
+            f"{s.gain['expected']:.2f}" if s.gain else None,
+            one_line(s.time[:10]),
+            "yes" if s.key.host == here else one_line(f"no: {s.key.host}"),
         )
         for s in stored
     ]

@@ -10,7 +10,7 @@ from typing import Any
 
 from firsttouch import documents
 from firsttouch.cli import options, record_inputs
-from firsttouch.errors import BadInput, Missing
+from firsttouch.errors import BadInput, Missing, one_line
 from firsttouch.host.host_lists import folded, unfolded
 from firsttouch.judge import baseline
 from firsttouch.judge.fleet_level import LOSS
@@ -113,16 +113,20 @@ def _document(learned: baseline.Baseline, system: str, hosts: int, loss: float) 
 
 def _print_baseline(learned: baseline.Baseline, out: str, hosts: int, loss: float) -> None:
     stream = sys.stderr if out == "-" else sys.stdout
-    print(f"{len(learned.learnt)} references of {hosts} hosts: {out}", file=stream)
+
+    def show(text: str) -> None:
+        print(one_line(text), file=stream)
+
+    show(f"{len(learned.learnt)} references of {hosts} hosts: {out}")
     for host, cases in sorted(learned.outliers.items(), key=lambda item: -len(item[1])):
         case, share = max(cases, key=lambda m: abs(m[1]))
         more = f", and in {len(cases) - 1} more" if len(cases) > 1 else ""
-        print(f"left out: {host}: {case} {share:+.1%}{more}", file=stream)
+        show(f"left out: {host}: {case} {share:+.1%}{more}")
     if weak := learned.weak(loss):
         case = max(weak, key=lambda name: weak[name])
         these = f"{len(weak)} of {len(learned.learnt)} references find only a larger loss than {loss:.1%}"
-        print(f"{these}: up to {weak[case]:.1%}, {case} (--json has all)", file=stream)
+        show(f"{these}: up to {weak[case]:.1%}, {case} (--json has all)")
     for case, why in list(learned.not_learnt.items())[:_LISTED]:
-        print(f"not learnt: {case}: {why}", file=stream)
+        show(f"not learnt: {case}: {why}")
     if (more_cases := len(learned.not_learnt) - _LISTED) > 0:
-        print(f"not learnt: {more_cases} more (--json has all)", file=stream)
+        show(f"not learnt: {more_cases} more (--json has all)")

@@ -13,7 +13,7 @@ from tabulate import tabulate
 
 from firsttouch import paths
 from firsttouch.cli import options
-from firsttouch.errors import BadInput
+from firsttouch.errors import BadInput, one_line
 
 if TYPE_CHECKING:
     from firsttouch.judge.drift import Configuration
@@ -74,8 +74,9 @@ def _of(host: str, configurations: Mapping[str, Configuration]) -> Configuration
 
 
 def _table(rows: Sequence[tuple[str, ...]], header: Sequence[str]) -> str:
-    wrapped = [[first, *(textwrap.fill(text, _WIDE) for text in rest)] for first, *rest in rows]
-    return tabulate(wrapped, header, "simple", disable_numparse=True)
+    printable = [[one_line(text) for text in row] for row in (*rows, header)]
+    *wrapped, heads = [[first, *(textwrap.fill(text, _WIDE) for text in rest)] for first, *rest in printable]
+    return tabulate(wrapped, heads, "simple", disable_numparse=True)
 
 
 def _show(args: argparse.Namespace) -> int:
@@ -141,7 +142,7 @@ def _diff(args: argparse.Namespace) -> int:
     elif apart:
         print(_table([(name, *values) for name, values in apart.items()], ("setting", *names)))
     else:
-        print(f"{names[0]} and {names[1]} are configured alike")
+        print(one_line(f"{names[0]} and {names[1]} are configured alike"))
     return 1 if apart else 0
 
 
@@ -165,11 +166,11 @@ def _drift(args: argparse.Namespace) -> int:
         )
         return 0
     for hosts, its in groups.items():
-        print(f"{len(hosts)} host{'s' * (len(hosts) > 1)}: {folded(hosts)}")
+        print(one_line(f"{len(hosts)} host{'s' * (len(hosts) > 1)}: {folded(hosts)}"))
         for text in drift.described(its):
-            print(textwrap.fill(text, 100, initial_indent="  ", subsequent_indent="    "))
+            print(textwrap.fill(one_line(text), 100, initial_indent="  ", subsequent_indent="    "))
     if apart.everywhere:
-        print(f"differs everywhere: {', '.join(apart.everywhere)}")
+        print(one_line(f"differs everywhere: {', '.join(apart.everywhere)}"))
     if not groups:
         print(f"{apart.hosts} hosts are configured alike")
     return 0

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from firsttouch.cli import options, record_inputs
-from firsttouch.errors import BadInput, did_you_mean
+from firsttouch.errors import BadInput, did_you_mean, one_line
 
 if TYPE_CHECKING:
     from firsttouch.judge.history import Change, Offender
@@ -83,6 +83,11 @@ def _has_metric(change: Change, metric: str | None) -> bool:
     return metric is None or metric == change.case.metric or any(f"{metric} " in f"{a} " for a in change.alike)
 
 
+def _printable(rows: Iterable[Iterable[str]]) -> list[list[str]]:
+    """Return the cells of a table without characters that a terminal obeys: they have texts of records."""
+    return [[one_line(cell) for cell in row] for row in rows]
+
+
 def _texts(changes: Sequence[Change] | None, offenders: Sequence[Offender]) -> Iterator[str]:
     from tabulate import tabulate  # noqa: PLC0415 - only for people
 
@@ -103,7 +108,7 @@ def _texts(changes: Sequence[Change] | None, offenders: Sequence[Offender]) -> I
         ]
         header = ("when", "hosts", "metric", "change", "values", "certainty", "configuration")
         widths = [24, 24, 44, 10, 28, 12, 40]
-        yield tabulate(rows, header, "simple", maxcolwidths=widths)
+        yield tabulate(_printable(rows), header, "simple", maxcolwidths=widths)
         if len(changes) > _SHOWN:
             yield f"and {len(changes) - _SHOWN} more changes: --json has all"
     elif changes is not None:
@@ -114,7 +119,10 @@ def _texts(changes: Sequence[Change] | None, offenders: Sequence[Offender]) -> I
             for o in offenders[:_SHOWN]
         ]
         yield tabulate(
-            offending, ("host", "failed", "last", "now", "reason"), "simple", maxcolwidths=[24, 10, 10, 10, 60]
+            _printable(offending),
+            ("host", "failed", "last", "now", "reason"),
+            "simple",
+            maxcolwidths=[24, 10, 10, 10, 60],
         )
         if len(offenders) > _SHOWN:
             yield f"and {len(offenders) - _SHOWN} more hosts: --json has all"

@@ -10,7 +10,7 @@ from typing import Any
 
 from firsttouch import paths
 from firsttouch.cli import options
-from firsttouch.errors import BadInput, FirstTouchError
+from firsttouch.errors import BadInput, FirstTouchError, one_line
 from firsttouch.records import atomic_files
 from firsttouch.systems import draft
 from firsttouch.systems.definition import available, load
@@ -59,11 +59,11 @@ def list_systems(args: argparse.Namespace) -> int:
         options.print_json({"systems": rows})
     else:
         for row in rows:
-            print(f"{row['name']:<16} {row['description'] or row['error']}")
+            print(one_line(f"{row['name']:<16} {row['description'] or row['error']}"))
             if row["error"] is None:
                 names = ", ".join(f"{p['name']} ({p['scheduler']})" for p in row["partitions"])
-                print(f"{'':<16} partitions: {names}; references: {row['references']}")
-                print(f"{'':<16} {row['file'] or 'drafted from this host whenever it is used'}")
+                print(one_line(f"{'':<16} partitions: {names}; references: {row['references']}"))
+                print(one_line(f"{'':<16} {row['file'] or 'drafted from this host whenever it is used'}"))
     return max(status for _, status in described)
 
 
@@ -89,10 +89,10 @@ def check_files(args: argparse.Namespace) -> int:
             row["system"] = load(file).name
         except BadInput as error:
             row |= {"error": str(error), "line": error.line}
-            print(f"firsttouch: {error}", file=sys.stderr)
+            print(one_line(f"firsttouch: {error}"), file=sys.stderr)
         else:
             if not args.json:
-                print(f"{file}: system {row['system']}: OK")
+                print(one_line(f"{file}: system {row['system']}: OK"))
         rows.append(row)
     if args.json:
         options.print_json({"files": rows})

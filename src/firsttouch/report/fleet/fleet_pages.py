@@ -131,9 +131,11 @@ class Fleet:
         parts = [self.document["line"], *([body] if rows else [])]
         notes = [clean(note) for ranks in self.ranks for note in ranks.judged.notes()]
         parts += ["\n".join(notes)] if notes else []
-        drifted = [line for its in self.configured if its for line in its.lines()[:_DRIFTED]]
+        drifted = [clean(line) for its in self.configured if its for line in its.lines()[:_DRIFTED]]
         parts += ["\n".join(["configuration:", *(f"  {line}" for line in drifted)])] if drifted else []
-        lines = [f"{guide.aligner} on {guide.system}, {line}" for guide in self.guided for line in guide.lines()]
+        lines = [
+            clean(f"{guide.aligner} on {guide.system}, {line}") for guide in self.guided for line in guide.lines()
+        ]
         parts += ["\n".join(lines)] if lines else []
         return "\n\n".join([*parts, *([f"and {count(more, 'more host')} that do not pass"] if more > 0 else [])])
 

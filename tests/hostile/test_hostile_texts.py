@@ -1,0 +1,78 @@
+"""Hostile input: texts of records that a terminal would obey, or that would forge a line of output."""
+
+import json
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from factories.host_records import Machine
+from firsttouch.records import schema
+from firsttouch.records.schema import Record
+from hostile import VM, Case
+
+#: What the texts of records hold, and the beginning of the line that they would forge.
+FORGED = "verdict n1 pass"
+HOSTILE = f"x\x1b]0;title\a\x9b2J\r\n{FORGED}\n"
+
+
+def texts(value, more=""):
+    """Return *value* with each text in it followed by hostile ones; settings differ by *more*."""
+    if isinstance(value, str):
+        return value + HOSTILE
+    if isinstance(value, dict):
+        return {name: f"{inner}{HOSTILE}{more}" for name, inner in value.items()}
+    return value
+
+
+@cache
+def lines(hosts):
+    """Return the records of that many hosts; all texts except the names of cases and systems are hostile."""
+    machine = Machine(2, 4)
+    measured = [*schema.read(VM), *machine.scaling(), *machine.placement()]
+    settings = {"cpu.model": "", "kernel.command_line": "a b", "memory.modules.A": "8 GiB"}
+    measured.append(Record("configuration", "settings", "1", "neither", (3,), {"settings": settings}))
+    records = [
+        replace(
+            record,
+            host=f"n{number}{HOSTILE}",
+            system="local",
+            partition=HOSTILE,
+            software=texts(dict(record.software)),
+            samples=tuple(s * (1 + number / 3) for s in record.samples),
+            parameters={
+                name: value if name in {"kernel", "program", "policy"} else texts(value, "abc"[number % 3])
+                for name, value in record.parameters.items()
+            },
+        )
+        for number in range(hosts)
+        for record in measured
+    ]
+    records += [replace(r, status="invalid", reason=HOSTILE) for r in records[:3]]
+    return "".join(json.dumps(r.to_dict()) + "\n" for r in records)
+
+
+#: Name -> words of a command, how many hosts there are, and its exit status.
+COMMANDS = {
+    "report of a host": (["report", "r.jsonl", "-o", "out"], 1, 0),
+    "report of a fleet": (["report", "r.jsonl", "-o", "out"], 7, 0),
+    "report of a fleet with pages": (["report", "r.jsonl", "-o", "out", "--details", "1"], 5, 0),
+    "comparison": (["report", "--compare", "r.jsonl", "s.jsonl", "-o", "out"], 5, 0),
+    "verdict of a host": (["validate", "--system", "local", "r.jsonl"], 1, 0),
+    "verdicts": (["validate", "--system", "local", "r.jsonl"], 7, 0),
+    "history": (["fleet", "history", "r.jsonl"], 7, 0),
+    "drift": (["config", "drift", "r.jsonl"], 7, 0),
+    "difference": (["config", "diff", f"n0{HOSTILE}", f"n1{HOSTILE}", "r.jsonl"], 3, 1),
+    "configuration": (["config", "show", f"n0{HOSTILE}", "r.jsonl"], 1, 0),
+    "no such host": (["config", "show", "n9", "r.jsonl"], 1, 2),
+    "another system": (["validate", "--system", "amd-opteron", "r.jsonl"], 1, 2),
+}
+
+
+@pytest.mark.parametrize(("argv", "hosts", "status"), COMMANDS.values(), ids=COMMANDS)
+def test_no_text_of_a_record_reaches_a_terminal_or_forges_a_line(hostile, argv, hosts, status):
+    make = {"r.jsonl": lines(hosts), "s.jsonl": lines(hosts)}
+    outcome = hostile(Case("texts", argv, status, "", make, ["out", "out/*"]))
+    printed = (outcome.out + outcome.err).splitlines()
+    assert printed
+    assert not [line for line in printed if line.startswith(FORGED)]
