@@ -13,6 +13,7 @@ import hashlib
 import json
 import math
 import re
+import stat
 import sys
 import tomllib
 import warnings
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from firsttouch import paths, units
-from firsttouch.errors import BadInput, did_you_mean
+from firsttouch.errors import BadInput, did_you_mean, one_line
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -111,10 +112,18 @@ def _content(file: Path) -> str:
         return ""
 
 
+def refuse_device(file: Path) -> None:
+    """Raise BadInput for a device, which may have no end; raises OSError if *file* does not exist."""
+    if stat.S_IFMT(file.stat().st_mode) in {stat.S_IFCHR, stat.S_IFBLK}:
+        raise BadInput("a device, not a file", file=file)
+
+
 def read_text(file: Path | Traversable) -> str:
     """Return the text of *file*; raises BadInput if it cannot be read or is not UTF-8."""
     name = file if isinstance(file, Path) else str(file)
     try:
+        if isinstance(file, Path):
+            refuse_device(file)
         raw = file.read_bytes()
     except OSError as error:
         raise BadInput(f"cannot be read: {error.strerror}", file=name) from error
@@ -137,7 +146,7 @@ def tables(name: str, parse: Callable[[str, str], T]) -> list[T]:
         try:
             parsed.append(parse(read_text(file), str(file)))
         except BadInput as error:
-            print(f"firsttouch: this file is ignored: {error}", file=sys.stderr)
+            print(one_line(f"firsttouch: this file is ignored: {error}"), file=sys.stderr)
     return parsed
 
 
@@ -171,7 +180,7 @@ def _validator(schema: Mapping[str, Any]) -> Any:
     keywords = {
         "quantity": keyword(lambda dimension, text: units.parse(text, dimension)),
         "percent": keyword(_check_percent),
-        "regex": keyword(_check_regex),
+        "regex": keyword(lambda _, text: check_regex(text)),
     }
     return jsonschema.validators.extend(jsonschema.Draft202012Validator, keywords)(schema)  # type: ignore[no-untyped-call]
 
@@ -185,7 +194,8 @@ def _check_percent(sign: str, text: str) -> None:
         raise BadInput(f"'{text}' is below 0 %")
 
 
-def _check_regex(_: object, text: str) -> None:
+def check_regex(text: str) -> None:
+    """Raise BadInput if *text* is not a regular expression."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # a later Python will read [a--z] as a difference
@@ -290,6 +300,17 @@ def _parsed(lines: Sequence[str]) -> dict[str, Any] | None:
 # JSON that firsttouch writes and reads again
 
 
+def _whole(text: str) -> int:
+    _finite(text)
+    return int(text)
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"{text[:20]} is not finite")
+    return value
+
+
 def read_json(
     file: Path, what: str, *, document: str, schema: int, form: Mapping[str, Any], again: str
 ) -> dict[str, Any]:
@@ -298,8 +319,8 @@ def read_json(
     *what* names such a document in messages, *form* is its JSON Schema, and *again* says how to write it again.
     """
     try:
-        data = json.loads(read_text(file))
-    except ValueError as error:
+        data = json.loads(read_text(file), parse_int=_whole, parse_float=_finite, parse_constant=_finite)
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"not {what}, because it is not JSON: {again}", file=file) from error
     if not isinstance(data, dict) or data.get("document") != document:
         raise BadInput(f"not {what}: {again}", file=file)

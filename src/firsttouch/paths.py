@@ -7,6 +7,7 @@ writes to the folders of the XDG base directory specification. FIRSTTOUCH_HOME r
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -147,6 +148,16 @@ def tables_of(name: str) -> tuple[Path, ...]:
     """Return the existing files *name*, such as policies.toml: the built-in, if any, the site's and the user's."""
     built_in = [_BUILT_IN[name] / name] if name in _BUILT_IN else []
     return tuple(f for f in (*built_in, site() / name, config() / name) if _exists(f))
+
+
+def resolved(path: Path) -> Path:
+    """Return *path* without links; raises BadInput for a link that leads to itself."""
+    try:
+        path.stat()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise BadInput("a symbolic link that leads to itself", file=path) from error
+    return path.resolve()
 
 
 def for_jobs() -> dict[str, str]:

@@ -10,6 +10,7 @@ INPUT = {"r.jsonl": VM.read_bytes(), "notes.txt": "mine\n", "full/notes.txt": "m
 VALIDATE = ("validate", "--system", "local", "r.jsonl")
 REPORT = ("report", "r.jsonl", "-o")
 OUT = ["out", "out/*"]
+EXEC = ("exec", "1Inst_Original", "--threads", "1")
 CASES = [
     Case("no command", [], 2, "the following arguments are required: COMMAND"),
     Case("unknown command", ["measure-all"], 2, "invalid choice"),
@@ -94,6 +95,44 @@ CASES = [
     Case("report: no such XML", [*REPORT, "out", "--xml", "nosuch"], 2, "nosuch", INPUT),
     Case("report: notes as records", ["report", "notes.txt", "-o", "out"], 2, "notes.txt:1: not JSON", INPUT),
     Case("report: JSON", [*REPORT, "out", "--json"], 0, '"document"', INPUT, OUT),
+    *(
+        Case(f"report: age {age}", [*REPORT, "out", "--max-age", age], 2, "is not a time above 0, such as", INPUT)
+        for age in ("1e15h", "99999999999999999999d", "0d", "1e280s")
+    ),
+    *(
+        Case(
+            f"record: {regex}", ["record", "--check", "x", "--regex", regex, "--", "true"], 2, "not a regular expr"
+        )
+        for regex in ("(", "(a", "[", "*", "(?P<a>x", "\\", "(?i)(x")
+    ),
+    *(
+        Case(
+            f"exec: variable {name!r}", [*EXEC, f"--threads-env={name}", "--", "true"], 2, "is not the name of a v"
+        )
+        for name in ("=x", "", "a=b", "a\0")
+    ),
+    Case(
+        "reads: too many for a block",
+        ["reads", "block", "r.fq", "-o", "b.fq", "--reads-per-block", "9" * 20],
+        2,
+        "have no room for 9+ records",
+        {"r.fq": "@r\nAC\n+\nII\n"},
+    ),
+    *(
+        Case(
+            f"{argv[0]}: a link to itself",
+            [*argv, "-o", "loop"],
+            2,
+            "loop: a symbolic link that leads to itself",
+            lambda f: ((f / "loop").symlink_to("loop"), (f / "r.fq").write_text("@r\nAC\n+\nII\n")),
+        )
+        for argv in (("reads", "block", "r.fq"), ("report", "r.fq"))
+    ),
+    *(
+        Case(f"{' '.join(argv)} {device}", [*argv, device], 2, f"{device}: a device")
+        for argv in (("aligner", "check"), ("advise", "--replay"))
+        for device in ("/dev/zero", "/dev/full", "/dev/null")
+    ),
     Case("validate: dry run alone", [*VALIDATE, "--dry-run"], 0, "undecided", INPUT),
     Case("validate: NUL in a path", ["validate", "--system", "local", "a\0b"], 2, "", INPUT),
     Case("store: append to nowhere", ["store", "append", "/proc/st", "r.jsonl"], 2, "/proc", INPUT),
@@ -123,6 +162,11 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_hostile_arguments(case, hostile):
     hostile(case)
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/full", "/dev/null"])
+def test_a_device_is_no_system(run_cli, device):
+    assert run_cli("system", "check", device) == (2, "", f"firsttouch: {device}: a device, not a file\n")
 
 
 def test_a_baseline_of_a_system_without_a_file(hostile, tmp_path_factory, monkeypatch):

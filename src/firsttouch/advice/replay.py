@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from firsttouch import documents
 from firsttouch.advice.costs import Candidate
 from firsttouch.advice.posterior import Prior, Trial, prior
 from firsttouch.advice.search import Outcome, Rules, search
@@ -77,6 +78,7 @@ def read(file: Path) -> list[Cell]:
     A missing error is the median of the cell's.
     """
     try:
+        documents.refuse_device(file)
         with file.open(encoding="utf-8-sig", newline="") as stream:
             return _cells(file, csv.DictReader(stream, strict=True))
     except UnicodeDecodeError as error:

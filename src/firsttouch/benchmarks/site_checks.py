@@ -59,6 +59,7 @@ class Spec:
 
     def __post_init__(self) -> None:
         """Raise BadInput for keys that contradict each other."""
+        documents.check_regex(self.regex)
         if self.regex and (groups := re.compile(self.regex).groups) != 1:
             raise BadInput(f"the regular expression has {groups} groups, one is needed: the number")
         if not self.regex and (self.unit, self.metric, self.file) != ("s", "time", ""):

@@ -50,6 +50,7 @@ def register(subparsers: options.Subparsers) -> None:
     parser.add_argument(
         "--threads-env",
         action="append",
+        type=options.checked(str, "the name of a variable", lambda name: bool(name) and not {"=", "\0"} & {*name}),
         metavar="NAME",
         help="set this variable to the number of threads; may be repeated (default: OMP_NUM_THREADS, if a number "
         "was asked for by --threads or SCENARIO, else none)",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
+from firsttouch import paths
 from firsttouch.cli import options
 from firsttouch.errors import BadInput
 from firsttouch.execution.progress import say
@@ -91,7 +92,7 @@ def _block(args: argparse.Namespace) -> int:
     for out in args.output:
         if out.is_dir():
             raise BadInput("the output is a folder", file=out)
-        if not out.resolve().parent.is_dir():
+        if not paths.resolved(out).parent.is_dir():
             raise BadInput("the folder of the output does not exist", file=out)
     atomic_files.refuse_overwriting(args.output, args.files)
     reads = inspect(args.files, interleaved=args.interleaved, say=say)

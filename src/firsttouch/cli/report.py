@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+from firsttouch import paths
 from firsttouch.cli import options
 from firsttouch.errors import BadInput
 from firsttouch.host import topology
@@ -32,6 +33,8 @@ EXAMPLES = """\
       what a firmware update changed on these hosts, metric by metric
   firsttouch report results/ -o report --json | jq '.hosts[].scenarios'
       the summary as JSON on stdout"""
+#: The largest age of records (seconds): about 300 years.
+_MOST_AGE = 1e10
 #: With more hosts than this, the page is that of a fleet.
 FEW = 4
 
@@ -73,7 +76,11 @@ def register(subparsers: options.Subparsers) -> None:
     parser.add_argument("--compare", action="store_true", help="compare two RECORDS_OR_DIR: before and after")
     detailed = "for many hosts: add a page for each of the N worst"
     parser.add_argument("--details", type=options.natural, default=0, metavar="N", help=detailed)
-    age = options.checked(lambda text: parse(text, "seconds"), "a time above 0, such as 36h or 7d")
+    age = options.checked(
+        lambda text: parse(text, "seconds"),
+        "a time above 0, such as 36h or 7d",
+        lambda value: 0 < value < _MOST_AGE,
+    )
     parser.add_argument("--max-age", type=age, metavar="TIME", help="leave out older records, such as 90d")
     parser.add_argument("--xml", type=Path, metavar="FILE", help="the host's topology as hwloc XML (lstopo FILE)")
     parser.set_defaults(run=run)
@@ -83,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
     """Write the report; print its summary, or with --json the document."""
     from firsttouch.cli import reporting  # noqa: PLC0415 - templates and tables only when a report is made
 
-    out = args.output.resolve()
+    out = paths.resolved(args.output)
     atomic_files.refuse_overwriting([out], [*args.records, *([args.xml] if args.xml else [])])
     _check_replaceable(out)
     if args.compare and len(args.records) != 2:

@@ -27,6 +27,8 @@ from firsttouch.units import format_bytes
 
 #: The paper's block size.
 BLOCK_BYTES = 12288
+#: The bytes of the smallest record: @, + and four ends of lines.
+_LEAST = 6
 #: Bytes that are read at once, and bytes of output between two progress messages.
 _AT_ONCE = 1 << 20
 _MESSAGE_BYTES = 1 << 30
@@ -59,6 +61,8 @@ def block(
     number = block_bytes // longest if per_block is None else per_block
     if number < 1:
         raise BadInput(f"the longest record has {longest} bytes: blocks of {block_bytes} bytes hold none")
+    if number * _LEAST > block_bytes:
+        raise BadInput(f"blocks of {block_bytes} bytes have no room for {number} records (--reads-per-block)")
     size = 0
     with contextlib.ExitStack() as stack:
         partials = [stack.enter_context(atomic_files.output(out, force=True)) for out in outs]
