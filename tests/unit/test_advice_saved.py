@@ -2,6 +2,7 @@
 """Saved advice: for which cases it applies, and that only whole and valid files count."""
 
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -94,6 +95,10 @@ def test_an_advice_is_found_for_its_case_only(key, folder):
         ),
         (lambda text: text.replace('"1Inst_Interleave"', "7"), "not saved advice, scenario: 7 is not of type"),
         (lambda text: text.replace('"threads": 64', '"threads": 32'), "saved advice for another case"),
+        (lambda _: "[" * 100_000, "not saved advice, because it is not JSON"),
+        (lambda text: text.replace("64", "9" * 400), "not saved advice, because it is not JSON"),
+        (lambda text: text.replace("64", "1e999"), "not saved advice, because it is not JSON"),
+        (lambda text: text.replace("64", "NaN"), "not saved advice, because it is not JSON"),
     ],
 )
 def test_a_file_that_is_no_advice_is_reported_and_ignored(key, change, reason):
@@ -128,3 +133,28 @@ def test_a_folder_that_cannot_be_written_is_one_line(key, folder):
     folder.write_text("a file")
     with pytest.raises(saved.BadInput, match="the advice cannot be saved: "):
         saved.save(key, "1Inst_Interleave", None, {})
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+def test_advice_of_another_user_is_followed_only_if_the_folder_is_that_users(key, folder):
+    file = saved.save(key, "1Inst_Interleave", GAIN, {})
+    os.chown(file, 65534, 65534)
+    messages = []
+    assert saved.lookup(key, messages.append) is None
+    assert messages[0].startswith(
+        f"saved advice is ignored: {file}: saved advice of another user (65534), who does"
+    )
+    assert list(saved.entries(messages.append)) == []
+    os.chown(folder, 65534, 65534)
+    assert saved.lookup(key, messages.append).scenario == "1Inst_Interleave"
+
+
+def test_texts_of_advice_do_not_reach_the_terminal(run_cli, folder, key):
+    hostile = "a\x1b]0;t\a\nforged"
+    other = replace(key, host=hostile, program=hostile, index=hostile, words=(hostile,))
+    file = saved.save(other, hostile, GAIN, {})
+    file.write_text(file.read_text().replace('"time": "2', f'"time": {json.dumps(hostile)[:-1]}'))
+    out = run_cli("advise", "--list").out
+    assert r"\x1b" in out
+    assert not {"\x1b", "\a"} & {*out}
+    assert not [line for line in out.splitlines() if line.lstrip().startswith("forged")]

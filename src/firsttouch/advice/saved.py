@@ -11,6 +11,7 @@ import datetime
 import hashlib
 import json
 import math
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -261,6 +262,9 @@ _FORM = {
 
 def _read(file: Path) -> Saved:
     """Return the advice in *file*; raises BadInput if it is none, or another version's."""
+    # Whoever owns the folder can replace every file in it.
+    if (owner := file.stat().st_uid) not in {os.geteuid(), 0, file.parent.stat().st_uid}:
+        raise BadInput(f"saved advice of another user ({owner}), who does not own its folder either", file=file)
     again = "`firsttouch advise` writes it again"
     data = documents.read_json(file, "saved advice", document=DOCUMENT, schema=SCHEMA, form=_FORM, again=again)
     key = Key(**{**data["key"], "words": tuple(data["key"]["words"])})
