@@ -128,6 +128,26 @@ def test_hosts_that_cannot_start_are_left_out_without_wait(campaign, sbatch, sta
     assert len(submit.submit(campaign, ["n1", "n2"], [], [], wait=True).jobs) == 2
 
 
+def test_nothing_is_submitted_or_left_where_slurm_does_not_answer(
+    sbatch, stand_in, tmp_path, monkeypatch, run_cli
+):
+    monkeypatch.setenv("FIRSTTOUCH_OUT", str(tmp_path / "out"))
+    down = "Could not establish a configuration source"
+    stand_in("sinfo", f"echo 'sinfo: error: {down}' >&2; exit 1")
+    done = run_cli("campaign", "submit", "validate", "--system", "amd-opteron", "--hosts", "n[1-65537]")
+    assert (done.status, done.err.count("\n")) == (1, 1)
+    assert down in done.err
+    assert not (tmp_path / "calls").exists()
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_hosts_of_a_large_cluster_are_asked_for_as_ranges(stand_in, tmp_path):
+    stand_in("sinfo", f'echo "$*" >{tmp_path}/words; echo "n7|down|fan"')
+    hosts = [f"n{number}" for number in range(1, 65_538)]
+    assert slurm.unavailable(hosts) == {"n7": "down: fan"}
+    assert "-n n[1-65537] -o" in (tmp_path / "words").read_text()
+
+
 def test_nobody_is_forgotten_where_submission_is_interrupted(campaign, sbatch, monkeypatch):
     def interrupted(*_argv, **_more):
         raise KeyboardInterrupt

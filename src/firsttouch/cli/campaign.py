@@ -335,6 +335,7 @@ def submit_hosts(args: argparse.Namespace) -> int:
     slurm.require(instead=f"`firsttouch campaign run {args.kind}` measures this host")
     hosts = _hosts(args.hosts)
     options_of_sbatch = submit.split_options(args.sbatch)
+    slurm.require_answer()
     if args.campaign is None:
         args.campaign = f"{args.kind}-{datetime.now().astimezone().strftime('%Y-%m-%dT%H-%M-%S')}-{os.getpid()}"
     campaign = _campaign(args, None)

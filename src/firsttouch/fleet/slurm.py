@@ -17,7 +17,7 @@ from pathlib import Path
 from firsttouch import paths
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, Missing, RunFailed, TimedOut
-from firsttouch.host.host_lists import unfolded
+from firsttouch.host.host_lists import folded, unfolded
 from firsttouch.tools import run_tool
 
 #: Seconds that a busy controller may take to answer.
@@ -31,6 +31,8 @@ _UNANSWERED = re.compile("timed out|unable to contact|communication|connection",
 #: Slurm's message while jobs still use a reservation, and seconds before each further try.
 _IN_USE = re.compile(r"in use", re.IGNORECASE)
 _LETS_GO = (0.2, 0.5, 1, 2, 4)
+#: More hosts are ranges in an argument, whose length is limited.
+_MOST_LISTED = 500
 #: Variables of a job that the jobs it submits keep.
 _KEPT = frozenset(
     {"SLURM_CONF", "SBATCH_PARTITION", "SBATCH_ACCOUNT", "SBATCH_QOS", "SBATCH_RESERVATION", "SBATCH_TIMELIMIT"}
@@ -43,6 +45,12 @@ def require(program: str = "sbatch", *, instead: str = "") -> None:
     """Raise Missing if *program* of Slurm is not on PATH; *instead* says what can be done without it."""
     if shutil.which(program) is None:
         raise Missing(_no_slurm(program) + (f"; {instead}" if instead else ""))
+
+
+def require_answer() -> None:
+    """Raise RunFailed if the controller does not answer; without sinfo it is not asked."""
+    if shutil.which("sinfo") is not None:
+        _lines(["sinfo", "-h", "-o", "%v"])
 
 
 def _no_slurm(program: str) -> str:
@@ -219,12 +227,14 @@ def _job_with(comment: str, clock: Clock) -> str:
 def unavailable(hosts: Sequence[str]) -> Mapping[str, str]:
     """Return state and reason of those of *hosts* that are down, drained or otherwise out of service."""
     rows: list[list[str]] = []
+    wanted = set(hosts)
+    listed = ",".join(hosts) if len(hosts) < _MOST_LISTED else folded(hosts)
     with contextlib.suppress(RunFailed):
-        rows = _rows(["sinfo", "-h", "-N", "-n", ",".join(hosts), "-o", "%N|%T|%E"], "|", 3)
+        rows = _rows(["sinfo", "-h", "-N", "-n", listed, "-o", "%N|%T|%E"], "|", 3)
     return {
         host: state + (f": {reason}" if reason != "none" else "")
         for host, state, reason in rows
-        if host in hosts and re.match("down|drain|fail|error|future|inval", state)
+        if host in wanted and re.match("down|drain|fail|error|future|inval", state)
     }
 
 
