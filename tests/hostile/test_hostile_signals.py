@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -148,3 +149,26 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_hostile_signals(case, hostile):
     hostile(case)
+
+
+#: Name -> a module of Python, or of a site, in whose place one interrupts the process while it starts or ends.
+INTERRUPTING = {
+    "while the first module is loaded": ("argparse.py", "os.kill(os.getpid(), signal.SIGINT)"),
+    "while the last module is loaded": ("tabulate.py", "os.kill(os.getpid(), signal.SIGINT)"),
+    "at the end": ("sitecustomize.py", "atexit.register(os.kill, os.getpid(), signal.SIGINT)"),
+}
+
+
+@pytest.mark.parametrize(("module", "statement"), INTERRUPTING.values(), ids=INTERRUPTING)
+def test_an_interrupt_at_the_start_or_the_end_is_no_traceback(hostile, module, statement):
+    make = {f"modules/{module}": f"import atexit, os, signal\n{statement}\n"}
+    environment = {"PYTHONPATH": "modules", "PYTHONDONTWRITEBYTECODE": "1"}
+    outcome = hostile(
+        Case("interrupt", ["advise", "--list"], 130, "", make, environment=environment, process=True)
+    )
+    assert outcome.err in {"", "firsttouch: interrupted\n"}
+
+
+def test_the_program_begins_as_the_module_does():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["project"]["scripts"]["firsttouch"] == "firsttouch.__main__:main"
