@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The recipes of packaging/ and CITATION.cff agree with pyproject.toml."""
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -40,6 +42,67 @@ def test_recipes_name_the_probe():
     assert f"('firsttouch_probe', '{version}'" in easyconfig.read_text()
     recipe = yaml.safe_load((PACKAGING / "conda/recipe.yaml").read_text())
     assert recipe["outputs"][0]["package"] == {"name": "firsttouch-probe", "version": version}
+
+
+#: A command of pip, uv or pipx that installs firsttouch or its probe by name, which anybody may publish.
+BY_NAME = re.compile(
+    r"\b(?:pip3?|pipx|uvx?)\b[^\n#&|;]*\b(?:install|download|wheel|run)\b[^\n#&|;]*"
+    r"[ '\"]firsttouch(?:-probe)?(?![\w./-])"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("pip install firsttouch", True),
+        ("venv/bin/pip install -q 'firsttouch==0.1'", True),
+        ("python -m pip install firsttouch-probe", True),
+        ("pipx run firsttouch plan", True),
+        ("pip install dist/*.whl", False),
+        ("pip install ./firsttouch-0.1.0-py3-none-any.whl", False),
+        ("pip install . && firsttouch plan", False),
+    ],
+)
+def test_an_installation_by_name_is_found(text, found):
+    assert bool(BY_NAME.search(text)) == found
+
+
+def test_nothing_installs_the_project_by_its_name():
+    folders = [
+        "containers",
+        "docs",
+        "monitoring",
+        "packaging",
+        "reframe",
+        "setup",
+        "slurm",
+        "spack-env",
+        "workflows",
+    ]
+    files = [file for name in folders for file in (ROOT / name).rglob("*") if file.is_file()]
+    files += [*ROOT.glob("*.md"), ROOT / "Makefile"]
+    named = {}
+    for file in files:
+        with contextlib.suppress(UnicodeDecodeError):
+            if match := BY_NAME.search(file.read_text(encoding="utf-8")):
+                named[str(file)] = match[0]
+    assert not named
+    (easyconfig,) = PACKAGING.glob("easybuild/firsttouch-*.eb")
+    values: dict = {}
+    exec(compile(easyconfig.read_text(), easyconfig, "exec"), values)  # noqa: S102 - an easyconfig is Python
+    assert len(values["exts_list"]) == 2
+    for _, _, options in values["exts_list"]:
+        assert (options["source_urls"], options["installopts"]) == ([], "--no-deps")
+    (command, *_) = values["exts_list"][1][2]["preinstallopts"].split(" >")
+    listed = subprocess.run(
+        ["sh", "-c", command.replace("python", sys.executable, 1)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    needed = PROJECT["project"]["dependencies"]
+    assert sorted(listed.split("\n")) == sorted(["", *(d for d in needed if not d.startswith("firsttouch"))])
 
 
 def test_conda_packages_are_those_of_the_wheel():
