@@ -2,6 +2,7 @@
 """Following ReFrame: a stand-in prints ReFrame's output and may write its report."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,7 +13,8 @@ import pytest
 
 from factories import topologies
 from factories.processes import write_program
-from firsttouch.benchmarks import reframe_run
+from firsttouch import paths
+from firsttouch.benchmarks import reframe_config, reframe_run
 from firsttouch.benchmarks.reframe_run import Trouble
 from firsttouch.cli import characterize
 from firsttouch.datasets import fetch
@@ -86,6 +88,28 @@ def test_troubles_and_progress(stub_reframe, tmp_path):
     argv = (tmp_path / "argv").read_text()
     assert argv.startswith("-c checks -r --system local --exec-policy serial")
     assert argv.endswith("-n x\n")
+
+
+@pytest.mark.parametrize("folder", ["/checks", None])
+def test_the_log_that_reframe_opens_first_is_removed(stub_reframe, tmp_path, monkeypatch, folder):
+    monkeypatch.delenv("TMPDIR", raising=False)
+    if folder:
+        monkeypatch.setenv("TMPDIR", folder)
+    (tmp_path / "report").write_text(report())
+    said = tmp_path / "said"
+    script = (
+        f'echo "$TMPDIR $FIRSTTOUCH_TMPDIR" >{said}; touch $TMPDIR/rfm-x.log; cp {tmp_path / "report"} $report'
+    )
+    stub_reframe(script)
+    started, _, checks = said.read_text().rstrip("\n").partition(" ")
+    assert checks == (folder or "")
+    assert not list(tmp_path.rglob("rfm-*"))
+    # The checks have the TMPDIR that the command had.
+    monkeypatch.setenv("TMPDIR", started)
+    monkeypatch.setenv(reframe_run.TMPDIR, checks)
+    reframe_config.site_configuration(paths.SETTINGS)
+    assert os.environ.get("TMPDIR") == folder
+    assert reframe_run.TMPDIR not in os.environ
 
 
 def test_lines_that_are_read_in_pieces_are_printed_whole(stub_reframe, tmp_path):

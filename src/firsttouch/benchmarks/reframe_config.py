@@ -18,6 +18,7 @@ from reframe.core.exceptions import ConfigError
 
 from firsttouch import paths
 from firsttouch.benchmarks import profiles
+from firsttouch.benchmarks.reframe_run import TMPDIR
 from firsttouch.errors import BadInput, FirstTouchError, Missing
 from firsttouch.systems.definition import Partition, System, available, load
 from firsttouch.systems.facts import Facts
@@ -75,6 +76,10 @@ def site_configuration(settings: Path) -> dict[str, Any]:
     # ReFrame selects the first system with a matching hostname: a pattern for any host comes last.
     systems.sort(key=lambda system: ".*" in system["hostnames"])
     out = paths.results() / "reframe"
+    if (checks_tmpdir := os.environ.pop(TMPDIR, None)) is not None:
+        os.environ["TMPDIR"] = checks_tmpdir
+        if not checks_tmpdir:
+            del os.environ["TMPDIR"]
     return {
         "systems": systems,
         # ReFrame defines the environment "builtin", and warns at every start if it is defined again.

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -20,6 +21,8 @@ from firsttouch.errors import BadInput, RunFailed
 from firsttouch.execution.process_runner import child, follow
 from firsttouch.execution.progress import FOLLOWER, Steps
 
+#: The variable with the TMPDIR of checks where ReFrame is started with another one, "" for none.
+TMPDIR = "FIRSTTOUCH_TMPDIR"
 _STARTED = re.compile(r"\[ +RUN +\] (.+?) /[0-9a-f]{8}")
 _SKIPPED = re.compile(r"^\[ +SKIP +\] \( *\d+/\d+\) (.+?) /[0-9a-f]{8} @\S+ \[(.*)\]$", re.MULTILINE)
 _ENDED = re.compile(r"\[ +(OK|FAIL|SKIP|XFAIL|XPASS|ABORT) +\] \( *(\d+)/(\d+)\) (.+?) /[0-9a-f]{8}")
@@ -59,7 +62,12 @@ def run(
             *("--report-file", str(report), *options),
         ]
         env = {FOLLOWER: str(progress), "RFM_ENABLE_RESULTS_STORAGE": "0"}
+        # Before it reads its configuration, ReFrame opens a log in TMPDIR, which it never removes.
+        starting = folder / "starting"
+        starting.mkdir(exist_ok=True)
+        env |= {"TMPDIR": str(starting), TMPDIR: os.environ.get("TMPDIR", "")}
         status = _follow(argv, env, folder / "reframe.log", progress, say)
+        shutil.rmtree(starting, ignore_errors=True)
         if elsewhere and stage.is_dir():
             shutil.copytree(stage, folder / "stage")
     try:
