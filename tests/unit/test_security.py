@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SECURITY.md: its promises have tests, and those about the program's own code hold."""
+
+import ast
+import re
+import stat
+
+import pytest
+
+from firsttouch.paths import ROOT
+
+DOCUMENT = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+TESTS = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", DOCUMENT)
+#: Folders with programs of the project.
+FOLDERS = ("src", "reframe", "setup", "slurm", "containers", "spack-env", "probe", "packaging", "monitoring")
+#: Modules that listen on the network, and calls that start a shell.
+LISTENING = {"socketserver", "http.server", "asyncio", "xmlrpc.server", "wsgiref"}
+SHELLS = {"os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput"}
+
+
+@pytest.mark.parametrize(("file", "name"), TESTS)
+def test_each_promise_names_a_test_that_exists(file, name):
+    text = (ROOT / file).read_text(encoding="utf-8")
+    assert re.search(rf"^ *def {name}\(", text, re.MULTILINE)
+
+
+def test_every_row_of_promises_names_tests():
+    rows = DOCUMENT.split("## The tests of these promises")[1].splitlines()
+    promises = [row for row in rows if row.startswith("| ")][1:]
+    assert len(promises) > 10
+    assert all(re.search(r"`tests/[\w/]+\.py::\w+`", row) for row in promises)
+
+
+def test_nothing_is_set_user_id_listens_or_uses_a_shell():
+    files = [file for folder in FOLDERS for file in (ROOT / folder).rglob("*") if file.is_file()]
+    assert not [file for file in files if file.stat().st_mode & (stat.S_ISUID | stat.S_ISGID)]
+    for file in files:
+        if file.suffix == ".py":
+            assert not list(wrong_calls(ast.parse(file.read_text(encoding="utf-8")))), file
+
+
+def wrong_calls(module):
+    """Yield the calls of a shell, and what listens on the network, in a module."""
+    for node in ast.walk(module):
+        match node:
+            case ast.Import(names=names):
+                yield from LISTENING & {alias.name for alias in names}
+            case ast.ImportFrom(module=name):
+                yield from LISTENING & {name}
+            case ast.Call(func=function, keywords=keywords):
+                name = ast.unparse(function)
+                if name in SHELLS or name.endswith((".listen", ".create_server")):
+                    yield name
+                if any(k.arg == "shell" and getattr(k.value, "value", None) is not False for k in keywords):
+                    yield f"{name} with a shell"
+
+
+@pytest.mark.parametrize(
+    "text", ["import socketserver", "from http.server import x", "subprocess.run(a, shell=True)", "os.system('a')"]
+)
+def test_what_listens_or_uses_a_shell_is_found(text):
+    assert list(wrong_calls(ast.parse(text)))
