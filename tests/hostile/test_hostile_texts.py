@@ -16,12 +16,12 @@ FORGED = "verdict n1 pass"
 HOSTILE = f"x\x1b]0;title\a\x9b2J\r\n{FORGED}\n"
 
 
-def texts(value, more=""):
-    """Return *value* with each text in it followed by hostile ones; settings differ by *more*."""
+def texts(value, ending=""):
+    """Return *value* with each text in it followed by hostile ones; settings differ by their *ending*."""
     if isinstance(value, str):
         return value + HOSTILE
     if isinstance(value, dict):
-        return {name: f"{inner}{HOSTILE}{more}" for name, inner in value.items()}
+        return {name: f"{inner}{HOSTILE}{ending}" for name, inner in value.items()}
     return value
 
 

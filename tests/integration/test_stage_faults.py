@@ -390,11 +390,11 @@ def test_a_store_that_another_user_has_forged_is_not_served(as_nobody, setuid, c
     shutil.copytree(inside, saved, copy_function=shutil.copy2)
     shutil.copy2(record, as_nobody.folder / "saved.json")
     script = f'set -e; {commands or ":"}; shift 3; exec "$@"'
-    made = ["unshare", "--mount", "--propagation=private", "sh", "-c", script, "sh"]
-    made += [str(inside), str(saved / file.name), str(as_nobody.folder / "saved.json")]
+    forging = ["unshare", "--mount", "--propagation=private", "sh", "-c", script, "sh"]
+    forging += [str(inside), str(saved / file.name), str(as_nobody.folder / "saved.json")]
     variables = [f"RAM_STORE={inside}", f"FIRSTTOUCH_HOME={os.environ['FIRSTTOUCH_HOME']}"]
     started = [*(as_nobody.drop if setuid else []), "env", "-i", *variables, sleep, "60"]
-    with subprocess.Popen([*made, *started]) as process:
+    with subprocess.Popen([*forging, *started]) as process:
         try:
             wait_until(lambda: Path(f"/proc/{process.pid}/status").read_text().startswith("Name:\tsleep"), "sleep")
             ids = "\nUid:\t65534\t0\t0\t0\n" if setuid else "\nUid:\t0\t0\t0\t0\n"

@@ -52,7 +52,7 @@ BY_NAME = re.compile(
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "is_by_name"),
     [
         ("pip install firsttouch", True),
         ("venv/bin/pip install -q 'firsttouch==0.1'", True),
@@ -63,8 +63,8 @@ BY_NAME = re.compile(
         ("pip install . && firsttouch plan", False),
     ],
 )
-def test_an_installation_by_name_is_found(text, found):
-    assert bool(BY_NAME.search(text)) == found
+def test_an_installation_by_name_is_found(text, is_by_name):
+    assert bool(BY_NAME.search(text)) == is_by_name
 
 
 def test_nothing_installs_the_project_by_its_name():

@@ -96,12 +96,12 @@ def test_the_log_that_reframe_opens_first_is_removed(stub_reframe, tmp_path, mon
     if folder:
         monkeypatch.setenv("TMPDIR", folder)
     (tmp_path / "report").write_text(report())
-    said = tmp_path / "said"
+    variables = tmp_path / "said"
     script = (
-        f'echo "$TMPDIR $FIRSTTOUCH_TMPDIR" >{said}; touch $TMPDIR/rfm-x.log; cp {tmp_path / "report"} $report'
+        f'echo "$TMPDIR $FIRSTTOUCH_TMPDIR" >{variables}; touch $TMPDIR/rfm-x.log; cp {tmp_path}/report $report'
     )
     stub_reframe(script)
-    started, _, checks = said.read_text().rstrip("\n").partition(" ")
+    started, _, checks = variables.read_text().rstrip("\n").partition(" ")
     assert checks == (folder or "")
     assert not list(tmp_path.rglob("rfm-*"))
     # The checks have the TMPDIR that the command had.

@@ -216,11 +216,11 @@ def test_no_writer_of_a_sticky_store_hides_or_deletes_the_records_of_others(tmp_
         names += [store.compact(tmp_path).file.name]
     strangers = [f"n9-1-{number}-0123abcd.parquet" for number in range(9)]
     evil = forged(tmp_path, [*names, *strangers], some("evil", 7, count=rows))
-    every = [("evil", 7.0), ("n1", 0.0), ("n1", 1.0), ("n1", 2.0)]
-    assert sorted({*seen(tmp_path)}) == every
+    appends = [("evil", 7.0), ("n1", 0.0), ("n1", 1.0), ("n1", 2.0)]
+    assert sorted({*seen(tmp_path)}) == appends
     for _ in range(3):
         store.compact(tmp_path, patience=0)
-        assert sorted({*seen(tmp_path)}) == every
+        assert sorted({*seen(tmp_path)}) == appends
     assert not evil.exists()  # root has joined it
 
 
@@ -232,17 +232,17 @@ def test_a_writer_of_a_sticky_store_joins_the_files_of_this_user_only(tmp_path, 
         os.chown(file, OTHER, OTHER)
     partial = tmp_path / f"{atomic_files.PREFIX}of-root"
     partial.touch()
-    every = seen(tmp_path)
+    appends = seen(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(os, "geteuid", lambda: OTHER)
         done = store.compact(tmp_path)
         os.chown(done.file, OTHER, OTHER)
-        assert (done.joined, seen(tmp_path)) == (3, every)
+        assert (done.joined, seen(tmp_path)) == (3, appends)
         assert store.compact(tmp_path, patience=0).deleted == 3
     assert partial.exists()
     assert {f.name for f in files[:3]} < {f.name for f in tmp_path.iterdir()}
     store.compact(tmp_path, patience=0)
-    assert seen(tmp_path) == every
+    assert seen(tmp_path) == appends
 
 
 def test_a_file_is_deleted_only_if_the_joined_file_has_its_records(tmp_path):

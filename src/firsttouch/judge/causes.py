@@ -203,8 +203,8 @@ def _check_text(document: documents.Document, text: str, fields: Collection[str]
     try:
         names = [name for _, name, _, _ in string.Formatter().parse(text) if name is not None]
         if unknown := [name for name in names if name not in fields]:
-            known = ", ".join(f"{{{name}}}" for name in sorted(fields)) or "none"
-            document.problem(f"unknown placeholder {{{unknown[0]}}}: its conditions give {known}", *where)
+            fields_text = ", ".join(f"{{{name}}}" for name in sorted(fields)) or "none"
+            document.problem(f"unknown placeholder {{{unknown[0]}}}: its conditions give {fields_text}", *where)
             return
         text.format(**dict.fromkeys(fields, ""))
     except ValueError as error:

@@ -523,16 +523,16 @@ def _delete(folder: Path, patience: float) -> int:
         lacking = _lacking(replaced, standing)
     except FileNotFoundError:  # another compaction has deleted one
         return 0
-    gone = {f for f in replaced if f not in lacking}
-    gone |= {f for f in folder.glob(f"{atomic_files.PREFIX}*") if _written(f) < old and rights.here(f)}
-    for file in gone:
+    deletable = {f for f in replaced if f not in lacking}
+    deletable |= {f for f in folder.glob(f"{atomic_files.PREFIX}*") if _written(f) < old and rights.here(f)}
+    for file in deletable:
         file.unlink(missing_ok=True)
     for file in lacking:
         wrong = next((f for f in standing if file.name in after.covering[f]), standing[0])
         raise RunFailed(
             f"{wrong}: it does not have all records of {file.name}, which it says it replaces: delete it"
         )
-    return len(gone)
+    return len(deletable)
 
 
 def _lacking(files: Sequence[Path], standing: Sequence[Path]) -> list[Path]:
@@ -542,5 +542,5 @@ def _lacking(files: Sequence[Path], standing: Sequence[Path]) -> list[Path]:
     digest = pl.struct(list(columns())).hash()
     held = tables(standing).select(digest=digest).unique().collect(engine="streaming")["digest"]
     rows = pl.scan_parquet(list(files), glob=False, include_file_paths="file")
-    lost = rows.select("file", digest=digest).filter(~pl.col("digest").is_in(held.implode()))
-    return sorted(map(Path, lost.select(pl.col("file").unique()).collect(engine="streaming")["file"]))
+    unmatched = rows.select("file", digest=digest).filter(~pl.col("digest").is_in(held.implode()))
+    return sorted(map(Path, unmatched.select(pl.col("file").unique()).collect(engine="streaming")["file"]))
