@@ -197,6 +197,30 @@ def test_a_waiting_job_has_slurms_reason(stand_in):
     assert ended.text == "job 7 PENDING (it waits: ReqNodeNotAvail, UnavailableNodes:n3)"
 
 
+@pytest.mark.parametrize(
+    ("line", "state", "reason"),
+    [
+        (
+            "State=IDLE+DRAIN Reason=ticket 7: State=IDLE after reboot [root@2026-01-01T00:00:00]",
+            "IDLE+DRAIN",
+            None,
+        ),
+        ("State=IDLE+DRAIN Reason=ticket 7: State=IDLE after reboot", "IDLE+DRAIN", None),
+        (
+            "State=DOWN* Comment=State=IDLE NodeName=n2 Reason=fan [ops@now] Extra=State=IDLE",
+            "DOWN*",
+            "fan [ops@now]",
+        ),
+        ("State=IDLE OS=Linux 6.1.0 #1 SMP Weight=1", "IDLE", ""),
+    ],
+)
+def test_what_people_write_changes_no_fact_about_a_host(stand_in, line, state, reason):
+    stand_in("scontrol", f"echo 'NodeName=n1 Arch=x86_64 {line}'")
+    facts = slurm.node("n1")
+    expected = line.partition("Reason=")[2] if reason is None else reason
+    assert (facts["State"], facts.get("Reason", "")) == (state, expected)
+
+
 def test_submissions_of_before_are_read(campaign):
     file = campaign.folder / "submissions" / "7.named.json"
     file.parent.mkdir()

@@ -28,6 +28,8 @@ _LOOKS = (0, 5, 20)
 _UNKNOWN = re.compile(r"invalid job id|job/step already completing", re.IGNORECASE)
 #: Slurm's messages about a controller that does not answer.
 _UNANSWERED = re.compile("timed out|unable to contact|communication|connection", re.IGNORECASE)
+#: The text of a reason, and who wrote it when.
+_REASON = re.compile(r".*?\[[^\s\]]+@[^\]]*\]")
 #: Slurm's message while jobs still use a reservation, and seconds before each further try.
 _IN_USE = re.compile(r"in use", re.IGNORECASE)
 _LETS_GO = (0.2, 0.5, 1, 2, 4)
@@ -329,8 +331,22 @@ def jobs_called(name: str, since: float) -> list[str]:
 
 
 def _fields(line: str) -> dict[str, str]:
-    # Values may hold spaces (Reason=a b [user@time]); a value ends before the next KEY=.
-    return {m[1]: m[2].strip() for m in re.finditer(r"(\w+)=(.*?)(?=\s\w+=|$)", line)}
+    """Return the fields of a line of ``scontrol --oneliner``.
+
+    A value may hold spaces and ends before the next KEY=. What users write (Reason=a b [user@time], Comment=…)
+    comes last and may hold KEY= itself, so the first value of a key counts, and a reason ends with its user and
+    time.
+    """
+    head, mark, tail = line.partition(" Reason=")
+    facts: dict[str, str] = {}
+    if mark:
+        reason = _REASON.match(tail)
+        end = reason.end() if reason else len(tail)
+        facts["Reason"] = tail[:end].strip()
+        head += tail[end:]
+    for field in re.finditer(r"(\w+)=(.*?)(?=\s\w+=|$)", head):
+        facts.setdefault(field[1], field[2].strip())
+    return facts
 
 
 def partition() -> str:
