@@ -85,6 +85,14 @@ def test_foreign_files_are_left_out_and_of_a_huge_log_the_end_is_read(tmp_path):
     assert logs["n1"][-1].time == 3000.0
 
 
+@pytest.mark.parametrize("name", ["../../n1", "", ".n1", "n1\n"])
+def test_a_verdict_of_no_host_writes_no_file(tmp_path, monkeypatch, name):
+    monkeypatch.setenv("FIRSTTOUCH_VERDICTS", str(tmp_path / "a" / "b"))
+    with pytest.raises(BadInput, match="not the name of a host"):
+        verdict_log.publish(verdict(host=name), 5.0, "c-1", tmp_path / "other")
+    assert [file for file in tmp_path.rglob("*") if file.is_file()] == []
+
+
 def test_of_concurrent_writers_no_line_is_lost(tmp_path):
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda n: verdict_log.append(verdict(), 1.0 + n, f"c{n % 3}", tmp_path), range(40)))

@@ -59,9 +59,11 @@ def folder() -> Path:
 def publish(verdict: HostVerdict, measured: float, source: str, *files: Path) -> None:
     """Write the verdict of a measurement to the host's verdict file and to *files*, and append it to the log.
 
-    *measured* is the time of the measurement (seconds since 1970), *source* its campaign or files. Raises OSError
-    if a verdict file cannot be written. A log that cannot be written, such as another user's, is only reported.
+    *measured* is the time of the measurement (seconds since 1970), *source* its campaign or files. Raises BadInput
+    if *verdict* has no name of a host, OSError if a verdict file cannot be written. A log that cannot be written,
+    such as another user's, is only reported.
     """
+    _check_name(verdict)
     verdict_file.write(verdict, measured, *files, verdict_file.folder() / verdict.host)
     try:
         append(verdict, measured, source)
@@ -75,8 +77,7 @@ def append(verdict: HostVerdict, measured: float, source: str, to: Path | None =
     A line that the log has already is not appended again, nor is the verdict of a host that was not measured
     (*measured* is 0). Raises BadInput if *verdict* has no name of a host, OSError if the log cannot be written.
     """
-    if not HOST.fullmatch(verdict.host):
-        raise BadInput(f"{verdict.host!r} is not the name of a host: its verdict is not logged")
+    _check_name(verdict)
     if measured <= 0:
         return
     reason = "" if verdict.verdict == "pass" else verdict.reason() or next(iter(verdict.evidence), "")
@@ -89,6 +90,11 @@ def append(verdict: HostVerdict, measured: float, source: str, to: Path | None =
             stack.enter_context(file_lock.locked(file))
         if logged not in _lines(_end_of(file), verdict.host, SYSTEM_CLOCK.time()):
             atomic_files.append_lines(file, json.dumps(logged._asdict()) + "\n", is_whole=_is_whole)
+
+
+def _check_name(verdict: HostVerdict) -> None:
+    if not HOST.fullmatch(verdict.host):
+        raise BadInput(f"{verdict.host!r} is not the name of a host: its verdict is not logged")
 
 
 def read(of: Path | None = None, *, clock: Clock = SYSTEM_CLOCK) -> dict[str, list[Logged]]:
