@@ -207,8 +207,10 @@ def test_data_in_a_folder_of_the_system_is_seen_inside(inside):
         shutil.rmtree(folder)
 
 
-def test_the_temporary_folder_is_handed_on(image, tmp_path, monkeypatch):
+def test_the_temporary_folder_and_slurms_name_of_the_host_are_handed_on(image, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("SLURMD_NODENAME", "nid001")
     start = backends.prepared("apptainer", str(image), ["--version"])
     assert start.env["APPTAINERENV_TMPDIR"] == str(tmp_path)
+    assert start.env["APPTAINERENV_SLURMD_NODENAME"] == "nid001"
     assert any(tmp_path.is_relative_to(word) for word in start.argv if word.startswith("/") and word != "/")

@@ -460,6 +460,20 @@ class TestCollect:
         assert [r.status for r in collect.agree([good, bad])] == ["valid", "valid"]
 
 
+def test_a_host_whose_records_have_another_name_gets_its_verdict(tmp_path, monkeypatch):
+    """Slurm's name of the host is not its hostname, which programs in a container see."""
+    monkeypatch.setenv("FIRSTTOUCH_VERDICTS", str(tmp_path / "verdicts"))
+    monkeypatch.setenv("SLURMD_NODENAME", "nid001")
+    campaign = campaigns.create(planned(tmp_path / "c", "validate", only=["topology"]))
+    journal = finish(campaign, "nid001", "topology")
+    begin, end = journal.add([record("login7"), record("nid001")])
+    journal.write(Entry("topology", "done", now(), "nid001", begin=begin, end=end))
+    runner = running._Runner(campaign, print, ["firsttouch"])
+    runner.judge(1)
+    assert runner.outcome.verdict.host == "nid001"
+    assert (tmp_path / "verdicts" / "nid001").exists()
+
+
 class TestNames:
     """Older campaigns and records have some hosts with their domain; Slurm has them without."""
 

@@ -140,8 +140,8 @@ def prepared(image: str, argv: Sequence[str]) -> Start:
         raise Missing(f"{file}: there is no such image: `make images` builds it, FIRSTTOUCH_IMAGE names another")
     check_machine(file)
     variables = backends.variables()
-    if folder := os.environ.get("TMPDIR"):
-        variables["TMPDIR"] = folder
+    # Records name the host as Slurm does.
+    variables |= {name: os.environ[name] for name in ("TMPDIR", "SLURMD_NODENAME") if os.environ.get(name)}
     seen = paths_seen(argv, variables)
     started, options = _mountable(file, program)
     flags = [*_privileges(), *options, "--cleanenv", "--pwd", str(Path.cwd())]

@@ -321,7 +321,8 @@ class _Runner:
                 for step in again:
                     self.step(step, lease.beat_if_due)
         missing = {self.host: missing_of(self.campaign, self.journal)}
-        (self.outcome.verdict,) = judge(self.journal.all_records(), system, missing=missing)
+        verdicts = judge(self.journal.all_records(), system, missing=missing)
+        self.outcome.verdict = next(verdict for verdict in verdicts if verdict.host == self.host)
         own = self.journal.folder / "verdict"
         verdict_log.publish(self.outcome.verdict, self.journal.measured_at(), self.campaign.name, own)
 
