@@ -459,6 +459,40 @@ class TestCollect:
         # Without the default scenario either of the two may be right.
         assert [r.status for r in collect.agree([good, bad])] == ["valid", "valid"]
 
+    @pytest.mark.parametrize(
+        ("defaults", "others", "invalid"),
+        [
+            # The alignments of each host's default run and of another run; * is an invalid record.
+            ("xxxw", "xxxw", [(3, "default"), (3, "other")]),
+            ("wxxx", "xxxx", [(0, "default")]),
+            ("xxww*w*w*", "xxxxxx", [(host, "default") for host in (2, 3, 4, 5)]),
+            ("xw", "xw", [(0, "default"), (0, "other"), (1, "default"), (1, "other")]),
+            ("x*w*", "xw", []),
+            ("xxw", "xwx", [(2, "default"), (1, "other")]),
+        ],
+    )
+    def test_one_bad_host_makes_no_other_invalid(self, defaults, others, invalid):
+        def run(host, scenario, digest, star):
+            parameters = {"aligner": "a", "dataset": "d", "scenario": scenario, "common_sha256": digest}
+            status = {"status": "invalid", "reason": "pages"} if star else {}
+            return Record(
+                "placement", "alignment_time", "s", "lower", (1.0,), parameters, host=f"n{host}", **status
+            )
+
+        runs = [
+            (host, name, run(host, scenario, digest, bool(star)))
+            for name, scenario, text in (
+                ("default", "1Inst_Original", defaults),
+                ("other", "8Inst_Original", others),
+            )
+            for host, (digest, star) in enumerate(re.findall(r"(\w)(\*?)", text))
+        ]
+        checked = collect.agree([record for _, _, record in runs])
+        differing = [
+            (host, name) for (host, name, _), r in zip(runs, checked, strict=True) if "alignments" in r.reason
+        ]
+        assert sorted(differing) == sorted(invalid)
+
 
 def test_a_host_whose_records_have_another_name_gets_its_verdict(tmp_path, monkeypatch):
     """Slurm's name of the host is not its hostname, which programs in a container see."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import datetime
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -131,22 +131,35 @@ def problems(campaign_state: State) -> list[Problem]:
 def agree(records: Iterable[Record]) -> list[Record]:
     """Return *records*, invalid if their alignments differ from those of their aligner's default scenario.
 
-    Every scenario must give the alignments of one instance, on whichever host it ran. Without a run of the default
-    scenario, nothing is compared.
+    Every scenario must give the alignments of one instance, on whichever host it ran. The alignments that the
+    valid default runs of the most hosts have are the right ones; if two are as frequent, none is. Without a valid
+    run of the default scenario, nothing is compared.
     """
     records = list(records)
-    digests = {
-        _input(r): r.parameters["common_sha256"]
-        for r in records
-        if r.parameters.get("scenario") == DEFAULT_SCENARIO and "common_sha256" in r.parameters
-    }
-    reason = f"its alignments differ from those of {DEFAULT_SCENARIO}"
+    hosts: dict[tuple[str, ...], dict[str, set[str]]] = {}
+    for record in records:
+        is_default = record.parameters.get("scenario") == DEFAULT_SCENARIO and record.status == "valid"
+        if is_default and (digest := record.parameters.get("common_sha256")) is not None:
+            hosts.setdefault(_input(record), {}).setdefault(digest, set()).add(record.host)
+    right = {given: _most_frequent(of_digest) for given, of_digest in hosts.items()}
 
-    def differs(record: Record) -> bool:
+    def checked(record: Record) -> Record:
         digest = record.parameters.get("common_sha256")
-        return digest is not None and digests.get(_input(record), digest) != digest
+        if digest is None or right.get(_input(record), digest) == digest:
+            return record
+        reason = f"its alignments differ from those of {DEFAULT_SCENARIO}"
+        if right[_input(record)] is None:
+            reason = f"the alignments of {DEFAULT_SCENARIO} differ between hosts, and none is the most frequent"
+        return replace(record, status="invalid", reason=reason)
 
-    return [replace(r, status="invalid", reason=reason) if differs(r) else r for r in records]
+    return [checked(record) for record in records]
+
+
+def _most_frequent(hosts: Mapping[str, Collection[str]]) -> str | None:
+    """Return the digest that the most hosts have, None if several have as many."""
+    ranked = sorted(hosts, key=lambda digest: len(hosts[digest]), reverse=True)
+    is_tie = len(ranked) > 1 and len(hosts[ranked[0]]) == len(hosts[ranked[1]])
+    return None if is_tie else ranked[0]
 
 
 def _input(record: Record) -> tuple[str, ...]:
