@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from factories.clocks import ManualClock
 from firsttouch import cli
 from firsttouch.benchmarks import studies
 from firsttouch.cli import campaign as campaign_cli
@@ -441,6 +442,16 @@ class TestCollect:
         reports = [collect.collect(campaign, draw=False).report.resolve() for _ in range(collect.KEPT + 2)]
         assert sorted((tmp_path / "reports").iterdir()) == reports[2:]
         assert (tmp_path / "report").resolve() == reports[-1]
+
+    def test_a_clock_that_goes_back_never_removes_the_newest_report(self, tmp_path):
+        campaign = campaigns.create(planned(tmp_path, only=["topology"]))
+        (tmp_path / "reports" / "2099-01-01T00-00-00.000000").mkdir(parents=True)
+        for number in range(collect.KEPT + 2):
+            clock = ManualClock(date=1.7e9 - 3600 * number)
+            report = collect.collect(campaign, draw=False, clock=clock).report.resolve()
+            assert report.name == f"2023-11-14T{22 - number}-13-20.000000"
+            assert (report / "overview.md").exists()
+        assert len(list((tmp_path / "reports").iterdir())) == collect.KEPT
 
     def test_a_campaign_without_results_has_a_report(self, tmp_path):
         campaign = campaigns.create(planned(tmp_path, "strategy", aligners=["bwa-mem"]))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.execution.progress import say
 from firsttouch.fleet.campaigns import DEFAULT_SCENARIO, Campaign
 from firsttouch.fleet.journal import full_disk_as_missing
@@ -44,7 +45,7 @@ class Collected:
     judged: Judged | None = None
 
 
-def collect(campaign: Campaign, *, draw: bool = True) -> Collected:
+def collect(campaign: Campaign, *, draw: bool = True, clock: Clock = SYSTEM_CLOCK) -> Collected:
     """Judge the hosts by all results and write the report into a new folder; the link ``report`` points to it.
 
     Raises Missing if the campaign's file system is full.
@@ -57,7 +58,7 @@ def collect(campaign: Campaign, *, draw: bool = True) -> Collected:
     _write_verdicts(campaign_state, verdicts)
     text = overview(campaign_state, verdicts, all_judged.notes() if campaign.judged else ())
     with full_disk_as_missing(campaign.folder):
-        folder = _write(campaign_state, records, system, verdicts, text, draw=draw)
+        folder = _write(campaign_state, records, system, verdicts, text, draw=draw, clock=clock)
     return Collected(campaign_state, verdicts, folder, text, all_judged if campaign.judged else None)
 
 
@@ -174,6 +175,7 @@ def _write(
     text: str,
     *,
     draw: bool,
+    clock: Clock,
 ) -> Path:
     """Write overview.md, state.json and the report into a new folder, and point the link ``report`` to it."""
     reports = campaign_state.campaign.folder / "reports"
@@ -184,18 +186,23 @@ def _write(
         (partial / "state.json").write_text(dumps(campaign_state), encoding="utf-8")
         if draw and (records or campaign_state.gaps):
             _report(campaign_state, records, system, verdicts, partial)
-        stamp = datetime.datetime.now().astimezone().strftime("%Y-%m-%dT%H-%M-%S.%f")
-        final = reports / stamp
+        # UTC: local times go back once a year, and differ between collectors in two time zones.
+        now = datetime.datetime.fromtimestamp(clock.time(), datetime.UTC)
+        final = reports / now.strftime("%Y-%m-%dT%H-%M-%S.%f")
         partial.rename(final)
     with atomic_files.replacing(campaign_state.campaign.folder / "report") as link:
         link.symlink_to(Path("reports") / final.name)
-    _keep_newest(reports)
+    _keep_newest(reports, final)
     return campaign_state.campaign.folder / "report"
 
 
-def _keep_newest(reports: Path) -> None:
-    """Remove old reports; their names are times, and those of unfinished ones begin with a dot."""
-    for folder in sorted(reports.glob("[0-9]*"))[:-KEPT]:
+def _keep_newest(reports: Path, present: Path) -> None:
+    """Remove old reports, but never the *present* one.
+
+    Their names are times, and those of unfinished ones begin with a dot.
+    """
+    others = sorted(folder for folder in reports.glob("[0-9]*") if folder != present)
+    for folder in others[: len(others) - (KEPT - 1)] if len(others) >= KEPT else ():
         shutil.rmtree(folder, ignore_errors=True)
 
 
