@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files of a campaign: written once, by one process, and readable after any process died."""
 
+import errno
 import json
 import os
 import random
@@ -127,6 +128,17 @@ class TestCreate:
             thread.join()
         assert len({c.created for c in created}) == 1 == len({c.steps for c in created})
         assert [p.name for p in tmp_path.iterdir()] == ["campaign.json"]
+
+    def test_a_full_disk_is_named_before_anything_runs(self, tmp_path, monkeypatch, run_cli):
+        monkeypatch.setenv("FIRSTTOUCH_OUT", str(tmp_path))
+
+        def full(_):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(os, "fsync", full)
+        done = run_cli("campaign", "run", "characterize", "--step", "topology", "--campaign", "new")
+        reason = f"firsttouch: error: {tmp_path}/campaigns/new: its file system is full; "
+        assert (done.status, done.err.startswith(reason), done.err.count("\n")) == (3, True, 1)
 
     def test_another_campaign_in_its_folder_is_refused(self, tmp_path):
         campaigns.create(planned(tmp_path))

@@ -29,10 +29,11 @@ from firsttouch.records.schema import Record
 def create_exclusive(file: Path, content: Mapping[str, Any]) -> bool:
     """Write JSON to *file* atomically if it does not exist; return whether this process created it.
 
-    Of several hosts exactly one succeeds: link(2) is atomic on NFS too.
+    Of several hosts exactly one succeeds: link(2) is atomic on NFS too. Raises Missing if the file system is full.
     """
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_files.scratch(file) as partial:
+    with full_disk_as_missing(file.parent), contextlib.ExitStack() as stack:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        partial = stack.enter_context(atomic_files.scratch(file))
         with partial.open("w", encoding="utf-8") as out:
             json.dump(content, out, indent=1)
             out.flush()
