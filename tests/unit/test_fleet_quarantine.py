@@ -390,6 +390,7 @@ def measure(campaign, host, step, rates):
         ]
         begin, end = journal.add(records)
         journal.write(Entry(step, "done", now(), host, begin=begin, end=end))
+    return journal
 
 
 def campaign_of(fake, name, hosts, *, system="local"):
@@ -524,3 +525,24 @@ def test_without_references_a_test_is_compared_with_the_campaign_that_blamed_the
     assert quarantine.verdict_of("n7", "hold-good", "no-such")[0] not in {"pass", "fail"}
     assert quarantine.verdict_of("n1", "hold-good", "due") == ("", "its job measured nothing", 0.0)
     assert quarantine.verdict_of("n7", "removed", "due")[0] == ""
+
+
+def test_a_release_says_how_little_its_tests_judged(fake, rated):
+    clock = ManualClock()
+    fake.settings(max_out="5 %")
+    fake.verdict("n1", now=clock.time(), system="rated")
+    tended(clock)
+    (fake.folder / "ended").touch()
+    for _ in range(2):
+        test = campaigns.existing(Actions(clock=clock).lives["n1"].tests[-1].campaign)
+        journal = measure(test, "n1", "topology", [20.0])
+        case = {"pu_nodes": [0], "bank": 0}
+        fields = {"host": "n1", "system": "rated", "time": now(), "parameters": case}
+        others = [
+            Record("bandwidth", f"{k}_bandwidth", "GB/s", "higher", (20.0,), **fields) for k in ("add", "triad")
+        ]
+        begin, end = journal.add(others)
+        journal.write(Entry("topology", "done", now(), "n1", begin=begin, end=end))
+        lines = tended(clock)
+        clock.sleep(2)
+    assert "n1 is released: 2 tests in a row passed (the last one judged 1 of 3 measured metrics)" in lines

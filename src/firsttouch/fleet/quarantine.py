@@ -200,7 +200,9 @@ class Pass:
             else:
                 self._drain(life, last)
         elif life.passes >= self.hold_settings.passes:
-            self._release(life, f"{life.passes} tests in a row passed", source=last.campaign if last else "")
+            caveat = f" ({last.reason})" if last and last.reason else ""
+            passed = f"{life.passes} tests in a row passed{caveat}"
+            self._release(life, passed, source=last.campaign if last else "")
         elif len(life.tests) < self.hold_settings.tries:
             self._test(life, hold)
         elif not life.is_stuck:
@@ -557,8 +559,11 @@ def verdict_of(host: str, name: str, source: str, earlier: Sequence[str] = ()) -
             if compared.findings and not [f for f in compared.findings if f.verdict != "pass"]:
                 return "pass", "", measured
             verdict = compared if compared.verdict == "fail" else verdict
-    reason = "" if verdict.verdict == "pass" else verdict.reason() or next(iter(verdict.evidence), "")
-    return verdict.verdict, reason, measured
+    if verdict.verdict == "pass":
+        total = len(verdict.findings) + verdict.unjudged
+        few = f"the last one judged {len(verdict.findings)} of {total} measured metrics"
+        return "pass", few if verdict.caveat else "", measured
+    return verdict.verdict, verdict.reason() or next(iter(verdict.evidence), ""), measured
 
 
 def _records(host: str, name: str) -> list[Record]:

@@ -125,6 +125,13 @@ class HostVerdict:
         """Return about how many more repetitions decide all findings (0: none would)."""
         return max((f.more for f in self.findings), default=0)
 
+    @property
+    def caveat(self) -> str:
+        """Return why a pass says little about the host, "" otherwise."""
+        total = len(self.findings) + self.unjudged
+        few = self.verdict == "pass" and 2 * self.unjudged > total
+        return "this pass is based on less than half of them" if few else ""
+
     def reason(self) -> str:
         """Return why the host is bad in one short line, for Slurm's ``reason=`` and for lists.
 
@@ -157,8 +164,7 @@ class HostVerdict:
         if self.unjudged and self.findings:
             total = len(self.findings) + self.unjudged
             parts.append(f"{self.unjudged} of {total} measured metrics were not judged")
-            if self.verdict == "pass" and 2 * self.unjudged > total:
-                parts.append("this pass is based on less than half of them")
+            parts += [self.caveat] if self.caveat else []
         return f"verdict {self.host} {self.verdict}: {'; '.join(parts)}"
 
     def to_dict(self) -> dict[str, Any]:
