@@ -50,8 +50,11 @@ tests:
         values: '0x800'
       - series: 'firsttouch_dated_ahead_timestamp_seconds{{host="n1",system="s"}}'
         values: '9e9x800'
-      - series: 'firsttouch_report_generated_timestamp_seconds{{version="1"}}'
+      - series: 'firsttouch_report_generated_timestamp_seconds{{version="1",job="firsttouch",instance="a"}}'
         values: '0x800'
+      # Another system's report, which is new, hides no old one.
+      - series: 'firsttouch_report_generated_timestamp_seconds{{version="1",job="firsttouch",instance="b"}}'
+        values: '9e9x800'
       - series: 'firsttouch_measured_timestamp_seconds{{host="n1",system="s"}}'
         values: '0x800'
     alert_rule_test:
@@ -117,6 +120,8 @@ def test_each_alert_fires_when_it_should_and_not_before(tmp_path: Path) -> None:
             "warning",
             "The newest firsttouch report is 9d 0h 0m 0s old",
             descriptions["FirsttouchReportOld"],
+            job="firsttouch",
+            instance="a",
         ),
         "results": alert(
             "warning",
