@@ -25,7 +25,7 @@ from firsttouch.errors import CANNOT_HERE, NOT_INSTALLED, BadInput
 from firsttouch.fleet import campaigns, collect, state
 from firsttouch.fleet import run as running
 from firsttouch.fleet.journal import Entry, Journal, note, now
-from firsttouch.fleet.leases import GONE, Holder, Leases, last
+from firsttouch.fleet.leases import BEAT, GONE, Holder, Leases, last
 from firsttouch.fleet.state import overview
 from firsttouch.judge import verdict_log
 from firsttouch.records import schema
@@ -174,6 +174,17 @@ class TestLeases:
         lease.release()
         assert theirs.take("a.b-1").file.name == "a.b-1.2"
         assert ours.take("a.b-1") is None
+
+    def test_a_holder_gives_a_sign_of_life_every_twenty_seconds(self, tmp_path):
+        clock = ManualClock()
+        with Leases(tmp_path, Holder("n1", "", 0), clock).take("step") as lease:
+            signs = []
+            for _ in range(10):
+                os.utime(lease.file, (0, 0))
+                clock.sleep(BEAT / 2 + 0.001)
+                lease.beat_if_due()
+                signs.append(lease.file.stat().st_mtime > 0)
+        assert signs == [False, True] * 5
 
     def test_without_slurm_the_last_sign_of_life_counts(self, tmp_path):
         lease = Leases(tmp_path, Holder("n1", "", 0)).take("step")
@@ -529,6 +540,45 @@ def test_a_host_whose_records_have_another_name_gets_its_verdict(tmp_path, monke
     runner.judge(1)
     assert runner.outcome.verdict.host == "nid001"
     assert (tmp_path / "verdicts" / "nid001").exists()
+
+
+@pytest.mark.parametrize(
+    ("effort", "busy", "pauses"),
+    [
+        ("full", [0.0], []),
+        ("full", [9.0, 9.0, 0.0], [30, 60]),
+        ("full", [9.0] * 6, [30, 60, 120, 240, 480]),
+        ("smoke", [9.0] * 3, [1, 2]),
+    ],
+)
+def test_a_busy_host_is_looked_at_again_after_longer_and_longer_pauses(
+    tmp_path, monkeypatch, effort, busy, pauses
+):
+    monkeypatch.setenv("FIRSTTOUCH_EFFORT", effort)
+    clock, lines = ManualClock(), []
+    campaign = campaigns.create(planned(tmp_path, "validate", only=["topology"]))
+    runner = running._Runner(campaign, lines.append, ["firsttouch"], clock=clock)
+    looks = iter(busy)
+    monkeypatch.setattr(runner, "look", lambda: next(looks))
+    assert runner.is_quiet() == (busy[-1] == 0)
+    assert clock.sleeps == pauses
+    assert (len(lines), list(looks)) == (len(pauses), [])
+
+
+def test_a_step_states_the_seconds_that_it_took(tmp_path, monkeypatch):
+    clock = ManualClock()
+    campaign = campaigns.create(planned(tmp_path, "validate", only=["topology"]))
+    runner = running._Runner(campaign, print, ["firsttouch"], clock=clock)
+    runner.journal.open()
+
+    def measure(step, beat):
+        clock.sleep(4711)
+        return "done", "", [record(runner.host)]
+
+    monkeypatch.setattr(runner, "_measure", measure)
+    with runner.progress:
+        runner.step(campaign.steps[0], lambda: None)
+    assert [entry.seconds for entry in runner.journal.entries()] == [0, 4711]
 
 
 class TestNames:

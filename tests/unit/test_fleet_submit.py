@@ -7,7 +7,7 @@ import pytest
 
 from factories.clocks import ManualClock
 from firsttouch.cli import campaign as campaign_cli
-from firsttouch.errors import BadInput, RunFailed
+from firsttouch.errors import BadInput, RunFailed, TimedOut
 from firsttouch.fleet import campaigns, journal, slurm, state, submit
 from firsttouch.systems import definition
 
@@ -159,13 +159,21 @@ def test_nobody_is_forgotten_where_submission_is_interrupted(campaign, sbatch, m
 
 
 def test_a_job_that_sbatch_did_not_live_to_name_is_found_by_its_comment(tmp_path, stand_in, monkeypatch):
-    monkeypatch.setattr(slurm, "_PATIENCE", 5)
-    stand_in(
-        "sbatch", f'for a; do case "$a" in --comment=*) echo "${{a#*=}}" >{tmp_path}/mark;; esac; done; sleep 60'
-    )
+    run_tool = slurm.run_tool
+
+    def too_late(argv, **options):
+        """Run a command; sbatch does its work and ends too late."""
+        done = run_tool(argv, **options)
+        if argv[0] == "sbatch":
+            raise TimedOut("sbatch: no answer in time")
+        return done
+
+    monkeypatch.setattr(slurm, "run_tool", too_late)
+    stand_in("sbatch", f'for a; do case "$a" in --comment=*) echo "${{a#*=}}" >{tmp_path}/mark;; esac; done')
     stand_in("squeue", f"echo 41 another; echo 42 $(cat {tmp_path}/mark)")
-    assert slurm.submit(["x.sbatch"]) == "42"
-    monkeypatch.setattr(slurm, "_PATIENCE", 0.2)
+    clock = ManualClock()
+    assert slurm.submit(["x.sbatch"], clock=clock) == "42"
+    assert clock.sleeps == [0]
     stand_in("squeue", "true")
     clock = ManualClock()
     with pytest.raises(RunFailed, match="no answer"):

@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from factories.clocks import ManualClock
 from firsttouch import cli
 from firsttouch.fleet import actions, campaigns, journal, screening
 from firsttouch.fleet.site_settings import Screening
 from firsttouch.records.schema import Record
+from firsttouch.systems.definition import load
 
 HOST = st.tuples(
     st.floats(0, 2000) | st.just(math.inf),
@@ -191,6 +193,21 @@ def test_hosts_that_slurm_does_not_offer_are_left_out(site, capsys, stand_in, tm
     plan = due(capsys, "--hosts", "n1", "--submit", "--budget", "1h")
     assert (plan["hosts"], plan["spent"], plan["jobs"]) == ([], 1.0, [])
     assert len(due(capsys, "--hosts", "n1", "--budget", "2h")["hosts"]) == 1
+
+
+def test_a_host_becomes_due_as_time_goes_by(site):
+    site("n1", (0, "pass"))
+    site("n2", (0, "fail"))
+    clock, system = ManualClock(date=time.time()), load("amd-opteron")
+    due_hosts = []
+    for _ in range(9):
+        plan = screening.due(system, Screening(), ["n1", "n2"], clock=clock)
+        due_hosts.append([candidate.host for candidate in plan.hosts])
+        clock.sleep(86400)
+    # A fail is repeated after a day, a pass after a week.
+    assert due_hosts[0] == []
+    assert due_hosts[1:7] == [["n2"]] * 6
+    assert {*due_hosts[8]} == {"n1", "n2"}
 
 
 def test_the_budget_counts_hosts_whose_submitter_was_killed_and_no_refused_ones(site, tmp_path):

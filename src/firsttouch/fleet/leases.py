@@ -12,11 +12,11 @@ import json
 import os
 import re
 import tempfile
-import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.fleet import slurm
 from firsttouch.fleet.journal import create_exclusive
 
@@ -46,17 +46,18 @@ class Holder:
 class Lease:
     """A lease that this process holds; as a context it is released at the end."""
 
-    def __init__(self, file: Path) -> None:
-        self.file, self._next = file, time.monotonic() + BEAT
+    def __init__(self, file: Path, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.file, self._clock = file, clock
+        self._next = clock.monotonic() + BEAT
 
     def beat(self) -> None:
         """Give a heartbeat, on the file server's clock."""
         os.utime(self.file)
-        self._next = time.monotonic() + BEAT
+        self._next = self._clock.monotonic() + BEAT
 
     def beat_if_due(self) -> None:
         """Give a heartbeat if the last one is BEAT seconds ago."""
-        if time.monotonic() >= self._next:
+        if self._clock.monotonic() >= self._next:
             self.beat()
 
     def release(self) -> None:
@@ -73,8 +74,8 @@ class Lease:
 class Leases:
     """The leases in *folder*, as seen by *holder*, the only process that measures on its host (see host_lock)."""
 
-    def __init__(self, folder: Path, holder: Holder) -> None:
-        self.folder, self.holder = folder, holder
+    def __init__(self, folder: Path, holder: Holder, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.folder, self.holder, self.clock = folder, holder, clock
         folder.mkdir(parents=True, exist_ok=True)
 
     def take(self, task: str) -> Lease | None:
@@ -83,7 +84,7 @@ class Leases:
         if held and self.is_alive(self.folder / f"{task}.{number}"):
             return None
         file = self.folder / f"{task}.{number + 1}"
-        return Lease(file) if create_exclusive(file, asdict(self.holder)) else None
+        return Lease(file, self.clock) if create_exclusive(file, asdict(self.holder)) else None
 
     def is_alive(self, file: Path) -> bool:
         """Return whether the holder of a lease still measures.

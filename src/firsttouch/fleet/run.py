@@ -8,13 +8,13 @@ import hashlib
 import os
 import signal
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from firsttouch.benchmarks import kernel_settings, profiles
+from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import CANNOT_HERE, NOT_INSTALLED, RunFailed
 from firsttouch.execution import backends, host_lock
 from firsttouch.execution.process_runner import child, follow, last_lines
@@ -61,6 +61,7 @@ def run(
     max_repetitions: int = MOST_REPETITIONS,
     programs: str = "",
     image: str = "",
+    clock: Clock = SYSTEM_CLOCK,
 ) -> Outcome:
     """Run all steps that are left for this host; raises Missing if the results' file system is full.
 
@@ -71,7 +72,7 @@ def run(
     chosen = load(campaign.system).programs(slurm.partition(), programs, image)
     backends.prepared(*chosen, ["--version"])
     with full_disk_as_missing(campaign.folder), host_lock.measuring(say), host_lock.no_process_left():
-        runner = _Runner(campaign, say, backends.command(*chosen), only)
+        runner = _Runner(campaign, say, backends.command(*chosen), only, clock)
         runner.journal.open()
         runner.journal.note_lost()
         runner.is_again = not runner.left()
@@ -87,13 +88,20 @@ def run(
 class _Runner:
     """One host's part of a campaign."""
 
-    def __init__(self, campaign: Campaign, say: Say, firsttouch: Sequence[str], only: Sequence[str] = ()) -> None:
-        self.campaign, self.say, self.firsttouch = campaign, say, firsttouch
+    def __init__(
+        self,
+        campaign: Campaign,
+        say: Say,
+        firsttouch: Sequence[str],
+        only: Sequence[str] = (),
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.campaign, self.say, self.firsttouch, self.clock = campaign, say, firsttouch, clock
         self.steps = campaigns.chosen(campaign.steps, only)
         self.host = host_name()
         self.journal = campaign.host(self.host)
         self.job = slurm.Job.here()
-        self.leases = Leases(campaign.folder / "claims", Holder.here(self.host))
+        self.leases = Leases(campaign.folder / "claims", Holder.here(self.host), clock)
         self.outcome = Outcome()
         self.progress = Steps()
         self.tried: set[str] = set()
@@ -211,14 +219,14 @@ class _Runner:
         self.progress.begin(step.name, len(self.left()))
         self.tried.add(step.name)
         self._note(step, "began")
-        began = time.monotonic()
+        began = self.clock.monotonic()
         try:
             state, reason, records = self._measure(step, beat)
             begin, end = self.journal.add(records) if records else (0, 0)
         except BaseException as error:
             self._note(step, "stopped" if isinstance(error, KeyboardInterrupt) else "failed", _reason(error))
             raise
-        seconds = time.monotonic() - began
+        seconds = self.clock.monotonic() - began
         self._note(step, state, reason, seconds=seconds, begin=begin, end=end)
         self.outcome.ended[state] = self.outcome.ended.get(state, 0) + 1
         count = self.progress.end()
@@ -295,7 +303,7 @@ class _Runner:
                 return True
             if pause is not None:
                 self.say(f"{self.host}: {busy:.1f} PUs are busy with other programs: looking again in {pause} s")
-                time.sleep(pause)
+                self.clock.sleep(pause)
         return False
 
     def judge(self, most: int) -> None:
