@@ -95,6 +95,21 @@ def test_the_highest_rate_is_best(tmp_path):
     assert choice["unit"] == "kreads/s"
 
 
+@pytest.mark.parametrize("agree", [True, False])
+def test_choices_that_differ_are_followed_by_which_one_counts(tmp_path, agree):
+    slow, fast = (500.0, 510.0), (900.0, 910.0)
+    rates = [
+        run("1Inst_Original", *(slow if agree else fast), threads=64, rate=True),
+        run("8Inst_Original", *(fast if agree else slow), instances=8, rate=True),
+    ]
+    guides, page, ticket = choices(tmp_path, [SLOW, FAST, *rates])
+    assert len({c["recommended"] for c in guides[0]["choices"] if c["source"] == "measured"}) == (
+        1 if agree else 2
+    )
+    for text in (page.lower(), ticket):
+        assert ("the choices differ: take that of the input" in text) != agree
+
+
 def test_invalid_scenarios_are_dropped_with_the_reason(tmp_path):
     lost = replace(
         run("2Inst_Original", 5.0, instances=2, threads=32), status="invalid", reason="pages <elsewhere>"

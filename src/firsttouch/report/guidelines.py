@@ -527,8 +527,17 @@ class Guideline:
         }
 
     def lines(self) -> list[str]:
-        """Return a line for each choice, for a ticket."""
-        return [f"{c.title}: {sentence(c)}" for c in self.choices]
+        """Return a line for each choice, for a ticket, and which one counts if they differ."""
+        lines = [f"{c.title}: {sentence(c)}" for c in self.choices]
+        return [*lines, self.which] if self.which else lines
+
+    @property
+    def which(self) -> str:
+        """Which of several choices counts; an empty string if those of this site agree."""
+        of_site = {c.chosen for c in self.choices if c.source != "published"}
+        if len(of_site) < 2:
+            return ""
+        return "the choices differ: take that of the input whose reads and number of reads are nearest to yours"
 
 
 def guidelines(views: Sequence[HostView], advice: Sequence[Mapping[str, Any]]) -> list[Guideline]:
