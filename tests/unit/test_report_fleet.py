@@ -417,6 +417,11 @@ class TestHistory:
         assert "n007" in lines[0].find("title").text
         assert "2026-01-01 to 2026-02-01" in lines[0].find("desc").text
 
+    def test_only_metrics_that_do_not_pass_are_drawn(self):
+        ranks = Ranks(judged(samples_table.of_records(all_records(records_by_host())), Undescribed("s")))
+        # One metric of n005 is missing, and one of n011 invalid: their other metrics show noise.
+        assert [(line.host, len(line.sentences)) for line in figures.lines(ranks)] == [("n007", 1)]
+
     @pytest.mark.parametrize("dated", [0, 1, 2])
     def test_a_time_that_was_not_recorded_is_no_day_of_1970(self, tmp_path, dated):
         by_host = records_by_host(hosts=8)

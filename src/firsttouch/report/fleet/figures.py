@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from firsttouch.judge import sprt
 from firsttouch.judge.history import day
+from firsttouch.judge.judging import PASS
 from firsttouch.judge.sprt import Floats
 from firsttouch.judge.verdict import ORDER, natural
 from firsttouch.report.fleet.ranks import Ranks, worse
@@ -293,6 +294,7 @@ def _histogram(changes: Floats, limit: float, better: str, *, name: str, texts: 
             if abs(at) <= reach:
                 canvas.line([(x, 0), (x, floor)], drawing.WARN, dashes=(4, 3))
         small = partial(canvas.text, color=drawing.MUTED, size=_SMALL)
+        small((0, 12), f"highest bar: {count(int(counts.max()), 'host')}")
         small((0, _HEIGHT - 4), f"{-100 * reach:.3g} %")
         small((_WIDTH / 2, _HEIGHT - 4), "expected", anchor="center")
         small((_WIDTH, _HEIGHT - 4), f"+{100 * reach:.3g} %", anchor="right")
@@ -348,14 +350,15 @@ def days(ranks: Ranks) -> Days:
 
 
 def lines(ranks: Ranks) -> list[Line]:
-    """Return the histories of the worst hosts that were measured more than once."""
+    """Return the histories of the metrics by which the worst hosts do not pass, if they were measured again."""
     judged = ranks.judged
     histories: list[Line] = []
     for host in ranks.hosts:
         if len(histories) == MOST_HISTORIES or ranks.words[host] == 0:
             break
         groups = judged.groups(host)
-        groups = groups[(judged.samples.counts[groups] > 1) & np.isfinite(judged.deviation[groups])]
+        drawable = (judged.samples.counts[groups] > 1) & np.isfinite(judged.deviation[groups])
+        groups = groups[drawable & (judged.words[groups] > PASS)]
         dated = [group for group in groups.tolist() if len(_samples(ranks, group)[0]) > 1]
         if dated:
             worst = sorted(dated, key=lambda g: (-int(judged.words[g]), -_loss(ranks, g)))
