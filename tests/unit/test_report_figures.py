@@ -153,6 +153,20 @@ def test_the_texts_beside_bars_end_within_the_drawing(label: str, values: tuple[
         assert float(x) + TextPath((0, 0), shown, size=11).get_extents().width <= panel.width
 
 
+def test_a_line_crosses_no_text_beside_a_bar() -> None:
+    bars = [charts.Bar(f"b{v}", v, v, v, f"{v:.2f}x", "a") for v in (0.55, 0.7, 0.9, 0.98, 1.6)]
+    panel = charts.draw_bars(
+        bars, kinds=("a",), axis="speedup (times)", name="x", title="x", description="x", line=1
+    )
+    (at,) = re.findall(r'<path d="M (\S+) [^>]*stroke-dasharray', panel.svg)
+    texts = re.findall(r'text-anchor: start[^>]*? x="([\d.]+)"[^>]*>([\d.]+x)<', panel.svg)
+    assert len(texts) == len(bars)
+    for x, shown in texts:
+        width = TextPath((0, 0), shown, size=13).get_extents().width
+        assert not float(x) < float(at) < float(x) + width
+        assert float(x) + width <= panel.width
+
+
 def test_one_run_alone_is_no_summary() -> None:
     (run,) = [
         r for r in Machine(1, 2).scaling() if r.parameters == {**r.parameters, "policy": "original", "threads": 2}

@@ -421,12 +421,15 @@ class _Look:
     gap: int
     widest_label: int
 
+    def beside(self, bar: Bar) -> float:
+        """Return the width of the text beside a bar, px."""
+        return _WIDTH_OF_CHARACTER * self.text * len(bar.text)
+
     def axis(self, bars: Sequence[Bar], highest: float, width: float) -> float:
         """Return the end of an axis of *width* px that has room for the texts beside the *bars*."""
         ends = [1.05 * highest]
         for bar in bars:
-            beside = min(_WIDTH_OF_CHARACTER * self.text * len(bar.text), 0.8 * width)
-            ends.append((bar.high + _AWAY * highest) * width / (width - beside))
+            ends.append((bar.high + _AWAY * highest) * width / (width - min(self.beside(bar), 0.8 * width)))
         return max(ends)
 
 
@@ -494,6 +497,8 @@ def draw_bars(
     left = min(24 + 7.4 * max(len(part) for bar in bars for part in bar.label.split("\n")), look.widest_label)
     top, bottom = 34.0 + _HEADING * bool(heading), 66.0 if footer else 50.0
     height = top + bottom + look.pitch * rows + (0 if thin else 12)
+    plot = WIDTH - left - 12
+    end = max(look.axis(bars, highest, plot), 1.2 * (line or 0)) or 1
     with settings(name):
         drawing, ax = axes(WIDTH, height, (left, 12, bottom, top))
         y, ticks = 0.0, {}
@@ -507,10 +512,13 @@ def draw_bars(
                 shape.set_gid(tips([f"{named}: {ends(bar.value, bar.low, bar.high)}"]))
                 errors = [[bar.value - bar.low], [bar.high - bar.value]]
                 ax.errorbar(bar.value, y, xerr=errors, color=INK, capsize=look.cap, linewidth=look.line)
-                ax.text(bar.high + highest * _AWAY, y, bar.text, va="center", fontsize=look.text)
+                text_at = bar.high + highest * _AWAY
+                if line is not None and text_at < line < text_at + look.beside(bar) * end / plot:
+                    text_at = line + highest * _AWAY  # the line would cross the text
+                ax.text(text_at, y, bar.text, va="center", fontsize=look.text)
                 y += 1
             y += look.gap
-        ax.set(xlim=(0, max(look.axis(bars, highest, WIDTH - left - 12), 1.2 * (line or 0)) or 1))
+        ax.set(xlim=(0, end))
         ax.set(ylim=(y - 1.2, -0.8) if thin else (y - 0.4, -0.6))
         if line is not None:
             ax.axvline(line, color=INK, linewidth=1.5, linestyle=(0, (4, 3)))
