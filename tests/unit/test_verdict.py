@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from firsttouch.documents import parse_yaml
 from firsttouch.judge import verdict_file
 from firsttouch.judge.judging import judge, undecided
-from firsttouch.judge.verdict import HostVerdict, exit_status, figure, status, worst
+from firsttouch.judge.verdict import HostVerdict, conclusion, exit_status, figure, status, worst
 from firsttouch.records.schema import Record, append
 from firsttouch.systems import definition
 from firsttouch.systems.cases import case_in_words
@@ -82,6 +82,38 @@ def word(records, system):
 )
 def test_a_single_repetition_never_fails_a_host(bandwidth, repetitions, expected):
     assert word(rates(*repetitions), bandwidth) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "strict", "said"),
+    [
+        (("pass", "pass"), False, ""),
+        (("undecided",), False, "the host is undecided, which is not a pass: "),
+        (("undecided",) * 8, False, "8 of 8 hosts are undecided, which is not a pass: "),
+        (("undecided", "pass"), False, "1 of 2 hosts are undecided, which is not a pass: "),
+        # The exit status is not 0.
+        (("undecided", "pass"), True, ""),
+        (("undecided", "suspect"), False, ""),
+        (("undecided", "fail"), False, ""),
+    ],
+)
+def test_the_last_line_says_what_exit_status_0_does_not(words, strict, said):
+    assert bool(status(words, strict=strict)) == (said == "" and set(words) != {"pass"})
+    assert conclusion(words, strict=strict).startswith(said)
+    assert bool(conclusion(words, strict=strict)) == bool(said)
+
+
+def test_validate_ends_with_the_word_about_undecided_hosts(tmp_path, monkeypatch, run_cli):
+    monkeypatch.setenv("FIRSTTOUCH_SYSTEMS", str(tmp_path))
+    append(tmp_path / "r.jsonl", [r for host in ("n1", "n2") for r in rates(10.0, host=host)])
+    done = run_cli("validate", "--system", "local", "--json", tmp_path / "r.jsonl")
+    assert done.status == 2  # these are of system s
+    records = [dataclasses.replace(r, system="local") for r in rates(10.0)]
+    append(tmp_path / "local.jsonl", records)
+    done = run_cli("validate", "--system", "local", tmp_path / "local.jsonl")
+    assert (done.status, done.err) == (0, f"firsttouch: {conclusion(['undecided'])}\n")
+    done = run_cli("validate", "--system", "local", "--strict", tmp_path / "local.jsonl")
+    assert (done.status, done.err) == (3, "")
 
 
 @pytest.mark.parametrize(

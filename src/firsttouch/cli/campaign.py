@@ -7,6 +7,7 @@ import argparse
 import os
 import re
 import shlex
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -31,7 +32,7 @@ from firsttouch.host import topology
 from firsttouch.host.emulation import HOST, host_name
 from firsttouch.host.host_lists import unfolded
 from firsttouch.judge.judging import MOST_REPETITIONS, Judged
-from firsttouch.judge.verdict import HostVerdict, exit_status
+from firsttouch.judge.verdict import HostVerdict, conclusion, exit_status
 from firsttouch.systems.definition import System, load, mismatch
 
 #: Further jobs of a host with undecided metrics: each doubles the repetitions, from 1 beyond MOST_REPETITIONS.
@@ -193,7 +194,15 @@ def carry_out(campaign: Campaign, args: argparse.Namespace, job: slurm.Job | Non
     status = exit_status([outcome.verdict], strict=args.strict)
     if args.drain:
         status = max(status, _drain([outcome.verdict], campaign, args))
+    _conclude([outcome.verdict], args)
     return status
+
+
+def _conclude(verdicts: Sequence[HostVerdict], args: argparse.Namespace) -> None:
+    """Print what the exit status 0 does not tell, if anything, as the last line."""
+    if note := conclusion([verdict.verdict for verdict in verdicts], strict=args.strict):
+        sys.stdout.flush()
+        say(f"firsttouch: {note}")
 
 
 def _contradictions(system: System, job: slurm.Job | None) -> Iterator[str]:
@@ -474,5 +483,6 @@ def collect_campaign(args: argparse.Namespace) -> int:
         status = exit_status(collected.verdicts, strict=args.strict)
         if args.drain:
             status = max(status, _drain(collected.verdicts, campaign, args, collected.judged))
+        _conclude(collected.verdicts, args)
         return status
     return 0 if collected.state.whole else 1

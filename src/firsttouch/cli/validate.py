@@ -12,7 +12,7 @@ from firsttouch.errors import BadInput, one_line
 from firsttouch.execution.progress import coloured
 from firsttouch.fleet import drain
 from firsttouch.judge.judging import Judged, judged
-from firsttouch.judge.verdict import ORDER, worst
+from firsttouch.judge.verdict import ORDER, conclusion, worst
 from firsttouch.judge.verdict import status as status_of
 from firsttouch.systems.definition import load
 
@@ -29,8 +29,8 @@ EXAMPLES = """\
 
 Records of other systems are left out. Files with unreadable records are named, and hosts to which such records may
 belong do not pass.
-Exit status: 0 no host is worse than undecided, 1 a host fails or is invalid, 2 something cannot be read, 3 a host
-is suspect. With --strict, 3 also if a host is undecided: its measurements cannot tell yet."""
+Exit status: 0 no host is worse than undecided (the last line says so), 1 a host fails or is invalid, 2 something
+cannot be read, 3 a host is suspect. With --strict, also 3 if a host is undecided: its measurements cannot tell."""
 
 
 def register(subparsers: options.Subparsers) -> None:
@@ -100,4 +100,7 @@ def run(args: argparse.Namespace) -> int:
             print(text, file=sys.stderr if args.json or trouble else sys.stdout)
             status = max(status, trouble)
     gathered.print_unread()
+    if note := conclusion(list(words.values()), strict=args.strict):
+        sys.stdout.flush()
+        print(f"firsttouch: {note}", file=sys.stderr)
     return status

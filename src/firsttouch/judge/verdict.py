@@ -39,6 +39,17 @@ def status(words: Iterable[Word], *, strict: bool = False) -> int:
     return STATUS["suspect"] if strict and word == "undecided" else STATUS[word]
 
 
+def conclusion(words: Sequence[Word], *, strict: bool = False) -> str:
+    """Return a line about undecided hosts, which the exit status 0 does not tell from passes; "" otherwise."""
+    undecided = words.count("undecided")
+    if not undecided or status(words, strict=strict):
+        return ""
+    hosts = f"{undecided} of {len(words)} hosts are" if len(words) > 1 else "the host is"
+    return (
+        f"{hosts} undecided, which is not a pass: the exit status is 0, with --strict 3; measure more repetitions"
+    )
+
+
 @dataclass(frozen=True)
 class Finding:
     """The verdict of one metric in one case of one host, and *why*.
