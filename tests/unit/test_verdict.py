@@ -85,7 +85,7 @@ def test_a_single_repetition_never_fails_a_host(bandwidth, repetitions, expected
 
 
 @pytest.mark.parametrize(
-    ("words", "strict", "said"),
+    ("words", "strict", "beginning"),
     [
         (("pass", "pass"), False, ""),
         (("undecided",), False, "the host is undecided, which is not a pass: "),
@@ -97,10 +97,10 @@ def test_a_single_repetition_never_fails_a_host(bandwidth, repetitions, expected
         (("undecided", "fail"), False, ""),
     ],
 )
-def test_the_last_line_says_what_exit_status_0_does_not(words, strict, said):
-    assert bool(status(words, strict=strict)) == (said == "" and set(words) != {"pass"})
-    assert conclusion(words, strict=strict).startswith(said)
-    assert bool(conclusion(words, strict=strict)) == bool(said)
+def test_the_last_line_says_what_exit_status_0_does_not(words, strict, beginning):
+    assert bool(status(words, strict=strict)) == (beginning == "" and set(words) != {"pass"})
+    assert conclusion(words, strict=strict).startswith(beginning)
+    assert bool(conclusion(words, strict=strict)) == bool(beginning)
 
 
 def test_validate_ends_with_the_word_about_undecided_hosts(tmp_path, monkeypatch, run_cli):

@@ -253,8 +253,8 @@ def of_system(paths: Sequence[Path], system: System) -> tuple[SamplesTable, Gath
     samples = gathered.samples(system.name)
     others = {name: count for name, count in sorted(gathered.systems.items()) if name != system.name}
     of_others = f"{sum(others.values())} records of {', '.join(others)}"
-    known = samples.hosts or samples.settings or gathered.ahead(system.name)
-    if not known and not gathered.missing_of.get(system.name):
+    has_hosts = samples.hosts or samples.settings or gathered.ahead(system.name)
+    if not has_hosts and not gathered.missing_of.get(system.name):
         gathered.refuse_unread()
         raise (
             BadInput(f"no record of system {system.name}: these are {of_others}") if others else gathered.nothing()

@@ -191,9 +191,11 @@ def due(
     }
     names = list(dict.fromkeys(hosts)) or hosts_of(system, states, logs)
     # Slurm shows a new reservation in the states of its hosts after some seconds.
-    known = {**dict.fromkeys(reserved, "reserved"), **dict.fromkeys(held, "held")}
+    newly_out = {**dict.fromkeys(reserved, "reserved"), **dict.fromkeys(held, "held")}
     left_out = {
-        host: state for host in names if (state := _out_of_service(states.get(host, "")) or known.get(host, ""))
+        host: state
+        for host in names
+        if (state := _out_of_service(states.get(host, "")) or newly_out.get(host, ""))
     }
     jobs = {host: job for job in queue for host in job.hosts}
     busy = {host: _job_text(jobs[host], now) for host in names if host in jobs and host not in left_out}
