@@ -496,6 +496,15 @@ def test_no_host_is_held_if_most_of_a_campaign_lost_alike(fake, rated, run_cli, 
     assert out_of_service(fake) == ["n5"]
 
 
+def test_a_collecting_job_drains_no_host_if_most_lost_alike(fake, rated, run_cli):
+    campaign_of(fake, "validate-1", {f"n{number}": [19.2, 19.2] for number in range(1, 9)}, system="rated")
+    done = run_cli("campaign", "collect", "validate-1", "--no-figures", "--drain")
+    sentence = SENTENCE.replace("validate-1: 7 of 8", "8 of 8")
+    assert (done.status, fake.changes) == (1, [])
+    assert f"no host is drained: {sentence}" in done.err
+    assert sentence in done.out
+
+
 def test_a_host_that_was_held_before_the_others_lost_alike_is_released(fake, rated):
     clock = ManualClock()
     campaign_of(fake, "validate-1", {"n1": [19.2]}, system="rated")

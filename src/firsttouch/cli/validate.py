@@ -93,9 +93,7 @@ def run(args: argparse.Namespace) -> int:
                 print(coloured(one_line(fleet.line(name))))
     if args.drain:
         source = " ".join(path.absolute().name for path in args.records)
-        how = {"dry_run": args.dry_run, "reservation": args.reservation}
-        stop = fleet.common_loss.text if fleet.common_loss else ""
-        for line, trouble in drain.apply_all(hosts, source, stop=stop, **how):
+        for line, trouble in drain.apply_all(hosts, source, dry_run=args.dry_run, reservation=args.reservation):
             text = one_line(f"firsttouch: error: {line}" if trouble else line)
             print(text, file=sys.stderr if args.json or trouble else sys.stdout)
             status = max(status, trouble)
