@@ -169,7 +169,7 @@ def test_drawings_say_what_they_show(page: Page, names: dict[str, list[str]]) ->
 
 def test_columns_of_a_map_are_told_by_their_metric(page: Page, names: dict[str, list[str]]) -> None:
     numbers = page.ask("document.querySelectorAll('.heat thead abbr').length")
-    headers = [name for name in named(names, "columnheader") if "bank=" in name]
+    headers = [name for name in named(names, "columnheader") if "to bank" in name]
     assert len(headers) == numbers
 
 

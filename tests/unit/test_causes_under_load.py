@@ -93,7 +93,7 @@ def test_a_host_that_got_no_huge_pages_lacks_a_page_size(fleet):
     some = [r for r in [*fleet, *without] if r.check in {"pages", "latency"}]
     bad = {v.host: v for v in judge(some, Undescribed("amd-opteron"))}["bad"]
     assert (bad.verdict, named(bad)) == ("suspect", [])
-    assert any("pages=thp: other hosts were judged by it" in missing for missing in bad.missing)
+    assert any("thp pages: other hosts were judged by it" in missing for missing in bad.missing)
     # A cause is named for a fail only.
     slow = [replaced(r, 1.5) if (r.host, r.check) == ("bad", "latency") else r for r in some]
     bad = {v.host: v for v in judge(slow, Undescribed("amd-opteron"))}["bad"]

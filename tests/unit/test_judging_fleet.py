@@ -454,7 +454,7 @@ class TestDivided:
         assert {"n1", "n3", "n39"} <= set(groups.worse)
         assert groups.apart == pytest.approx(0.09, abs=0.01)
         (note,) = judgement.notes()
-        assert note.startswith("two groups of hosts in 1 metric: bandwidth copy_bandwidth pu_nodes=0 bank=0: ")
+        assert note.startswith("two groups of hosts in 1 metric: copy, NUMA 0 to bank 0: ")
         assert "(n[0,2,4" in note
         verdicts = {v.host: v for v in map(judgement.of, judgement.hosts)}
         assert (verdicts["n7"].verdict, verdicts["n8"].verdict) == ("fail", "fail")
@@ -533,7 +533,7 @@ class TestBaseline:
         argv = ("baseline", "--system", "s", records)
         done = run_cli(*argv)
         assert done.status == 0, done.err
-        assert "left out: n7: bandwidth copy_bandwidth pu_nodes=0 bank=0 -" in done.out
+        assert re.search(r"left out: n7: copy, NUMA 0 to bank 0: \d+\.\d % below the others\n", done.out)
         system = load(file)
         (learnt,) = [r for r in system.references if r.error]
         assert learnt.value == pytest.approx(100, rel=0.01)

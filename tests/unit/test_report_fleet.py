@@ -121,7 +121,7 @@ class TestPage:
         ]
         lost = ["".join(t.itertext()) for t in page.iter("table")][-1]
         assert "n005" in lost
-        assert "copy_bandwidth pu_nodes=3 bank=3" in lost
+        assert "copy, NUMA 3 to bank 3" in lost
         (hosts,) = [e for e in page.iter("div") if e.get("class") == "hosts"]
         folded = ["".join(e.find("summary").itertext()) for e in hosts.iter("details") if e.get("open") is None]
         assert [text.split()[:3] for text in folded] == [
@@ -136,7 +136,7 @@ class TestPage:
         (card,) = [e for e in page.iter("section") if e.get("class") == "card is-fail"]
         tiles = ["".join(e.itertext()) for e in card.find("dl")]
         assert "1 fail, 1 invalid, 1 suspect, 57 pass" in tiles[0]
-        assert re.search(r"2[45]\.\d %n007, bandwidth copy_bandwidth pu_nodes=1 bank=1", tiles[1])
+        assert re.search(r"2[45]\.\d %n007, copy, NUMA 1 to bank 1", tiles[1])
         assert re.search(r"59 of 60have all results, \d+ days old", tiles[2])
         assert "unknownno configuration was recorded" in tiles[3]
         assert "1 host with missing results" in "".join(card.find("ul").itertext())
@@ -179,10 +179,13 @@ class TestPage:
         names = ["".join(e.itertext()) for e in key]
         assert len({*names}) == len(names) == 12
         assert names[:5:4] == [
-            "latency random_latency pu_nodes=0 bank=0",
-            "bandwidth copy_bandwidth pu_nodes=0 bank=0",
+            "random latency, NUMA 0 to bank 0",
+            "copy, NUMA 0 to bank 0",
         ]
-        assert "bandwidth copy_bandwidth kernel=copy" in "".join(page.itertext())
+        shared = (
+            "The names omit what all cases of a metric share: random latency, 64 MiB; total bandwidth, 4 threads."
+        )
+        assert shared in "".join(page.itertext())
 
     def test_every_drawing_has_a_text_and_every_link_a_target(self, reported):
         page = page_of(reported[0])
@@ -271,7 +274,7 @@ class TestPage:
         changes = {f"n{number:03d}": ("bandwidth", 0.8) for number in range(20, 29)}
         judgement = self._bad_in({**changes, "n040": ("latency", 1.2), "n041": ("contention", 0.9)})
         shown = figures.heat(Ranks(judgement))
-        assert {name.split()[0] for name in shown.metrics} == {"bandwidth", "latency", "contention"}
+        assert {name.split(",")[0] for name in shown.metrics} == {"copy", "random latency", "total bandwidth"}
         for host, word, cells in shown.rows:
             if word == "fail":
                 assert SIGNS["fail"] in {cell.mark for cell in cells}, host

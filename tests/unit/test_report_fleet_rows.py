@@ -35,19 +35,19 @@ class TestNames:
             [case(kernel="copy", bank=b, pu_nodes=[0]) for b in (0, 1)] + [case("x", kernel="copy", bank=0)]
         )
         assert case_names.of == [
-            "bandwidth copy_bandwidth bank=0",
-            "bandwidth copy_bandwidth bank=1",
+            "copy, bank 0",
+            "copy, bank 1",
             "bandwidth x",
         ]
         assert case_names.shared == [
-            "bandwidth copy_bandwidth kernel=copy pu_nodes=0",
-            "bandwidth x kernel=copy bank=0",
+            "copy, NUMA 0",
+            "bandwidth x, bank 0, kernel copy",
         ]
 
     def test_what_only_some_cases_have_stays(self):
         assert names([case(bank=0), case(bank=0, threads=2)]).of == [
-            "bandwidth copy_bandwidth",
-            "bandwidth copy_bandwidth threads=2",
+            "copy",
+            "copy, 2 threads",
         ]
 
     parameters = st.dictionaries(st.sampled_from(["bank", "threads", "kernel"]), st.integers(0, 2), max_size=3)
@@ -119,10 +119,10 @@ class TestChanges:
     def test_a_hosts_change_says_whether_it_is_for_the_better(self, better, size, says):
         host = Host("n1", [(case(better=better), size)], (), ())
         ((name, _, worst, *_),) = comparison.host_rows([host])
-        assert (name, worst) == ("n1", f"bandwidth copy_bandwidth {says}")
+        assert (name, worst) == ("n1", f"copy {says}")
         result = Comparison((), 9, [host], (), (), (), ())
         example = "such as" if says.endswith("(better)") else "the worst is"
-        assert f"; {example} n1: bandwidth copy_bandwidth {says}." in comparison._unlike(result)
+        assert f"; {example} n1: copy {says}." in comparison._unlike(result)
 
     def test_too_few_hosts_have_a_row_too(self):
         (row,) = comparison.rows([change("undecided", 0.5, None, None, p=0.5)])

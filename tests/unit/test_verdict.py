@@ -196,7 +196,7 @@ def test_a_metric_that_only_other_hosts_have_is_missing(bandwidth):
     records = [*rates(10.0), *rates(10.0, parameters=elsewhere), *rates(10.0, host="n2")]
     whole, partial = judge(records, bandwidth)
     assert (whole.verdict, partial.verdict) == ("pass", "suspect")
-    assert partial.missing == ("bandwidth copy_bandwidth pu_nodes=0 bank=1: other hosts were judged by it",)
+    assert partial.missing == ("copy, NUMA 0 to bank 1: other hosts were judged by it",)
 
 
 def test_records_of_another_system_are_left_out(bandwidth):

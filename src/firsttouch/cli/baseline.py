@@ -111,6 +111,11 @@ def _document(learned: baseline.Baseline, system: str, hosts: int, loss: float) 
     }
 
 
+def _apart(share: float) -> str:
+    """Return a relative difference in words."""
+    return f"{100 * abs(share):.1f} % {'below' if share < 0 else 'above'} the others"
+
+
 def _print_baseline(learned: baseline.Baseline, out: str, hosts: int, loss: float) -> None:
     stream = sys.stderr if out == "-" else sys.stdout
 
@@ -120,13 +125,14 @@ def _print_baseline(learned: baseline.Baseline, out: str, hosts: int, loss: floa
     show(f"{len(learned.learnt)} references of {hosts} hosts: {out}")
     for host, cases in sorted(learned.outliers.items(), key=lambda item: -len(item[1])):
         case, share = max(cases, key=lambda m: abs(m[1]))
-        more = f", and in {len(cases) - 1} more" if len(cases) > 1 else ""
-        show(f"left out: {host}: {case} {share:+.1%}{more}")
+        others = len(cases) - 1
+        more = f"; and {others} more metric{'s' * (others > 1)}" if others else ""
+        show(f"left out: {host}: {learned.titles[case]}: {_apart(share)}{more}")
     if weak := learned.weak(loss):
         case = max(weak, key=lambda name: weak[name])
         these = f"{len(weak)} of {len(learned.learnt)} references find only a larger loss than {loss:.1%}"
-        show(f"{these}: up to {weak[case]:.1%}, {case} (--json has all)")
+        show(f"{these}: up to {weak[case]:.1%}, {learned.titles[case]} (--json has all)")
     for case, why in list(learned.not_learnt.items())[:_LISTED]:
-        show(f"not learnt: {case}: {why}")
+        show(f"not learnt: {learned.titles[case]}: {why}")
     if (more_cases := len(learned.not_learnt) - _LISTED) > 0:
         show(f"not learnt: {more_cases} more (--json has all)")

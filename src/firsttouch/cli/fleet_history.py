@@ -98,7 +98,7 @@ def _texts(changes: Sequence[Change] | None, offenders: Sequence[Offender]) -> I
             (
                 c.when.removeprefix("on ").removeprefix("between ").replace(" and ", " to "),
                 c.who,
-                c.case.name + (f" and {len(c.alike)} more" if c.alike else ""),
+                c.case.title + (f" and {len(c.alike)} more" if c.alike else ""),
                 f"{100 * c.change:+.1f} %",
                 f"{c.levels[0]:.4g} -> {c.levels[1]:.4g} {c.case.unit}",
                 c.certainty,

@@ -12,7 +12,7 @@ from typing import Any
 from firsttouch.errors import BadInput
 from firsttouch.judge.fleet_level import FEWEST_HOSTS, LOSS, Level, divided, level
 from firsttouch.judge.samples_table import SamplesTable
-from firsttouch.systems.cases import Case, case_name
+from firsttouch.systems.cases import Case, case_in_words, case_name
 from firsttouch.systems.definition import System
 from firsttouch.systems.metrics import checks
 
@@ -38,6 +38,11 @@ class Learnt:
         """The metric with the parameters of its case."""
         return case_name(self.sample.check, self.sample.metric, self.case, self.sample.distinctive)
 
+    @property
+    def title(self) -> str:
+        """The same in words."""
+        return case_in_words(self.sample.check, self.sample.metric, self.case, self.sample.distinctive)
+
     def line(self) -> str:
         """Return the reference as an item of the list in the system's file."""
         sample, level = self.sample, self.level
@@ -60,11 +65,15 @@ class Learnt:
 
 @dataclass(frozen=True)
 class Baseline:
-    """References, cases *not_learnt* with the reason, and *outliers* (case, relative difference) by host."""
+    """References, cases *not_learnt* with the reason, and *outliers* (case, relative difference) by host.
+
+    Cases have the names of :attr:`Learnt.name`; *titles* are these in words.
+    """
 
     learnt: tuple[Learnt, ...]
     not_learnt: Mapping[str, str]
     outliers: Mapping[str, Sequence[tuple[str, float]]]
+    titles: Mapping[str, str]
 
     def weak(self, loss: float) -> dict[str, float]:
         """Return, by name, the smallest loss that each reference detects if that is more than *loss*."""
@@ -82,7 +91,7 @@ def learnt(samples: SamplesTable, system: System, *, loss: float = LOSS) -> Base
         if check and case.metric in check.metrics and case.metric not in check.limits:
             key = json.dumps([case.check, case.metric, _parameters(case)], sort_keys=True)
             alike.setdefault(key, []).append(number)
-    references, not_learnt = [], {}
+    references, not_learnt, titles = [], {}, {}
     outliers: dict[str, list[tuple[str, float]]] = {}
     for numbers in _ends_of_curves(list(alike.values()), samples.cases):
         sample = samples.cases[numbers[0]]
@@ -97,13 +106,15 @@ def learnt(samples: SamplesTable, system: System, *, loss: float = LOSS) -> Base
         elif not why and reached is not None and 2 * reached.limit > _LARGEST * loss:
             why = f"good hosts differ too much: only a loss of {200 * reached.limit:.0f} % would be detected"
         if reached is None or why:
-            name = case_name(sample.check, sample.metric, _parameters(sample), sample.distinctive)
-            not_learnt[name] = why
+            naming = (sample.check, sample.metric, _parameters(sample), sample.distinctive)
+            not_learnt[case_name(*naming)] = why
+            titles[case_name(*naming)] = case_in_words(*naming)
             continue
         references.append(Learnt(_parameters(sample), sample, reached))
+        titles[references[-1].name] = references[-1].title
         for host, share in reached.outliers.items():
             outliers.setdefault(host, []).append((references[-1].name, share))
-    return Baseline(tuple(references), not_learnt, outliers)
+    return Baseline(tuple(references), not_learnt, outliers, titles)
 
 
 def _parameters(case: Case) -> dict[str, Any]:

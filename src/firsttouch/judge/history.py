@@ -437,7 +437,7 @@ class Change:
         details = [self.who, self.certainty, *self.causes, *(f"as did {m}" for m in more)]
         values = f"{low:.4g} to {high:.4g} {self.case.unit}"
         moved = f"{verb} by {100 * abs(self.change):.1f} % {self.when}, from {values}"
-        return f"{name or self.case.name} {moved} ({'; '.join(details)})"
+        return f"{name or self.case.title} {moved} ({'; '.join(details)})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the change as JSON."""

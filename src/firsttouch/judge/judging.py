@@ -457,7 +457,7 @@ class Judged:
             number = max(numbers, key=lambda n: self.divided[n].apart)
             case, two = self.samples.cases[number], self.divided[number]
             count = "1 metric" if len(numbers) == 1 else f"{len(numbers)} metrics"
-            lines.append(f"two groups of hosts in {count}: {case.name}: {two.text(case.unit)}; {_TWO}")
+            lines.append(f"two groups of hosts in {count}: {case.title}: {two.text(case.unit)}; {_TWO}")
         return lines
 
     def groups(self, host: str) -> NDArray[np.intp]:
@@ -478,7 +478,7 @@ class Judged:
             self.system.name,
             findings,
             len(metrics) - len(findings),
-            (*self.missing.get(host, ()), *(f"{case.name}: other hosts were judged by it" for case in lost)),
+            (*self.missing.get(host, ()), *(f"{case.title}: other hosts were judged by it" for case in lost)),
             tuple(causes(signs)) if any(f.verdict == "fail" for f in findings) else (),
             described=self.system.facts is not None,
         )

@@ -58,8 +58,13 @@ class Case:
 
     @cached_property
     def name(self) -> str:
-        """The metric with the parameters that distinguish its case from others of the check."""
+        """The metric with the parameters that distinguish its case from others of the check, for programs."""
         return case_name(self.check, self.metric, self.parameters, self.distinctive)
+
+    @cached_property
+    def title(self) -> str:
+        """The same in words, for readers."""
+        return case_in_words(self.check, self.metric, self.parameters, self.distinctive)
 
     @property
     def key(self) -> str:
@@ -134,10 +139,15 @@ def _text(value: Any) -> str:
 
 
 def case_in_words(check: str, metric: str, case: Mapping[str, Any], distinctive: Sequence[str] = ()) -> str:
-    """Return a metric with its case in a few words: ``copy, NUMA 1 to bank 1``."""
-    nodes, bank = case.get("pu_nodes"), case.get("bank", case.get("banks"))
+    """Return a metric with its case in a few words: ``copy, NUMA 1 to bank 1``.
+
+    The check is named if it is not the first one in metrics.toml that has the metric.
+    """
     name = metric.removesuffix("_bandwidth") if check == "bandwidth" else metric
-    parts = [name.replace("_", " ")]
+    first = next((other for other, c in checks().items() if metric in c.metrics or metric in c.data), "")
+    prefix = "" if first == check or check in metric else f"{check} "
+    parts = [f"{prefix}{name}".replace("_", " ")]
+    nodes, bank = case.get("pu_nodes"), case.get("bank", case.get("banks"))
     if nodes is not None:
         where = f"NUMA {_text(nodes)}"
         parts.append(where if bank is None else f"{where} to bank {_text(bank)}")
@@ -149,16 +159,15 @@ def case_in_words(check: str, metric: str, case: Mapping[str, Any], distinctive:
     if "threads" in case:
         parts.append(f"{_text(case['threads'])} thread{'s' * (case['threads'] != 1)}")
     if "load" in case:
-        parts.append(f"{case['load']} load, read share {_text(case.get('read_share'))}")
+        parts.append(f"{_text(case['load'])} load")
     if "pages" in case:
-        parts.append(f"{case['pages']} pages")
+        parts.append(f"{_text(case['pages'])} pages")
     words = ("module", "shared", "stores", "instructions", "aligner", "dataset", "scenario")
     parts += [_text(case[k]) for k in words if k in case]
-    parts += [f"index cache {case['index_cache']}"] if "index_cache" in case else []
     if case.get("program", "probe") not in _PROBE:
         parts.append(_text(case["program"]))
-    in_words = {*words, *("pu_nodes", "bank", "banks", "size_bytes", "threads", "load", "read_share", "pages")}
-    in_words |= {"index_cache", "program", "kernel"}
+    in_words = {*words, *("pu_nodes", "bank", "banks", "size_bytes", "threads", "load", "pages", "program")}
+    in_words |= {"kernel"} if metric.startswith(_text(case.get("kernel", "")) or metric) else set()
     others = _shown(check, distinctive) - in_words
     parts += [f"{k.replace('_', ' ')} {_text(v)}" for k, v in case.items() if k in others]
     return ", ".join(parts)

@@ -115,7 +115,7 @@ def compare(before: SamplesTable, after: SamplesTable) -> Comparison:
     for number, case in enumerate(before.cases):
         other = numbers.pop(_key(case), None)
         if other is None:
-            alone.append(case.name)
+            alone.append(case.title)
             continue
         old, values = _levels(before, number)[first], _levels(after, other)[second]
         had, has = np.isfinite(old), np.isfinite(values)
@@ -128,7 +128,7 @@ def compare(before: SamplesTable, after: SamplesTable) -> Comparison:
             hosts = [shared[host] for host in np.flatnonzero(both).tolist()]
             changes.append(_change(case, hosts, old[both], values[both]))
         else:
-            alone.append(case.name)
+            alone.append(case.title)
     return Comparison(
         changes=sorted(_decided(changes), key=lambda c: (ORDER.index(c.word), -abs(c.size), c.case.name)),
         hosts=len(shared),
@@ -136,7 +136,7 @@ def compare(before: SamplesTable, after: SamplesTable) -> Comparison:
         only_before=sorted({*before.hosts} - {*shared}),
         only_after=sorted({*after.hosts} - {*shared}),
         cases_before=alone,
-        cases_after=[after.cases[number].name for number in numbers.values()],
+        cases_after=[after.cases[number].title for number in numbers.values()],
     )
 
 
@@ -431,7 +431,7 @@ def _unlike(comparison: Comparison) -> str:
     parts += [f"{count(lost, 'host')} lost metrics that others have"] if lost else []
     parts += [f"{count(new, 'host')} {'has' if new == 1 else 'have'} new metrics"] if new else []
     worst = comparison.changed[0]
-    what = [f"{worst.changes[0][0].name} {_directed(*worst.changes[0])}"] if worst.changes else []
+    what = [f"{worst.changes[0][0].title} {_directed(*worst.changes[0])}"] if worst.changes else []
     what += [f"{count(len(worst.lost), 'metric')} gone"] if worst.lost else []
     which = "the worst is" if worst.worst[0] > 0 else "such as"
     example = f"; {which} {worst.name}: {', '.join(what)}" if what else ""

@@ -220,12 +220,12 @@ def _row(ranks: Ranks, number_of_case: int) -> tuple[str, ...]:
     case = samples.cases[number_of_case]
     bad = np.count_nonzero(ranks.judged.words[samples.groups(number_of_case)])
     if not len(changes) or reference is None:
-        return (case.name, str(len(groups)), *[""] * 6, str(bad), "")
+        return (case.title, str(len(groups)), *[""] * 6, str(bad), "")
     values = ranks.judged.value[groups]
     shown = [number(value) for value in np.quantile(values, (0, 0.05, 0.5, 0.95, 1)).tolist()]
     at = int(np.argmax(worse(changes, case.better)))
     worst = f"{samples.hosts[samples.host[groups[at]]]} ({100 * float(changes[at]):+.1f} %)"
-    return (case.name, str(len(groups)), quantity(reference.value, case.unit), *shown, str(bad), worst)
+    return (case.title, str(len(groups)), quantity(reference.value, case.unit), *shown, str(bad), worst)
 
 
 def _spread(ranks: Ranks, number_of_case: int, name: str) -> Spread:

@@ -18,7 +18,7 @@ from firsttouch.judge.judging import Judged
 from firsttouch.judge.sprt import Floats
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records.schema import table_file
-from firsttouch.systems.cases import Case, case_name, distinguished
+from firsttouch.systems.cases import Case, case_in_words, distinguished
 
 # ----------------------------------------------------------------------
 # Short names of metrics: without the parameters that all cases of a metric share.
@@ -41,7 +41,7 @@ def names(cases: Sequence[Case]) -> Names:
         for key in [k for k, v in same.items() if case.parameters.get(k) != v]:
             del same[key]
     short = [
-        case_name(
+        case_in_words(
             c.check,
             c.metric,
             {k: v for k, v in c.parameters.items() if k not in shared[c.check, c.metric]},
@@ -49,8 +49,8 @@ def names(cases: Sequence[Case]) -> Names:
         )
         for c in cases
     ]
-    omitted = (case_name(*metric, same) for metric, same in shared.items() if same)
-    bare = {case_name(*metric, {}) for metric in shared}
+    omitted = (case_in_words(*metric, same) for metric, same in shared.items() if same)
+    bare = {case_in_words(*metric, {}) for metric in shared}
     return Names(short, [text for text in omitted if text not in bare])
 
 
