@@ -796,4 +796,4 @@ class TestShared:
         assert not re.search("suspect|undecided", document["line"])
         for text in (capsys.readouterr().out, *((tmp_path / "out" / n).read_text() for n in ("index.html",))):
             assert "use 8Inst_Original" in text
-        assert "use 8Inst\\_Original" in (tmp_path / "out" / "summary.md").read_text()
+        assert "use 8Inst_Original" in (tmp_path / "out" / "summary.md").read_text()

@@ -652,7 +652,7 @@ class TestCompare:
         assert min(at[4:]) > 50
         assert {bar.get("aria-hidden") for bar in bars} == {"true"}
         ticket = (compared / "summary.md").read_text()
-        assert "- latency random\\_latency: worse in all 4 cases, +" in ticket
+        assert "- latency random_latency: worse in all 4 cases, +" in ticket
 
     def test_hosts_that_broke_are_counted_and_named_though_no_metric_changed(self, tmp_path, capsys):
         before, after = records_by_host(), records_by_host(day="2026-02-01")

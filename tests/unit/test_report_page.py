@@ -18,6 +18,7 @@ from factories.host_records import Machine
 from firsttouch.records.schema import Record
 from firsttouch.report.model import Problem
 from firsttouch.report.pages import FILES, build
+from firsttouch.report.text import markdown
 
 HOSTILE = "<script>alert('x')</script>\"&$x^2$|`\x00\x1b[31m\u2028\n- _*~"
 
@@ -208,12 +209,12 @@ def test_hostile_names_are_text(tmp_path: Path) -> None:
     assert len([e for e in root.iter() if local(e) == "script"]) == 1
     assert "alert('x')" in "".join(root.itertext())
     assert page.count("<script") == 1
-    markdown = (tmp_path / "summary.md").read_text(encoding="utf-8")
-    assert "<script" not in markdown.replace(r"\<script", "")
+    ticket = (tmp_path / "summary.md").read_text(encoding="utf-8")
+    assert "<script" not in ticket.replace(r"\<script", "")
     # A name must not end the cell of a table, nor start a line of its own.
-    assert not [line for line in markdown.splitlines() if line.startswith("- _")]
-    assert "\x1b" not in page + markdown
-    assert "\x00" not in page + markdown
+    assert not [line for line in ticket.splitlines() if line.startswith("- _")]
+    assert "\x1b" not in page + ticket
+    assert "\x00" not in page + ticket
 
 
 def test_the_terminal_table_holds_no_control_character(tmp_path: Path) -> None:
@@ -221,3 +222,15 @@ def test_the_terminal_table_holds_no_control_character(tmp_path: Path) -> None:
     table = build(records, tmp_path, topology_xml=None).table()
     assert "\x1b" not in table
     assert "\x00" not in table
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        ("2Inst_Localalloc", "2Inst_Localalloc"),
+        ("_emphasis_ and __strong__", "\\_emphasis\\_ and \\_\\_strong\\_\\_"),
+        ("*a* `b` [c](d)", "\\*a\\* \\`b\\` \\[c\\](d)"),
+    ],
+)
+def test_a_ticket_escapes_what_is_markup(text, escaped):
+    assert markdown(text) == escaped

@@ -28,7 +28,8 @@ _BLANKS = re.compile(r"[\t\n\r]+")
 _FORMULA = re.compile(
     r"[=@\t\r\uff0b\uff0d\uff1d\uff20]|[-+](?!\d+(?:\.\d+)?(?:e[-+]?\d+)?(?: ?[\w%/]+)?$)", re.IGNORECASE
 )
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~&])")
+# An underscore within a word, as in 2Inst_Localalloc, is no markup.
+_MARKDOWN = re.compile(r"([\\`*{}\[\]<>|#~&]|(?<![^\W_])_|_(?![^\W_]))")
 
 
 def clean(text: str) -> str:
