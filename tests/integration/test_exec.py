@@ -25,7 +25,7 @@ from firsttouch.scenarios import memory_options
 PROGRAM = f"""\
 import os, signal, time
 held = bytes([1]) * (8 << 20)
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+for number in sorted(signal.valid_signals() - {{signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGQUIT}}):
     signal.signal(number, lambda number, _: print("got", signal.Signals(number).name, flush=True))
 print("ready", os.getpid(), flush=True)
 while not os.path.exists("end"):
@@ -169,7 +169,9 @@ def started(folder):
 
 def test_signals_reach_the_program(started, folder):
     process, pid = started
-    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
+    sent = [*(signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP, signal.SIGWINCH, signal.SIGPWR)]
+    sent += [*(signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGIO, signal.SIGRTMIN, signal.SIGRTMAX)]
+    for number in sent:
         process.send_signal(number)
         assert process.stdout.readline() == f"got {number.name}\n"
     (folder / "end").touch()

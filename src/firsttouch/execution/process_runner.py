@@ -526,8 +526,16 @@ class _Running:
 # ----------------------------------------------------------------------
 # One program in the foreground, with everything that this process inherited
 
+#: Signals of the kernel about this process itself, and those that stop and continue it.
+_OWN_SIGNALS = {
+    *(signal.SIGKILL, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXCPU, signal.SIGXFSZ),
+    *(signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS, signal.SIGABRT),
+    *(signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT),
+}
 #: The signals that a program in the foreground gets when this process gets them.
-_FORWARDED = frozenset({*STOPPING, signal.SIGUSR1, signal.SIGUSR2})
+_FORWARDED = frozenset(signal.valid_signals() - _OWN_SIGNALS)
+#: Those of timers, which a parent of this process may have set.
+_TIMERS = {signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF}
 _PR_SET_PDEATHSIG = 1
 #: The code of a signal that the kernel sends, such as a terminal's, which goes to the whole process group.
 _SI_KERNEL = 0x80
@@ -615,8 +623,10 @@ def _follow(pid: int, outcome: Outcome, timeout: float | None) -> bool:
                 placement_check.look(pid, outcome.observed)
         until = min(pace.next_size(spent), due, end)
         info = signal.sigtimedwait({signal.SIGCHLD, *_FORWARDED}, max(0.0, until - time.monotonic()))
+        if info is None or info.si_signo not in _FORWARDED:
+            continue
         # A terminal's signals have reached the program already.
-        if info is not None and info.si_signo in _FORWARDED and info.si_code != _SI_KERNEL:
+        if info.si_signo in _TIMERS or info.si_code != _SI_KERNEL:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, info.si_signo)
     outcome.seconds = time.monotonic() - outcome.started
