@@ -204,13 +204,26 @@ def test_a_sorted_file_and_a_resumed_run(bwa, tmp_path):
 
 
 @needs_two
-def test_the_reader_of_the_output_goes(bwa):
+@pytest.mark.parametrize("scenario", [TWO, "1Inst_Original"])
+def test_the_reader_of_the_output_goes(bwa, tmp_path, scenario):
     argv, _ = bwa
-    command = [FIRSTTOUCH, "align", TWO, "--", *argv]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+    command = [FIRSTTOUCH, "align", scenario, "--", *argv]
+    log = tmp_path / "log"
+    with log.open("wb") as err, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=err) as process:
         assert process.stdout.readline().startswith(b"@SQ")
         process.stdout.close()
         assert process.wait() == 128 + signal.SIGPIPE
+    assert b"error" not in log.read_bytes()
+
+
+@needs_two
+def test_output_that_is_not_sam_comes_from_one_instance(index, reads, tmp_path):
+    argv = ["minimap2", "-x", "sr", "-t", "2", f"{index('minimap2')}.mmi", *reads]
+    assert placed("--", *argv).stdout == by_hand(*argv)
+    done = placed(TWO, "--", *argv, status=2)
+    assert b"this command runs as one instance only: without -a, it does not write SAM" in done.stderr
+    done = placed("-o", tmp_path / "out.bam", "--", *argv, status=2)
+    assert b"need SAM, which the command does not write without -a: add -a" in done.stderr
 
 
 def running(marker):

@@ -9,6 +9,7 @@ import dataclasses
 import gzip
 import json
 import os
+import signal
 import sys
 import tempfile
 import zlib
@@ -128,7 +129,8 @@ def run(args: argparse.Namespace) -> int:
         with options.holding(args, shared=True):
             return _align(args, command, scenario, output)
     except ProgramFailed as error:
-        say(f"firsttouch: error: {error}")
+        if error.status != -signal.SIGPIPE:  # the reader of the output has ended, as `head` does
+            say(f"firsttouch: error: {error}")
         return error.status if error.status > 0 else 128 - error.status
 
 
@@ -148,6 +150,11 @@ def _output(args: argparse.Namespace, command: UserCommand) -> AlignOutput:
         mates=command.mates,
         threads=threads,
     )
+    if command.sam_option and (output.place or output.written_form != "sam" or output.is_sorted):
+        raise BadInput(
+            "-o, -O, --sort and --markdup need SAM, which the command does not write without "
+            f"{command.sam_option}: add {command.sam_option}, or redirect the standard output"
+        )
     files = [Path(file) for lane in command.lanes for file in lane if file != "-"]
     index = command.aligner.index_paths(command.index) if command.index else []
     output.check(inputs=[*files, *index])
@@ -251,10 +258,10 @@ def _align(args: argparse.Namespace, command: UserCommand, scenario: Scenario, o
         copies = stack.enter_context(IndexCopies(command.aligner, command.index, name=command.index_name, say=say))
         uses = copies.uses(scenario)
         divided = divided or (uses[0].hides(file for lane in command.lanes for file in lane) and not command.whole)
-        if uses[0].prefix and command.whole and "output" in command.roles:
+        if uses[0].prefix and command.whole and ("output" in command.roles or command.sam_option):
             raise BadInput(
                 f"scenario {scenario.name}: the command writes its output itself ({command.whole}), which would "
-                "name a copy of the index: let it write standard output"
+                "name a copy of the index: let it write SAM to standard output"
             )
         sink = stack.enter_context(open_sink(output, scratch=scratch, pus=pus))
         task = _Task(args, command, scenario, output, sink, scratch, stop, copies, uses)
