@@ -262,12 +262,12 @@ def test_a_program_is_verified_only_if_most_of_its_memory_was_sampled(option):
         pytest.skip(reason)
     done = shell(f'$ft 1Inst_Original{option} --json -- {sys.executable} -c "$P"', P=GROWING)
     document = json.loads(done.stderr)
-    (found,) = document["placement_found"]
-    seen = 4096 * sum(found["pages"].values())
+    (placement,) = document["placement_found"]
+    seen = 4096 * sum(placement["pages"].values())
     assert done.returncode == 0
     assert document["peak_bytes"] > 300 << 20
     assert document["placement"] == ("verified" if seen > 150 << 20 else "unverified"), document
-    assert (found["seen_share"] >= 0.5) == (document["placement"] == "verified")
+    assert (placement["seen_share"] >= 0.5) == (document["placement"] == "verified")
 
 
 #: A program that glibc 2.36 gives no huge pages: it takes the host's setting for unknown, because its buffer on

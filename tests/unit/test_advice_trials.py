@@ -173,8 +173,10 @@ def test_instances_without_a_batch_of_reads_are_not_tried(host, checked_reads):
 
 def test_the_time_of_the_run_is_said_with_its_uncertainty(host):
     host(times("8Inst_Original"), budget=0.05)
-    (said,) = (m for m in host.messages if m.startswith("the whole run is expected to take "))
-    assert re.match(r"the whole run is expected to take [\d.]+ s \([\d.]+ to [\d.]+ s, 90 % interval\) as ", said)
+    (message,) = (m for m in host.messages if m.startswith("the whole run is expected to take "))
+    assert re.match(
+        r"the whole run is expected to take [\d.]+ s \([\d.]+ to [\d.]+ s, 90 % interval\) as ", message
+    )
 
 
 def test_a_load_is_not_taken_for_work(host):

@@ -560,15 +560,15 @@ def test_a_program_that_grows_late_is_looked_at_again_or_unverified(tmp_path, cl
             let_go_on()
 
     (outcome,) = run_together([growing], watching=Watching(share=1e-9, look=look), clock=clock)
-    found = outcome.observed.to_dict()
+    placement = outcome.observed.to_dict()
     if stays:
         # Without the growth, the next look would have come 1e11 s later.
         assert looks[1] - looks[0] < 50e9
-        assert (outcome.misplaced(), outcome.unverified(), found["seen_share"] > 0.9) == ("", "", True)
+        assert (outcome.misplaced(), outcome.unverified(), placement["seen_share"] > 0.9) == ("", "", True)
     else:
         assert outcome.misplaced() == outcome.unverified()
         assert re.search(r": .* MiB of memory were sampled, and .* at least \d{3} MiB", outcome.unverified())
-        assert found["seen_share"] < 0.1
+        assert placement["seen_share"] < 0.1
 
 
 #: Tells that it has begun, and that its threads have bound themselves; each time it waits for a line.

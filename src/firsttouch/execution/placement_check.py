@@ -309,7 +309,7 @@ def grown(pid: int, observed: Observed, proc: Path = Path("/proc")) -> bool:
 
 def _bytes(pattern: re.Pattern[str], status: str) -> int:
     """Return a size that a status states in kB; 0 if it does not, as that of a process that has ended."""
-    return 1024 * int(found[1]) if (found := pattern.search(status)) else 0
+    return 1024 * int(match[1]) if (match := pattern.search(status)) else 0
 
 
 def _program(process: Path) -> str:
