@@ -100,12 +100,12 @@ def test_the_pu_sets_of_hosts_with_many_numa_nodes_are_few(packages, nodes, coun
             assert len(set(members)) == len(members)
             of_package = [len({node // nodes for node in group}) for group in sets if len(group) == size]
             assert set(of_package) == {-(-size // nodes)}
-    said = []
-    measure._say_plan(host, sets, host.memory_nodes, said.append)
-    assert said[0].startswith(f"{len(sets) * packages * nodes:,} placements of {len(sets)} PU-sets and ")
+    messages = []
+    measure._say_plan(host, sets, host.memory_nodes, messages.append)
+    assert messages[0].startswith(f"{len(sets) * packages * nodes:,} placements of {len(sets)} PU-sets and ")
     left_out = [size for size, count in counts.items() if count < math.comb(packages * nodes, size)]
-    assert len(said) == 1 + len(left_out)
-    for size, text in zip(left_out, said[1:], strict=True):
+    assert len(messages) == 1 + len(left_out)
+    for size, text in zip(left_out, messages[1:], strict=True):
         all_sets = math.comb(packages * nodes, size)
         assert text.startswith(f"of {all_sets:,} PU-sets of {size} NUMA nodes, {counts[size]} are measured")
     # The sets of a size are measured by runs of the probe, which measures all sets among the nodes that it gets.
