@@ -118,7 +118,6 @@ def _by_probe(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Rec
     options, threads = ["--sizes=curve", f"--order={'random' if asked.random else 'sequential'}"], []
     if asked.aspect == "bandwidth":
         sets = _sets(host, asked)
-        _say_plan(host, sets, banks, say)
         options = [f"--kernels={','.join(profiles.chosen().kernels)}", f"--interleave={asked.interleave}"]
     elif asked.aspect == "contention":
         # One thread and two are measured on each NUMA node. More threads fill the NUMA nodes nearest to the bank.
@@ -130,6 +129,8 @@ def _by_probe(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Rec
         programs.bank_bytes(host, bank)
     for number in threads:
         programs.filling(host, banks[0], number)
+    if asked.aspect == "bandwidth":
+        _say_plan(host, sets, banks, say)
     for members, targets in programs.rows(host, sets, banks, profiles.chosen()):
         pu_nodes = format_list({n for nodes in members for n in nodes})
         where = [f"--pu-nodes={pu_nodes}", f"--banks={format_list(targets)}"]
