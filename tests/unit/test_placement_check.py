@@ -305,7 +305,7 @@ def test_a_program_that_has_grown_is_looked_at_again(proc):
         "7f1000000000-7f2000000000 rw-p 00000000 00:00 0 \n"
     )
     what, seen = Observed(), []
-    for held in (10_000, 20_000, 22_000, 40_000):
+    for held in (10_000, 13_000, 14_000, 40_000):
         (root / "100" / "status").write_text(status.format(5_000, 0))
         (root / "200" / "status").write_text(status.format(held + 100, held))
         seen.append(placement_check.grown(100, what, root))

@@ -28,6 +28,8 @@ _PEAK = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
 _ANONYMOUS = re.compile(r"^RssAnon:\s+(\d+) kB", re.MULTILINE)
 #: A placement is verified only if the sampled pages are at least this part of the program's peak.
 LEAST_SEEN = 0.5
+#: A program that has this many times the anonymous memory of its last look is looked at again.
+GROWTH = 1.25
 #: Less anonymous memory (bytes) than this does not count as unseen, nor as growth that calls for another look.
 _LITTLE = 1 << 20
 #: 4 KiB pages of a transparent huge page, which lies on one bank: the precision of the check for evenness.
@@ -236,13 +238,15 @@ def look(pid: int, observed: Observed, proc: Path = Path("/proc")) -> None:
     """Sample *pid* and its descendants once and add the sample to *observed*."""
     if _starting(pid, proc):
         return
-    threads, pages, modes = 0, Counter[int](), Counter[str]()
+    threads, anonymous, pages, modes = 0, 0, Counter[int](), Counter[str]()
     pus: frozenset[int] = frozenset()
     largest, most, threads_of = (Affinities(), ""), -1, Counter[str]()
     members: list[tuple[Path, str, str]] = []
     for member in family(pid, proc):
         tasks = _affinities(proc / str(member))
         before = sum(pages.values())
+        # Before the pages: what a program gets while they are read counts as growth.
+        anonymous += _bytes(_ANONYMOUS, _status(proc / str(member)))
         try:
             numa_maps = (proc / str(member) / "numa_maps").read_text()
         except FileNotFoundError:
@@ -277,6 +281,7 @@ def look(pid: int, observed: Observed, proc: Path = Path("/proc")) -> None:
     online = _online(proc)
     pus, held = (pus & online, held & online) if online else (pus, held)
     observed._add(_Sample(sum(pages.values()), pus, held, threads_of[program]), affinities)
+    observed.anonymous = max(observed.anonymous, anonymous)
     _add_sizes(observed, [(process, status) for process, _, status in members])
     if sum(pages.values()) >= sum(observed.pages.values()):
         observed.pages, observed.modes = dict(pages), dict(modes)
@@ -290,7 +295,6 @@ def _add_sizes(observed: Observed, members: Sequence[tuple[Path, str]]) -> None:
     peaks = [_bytes(_PEAK, status) for _, status in members]
     observed.peak_bytes = max(observed.peak_bytes, sum(peaks))
     observed.largest_peak = max(observed.largest_peak, *peaks)
-    observed.anonymous = max(observed.anonymous, sum(_bytes(_ANONYMOUS, status) for _, status in members))
     observed.file_bytes = max(observed.file_bytes, sum(file_bytes(_maps(process)) for process, _ in members))
 
 
@@ -304,7 +308,7 @@ def grown(pid: int, observed: Observed, proc: Path = Path("/proc")) -> bool:
     statuses = [_status(proc / str(member)) for member in family(pid, proc)]
     observed.largest_peak = max(observed.largest_peak, *(_bytes(_PEAK, status) for status in statuses))
     anonymous = sum(_bytes(_ANONYMOUS, status) for status in statuses)
-    return anonymous > observed.anonymous / LEAST_SEEN + _LITTLE
+    return anonymous > GROWTH * observed.anonymous + _LITTLE
 
 
 def _bytes(pattern: re.Pattern[str], status: str) -> int:

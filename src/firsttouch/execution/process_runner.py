@@ -35,7 +35,7 @@ LOOK_SHARE = 0.02
 #: Poll interval in seconds until every instance's memory has been sampled once; short ones would end unseen.
 UNSEEN_PAUSE = 0.1
 #: Between two samples, the size of the programs is read after pauses (s) of at least this length, which take at
-#: most this fraction of the time. A program whose memory has doubled is sampled at once.
+#: most this fraction of the time. A program whose memory has grown by a quarter is sampled at once.
 SIZE_PAUSE, SIZE_SHARE = 0.05, 0.005
 
 
