@@ -12,23 +12,48 @@ fail() { printf 'setup: error: %s\n' "$1" >&2; exit 3; }
 fail_with_log() { tail -n 5 "$log" >&2; fail "$1"; }
 say() { printf 'setup: %s\n' "$1" >&2; }
 
+#: The names of interpreters that are tried.
+pythons=(python3 python3.14 python3.13 python3.12 python3.11)
+#: The release of the distribution, for which packages are left out.
+# shellcheck disable=SC1090
+release=$(. "${OS_RELEASE:-/etc/os-release}" 2>/dev/null && echo "${ID:-unknown}-${VERSION_ID:-}") || release=unknown
+
 # ---------------------------------------------------------------- missing packages
 present() { # what
     case $1 in
-        python:*) python3 -c "import ${1#python:}" 2>/dev/null ;;
+        python:*) has_module "${1#python:}" ;;
         /*) compgen -G "$1" >/dev/null ;;
         *) command -v "$1" >/dev/null ;;
     esac
 }
-missing() {
+has_module() { # module: whether a Python that is new enough has it
+    local candidate
+    for candidate in "${pythons[@]}"; do
+        if "$candidate" -c "import sys, $1; sys.exit(sys.version_info < (3, 11))" 2>/dev/null; then return; fi
+    done
+    return 1
+}
+missing() { # prints the missing packages, without those that this distribution turned out not to have
     local of package what
     local groups=" venv $group "
     if [[ $group == test ]]; then groups+="run study "; fi
     while read -r of package what; do
-        if [[ $groups == *" $of "* ]] && ! present "$what"; then
+        if [[ $groups == *" $of "* ]] && ! present "$what" && ! grep -qxF "$release $package" .cache/left-out 2>/dev/null; then
             echo "$package"
         fi
     done <setup/debian-packages.txt
+}
+is_optional() { # package: whether firsttouch does without it, because it is only measured or for tests
+    ! awk -v name="$1" '$1 == "venv" && $2 == name { found = 1 } END { exit !found }' setup/debian-packages.txt
+}
+# Names what is left out, and where else it is.
+left_out() { # package...
+    if (($#)); then say "left out, not packaged here: $*. A Spack view or an image has them (docs/howto/containers.md)"; fi
+}
+without_them() { # package...: the way to do without these, if there is one
+    local name
+    for name; do if ! is_optional "$name"; then return; fi; done
+    echo "; without them: setup/setup.sh venv"
 }
 
 # ---------------------------------------------------------------- other distributions
@@ -52,49 +77,74 @@ package_names() { # distribution debian-package...: prints the distribution's na
         ' setup/other-distributions.txt
     done
 }
-# Ends with the command that installs packages where apt-get is not.
+# Ends with the command that installs packages where apt-get is not. What is not packaged is left out.
 fail_with_command() { # debian-package...
-    local of command name names=() others=()
+    local of command name names=() others=() wanted=()
     of=$(distribution)
     case $of in
         rhel) command="dnf install epel-release && crb enable && dnf install" ;;
         sles) command="zypper install" ;;
-        *) fail "missing here: $* (Debian package names). Install them another way and try again" ;;
+        *) fail "missing here: ${*%%|*} (Debian package names). Install them another way and try again$(without_them "$@")" ;;
     esac
-    for name in $(package_names "$of" "$@"); do
-        if [[ $name == -* ]]; then others+=("${name#-}"); else names+=("$name"); fi
+    for name; do
+        case $(package_names "$of" "$name") in
+            -*) others+=("${name%%|*}") ;;
+            *) names+=("$(package_names "$of" "$name")") && wanted+=("$name") ;;
+        esac
     done
-    fail "missing here: $*.${names[*]:+ As root: $command ${names[*]}.}${others[*]:+ Not packaged: ${others[*]}; "\
-"a Spack view or an image has them (docs/howto/containers.md)}"
+    left_out "${others[@]}"
+    if ((${#names[@]})); then
+        fail "missing here: ${wanted[*]%%|*}. As root: $command ${names[*]}$(without_them "${wanted[@]}")"
+    fi
 }
 
 # ---------------------------------------------------------------- Debian's packages
 install_packages() { # package...
     local become=()
-    if ! command -v apt-get >/dev/null; then fail_with_command "$@"; fi
+    if ! command -v apt-get >/dev/null; then
+        fail_with_command "$@"
+        return
+    fi
     if [[ $(id -u) != 0 ]]; then
         if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
             become=(sudo -n env DEBIAN_FRONTEND=noninteractive)
         else
-            fail "missing here: $*. As root: apt-get install $* (lmbench: from non-free, on Ubuntu from multiverse)"
+            fail "missing here: ${*%%|*}. As root: setup/setup.sh $group$(without_them "$@")"
         fi
     fi
     export DEBIAN_FRONTEND=noninteractive
-    say "installing from Debian: $*"
-    "${become[@]}" apt-get update -qq &>"$log" || fail_with_log "apt-get update failed: no network? Missing here: $*"
-    local options=() others=() package file
+    say "installing from Debian: ${*%%|*}"
+    "${become[@]}" apt-get update -qq &>"$log" || fail_with_log "apt-get update failed: no network? Missing here: ${*%%|*}"
+    local options=() others=() absent=() package name
     for package; do
-        if [[ $package != lmbench ]] || apt-cache policy lmbench | grep -q 'Candidate: [0-9]'; then
-            others+=("$package")
+        name=$(available "$package")
+        if [[ -z $name && $package == lmbench ]]; then
+            name=$(download_nonfree lmbench "$private" 2>/dev/null) || name=
+        fi
+        if [[ -n $name ]]; then
+            others+=("$name")
+        elif is_optional "$package"; then
+            absent+=("${package%%|*}")
+            echo "$release $package" >>.cache/left-out
         else
-            file=$(download_nonfree lmbench "$private") || exit
-            others+=("$file")
+            fail "this distribution has no package $package, which is needed"
         fi
     done
+    left_out "${absent[@]}"
+    if ! ((${#others[@]})); then return; fi
     # In container images, dpkg omits documentation; bowtie2-examples contains nothing else.
     options=(-o 'DPkg::Options::=--path-include=/usr/share/doc/bowtie2/*' -o Dpkg::Use-Pty=0)
     "${become[@]}" apt-get install -y -qq --no-install-recommends --reinstall "${options[@]}" "${others[@]}" &>"$log" ||
         fail_with_log "apt-get install failed for: $*"
+}
+available() { # package: prints the first of its names that apt can install
+    local name
+    for name in $(package_names "$(distribution)" "$1" | tr '|' ' '); do
+        if apt-get -s -qq install --no-install-recommends "$name" &>/dev/null; then
+            echo "$name"
+            return
+        fi
+    done
 }
 # Downloads a package from non-free, from the same mirror as the machine's main, and prints the file's path. The
 # machine's apt sources stay unchanged.
@@ -121,7 +171,7 @@ download_nonfree() { # package folder
 find_python() { # sets python, the interpreter that creates .venv
     local candidate
     python=
-    for candidate in python3 python3.13 python3.12 python3.11; do
+    for candidate in "${pythons[@]}"; do
         # The base interpreter of a virtual environment, because an activated .venv may be replaced below.
         python=$("$candidate" -c 'import sys; print(sys._base_executable if sys.version_info >= (3, 11) else "")' \
             2>/dev/null) || python=
@@ -137,10 +187,23 @@ recipe() {
 venv_is_current() {
     [[ $(cat .venv/recipe 2>/dev/null) == "$(recipe)" ]] && .venv/bin/python -c 'import firsttouch' 2>/dev/null
 }
+closed_to_others() { # file: prints the folder above it that other users may not enter
+    local folder=$1
+    while [[ $folder != / ]]; do
+        folder=$(dirname "$folder")
+        if ! ((0$(stat -c %a "$folder") & 1)); then
+            echo "$folder"
+            return
+        fi
+    done
+}
 # Makes .venv.new and replaces .venv with it once it is complete: until then jobs can use the old one.
 make_venv() {
-    local new=.venv.new
+    local new=.venv.new closed
     say "making the virtual environment .venv ($("$python" --version))"
+    if [[ -z $(closed_to_others "$PWD/x") ]] && closed=$(closed_to_others "$(readlink -f "$python")") && [[ -n $closed ]]; then
+        say "note: other users cannot start $python, because of $closed. To share this checkout: PATH=/usr/bin:\$PATH $0"
+    fi
     rm -rf "$new" .venv.old
     "$python" -m venv --prompt .venv "$new" || fail "$python -m venv failed: apt-get install python3-venv"
     local pip=("$new/bin/python" -m pip --disable-pip-version-check -q)
@@ -207,7 +270,26 @@ print(max(80_000_000, json.load(sys.stdin)["host"]["all_caches_bytes"] // 2))') 
     cp setup/stream.txt .venv/stream-recipe
 }
 
+# ---------------------------------------------------------------- a checkout of another user
+# A user who may not write into the checkout uses what its owner has made.
+use_as_it_is() {
+    local owner python=.venv/bin/python
+    owner=$(stat -c %U .)
+    if [[ -e .venv/recipe ]] && ! $python -c '' 2>/dev/null; then
+        fail "you cannot start .venv's $(readlink $python): $owner runs PATH=/usr/bin:\$PATH setup/setup.sh"
+    fi
+    if ! $python -c 'import firsttouch' 2>/dev/null || [[ ! -x .venv/bin/firsttouch-probe ]]; then
+        fail "$PWD cannot be written, and its .venv is not complete: its owner, $owner, runs setup/setup.sh $group"
+    fi
+    local variables="FIRSTTOUCH_OUT=FOLDER FIRSTTOUCH_DATA=FOLDER FIRSTTOUCH_ADVICE=FOLDER"
+    say "$PWD is $owner's, and complete. To write into folders of yours: export $variables"
+}
+
 # ---------------------------------------------------------------- main
+if [[ ! -w . ]] || [[ -e .cache && ! -w .cache ]]; then
+    use_as_it_is
+    exit
+fi
 # Of two concurrent runs, the second one waits and then has nothing to do.
 mkdir -p .cache
 private=$(mktemp -d)
@@ -217,10 +299,12 @@ exec 9>.cache/setup.lock
 flock 9
 mapfile -t packages < <(missing)
 if ((${#packages[@]})); then
-    if [[ $(distribution) == ubuntu ]]; then mapfile -t packages < <(package_names ubuntu "${packages[@]}"); fi
     install_packages "${packages[@]}"
-    mapfile -t packages < <(missing)
-    if ((${#packages[@]})); then fail "still missing after the installation: ${packages[*]}"; fi
+    if command -v apt-get >/dev/null; then
+        mapfile -t packages < <(missing)
+        if [[ ${packages[*]} == python3-venv ]]; then find_python; fi
+        if ((${#packages[@]})); then fail "still missing after the installation: ${packages[*]%%|*}"; fi
+    fi
 fi
 find_python
 if ! venv_is_current; then make_venv; fi

@@ -285,6 +285,16 @@ def test_the_reader_of_the_output_goes(bwa, tmp_path, name):
     assert "firsttouch: error" not in (tmp_path / "errors").read_text()
 
 
+@needs_two
+def test_output_that_is_not_sam_comes_from_one_instance(index, reads, tmp_path):
+    argv = ["minimap2", "-x", "sr", "-t", "2", f"{index('minimap2')}.mmi", *reads]
+    assert placed("--", *argv).stdout == by_hand(*argv)
+    done = placed(TWO, "--", *argv, status=2)
+    assert b"this command runs as one instance only: without -a, it does not write SAM" in done.stderr
+    done = placed("-o", tmp_path / "out.bam", "--", *argv, status=2)
+    assert b"need SAM, which the command does not write without -a: add -a" in done.stderr
+
+
 def running(marker):
     """Return the processes with *marker* in their environment, by the name of their program.
 

@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -147,3 +148,30 @@ def test_instances_of_a_trial_run_the_users_command(lambda_work, tmp_path, own):
     assert [word for word in outcome.job.argv if word in {"-Y", "-p"}] == own
     assert result.aligning <= result.seconds
     assert not Path(outcome.job.stdout).exists()
+
+
+def test_advice_for_another_size_of_run_is_not_followed(inputs, lambda_work, tmp_path, monkeypatch):
+    """Advice of a small test is not for a full run, and not for reads that leave instances without a batch."""
+    monkeypatch.setenv("FIRSTTOUCH_ADVICE", str(tmp_path))
+    prefix, files = inputs
+    words = [str(word) for word in ("bwa", "mem", "-t", 2, "-K", 200_000, prefix, *files)]
+    bases = 0.45 * sum(file.stat().st_size for file in files)
+    key = saved.of_command(load(), parse(words), min(2, len(os.sched_getaffinity(0))))
+    saved.save(key, "1Inst_Localalloc", None, {"bases": round(bases / 5)})
+    assert chosen(*words).scenario.name == "1Inst_Localalloc"
+    saved.save(key, "1Inst_Localalloc", None, {"bases": round(bases / 50)})
+    messages = []
+    choice = chosen(*words, messages=messages, budget=0)
+    assert (choice.scenario.name, choice.advised) == ("1Inst_Original", False)
+    assert re.match(
+        r"the advice of \S+ is not followed: it is from a run of .* and this one has about", messages[0]
+    )
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("two PUs are necessary")
+    saved.save(key, "2Inst_Original", None, {"bases": round(bases)})
+    assert chosen(*words).scenario.name == "2Inst_Original"
+    words[5] = str(round(bases))
+    choice = chosen(*words)
+    assert (choice.scenario.name, choice.advised) == ("1Inst_Original", False)
+    assert "2Inst_Original is advised, but about" in choice.reason
+    assert "are too few for its 2 instances" in choice.reason

@@ -62,7 +62,6 @@ COVERED = {
         r"firsttouch run \w+ --aligner \S+ --index IDX --reads r1\.fq -o out\.sam -- .*": (
             "test_own_options_of_the_aligner_go_to_every_instance"
         ),
-        r"firsttouch run 8Inst_Original --aligner \S+ --index IDX .*": "test_a_scenario",
     },
     "integration/test_advise.py": {
         r"firsttouch advise .* --apply -o out\.sam": "test_advice_is_applied_and_what_was_said_holds_together",

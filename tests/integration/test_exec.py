@@ -25,7 +25,7 @@ from firsttouch.scenarios import memory_options
 PROGRAM = f"""\
 import os, signal, time
 held = bytes([1]) * (8 << 20)
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+for number in sorted(signal.valid_signals() - {{signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGQUIT}}):
     signal.signal(number, lambda number, _: print("got", signal.Signals(number).name, flush=True))
 print("ready", os.getpid(), flush=True)
 while not os.path.exists("end"):
@@ -169,7 +169,9 @@ def started(folder):
 
 def test_signals_reach_the_program(started, folder):
     process, pid = started
-    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
+    sent = [*(signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP, signal.SIGWINCH, signal.SIGPWR)]
+    sent += [*(signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGIO, signal.SIGRTMIN, signal.SIGRTMAX)]
+    for number in sent:
         process.send_signal(number)
         assert process.stdout.readline() == f"got {number.name}\n"
     (folder / "end").touch()
@@ -244,6 +246,28 @@ def test_memory_options_are_verified(folder, option):
     assert (2 * memory["huge_bytes"] > memory["anonymous_bytes"]) == option.startswith("thp")
     allocator = memory_options.of_kind(option.split("+"), "allocator")
     assert memory["allocators"] == ([allocator.preload] if allocator else [])
+
+
+#: Holds nothing until it has been sampled, then 300 MiB for as long as the kernel needs to fill them.
+GROWING = f"""\
+import mmap
+{python_wait(Path())}
+mmap.mmap(-1, 300 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
+"""
+
+
+@pytest.mark.parametrize("option", ["", "+jemalloc"])
+def test_a_program_is_verified_only_if_most_of_its_memory_was_sampled(option):
+    if option and (reason := memory_options.refusal(memory_options.of_suffix(option[1:]))):
+        pytest.skip(reason)
+    done = shell(f'$ft 1Inst_Original{option} --json -- {sys.executable} -c "$P"', P=GROWING)
+    document = json.loads(done.stderr)
+    (placement,) = document["placement_found"]
+    seen = 4096 * sum(placement["pages"].values())
+    assert done.returncode == 0
+    assert document["peak_bytes"] > 300 << 20
+    assert document["placement"] == ("verified" if seen > 150 << 20 else "unverified"), document
+    assert (placement["seen_share"] >= 0.5) == (document["placement"] == "verified")
 
 
 #: A program that glibc 2.36 gives no huge pages: it takes the host's setting for unknown, because its buffer on

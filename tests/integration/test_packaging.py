@@ -50,6 +50,34 @@ def test_source_archives_have_all_that_a_build_needs(dist):
         assert all(member.isfile() or member.isdir() for member in members.values())
 
 
+@pytest.mark.parametrize("target", ["sdist", "wheel"])
+def test_only_what_git_tracks_is_packed(tmp_path, target):
+    """A checkout in use has system files of its site, records and reports."""
+    own = ("pyproject.toml", "README.md", "LICENSE", "setup/hatch_build.py", "setup/firsttouch_reframe.pth")
+    tracked = [*own, "src/firsttouch/__init__.py", "reframe/systems/known.yaml", "reframe/check.py"]
+    others = ["reframe/systems/rome.yaml", "reframe/nearest.py", "results/[r] 1.jsonl", "src/firsttouch/x.py"]
+    checkout = tmp_path / "checkout"
+    for name in [*tracked, *others]:
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+        (checkout / name).write_bytes((ROOT / name).read_bytes() if name in own else b"")
+    output("git", "init", "-q", cwd=checkout)
+    output("git", "add", *tracked, cwd=checkout)
+    environment = {**os.environ, "SETUPTOOLS_SCM_PRETEND_VERSION": "1.0"}
+    output(sys.executable, "-m", "hatchling", "build", "-t", target, cwd=checkout, env=environment)
+    (packed,) = (checkout / "dist").iterdir()
+    if target == "sdist":
+        with tarfile.open(packed) as archive:
+            names = archive.getnames()
+    else:
+        with zipfile.ZipFile(packed) as archive:
+            names = archive.namelist()
+    packed_names = {
+        name for name in [*tracked, *others] if any(n.endswith(name.removeprefix("src/")) for n in names)
+    }
+    assert not packed_names & set(others)
+    assert {"src/firsttouch/__init__.py", "reframe/systems/known.yaml", "reframe/check.py"} <= packed_names
+
+
 def test_the_licence_of_the_probe_is_that_of_the_project():
     assert (ROOT / "probe/LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 

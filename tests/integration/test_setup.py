@@ -38,6 +38,28 @@ for name in ("firsttouch-probe",) if sys.argv[-1] == "./probe" else ("firsttouch
 """
 
 
+#: The programs that setup.sh calls, but apt-get.
+NEEDED = (
+    *(
+        "awk",
+        "bash",
+        "cat",
+        "cmp",
+        "cp",
+        "cut",
+        "dirname",
+        "find",
+        "flock",
+        "grep",
+        "install",
+        "mkdir",
+        "mktemp",
+        "mv",
+    ),
+    *("readlink", "rm", "sh", "sha256sum", "sort", "stat", "tail", "tr", "touch", "uname", "xargs"),
+)
+
+
 @pytest.fixture
 def checkout(tmp_path):
     """The files of a checkout that setup.sh needs, in a folder with a blank in its name."""
@@ -129,9 +151,12 @@ def test_the_old_one_works_until_the_new_one_is_complete(checkout):
     [
         (
             "ID=rocky\nID_LIKE='rhel centos fedora'\n",
-            "dnf install epel-release && crb enable && dnf install bwa hwloc hwloc-devel.",
+            "As root: dnf install epel-release && crb enable && dnf install bwa hwloc hwloc-devel; without them: ",
         ),
-        ("ID=sles\nID_LIKE=suse\n", "zypper install hwloc hwloc-devel."),
+        (
+            "ID=sles\nID_LIKE=suse\n",
+            "As root: zypper install hwloc hwloc-devel; without them: setup/setup.sh venv",
+        ),
         ("ID=ubuntu\nID_LIKE=debian\n", "(Debian package names)"),
         ("ID=void\n", "(Debian package names)"),
         (None, "(Debian package names)"),
@@ -140,7 +165,7 @@ def test_the_old_one_works_until_the_new_one_is_complete(checkout):
 def test_other_distributions_get_the_command_to_type(checkout, release, command):
     """Nothing is installed, so root is not needed. The host has the programs of the script, but not apt-get."""
     programs = checkout.parent / "bin"
-    for name in ("awk", "bash", "cat", "dirname", "flock", "mkdir", "mktemp", "rm", "sha256sum", "tail"):
+    for name in NEEDED:
         (programs / name).symlink_to(shutil.which(name))
     (checkout / "setup/debian-packages.txt").write_text(
         "# group package proof\nrun bwa bwa\nrun hisat2 hisat2-align-s\nrun hwloc lstopo\nrun libhwloc-dev /no.h\n"
@@ -152,10 +177,131 @@ def test_other_distributions_get_the_command_to_type(checkout, release, command)
     argv = [checkout / "setup/setup.sh", "run"]
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (3, "")
-    assert "setup: error: missing here: bwa hisat2 hwloc libhwloc-dev" in done.stderr
+    names = {"dnf": "bwa hwloc libhwloc-dev", "zyp": "hwloc libhwloc-dev"}.get(
+        command[9:12], "bwa hisat2 hwloc libhwloc-dev"
+    )
+    assert f"setup: error: missing here: {names}" in done.stderr
     assert command in done.stderr
-    if "dnf" in command:
-        assert "Not packaged: hisat2; a Spack view or an image has them" in done.stderr
+    absent = {"dnf": "hisat2", "zyp": "bwa hisat2"}.get(command[9:12])
+    assert (f"setup: left out, not packaged here: {absent}. A Spack view" in done.stderr) == bool(absent)
+
+
+@pytest.mark.parametrize("release", ["ID=rocky\nID_LIKE='rhel centos fedora'\n", "ID=sles\nID_LIKE=suse\n"])
+def test_aligners_that_a_distribution_does_not_package_are_one_line(checkout, release):
+    programs = checkout.parent / "bin"
+    for name in NEEDED:
+        (programs / name).symlink_to(shutil.which(name))
+    (checkout / "setup/debian-packages.txt").write_text("venv dash sh\nrun bowtie2 no-b\nrun hisat2 no-h\n")
+    shutil.copy2(paths.ROOT / "setup/other-distributions.txt", checkout / "setup")
+    (checkout / "setup/stream.txt").write_text("# none\nfile:///nowhere 0\n")
+    (checkout.parent / "release").write_text(release)
+    done = setup(checkout, "run", PATH=str(programs), OS_RELEASE=str(checkout.parent / "release"))
+    assert done.returncode == 0, done.stderr
+    assert "left out, not packaged here: bowtie2 hisat2. A Spack view or an image has them" in done.stderr
+    assert (checkout / ".venv/bin/firsttouch-probe").exists()
+
+
+#: An apt-get that knows the packages of a file, and notes what it installs.
+APT = """\
+#!/bin/sh
+here=$(dirname "$0")
+case "$*" in
+    "-s -qq install"*) for last; do :; done; grep -qxF "$last" "$here/known" ;;
+    install*) for last; do :; done; echo "$@" >>"$here/installed"; touch "$here/../$last" ;;
+    update*) echo update >>"$here/installed" ;;
+    *) exit 1 ;;
+esac
+"""
+
+
+def test_packages_that_a_release_does_not_have_are_left_out_once(checkout):
+    """One package without a candidate must not keep the others from being installed; the next run asks no more."""
+    programs = checkout.parent / "bin"
+    for name in NEEDED:
+        (programs / name).symlink_to(shutil.which(name))
+    for name, text in (("apt-get", APT), ("id", "#!/bin/sh\necho 0\n")):
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    (programs / "known").write_text("libmimalloc3\n")
+    (checkout / "setup/debian-packages.txt").write_text(
+        "venv dash sh\nrun snap-aligner no-such-program\n"
+        f"run libmimalloc2.0|libmimalloc3 {checkout.parent}/libmi*3\n"
+    )
+    shutil.copy2(paths.ROOT / "setup/other-distributions.txt", checkout / "setup")
+    (checkout / "setup/stream.txt").write_text("# none\nfile:///nowhere 0\n")
+    (checkout.parent / "release").write_text("ID=debian\nVERSION_ID=13\n")
+    environment = {"PATH": str(programs), "OS_RELEASE": str(checkout.parent / "release")}
+    done = setup(checkout, "run", **environment)
+    assert done.returncode == 0, done.stderr
+    assert "left out, not packaged here: snap-aligner." in done.stderr
+    update, installed = (programs / "installed").read_text().splitlines()
+    assert (update, installed.split()[-1]) == ("update", "libmimalloc3")
+    done = setup(checkout, "run", **environment)
+    assert (done.returncode, "left out" in done.stderr) == (0, False)
+    assert len((programs / "installed").read_text().splitlines()) == 2
+
+
+def test_a_python_that_is_too_old_lacks_its_package(checkout):
+    """Rocky's python3 is 3.9 and has ensurepip: python3.11 is named with the other packages."""
+    programs = checkout.parent / "bin"
+    for name in NEEDED:
+        (programs / name).symlink_to(shutil.which(name))
+    (programs / "python3").write_text("#!/bin/sh\ncase $* in *version_info*) exit 1 ;; esac\n")
+    (checkout / "setup/debian-packages.txt").write_text("venv python3-venv python:ensurepip\nvenv gcc no-gcc\n")
+    shutil.copy2(paths.ROOT / "setup/other-distributions.txt", checkout / "setup")
+    (checkout.parent / "release").write_text("ID=rocky\nID_LIKE='rhel centos fedora'\n")
+    done = setup(checkout, PATH=str(programs), OS_RELEASE=str(checkout.parent / "release"))
+    assert done.returncode == 3
+    assert "dnf install python3.11 gcc\n" in done.stderr
+
+
+#: Root without the right to write and enter where the mode forbids it.
+ORDINARY = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--"] if os.geteuid() == 0 else []
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "message"),
+    [
+        ("complete", 0, "and complete. To write into folders of yours: export FIRSTTOUCH_OUT=FOLDER"),
+        ("empty", 3, "cannot be written, and its .venv is not complete: its owner, "),
+        ("closed", 3, "runs PATH=/usr/bin:$PATH setup/setup.sh"),
+    ],
+)
+def test_a_checkout_of_another_user_is_one_line(checkout, state, status, message):
+    home = checkout.parent / "home"
+    if state != "empty":
+        assert setup(checkout).returncode == 0
+    if state == "closed":
+        home.mkdir()
+        python = checkout / ".venv/bin/python"
+        shutil.copy2(python.resolve(), home / "python3")
+        python.unlink()
+        python.symlink_to(home / "python3")
+        home.chmod(0)
+    checkout.chmod(0o555)
+    try:
+        path = f"{checkout.parent / 'bin'}:{os.environ['PATH']}"
+        argv = [*ORDINARY, checkout / "setup/setup.sh", "venv"]
+        environment = {**os.environ, "PATH": path}
+        done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    finally:
+        checkout.chmod(0o755)
+        if home.exists():
+            home.chmod(0o755)
+    assert (done.returncode, message in done.stderr, done.stderr.count("\n")) == (status, True, 1), done.stderr
+
+
+@pytest.mark.parametrize(("modes", "noted"), [("*/bin", True), ("*checkout", False), ("none", False)])
+def test_a_python_that_other_users_cannot_start_is_noted(checkout, modes, noted):
+    """Of a checkout that other users cannot enter either, nothing needs to be said."""
+    program = checkout.parent / "bin/stat"
+    program.write_text(
+        f"#!/bin/sh\nfor last; do :; done\ncase $last in {modes}) echo 700 ;; *) echo 755 ;; esac\n"
+    )
+    program.chmod(0o755)
+    done = setup(checkout)
+    assert done.returncode == 0
+    assert ("note: other users cannot start" in done.stderr) == noted, done.stderr
 
 
 def test_names_of_other_distributions_are_complete():

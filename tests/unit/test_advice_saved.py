@@ -90,8 +90,8 @@ def test_an_advice_is_found_for_its_case_only(key, folder):
         (lambda text: text[:-9], "not saved advice, because it is not JSON"),
         (lambda _: "[]", "not saved advice: `firsttouch advise` writes it again"),
         (
-            lambda text: text.replace('"schema": 1', '"schema": 2'),
-            "saved advice of schema 2, this version reads 1",
+            lambda text: text.replace('"schema": 2', '"schema": 1'),
+            "saved advice of schema 1, this version reads 2",
         ),
         (lambda text: text.replace('"1Inst_Interleave"', "7"), "not saved advice, scenario: 7 is not of type"),
         (lambda text: text.replace('"threads": 64', '"threads": 32'), "saved advice for another case"),
@@ -158,3 +158,18 @@ def test_texts_of_advice_do_not_reach_the_terminal(run_cli, folder, key):
     assert r"\x1b" in out
     assert not {"\x1b", "\a"} & {*out}
     assert not [line for line in out.splitlines() if line.lstrip().startswith("forged")]
+
+
+@pytest.mark.parametrize(
+    ("bases", "now", "reason"),
+    [
+        (3_000_000, 2_000_000, ""),
+        (3_000_000, 29_000_000, ""),
+        (3_000_000, 4e8, "it is from a run of 3 million bases, and this one has about 400 million bases"),
+        (3_000_000, None, ""),  # reads from a pipe
+        (None, 4e8, ""),  # a program that is no aligner
+    ],
+)
+def test_advice_of_a_small_test_is_not_for_a_full_run(key, bases, now, reason):
+    saved.save(key, "1Inst_Interleave", GAIN, {} if bases is None else {"bases": bases})
+    assert saved.lookup(key, print).outgrown(now) == reason

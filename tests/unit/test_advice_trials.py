@@ -3,6 +3,8 @@
 
 import itertools
 import math
+import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -54,6 +56,7 @@ def host(tmp_path, monkeypatch, checked_reads, synthetic):
         sets=(),
         memory=None,
         planned=synthetic,
+        reads=checked_reads,
     ):
         scenarios = planned.with_each(sets).scenarios
         noises = itertools.cycle(noise) if isinstance(noise, tuple) else noise
@@ -73,14 +76,15 @@ def host(tmp_path, monkeypatch, checked_reads, synthetic):
             shown = memory(scenario) if memory else Memory()
             observed = SimpleNamespace(pages={} if seconds < 0.1 else {0: 1}, memory=shown)
             steps = [[SimpleNamespace(observed=observed)]]
-            misplaced = odd(scenario) or ("" if observed.pages else "ended before it could be sampled")
-            misplaced = misplaced or memory_options.verify(scenario.options, shown)
+            unverified = "" if odd(scenario) or observed.pages else "ended before it could be sampled"
+            misplaced = odd(scenario) or unverified or memory_options.verify(scenario.options, shown)
             aligning = seconds - loading
-            return SimpleNamespace(seconds=seconds, aligning=aligning, misplaced=misplaced, steps=steps)
+            placed = {"misplaced": misplaced, "unverified": unverified}
+            return SimpleNamespace(seconds=seconds, aligning=aligning, steps=steps, **placed)
 
         monkeypatch.setattr(launch, "run", run)
         advice = trials.advise(
-            Work(aligner("bwa-mem"), tmp_path / "i", checked_reads),
+            Work(aligner("bwa-mem"), tmp_path / "i", reads),
             scenarios,
             prior(candidates(scenarios), 0.2),
             budget,
@@ -125,6 +129,54 @@ def test_the_first_load_from_disk_does_not_count(host):
     _, document = host(times("8Inst_Original"), loading=5.0, noise=itertools.chain([8.0], itertools.repeat(1.0)))
     assert document["predicted_s"]["low"] <= 3605 <= document["predicted_s"]["high"]
     assert any("warm-up" in m for m in host.messages)
+
+
+@pytest.mark.parametrize("factor", [0.97, 1.0, 1.03])
+def test_a_gain_that_may_be_chance_is_not_recommended(host, factor):
+    """Repeats differ by far more than the memory option; its trials end with the budget or after a few."""
+
+    def work(scenario):
+        return 3600.0 * (factor if scenario.options else 1.0)
+
+    noise = (1.0, 1.3, 0.8, 0.9, 1.15)
+    planned = plan(load(xml=ONE_BANK))
+    alone = tuple(s for s in planned.scenarios if s.name == "1Inst_Original")
+    planned = replace(planned, scenarios=alone)
+    advice, document = host(
+        work, loading=0.1, budget=0.1, noise=noise, sets=[("mimalloc",)], memory=shown, planned=planned
+    )
+    assert (document["recommended"], document["clear"]) == ("1Inst_Original", False)
+    assert (document["compared"], document["budget"]["within"]) == (True, True)
+    tried = {advice.scenarios[i].name: own for i, own in enumerate(advice.trials)}
+    assert tried["1Inst_Original+mimalloc"]
+    text = "\n".join(advice_text.lines(document))
+    assert ("but that may be chance" in text) == (document["fastest_in_trials"] != "1Inst_Original")
+
+
+def test_without_a_second_scenario_nothing_was_compared(host):
+    odd = {"1Inst_Original": ""}
+    advice, document = host(times("1Inst_Original"), odd=lambda s: odd.get(s.name, "fails"))
+    assert (advice.compared, document["compared"], document["clear"]) == (False, False, False)
+    assert "only 1Inst_Original was tried, so nothing was compared: no advice is saved" in advice_text.lines(
+        document
+    )
+
+
+def test_instances_without_a_batch_of_reads_are_not_tried(host, checked_reads):
+    few = fastq.inspect(checked_reads.files, fastq.BatchRule(400_000))  # three batches
+    advice, document = host(times("8Inst_Original"), reads=few, budget=0.05)
+    assert document["bases"] == advice.bases == 1_000_000
+    assert all(s.instances <= 3 for s, own in zip(advice.scenarios, advice.trials, strict=True) if own)
+    reason = next(row["reason"] for row in document["scenarios"] if row["name"] == "8Inst_Original")
+    assert reason == "not tried: its 8 instances need a batch of reads each, and the reads fill 3"
+
+
+def test_the_time_of_the_run_is_said_with_its_uncertainty(host):
+    host(times("8Inst_Original"), budget=0.05)
+    (message,) = (m for m in host.messages if m.startswith("the whole run is expected to take "))
+    assert re.match(
+        r"the whole run is expected to take [\d.]+ s \([\d.]+ to [\d.]+ s, 90 % interval\) as ", message
+    )
 
 
 def test_a_load_is_not_taken_for_work(host):

@@ -4,7 +4,7 @@
 import mmap
 import os
 
-from firsttouch.host.mappings import address_of, mapping_of, node_pages
+from firsttouch.host.mappings import address_of, file_bytes, mapping_of, node_pages
 
 
 def test_pages_count_in_units_of_4_kib():
@@ -19,7 +19,11 @@ def test_a_mapping_of_this_process(tmp_path):
     with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ) as held:
         assert held[::4096]
         with open("/proc/self/maps") as maps:  # noqa: PTH123
-            (mapping,) = (m for m in map(mapping_of, maps) if m and m.path == str(file))
+            lines = maps.readlines()
+        (text,) = (line for line in lines if line.rstrip().endswith(str(file)))
+        assert file_bytes(text) == 3 * mmap.PAGESIZE
+        assert 3 * mmap.PAGESIZE < file_bytes("".join(lines)) < 1 << 40
+        (mapping,) = (m for m in map(mapping_of, lines) if m and m.path == str(file))
         assert mapping.file[1] == file.stat().st_ino
         with open("/proc/self/numa_maps") as lines:  # noqa: PTH123
             (line,) = (line for line in lines if address_of(line) == mapping.address)

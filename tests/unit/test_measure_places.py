@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The placements of the aspects: PU-sets and banks, and their split into runs of the probe."""
 
+import math
+from collections import Counter
 from dataclasses import replace
 from itertools import combinations
 from types import SimpleNamespace
@@ -19,12 +21,30 @@ from firsttouch.systems.definition import load
 OPTERON = topology_of(load("amd-opteron").facts)
 
 
+def host_of(packages, nodes):
+    """Return a host of packages with as many NUMA nodes each, of one core; other packages are farther."""
+    count = packages * nodes
+    return topology_of(
+        SimpleNamespace(
+            numa_node_numbers=list(range(count)),
+            package_of_numa_node=[node // nodes for node in range(count)],
+            cores_per_numa_node=[1] * count,
+            threads_per_core=1,
+            memory_per_numa_node=[1 << 34] * count,
+            distances=[
+                [10 if a == b else 12 if a // nodes == b // nodes else 32 for b in range(count)]
+                for a in range(count)
+            ],
+        )
+    )
+
+
 @settings(deadline=None)
 @given(st.sampled_from([1, 2, 4, 8]), st.sampled_from(["all", "ends"]), st.sets(st.integers(0, 7), min_size=1))
 def test_every_placement_is_in_one_run(size, extent, banks):
     """Each pair of PU-set and bank is in one run; a run has all PU-sets of one size on its NUMA nodes."""
     thorough = replace(profiles.efforts()["full"], banks=extent)
-    sets = programs.sets_of(range(8), [size])
+    sets = programs.sets_of(OPTERON, range(8), [size])
     measured = []
     for sets_of_run, targets in programs.rows(OPTERON, sets, sorted(banks), thorough):
         nodes_of_run = sorted({node for nodes in sets_of_run for node in nodes})
@@ -38,7 +58,7 @@ def test_every_placement_is_in_one_run(size, extent, banks):
 def test_the_full_matrix_of_a_size_is_one_run(size, number):
     """Thesis section 3.4: 64, 224 and 560 placements."""
     ((sets, banks),) = programs.rows(
-        OPTERON, programs.sets_of(range(8), [size]), range(8), profiles.efforts()["full"]
+        OPTERON, programs.sets_of(OPTERON, range(8), [size]), range(8), profiles.efforts()["full"]
     )
     assert len(sets) * len(banks) == number
 
@@ -46,7 +66,7 @@ def test_the_full_matrix_of_a_size_is_one_run(size, number):
 @pytest.mark.parametrize("size", [0, 9])
 def test_sizes_that_there_are_not(size):
     with pytest.raises(BadInput, match=f"--set-sizes: {size}; there are 8 NUMA nodes"):
-        programs.sets_of(range(8), [size])
+        programs.sets_of(OPTERON, range(8), [size])
 
 
 @pytest.mark.parametrize("bank", range(8))
@@ -60,6 +80,39 @@ def test_threads_fill_the_nearest_nodes_first(bank):
     for threads in (0, 65):
         with pytest.raises(BadInput, match=f"{threads} threads: this process may use 1 to 64 PUs"):
             programs.filling(OPTERON, bank, threads)
+
+
+@pytest.mark.parametrize(
+    ("packages", "nodes", "counts"),
+    [
+        (1, 8, {1: 8, 2: 28, 4: 70, 8: 1}),
+        (2, 8, {1: 16, 2: 8, 4: 4, 8: 2, 16: 1}),
+        (3, 8, {1: 24, 2: 12, 4: 6, 8: 3, 16: 1, 24: 1}),
+        (1, 13, {1: 13, 2: 78, 4: 3, 8: 1, 13: 1}),
+    ],
+)
+def test_the_pu_sets_of_hosts_with_many_numa_nodes_are_few(packages, nodes, counts):
+    host = host_of(packages, nodes)
+    sets = Cases(host, profiles.efforts()["full"]).pu_sets()
+    assert Counter(map(len, sets)) == counts
+    assert len(set(sets)) == len(sets)
+    for size in counts:
+        members = [node for members in sets if len(members) == size for node in members]
+        if packages > 1:  # the groups are disjoint, and of neighbours
+            assert len(set(members)) == len(members)
+            of_package = [len({node // nodes for node in group}) for group in sets if len(group) == size]
+            assert set(of_package) == {-(-size // nodes)}
+    messages = []
+    measure._say_plan(host, sets, host.memory_nodes, messages.append)
+    assert messages[0].startswith(f"{len(sets) * packages * nodes:,} placements of {len(sets)} PU-sets and ")
+    left_out = [size for size, count in counts.items() if count < math.comb(packages * nodes, size)]
+    assert len(messages) == 1 + len(left_out)
+    for size, text in zip(left_out, messages[1:], strict=True):
+        all_sets = math.comb(packages * nodes, size)
+        assert text.startswith(f"of {all_sets:,} PU-sets of {size} NUMA nodes, {counts[size]} are measured")
+    # The sets of a size are measured by runs of the probe, which measures all sets among the nodes that it gets.
+    runs = list(programs.rows(host, sets, host.memory_nodes, profiles.efforts()["full"]))
+    assert sum(len(members) for members, _ in runs) == len(sets)
 
 
 def test_set_sizes_are_those_of_the_pu_sets():

@@ -64,6 +64,33 @@ def test_a_placement_that_did_not_hold(what, reason):
     assert reason in verify(asked(), 2, what)
 
 
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("peak_mib", "file_mib", "seen_mib", "share", "reason"),
+    [
+        (320, 20, 300, 1.0, ""),
+        (320, 20, 150, 0.5, ""),
+        (320, 20, 149, 0.4967, "149 MiB of memory were sampled, and the program had at least 300 MiB at its peak"),
+        (320, 20, 1, 0.0033, "cannot be verified: 1 MiB of memory were sampled"),
+        (9000, 8990, 5, 0.5, ""),  # an aligner that maps its index
+        (9000, 9500, 5, 1.0, ""),  # a part of the mapped files is resident
+        (4, 3, 0.25, 0.25, ""),  # so little that it does not matter
+        (0, 0, 40, 1.0, ""),
+    ],
+)
+def test_most_of_a_programs_memory_must_have_been_sampled(peak_mib, file_mib, seen_mib, share, reason):
+    what = observed({0: int(seen_mib * 256)}, modes={"bind:0-1": int(seen_mib * 256)})
+    what.largest_peak, what.file_bytes = peak_mib * MIB, file_mib * MIB
+    assert what.to_dict()["seen_share"] == share
+    problem = verify(asked(), 2, what)
+    assert (problem == placement_check.unverified(what), bool(problem)) == (True, bool(reason))
+    assert reason in problem
+    what.pus |= {9}
+    assert "threads may run on PUs 9" in verify(asked(), 2, what)
+
+
 def test_one_thread_may_be_held_on_one_pu():
     assert verify(asked(), 1, observed(GOOD, pus=(1,))) == ""
     assert verify(asked(pus=(1,)), 8, observed(GOOD, pus=(1,))) == ""
@@ -203,6 +230,7 @@ def test_the_fullest_look_counts_and_the_widest_affinity(proc, tmp_path):
         "pages": {"0": 500},
         "policy": "bind:0",
         "memory": Memory().to_dict(),
+        "seen_share": 1.0,
         "unreadable": "",
     }
 
@@ -255,6 +283,36 @@ def test_pages_of_files_do_not_count_and_huge_ones_count_as_what_they_are(proc):
     look(100, what, proc(100, "a", [("0", "R")], maps))
     assert what.pages == {0: 5, 1: 6 + 1024}
     assert what.modes == {"default": 10, "prefer (many):0-1": 1, "bind:0": 1024}
+
+
+@pytest.mark.parametrize("comm", ["numactl", "setpriv"])
+def test_what_sets_the_placement_up_has_not_grown(proc, comm):
+    root = proc(100, comm, [("0", "R")], "")
+    (root / "100" / "status").write_text("VmHWM:\t 90000 kB\nRssAnon:\t 80000 kB\n")
+    what = Observed()
+    assert not placement_check.grown(100, what, root)
+    assert what == Observed()
+
+
+def test_a_program_that_has_grown_is_looked_at_again(proc):
+    """Its size is that of all processes; the pages of files among it are none that a look would show."""
+    status = "VmHWM:\t {} kB\nRssAnon:\t {} kB\nRssFile:\t 900000 kB\n"
+    root = proc(100, "sh", [("0", "R")], PAGE.format(mode="default", n=2560, node=0, kb=4), children=[200])
+    proc(200, "sort", [("0", "R")], "")
+    (root / "200" / "maps").write_text(
+        "5577000-5578000 r-xp 00000000 fd:00 11 /usr/bin/sort\n"
+        "7f0000000000-7f0000400000 r--s 00000000 00:2b 77 /data/file\n"
+        "7f1000000000-7f2000000000 rw-p 00000000 00:00 0 \n"
+    )
+    what, seen = Observed(), []
+    for held in (10_000, 13_000, 14_000, 40_000):
+        (root / "100" / "status").write_text(status.format(5_000, 0))
+        (root / "200" / "status").write_text(status.format(held + 100, held))
+        seen.append(placement_check.grown(100, what, root))
+        if not what.looks:
+            look(100, what, root)
+    assert seen == [True, False, True, True]
+    assert (what.anonymous, what.largest_peak, what.file_bytes) == (10_240_000, 40_100 << 10, (4 << 20) + 4096)
 
 
 @pytest.mark.parametrize("comm", ["numactl", "setpriv"])

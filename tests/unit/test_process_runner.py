@@ -4,6 +4,7 @@
 import errno
 import itertools
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -703,6 +704,48 @@ def test_a_child_that_cannot_be_started(monkeypatch, tmp_path):
         pass
 
 
+#: Holds nothing until it gets a line, then 300 MiB. With "stay" it waits for a further line.
+GROWING = """\
+import mmap, sys
+print("begun", flush=True)
+sys.stdin.readline()
+flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
+block = mmap.mmap(-1, 300 << 20, flags=flags)
+if "stay" in sys.argv:
+    sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_a_program_that_grows_late_is_looked_at_again_or_unverified(tmp_path, clock, held, stays):
+    stdin, let_go_on = held
+    argv = [sys.executable, "-c", GROWING, *(["stay"] if stays else [])]
+    asked = Placement((*os.sched_getaffinity(0),), (0,), (), "original", "whole")
+    growing = Job(argv, tmp_path / "out", tmp_path / "err", asked, stdin=stdin)
+    looks = []
+
+    def look(pid, observed):
+        if not looks:
+            wait_until(growing.stdout.read_text, "its begin", seconds=60)
+        if not looks or stays:
+            placement_check.look(pid, observed)
+        looks.append(clock.now)
+        clock.sleep(100)
+        if len(looks) == 1 or sum(observed.pages.values()) > 300 << 8:
+            let_go_on()
+
+    (outcome,) = run_together([growing], watching=Watching(share=1e-9, look=look), clock=clock)
+    placement = outcome.observed.to_dict()
+    if stays:
+        # Without the growth, the next look would have come 1e11 s later.
+        assert looks[1] - looks[0] < 50e9
+        assert (outcome.misplaced(), outcome.unverified(), placement["seen_share"] > 0.9) == ("", "", True)
+    else:
+        assert outcome.misplaced() == outcome.unverified()
+        assert re.search(r": .* MiB of memory were sampled, and .* at least \d{3} MiB", outcome.unverified())
+        assert placement["seen_share"] < 0.1
+
+
 #: Tells that it has begun, and that its threads have bound themselves; each time it waits for a line.
 LATE = """\
 import os, sys, threading
@@ -769,7 +812,7 @@ def test_threads_are_sampled_until_each_has_bound_itself(tmp_path, clock, held, 
             clock.sleep(1)
             let_go_on()
 
-    watching = Watching(share=1e-6, look=look, all_threads=True)
+    watching = Watching(share=1e-6, look=look, all_threads=True, grown=lambda *_: False)
     (outcome,) = run_together([placed], watching=watching, clock=clock)
     assert looks[1] - looks[0] == pytest.approx(1 + process_runner.UNSEEN_PAUSE)
     # After a complete sample, the next look would come too late.

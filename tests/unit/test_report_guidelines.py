@@ -321,15 +321,29 @@ def test_a_file_that_is_not_an_advice_is_named(tmp_path, text, message):
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("a.json", "must end in advice.json"), ("no/advice.json", "folder does not exist")]
+    ("name", "message"),
+    [
+        ("a.json", "must end in advice.json"),
+        ("file/advice.json", "file is not a writable folder"),
+        ("file/no/advice.json", "file is not a writable folder"),
+    ],
 )
 def test_a_place_that_cannot_store_the_advice_is_reported_before_any_work(tmp_path, monkeypatch, name, message):
     monkeypatch.setattr(command.read_inputs, "program", lambda args: pytest.fail("work was begun"))
     from firsttouch import cli  # noqa: PLC0415
 
+    (tmp_path / "file").touch()
     args = cli.parser().parse_args(["advise", "--aligner", "snap", "--save", str(tmp_path / name)])
     with pytest.raises(BadInput, match=message):
         args.run(args)
+
+
+def test_the_folder_of_an_advice_is_made(tmp_path):
+    file = tmp_path / "results/new/my.advice.json"
+    advice_text.check(file)
+    assert not file.parent.exists()
+    advice_text.write(advice(), file)
+    assert advice_text.find([tmp_path]) == [advice_text.read(file)]
 
 
 def test_a_bad_host_makes_no_guideline_of_another_system(tmp_path):

@@ -7,7 +7,7 @@ The document says what to use, what it gains, and why every other scenario is no
 from __future__ import annotations
 
 import json
-import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -34,11 +34,6 @@ STOPS = {
     "alone": "one scenario is left",
     "short": "the reads are too few for a trial: only the rule of thumb was used",
 }
-
-
-def seconds(belief: Belief, number: int) -> dict[str, float]:
-    """Return the expected time (s) of the whole run of scenario *number*."""
-    return interval(float(belief.mean[number]), math.sqrt(max(0.0, float(belief.covariance[number, number]))))
 
 
 def reason(advice: Advice, number: int) -> str:
@@ -76,7 +71,6 @@ def document(
     listed if they were tried.
     """
     belief = advice.belief
-    gain = interval(*belief.ratio(default, advice.best)) if belief else None
     rows = []
     for number, scenario in enumerate(advice.scenarios):
         best = number == advice.best
@@ -93,7 +87,7 @@ def document(
                 "memory_options": list(scenario.options),
                 "memory": memory and memory.to_dict(),
                 "trials": len(advice.trials[number]),
-                "seconds": seconds(belief, number) if belief else None,
+                "seconds": belief.seconds(number) if belief else None,
                 "state": "recommended" if best else "failed" if number in advice.dropped else "dropped",
                 "reason": "" if best else reason(advice, number),
             }
@@ -102,9 +96,13 @@ def document(
     return {
         "recommended": advice.scenarios[advice.best].name,
         "default": advice.scenarios[default].name,
-        "predicted_s": seconds(belief, advice.best) if belief else None,
-        "gain": gain,
+        "predicted_s": belief.seconds(advice.best) if belief else None,
+        "gain": advice.gain,
         "interval": 0.9,
+        "bases": advice.bases,
+        "compared": advice.compared,
+        "clear": belief is not None and advice.best != default,
+        "fastest_in_trials": advice.scenarios[belief.best].name if belief else None,
         "stop": advice.stop,
         "budget": {
             "fraction": advice.budget,
@@ -189,6 +187,11 @@ def lines(document: dict[str, Any]) -> list[str]:
             f"spent: {budget['spent_s']:.3g} s of {budget['seconds']:.3g} s "
             f"({budget['fraction']:.1%} of the predicted run){over}"
         )
+    fastest = document["fastest_in_trials"]
+    if fastest and fastest != document["recommended"]:
+        text.append(f"{fastest} was the fastest in trials, but that may be chance: the simpler scenario is used")
+    if predicted and not document["compared"]:
+        text.append(f"only {best['name']} was tried, so nothing was compared: no advice is saved")
     text.append(f"trials ended: {STOPS[document['stop']]}")
     return [*text, *option_lines(document["memory_options"])]
 
@@ -272,6 +275,7 @@ def read(file: Path) -> dict[str, Any]:
 def write(document: dict[str, Any], file: Path) -> None:
     """Write an advice to *file* atomically; raises BadInput if it cannot be written."""
     try:
+        file.parent.mkdir(parents=True, exist_ok=True)
         atomic_files.write(file, json.dumps(document, indent=2) + "\n")
     except OSError as error:
         raise BadInput(f"cannot be written: {error.strerror}", file=file) from error
@@ -281,7 +285,8 @@ def check(file: Path) -> None:
     """Raise BadInput if an advice could not be written to *file*; called before any long work."""
     if not file.name.endswith(SUFFIX):
         raise BadInput(f"the name must end in {SUFFIX}, so that a report finds it", file=file)
-    if not file.parent.is_dir():
-        raise BadInput("its folder does not exist", file=file)
     if file.is_dir():
         raise BadInput("it is a folder", file=file)
+    nearest = next(folder for folder in file.absolute().parents if folder.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise BadInput(f"cannot be written: {nearest} is not a writable folder", file=file)

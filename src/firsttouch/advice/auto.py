@@ -36,6 +36,8 @@ _HEAD, _MOST_TEXT = 1 / 3, 2**30
 _PIECE = 2**20
 #: A byte of a compressed file has at most so many bases.
 _MOST_BASES = 4
+#: About so many bases are in a byte of a file: in FASTQ and FASTA text, and in any compressed format.
+_TEXT_BASES, _PACKED_BASES = 0.45, 2.0
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,10 @@ class Auto:
         except FirstTouchError as error:
             self.say(f"the advice of {advice.time[:10]} does not fit this host now: {error}")
             return None
+        if reason := advice.outgrown(self._bases):
+            self.say(f"the advice of {advice.time[:10]} is not followed: {reason}")
+            return None
+        self._check_batches(scenario)
         if left_out := set(scenario.options).difference(chosen(self.options, get_args(Kind))):
             names = " and ".join(sorted(left_out))
             self.say(f"the advice of {advice.time[:10]} is not followed: --options leaves out {names}")
@@ -120,9 +126,10 @@ class Auto:
         self._check_size()
         document = self.advise()
         recommended = self.planned.scenario(document["recommended"])
+        self._check_batches(recommended)
         if not document["predicted_s"]:
             raise self._too_few()
-        gain = document["gain"]
+        gain = document["gain"] if document["clear"] else None
         times = f", {gain['expected']:.2f} times as fast as without" if gain else ""
         trials = sum(row["trials"] for row in document["scenarios"])
         return Choice(recommended, f"after {trials} trials in {document['budget']['spent_s']:.1f} s{times}")
@@ -132,6 +139,23 @@ class Auto:
         bases = _MOST_BASES * sum(Path(name).stat().st_size for name in self._files())
         if self.budget * bases < LEAST_SECONDS * FASTEST * self.command.threads:
             raise self._too_few()
+
+    @functools.cached_property
+    def _bases(self) -> float | None:
+        """About how many bases the reads have; None if a file can be read only once."""
+        try:
+            return sum(_about_bases(Path(name)) for name in self._files())
+        except _AsItIs:
+            return None
+
+    def _check_batches(self, scenario: Scenario) -> None:
+        """Raise if instances of *scenario* would get no reads, because these fill too few batches."""
+        batch = 0 if self.command.whole else self.command.batch.bases
+        if self._bases is not None and scenario.instances > 1 and self._bases < scenario.instances * batch:
+            raise _AsItIs(
+                f"{scenario.name} is advised, but about {self._bases / 1e6:.3g} million bases are too few for its "
+                f"{scenario.instances} instances: the aligner takes batches of {batch / 1e6:.3g} million"
+            )
 
     def _too_few(self) -> FirstTouchError:
         return _AsItIs(f"too few reads for trials that take {self.budget:.1%} of the run")
@@ -195,8 +219,9 @@ class Auto:
         document = advice_text.document(advice, usual, planned.infeasible, refused)
         words = {"aligner": self.command.aligner.name, "command": list(self.command.words), "dataset": None}
         document = {**advice_text.header(), **words, "head": part, **document}
-        if advice.belief is not None:
-            saved.keep(key, document["recommended"], document["gain"], document, self.say)
+        if advice.belief is not None and advice.compared:
+            gain = document["gain"] if document["clear"] else None
+            saved.keep(key, document["recommended"], gain, document, self.say)
         return document
 
     def _first_reads(self, folder: Path) -> tuple[list[Path], float]:
@@ -227,6 +252,12 @@ class Auto:
         if done.fraction is None or not done.records:
             raise _AsItIs("there is no advice for it, and the number of its reads is unknown")
         return names, min(1.0, done.fraction * records / done.records)
+
+
+def _about_bases(file: Path) -> float:
+    with file.open("rb") as stream:
+        text = stream.read(1) in {b"@", b">"}
+    return file.stat().st_size * (_TEXT_BASES if text else _PACKED_BASES)
 
 
 class _AsItIs(RunFailed):

@@ -19,7 +19,6 @@ from pathlib import Path
 
 import numpy as np
 
-from firsttouch.advice.costs import Z90
 from firsttouch.advice.posterior import Belief, Load, Prior, Trial, update
 from firsttouch.errors import RunFailed
 from firsttouch.execution.process_runner import Job, Outcome, WorkerThread, run_together
@@ -56,6 +55,11 @@ class Comparison:
     dropped: dict[int, str] = field(default_factory=dict)
     needless: dict[int, str] = field(default_factory=dict)
     memory: dict[int, Memory] = field(default_factory=dict)
+
+    @property
+    def compared(self) -> bool:
+        """Whether at least two scenarios have times."""
+        return sum(map(bool, self.seconds)) > 1
 
 
 def compare(
@@ -246,7 +250,7 @@ class _Rounds:
         may_be = [
             i
             for i in order
-            if i != self.usual and not self._out(i) and not (self.seconds[i] and _faster(belief, belief.best, i))
+            if i != self.usual and not self._out(i) and not (self.seconds[i] and belief.faster(belief.best, i))
         ]
         return sorted([self.usual, *may_be[:KEPT]])
 
@@ -263,16 +267,10 @@ class _Rounds:
             if self.seconds[i]
             and set(s.options) <= set(self.scenarios[fastest].options)
             and s.policy in {self.scenarios[self.usual].policy, self.scenarios[fastest].policy}
-            and not _faster(belief, fastest, i)
+            and not belief.faster(fastest, i)
         )
         return min(simpler, key=lambda i: (self._parts(i), float(belief.mean[i])), default=fastest)
 
     def _parts(self, number: int) -> int:
         scenario = self.scenarios[number]
         return len(scenario.options) + (scenario.policy != self.scenarios[self.usual].policy)
-
-
-def _faster(belief: Belief, fast: int, slow: int) -> bool:
-    """Return whether one scenario is faster than another at a level of 90 %."""
-    mean, sd = belief.ratio(slow, fast)
-    return mean - Z90 * sd > 0

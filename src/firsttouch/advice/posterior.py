@@ -30,9 +30,11 @@ from firsttouch.advice.costs import (
     OWN_OPTIONS,
     SAME_INSTANCES,
     SAME_POLICY,
+    Z90,
     Aspects,
     Candidate,
     features_of,
+    interval,
     weights_of,
 )
 from firsttouch.scenarios.memory_options import option
@@ -132,6 +134,16 @@ class Belief:
         variance = c[a, a] + c[b, b] - 2 * c[a, b]
         return float(self.mean[a] - self.mean[b]), math.sqrt(max(0.0, float(variance)))
 
+    def seconds(self, number: int) -> dict[str, float]:
+        """Return the expected time (s) of the whole run of candidate *number* and its 90 % interval."""
+        variance = float(self.covariance[number, number])
+        return interval(float(self.mean[number]), math.sqrt(max(0.0, variance)))
+
+    def faster(self, fast: int, slow: int) -> bool:
+        """Return whether candidate *fast* is faster than *slow*: the 90 % interval of the ratio excludes 1."""
+        mean, sd = self.ratio(slow, fast)
+        return mean - Z90 * sd > 0
+
 
 def update(
     prior: Prior,
@@ -143,23 +155,29 @@ def update(
 
     *noise_prior* is the relative standard deviation of a trial before any is repeated, and its worth in repeats.
 
-    With S the tried candidates, z their observed log times of the whole run and v the variances of these::
+    With S the tried candidates, z their observed log times of the whole run and V the covariance of these::
 
-        mean' = mean + K[:, S] (K[S, S] + diag v)^-1 (z - mean[S])
-        K'    = K    - K[:, S] (K[S, S] + diag v)^-1 K[S, :]
+        mean' = mean + K[:, S] (K[S, S] + V)^-1 (z - mean[S])
+        K'    = K    - K[:, S] (K[S, S] + V)^-1 K[S, :]
 
     (Rasmussen and Williams 2006, equations 2.25 and 2.26). K is the prior's covariance, scaled to the differences
-    observed so far, plus the variance of the common level.
+    observed so far, plus the variance of the common level. V is diagonal but for the load: it is the same for all
+    candidates, so a wrong one moves all their whole runs in one direction, by the standard deviations s::
+
+        V = diag(v - s^2) + s s'
     """
     tried = [i for i, own in enumerate(trials) if own]
     noise = _noise(trials, *noise_prior)
     whole = [_whole_run(trials[i], load, float(noise[i])) for i in tried]
-    variance = np.log1p([v for _, v in whole])
+    variance = np.log1p([v for _, v, _ in whole])
+    shared = np.array([s for _, _, s in whole])
+    shared = np.sign(shared) * np.minimum(np.abs(shared), np.sqrt(variance))
+    errors = np.diag(variance - shared**2) + np.outer(shared, shared)
     # E[log of a noisy mean] is below the log of the true mean by half of the variance.
-    logs = np.log([seconds for seconds, _ in whole]) + np.minimum(variance, noise_prior[0] ** 2) / 2
+    logs = np.log([seconds for seconds, _, _ in whole]) + np.minimum(variance, noise_prior[0] ** 2) / 2
     residual = logs - prior.mean[tried]
-    covariance = _scale(prior.covariance[np.ix_(tried, tried)], variance, residual) * prior.covariance + LEVEL**2
-    observed = covariance[np.ix_(tried, tried)] + np.diag(variance)
+    covariance = _scale(prior.covariance[np.ix_(tried, tried)], errors, residual) * prior.covariance + LEVEL**2
+    observed = covariance[np.ix_(tried, tried)] + errors
     gain = np.linalg.solve(observed, covariance[tried]).T
     # The prior is centred on the first trial, because its level is arbitrary.
     mean = prior.mean + residual[0] + gain @ (residual - residual[0])
@@ -183,8 +201,10 @@ def _noise(trials: Sequence[Sequence[Trial]], usual: float, worth: float) -> Flo
     return noise
 
 
-def _whole_run(own: Sequence[Trial], load: Load, noise: float) -> tuple[float, float]:
-    """Return the seconds of the whole run by a candidate's own trials, and their relative variance.
+def _whole_run(own: Sequence[Trial], load: Load, noise: float) -> tuple[float, float, float]:
+    """Return the seconds of the whole run by a candidate's own trials, their relative variance, and their slope.
+
+    The slope is their relative change if the load is one standard deviation longer.
 
     A trial of a fraction f takes load + f * work seconds, the whole run load + work. Load and work are fitted by
     weighted least squares with the load's prior; errors are relative to a trial's time.
@@ -198,20 +218,21 @@ def _whole_run(own: Sequence[Trial], load: Load, noise: float) -> tuple[float, f
         slope = rows[:, 1]
         fitted = float(slope @ (observed - load.seconds / expected) / (slope @ slope))
         whole = load.seconds + max(fitted, LEAST_WORK * mean)
-        return whole, noise / float(slope @ slope) / whole**2
+        return whole, noise / float(slope @ slope) / whole**2, 0.0
     precision = rows.T @ rows / noise + np.diag([1 / load.sd**2, 0.0])
     inverse = np.linalg.inv(precision)
     estimate = inverse @ (rows.T @ observed / noise + np.array([load.seconds / load.sd**2, 0.0]))
     whole = max(float(estimate.sum()), *(t.seconds for t in own))
-    return whole, float(inverse.sum()) / whole**2
+    return whole, float(inverse.sum()) / whole**2, float(inverse[:, 0].sum()) / load.sd / whole
 
 
-def _scale(covariance: Floats, variance: Floats, residual: Floats) -> float:
+def _scale(covariance: Floats, errors: Floats, residual: Floats) -> float:
     """Return the factor by which the prior's covariance is scaled to the observed residuals.
 
     It is (c + r' K^-1 r) / (c + n - 1) with c = SCALE_WORTH, r the n residuals minus their generalized least
-    squares mean, and K their covariance: a variance estimate with c prior degrees of freedom.
+    squares mean, and K their covariance with that of their *errors*: a variance estimate with c prior degrees of
+    freedom.
     """
-    inverse = np.linalg.inv(covariance + np.diag(variance))
+    inverse = np.linalg.inv(covariance + errors)
     centred = residual - inverse.sum(axis=0) @ residual / inverse.sum()
     return float((SCALE_WORTH + centred @ inverse @ centred) / (SCALE_WORTH + len(residual) - 1))

@@ -30,7 +30,9 @@ from firsttouch.records import atomic_files
 
 #: The document's type; raise SCHEMA when a key changes its meaning.
 DOCUMENT = "firsttouch saved advice"
-SCHEMA = 1
+SCHEMA = 2
+#: An advice holds for runs with fewer than this many times the bases of the run that it was made for.
+MAGNITUDE = 10
 #: A word that may name a file: it has no space, and a folder or a suffix that begins with a letter.
 _FILE = re.compile(r"\S*(?:/\S*|\.[A-Za-z]\w*)\Z")
 #: A file with such a suffix is a part of the program, not its data.
@@ -166,6 +168,19 @@ class Saved:
     gain: dict[str, float] | None
     time: str
     details: dict[str, Any]
+
+    @property
+    def bases(self) -> int | None:
+        """The bases of the run that the advice was made for; None for a program that is no aligner."""
+        bases = self.details.get("bases")
+        return bases if isinstance(bases, int) and bases > 0 else None
+
+    def outgrown(self, bases: float | None) -> str:
+        """Return why the advice does not hold for a run of *bases* (None: unknown), or an empty string."""
+        if bases is None or self.bases is None or bases < MAGNITUDE * self.bases:
+            return ""
+        before, now = (f"{size / 1e6:.3g} million bases" for size in (self.bases, bases))
+        return f"it is from a run of {before}, and this one has about {now}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
-from firsttouch.advice.costs import FASTEST, LEAST_SECONDS, SLOWEST
-from firsttouch.advice.posterior import LEAST_WORK, Belief, Load, Prior, Trial, update
+from firsttouch.advice.costs import FASTEST, LEAST_SECONDS, SLOWEST, Z90, interval
+from firsttouch.advice.posterior import LEAST_WORK, NOISE, Belief, Load, Prior, Trial, update
 from firsttouch.advice.search import Rules, Stop, costs, search
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import RunFailed
@@ -30,6 +30,7 @@ from firsttouch.genomics import fastq, feed, launch
 from firsttouch.genomics.feed import Part
 from firsttouch.genomics.launch import Work
 from firsttouch.genomics.reads import BatchRule, Reads
+from firsttouch.scenarios import memory_options
 from firsttouch.scenarios.memory_options import Findings, Memory
 from firsttouch.scenarios.placement import Scenario, distinct
 
@@ -122,6 +123,10 @@ TRIALS = 6
 LOAD_SD, TRIAL_SD = 0.3, 0.1
 #: The same with memory options, because there are more scenarios to try.
 TRIALS_OF_OPTIONS = 12
+#: The best scenario and its rival get at most this many trials while the difference may be chance.
+CONFIRMING = 8
+#: The noise of a trial as :func:`update` expects it, when the repeats are to tell whether a gain may be chance.
+CONFIRMED_NOISE = (NOISE, 1.0)
 #: A scenario whose placement did not hold this many times in a row is dropped.
 CHANCES = 3
 
@@ -148,6 +153,15 @@ class Advice:
     dropped: dict[int, str] = field(default_factory=dict)
     needless: dict[int, str] = field(default_factory=dict)
     memory: dict[int, Memory] = field(default_factory=dict)
+    #: Bases of the whole run.
+    bases: int = 0
+    #: How many times as fast as the default run the recommended scenario is (None: nothing was tried).
+    gain: dict[str, float] | None = None
+
+    @property
+    def compared(self) -> bool:
+        """Whether at least two scenarios were tried, so that there is something to recommend one over."""
+        return sum(map(bool, self.trials)) > 1
 
 
 @dataclass(frozen=True)
@@ -206,6 +220,14 @@ class Trials:
             different = set(map(id, distinct(scenarios)))
             reason = "like another policy: all memory is on one NUMA node"
             self.options.needless |= {i: reason for i, s in enumerate(scenarios) if id(s) not in different}
+        #: Bases of the whole run.
+        self.bases = round(work.reads.bases / self.part)
+        batches = int(work.reads.batches.count / self.part)
+        self.options.needless |= {
+            i: f"its {s.instances} instances need a batch of reads each, and the reads fill {batches}"
+            for i, s in enumerate(scenarios)
+            if s.instances > max(1, batches)
+        }
         self.longest: float | None = None
         self.brief = False
 
@@ -269,7 +291,7 @@ class Trials:
                 self.dropped.pop(number, None)
                 self.options.valid(number, _memories(result))
                 return Trial(part, result.seconds)
-            self.brief = any(not o.observed.pages for step in result.steps for o in step)
+            self.brief = bool(result.unverified)
             last = chance + 1 == CHANCES or (self.brief and self.longest is None)
             last = self.options.invalid(number, _memories(result), result.misplaced) or last
             again = "" if last else ", tried again"
@@ -322,6 +344,7 @@ def _advise(trials: Trials, scenarios: tuple[Scenario, ...], prior: Prior, budge
     small = trials.smallest()
     none: tuple[tuple[Trial, ...], ...] = ((),) * len(scenarios)
     untested = Advice(scenarios, prior, int(prior.mean.argmin()), none, None, "short", budget, 0.0, trials.spent)
+    untested.bases = trials.bases
     if small * (2 + STEP) > budget or trials.hopeless:
         # The first trials exceed the budget even if the program has nothing to load.
         needed = "less than a second" if trials.hopeless else f"{small * (2 + STEP):.1%}"
@@ -334,9 +357,12 @@ def _advise(trials: Trials, scenarios: tuple[Scenario, ...], prior: Prior, budge
         return replace(untested, spent=trials.spent)
     load, work = split(own)
     whole = load.seconds + work
+    times = [own if i == first else [] for i in range(len(scenarios))]
+    expected = update(prior, times, load).seconds(first)
     trials.say(
-        f"the whole run is expected to take {whole:.1f} s as {scenarios[first].name}, {load.seconds:.2f} s of it "
-        f"for loading: the budget is {budget * whole:.1f} s, {trials.spent:.1f} s of it are spent"
+        f"the whole run is expected to take {whole:.1f} s ({expected['low']:.1f} to {expected['high']:.1f} s, "
+        f"90 % interval) as {scenarios[first].name}, {load.seconds:.2f} s of it for loading: the budget is "
+        f"{budget * whole:.1f} s, {trials.spent:.1f} s of it are spent"
     )
     count = TRIALS_OF_OPTIONS if any(s.options for s in scenarios) else TRIALS
     fraction = _fraction((small, fraction), load, work, budget * whole - trials.spent, count, most=trials.part)
@@ -348,14 +374,21 @@ def _advise(trials: Trials, scenarios: tuple[Scenario, ...], prior: Prior, budge
     def limit(belief: Belief) -> None:
         trials.longest = seconds_left(belief)
 
-    times = [own if i == first else [] for i in range(len(scenarios))]
-
     def run(number: int) -> Trial | None:
         trial = trials.make(number, fraction)
         times[number] = [] if trial is None else [*times[number], trial]
         return trial
 
     try:
+        # The gain is over the default run, so that is tried first, on a smaller sample if it is slow.
+        belief = update(prior, times, load)
+        limit(belief)
+        for part in (fraction, fraction / STEP, small) if not times[default] else ():
+            cost = float(costs(belief, replace(rules, fraction=max(part, small)))[1][default])
+            if cost <= seconds_left(belief):
+                trial = trials.make(default, max(part, small))
+                times[default] = [] if trial is None else [trial]
+                break
         outcome = search(
             prior,
             run,
@@ -366,19 +399,24 @@ def _advise(trials: Trials, scenarios: tuple[Scenario, ...], prior: Prior, budge
             on_update=limit,
         )
         belief, stop = outcome.belief, outcome.stop
-        # The gain is over the default run, which is tried too if the rest of the budget suffices.
-        untried = not times[default] and default not in trials.dropped
-        if untried and float(costs(belief, rules)[1][default]) <= seconds_left(belief):
-            run(default)
+        # The best of many is partly lucky. While its gain may be chance, it and its rival are tried again.
+        while (rival := _Gains(prior, times, load).rival(belief.best, scenarios, default)) != belief.best:
+            # Trials of one size compare best: what the programs load is the same part of them.
+            again = min(rival, belief.best, key=lambda i: sum(t.fraction > 0.9 * fraction for t in times[i]))
+            out = again in trials.dropped or len(times[again]) >= CONFIRMING
+            if out or float(costs(belief, rules)[1][again]) > seconds_left(belief) or run(again) is None:
+                break
             belief = update(prior, times, load)
     except OutOfTime:
         if not any(times):
             return replace(untested, spent=trials.spent)
         belief, stop = update(prior, times, load), "budget"
+    gains = _Gains(prior, times, load)
+    best = gains.rival(belief.best, scenarios, default)
     return Advice(
         scenarios,
         prior,
-        belief.best,
+        best,
         tuple(map(tuple, times)),
         belief,
         stop,
@@ -388,7 +426,43 @@ def _advise(trials: Trials, scenarios: tuple[Scenario, ...], prior: Prior, budge
         trials.options.failed | trials.dropped,
         trials.options.needless,
         trials.options.memory,
+        trials.bases,
+        gains.of(best, default),
     )
+
+
+class _Gains:
+    """How many times as fast scenarios are, after *times* (trials of each), where all take the same time to load.
+
+    How long the load takes is not known exactly, but it is the same for all, so it moves the times of all whole
+    runs in one direction. A gain is computed with the shortest, the expected and the longest load.
+    """
+
+    def __init__(self, prior: Prior, times: Sequence[Sequence[Trial]], load: Load) -> None:
+        loads = {max(0.0, load.seconds + z * load.sd) for z in (-Z90, 0.0, Z90)}
+        expected = update(prior, times, Load(load.seconds), CONFIRMED_NOISE)
+        self._beliefs = [expected, *(update(prior, times, Load(seconds), CONFIRMED_NOISE) for seconds in loads)]
+
+    def of(self, fast: int, slow: int) -> dict[str, float]:
+        """Return how many times as fast one scenario is as another, with the 90 % interval."""
+        gains = [interval(*belief.ratio(slow, fast)) for belief in self._beliefs]
+        bounds = {"low": min(gain["low"] for gain in gains), "high": max(gain["high"] for gain in gains)}
+        return {"expected": gains[0]["expected"], **bounds}
+
+    def rival(self, best: int, scenarios: Sequence[Scenario], default: int) -> int:
+        """Return the simplest scenario over which the gain of *best* may be chance; *best* if there is none.
+
+        That is the default run, even if it was not tried, or *best* without some of its memory options.
+        """
+        options, tried = set(scenarios[best].options), self._beliefs[0].tried
+        plain = scenarios[best].name.removesuffix(memory_options.suffix(scenarios[best].options))
+        simpler = [default] + [
+            i
+            for i, s in enumerate(scenarios)
+            if tried[i] and set(s.options) < options and s.name == plain + memory_options.suffix(s.options)
+        ]
+        open_ones = [i for i in simpler if i != best and self.of(best, i)["low"] <= 1]
+        return min(open_ones, key=lambda i: (i != default, len(scenarios[i].options)), default=best)
 
 
 def _calibrate(trials: Trials, prior: Prior, small: float, budget: float) -> tuple[int, list[Trial], float]:

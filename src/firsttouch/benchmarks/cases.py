@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from itertools import combinations
 
-from firsttouch.benchmarks import profiles
+from firsttouch.benchmarks import profiles, programs
 from firsttouch.benchmarks.profiles import Effort
 from firsttouch.errors import BadInput
 from firsttouch.genomics import aligners
@@ -47,10 +46,14 @@ class Cases:
         return self.effort.some(self.effort.pu_sets, (size for size in sizes if size <= nodes))
 
     def pu_sets(self) -> list[tuple[int, ...]]:
-        """Return the PU-sets of these sizes (thesis section 3.4, algorithm 1)."""
-        nodes = list(self.host.cpu_nodes)
+        """Return the PU-sets of these sizes (thesis section 3.4, algorithm 1), see programs.sets_of."""
+        return self._pu_sets
+
+    @functools.cached_property
+    def _pu_sets(self) -> list[tuple[int, ...]]:
         alone = self.pu_nodes()
-        return [s for size in self.set_sizes() for s in combinations(nodes, size) if size > 1 or s[0] in alone]
+        sets = programs.sets_of(self.host, self.host.cpu_nodes, self.set_sizes())
+        return [members for members in sets if len(members) > 1 or members[0] in alone]
 
     def contention_threads(self) -> list[int]:
         """Return the thread counts of the contention step: 1, and those of the scaling study."""

@@ -28,6 +28,11 @@ LEAST, MOST = 3, 10
 #: Repetitions that spread by more than this fraction allow no comparison. Exclusive hosts stay well below.
 WIDE = 0.25
 
+#: For the expected time of bandwidth: the arrays that each kernel moves, the least size of one (bytes; otherwise
+#: four times the last-level caches), the repetitions that most cases take, and a rate (bytes/s) of far memory.
+ARRAYS = {"copy": 2, "scale": 2, "add": 3, "triad": 3}
+LEAST_ARRAY, USUAL, SLOW = 64e6, 5, 10e9
+
 #: The kernels of the aspect stores: the one that gains most from streaming stores, and STREAM's headline.
 STORE_KERNELS = ("copy", "triad")
 
@@ -125,6 +130,8 @@ def _by_probe(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Rec
         programs.bank_bytes(host, bank)
     for number in threads:
         programs.filling(host, banks[0], number)
+    if asked.aspect == "bandwidth":
+        _say_plan(host, sets, banks, say)
     for members, targets in programs.rows(host, sets, banks, profiles.chosen()):
         pu_nodes = format_list({n for nodes in members for n in nodes})
         where = [f"--pu-nodes={pu_nodes}", f"--banks={format_list(targets)}"]
@@ -351,7 +358,21 @@ def _by_others(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Re
 def _sets(host: Topology, asked: Asked) -> list[Nodes]:
     nodes = sorted(asked.pu_nodes or host.cpu_nodes)
     sizes = [len(nodes)] if asked.pu_nodes else Cases(host, profiles.chosen()).set_sizes()
-    return programs.sets_of(nodes, asked.set_sizes or sizes)
+    return programs.sets_of(host, nodes, asked.set_sizes or sizes)
+
+
+def _say_plan(host: Topology, sets: Sequence[Nodes], banks: Sequence[int], say: probe.Say) -> None:
+    """Say how many placements a run measures, about how long it takes, and which PU-sets it leaves out."""
+    placements = sum(len(profiles.chosen().banks_of(host, nodes, banks)) for nodes in sets)
+    level = max((cache.level for cache in host.caches), default=0)
+    caches = sum(cache.size_bytes for cache in host.caches if cache.level == level)
+    arrays = sum(ARRAYS[kernel] for kernel in profiles.chosen().kernels)
+    seconds = placements * USUAL * arrays * max(LEAST_ARRAY, 4 * caches) / SLOW
+    time = f"{seconds / 3600:.1f} h" if seconds > 5400 else f"{max(1.0, seconds / 60):.0f} min"
+    what = f"{placements:,} placements of {len(sets)} PU-sets and {len(banks)} banks"
+    say(f"{what}, about {time} at {SLOW / 1e9:g} GB/s")
+    for text in programs.sets_left_out(sorted({node for nodes in sets for node in nodes}), sets):
+        say(text)
 
 
 def _threads(host: Topology, asked: Asked) -> list[int]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import tempfile
@@ -23,6 +24,7 @@ from firsttouch.host import emulation
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record, software
+from firsttouch.scenarios.numa_groups import Neighbours
 from firsttouch.scenarios.placement import Placement
 
 # ----------------------------------------------------------------------
@@ -66,12 +68,37 @@ def nearest(host: Topology, nodes: Sequence[int]) -> int:
     return min(host.memory_nodes, key=lambda bank: (sum(host.distance(n, bank) for n in nodes), bank))
 
 
-def sets_of(nodes: Sequence[int], sizes: Sequence[int]) -> list[Nodes]:
-    """Return all PU-sets of *sizes* NUMA nodes among *nodes*; raises BadInput for an impossible size."""
+#: The most PU-sets of one size that are all measured: hosts with 8 NUMA nodes have up to 70, those with 24 nodes
+#: 735,471. Of more, only groups of neighbours are measured, which are what instances of a scenario run on.
+MOST_SETS = 100
+
+
+def sets_of(host: Topology, nodes: Sequence[int], sizes: Sequence[int]) -> list[Nodes]:
+    """Return the PU-sets of *sizes* NUMA nodes among *nodes*; raises BadInput for an impossible size.
+
+    They are all sets of a size, or disjoint groups of neighbours if there are more than MOST_SETS.
+    """
     for size in sizes:
         if not 1 <= size <= len(nodes):
             raise BadInput(f"--set-sizes: {size}; there are {len(nodes)} NUMA nodes with PUs to choose from")
-    return [nodes_of_set for size in sorted(sizes) for nodes_of_set in combinations(nodes, size)]
+    sets: list[Nodes] = []
+    for size in sorted(sizes):
+        few = size == 1 or math.comb(len(nodes), size) <= MOST_SETS
+        sets += combinations(nodes, size) if few else Neighbours(host, nodes).groups_of(size)
+    return sets
+
+
+def sets_left_out(nodes: Sequence[int], sets: Sequence[Nodes]) -> list[str]:
+    """Return in words which PU-sets of *nodes* are not among *sets*, and why."""
+    texts = []
+    for size in sorted({len(members) for members in sets}):
+        count, all_sets = sum(len(members) == size for members in sets), math.comb(len(nodes), size)
+        if count < all_sets and all_sets > MOST_SETS and size > 1:
+            texts.append(
+                f"of {all_sets:,} PU-sets of {size} NUMA nodes, {count} are measured, which are groups of "
+                "neighbours: all would take too long"
+            )
+    return texts
 
 
 def rows(
@@ -86,7 +113,7 @@ def rows(
         groups.setdefault((len(nodes), tuple(effort.banks_of(host, nodes, banks))), []).append(nodes)
     for (size, chosen), members in groups.items():
         all_nodes = sorted({node for nodes in members for node in nodes})
-        if set(members) == set(combinations(all_nodes, size)):
+        if len(members) == math.comb(len(all_nodes), size):
             yield members, list(chosen)
         else:
             yield from (([nodes], list(chosen)) for nodes in members)

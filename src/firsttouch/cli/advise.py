@@ -197,10 +197,12 @@ def _aligner(args: argparse.Namespace) -> int:
         document = {**advice_text.header(), "aligner": program.label, "dataset": args.dataset, **document}
         if args.save:
             advice_text.write(document, args.save)
-        if advice.belief is not None:
+        if advice.belief is not None and advice.compared:
             total = max(s.instances * s.threads for s in planned.scenarios)
             key = saved.of_aligner(load(), program, given.index, threads=total, mates=work.reads.mates)
-            saved.keep(key, planned.scenarios[advice.best].name, document["gain"], document, say)
+            saved.keep(
+                key, document["recommended"], document["gain"] if document["clear"] else None, document, say
+            )
         applied = None
         if args.apply:
             applied = _apply(
@@ -223,15 +225,19 @@ def _list(args: argparse.Namespace) -> int:
             one_line(s.key.index.partition(",")[0]),
             s.key.threads,
             one_line(s.scenario),
-            f"{s.gain['expected']:.2f}" if s.gain else None,
+            _gain(s.gain),
             one_line(s.time[:10]),
             "yes" if s.key.host == here else one_line(f"no: {s.key.host}"),
         )
         for s in stored
     ]
-    heads = ("id", "program", "index", "threads", "scenario", "gain", "date", "applies here")
+    heads = ("id", "program", "index", "threads", "scenario", "gain (90 %)", "date", "applies here")
     print(tabulate(rows, heads, missingval="-", maxcolwidths=[None, 40, 20, *[None] * 4, 40]))
     return 0
+
+
+def _gain(gain: dict[str, float] | None) -> str | None:
+    return f"{gain['expected']:.2f} ({gain['low']:.2f} to {gain['high']:.2f})" if gain else None
 
 
 def _usable_pus(host: Topology) -> int:
@@ -324,8 +330,11 @@ def _program(args: argparse.Namespace) -> int:
         ),
         "infeasible": skipped,
     }
-    key = saved.of_program(load(), args.program, most)
-    saved.keep(key, scenarios[best].name, rows[best]["gain"], document, say)
+    if result.compared:
+        key = saved.of_program(load(), args.program, most)
+        saved.keep(key, scenarios[best].name, rows[best]["gain"] if best != usual else None, document, say)
+    else:
+        say(f"only {scenarios[best].name} was tried, so nothing was compared: no advice is saved")
     if args.json:
         options.print_json(document)
     else:
@@ -373,9 +382,7 @@ def _table(document: dict[str, Any], best: Scenario) -> None:
         (
             r["name"],
             r["seconds"],
-            f"{r['gain']['expected']:.2f} ({r['gain']['low']:.2f} to {r['gain']['high']:.2f})"
-            if r["gain"]
-            else None,
+            _gain(r["gain"]),
             f"{format_bytes(r['memory']['huge_bytes'])} of {format_bytes(r['memory']['anonymous_bytes'])}"
             if r["memory"]
             else None,

@@ -153,6 +153,11 @@ def _output(args: argparse.Namespace, command: UserCommand) -> AlignOutput:
         mates=command.mates,
         threads=threads,
     )
+    if command.sam_option and (output.place or output.written_form != "sam" or output.is_sorted):
+        raise BadInput(
+            "-o, -O, --sort and --markdup need SAM, which the command does not write without "
+            f"{command.sam_option}: add {command.sam_option}, or redirect the standard output"
+        )
     output.check(inputs=command.files())
     if not output.is_file:
         if args.resume:
@@ -258,10 +263,10 @@ def _align(args: argparse.Namespace, command: UserCommand, scenario: Scenario, o
         copies = stack.enter_context(IndexCopies(command.aligner, command.index, name=command.index_name, say=say))
         uses = copies.uses(scenario)
         divided = divided or (uses[0].hides(file for lane in command.lanes for file in lane) and not command.whole)
-        if uses[0].prefix and command.whole and "output" in command.roles:
+        if uses[0].prefix and command.whole and ("output" in command.roles or command.sam_option):
             raise BadInput(
                 f"scenario {scenario.name}: the command writes its output itself ({command.whole}), which would "
-                "name a copy of the index: let it write standard output"
+                "name a copy of the index: let it write SAM to standard output"
             )
         left = _memory_left(command, scenario)
         sink = stack.enter_context(open_sink(output, scratch=scratch, pus=pus, memory_bytes=left))

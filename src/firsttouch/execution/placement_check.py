@@ -9,21 +9,29 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from firsttouch.host.cpusets import format_list, parse_list, status_list
-from firsttouch.host.mappings import address_of, mapping_of, node_pages
+from firsttouch.host.mappings import address_of, file_bytes, mapping_of, node_pages
 from firsttouch.scenarios import memory_options, tiers
 from firsttouch.scenarios.memory_options import Memory
 from firsttouch.scenarios.placement import Placement
 from firsttouch.scenarios.policies import mode_of
 from firsttouch.scenarios.policies import policy as policy_of
+from firsttouch.units import format_bytes
 
 _DEAD = re.compile(r"^State:\s+[ZX]", re.MULTILINE)
 _PEAK = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
+_ANONYMOUS = re.compile(r"^RssAnon:\s+(\d+) kB", re.MULTILINE)
+#: A placement is verified only if the sampled pages are at least this part of the program's peak.
+LEAST_SEEN = 0.5
+#: A program that has this many times the anonymous memory of its last look is looked at again.
+GROWTH = 1.25
+#: Less anonymous memory (bytes) than this does not count as unseen, nor as growth that calls for another look.
+_LITTLE = 1 << 20
 #: 4 KiB pages of a transparent huge page, which lies on one bank: the precision of the check for evenness.
 HUGE_PAGE = 512
 #: A program that does not map its index at fewer looks may have ended before the next one. They follow each other
@@ -78,11 +86,7 @@ class IndexPages:
 
     def look(self, process: Path, numa_maps: str) -> None:
         """Add what one process maps, by its maps and the text of its numa_maps."""
-        try:
-            maps = (process / "maps").read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return
-        mappings = filter(None, map(mapping_of, maps.splitlines()))
+        mappings = filter(None, map(mapping_of, _maps(process).splitlines()))
         begins = {m.address for m in mappings if m.file in self.files or m.path in self.paths}
         if not begins:
             return
@@ -149,6 +153,12 @@ class Observed:
     memory: Memory = field(default_factory=Memory)
     index: IndexPages | None = None
     unreadable: str = ""
+    #: Largest resident set (bytes) of one process, until it ends as sampled (VmHWM), afterwards by wait4(2).
+    largest_peak: int = 0
+    #: Largest sum of the sizes (bytes) of the processes' mappings of files: resident pages of files are fewer.
+    file_bytes: int = 0
+    #: Largest anonymous memory (bytes, RssAnon) at one look.
+    anonymous: int = 0
     _samples: list[_Sample] = field(default_factory=list, repr=False)
     _fullest: _Sample = field(default=_Sample(), repr=False)
     _affinities: Affinities = field(default_factory=dict, repr=False)
@@ -173,6 +183,24 @@ class Observed:
         elif self._fullest is not before:
             self._affinities = {}
 
+    @property
+    def seen_bytes(self) -> int:
+        """The bytes of anonymous memory whose pages were sampled, at the look with the most."""
+        return 4096 * sum(self.pages.values())
+
+    @property
+    def least_anonymous(self) -> int:
+        """The bytes of anonymous memory that the largest process had at least at its peak.
+
+        A resident set includes pages of files, such as a mapped index, which are not sampled.
+        """
+        return max(0, self.largest_peak - self.file_bytes)
+
+    @property
+    def seen_share(self) -> float:
+        """The sampled part of the anonymous memory that the program certainly had at its peak, at most 1."""
+        return min(1.0, self.seen_bytes / self.least_anonymous) if self.least_anonymous else 1.0
+
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form of a record's ``placement_found``."""
         return {
@@ -183,6 +211,7 @@ class Observed:
             "pages": _by_node(self.pages),
             "policy": max(self.modes, key=self.modes.__getitem__, default=""),
             "memory": self.memory.to_dict() | ({"index": self.index.to_dict()} if self.index else {}),
+            "seen_share": round(self.seen_share, 4),
             "unreadable": self.unreadable,
         }
 
@@ -209,13 +238,15 @@ def look(pid: int, observed: Observed, proc: Path = Path("/proc")) -> None:
     """Sample *pid* and its descendants once and add the sample to *observed*."""
     if _starting(pid, proc):
         return
-    threads, peak, pages, modes = 0, 0, Counter[int](), Counter[str]()
+    threads, anonymous, pages, modes = 0, 0, Counter[int](), Counter[str]()
     pus: frozenset[int] = frozenset()
     largest, most, threads_of = (Affinities(), ""), -1, Counter[str]()
     members: list[tuple[Path, str, str]] = []
     for member in family(pid, proc):
         tasks = _affinities(proc / str(member))
         before = sum(pages.values())
+        # Before the pages: what a program gets while they are read counts as growth.
+        anonymous += _bytes(_ANONYMOUS, _status(proc / str(member)))
         try:
             numa_maps = (proc / str(member) / "numa_maps").read_text()
         except FileNotFoundError:
@@ -235,7 +266,6 @@ def look(pid: int, observed: Observed, proc: Path = Path("/proc")) -> None:
         if observed.index:
             observed.index.look(proc / str(member), numa_maps)
         _add_pages(numa_maps, pages, modes)
-        peak += 1024 * int(kilobytes[1]) if (kilobytes := _PEAK.search(status)) else 0
         threads += len(tasks)
         pus = pus.union(*tasks.values())
         program = _program(proc / str(member))
@@ -251,12 +281,39 @@ def look(pid: int, observed: Observed, proc: Path = Path("/proc")) -> None:
     online = _online(proc)
     pus, held = (pus & online, held & online) if online else (pus, held)
     observed._add(_Sample(sum(pages.values()), pus, held, threads_of[program]), affinities)
-    observed.peak_bytes = max(observed.peak_bytes, peak)
+    observed.anonymous = max(observed.anonymous, anonymous)
+    _add_sizes(observed, [(process, status) for process, _, status in members])
     if sum(pages.values()) >= sum(observed.pages.values()):
         observed.pages, observed.modes = dict(pages), dict(modes)
         observed.memory = Memory()
         for process, numa_maps, status in members:
             observed.memory.add(_rollup(process), numa_maps, status)
+
+
+def _add_sizes(observed: Observed, members: Sequence[tuple[Path, str]]) -> None:
+    """Add the sizes of the processes *members*, each with its folder and its status."""
+    peaks = [_bytes(_PEAK, status) for _, status in members]
+    observed.peak_bytes = max(observed.peak_bytes, sum(peaks))
+    observed.largest_peak = max(observed.largest_peak, *peaks)
+    observed.file_bytes = max(observed.file_bytes, sum(file_bytes(_maps(process)) for process, _ in members))
+
+
+def grown(pid: int, observed: Observed, proc: Path = Path("/proc")) -> bool:
+    """Return whether *pid* and its descendants hold so much more anonymous memory that another look is due.
+
+    It costs far less than a look, because it does not read the page tables.
+    """
+    if _starting(pid, proc):
+        return False
+    statuses = [_status(proc / str(member)) for member in family(pid, proc)]
+    observed.largest_peak = max(observed.largest_peak, *(_bytes(_PEAK, status) for status in statuses))
+    anonymous = sum(_bytes(_ANONYMOUS, status) for status in statuses)
+    return anonymous > GROWTH * observed.anonymous + _LITTLE
+
+
+def _bytes(pattern: re.Pattern[str], status: str) -> int:
+    """Return a size that a status states in kB; 0 if it does not, as that of a process that has ended."""
+    return 1024 * int(match[1]) if (match := pattern.search(status)) else 0
 
 
 def _program(process: Path) -> str:
@@ -265,6 +322,14 @@ def _program(process: Path) -> str:
         return str((process / "exe").readlink())
     except OSError:
         return str(process)
+
+
+def _maps(process: Path) -> str:
+    """Return the maps of a process; empty if it has ended."""
+    try:
+        return (process / "maps").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def _rollup(process: Path) -> str:
@@ -335,7 +400,18 @@ def unverified(observed: Observed) -> str:
         return "the placement cannot be verified: the instance ended before it could be sampled"
     if observed.index and observed.index.missing and observed.looks < _LOOKS:
         return "the placement cannot be verified: the instance ended before it was seen to map the index"
-    return ""
+    return _mostly_unseen(observed)
+
+
+def _mostly_unseen(observed: Observed) -> str:
+    """Return that most memory was never sampled, or an empty string."""
+    seen, least = observed.seen_bytes, observed.least_anonymous
+    if observed.seen_share >= LEAST_SEEN or least - seen <= _LITTLE:
+        return ""
+    return (
+        f"the placement cannot be verified: {format_bytes(seen)} of memory were sampled, and the program had at "
+        f"least {format_bytes(least)} at its peak"
+    )
 
 
 def fewest_pus(asked: Placement, threads: int) -> int:
@@ -348,8 +424,10 @@ def verify(asked: Placement, threads: int, observed: Observed) -> str:
 
     *threads* is the requested number of threads; fewer PUs than that mean that something else pins them as well.
     """
-    if reason := unverified(observed):
+    reason = unverified(observed)
+    if reason and reason != _mostly_unseen(observed):
         return reason
+    # A wrong PU is wrong, however little memory was sampled.
     if stray := observed.pus - set(asked.pus):
         return f"threads may run on PUs {format_list(stray)}, requested were {format_list(asked.pus)}"
     if len(observed.held) < fewest_pus(asked, threads):
@@ -357,6 +435,8 @@ def verify(asked: Placement, threads: int, observed: Observed) -> str:
             f"{threads} threads are held on PUs {format_list(observed.held)} of {format_list(asked.pus)}: "
             "something else pins them as well"
         )
+    if reason:
+        return reason
     reason = _judge_pages(asked, observed) or memory_options.verify(asked.options, observed.memory)
     return reason or (observed.index.wrong() if observed.index else "")
 

@@ -40,18 +40,23 @@ UNSEEN_PAUSE = 0.1
 _LOG_BYTES = 1 << 16
 #: Seconds between SIGTERM and SIGKILL.
 _PATIENCE = 2.0
+#: Between two samples, the size of the programs is read after pauses (s) of at least this length, which take at
+#: most this fraction of the time. A program whose memory has grown by a quarter is sampled at once.
+SIZE_PAUSE, SIZE_SHARE = 0.05, 0.005
 
 
 class Watching(NamedTuple):
     """How running programs are sampled: *look* adds a sample of a process to what was observed of it so far.
 
     Sampling takes at most *share* (a fraction) of the time. Until a job's memory has been sampled, and all its
-    threads if *all_threads*, the pauses are short.
+    threads if *all_threads*, the pauses are short. *grown* tells, at a lower cost, whether a process holds so much
+    more memory than was sampled that the next look is due.
     """
 
     share: float = LOOK_SHARE
     look: Callable[[int, placement_check.Observed], None] = placement_check.look
     all_threads: bool = False
+    grown: Callable[[int, placement_check.Observed], bool] = placement_check.grown
 
 
 @dataclass
@@ -125,7 +130,8 @@ class Outcome:
 
     def unverified(self) -> str:
         """Return why the placement is unknown, or an empty string if it held or is known to be wrong."""
-        return self.misplaced() and placement_check.unverified(self.observed)
+        unknown = placement_check.unverified(self.observed)
+        return unknown if unknown == self.misplaced() else ""
 
     def ended(self, raw: int, usage: resource.struct_rusage) -> None:
         """Store what wait4(2) returned for the process."""
@@ -137,6 +143,8 @@ class Outcome:
         peak = usage.ru_maxrss * 1024
         launcher = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         self.peak_bytes = peak if peak > launcher else self.observed.peak_bytes or peak
+        if peak > launcher:
+            self.observed.largest_peak = max(self.observed.largest_peak, peak)
 
 
 def signal_name(number: int) -> str:
@@ -403,13 +411,20 @@ def _wait(
     *,
     clock: Clock,
 ) -> None:
-    pace, left = _Pace(watching, clock), len(running)
+    pace, left, due = _Pace(watching, clock), len(running), -math.inf
     while left:
         before = clock.monotonic()
-        for job in running:
-            job.look(watching.look)
-        seen = all(job.seen(all_threads=watching.all_threads) for job in running)
-        until = min(pace.next(clock.monotonic() - before, seen=seen), end)
+        if before >= due:
+            for job in running:
+                job.look(watching.look)
+            seen = all(job.seen(all_threads=watching.all_threads) for job in running)
+            due, spent = pace.next(clock.monotonic() - before, seen=seen), 0.0
+        else:
+            grown = [job for job in running if job.grown(watching.grown)]
+            spent = clock.monotonic() - before
+            for job in grown:
+                job.look(watching.look)
+        until = min(pace.next_size(spent), due, end)
         # Ends are handled before the time limit: a slow look must not turn an end in time into a late one.
         while left and (last := events.next(until, clock)):
             left -= 1
@@ -436,6 +451,10 @@ class _Pace:
         if not seen:
             self._pause = min(self._pause, UNSEEN_PAUSE)
         return self._clock.monotonic() + self._pause
+
+    def next_size(self, spent: float) -> float:
+        """Return when the programs' size is due to be read, after that took *spent* seconds the last time."""
+        return self._clock.monotonic() + max(SIZE_PAUSE, self._pause / 50, spent / SIZE_SHARE)
 
 
 def _late(running: Sequence[_Running], job: _Running, timeout: float) -> str:
@@ -555,6 +574,9 @@ class _Running:
             if not self.done.is_set():
                 self._signal(number)
 
+    def grown(self, grown: Callable[[int, placement_check.Observed], bool]) -> bool:
+        return not self.done.is_set() and grown(self.process.pid, self.outcome.observed)
+
     def _signal(self, number: int) -> None:
         """Send a signal to the process group; call it with *reaping* held and the process not reaped."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -570,8 +592,16 @@ class _Running:
 # ----------------------------------------------------------------------
 # One program in the foreground, with everything that this process inherited
 
+#: Signals of the kernel about this process itself, and those that stop and continue it.
+_OWN_SIGNALS = {
+    *(signal.SIGKILL, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXCPU, signal.SIGXFSZ),
+    *(signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS, signal.SIGABRT),
+    *(signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT),
+}
 #: The signals that a program in the foreground gets when this process gets them.
-_FORWARDED = frozenset({*STOPPING, signal.SIGUSR1, signal.SIGUSR2})
+_FORWARDED = frozenset(signal.valid_signals() - _OWN_SIGNALS)
+#: Those of timers, which a parent of this process may have set.
+_TIMERS = {signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF}
 _PR_SET_PDEATHSIG = 1
 #: The code of a signal that the kernel sends, such as a terminal's, which goes to the whole process group.
 _SI_KERNEL = 0x80
@@ -648,12 +678,21 @@ def _follow(pid: int, outcome: Outcome, timeout: float | None) -> bool:
     while not _ended(pid):
         if (now := time.monotonic()) >= end:
             return True
+        spent = 0.0
         if now >= due:
             placement_check.look(pid, outcome.observed)
             due = pace.next(time.monotonic() - now, seen=outcome.sampled())
-        info = signal.sigtimedwait({signal.SIGCHLD, *_FORWARDED}, max(0.0, min(due, end) - time.monotonic()))
+        else:
+            grown = placement_check.grown(pid, outcome.observed)
+            spent = time.monotonic() - now
+            if grown:
+                placement_check.look(pid, outcome.observed)
+        until = min(pace.next_size(spent), due, end)
+        info = signal.sigtimedwait({signal.SIGCHLD, *_FORWARDED}, max(0.0, until - time.monotonic()))
+        if info is None or info.si_signo not in _FORWARDED:
+            continue
         # A terminal's signals have reached the program already.
-        if info is not None and info.si_signo in _FORWARDED and info.si_code != _SI_KERNEL:
+        if info.si_signo in _TIMERS or info.si_code != _SI_KERNEL:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, info.si_signo)
     outcome.seconds = time.monotonic() - outcome.started

@@ -66,6 +66,12 @@ class UserCommand:
         return 1 + any("{reads2}" in word for word in self._inputs())
 
     @property
+    def sam_option(self) -> str:
+        """The option without which this command writes another format than SAM; empty if it writes SAM."""
+        options = self._syntax.roles.get("sam", ())
+        return options[0] if options and "sam" not in self.roles else ""
+
+    @property
     def on_stdin(self) -> bool:
         """Whether an instance reads its reads, interleaved if paired, from standard input."""
         return "pipe_on_stdin" in self._syntax.flags
@@ -271,11 +277,11 @@ def parse(words: Sequence[str]) -> UserCommand:
     if reasons and ("index_made" in syntax.flags or aligner.with_reference):
         # The program may get a FASTA file and make the index.
         index = index if index and all(path.is_file() for path in aligner.index_paths(index)) else None
+    sam = syntax.roles.get("sam", ())
+    if sam and "sam" not in roles:
+        reasons.append(f"without {sam[0]}, it does not write SAM")
     output = None if reasons else _output(syntax, arguments, roles)
     if not reasons:
-        sam = syntax.roles.get("sam", ())
-        if sam and "sam" not in roles:
-            raise BadInput(f"{called} writes no SAM without {sam[0]}: add {sam[0]}")
         if not named:
             raise BadInput(f"the command names no index: {shlex.join(words)}")
         if not lanes:

@@ -19,7 +19,7 @@ from typing import Any
 
 from firsttouch import __version__
 from firsttouch.errors import BadInput, RunFailed
-from firsttouch.execution import counters, index_cache, placement_check
+from firsttouch.execution import counters, index_cache
 from firsttouch.execution.process_runner import Job, Outcome, Watching, run_together
 from firsttouch.execution.progress import say
 from firsttouch.genomics import feed, sam
@@ -166,7 +166,7 @@ class Result:
     @property
     def unverified(self) -> str:
         """Why a placement is unknown if none is known to be wrong, or an empty string."""
-        wrong = self._first_misplaced(lambda outcome: not placement_check.unverified(outcome.observed))
+        wrong = self._first_misplaced(lambda outcome: not outcome.unverified())
         return "" if wrong or self._wrong_cache else self.misplaced
 
     @property

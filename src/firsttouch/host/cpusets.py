@@ -11,7 +11,7 @@ from firsttouch.errors import BadInput
 
 #: PU and NUMA node numbers stay below this; a larger one is a typing error, and its range would fill the memory.
 TOO_HIGH = 1 << 20
-_WORD = re.compile(r"(?:0x[0-9a-fA-F]{1,8})?")
+_BITMAP = re.compile(r"(?:0x[0-9a-fA-F]{1,8})?(?:,(?:0x[0-9a-fA-F]{1,8})?)*")
 
 
 def parse_list(text: str) -> frozenset[int]:
@@ -42,12 +42,14 @@ def parse_hwloc(text: str) -> frozenset[int]:
 
     Raises BadInput for anything else. Infinite bitmaps (``0xf...f``) are refused: no object of a topology has one.
     """
-    mask = 0
-    for word in text.strip().split(","):
-        if not _WORD.fullmatch(word):
-            raise BadInput(f"'{text}' is not an hwloc bitmap")
-        mask = (mask << 32) | int(word or "0", 16)
-    return frozenset(i for i in range(mask.bit_length()) if mask >> i & 1)
+    if not _BITMAP.fullmatch(text.strip()):
+        raise BadInput(f"'{text}' is not an hwloc bitmap")
+    members: list[int] = []
+    # The bitmap of a PU has a single bit, and hundreds of empty words on the largest hosts.
+    for place, word in enumerate(reversed(text.strip().split(","))):
+        bits = int(word, 16) if word else 0
+        members += (32 * place + bit for bit in range(bits.bit_length()) if bits >> bit & 1)
+    return frozenset(members)
 
 
 def format_hwloc(members: Iterable[int]) -> str:

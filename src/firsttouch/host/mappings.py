@@ -29,6 +29,12 @@ def mapping_of(line: str) -> Mapping | None:
     return Mapping(int(begin, 16), (os.makedev(int(major, 16), int(minor, 16)), int(inode)), path)
 
 
+def file_bytes(maps: str) -> int:
+    """Return the sum of the sizes (bytes) of all mappings of files in a process's maps."""
+    ranges = (line.split(" ", 1)[0] for line in maps.splitlines() if (m := mapping_of(line)) and m.file[1])
+    return sum(int(end, 16) - int(begin, 16) for begin, _, end in (text.partition("-") for text in ranges))
+
+
 def address_of(line: str) -> int:
     """Return the first address of the mapping in a line of numa_maps."""
     return int(line.split(" ", 1)[0], 16)

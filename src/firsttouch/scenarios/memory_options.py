@@ -46,7 +46,7 @@ _OPTION: dict[str, Any] = {
         "title": _TEXT,
         "kind": {"enum": list(get_args(Kind))},
         "env": _ENV,
-        "preload": _TEXT,
+        "preload": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]},
         "package": _TEXT,
         "thp_disable": {"type": "boolean"},
         "setting": _SETTING,
@@ -102,8 +102,20 @@ def parse(text: str, file: str) -> dict[str, MemoryOption]:
         values: dict[str, Any] = {
             k: tuple(v) if isinstance(v, list) else v for k, v in table.items() if k != "with"
         }
+        values["preload"] = _library(table.get("preload", ""))
         by_name[name] = MemoryOption(name=name, combined=table.get("with", {}), **values)
     return by_name
+
+
+def _library(names: str | Sequence[str]) -> str:
+    """Return the first of a library's *names* that the cache of the dynamic linker has, else the first one."""
+    if isinstance(names, str):
+        return names
+    try:
+        cache = Path("/etc/ld.so.cache").read_bytes()
+    except OSError:  # musl has no cache
+        cache = b""
+    return next((name for name in names if name.encode() + b"\0" in cache), names[0])
 
 
 @functools.cache

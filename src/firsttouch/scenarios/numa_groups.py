@@ -32,17 +32,21 @@ class Neighbours:
         Ties prefer NUMA nodes of one package, then low numbers. Nodes beyond a multiple of *count* are left out.
         More than EXACT nodes are grouped greedily and improved by exchanges, which may miss the minimum.
         """
-        if count == 1:
+        return self.groups_of(len(self._nodes) // count, count)
+
+    def groups_of(self, size: int, count: int = 0) -> list[tuple[int, ...]]:
+        """Return the same for *count* groups (0: as many as there can be) of *size* NUMA nodes."""
+        count = count or len(self._nodes) // size
+        if size == len(self._nodes):
             return [tuple(self._nodes)]
-        if count == len(self._nodes):
+        if size == 1 and count == len(self._nodes):
             return [(n,) for n in self._nodes]
-        groups = (_best if len(self._nodes) <= EXACT else _improved)(self._cost, count)
+        groups = (_best if len(self._nodes) <= EXACT else _improved)(self._cost, count, size)
         return sorted(tuple(sorted(self._nodes[i] for i in group)) for group in groups)
 
 
-def _best(cost: list[list[int]], groups: int) -> Sequence[Sequence[int]]:
+def _best(cost: list[list[int]], groups: int, size: int) -> Sequence[Sequence[int]]:
     """Return the cheapest groups by dynamic programming over the set of nodes that are left."""
-    size = len(cost) // groups
     least = min(cost[a][b] for a, b in combinations(range(len(cost)), 2)) * size * (size - 1) // 2
 
     @functools.cache
@@ -66,12 +70,11 @@ def _best(cost: list[list[int]], groups: int) -> Sequence[Sequence[int]]:
     return solve(tuple(range(len(cost))), groups)[1]
 
 
-def _improved(cost: list[list[int]], groups: int) -> Sequence[Sequence[int]]:
+def _improved(cost: list[list[int]], groups: int, size: int) -> Sequence[Sequence[int]]:
     """Return groups that are grown greedily from their lowest node and improved by exchanges of two nodes."""
     import numpy as np  # noqa: PLC0415 (slow to load, and such hosts are rare)
 
     matrix = np.array(cost)
-    size = len(matrix) // groups
     # The group of each node; nodes of the last one are left over and cost nothing.
     group_of = np.full(len(matrix), groups)
     # The cost of each node with all members of each group, updated at each exchange.
