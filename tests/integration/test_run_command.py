@@ -32,24 +32,34 @@ SCENARIOS = [s.name for s in plan(HOST).scenarios if "_" not in s.name.split("_"
 FIRSTTOUCH = Path(sys.executable).with_name("firsttouch")
 
 
-@pytest.fixture(scope="module")
-def few(lambda_work, tmp_path_factory):
-    """Returns the files of the first 1,000 pairs."""
-    folder = tmp_path_factory.mktemp("few")
+def first_pairs(count, lambda_work, tmp_path_factory):
+    """Return the files of the first *count* pairs."""
+    folder = tmp_path_factory.mktemp(f"pairs-{count}")
     files = [folder / file.name for file in lambda_work[1]]
     for target, file in zip(files, lambda_work[1], strict=True):
-        target.write_bytes(b"".join(records(file)[:1000]))
+        target.write_bytes(b"".join(records(file)[:count]))
     return files
 
 
 @pytest.fixture(scope="module")
-def valid(lambda_work, few):
+def few(lambda_work, tmp_path_factory):
+    """Returns the files of the first 1,000 pairs."""
+    return first_pairs(1000, lambda_work, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def enough(lambda_work, tmp_path_factory):
+    """Returns the files of as many pairs as a run needs whose instances are sampled."""
+    return first_pairs(PART, lambda_work, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def valid(lambda_work, few, enough):
     """Returns a function that gives valid options of a short run, or of one whose instances are sampled."""
-    index, reads, _ = lambda_work
 
     def options(*, long):
-        mates, bases = (reads, 100_000) if long else (few, 10_000)
-        given = {"aligner": "bwa-mem", "index": index, "reads": mates[0], "reads2": mates[1]}
+        mates, bases = (enough, 40_000) if long else (few, 10_000)
+        given = {"aligner": "bwa-mem", "index": lambda_work[0], "reads": mates[0], "reads2": mates[1]}
         return given | {"batch_bases": bases}
 
     return options
@@ -94,10 +104,9 @@ def alignments(text):
 
 
 @pytest.fixture(scope="module")
-def whole(lambda_work):
-    """Returns the output of bwa itself for all reads."""
-    prefix, reads, _ = lambda_work
-    argv = ["bwa", "mem", "-v", "1", "-t", "2", "-K", "100000", prefix, *reads]
+def whole(lambda_work, enough):
+    """Returns the output of bwa itself for the reads of a long run."""
+    argv = ["bwa", "mem", "-v", "1", "-t", "2", "-K", "40000", lambda_work[0], *enough]
     return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
 
 
@@ -178,7 +187,7 @@ def test_a_scenario(align, whole, tmp_path, name):
     assert json.loads(json.dumps(record.to_dict())) == document
     p = record.parameters
     assert (record.status, record.reason, record.unit) == ("valid", "", "s")
-    assert (p["scenario"], p["reads"], p["batch_bases"]) == (name, 20_000, 100_000)
+    assert (p["scenario"], p["reads"], p["batch_bases"]) == (name, 2 * PART, 40_000)
     assert p["alignments_sha256"] == hashlib.sha256("\n".join([*alignments(whole), ""]).encode()).hexdigest()
     assert record.software["bwa-mem"]
     assert ("index_cache" in p, len(p["index_cached_bytes"])) == (False, 1)
