@@ -320,7 +320,7 @@ def test_a_static_program_with_a_library_is_refused(folder):
 
 
 def test_temporary_files_are_in_memory_and_spill(folder):
-    (folder / "lines").write_text("".join(f"{number * 7919 % 400009:08d}\n" for number in range(400_000)) * 8)
+    (folder / "lines").write_text("".join(f"{number * 7919 % 400009:08d}\n" for number in range(400_000)) * 6)
     options = "--scratch ram:16MiB --json -- sort -S 1M lines -o sorted"
     result = shell(f"$ft 1Inst_Original {options}", TMPDIR=str(folder))
     assert result.returncode == 0, result.stderr
