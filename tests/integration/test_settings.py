@@ -51,11 +51,11 @@ class EightNodes(rfm.RunOnlyRegressionTest):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """The folder of all runs: checks/ has two checks, here/ is empty, and ReFrame writes to out/."""
-    made = tmp_path_factory.mktemp("settings")
+    root = tmp_path_factory.mktemp("settings")
     for name in ("checks", "here"):
-        (made / name).mkdir()
-    (made / "checks" / "where.py").write_text(CHECK)
-    return made
+        (root / name).mkdir()
+    (root / "checks" / "where.py").write_text(CHECK)
+    return root
 
 
 @pytest.fixture(scope="module")
