@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-from factories import caches
+from factories import caches, genomes
 from factories import native_probe as probe
 from factories.installation import PIP, virtual_environment
 from factories.processes import write_program
@@ -264,11 +264,15 @@ def stand_in(tmp_path, monkeypatch):
     return make
 
 
+def _skip_without_bwa():
+    if shutil.which("bwa") is None or shutil.which("numactl") is None:
+        pytest.skip("bwa and numactl are not both on PATH")
+
+
 @pytest.fixture(scope="session")
 def lambda_work(tmp_path_factory):
     """Returns the index prefix, the two read files and the reference of the dataset ``lambda``, with real bwa."""
-    if shutil.which("bwa") is None or shutil.which("numactl") is None:
-        pytest.skip("bwa and numactl are not both on PATH")
+    _skip_without_bwa()
 
     def fill(store):
         with pytest.MonkeyPatch.context() as patch:
@@ -282,6 +286,15 @@ def lambda_work(tmp_path_factory):
         data = fetch.get("lambda")
         prefix = aligners.built(aligner("bwa-mem"), data.reference, store / "index", say=lambda _: None)
     return prefix, tuple(data.reads), data.reference
+
+
+@pytest.fixture(scope="session")
+def lambda_part(tmp_path_factory):
+    """Returns the environment in which the dataset ``lambda`` has its first 4,000 pairs, in as many batches."""
+    _skip_without_bwa()
+    datasets = tmp_path_factory.mktemp("datasets")
+    genomes.part_of_lambda(datasets, genomes.PART, batch_bases=40_000)
+    return {"FIRSTTOUCH_DATASETS": str(datasets), "FIRSTTOUCH_DATA": str(tmp_path_factory.mktemp("data"))}
 
 
 @pytest.fixture(scope="session")

@@ -4,11 +4,15 @@
 import gzip
 import math
 import random
+import re
 
+from firsttouch import paths
 from firsttouch.genomics.aligners import aligners
 from firsttouch.host.topology import load
 from firsttouch.scenarios.placement import Placement, Scenario
 
+#: Pairs in the part of the dataset ``lambda`` that commands run on: enough for runs that are sampled.
+PART = 4000
 _COMPLEMENT = str.maketrans("ACGT", "TGCA")
 
 
@@ -32,6 +36,15 @@ def records(file):
     data = file.read_bytes()
     lines = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).splitlines(keepends=True)
     return [b"".join(lines[i : i + 4]) for i in range(0, len(lines), 4)]
+
+
+def part_of_lambda(folder, count, batch_bases):
+    """Write a manifest to *folder* that makes ``lambda`` a dataset of its first *count* pairs, in such batches."""
+    text = (paths.ROOT / "datasets" / "lambda.toml").read_text()
+    part = f'first_reads = {count}\nwhy_unpinned = "a part for tests"'
+    text = re.sub(r'(?<=reads_[12]\.fq\.gz"\n)checksum = .*', part, text)
+    text = text.replace("reads = 10_000", f"reads = {count}")
+    (folder / "lambda.toml").write_text(text.replace("batch_bases = 100_000", f"batch_bases = {batch_bases}"))
 
 
 def pairs(genome, count, length, rng, apart=(250, 400)):

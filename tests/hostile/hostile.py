@@ -255,12 +255,14 @@ def _session(leader: int) -> list[int]:
 
 #: Module -> its functions that have a cache.
 _cached: dict[str, list[Callable]] = {}
+#: Modules whose caches have nothing of a user's files: templates and colours.
+_CONSTANT = {"firsttouch.report.pages", "firsttouch.report.figures.drawing"}
 
 
 def _clear_caches() -> None:
     """Clear the caches of this program's functions: another case has other files."""
     for name, module in list(sys.modules.items()):
-        if name.startswith("firsttouch.") and name not in _cached:
+        if name.startswith("firsttouch.") and name not in _cached and name not in _CONSTANT:
             _cached[name] = [
                 value
                 for value in vars(module).values()

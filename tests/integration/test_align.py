@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from factories import small_parts
 from factories.genomes import records
 from factories.processes import wait_until, write_program
 from firsttouch.errors import Missing
@@ -25,10 +27,10 @@ from firsttouch.scenarios.placement import plan
 
 SCENARIOS = {s.name for s in plan(load()).scenarios}
 TWO = "2Inst_Original"
-FIRSTTOUCH = Path(sys.executable).with_name("firsttouch")
+FIRSTTOUCH = (sys.executable, small_parts.__file__)
 needs_two = pytest.mark.skipif(TWO not in SCENARIOS, reason=f"this host has no scenario {TWO}")
-#: Pairs of reads in the tests: enough for several parts of each instance.
-COUNT = 5000
+#: Pairs of reads in the tests: enough for several small parts of each instance.
+COUNT = 1200
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +67,7 @@ def by_hand(*argv, **options):
 
 
 def placed(*argv, status=0, **options):
-    done = subprocess.run([FIRSTTOUCH, "align", *map(str, argv)], capture_output=True, check=False, **options)
+    done = subprocess.run([*FIRSTTOUCH, "align", *map(str, argv)], capture_output=True, check=False, **options)
     assert done.returncode == status, done.stderr.decode()
     return done
 
@@ -78,11 +80,11 @@ def body(text):
 COMMANDS = {
     "bwa mem, read group, soft clipping": (
         "bwa-mem",
-        "bwa mem -t2 -K 100000 -Y -R @RG\\tID:a\\tSM:b INDEX R1 R2",
+        "bwa mem -t2 -K 25000 -Y -R @RG\\tID:a\\tSM:b INDEX R1 R2",
         2,
     ),
-    "bwa mem, comments, all": ("bwa-mem", "bwa mem -t 2 -K 50000 -Ca INDEX R1", 1),
-    "bwa mem, interleaved": ("bwa-mem", "bwa mem -p -t 2 -K 100000 INDEX R12", 2),
+    "bwa mem, comments, all": ("bwa-mem", "bwa mem -t 2 -K 12500 -Ca INDEX R1", 1),
+    "bwa mem, interleaved": ("bwa-mem", "bwa mem -p -t 2 -K 25000 INDEX R12", 2),
     "bowtie2, very sensitive": (
         "bowtie2",
         "bowtie2 --very-sensitive --rg-id a --rg SM:b -p 2 --reorder -x INDEX -1 R1 -2 R2",
@@ -99,8 +101,8 @@ COMMANDS = {
     "minimap2": ("minimap2", "minimap2 -a -x sr -t 2 -R @RG\\tID:a INDEX.mmi R1 R2", 2),
     "minimap2, mates in one file": ("minimap2", "minimap2 -ax sr -t 2 -Y --MD INDEX.mmi R12", 1),
     "minimap2, two files of long reads": ("minimap2-map-ont", "minimap2 -ax map-ont INDEX.mmi R1 R2", 1),
-    "minibwa": ("minibwa", "minibwa map -t 2 -K 50k -Y -R @RG\\tID:a INDEX R1 R2", 2),
-    "bwa-mem3": ("bwa-mem3", "bwa-mem3 mem -t 2 -K 50000 -Y -C INDEX R1 R2", 2),
+    "minibwa": ("minibwa", "minibwa map -t 2 -K 13k -Y -R @RG\\tID:a INDEX R1 R2", 2),
+    "bwa-mem3": ("bwa-mem3", "bwa-mem3 mem -t 2 -K 12500 -Y -C INDEX R1 R2", 2),
 }
 
 
@@ -138,7 +140,7 @@ def test_the_users_command_gives_the_same_alignments(case, reads, index, tmp_pat
 @pytest.fixture(scope="module")
 def bwa(reads, index):
     """Returns the command of bwa mem for both mates, and its alignments by hand."""
-    argv = ["bwa", "mem", "-v", "1", "-t", "2", "-K", "100000", str(index("bwa-mem")), *map(str, reads)]
+    argv = ["bwa", "mem", "-v", "1", "-t", "2", "-K", "25000", str(index("bwa-mem")), *map(str, reads)]
     return argv, body(by_hand(*argv))
 
 
@@ -159,15 +161,18 @@ def test_inputs_that_the_aligner_cannot_read_itself(bwa, reads, index, tmp_path,
     assert "the zstd data are truncated or damaged" in error
 
 
-def test_one_instance_runs_the_command_as_it_is(bwa, reads, index):
-    """Descriptors of the shell and standard input go to the program."""
+def test_one_instance_runs_the_command_as_it_is(bwa, reads, index, tmp_path):
+    """Its placement is verified. Descriptors of the shell and standard input go to the program."""
     argv, expected = bwa
-    done = placed("1Inst_Interleave", "--", *argv)
-    assert body(done.stdout) == expected
+    # A run that is long enough to be sampled.
+    many = [tmp_path / file.name for file in reads]
+    for target, file in zip(many, reads, strict=True):
+        target.write_bytes(4 * file.read_bytes())
+    done = placed("1Inst_Interleave", "--", *argv[:-2], *many)
+    assert body(done.stdout) == body(by_hand(*argv[:-2], *many))
     assert b"placement verified" in done.stderr
-    script = (
-        f"{FIRSTTOUCH} align 1Inst_Original -- bwa mem -v1 -t2 -K 100000 {index('bwa-mem')} <(cat {reads[0]}) -"
-    )
+    words = ("align", "1Inst_Original", "--", *argv[:-2])
+    script = f"{shlex.join((*FIRSTTOUCH, *words))} <(cat {reads[0]}) -"
     with reads[1].open() as mates:
         assert body(by_hand("bash", "-c", script, stdin=mates)) == expected
 
@@ -176,7 +181,7 @@ def test_one_instance_runs_the_command_as_it_is(bwa, reads, index):
 def test_reads_come_from_pipes(bwa, reads):
     argv, expected = bwa
     words = " ".join(argv[:-2])
-    script = f"{FIRSTTOUCH} align {TWO} -- {words} <(cat {reads[0]}) <(gzip -c {reads[1]})"
+    script = f"{shlex.join(FIRSTTOUCH)} align {TWO} -- {words} <(cat {reads[0]}) <(gzip -c {reads[1]})"
     assert body(by_hand("bash", "-c", script)) == expected
 
 
@@ -214,14 +219,14 @@ def test_a_sorted_file_and_a_resumed_run(bwa, tmp_path):
     """A run that is killed leaves its finished parts, and no output; the same command goes on there."""
     argv, expected = bwa
     out = tmp_path / "out.bam"
-    command = [FIRSTTOUCH, "align", "-o", out, "--sort", "--resume", "--checkpoint", "400k", TWO, "--", *argv]
+    command = [*FIRSTTOUCH, "align", "-o", out, "--sort", "--resume", "--checkpoint", "100k", TWO, "--", *argv]
     process = subprocess.Popen(command, stderr=subprocess.PIPE)
     journal = tmp_path / ".out.bam.firsttouch" / "journal.jsonl"
     wait_until(lambda: journal.is_file() and len(journal.read_text().splitlines()) > 1, "a finished part")
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert not out.exists()
-    done = subprocess.run([*command[:2], "--json", *command[2:]], capture_output=True, text=True, check=False)
+    done = subprocess.run([*command[:3], "--json", *command[3:]], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "resuming: " in done.stderr
     document = json.loads(done.stdout)
@@ -250,7 +255,7 @@ def test_a_resumed_run_that_starts_no_instance(bwa, tmp_path):
     def align(*words):
         words = ["--share-host", "--resume", "--sort", "-o", out, *words, TWO, "--", *argv]
         done = subprocess.run(
-            [FIRSTTOUCH, "align", *words], capture_output=True, text=True, check=False, env=environment
+            [*FIRSTTOUCH, "align", *words], capture_output=True, text=True, check=False, env=environment
         )
         return done.returncode, done.stdout, done.stderr
 
@@ -274,7 +279,7 @@ def test_a_resumed_run_that_starts_no_instance(bwa, tmp_path):
 @pytest.mark.parametrize("name", ["1Inst_Original", pytest.param(TWO, marks=needs_two)])
 def test_the_reader_of_the_output_goes(bwa, tmp_path, name):
     argv, _ = bwa
-    command = [FIRSTTOUCH, "align", "--share-host", name, "--", *argv]
+    command = [*FIRSTTOUCH, "align", "--share-host", name, "--", *argv]
     with (
         (tmp_path / "errors").open("w") as errors,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as process,
@@ -318,8 +323,8 @@ def test_a_kill_leaves_nothing(bwa, tmp_path, victim, number):
     marker = f"MARK={tmp_path}"
     many = [tmp_path / Path(file).name for file in argv[-2:]]
     for target, source in zip(many, argv[-2:], strict=True):
-        target.write_bytes(20 * Path(source).read_bytes())
-    command = [FIRSTTOUCH, "align", "-o", tmp_path / "out.bam", "--sort", TWO, "--", *argv[:-2], *many]
+        target.write_bytes(80 * Path(source).read_bytes())
+    command = [*FIRSTTOUCH, "align", "-o", tmp_path / "out.bam", "--sort", TWO, "--", *argv[:-2], *many]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env={**os.environ, "MARK": str(tmp_path)})
     pids = {}
 
@@ -352,7 +357,7 @@ def test_instances_with_different_headers_are_refused(reads, index, tmp_path):
     )
     stand_in = write_program(tmp_path / "bwa", script)
     environment = {**os.environ, "PATH": f"{stand_in.parent}:{os.environ['PATH']}"}
-    words = ("bwa", "mem", "-t", 2, "-K", 100_000, index("bwa-mem"), *reads)
+    words = ("bwa", "mem", "-t", 2, "-K", 25_000, index("bwa-mem"), *reads)
     failed = placed(TWO, "-o", tmp_path / "out.sam", "--", *words, env=environment, status=1)
     assert b"the headers of instances 0 and 1 differ: '@RG\\tID:" in failed.stderr
     assert [file.name for file in tmp_path.iterdir()] == ["bwa"]

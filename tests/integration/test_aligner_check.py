@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """``firsttouch aligner check`` with a good file (the manual has minimap2's) and with wrong ones."""
 
-import hashlib
 import json
 import sys
 
 import pytest
 from tests.factories import held_programs
-from tests.factories.genomes import records
-
-from firsttouch import paths
+from tests.factories.genomes import part_of_lambda
 
 FILE = """\
 program = "odd"
@@ -52,17 +49,10 @@ else:
 
 
 @pytest.fixture
-def dataset(data_store, tmp_path, monkeypatch, lambda_work):
+def dataset(data_store, tmp_path, monkeypatch):
     """Makes ``lambda`` a dataset of its first 500 pairs, which have batches for two instances."""
-    text = (paths.ROOT / "datasets" / "lambda.toml").read_text()
-    text = text.replace("reads = 10_000", "reads = 500").replace("batch_bases = 100_000", "batch_bases = 5_000")
-    for file in lambda_work[1]:
-        few = tmp_path / file.name
-        few.write_bytes(b"".join(records(file)[:500]))
-        text = text.replace(f"/usr/share/doc/bowtie2/examples/reads/{file.name}.gz", str(few))
-        text = text.replace(*(hashlib.sha256(path.read_bytes()).hexdigest() for path in (file, few)))
     (tmp_path / "datasets").mkdir()
-    (tmp_path / "datasets" / "lambda.toml").write_text(text)
+    part_of_lambda(tmp_path / "datasets", 500, batch_bases=5_000)
     monkeypatch.setenv("FIRSTTOUCH_DATASETS", str(tmp_path / "datasets"))
 
 

@@ -19,6 +19,7 @@ import pytest
 
 import documented
 from documented import PAGES, ROOT, Command
+from factories.genomes import PART, records
 from firsttouch.genomics import aligners
 from firsttouch.genomics.aligners import aligner
 
@@ -201,12 +202,11 @@ def examples(tmp_path_factory: pytest.TempPathFactory, lambda_work: tuple[Path, 
         shutil.copytree(ROOT / part, work / part, ignore=_unneeded)
     (work / "results").mkdir()
     prefix, reads, reference = lambda_work
-    for mate, file in enumerate(reads, start=1):
-        shutil.copy(file, work / f"r{mate}.fq")
+    mates = [records(file)[:PART] for file in reads]
+    for mate, part in enumerate(mates, start=1):
+        (work / f"r{mate}.fq").write_bytes(b"".join(part))
         subprocess.run(["gzip", "-k", work / f"r{mate}.fq"], check=True)
-    mates = [file.read_text(encoding="ascii").splitlines(keepends=True) for file in reads]
-    pairs = [lines[i : i + 4] for i in range(0, len(mates[0]), 4) for lines in mates]
-    (work / "pairs.fq").write_text("".join(itertools.chain(*pairs)), encoding="ascii")
+    (work / "pairs.fq").write_bytes(b"".join(itertools.chain(*zip(*mates, strict=True))))
     # BWA's index is files with a prefix, SNAP's a folder.
     for file in prefix.parent.glob(f"{prefix.name}*"):
         for name in ("IDX", "ref.fa"):
@@ -228,7 +228,7 @@ def copy(examples: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def shell(copy: Path, lambda_work: tuple[Path, tuple[Path, ...], Path], installed: Path, native_probe: Path):
+def shell(copy: Path, lambda_part: dict[str, str], installed: Path, native_probe: Path):
     """Returns a function that runs a command line in the folder of the examples, with an installed copy."""
     environment = {
         **os.environ,
@@ -237,12 +237,11 @@ def shell(copy: Path, lambda_work: tuple[Path, tuple[Path, ...], Path], installe
         # As in a checkout, drafts of systems go to reframe/systems.
         "FIRSTTOUCH_HOME": str(copy / "reframe"),
         "FIRSTTOUCH_SITE": str(copy / "site"),
-        "FIRSTTOUCH_DATA": str(lambda_work[0].parents[2]),
         "FIRSTTOUCH_OUT": str(copy / "reports" / "out"),
         "FIRSTTOUCH_EFFORT": "smoke",
+        **lambda_part,
     }
-    for name in ("FIRSTTOUCH_SYSTEMS", "FIRSTTOUCH_DATASETS"):
-        environment.pop(name, None)
+    environment.pop("FIRSTTOUCH_SYSTEMS", None)
 
     def run(line: str, **more: str) -> subprocess.CompletedProcess[str]:
         argv = ["bash", "-euo", "pipefail", "-c", line]

@@ -9,9 +9,8 @@ from firsttouch.advice import advice_text
 from firsttouch.records import schema
 
 
-def test_runs_and_advice_become_a_guideline(firsttouch, lambda_work, tmp_path):
-    prefix, _, _ = lambda_work
-    data = {"FIRSTTOUCH_DATA": prefix.parents[2], "FIRSTTOUCH_SYSTEM": "amd-opteron"}
+def test_runs_and_advice_become_a_guideline(firsttouch, lambda_part, tmp_path):
+    data = {**lambda_part, "FIRSTTOUCH_SYSTEM": "amd-opteron"}
     file, saved = tmp_path / "runs" / "records.jsonl", tmp_path / "runs" / "bwa.advice.json"
     file.parent.mkdir()
     options = ("--aligner=bwa-mem", "--dataset=lambda")

@@ -53,10 +53,11 @@ def run(installed, here, native_probe):
     return start
 
 
-def test_the_main_job_runs_and_writes_only_where_it_should(run, here, installed):
+def test_the_main_job_runs_and_writes_only_where_it_should(run, here, installed, lambda_part):
     home = here.parent / "home"
     before = files_below(installed)
-    run("firsttouch", "characterize", "--", "-n", "topology|1Inst_Original")
+    chosen = "^topology$|^scaling%scenario=1Inst_Original%"
+    run("firsttouch", "characterize", "--", "-n", chosen, FIRSTTOUCH_DATASETS=lambda_part["FIRSTTOUCH_DATASETS"])
     assert (here / "reports" / "latest" / "index.html").is_file()
     summary = json.loads((here / "reports" / "latest" / "summary.json").read_text())
     assert summary["records"]["valid"] > 5

@@ -9,8 +9,6 @@ import pytest
 
 from factories.genomes import (
     aligns_pairs,
-    has_large_batches,
-    large_batch,
     long_reads,
     named,
     records,
@@ -25,8 +23,8 @@ from firsttouch.genomics.aligners import aligners
 from firsttouch.genomics.command_line import extended
 from firsttouch.genomics.outputs import Output
 
-BATCH_BASES = 20_000
-COUNT = 600
+BATCH_BASES = 10_000
+COUNT = 300
 
 
 @pytest.fixture(scope="module", params=named(aligns_pairs))
@@ -120,19 +118,6 @@ def test_options_that_need_one_instance(installed, phage, tmp_path, tmp_path_fac
     assert 0 < len(lines) < 2 * COUNT
     with pytest.raises(BadInput, match=r"--no-unal leaves unaligned reads out: choose a scenario of one instance"):
         launch.check_whole(work.aligner, scenario(2, 1))
-
-
-@pytest.mark.parametrize("installed", named(has_large_batches), indirect=True)
-def test_batches_that_cannot_be_made_smaller(installed, phage, tmp_path, tmp_path_factory):
-    """Two instances; the mates of the second one's batch are further apart than those of the first."""
-    reference, _ = phage
-    genome = "".join(reference.read_text().split("\n")[1:])
-    near, far = large_batch(installed, genome, 3000)
-    files = written(tmp_path, [n + f for n, f in zip(near, far, strict=True)])
-    work = replace(launch.prepare(installed, built(installed, reference, tmp_path_factory), files), summed=True)
-    assert work.reads.batches.count == 2
-    results = [launch.run(work, scenario(n), None, timeout=250).alignments for n in (1, 2)]
-    assert results[0].sums.common == results[1].sums.common
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from factories.processes import run_reframe
+from firsttouch.records import schema
 from firsttouch.systems import draft
 
 pytestmark = [
@@ -52,17 +53,16 @@ class crowded(FirstTouchCheck):
 
 
 @pytest.fixture
-def reframe(tmp_path, lambda_work, native_probe):
+def reframe(tmp_path, lambda_part, native_probe):
     """Returns a function that runs checks on a system; its *probe* is the native one, built from this checkout."""
     systems = tmp_path / "systems"
     systems.mkdir()
     (systems / "local.yaml").write_text(draft.of_this_host("local"))
-    prefix, _, _ = lambda_work
 
     def run(pattern, *files, system="local", **environment):
         given = {
             "FIRSTTOUCH_SYSTEMS": str(systems),
-            "FIRSTTOUCH_DATA": str(prefix.parents[2]),
+            **lambda_part,
             "FIRSTTOUCH_MEASURED_ALIGNERS": "bwa-mem",  # every aligner would fail in the same way
             **environment,
         }
@@ -92,7 +92,7 @@ def test_what_works_passes(reframe, tmp_path):
         "pages",
         "scaling",
     )
-    done = reframe(chosen, *files, FIRSTTOUCH_EFFORT="quick", FIRSTTOUCH_PROBE=reframe.probe)
+    done = reframe(chosen, *files, FIRSTTOUCH_EFFORT="smoke", FIRSTTOUCH_PROBE=reframe.probe)
     assert len(done.results) >= len(files), done.output
     results = dict(done.results)
     if len(os.sched_getaffinity(0)) == 1:
@@ -105,12 +105,25 @@ def test_what_works_passes(reframe, tmp_path):
     assert "P: latency_from" in done.output
     assert "P: copy_plain_regular" in done.output
     assert "P: prefetch_ratio_bank" in done.output
-    assert "P: records_queue_batched_work1000ns_batch32: " in done.output
-    assert "P: batch_queue_batched_work1000ns: " in done.output
+    assert "P: records_queue_batched_work0ns_batch32: " in done.output
+    assert "P: batch_queue_batched_work0ns: " in done.output
     kept = list((tmp_path / "out").rglob("records.jsonl"))
     assert len(kept) >= len(done.results) - 1  # HostOfRun measures nothing
+    _is_a_whole_curve([r for r in schema.collect(kept) if r.check == "latency"])
     # Each read of the deprecated attribute would cost 8 ms, at two places for each check.
     assert all("env_vars" in case and "variables" not in case for case in done.cases.values())
+
+
+def _is_a_whole_curve(records):
+    first = records[0].placement_asked
+    sizes = [r.parameters["size_bytes"] for r in records if r.placement_asked == first]
+    assert sizes == sorted(set(sizes))
+    assert sizes[0] == 4096
+    assert len(sizes) >= 12
+    assert {(r.status, r.metric, r.parameters["program"], r.parameters["effort"]) for r in records} == {
+        ("valid", "random_latency", "firsttouch-probe", "smoke")
+    }
+    assert all(r.value > 0 for r in records)
 
 
 def assert_failed(done):

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from factories import held_programs
+from factories.genomes import PART, records
 from factories.host_records import measured
 from firsttouch import cli
 from firsttouch.execution.process_runner import Watching, run_together
@@ -31,19 +32,50 @@ SCENARIOS = [s.name for s in plan(HOST).scenarios if "_" not in s.name.split("_"
 FIRSTTOUCH = Path(sys.executable).with_name("firsttouch")
 
 
+def first_pairs(count, lambda_work, tmp_path_factory):
+    """Return the files of the first *count* pairs."""
+    folder = tmp_path_factory.mktemp(f"pairs-{count}")
+    files = [folder / file.name for file in lambda_work[1]]
+    for target, file in zip(files, lambda_work[1], strict=True):
+        target.write_bytes(b"".join(records(file)[:count]))
+    return files
+
+
+@pytest.fixture(scope="module")
+def few(lambda_work, tmp_path_factory):
+    """Returns the files of the first 1,000 pairs."""
+    return first_pairs(1000, lambda_work, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def enough(lambda_work, tmp_path_factory):
+    """Returns the files of as many pairs as a run needs whose instances are sampled."""
+    return first_pairs(PART, lambda_work, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def valid(lambda_work, few, enough):
+    """Returns a function that gives valid options of a short run, or of one whose instances are sampled."""
+
+    def options(*, long):
+        mates, bases = (enough, 40_000) if long else (few, 10_000)
+        given = {"aligner": "bwa-mem", "index": lambda_work[0], "reads": mates[0], "reads2": mates[1]}
+        return given | {"batch_bases": bases}
+
+    return options
+
+
 @pytest.fixture
-def align(firsttouch, run_cli, lambda_work, tmp_path, monkeypatch):
+def align(firsttouch, run_cli, valid, tmp_path, monkeypatch):
     """Returns a function that runs a scenario; its arguments replace the valid ones, None omits one.
 
-    It runs in this process, or as a program if it gets an *environment*.
+    It runs in this process, or as a program if it gets an *environment*. A *long* run is sampled.
     """
-    prefix, reads, _ = lambda_work
     folder = tmp_path / "output"
     folder.mkdir()
 
-    def run(name, *more, environment=None, held=None, **other):
-        given = {"aligner": "bwa-mem", "index": prefix, "reads": reads[0], "reads2": reads[1]}
-        given |= {"batch_bases": 100_000, "output": folder / "out.sam", **other}
+    def run(name, *more, environment=None, held=None, long=False, **other):
+        given = {**valid(long=long), "output": folder / "out.sam", **other}
         options = [f"--{k.replace('_', '-')}={v}" for k, v in given.items() if v is not None]
         if held:
             return held_programs.run(held, "run", name, *options, *more)
@@ -72,10 +104,9 @@ def alignments(text):
 
 
 @pytest.fixture(scope="module")
-def whole(lambda_work):
-    """Returns the output of bwa itself for all reads."""
-    prefix, reads, _ = lambda_work
-    argv = ["bwa", "mem", "-v", "1", "-t", "2", "-K", "100000", prefix, *reads]
+def whole(lambda_work, enough):
+    """Returns the output of bwa itself for the reads of a long run."""
+    argv = ["bwa", "mem", "-v", "1", "-t", "2", "-K", "40000", lambda_work[0], *enough]
     return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
 
 
@@ -99,7 +130,7 @@ def test_a_campaign_of_all_aligners_skips_those_that_are_not_installed(firsttouc
 
 def test_throughput(align, tmp_path):
     given = {"output": None, "reads_per_thread": 2000, "repetitions": 2, "records": tmp_path / "r.jsonl"}
-    done = align("1Inst_Unbound", "--json", **given)
+    done = align("1Inst_Unbound", "--json", long=True, **given)
     assert done.returncode == 0, done.stderr
     (record,) = measured(tmp_path / "r.jsonl")
     assert (record.check, record.metric, record.unit, record.better) == (
@@ -142,7 +173,7 @@ def test_samtools_takes_the_header(align, form):
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_scenario(align, whole, tmp_path, name):
-    done = align(name, "--checksum", "--json", f"--records={tmp_path / 'records.jsonl'}")
+    done = align(name, "--checksum", "--json", f"--records={tmp_path / 'records.jsonl'}", long=True)
     assert done.returncode == 0, done.stderr
     assert "placement verified" in done.stderr
     text = (tmp_path / "output" / "out.sam").read_text()
@@ -156,7 +187,7 @@ def test_a_scenario(align, whole, tmp_path, name):
     assert json.loads(json.dumps(record.to_dict())) == document
     p = record.parameters
     assert (record.status, record.reason, record.unit) == ("valid", "", "s")
-    assert (p["scenario"], p["reads"], p["batch_bases"]) == (name, 20_000, 100_000)
+    assert (p["scenario"], p["reads"], p["batch_bases"]) == (name, 2 * PART, 40_000)
     assert p["alignments_sha256"] == hashlib.sha256("\n".join([*alignments(whole), ""]).encode()).hexdigest()
     assert record.software["bwa-mem"]
     assert ("index_cache" in p, len(p["index_cached_bytes"])) == (False, 1)
@@ -178,7 +209,7 @@ def test_the_index_cache_is_put_into_one_state_before_every_repetition(align, la
     seen = {}
     for state, count in (("cold", 2), ("local", 1)):
         options = (f"--repetitions={count}", f"--index-cache={state}", "--checksum", "--json")
-        done = align("1Inst_Original", *options, index=index / "index")
+        done = align("1Inst_Original", *options, long=True, index=index / "index")
         assert done.returncode == 0, done.stderr
         seen[state] = json.loads(done.stdout)
         assert seen[state]["parameters"]["index_cache"] == state
@@ -188,7 +219,7 @@ def test_the_index_cache_is_put_into_one_state_before_every_repetition(align, la
     assert list(before["pages"]) == [str(seen["local"]["placement_asked"][0]["numa_nodes"][0])]
     with (index / "index.bwt").open("rb") as stream, mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ) as mapping:
         assert bytes(mapping)
-        given = {"index": index / "index", "index_cache": "cold", "environment": {}}
+        given = {"index": index / "index", "index_cache": "cold", "environment": {}, "long": True}
         done = align("1Inst_Original", "--checksum", "--json", **given)
     assert done.returncode == 1
     record = json.loads(done.stdout)
@@ -196,13 +227,12 @@ def test_the_index_cache_is_put_into_one_state_before_every_repetition(align, la
     assert f"({os.getpid()}) uses the index" in record["reason"]
 
 
-def test_own_options_of_the_aligner_go_to_every_instance(align, lambda_work, tmp_path):
+def test_own_options_of_the_aligner_go_to_every_instance(align, lambda_work, few, tmp_path):
     own = ["-Y", "-R", r"@RG\tID:a\tSM:{b}", "-T", "60"]
     done = align("2Inst_Unbound_1t", "--json", "--", *own)
     assert done.returncode == 0, done
     assert json.loads(done.stdout)["parameters"]["aligner"] == shlex.join(["bwa-mem", *own])
-    prefix, reads, _ = lambda_work
-    argv = ["bwa", "mem", "-v", "1", "-t", "2", "-K", "100000", *own, prefix, *reads]
+    argv = ["bwa", "mem", "-v", "1", "-t", "2", "-K", "10000", *own, lambda_work[0], *few]
     whole = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     text = (tmp_path / "output" / "out.sam").read_text()
     assert alignments(text) == alignments(whole)
@@ -216,12 +246,12 @@ def test_own_options_that_firsttouch_gives_itself(align):
 
 
 def test_repetitions_text_and_counters(align, tmp_path):
-    done = align(SCENARIOS[0], "--repetitions=2")
+    done = align(SCENARIOS[0], "--repetitions=2", long=True)
     assert (done.returncode, done.stdout) == (0, f"{tmp_path / 'output' / 'out.sam'}\n")
     assert done.stderr.count("placement verified") == 2
     if shutil.which("perf") is None:
         pytest.skip("perf is not on PATH")
-    done = align(SCENARIOS[0], "--counters", "--json")
+    done = align(SCENARIOS[0], "--counters", "--json", long=True)
     assert done.returncode == 0, done.stderr
     by_metric = {r["metric"]: r for r in json.loads(done.stdout)}
     assert {"alignment_time", "page_faults", "context_switches", "cpu_migrations"} <= set(by_metric)
@@ -230,7 +260,7 @@ def test_repetitions_text_and_counters(align, tmp_path):
 
 
 def test_other_alignments_than_expected_are_invalid(align):
-    done = align(SCENARIOS[0], f"--expect-sha256={'0' * 64}", "--json")
+    done = align(SCENARIOS[0], f"--expect-sha256={'0' * 64}", "--json", long=True)
     assert done.returncode == 1
     record = json.loads(done.stdout)
     assert (record["status"], "alignments differ" in record["reason"]) == ("invalid", True)
@@ -248,9 +278,9 @@ def cut(file, target, keep, *, packed):
 @pytest.mark.parametrize(
     ("which", "packed"), [("reads", False), ("reads2", False), ("reads", True), ("reads2", True)]
 )
-def test_truncated_reads(align, lambda_work, name, which, packed):
+def test_truncated_reads(align, few, name, which, packed):
     tmp_path = align.folder.parent
-    file = cut(lambda_work[1][which == "reads2"], tmp_path / "cut.fq", 0.5003, packed=packed)
+    file = cut(few[which == "reads2"], tmp_path / "cut.fq", 0.5003, packed=packed)
     done = align(name, **{which: file})
     reason = "the gzip data are truncated" if packed else "(is it truncated?)"
     refused(done, 2, reason, tmp_path / "output")
@@ -258,8 +288,8 @@ def test_truncated_reads(align, lambda_work, name, which, packed):
     assert "record " in done.stderr
 
 
-def test_files_of_a_pair_that_do_not_belong_together(align, lambda_work, tmp_path):
-    reads = lambda_work[1]
+def test_files_of_a_pair_that_do_not_belong_together(align, few, tmp_path):
+    reads = few
     short = tmp_path / "short.fq"
     short.write_text("".join(reads[1].read_text().splitlines(True)[:400]))
     refused(align(SCENARIOS[0], reads2=short), 2, "short.fq: ends after 100 records", tmp_path / "output")
@@ -335,7 +365,7 @@ def test_a_full_disk(align, tmp_path, name):
         pytest.skip("only root mounts a small file system")
     small = tmp_path / "small"
     small.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", small], check=False).returncode:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", small], check=False).returncode:
         pytest.skip("this root may not mount a file system")
     try:
         done = align(name, output=small / "out.sam")
@@ -467,10 +497,10 @@ def test_a_timeout(align, stand_in, tmp_path):
     refused(align(SCENARIOS[0], "--if-in-time"), 2, "--if-in-time needs --timeout", tmp_path / "output")
 
 
-def test_unpaired_leaves_the_second_file_of_a_dataset_out(lambda_work, data_store, firsttouch):
+def test_unpaired_leaves_the_second_file_of_a_dataset_out(lambda_part, firsttouch):
     options = ("1Inst_Original", "--aligner", "bowtie2", "--dataset", "lambda", "--json")
-    done = firsttouch("run", *options, "--unpaired")
-    assert (done.returncode, json.loads(done.stdout)["parameters"]["reads"]) == (0, 10_000), done.stderr
+    done = firsttouch("run", *options, "--unpaired", **lambda_part)
+    assert (done.returncode, json.loads(done.stdout)["parameters"]["reads"]) == (0, PART), done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The real ReFrame with our settings: every system, no writable home, a new shell, invalid files."""
 
+import functools
 import json
 import os
 import runpy
@@ -47,25 +48,31 @@ class EightNodes(rfm.RunOnlyRegressionTest):
 """
 
 
-@pytest.fixture
-def reframe(tmp_path):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The folder of all runs: checks/ has two checks, here/ is empty, and ReFrame writes to out/."""
+    root = tmp_path_factory.mktemp("settings")
+    for name in ("checks", "here"):
+        (root / name).mkdir()
+    (root / "checks" / "where.py").write_text(CHECK)
+    return root
+
+
+@pytest.fixture(scope="module")
+def reframe(folder):
     """Returns a function that runs ReFrame on a folder with two checks, without a home, in an empty folder."""
-    checks = tmp_path / "checks"
-    checks.mkdir()
-    (checks / "where.py").write_text(CHECK)
-    here = tmp_path / "here"
-    here.mkdir()
 
     def run(*argv, **env):
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": "/nonexistent",
-            "TMPDIR": str(tmp_path),
+            "TMPDIR": str(folder),
             "RFM_CONFIG_FILES": str(paths.SETTINGS),
-            "FIRSTTOUCH_OUT": str(tmp_path / "out"),
+            "FIRSTTOUCH_OUT": str(folder / "out"),
             **env,
         }
-        command = [REFRAME, "--nocolor", "-c", checks, *argv]
+        command = [REFRAME, "--nocolor", "-c", folder / "checks", *argv]
+        here = folder / "here"
         done = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, check=False)
         assert list(here.iterdir()) == []
         return done
@@ -73,16 +80,31 @@ def reframe(tmp_path):
     return run
 
 
-def config(reframe, system):
-    done = reframe("--show-config", f"--system={system}")
+@pytest.fixture(scope="module")
+def config(reframe):
+    """Returns a function that returns the configuration of a system."""
+
+    @functools.cache
+    def shown(system):
+        done = reframe("--show-config", f"--system={system}")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "WARNING" not in done.stdout
+        return json.loads(done.stdout)
+
+    return shown
+
+
+@pytest.fixture(scope="module")
+def a_run(reframe):
+    """A run of the check Where."""
+    done = reframe("-r", "-n", "Where", "--system=local")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "WARNING" not in done.stdout
-    return json.loads(done.stdout)
+    return done
 
 
 @pytest.mark.parametrize(("system", "numa_nodes", "per_core"), [("amd-opteron", 8, 1), ("intel-xeon", 4, 2)])
-def test_configuration_of_the_published_systems(reframe, tmp_path, system, numa_nodes, per_core):
-    configuration = config(reframe, system)
+def test_configuration_of_the_published_systems(config, folder, system, numa_nodes, per_core):
+    configuration = config(system)
     (partition,) = configuration["systems"][0]["partitions"]
     assert (partition["scheduler"], partition["access"]) == ("slurm", ["--exclusive"])
     assert partition["processor"]["num_cpus"] == 64
@@ -90,7 +112,7 @@ def test_configuration_of_the_published_systems(reframe, tmp_path, system, numa_
     assert partition["processor"]["num_cpus_per_core"] == per_core
     assert partition["extras"]["numa_nodes"] == numa_nodes
     assert "numa" in partition["features"]
-    out = str(tmp_path / "out" / "reframe")
+    out = str(folder / "out" / "reframe")
     assert configuration["general"][0]["report_file"].startswith(out)
     assert configuration["general"][0]["topology_prefix"].startswith(out)
     assert configuration["storage"][0]["sqlite_db_file"].startswith(out)
@@ -99,18 +121,26 @@ def test_configuration_of_the_published_systems(reframe, tmp_path, system, numa_
     assert "$HOME" not in json.dumps(configuration)
 
 
-def test_slurm_is_polled_less_often_than_a_local_process(reframe):
+def test_slurm_is_polled_less_often_than_a_local_process(config):
     """ReFrame's poll intervals, which grow by a tenth each time, suit Slurm only."""
-    polled = {name: config(reframe, name)["general"][0] for name in ("local", "amd-opteron")}
+    polled = {name: config(name)["general"][0] for name in ("local", "amd-opteron")}
     assert polled["local"]["poll_rate_decay"] == 0.02
     assert "poll_rate_decay" not in polled["amd-opteron"]
 
 
-def test_messages_that_are_not_printed_are_not_made(reframe):
-    """ReFrame reads all attributes of a check for each message, which costs more than the check itself."""
-    assert config(reframe, "local")["logging"][0]["level"] == "info"
-    assert "Entering stage: sanity" not in reframe("-r", "-n", "Where", "--system=local").stdout
-    assert "Entering stage: sanity" in reframe("-r", "-vvv", "-n", "Where", "--system=local").stdout
+def test_messages_that_are_not_printed_are_not_made(reframe, config, a_run, tmp_path):
+    """ReFrame reads all attributes of a check for each message, which costs more than the check itself.
+
+    The run that prints them has a home that is read-only, and writes nothing to it.
+    """
+    assert config("local")["logging"][0]["level"] == "info"
+    assert "Entering stage: sanity" not in a_run.stdout
+    home = tmp_path / "home"
+    home.mkdir(mode=0o500)
+    done = reframe("-r", "-vvv", "-n", "Where", "--system=local", HOME=str(home))
+    assert done.returncode == 0
+    assert "Entering stage: sanity" in done.stdout
+    assert list(home.iterdir()) == []
 
 
 def test_local_comes_last_and_takes_any_host(reframe):
@@ -126,15 +156,14 @@ def test_checks_ask_for_numa_nodes(reframe):
     assert "EightNodes" not in reframe("-l", "--system=intel-xeon").stdout
 
 
-def test_a_run_writes_below_one_folder_only(reframe, tmp_path):
-    done = reframe("-r", "-n", "Where", "--system=local")
-    assert done.returncode == 0, done.stdout + done.stderr
-    out = tmp_path / "out" / "reframe"
+@pytest.mark.usefixtures("a_run")
+def test_a_run_writes_below_one_folder_only(reframe, folder):
+    out = folder / "out" / "reframe"
     assert {f.name for f in out.iterdir()} >= {"output", "perflogs", "reports", "results.db"}
     (log,) = out.glob("perflogs/local/default/*.log")
     header, *rows = [line.split("|") for line in log.read_text().splitlines()]
     assert all(len(row) == len(header) for row in rows)
-    values = [dict(zip(header, row, strict=True)) for row in rows]
+    values = [dict(zip(header, row, strict=True)) for row in rows[:2]]
     assert [(v["perf_var"], v["perf_value"], v["perf_unit"]) for v in values] == [
         ("one", "1.0", "GB/s"),
         ("two", "2.0", "ns"),
@@ -143,13 +172,6 @@ def test_a_run_writes_below_one_folder_only(reframe, tmp_path):
     stored = reframe("--list-stored-testcases=now-1d:now/mean:/")
     assert stored.returncode == 0, stored.stdout
     assert "Where" in stored.stdout
-
-
-def test_a_home_that_is_read_only(reframe, tmp_path):
-    home = tmp_path / "home"
-    home.mkdir(mode=0o500)
-    assert reframe("-r", "-n", "Where", "--system=local", HOME=str(home)).returncode == 0
-    assert list(home.iterdir()) == []
 
 
 def test_a_site_adds_its_systems(reframe, tmp_path):

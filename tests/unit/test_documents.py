@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from firsttouch import documents
+from firsttouch import documents, paths
 from firsttouch.documents import parse_toml, parse_yaml
 from firsttouch.errors import BadInput
 
@@ -74,3 +74,19 @@ print(json.dumps(sorted({"jsonschema", "polars"} & {*sys.modules})))
     for _ in range(2):  # the first one may have to validate the package's files
         done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert json.loads(done.stdout) == []
+
+
+@pytest.mark.parametrize("file", sorted(paths.SYSTEMS.glob("*.yaml")), ids=lambda file: file.stem)
+def test_libyaml_gives_the_values_and_lines_that_python_gives(file, monkeypatch):
+    text = file.read_text()
+    fast = parse_yaml(text, file)
+    monkeypatch.delattr("yaml.CSafeLoader", raising=False)
+    slow = parse_yaml(text, file)
+    assert fast.data == slow.data
+    places = [("facts",), ("facts", "memory"), ("partitions", 0, "access"), ("references", 1, "tolerance")]
+    assert [fast.line(*where) for where in places] == [slow.line(*where) for where in places]
+
+
+def test_a_tab_in_a_word_is_an_error_with_and_without_libyaml():
+    with pytest.raises(BadInput, match="file:2: not YAML: found character"):
+        parse_yaml("a: 1\nb\tc: 2\n", "file")

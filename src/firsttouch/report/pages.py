@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import datetime
+import functools
 import hashlib
 import json
 import re
@@ -51,8 +52,9 @@ def ticket(facts: Mapping[str, Any], template: str = "summary.md.j2") -> str:
     return _environment(html=False).get_template(template).render(**facts)
 
 
+@functools.cache
 def _environment(*, html: bool) -> Environment:
-    """Return the Jinja environment for pages (*html*) or Markdown.
+    """Return the Jinja environment for pages (*html*) or Markdown, which compiles each template once.
 
     It escapes each value and removes unprintable characters. On a page, no line breaks between a number and its
     unit.

@@ -63,7 +63,8 @@ _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 _FONT_FAMILY = re.compile(r"\s*font-family:[^;]*;?")
 #: A group whose id begins with this has tooltips: one for each of its markers, or a single one for its shape.
 _TIPS, _NEXT_TIP = "tips:", "\N{SYMBOL FOR UNIT SEPARATOR}"
-_LONG_NUMBER = re.compile(r"(-?\d+\.\d{2})\d+")
+#: The decimals of a number after the second.
+_SURPLUS_DECIMALS = re.compile(r"(?<=\.\d\d)\d+")
 #: Prefix of the ids that become classes.
 _CLASS = "class-"
 _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
@@ -161,7 +162,7 @@ def _rewrite(element: ET.Element, name: str, used: set[str]) -> None:
         if key == "style":
             text = _FONT_FAMILY.sub("", _variables(text)).strip()
         elif key in {"d", "x", "y", "transform", "points", "width", "height"}:
-            text = _LONG_NUMBER.sub(r"\1", text).replace("\n", "")
+            text = _SURPLUS_DECIMALS.sub("", text).replace("\n", "")
         element.set(key, text)
 
 
@@ -193,6 +194,7 @@ _SETTINGS: dict[str, Any] = {
     "lines.markersize": 6.0,
     "legend.frameon": False,
     "legend.fontsize": _FONT,
+    "axes.titley": 1.0,  # where it is anyway, as no label is above the axes: matplotlib need not look for one
     "text.color": INK,
     "xtick.color": MUTED,
     "ytick.color": MUTED,
@@ -661,8 +663,9 @@ def _scale() -> tuple[tuple[str, str], ...]:
     cividis is perceptually uniform, and its order of brightness is the same for every kind of colour vision.
     """
     steps = []
+    scale = colormaps["cividis"]  # each access copies it
     for step in range(_STEPS):
-        colour = colormaps["cividis"](step / (_STEPS - 1))[:3]
+        colour = scale(step / (_STEPS - 1))[:3]
         # Relative luminance (WCAG 2.2): above 0.18 black has the better contrast, below it white.
         linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour]
         luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line of firsttouch with parts of an eighth of their size, so that few reads fill several.
+
+Run this file with the words of a command.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from firsttouch import cli
+from firsttouch.genomics import dealing
+
+if __name__ == "__main__":
+    dealing.PART_BYTES //= 8
+    sys.exit(cli.main())
