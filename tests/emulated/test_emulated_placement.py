@@ -208,7 +208,7 @@ def test_an_index_is_cached_where_the_state_says(small: Small) -> None:
     assert "does not use the page cache: use as-is" in states["local"]["reason"]
 
 
-@pytest.mark.parametrize("guest", ["memoryless", "tiers", "restricted", "unequal"], indirect=True)
+@pytest.mark.parametrize("guest", ["tiers", "restricted", "unequal"], indirect=True)
 def test_awkward_machines_carry_all_that_is_planned_for_them(guest: Guest, touch: Path) -> None:
     (placed,) = run(guest, {"touch": [str(touch), MEBIBYTES]})
     results = by_name(placed)
