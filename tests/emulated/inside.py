@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs scenarios inside the guest with firsttouch's own launcher: `inside.py ORDER.json` prints one JSON document.
+"""Runs scenarios inside the guest with firsttouch's own launcher: `inside.py ORDERS.json` prints their results.
 
-The order names scenarios (none: the largest of each policy) and either ``touch`` (a program that touches and holds
+An order names scenarios (none: the largest of each policy) and either ``touch`` (a program that touches and holds
 memory as each instance, and the MiB for each NUMA node that the instance may use), ``align`` (index and reads for
 BWA-MEM) or ``cache`` (a file to put into the states of the index cache).
-A scenario may be a list: its name, and the words before each instance's argv. The document has a result for each
-scenario, in the same order.
+A scenario may be a list: its name, and the words before each instance's argv. The JSON document has a list for
+each order, with a result for each scenario, in the same order. Orders share a process, whose start takes seconds.
 """
 
 import json
+import os
+import select
 import sys
 import tempfile
 import types
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,15 +69,37 @@ def telling_when_seen(seen: Path, scenario: Scenario, mebibytes: int) -> Watchin
 
 
 def aligned(scenario: Scenario, wrap: list[str], order: dict) -> dict:
-    """Return the observed placements of BWA-MEM, the verdict on each, and the checksum of the alignments."""
-    # Imported here because its import takes as long as all other imports together in the emulator.
-    from firsttouch.genomics import launch  # noqa: PLC0415
-    from firsttouch.genomics.aligners import aligner  # noqa: PLC0415
+    """Return the observed placements of BWA-MEM, the verdict on each, and the checksum of the alignments.
 
+    The scenario needs several instances: a single one reads the files itself, and may end before it is sampled.
+    """
+    # Imported here because its import takes as long as all other imports together in the emulator.
+    from firsttouch.genomics import feed, launch  # noqa: PLC0415
+    from firsttouch.genomics.aligners import aligner  # noqa: PLC0415
+    from firsttouch.genomics.pipe_writer import PipeWriter  # noqa: PLC0415
+
+    with_index, all_sampled = set[int](), os.eventfd(0)
+
+    class HeldFeeder(feed.StaticFeeder):
+        """Leaves the instances' pipes open until each instance has been sampled with its index."""
+
+        def _share(self, instance: int, writer: PipeWriter) -> Iterator[int]:
+            yield from super()._share(instance, writer)
+            self._stop.wait_for(all_sampled, select.POLLIN)
+
+    def look(pid: int, observed: placement_check.Observed) -> None:
+        placement_check.look(pid, observed)
+        if observed.index.pages:
+            with_index.add(pid)
+        if len(with_index) == scenario.instances:
+            os.eventfd_write(all_sampled, 1)
+
+    launch.feed.StaticFeeder = HeldFeeder
     files = [Path(file) for file in order["align"]["reads"]]
     work = launch.prepare(aligner("bwa-mem"), Path(order["align"]["index"]), files, order["align"]["batch_bases"])
-    summed = replace(work, summed=True)
-    result = launch.run(summed, scenario, None, timeout=300, watching=Watching(SHARE))
+    result = launch.run(replace(work, summed=True), scenario, None, timeout=300, watching=Watching(SHARE, look))
+    os.close(all_sampled)
+    launch.feed.StaticFeeder = HeldFeeder.__base__
     return {
         "misplaced": [o.misplaced() for o in result.outcomes],
         "found": [o.observed.to_dict() for o in result.outcomes],
@@ -104,8 +129,8 @@ def telling(planned: Plan) -> list[str]:
     return ["1Inst_Interleave", *(s.name for s in planned.scenarios if s.instances == most)]
 
 
-def main(order: dict) -> None:
-    """Plan for this machine, run the ordered scenarios and print their results."""
+def results(order: dict) -> list[dict]:
+    """Plan for this machine, run the ordered scenarios and return their results."""
     # BWA-MEM maps an index that another command has loaded.
     need = Need(index_use="loaded" if "align" in order else "none")
     planned = plan(of_this_host(), need, policies="usual")
@@ -115,10 +140,9 @@ def main(order: dict) -> None:
     results = []
     for name, *wrap in (n if isinstance(n, list) else [n] for n in names):
         scenario = planned.scenario(name)
-        result = run(scenario, wrap, order)
-        results.append({"scenario": scenario.to_dict(), **result})
-    print(json.dumps(results))
+        results.append({"scenario": scenario.to_dict(), **run(scenario, wrap, order)})
+    return results
 
 
 if __name__ == "__main__":
-    main(json.loads(Path(sys.argv[1]).read_text()))
+    print(json.dumps([results(order) for order in json.loads(Path(sys.argv[1]).read_text())]))

@@ -82,6 +82,11 @@ class Qemu:
                 start_new_session=True,
             )
 
+    @property
+    def pid(self) -> int:
+        """The number of the process that starts QEMU and ends with it."""
+        return self._process.pid
+
     def close(self) -> None:
         """Kill the guest and wait for its end. Its root is temporary, so it needs no shutdown."""
         assert self._process.stdin is not None

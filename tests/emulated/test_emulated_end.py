@@ -18,7 +18,7 @@ import pytest
 
 from firsttouch.execution.placement_check import family
 
-from . import machine
+from . import emulate, machine
 from .guest import Guest, GuestError
 
 EMULATE = [sys.executable, str(Path(__file__).with_name("emulate.py"))]
@@ -53,28 +53,30 @@ def gone(pids: list[int]) -> bool:
     return not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
-def test_a_guest_that_dies_is_an_error_with_the_consoles_last_lines(tmp_path: Path) -> None:
-    # Guests of other tests may run at the same time.
-    others = set(descendants(os.getpid()))
-    with Guest(machine.load("small"), tmp_path) as guest:
-        started = [pid for pid in descendants(os.getpid()) if pid not in others]
-        assert started
-        with pytest.raises(GuestError, match=r"small died(.|\n)*panic.*sysrq triggered crash"):
-            guest.run(["sh", "-c", "echo c > /proc/sysrq-trigger"])
-        assert gone(started)
-        with pytest.raises(GuestError, match="not up: it died"):
-            guest.run(["true"])
+@pytest.mark.ends_guest
+@pytest.mark.parametrize("guest", ["unequal"], indirect=True)
+def test_a_guest_that_dies_is_an_error_with_the_consoles_last_lines(guest: Guest) -> None:
+    started = family(guest.running.pid)
+    assert len(started) > 1
+    with pytest.raises(GuestError, match=r"unequal died(.|\n)*panic.*sysrq triggered crash"):
+        guest.run(["sh", "-c", "echo c > /proc/sysrq-trigger"])
+    assert gone(started)
+    with pytest.raises(GuestError, match="not up: it died"):
+        guest.run(["true"])
 
 
-def test_an_exception_in_the_middle_of_a_command_ends_the_guest(tmp_path: Path) -> None:
+@pytest.mark.ends_guest
+@pytest.mark.parametrize("guest", ["tiers"], indirect=True)
+def test_an_exception_in_the_middle_of_a_command_ends_the_guest(guest: Guest) -> None:
     def interrupt(kind: bytes, data: bytes) -> None:
         raise KeyboardInterrupt
 
-    with Guest(machine.load("small"), tmp_path) as guest:
-        with pytest.raises(KeyboardInterrupt):
-            guest.stream(["sh", "-c", "echo; sleep 600"], interrupt)
-        with pytest.raises(GuestError, match="interrupted by KeyboardInterrupt"):
-            guest.run(["true"])
+    started = family(guest.running.pid)
+    with pytest.raises(KeyboardInterrupt):
+        guest.stream(["sh", "-c", "echo; sleep 600"], interrupt)
+    assert wait_for(lambda: gone(started), 60)
+    with pytest.raises(GuestError, match="interrupted by KeyboardInterrupt"):
+        guest.run(["true"])
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -108,24 +110,25 @@ def test_emulate_refuses_an_unknown_machine() -> None:
     assert "no emulated machine is called 'none'" in refused.stderr
 
 
-def test_emulate_runs_a_command(tmp_path: Path) -> None:
-    script = "numactl --hardware | grep size: > sizes; echo out; echo err >&2; exit 7"
-    ran = subprocess.run(
-        [*SMALL, "--share", tmp_path, "--memory-per-node", "320MiB", "--", "sh", "-c", f"cd {tmp_path}; {script}"],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert (ran.returncode, ran.stdout) == (7, "out\n")
-    assert ran.stderr.endswith("err\n")
-    sizes = [int(line.split()[3]) for line in (tmp_path / "sizes").read_text().splitlines()]
-    assert all(300 < size <= 320 for size in sizes[1:])
+@pytest.mark.parametrize("guest", ["small"], indirect=True)
+def test_emulate_runs_a_command(
+    guest: Guest, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(emulate, "Guest", lambda *_: contextlib.nullcontext(guest))
+    script = "pwd; echo err >&2; echo $NAMED; exit 7"
+    argv = ["--machine", "small", "--share", guest.shared, "--env", "NAMED=value", "--", "sh", "-c", script]
+    monkeypatch.setattr(sys, "argv", ["emulate.py", *map(str, argv)])
+    assert emulate.main() == 7
+    printed = capfd.readouterr()
+    assert printed.out == f"{Path.cwd()}\nvalue\n"
+    assert printed.err.endswith("err\n")
 
 
-def test_emulate_gives_a_shell_on_a_terminal() -> None:
+def test_emulate_gives_a_shell_on_a_terminal(tmp_path: Path) -> None:
+    argv = [*SMALL, "--share", str(tmp_path), "--memory-per-node", "320MiB"]
     runner, keyboard = pty.fork()
     if runner == 0:
-        os.execve(sys.executable, SMALL, {**os.environ, "SHELL": "/bin/sh"})  # noqa: S606 (as intended)
+        os.execve(sys.executable, argv, {**os.environ, "SHELL": "/bin/sh"})  # noqa: S606 (as intended)
     shown = b""
 
     def until(text: bytes, seconds: float) -> bool:
@@ -144,6 +147,9 @@ def test_emulate_gives_a_shell_on_a_terminal() -> None:
     os.write(keyboard, b"\x03")
     os.write(keyboard, b"echo interrupted $?\n")
     assert until(b"interrupted 130", 120), shown
-    os.write(keyboard, b"exit 5\n")
+    os.write(keyboard, f"numactl --hardware | grep size: > {tmp_path}/sizes; exit 5\n".encode())
     assert os.waitstatus_to_exitcode(os.waitpid(runner, 0)[1]) == 5
     os.close(keyboard)
+    sizes = [int(line.split()[3]) for line in (tmp_path / "sizes").read_text().splitlines()]
+    assert len(sizes) == 4
+    assert all(300 < size <= 320 for size in sizes[1:])

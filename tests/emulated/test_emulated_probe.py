@@ -51,7 +51,7 @@ def check(guest: Guest, document: dict[str, Any]) -> None:
         assert max(pages.values()) - min(pages.values()) <= 1
 
 
-machines = ["small", "memoryless", "tiers", "restricted", "unequal"]
+machines = ["small", "tiers", "restricted", "unequal"]
 
 
 @pytest.mark.parametrize("guest", machines, indirect=True)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The checks in reframe/, run by the real ReFrame: broken programs fail, and unsupported checks are skipped."""
 
+import json
 import os
 import re
 import shutil
@@ -49,6 +50,21 @@ from firsttouch.benchmarks.checks import FirstTouchCheck
 @rfm.simple_test
 class crowded(FirstTouchCheck):
     command = ["run", "4096Inst_Original", "--aligner", "bwa-mem", "--dataset", "lambda"]
+"""
+#: A check whose command copies the records of the file FILE.
+STORED = """\
+# SPDX-License-Identifier: Apache-2.0
+import reframe as rfm
+from reframe.core.builtins import run_after
+
+from firsttouch.benchmarks.checks import FirstTouchCheck
+
+
+@rfm.simple_test
+class stored(FirstTouchCheck):
+    @run_after("setup")
+    def copy_records(self):
+        self.executable, self.executable_opts = "cp", ["FILE", "records.jsonl"]
 """
 
 
@@ -224,6 +240,27 @@ def test_what_cannot_be_done_here_is_skipped_with_the_reason(reframe, tmp_path):
     pus = len(os.sched_getaffinity(0))
     reason = f"scenario 4096Inst_Original: the {pus} PUs that may be used do not divide into 4096 equal parts"
     assert reason in done.output
+
+
+def test_of_an_emulated_host_only_counts_are_compared_with_references(reframe, firsttouch, tmp_path):
+    """Its memory, too, is far below the reference."""
+    measured, copied = tmp_path / "measured.jsonl", tmp_path / "copied.jsonl"
+    assert firsttouch("measure", "topology", "--records", measured, FIRSTTOUCH_PROBE=reframe.probe).returncode == 0
+    records = [json.loads(line) for line in measured.read_text().splitlines()]
+    (nodes,) = [record["value"] for record in records if record["metric"] == "numa_nodes"]
+    file = reframe.systems / "local.yaml"
+    of_topology = '{{check: topology, metric: {}, value: {}, tolerance: {{lower: "-3 %"}}, source: "made up"}}'
+    references = [of_topology.format("numa_nodes", round(nodes)), of_topology.format("memory", '"512 TiB"')]
+    drafted = file.read_text()
+    file.write_text(drafted.replace("references: []", f"references: [{', '.join(references)}]"))
+    assert file.read_text() != drafted
+    (tmp_path / "stored.py").write_text(STORED.replace("FILE", str(copied)))
+    for software, result in (({}, "fail"), ({"emulator": "QEMU with tcg"}, "pass")):
+        lines = [json.dumps({**record, "software": {**record["software"], **software}}) for record in records]
+        copied.write_text("".join(f"{line}\n" for line in lines))
+        done = reframe("^stored$", tmp_path / "stored")
+        assert done.results["stored"] == result, done.output
+        assert ("is emulated (QEMU with tcg): its speed is not judged" in done.output) == (result == "pass")
 
 
 def test_a_host_of_another_system_fails_once_and_nothing_else_runs(reframe):
