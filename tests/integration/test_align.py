@@ -187,7 +187,8 @@ def test_reads_come_from_pipes(bwa, reads):
 
 def test_pipes_in_a_list_with_an_output_file(reads, index, tmp_path):
     command = f"bowtie2 -p 1 -x {index('bowtie2')} -U <(cat {reads[0]}),<(cat {reads[1]})"
-    shell = ["bash", "-c", f"{shlex.join(FIRSTTOUCH)} align 1Inst_Original --share-host -o {tmp_path}/o.sam -- {command}"]
+    words = shlex.join([*FIRSTTOUCH, "align", "1Inst_Original", "--share-host", "-o", f"{tmp_path}/o.sam", "--"])
+    shell = ["bash", "-c", f"{words} {command}"]
     by_hand(*shell)
     assert len(body((tmp_path / "o.sam").read_bytes())) == 2 * COUNT
 
