@@ -144,6 +144,21 @@ def bwa(reads, index):
     return argv, body(by_hand(*argv))
 
 
+#: How often long_bwa has all reads.
+TIMES = 8
+
+
+@pytest.fixture(scope="module")
+def long_bwa(reads, index, tmp_path_factory):
+    """Returns the same for all reads several times, so that each part of a run takes long enough to be sampled."""
+    folder = tmp_path_factory.mktemp("long")
+    files = [folder / file.name for file in reads]
+    for file, once in zip(files, reads, strict=True):
+        file.write_bytes(once.read_bytes() * TIMES)
+    argv = ["bwa", "mem", "-v", "1", "-t", "2", "-K", "100000", str(index("bwa-mem")), *map(str, files)]
+    return argv, body(by_hand(*argv))
+
+
 @needs_two
 @pytest.mark.parametrize("scenario", [TWO, "1Inst_Original"])
 def test_inputs_that_the_aligner_cannot_read_itself(bwa, reads, index, tmp_path, scenario):
@@ -216,11 +231,11 @@ def test_pairs_with_empty_mates(reads, index, tmp_path, form):
 
 
 @needs_two
-def test_a_sorted_file_and_a_resumed_run(bwa, tmp_path):
+def test_a_sorted_file_and_a_resumed_run(long_bwa, tmp_path):
     """A run that is killed leaves its finished parts, and no output; the same command goes on there."""
-    argv, expected = bwa
+    argv, expected = long_bwa
     out = tmp_path / "out.bam"
-    command = [*FIRSTTOUCH, "align", "-o", out, "--sort", "--resume", "--checkpoint", "100k", TWO, "--", *argv]
+    command = [*FIRSTTOUCH, "align", "-o", out, "--sort", "--resume", "--checkpoint", "600k", TWO, "--", *argv]
     process = subprocess.Popen(command, stderr=subprocess.PIPE)
     journal = tmp_path / ".out.bam.firsttouch" / "journal.jsonl"
     wait_until(lambda: journal.is_file() and len(journal.read_text().splitlines()) > 1, "a finished part")
@@ -233,8 +248,8 @@ def test_a_sorted_file_and_a_resumed_run(bwa, tmp_path):
     document = json.loads(done.stdout)
     assert document["placement"] == "verified"
     assert {part["reason"] for part in document["earlier_parts"]} == {""}
-    assert document["reads"] + 2 * sum(part["records"] for part in document["earlier_parts"]) == 2 * COUNT
-    assert document["reads"] < 2 * COUNT
+    assert document["reads"] + 2 * sum(part["records"] for part in document["earlier_parts"]) == 2 * TIMES * COUNT
+    assert document["reads"] < 2 * TIMES * COUNT
     assert document["output_cpu_seconds"] > 0
     shown = by_hand("samtools", "view", "--no-PG", out)
     assert sorted(shown.splitlines()) == sorted(line.rstrip(b"\n") for line in expected)
@@ -242,9 +257,9 @@ def test_a_sorted_file_and_a_resumed_run(bwa, tmp_path):
 
 
 @needs_two
-def test_a_resumed_run_that_starts_no_instance(bwa, tmp_path):
+def test_a_resumed_run_that_starts_no_instance(long_bwa, tmp_path):
     """The parts are finished, the sort failed: what is said of the placement is what the first run saw."""
-    argv, expected = bwa
+    argv, expected = long_bwa
     failing = tmp_path / "bin"
     failing.mkdir()
     script = f'[ "$1" != sort ] || [ ! -e {tmp_path}/fail ] || exit 1\nexec {shutil.which("samtools")} "$@"\n'
@@ -272,7 +287,7 @@ def test_a_resumed_run_that_starts_no_instance(bwa, tmp_path):
     assert re.search(r"placement verified on \d{4}-\d\d-\d\d$", errors, re.MULTILINE)
     document = json.loads(text)
     assert (document["launches"], document["placement"]) == (0, "verified")
-    assert sum(part["records"] for part in document["earlier_parts"]) == COUNT
+    assert sum(part["records"] for part in document["earlier_parts"]) == TIMES * COUNT
     shown = by_hand("samtools", "view", "--no-PG", out)
     assert sorted(shown.splitlines()) == sorted(line.rstrip(b"\n") for line in expected)
 

@@ -46,6 +46,7 @@ COVERED = {
     },
     "integration/test_reframe_checks.py": {
         r"reframe -c reframe/ -r --system local -n latency": "test_what_works_passes",
+        r"reframe -c reframe/ -r --system amd-opteron": "test_a_system_of_a_cluster_without_slurm_fails_once",
     },
     "integration/test_align.py": {
         r"firsttouch align -o out\.bam --sort --resume -- bwa mem .*": "test_a_sorted_file_and_a_resumed_run",
@@ -133,12 +134,8 @@ COVERED = {
         r"nextflow run .*": "test_nextflow",
     },
     "emulated/test_emulated_end.py": {
-        r"make emulate SYSTEM=amd-opteron": "test_emulate_gives_a_shell_on_a_terminal",
+        r"make emulate SYSTEM=amd-opteron( CMD='reframe .*)?": "test_emulate_gives_a_shell_on_a_terminal",
         r"make emulate SYSTEM=small CMD=.*": "test_emulate_runs_a_command",
-    },
-    "emulated/test_emulated_slurm.py": {
-        r"reframe -c reframe/ -r --system amd-opteron": "test_checks_pass_with_their_placement_verified",
-        r"make emulate SYSTEM=amd-opteron CMD='reframe .*": "test_checks_pass_with_their_placement_verified",
     },
 }
 #: Commands that this module runs with other files.

@@ -462,9 +462,11 @@ def test_double_pinning_is_never_just_slow(align, stand_in, tmp_path, monkeypatc
 
 
 def test_another_memory_policy_is_seen(align, stand_in, tmp_path):
-    bwa, wait = shutil.which("bwa"), held_programs.shell_wait(tmp_path)
-    ready = f'{wait}; exec {bwa} "$@"'
-    stand_in("bwa", f"[ $# = 0 ] && exec {bwa}\nexec numactl --localalloc sh -c '{ready}' sh \"$@\"")
+    """What waits holds more memory than bwa needs for so few reads, so the sample shows most of the program's."""
+    bwa = shutil.which("bwa")
+    wait = held_programs.python_wait(tmp_path)
+    code = f"memory = bytearray(8 << 20); {wait}; import sys; os.execv('{bwa}', ['{bwa}', *sys.argv[1:]])"
+    stand_in("bwa", f'[ $# = 0 ] && exec {bwa}\nexec numactl --localalloc {sys.executable} -S -c "{code}" "$@"')
     name = next(n for n in SCENARIOS if n.startswith("1Inst_Interleave"))
     done = align(name, "--json", held=tmp_path)
     assert done.returncode == 1, done

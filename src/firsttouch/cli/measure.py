@@ -135,9 +135,11 @@ def _spread(measured: Sequence[Record]) -> Iterator[str]:
     if not repeated:
         return
     widest = repeated[-1]
-    name = case_in_words(widest.check, widest.metric, case_of(widest.check, widest.parameters))
-    median = f"median {statistics.median(r.spread for r in repeated):.1%}, widest " if len(repeated) > 1 else ""
-    yield f"spread of {widest.repetitions} repetitions: {median}{widest.spread:.1%} ({name})"
+    spread = f"{widest.spread:.1%}"
+    if len(repeated) > 1:
+        name = case_in_words(widest.check, widest.metric, case_of(widest.check, widest.parameters))
+        spread = f"median {statistics.median(r.spread for r in repeated):.1%}, widest {spread} ({name})"
+    yield f"spread of {widest.repetitions} repetitions: {spread}"
     if wide := [r for r in repeated if r.spread > measure.WIDE]:
         yield (
             f"firsttouch: {len(wide)} of {len(repeated)} values spread by more than {measure.WIDE:.0%}: this host "

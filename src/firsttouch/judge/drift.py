@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 CHECK, METRIC = "configuration", "settings"
 #: The columns of a table of records that are read.
-READ = ("check", "metric", "status", "host", "time", "parameters")
+READ = ("check", "metric", "status", "system", "host", "time", "parameters")
 #: The value of a memory module that a host has not.
 ABSENT = "absent"
 #: Memory modules that are named.
