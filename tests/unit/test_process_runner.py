@@ -859,3 +859,16 @@ def test_samples_take_a_small_part_of_the_time_however_long_one_takes():
     assert pauses[0] < 0.06
     assert max(pauses) == 5.0
     assert quick.next(0.001, seen=False) <= process_runner.UNSEEN_PAUSE
+
+
+def test_the_peak_of_a_program_is_its_own_whatever_this_process_was_before():
+    """A process keeps the largest resident set of the program that it was before execve(2)."""
+    program = [sys.executable, "-c", "memory = bytearray(100 << 20)"]
+    launcher = (
+        "from firsttouch.execution.process_runner import run_in_foreground; "
+        f"print(run_in_foreground({program!r}, None).peak_bytes)"
+    )
+    becomes = [sys.executable, "-c", launcher]
+    large = f"import os; memory = bytearray(300 << 20); os.execv({sys.executable!r}, {becomes!r})"
+    done = subprocess.run([sys.executable, "-c", large], capture_output=True, text=True, check=True)
+    assert 100 << 20 < int(done.stdout) < 300 << 20

@@ -216,6 +216,11 @@ class Observed:
         }
 
 
+def peak_bytes(process: Path) -> int:
+    """Return the peak resident set of a process (a folder of /proc) since it became its present program."""
+    return _bytes(_PEAK, _status(process))
+
+
 def family(pid: int, proc: Path = Path("/proc")) -> list[int]:
     """Return *pid* and all its living descendants, such as the program that a wrapper script starts."""
     members, todo = [], [pid]

@@ -141,7 +141,7 @@ class Outcome:
         # ru_maxrss includes the time before exec, when the process was a copy of this launcher. Below the
         # launcher's size the sampled peak is used; without a sample the value is an upper bound.
         peak = usage.ru_maxrss * 1024
-        launcher = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        launcher = placement_check.peak_bytes(Path("/proc/self"))
         self.peak_bytes = peak if peak > launcher else self.observed.peak_bytes or peak
         if peak > launcher:
             self.observed.largest_peak = max(self.observed.largest_peak, peak)
