@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs started together: how they end, and that none is left, whichever process dies."""
 
+import _thread
 import errno
 import itertools
 import os
@@ -21,7 +22,7 @@ from tests.factories.processes import wait_until
 
 from firsttouch.errors import BadInput, CannotHere, Missing, ProgramFailed, RunFailed, TimedOut
 from firsttouch.execution import placement_check, process_runner
-from firsttouch.execution.process_runner import Events, Job, Watching, argv_of, run_together
+from firsttouch.execution.process_runner import Events, Job, Watching, WorkerThread, argv_of, run_together
 from firsttouch.genomics import dealing, stream
 from firsttouch.genomics.dealing import Feed
 from firsttouch.genomics.index_copies import OWN
@@ -505,7 +506,7 @@ def test_a_thread_is_waited_for_again_after_an_interrupted_wait(monkeypatch):
     thread.join()  # not started
     thread.start()
     with monkeypatch.context() as patch:
-        patch.setattr(thread._ended, "wait", lambda: signal.raise_signal(signal.SIGINT))
+        patch.setattr(thread._ended, "wait", lambda _: signal.raise_signal(signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):
             thread.join()
     go.set()
@@ -872,3 +873,26 @@ def test_the_peak_of_a_program_is_its_own_whatever_this_process_was_before():
     large = f"import os; memory = bytearray(300 << 20); os.execv({sys.executable!r}, {becomes!r})"
     done = subprocess.run([sys.executable, "-c", large], capture_output=True, text=True, check=True)
     assert 100 << 20 < int(done.stdout) < 300 << 20
+
+
+def test_a_signal_that_does_not_end_a_wait_is_handled():
+    """It came just before the wait began. interrupt_main() sets the same flag, and ends no system call either."""
+    waiting, let_go = threading.Event(), threading.Event()
+
+    def work():
+        waiting.wait()
+        _thread.interrupt_main()
+        let_go.wait()
+
+    def wait():
+        waiting.set()
+        worker.join()
+
+    worker = WorkerThread("interrupting", work)
+    worker.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            wait()
+    finally:
+        let_go.set()
+        worker.join()

@@ -463,6 +463,10 @@ def _late(running: Sequence[_Running], job: _Running, timeout: float) -> str:
     return f"{which}{_stopped(job.outcome.job, timeout)}{_last_words(job.outcome.job)}"
 
 
+#: Longest pause in seconds until a signal is handled.
+_SIGNAL_PAUSE = 0.5
+
+
 class WorkerThread:
     """A thread that a signal neither starts half nor hides the end of.
 
@@ -498,7 +502,9 @@ class WorkerThread:
     def join(self) -> None:
         """Wait until *work* has ended, if it was started."""
         if self.is_started:
-            self._ended.wait()
+            # A signal that comes just before Python waits does not end the wait. It is handled after the pause.
+            while not self._ended.wait(_SIGNAL_PAUSE):
+                pass
             self._thread.join()
 
 
