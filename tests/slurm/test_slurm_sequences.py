@@ -169,6 +169,8 @@ def test_a_host_in_a_reservation_is_drained_by_the_jobs_in_it(site: Site) -> Non
         assert "n4 is drained: " in site.slurm.output(job)
         assert "DRAIN" in site.slurm.node("n4")["State"]
         site.slurm.ask("scontrol", "update", "nodename=n4", "state=resume")
+        # Slurm shows a reservation in the states of its hosts some seconds later.
+        site.slurm.until(lambda: "RESERVED" in site.slurm.node("n4")["State"], "n4 to be reserved")
         judged = ("validate", "--system", "larger", site.campaign("burnin"), "--drain", "--dry-run")
         assert "n4 is left alone, because it is " in site.call(*judged).stdout
         assert "would run: scontrol update nodename=n4" in site.call(*judged, "--reservation", "burnin").stdout
