@@ -73,8 +73,8 @@ class Staged:
             now = identity_of(source.stat())
         except OSError:
             return False
-        same = (copy.st_size, copy.st_mtime_ns) == (identity.size, identity.mtime_ns)
-        return now == identity and same and copy.st_uid == os.geteuid()
+        is_unchanged = (copy.st_size, copy.st_mtime_ns) == (identity.size, identity.mtime_ns)
+        return now == identity and is_unchanged and copy.st_uid == os.geteuid()
 
     def residence(self) -> Residence:
         """Return where the pages of the copies lie now."""

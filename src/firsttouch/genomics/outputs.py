@@ -75,34 +75,25 @@ class Output:
         The parts lie in *scratch*, on the output's file system, and may be moved.
         """
         with atomic_files.naming(self.path):
-            self._deliver(parts, header, alignments, scratch)
-
-    def _deliver(
-        self,
-        parts: Sequence[Path],
-        header: sam.ByteRange,
-        alignments: Sequence[sam.ByteRange],
-        scratch: Path,
-    ) -> None:
-        if self.form == "striped":
-            results = list(parts)
-        elif self.form == "sorted":
-            results = [_sort(header, alignments, scratch / "sorted.bam", self.threads)]
-        else:
-            results = [_join(header, alignments, scratch / "whole.sam")]
-        for file in results:
-            with file.open("rb") as stream:
-                os.fsync(stream.fileno())
-        renames = []
-        for file, name in zip(results, self.files(len(parts)), strict=True):
-            if atomic_files.is_stream(name):
-                atomic_files.write_into(name, file)
+            if self.form == "striped":
+                results = list(parts)
+            elif self.form == "sorted":
+                results = [_sort(header, alignments, scratch / "sorted.bam", self.threads)]
             else:
-                renames.append((file, name))
-        # A signal interrupts before the first rename or after the last.
-        with defer_signals():
-            for file, name in renames:
-                rename(file, name)
+                results = [_join(header, alignments, scratch / "whole.sam")]
+            for file in results:
+                with file.open("rb") as stream:
+                    os.fsync(stream.fileno())
+            renames = []
+            for file, name in zip(results, self.files(len(parts)), strict=True):
+                if atomic_files.is_stream(name):
+                    atomic_files.write_into(name, file)
+                else:
+                    renames.append((file, name))
+            # A signal interrupts before the first rename or after the last.
+            with defer_signals():
+                for file, name in renames:
+                    rename(file, name)
 
 
 def _join(header: sam.ByteRange, alignments: Sequence[sam.ByteRange], whole: Path) -> Path:

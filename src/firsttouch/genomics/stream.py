@@ -266,8 +266,9 @@ class _Launch:
             try:
                 jobs = self._jobs(unread)
                 expect = [output.want for output in self._outputs]
-                most = run.relaunch_bases
-                dealer = Dealer(pieces, self._feeds, expect, self.ledger, dynamic=run.dynamic, most_bases=most)
+                dealer = Dealer(
+                    pieces, self._feeds, expect, self.ledger, dynamic=run.dynamic, most_bases=run.relaunch_bases
+                )
                 collector = Collector(self._outputs, self.ledger, run.target, self._described, run.stop)
                 for feed in self._feeds:
                     feed.start()

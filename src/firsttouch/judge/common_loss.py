@@ -60,14 +60,14 @@ def common_loss(judged: Judged, *, worse_than: int, reference: int) -> CommonLos
     medians = np.zeros(len(table.cases))
     for case in np.flatnonzero(common):
         medians[case] = np.median(losses[cases == case])
-    alike = common[cases] & (np.abs(losses - medians[cases]) <= _SIMILAR * medians[cases])
+    is_similar = common[cases] & (np.abs(losses - medians[cases]) <= _SIMILAR * medians[cases])
     numbers = table.host[groups]
     total = np.bincount(numbers, minlength=len(table.hosts))
-    similar = np.bincount(numbers[alike], minlength=len(table.hosts))
+    similar = np.bincount(numbers[is_similar], minlength=len(table.hosts))
     chosen = np.flatnonzero((similar > 0) & (2 * similar >= total))
     if len(chosen) < FEWEST_ALIKE or 2 * len(chosen) <= hosts:
         return None
-    shared = alike & np.isin(numbers, chosen)
+    shared = is_similar & np.isin(numbers, chosen)
     return CommonLoss(
         [table.hosts[number] for number in chosen.tolist()],
         hosts,

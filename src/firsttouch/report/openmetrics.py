@@ -205,8 +205,8 @@ def _judged(families: _Families, views: Sequence[HostView], verdicts: Sequence[H
         partitions.setdefault((view.host, view.system), set()).add(view.partition)
     for v in verdicts:
         # A verdict names no partition; the records do if all are of the same one.
-        own = partitions.get((v.host, v.system), set())
-        place = {"host": v.host, "system": v.system, "partition": next(iter(own)) if len(own) == 1 else ""}
+        names = partitions.get((v.host, v.system), set())
+        place = {"host": v.host, "system": v.system, "partition": next(iter(names)) if len(names) == 1 else ""}
         families.verdict(place, v.verdict, Counter(f.verdict for f in v.findings))
 
 

@@ -213,8 +213,10 @@ def invalid_records(views: Sequence[HostView]) -> list[tuple[str, str, str]]:
     for view in views:
         for record in view.invalid:
             # All sizes of a latency curve belong to one run.
-            same = case({k: v for k, v in case_of(record.check, record.parameters).items() if k != "size_bytes"})
-            key = (view.host, record.check, record.metric, same, record.reason)
+            case_without_size = case(
+                {k: v for k, v in case_of(record.check, record.parameters).items() if k != "size_bytes"}
+            )
+            key = (view.host, record.check, record.metric, case_without_size, record.reason)
             grouped.setdefault(key, []).append(record)
     return [
         (
