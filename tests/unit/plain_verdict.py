@@ -56,8 +56,11 @@ class Host:
         before = [r for r in seen if self.session(instant(r)) == self.session(time)]
         return bool(before) and max(before, key=lambda r: (instant(r), r.value)).value >= BUSY
 
-    def verdict(self, case, reference):
-        """Return the verdict of *reference* on a *case*."""
+    def verdict(self, case, reference, counted):
+        """Return the verdict of *reference* on a *case* from its newest values, *counted* of them.
+
+        Which values are newer than the host's last change is given, too (test_host_level.py tests that).
+        """
         samples = sorted((r for r in self.records if key(r) == case), key=lambda r: (instant(r), r.value))
         newest = self.session(instant(samples[-1]))
         better, exact = samples[-1].better, samples[-1].check == "topology"
@@ -69,20 +72,33 @@ class Host:
         ]
         if not any(self.session(instant(r)) == newest for r in valid):
             return Expected("invalid")
-        values = [r.value for r in valid]
-        sessions = [self.session(instant(r)) for r in valid]
+        values = tuple(r.value for r in valid[-counted:])
         if exact:
             word = "fail" if is_outside(values[-1], better, reference) else "pass"
-            return better_than_possible(Expected(word, (values[-1],), None, 0), better, reference)
+            return better_than_possible(Expected(word, values, None, 0), better, reference)
         if reference.error is not None:
-            return better_than_possible(by_evidence(values, sessions, better, reference), better, reference)
+            return better_than_possible(by_evidence(values, better, reference), better, reference)
         signs = [1.0 if is_outside(v, better, reference) else -1.0 for v in values]
-        counted = signs[since_change(signs, sessions, 1.0) :]
-        word = by_count(counted)
+        word = by_count(signs)
         more = 0
-        while not any(by_count(counted + [sign] * more) != "undecided" for sign in (1.0, -1.0)):
+        while not any(by_count(signs + [sign] * more) != "undecided" for sign in (1.0, -1.0)):
             more += 1
-        return better_than_possible(Expected(word, tuple(values[-len(counted) :]), None, more), better, reference)
+        return better_than_possible(Expected(word, values, None, more), better, reference)
+
+    def begins_a_session(self, case, counted):
+        """Return whether the newest *counted* valid values begin with a session, disturbed ones left out."""
+        valid = sorted(
+            (r for r in self.records if key(r) == case and r.status == "valid"),
+            key=lambda r: (instant(r), r.value),
+        )
+        sessions = [self.session(instant(r)) for r in valid]
+        kept = sessions[-counted:]
+        before = [s for s, r in zip(sessions, valid, strict=True) if not self.is_busy(instant(r))]
+        return (
+            counted >= len(before)
+            or before[-counted - 1] != kept[0]
+            or any(map(self.is_busy, map(instant, valid)))
+        )
 
 
 def key(record):
@@ -125,47 +141,27 @@ def evidence_of(loss, limit, error):
     return max(PASS, min(with_loss - without, FAIL / FEWEST))
 
 
-def by_evidence(values, sessions, better, reference):
+def by_evidence(values, better, reference):
     """Return the verdict of the sequential test in the direction with more evidence against the host."""
     directions = []
     if better != "lower" and reference.lower:
         directions.append((-1, -reference.lower))
     if better != "higher" and reference.upper:
         directions.append((1, reference.upper))
-    counted, total = (), -math.inf
-    for sign, limit in directions:
-        evidence = [evidence_of(sign * (v / reference.value - 1), limit, reference.error) for v in values]
-        begin = since_change(evidence, sessions, -PASS / 2)
-        if math.fsum(evidence[begin:]) > total:
-            counted, total = tuple(values[begin:]), math.fsum(evidence[begin:])
+    total = max(
+        math.fsum(evidence_of(sign * (v / reference.value - 1), limit, reference.error) for v in values)
+        for sign, limit in directions
+    )
     if total >= FAIL or total <= 0:
-        return Expected("fail" if total > 0 else "pass", counted, total, 0)
+        return Expected("fail" if total > 0 else "pass", values, total, 0)
     # As many more as at the present rate, or as a host needs that loses twice the limit.
     limit = max(limit for _, limit in directions)
     lossy = statistics.NormalDist(2 * limit, reference.error or 1e-12)
     each = statistics.fmean(
         evidence_of(lossy.inv_cdf((i + 0.5) / 500), limit, reference.error) for i in range(500)
     )
-    rates = total / len(counted), each
-    return Expected("undecided", counted, total, min(999, *(math.ceil((FAIL - total) / rate) for rate in rates)))
-
-
-def since_change(evidence, sessions, least):
-    """Return where the repetitions since the last change of the host begin.
-
-    A change lies between two sessions if the evidence before and after it is for opposite sides, and at least
-    *least* each. The clearest change counts, of equally clear ones the newest; what follows it is searched again.
-    """
-    changes = []
-    for split in range(1, len(evidence)):
-        before, after = math.fsum(evidence[:split]), math.fsum(evidence[split:])
-        clear = round(min(abs(before), abs(after)), 9)
-        if sessions[split] != sessions[split - 1] and (before > 0) != (after > 0) and clear >= least:
-            changes.append((clear, split))
-    if not changes:
-        return 0
-    _, split = max(changes)
-    return split + since_change(evidence[split:], sessions[split:], least)
+    rates = total / len(values), each
+    return Expected("undecided", values, total, min(999, *(math.ceil((FAIL - total) / rate) for rate in rates)))
 
 
 def with_suspects(findings):

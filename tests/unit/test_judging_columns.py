@@ -109,13 +109,21 @@ def check_findings(verdict, host, system):
     assert len(by_case) == len(verdict.findings)
     assert set(by_case) <= host.cases()
     assert verdict.unjudged == len(host.cases()) - len(by_case)
-    expected = plain.with_suspects({c: host.verdict(c, f.reference) for c, f in by_case.items() if f.reference})
+    by_reference = {
+        case: host.verdict(case, finding.reference, len(finding.values))
+        for case, finding in by_case.items()
+        if finding.reference
+    }
+    expected = plain.with_suspects(by_reference)
     for case, finding in by_case.items():
         if finding.reference is None:
             assert finding.verdict == "invalid"
             continue
         word, values, evidence, more = expected[case]
         assert finding.values == values
+        assert not values or host.begins_a_session(case, len(values))
+        if "own level" in finding.why or "by nature" in finding.why:
+            continue  # these have tests of their own
         assert finding.evidence == (None if evidence is None else pytest.approx(evidence, rel=1e-6, abs=1e-9))
         if "two groups of hosts" in finding.why:
             assert (finding.verdict, finding.more) == ("suspect", 0)
@@ -125,7 +133,7 @@ def check_findings(verdict, host, system):
         assert finding.more == (pytest.approx(more, rel=0.05, abs=1) if evidence is not None else more)
         # The fleet may be stricter than the system's reference, and never more lenient.
         if finding.reference.line == 0 and (stated := system.reference(*case[:2], {"bank": case[2]})):
-            word = host.verdict(case, stated).word
+            word = host.verdict(case, stated, len(values)).word
             assert ORDER.index(finding.verdict) >= ORDER.index(word) or host.is_emulated(case)
 
 

@@ -9,9 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from firsttouch.errors import BadInput
+from firsttouch.judge import fleet_level, host_level, natural_spread
 from firsttouch.judge.fleet_level import FEWEST_HOSTS, LOSS, Level, divided, level
 from firsttouch.judge.samples_table import SamplesTable
+from firsttouch.judge.sprt import Groups
 from firsttouch.systems.cases import Case, case_in_words, case_name
 from firsttouch.systems.definition import System
 from firsttouch.systems.metrics import checks
@@ -77,7 +82,7 @@ class Baseline:
 
     def weak(self, loss: float) -> dict[str, float]:
         """Return, by name, the smallest loss that each reference detects if that is more than *loss*."""
-        return {r.name: 2 * r.level.limit for r in self.learnt if 2 * r.level.limit > loss * 1.001}
+        return {r.name: r.level.visible for r in self.learnt if r.level.visible > loss * 1.001}
 
 
 def learnt(samples: SamplesTable, system: System, *, loss: float = LOSS) -> Baseline:
@@ -93,18 +98,29 @@ def learnt(samples: SamplesTable, system: System, *, loss: float = LOSS) -> Base
             alike.setdefault(key, []).append(number)
     references, not_learnt, titles = [], {}, {}
     outliers: dict[str, list[tuple[str, float]]] = {}
-    for numbers in _ends_of_curves(list(alike.values()), samples.cases):
-        sample = samples.cases[numbers[0]]
-        good, hosts = samples.good(numbers)
-        if not len(good):
-            continue
-        names = [samples.hosts[h] for h in hosts]
-        reached = level(good, names, sample.better, loss)
+    teachers = [
+        teacher
+        for numbers in _ends_of_curves(list(alike.values()), samples.cases)
+        if (teacher := _teacher(samples, numbers)) is not None
+    ]
+    spreads = _spreads(teachers, len(samples.hosts))
+    for teacher, spread in zip(teachers, spreads, strict=True):
+        sample, good = teacher.sample, teacher.values
+        names = [samples.hosts[h] for h in teacher.hosts]
+        reached = level(
+            good,
+            names,
+            sample.better,
+            loss,
+            metrics=len(teachers),
+            spread=spread,
+            session_variance=teacher.session_variance,
+        )
         why = _why_not(reached, sample, len(good), system)
         if not why and (two := divided(good, names, sample.better)) is not None:
             why = f"two groups of hosts, name the right one with --hosts: {two.text(sample.unit)}"
-        elif not why and reached is not None and 2 * reached.limit > _LARGEST * loss:
-            why = f"good hosts differ too much: only a loss of {200 * reached.limit:.0f} % would be detected"
+        elif not why and reached is not None and reached.visible > _LARGEST * loss:
+            why = _too_wide(reached)
         if reached is None or why:
             naming = (sample.check, sample.metric, _parameters(sample), sample.distinctive)
             not_learnt[case_name(*naming)] = why
@@ -150,9 +166,56 @@ def _why_not(reached: Level | None, sample: Case, hosts: int, system: System) ->
         return f"{hosts} hosts have it, {FEWEST_HOSTS} are needed"
     if reached is None:
         return "its values are not above 0"
-    if reached.more_repetitions:
-        return f"its repetitions differ too much: {reached.more_repetitions} more of each host are needed"
     return ""
+
+
+def _too_wide(reached: Level) -> str:
+    """Return why a reference would only find large losses."""
+    found = f"only a loss of {100 * reached.visible:.0f} % would be detected"
+    if reached.more_repetitions:
+        return f"its repetitions differ too much: {found}; {reached.more_repetitions} more of each host are needed"
+    return f"good hosts differ too much, or {reached.hosts} hosts are too few to tell: {found}"
+
+
+@dataclass(frozen=True)
+class _Teacher:
+    """The repetitions since each host's last change of some cases taken as one, of which *sample* is one.
+
+    *hosts* are the numbers of the hosts, and *session_variance* is what a single session differs beyond a level.
+    """
+
+    sample: Case
+    values: Groups
+    hosts: NDArray[np.int32]
+    session_variance: float
+
+
+def _teacher(samples: SamplesTable, numbers: Sequence[int]) -> _Teacher | None:
+    """Return the repetitions of some cases that a reference can be learnt from, None if there are none."""
+    good, hosts, session = samples.good(numbers)
+    if not len(good):
+        return None
+    newest = host_level.newest(good, session)
+    counts = good.sums(newest.rows.astype(np.int64))
+    current = Groups(good.values[newest.rows], counts)
+    return _Teacher(samples.cases[numbers[0]], current, hosts, newest.session_variance)
+
+
+def _spreads(teachers: Sequence[_Teacher], hosts: int) -> list[tuple[float, float] | None]:
+    """Return deviation and freedom of the spread of each metric, from all metrics of its kind; None: unknown."""
+    spreads: list[tuple[float, float] | None] = [None] * len(teachers)
+    kinds: dict[tuple[str, str], list[int]] = {}
+    for number, teacher in enumerate(teachers):
+        kinds.setdefault((teacher.sample.check, teacher.sample.metric), []).append(number)
+    for alike in kinds.values():
+        known = [(n, r) for n in alike if (r := fleet_level.host_levels(teachers[n].values)) is not None]
+        levels = np.full((len(known), hosts), np.nan)
+        for row, (number, reached) in zip(levels, known, strict=True):
+            row[teachers[number].hosts] = reached.levels
+        pooled = natural_spread.pooled([reached.spread for _, reached in known], list(levels))
+        for (number, _), spread in zip(known, pooled, strict=True):
+            spreads[number] = spread
+    return spreads
 
 
 def without(text: str) -> str:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The level that most hosts of a fleet reach for a metric, the spread among good hosts, and the outliers.
+"""The level that good hosts of a fleet reach for a metric, how far they differ, and the outliers.
 
-The estimate starts from the shortest half of the hosts (P. J. Rousseeuw, Least median of squares regression,
-1984), so up to half of the hosts may be bad, in any direction.
+A limit is as wide as the natural spread and the number of hosts that show it require (see
+:mod:`firsttouch.judge.natural_spread`): a good host is beyond it with a stated probability.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from firsttouch.host.host_lists import folded
-from firsttouch.judge import sprt
+from firsttouch.judge import natural_spread, sprt
+from firsttouch.judge.natural_spread import Spread, student_quantile
 from firsttouch.judge.sprt import Floats, Groups
 from firsttouch.records.schema import Better
 
@@ -22,12 +23,11 @@ from firsttouch.records.schema import Better
 FEWEST_HOSTS = 5
 #: The loss that must be detected.
 LOSS = 0.05
-#: Standard deviations beyond which a host is an outlier, and those between the level and the limit: of a million
-#: good hosts, one is beyond 4.9.
-_BEYOND = 4.0
-_WITHIN = 4.3
-#: The largest standard error of the level, as a share of the loss that must be detected.
-_DOUBT = 1 / 16
+#: The largest share of good hosts that fail by their natural difference from others, and the share of those that
+#: are suspect for it. All metrics of a host share both.
+TAIL, SUSPECT_TAIL = 5e-4, 1e-2
+#: Standard deviations that a host may lie below a limit by nature and still be found in 95 % of cases.
+_FOUND = 1.645
 #: Median of the absolute value of a standard normal variable.
 _NORMAL = 0.6745
 #: The fewest hosts measured twice that separate the error of a repetition from the difference between hosts.
@@ -102,15 +102,16 @@ def divided(samples: Groups, hosts: Sequence[str], better: Better) -> Divided | 
 class Level:
     """The *value* that good hosts of a fleet reach for a metric, in the metric's unit.
 
-    All other figures but counts are relative to it: *limit* is the difference beyond which a host is bad, *error*
-    that of one repetition (see :func:`firsttouch.judge.sprt.fitted`), *spread* the standard deviation among good
-    hosts, *doubt* the standard error of *value*. *hosts* is the number of good hosts, *repetitions* how many
-    each has on average, *outliers* the other hosts with their differences. *more_repetitions* is how many more of
-    each host are needed to know the value well enough.
+    All other figures but counts are relative to it: *limit* is the difference beyond which a host is bad,
+    *unusual* that beyond which it is suspect, *error* that of one repetition (see
+    :func:`firsttouch.judge.sprt.fitted`), *spread* the standard deviation among good hosts, *doubt* the standard
+    error of *value*. *hosts* is the number of good hosts, *repetitions* how many each has on average, *outliers* the
+    other hosts with their differences. *more_repetitions* is how many more of each host would narrow the limit.
     """
 
     value: float
     limit: float
+    unusual: float
     error: float
     spread: float
     doubt: float
@@ -119,46 +120,114 @@ class Level:
     outliers: Mapping[str, float]
     more_repetitions: int
 
+    @property
+    def visible(self) -> float:
+        """The smallest loss that is found in 95 % of cases, given enough repetitions."""
+        return visible(self.limit, self.spread)
 
-def level(samples: Groups, hosts: Sequence[str], better: Better, loss: float = LOSS) -> Level | None:
-    """Return the level of a metric from a group of samples for each of *hosts*, oldest first.
 
-    Its limit detects *loss* (a fraction). None for fewer than :data:`FEWEST_HOSTS` hosts, and for values of 0 or
-    less.
+def visible(limit: float, spread: float) -> float:
+    """Return the smallest loss that is found in 95 % of cases where good hosts differ by *spread*."""
+    return limit + _FOUND * spread
+
+
+@dataclass(frozen=True)
+class HostLevels:
+    """What each of some hosts reaches: *levels* relative to *unit*, and the *spread* among good ones.
+
+    *relative* are the samples in that unit, *error* is the standard deviation of a repetition (None: unknown).
     """
+
+    unit: float
+    relative: Groups
+    error: float | None
+    levels: Floats
+    spread: Spread
+
+
+def host_levels(samples: Groups) -> HostLevels | None:
+    """Return the levels of hosts; None for fewer than :data:`FEWEST_HOSTS`, and for values of 0 or less."""
     if len(samples) < FEWEST_HOSTS or samples.values.min() <= 0:
         return None
     unit = float(np.median(samples.medians()))
     relative = Groups(samples.values / unit, samples.counts)
     error = _error(relative)
     levels = relative.apply(lambda rows: _location(rows, error or 0.0))
-    centre, scale = _half(np.sort(levels))
-    for _ in range(3):
-        beyond = max(_BEYOND * scale * _few(len(levels)), loss / 2)
-        good = np.abs(levels - centre) <= beyond
-        # All repetitions weigh the same: a host that was measured again because it was slow is not slow for that.
-        chosen = relative.chosen(good)
-        own = _deviation(levels[good] - centre) if error is None else error
-        centre = float(_location(chosen.values[None, :], own)[0])
-        scale = _deviation(levels[good] - centre)
+    return HostLevels(unit, relative, error, levels, natural_spread.spread_of(levels))
+
+
+def level(
+    samples: Groups,
+    hosts: Sequence[str],
+    better: Better,
+    loss: float = LOSS,
+    *,
+    metrics: int = 1,
+    spread: tuple[float, float] | None = None,
+    session_variance: float = 0.0,
+) -> Level | None:
+    """Return the level of a metric from a group of samples for each of *hosts*, oldest first.
+
+    Its limit detects *loss* (a fraction). Of all *metrics* of a good host, one is beyond its limit with the
+    probability :data:`TAIL`. *spread* are the standard deviation between hosts and its degrees of freedom if they
+    are known better than from this metric (see :func:`firsttouch.judge.natural_spread.pooled`), and
+    *session_variance* is what a host with a single session differs beyond that. None for fewer than
+    :data:`FEWEST_HOSTS` hosts, and for values of 0 or less.
+    """
+    reached = host_levels(samples)
+    if reached is None:
+        return None
+    between, freedom = spread or (reached.spread.deviation, reached.spread.freedom)
+    good, relative, levels = reached.spread.good, reached.relative, reached.levels
+    # All repetitions weigh the same: a host that was measured again because it was slow is not slow for that.
+    chosen = relative.chosen(good)
+    centre = reached.spread.centre
+    repetition = _deviation(levels[good] - centre) if reached.error is None else reached.error
+    centre = float(_location(chosen.values[None, :], repetition)[0]) if len(chosen.values) > 1 else centre
+    natural = math.sqrt(_natural_variance(between, freedom, reached, chosen) + session_variance)
+    wide = math.sqrt(1 + 1 / len(chosen))
+    limits = [student_quantile(tail / metrics, freedom) * wide * natural for tail in (TAIL, SUSPECT_TAIL)]
+    wanted = max(loss, 2 * limits[0])
     pooled = chosen.values
-    typical = float(np.median(chosen.counts))
-    spread = 0.0 if error is None else _spread(chosen, own)
-    # If good hosts differ by as much as the loss, a larger loss is detected.
-    wanted = max(loss, 2 * _WITHIN * spread)
-    centre, moving, fitted, wanted = _centred(pooled, centre, own * _few(len(chosen)), better, wanted)
-    steady = spread / math.sqrt(len(chosen))
+    centre, moving, fitted, wanted = _centred(pooled, centre, repetition * _few(len(chosen)), better, wanted)
+    unusual = max(loss / 2, limits[1])
+    changes = levels / centre - 1
+    # The levels of these hosts have chance in them.
+    furthest = max(loss / 2, student_quantile(TAIL / metrics, freedom) * wide * between)
+    outliers = np.flatnonzero(~good & (np.abs(changes) > furthest)).tolist()
     return Level(
-        value=centre * unit,
+        value=centre * reached.unit,
         limit=wanted / 2,
+        unusual=unusual,
         error=fitted,
-        spread=spread,
-        doubt=math.hypot(moving, steady),
-        hosts=len(chosen),
+        spread=natural,
+        doubt=math.hypot(moving, natural / math.sqrt(len(chosen))),
+        hosts=len(levels) - len(outliers),
         repetitions=len(pooled) / len(chosen),
-        outliers={hosts[i]: float(levels[i]) / centre - 1 for i in np.flatnonzero(~good).tolist()},
-        more_repetitions=max(0, math.ceil(typical * ((moving / (wanted * _DOUBT)) ** 2 - 1))),
+        outliers={hosts[i]: float(changes[i]) for i in outliers},
+        more_repetitions=_more_repetitions(
+            chosen, reached.error, natural, loss / 2 * natural / max(limits[0], 1e-12)
+        ),
     )
+
+
+def _more_repetitions(samples: Groups, error: float | None, natural: float, wanted: float) -> int:
+    """Return how many more repetitions of each host bring chance down to *wanted*, or to the rest of *natural*."""
+    count = float(np.median(samples.counts))
+    chance = min(natural**2, (natural if error is None else error) ** 2 / count)
+    target = max(natural**2 - chance, wanted**2)
+    return max(0, math.ceil(count * (chance / target - 1))) if natural > wanted else 0
+
+
+def _natural_variance(between: float, freedom: float, reached: HostLevels, good: Groups) -> float:
+    """Return the variance between good hosts without the part that is surely chance of their repetitions.
+
+    The fewer hosts show it, the less of it is certain to be chance.
+    """
+    if reached.error is None:
+        return between**2
+    chance = reached.error**2 * float((1 / good.counts).mean())
+    return between**2 - min(chance * max(0.0, 1 - 2 * math.sqrt(2 / freedom)), between**2)
 
 
 def _centred(
@@ -189,14 +258,6 @@ def _fitted(changes: Floats, error: float, better: Better, loss: float) -> float
     return None if None in errors else max(e for e in errors if e is not None)
 
 
-def _half(ordered: Floats) -> tuple[float, float]:
-    """Return middle and standard deviation of the shortest half of *ordered* values."""
-    size = len(ordered) // 2 + 1
-    begin = int(np.argmin(ordered[size - 1 :] - ordered[: len(ordered) - size + 1]))
-    first, last = float(ordered[begin]), float(ordered[begin + size - 1])
-    return (first + last) / 2, (last - first) / 2 / _NORMAL
-
-
 def _location(rows: Floats, error: float) -> Floats:
     """Return Huber's location of each row: its mean after values far off for this *error* are drawn near."""
     if rows.shape[1] == 1:
@@ -219,24 +280,6 @@ def _error(samples: Groups) -> float | None:
         return None
     steps = [np.diff(rows, axis=1).ravel() for _, rows in samples.blocks()]
     return _deviation(np.concatenate(steps)) / math.sqrt(2)
-
-
-def _spread(samples: Groups, error: float) -> float:
-    """Return the standard deviation among good hosts.
-
-    A host's samples are halved: the halves' mean is the host's level, their difference is chance. Four standard
-    deviations of what chance contributes to the mean are not counted as differences between hosts.
-    """
-    halves = [
-        (_location(rows[:, ::2], error), _location(rows[:, 1::2], error))
-        for _, rows in samples.blocks()
-        if rows.shape[1] > 1
-    ]
-    if not halves:
-        return 0.0
-    first, second = (np.concatenate(half) for half in zip(*halves, strict=True))
-    common, chance = _variance((first + second) / 2), _variance((first - second) / 2)
-    return math.sqrt(max(0.0, common - chance * math.exp(4 * math.sqrt(2 * 2.2 / len(first)))))
 
 
 def _variance(values: Floats) -> float:

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judges samples by a system's references and by the fleet, all hosts of a metric at once.
+"""Judges samples by a system's references, by the fleet, and by each host's own best level.
 
-A verdict describes the host now: the repetitions of its newest session decide, and older sessions add their
-evidence as long as nothing changed in between (:func:`_since_last_change`). A single noisy repetition never
+Three questions are kept apart: is a host below what was promised (the system's reference), is it unlike its
+siblings beyond their natural spread (:mod:`firsttouch.judge.fleet_level`), and is it unlike itself in its best
+stable period (:mod:`firsttouch.judge.host_level`)? It fails if one of them is certain.
+
+A verdict describes the host now: the repetitions since its last change decide. A single noisy repetition never
 decides. A value better than the tolerance is never a fail, but the measurement or the reference is wrong.
 """
 
@@ -10,18 +13,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from firsttouch.benchmarks.kernel_settings import BUSY
-from firsttouch.judge import event_limits, samples_table, sprt
+from firsttouch.judge import event_limits, fleet_level, host_level, natural_spread, samples_table, sprt
 from firsttouch.judge.causes import Signs, causes
 from firsttouch.judge.common_loss import CommonLoss, common_loss
-from firsttouch.judge.fleet_level import FEWEST_HOSTS, Divided, divided, level
+from firsttouch.judge.fleet_level import FEWEST_HOSTS, LOSS, Divided, Level, divided, level
 from firsttouch.judge.samples_table import BANK_BANDWIDTH, SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
 from firsttouch.judge.verdict import ORDER, Finding, HostVerdict, Word, compared, figure, natural
@@ -34,8 +38,12 @@ if TYPE_CHECKING:
 
 #: The verdicts as numbers, from good to bad.
 PASS, UNDECIDED, SUSPECT, INVALID, FAIL = range(len(ORDER))
-#: The number of the reference that decided: the system's, the fleet's, or none.
-_SYSTEM, _FLEET, _NONE = range(3)
+#: The number of the reference that decided: the system's, the fleet's, the host's own level, or none.
+_SYSTEM, _FLEET, _OWN, _NONE = range(4)
+#: The fewest metrics that fail a host together.
+_BAD_TOGETHER = 3
+#: The largest fleet whose metrics are taken together to learn how far good hosts differ.
+_POOLED_HOSTS = 64
 #: The largest number of further repetitions that is counted.
 _MANY = 999
 #: How often a metric is measured before its verdict is final: without a known error, and with one.
@@ -63,50 +71,48 @@ def _verdicts(count: int, word: int, by: int, more: int = 0) -> _Verdicts:
     return np.full(count, np.array((word, by, more, np.nan), dtype=_VERDICT))
 
 
-def _test(
-    samples: Groups, new: Bools, better: Better, reference: Reference, by: int, *, exact: bool
-) -> tuple[_Verdicts, Bools]:
-    """Return the verdict of *reference* on each group, oldest first, and which repetitions it is based on.
+def _test(samples: Groups, better: Better, reference: Reference, by: int, *, exact: bool) -> _Verdicts:
+    """Return the verdict of *reference* on each group of repetitions, oldest first.
 
-    *new* marks repetitions that begin a session, *by* is the number of the reference. The last of *exact* values
-    decides: they are read and not measured. Otherwise the repetitions since the last change decide, by their
-    evidence if the error of a repetition is known. If not, they are counted: outside in all of at least two is a
-    fail, outside in less than half of them a pass, and anything between is undecided. Which undecided groups are
-    suspect depends on all metrics of a host (:func:`firsttouch.judge.sprt.beyond_chance`).
+    *by* is the number of the reference. The last of *exact* values decides: they are read and not measured.
+    Otherwise all repetitions decide, by their evidence if the error of a repetition is known. If not, they are
+    counted: outside in all of at least two is a fail, outside in less than half of them a pass, and anything
+    between is undecided. Which undecided groups are suspect depends on all metrics of a host
+    (:func:`firsttouch.judge.sprt.beyond_chance`).
     """
     bad, good = _outside(samples.values, better, reference)
     verdicts = _verdicts(len(samples), PASS, by)
     words, more = verdicts["words"], verdicts["more"]
     sides = _evidence_by_side(samples.values, better, reference)
+    counted = samples.counts
     if exact:
-        counted = np.ones_like(samples.counts)
+        words[bad[samples.ends]] = FAIL
     elif sides:
-        counted, evidence = _heavier_side(samples, new, sides, sprt.CHANGED)
-    else:
-        counted, _ = _heavier_side(samples, new, [np.where(bad, 1.0, -1.0)], 1.0)
-    recent = _last(samples, counted)
-    samples = Groups(samples.values[recent], counted)
-    outside = samples.sums(bad[recent].astype(np.int64))
-    if exact:
-        words[outside > 0] = FAIL
-    elif sides:
-        verdicts["evidence"] = evidence
-        words[evidence > 0] = UNDECIDED
-        words[evidence >= sprt.FAIL_AT] = FAIL
-        # As many as at the present rate, or as decide about the loss that must be detected.
-        to_fail = np.ceil(counted * (sprt.FAIL_AT - evidence) / np.maximum(evidence, 1e-9))
+        evidence = np.maximum.reduce([samples.sums(side) for side in sides])
         limit = max(abs(end) for end in (reference.lower, reference.upper) if end)
-        at_least = sprt.repetitions_to_fail(evidence, limit, reference.error or 0.0)
-        more[:] = np.clip(np.minimum(to_fail, at_least), 1, _MANY)
+        _decide(verdicts, evidence, counted, limit, reference.error or 0.0)
     else:
+        outside = samples.sums(bad.astype(np.int64))
         words[2 * outside >= counted] = UNDECIDED
         words[(outside == counted) & (outside > 1)] = FAIL
         more[:] = np.where(counted == 1, 1, 2 * outside - counted + 1)
-    more[words != UNDECIDED] = 0
+        more[words != UNDECIDED] = 0
     if reference.line and good.any():
-        mostly = 2 * samples.sums(good[recent].astype(np.int64)) >= counted
+        mostly = good[samples.ends] if exact else 2 * samples.sums(good.astype(np.int64)) >= counted
         words[mostly & (words == PASS)] = SUSPECT
-    return verdicts, recent
+    return verdicts
+
+
+def _decide(verdicts: _Verdicts, evidence: Floats, counts: Ints, limit: float, error: float) -> None:
+    """Set the verdicts that follow from the *evidence* of some repetitions (*counts*) of each group."""
+    words, more = verdicts["words"], verdicts["more"]
+    verdicts["evidence"] = evidence
+    words[evidence > 0] = UNDECIDED
+    words[evidence >= sprt.FAIL_AT] = FAIL
+    # As many as at the present rate, or as decide about the loss that must be detected.
+    to_fail = np.ceil(counts * (sprt.FAIL_AT - evidence) / np.maximum(evidence, 1e-9))
+    more[:] = np.clip(np.minimum(to_fail, sprt.repetitions_to_fail(evidence, limit, error)), 1, _MANY)
+    more[words != UNDECIDED] = 0
 
 
 def _outside(values: Floats, better: Better, reference: Reference) -> tuple[Bools, Bools]:
@@ -131,66 +137,6 @@ def _evidence_by_side(values: Floats, better: Better, reference: Reference) -> l
     return sides
 
 
-def _heavier_side(samples: Groups, new: Bools, sides: Sequence[Floats], least: float) -> tuple[Ints, Floats]:
-    """Return how many repetitions count, and their evidence, for the side with more evidence against the host.
-
-    *least* is the evidence of a change (see :func:`_since_last_change`).
-    """
-    counted, evidence = np.zeros_like(samples.counts), np.full(len(samples), -np.inf)
-    for side in sides:
-        newest = _since_last_change(Groups(side, samples.counts), new, least)
-        recent = side[_last(samples, newest)]
-        total = Groups(recent, newest).sums(recent)
-        heavier = total > evidence
-        counted[heavier], evidence[heavier] = newest[heavier], total[heavier]
-    return counted, evidence
-
-
-def _since_last_change(evidence: Groups, new: Bools, least: float) -> Ints:
-    """Return how many of the newest repetitions of each group count: those since the host's last change.
-
-    *evidence* has a value per repetition, oldest first; *new* marks those that begin a session. A host changed
-    before a session if the evidence from there on and the evidence before are for opposite sides, at least *least*
-    each. The clearest change cuts off the older repetitions, and the rest is searched again.
-
-    Over any number of sessions, the wrong evidence against a good host reaches *e* with a probability of at most
-    exp(-e) (J. Ville, Etude critique de la notion de collectif, 1939). A long history blames no more good hosts
-    than a single campaign.
-    """
-    counted = evidence.counts.copy()
-    several = evidence.sums(new.astype(np.int64)) > 0
-    if not several.any():
-        return counted
-    chosen = evidence.chosen(several)
-    breaks = Groups(new[np.repeat(several, evidence.counts)].astype(float), chosen.counts)
-    kept = chosen.counts.copy()
-    for (which, rows), (_, marks) in zip(chosen.blocks(), breaks.blocks(), strict=True):
-        after = np.cumsum(rows[:, ::-1], axis=1)[:, ::-1]
-        begin = np.zeros(len(rows), dtype=np.int64)
-        columns, each = np.arange(rows.shape[1]), np.arange(len(rows))
-        while True:
-            before = after[each, begin][:, None] - after
-            clear = np.round(np.minimum(np.abs(after), np.abs(before)), 9)
-            clear[(marks == 0) | (columns <= begin[:, None]) | (after * before >= 0)] = 0
-            # The newest of equally clear changes.
-            place = rows.shape[1] - 1 - np.argmax(clear[:, ::-1], axis=1)
-            changed = clear[each, place] >= least
-            if not changed.any():
-                break
-            begin[changed] = place[changed]
-        kept[which] = rows.shape[1] - begin
-    counted[several] = kept
-    return counted
-
-
-def _last(samples: Groups, counts: Ints) -> Bools:
-    """Return which values are among the last ones of their group, *counts* of each."""
-    if (counts == samples.counts).all():
-        return np.ones(len(samples.values), dtype=np.bool_)
-    place = np.arange(len(samples.values)) - np.repeat(samples.begins, samples.counts)
-    return place >= np.repeat(samples.counts - counts, samples.counts)
-
-
 def _reason(
     values: Sequence[float],
     better: Better,
@@ -200,6 +146,7 @@ def _reason(
     word: Word,
     evidence: float | None,
     more: int,
+    natural_suspicion: bool,
 ) -> str:
     """Return the reason of a verdict; *word*, *evidence* and *more* are those of :class:`Judged`.
 
@@ -215,6 +162,8 @@ def _reason(
         parts.append("better than it can be: a wrong measurement or reference")
     elif word == "suspect" and evidence is not None and more:
         parts.append(f"over {100 * (1 - sprt.CHANCE):.0f} % certain")
+    elif word == "suspect" and natural_suspicion:
+        parts.append(f"further than {100 * (1 - fleet_level.SUSPECT_TAIL):.0f} % of good hosts by nature")
     elif word == "undecided" and evidence is None:
         parts.append(f"outside the limits in {outside} of {len(values)}")
     if word == "undecided" and more:
@@ -261,10 +210,12 @@ class Undescribed:
 class Judged:
     """The verdicts of a fleet in columns.
 
-    *expected* are the references that judge each case: the system's and the fleet's. Of each group of *samples*
-    there are the *words* as numbers (see :data:`PASS`), which of the two references decided (*by*; 2: none), the
-    *evidence* (NaN: no error is known), and about how many *more* repetitions would decide an undecided or suspect
-    group (0: none would). *counts_now* marks the rows that count: valid, and newer than the host's last change.
+    *expected* are the references that judge each case: the system's and the fleet's. *own* has, by the number of
+    the group, the host's own level if the host is worse than that. Of each group of *samples* there are the
+    *words* as numbers (see :data:`PASS`), which of the three references decided (*by*; 3: none), the *evidence*
+    (NaN: no error is known), and about how many *more* repetitions would decide an undecided or suspect group (0:
+    none would). *counts_now* marks the rows that count: valid, and newer than the host's last change. *visible* is,
+    by the number of the case, the smallest loss that a comparison with the fleet finds.
     The :attr:`value` of each group and its :attr:`change` follow from these. *missing* names, by host, what should
     have been measured and was not, with the reason. *divided* has, by the number of its case, each metric in which
     the hosts form two groups. Hosts of the worse group are suspect, as nothing shows which group is right.
@@ -282,6 +233,8 @@ class Judged:
     counts_now: Bools
     missing: Mapping[str, Sequence[str]]
     divided: Mapping[int, Divided]
+    own: Mapping[int, Reference]
+    visible: Mapping[int, float]
 
     @cached_property
     def hosts(self) -> list[str]:
@@ -364,6 +317,8 @@ class Judged:
     def decider(self, group: int) -> Reference | None:
         """Return the reference that decided a group, None if none did."""
         by = int(self.by[group])
+        if by == _OWN:
+            return self.own[group]
         return None if by == _NONE else self.expected[int(self.samples.case[group])][by]
 
     def of_decider(self, attribute: str) -> Floats:
@@ -374,6 +329,9 @@ class Judged:
                 if reference is not None and (number := getattr(reference, attribute)) is not None:
                     numbers[case, by] = number
         of_groups: Floats = numbers[self.samples.case, self.by]
+        for group, own in self.own.items():
+            if self.by[group] == _OWN and (number := getattr(own, attribute)) is not None:
+                of_groups[group] = number
         return of_groups
 
     @cached_property
@@ -502,7 +460,7 @@ class Judged:
         for group, number, by, verdict, weight, more, begin, count in zip(groups.tolist(), *lists, strict=True):
             case, word, rows = samples.cases[number], ORDER[verdict], slice(begin, begin + count)
             values = tuple(samples.value[rows][self.counts_now[rows]].tolist())
-            reference = None if by == _NONE else self.expected[number][by]
+            reference = self.decider(group)
             evidence = None if math.isnan(weight) else weight
             if word == "invalid":
                 values, why = (), self._invalid(group, rows)
@@ -515,13 +473,16 @@ class Judged:
             else:
                 learnt = by == _FLEET or reference.source.startswith("fleet")
                 whose = "the fleet" if learnt else f"the reference of {self.system.name}"
-                why = _reason(values, case.better, reference, whose, word=word, evidence=evidence, more=more)
+                whose = f"its {reference.source}" if by == _OWN else whose
+                state: Any = {"word": word, "evidence": evidence, "more": more}
+                natural_suspicion = by == _FLEET and number not in self.divided
+                why = _reason(values, case.better, reference, whose, **state, natural_suspicion=natural_suspicion)
                 if case.metric in _OF_THEORY:
                     why = _of_theory(case.metric, values, reference, theory) + why
             if word == "suspect" and by == _FLEET and number in self.divided and not more:
                 why += _OF_TWO
             naming = (case.check, case.metric, case.parameters, case.unit)
-            state: Any = {"better": case.better, "more": more, "distinctive": case.distinctive}
+            state = {"better": case.better, "more": more, "distinctive": case.distinctive}
             yield Finding(*naming, values, reference, word, why, evidence, **state)
 
     def _invalid(self, group: int, rows: slice) -> str:
@@ -558,6 +519,10 @@ def judged(
     verdicts, now = _verdicts(len(samples.counts), PASS, _NONE), samples.valid.copy()
     expected: list[tuple[Reference | None, Reference | None]] = []
     divisions, events = {}, event_limits.EventLimits(samples)
+    visible: dict[int, float] = {}
+    owns: dict[int, Reference] = {}
+    metrics = sum(not case.exact and event_limits.limit_of(case) is None for case in samples.cases)
+    judges = _pooled(samples, max(1, metrics)) if fleet and len(samples.hosts) <= _POOLED_HOSTS else {}
     for number, case in enumerate(samples.cases):
         groups = samples.groups(number)
         if limit := event_limits.limit_of(case):
@@ -569,18 +534,26 @@ def judged(
             expected.append((event_limits.reference(case, limit), None))
             continue
         own = system.reference(case.check, case.metric, case.parameters)
-        judge = _CaseJudge(case, samples, groups, own, fleet=fleet)
+        judge = judges.pop(number, None) or _CaseJudge(case, samples, groups, max(1, metrics))
+        judge.own = own
+        if fleet:
+            judge.learn()
         verdicts[groups], now[samples.rows_of(groups)] = judge.judge()
         if own is None and (own := system.fact(case.check, case.metric)) is not None:
             # Facts fail a host. That it has what they state makes no host good.
-            by_fact, _ = _CaseJudge(case, samples, groups, own, fleet=False).judge()
+            by_fact = judge.judge_by(_SYSTEM, own)[0]
             fails = by_fact["words"] == FAIL
             verdicts[groups][fails] = by_fact[fails]
         expected.append((own, judge.fleet))
+        owns |= {groups.start + group: reference for group, reference in judge.own_levels.items()}
+        if judge.level is not None:
+            visible[number] = judge.level.visible
         if judge.divided is not None:
             divisions[number] = judge.divided
     words, evidence = verdicts["words"], verdicts["evidence"]
     words[(words == UNDECIDED) & sprt.beyond_chance(evidence, samples.host)] = SUSPECT
+    bad_together = _bad_together(samples, words, evidence, now)
+    words[bad_together], verdicts["more"][bad_together] = FAIL, 0
     return Judged(
         samples,
         system,
@@ -592,20 +565,71 @@ def judged(
         counts_now=now,
         missing=missing or {},
         divided=divisions,
+        own=owns,
+        visible=visible,
     )
+
+
+def _bad_together(samples: SamplesTable, words: NDArray[np.uint8], evidence: Floats, now: Bools) -> Bools:
+    """Return the groups that fail because most metrics of their check are bad on the host, each in few repetitions.
+
+    A disturbance hits a repetition now and then. Repetitions of different metrics are measured one after the other,
+    so together they are as many looks at the host as repetitions of one metric would be.
+    """
+    together = np.zeros(len(words), dtype=np.bool_)
+    counts = Groups(samples.value, samples.counts).sums(now.astype(np.int64))
+    bad = (words == SUSPECT) & (evidence >= -math.log(sprt.CHANCE)) & (counts > 1)
+    if not bad.any():
+        return together
+    checks = {name: number for number, name in enumerate(dict.fromkeys(case.check for case in samples.cases))}
+    key = (
+        samples.host.astype(np.int64) * len(checks)
+        + np.array([checks[c.check] for c in samples.cases])[samples.case]
+    )
+    weighed = np.isfinite(evidence)
+    size = len(samples.hosts) * len(checks)
+    number = np.bincount(key[bad], minlength=size)
+    most = (number >= _BAD_TOGETHER) & (2 * number > np.bincount(key[weighed], minlength=size))
+    together = bad & most[key]
+    return together
+
+
+def _pooled(samples: SamplesTable, metrics: int) -> dict[int, _CaseJudge]:
+    """Return the judges of the cases of a small fleet, which know the spread of all metrics of their kind."""
+    judges: dict[int, _CaseJudge] = {}
+    kinds: dict[tuple[str, str], list[_CaseJudge]] = {}
+    for number, case in enumerate(samples.cases):
+        if case.exact or event_limits.limit_of(case) is not None:
+            continue
+        judges[number] = _CaseJudge(case, samples, samples.groups(number), metrics)
+        kinds.setdefault((case.check, case.metric), []).append(judges[number])
+    for alike in kinds.values():
+        known = [(judge, reached) for judge in alike if (reached := judge.reached()) is not None]
+        levels = np.full((len(known), len(samples.hosts)), np.nan)
+        for row, (judge, reached) in zip(levels, known, strict=True):
+            row[judge.host_numbers] = reached.levels
+        spreads = natural_spread.pooled([reached.spread for _, reached in known], list(levels))
+        for (judge, _), spread in zip(known, spreads, strict=True):
+            judge.spread = spread
+    return judges
 
 
 class _CaseJudge:
     """Judges one case on all hosts that have it. Its columns are those of :class:`Judged`."""
 
-    def __init__(
-        self, case: Case, table: SamplesTable, groups: slice, own: Reference | None, *, fleet: bool
-    ) -> None:
-        self.case, self.own = case, own
-        self.hosts = [table.hosts[number] for number in table.host[groups].tolist()]
+    def __init__(self, case: Case, table: SamplesTable, groups: slice, metrics: int) -> None:
+        self.case, self.table, self.groups, self.metrics = case, table, groups, metrics
+        #: The system's reference and the fleet's, what the fleet reaches, and the spread if metrics are pooled.
+        self.own: Reference | None = None
+        self.fleet: Reference | None = None
+        self.level: Level | None = None
+        self.spread: tuple[float, float] | None = None
+        #: By the number of the group within the case, the own level of each host that is worse than that.
+        self.own_levels: dict[int, Reference] = {}
         rows = table.rows_of(groups)
         self.samples = Groups(table.value[rows], table.counts[groups])
         self.valid, self.session = table.valid[rows], table.session(groups)
+        self.may_use = self.valid & table.judged[rows]
         self.last_session = self.session[self.samples.ends]
         self.busy = None if case.exact else table.busy(groups)
         #: Whether references may judge each host, by its last record.
@@ -613,8 +637,35 @@ class _CaseJudge:
         self.divided: Divided | None = None
         #: What hosts of the worse group reach, if there are two groups.
         self.worse: Reference | None = None
-        learns = fleet and (own is None or own.error is None)
-        self.fleet = self._learn(self.valid & table.judged[rows]) if learns else None
+
+    @cached_property
+    def hosts(self) -> list[str]:
+        """The name of each group's host."""
+        return [self.table.hosts[number] for number in self.table.host[self.groups].tolist()]
+
+    @cached_property
+    def _stretches(self) -> tuple[host_level.Newest | None, Bools, Bools, Bools]:
+        """The newest stretches without a change, the rows from their begins on, the groups and rows that have one.
+
+        Disturbed repetitions do not change a host, unless it has no others.
+        """
+        now = self.valid.copy()
+        if self.busy is not None:
+            calm = now & (self.busy < BUSY)
+            now = np.where(np.repeat(self.samples.sums(calm.astype(np.int64)) > 0, self.samples.counts), calm, now)
+        samples, some = self._kept(now)
+        if self.case.exact or not len(samples):
+            return None, self.valid, some, now
+        newest = host_level.newest(samples, self.session[now])
+        if not newest.before.any():
+            return newest, self.valid, some, now
+        # Disturbed rows from the begin of the stretch on belong to it.
+        first = np.zeros(len(self.samples), dtype=np.int64)
+        places = np.flatnonzero(now)[newest.sessions.begins]
+        offsets = np.cumsum(newest.sessions.counts) - newest.sessions.counts
+        first[some] = places[offsets + newest.before]
+        since: Bools = np.arange(len(now)) >= np.repeat(first, self.samples.counts)
+        return newest, self.valid & since, some, now
 
     def _kept(self, which: Bools) -> tuple[Groups, Bools]:
         """Return the values of a mask, and which groups have some."""
@@ -623,32 +674,52 @@ class _CaseJudge:
         counts = self.samples.sums(which.astype(np.int64))
         return Groups(self.samples.values[which], counts[counts > 0]), counts > 0
 
-    def _learn(self, good: Bools) -> Reference | None:
-        """Return a reference learnt from the majority of the hosts, None if it is not known well enough.
+    @cached_property
+    def _current(self) -> tuple[Groups, Bools]:
+        """The repetitions that teach what the fleet reaches: those since each host's last change."""
+        return self._kept(self.may_use & self._stretches[1])
 
-        The *good* repetitions of each host's newest session count, or all good ones if these are too few.
-        """
-        now = good & (self.session == np.repeat(self.last_session, self.samples.counts))
-        current, some = self._kept(now)
+    @cached_property
+    def host_numbers(self) -> NDArray[np.int32]:
+        """The numbers of the hosts that :attr:`_current` has repetitions of."""
+        numbers: NDArray[np.int32] = self.table.host[self.groups][self._current[1]]
+        return numbers
+
+    def reached(self) -> fleet_level.HostLevels | None:
+        """Return the levels of the hosts that have repetitions."""
+        current, _ = self._current
+        return fleet_level.host_levels(current) if len(current) else None
+
+    def learn(self) -> None:
+        """Learn a reference from the majority of the hosts, if it is known well enough."""
+        current, some = self._current
         if self.case.exact and self.case.unit == "1":
-            return self._most_frequent(current)
+            self.fleet = self._most_frequent(current)
+            return
         names = [host for host, has_some in zip(self.hosts, some, strict=True) if has_some]
         self.divided = divided(current, names, self.case.better)
         if self.divided is not None:
             is_worse = np.isin(names, self.divided.worse)
-            self.worse = self._level(current.chosen(is_worse), len(current))
-            return self.worse and self._level(current.chosen(np.isin(names, self.divided.better)), len(current))
-        reference = self._level(current, len(current))
-        if reference is None and (now != good).any():
-            all_good, _ = self._kept(good)
-            reference = self._level(all_good, len(all_good))
-        return reference
+            self.worse = self._reference_of(current.chosen(is_worse), len(current), None)
+            better = current.chosen(np.isin(names, self.divided.better))
+            self.fleet = self.worse and self._reference_of(better, len(current), None)
+        else:
+            self.fleet = self._reference_of(current, len(current), self.spread)
 
-    def _level(self, samples: Groups, hosts: int) -> Reference | None:
+    def _reference_of(self, samples: Groups, hosts: int, spread: tuple[float, float] | None) -> Reference | None:
         """Return what most of some groups, of all *hosts*, reach; None if that is not known well enough."""
-        reached = level(samples, [""] * len(samples), self.case.better)
+        newest = self._stretches[0]
+        reached = level(
+            samples,
+            [""] * len(samples),
+            self.case.better,
+            metrics=self.metrics,
+            spread=spread,
+            session_variance=newest.session_variance if newest else 0.0,
+        )
         if reached is None or reached.doubt > reached.limit / 4:
             return None
+        self.level = reached
         source = f"{reached.hosts} of {hosts} hosts of this fleet"
         return self._reference(reached.value, reached.limit, source, reached.error)
 
@@ -669,8 +740,8 @@ class _CaseJudge:
         return Reference(case.check, case.metric, case.parameters, value, *limits, case.unit, source, 0, error)
 
     def judge(self) -> tuple[_Verdicts, Bools]:
-        """Return the worse of the verdicts by the system's reference and by the fleet, and which rows count."""
-        now = self.valid.copy()
+        """Return the worst of the verdicts by the system, the fleet and the own level, and which rows count."""
+        now = self.valid & self._stretches[1]
         lost = self._drop(now)
         verdicts = _verdicts(len(lost), PASS, _NONE if self.fleet is None else _FLEET)
         verdicts["words"][lost], verdicts["more"][lost] = INVALID, 1
@@ -678,7 +749,7 @@ class _CaseJudge:
             verdicts["by"][self.may_judge] = _SYSTEM
         for number, reference in ((_SYSTEM, self.own), (_FLEET, self.fleet)):
             if reference is not None:
-                others, others_now = self._judge_by(number, reference)
+                others, others_now = self.judge_by(number, reference)
                 # Of equal verdicts the system's counts, unless only the fleet's has evidence.
                 counts = (others["words"] > verdicts["words"]) | (verdicts["by"] == number)
                 unknown = np.isnan(verdicts["evidence"]) & ~np.isnan(others["evidence"])
@@ -688,6 +759,7 @@ class _CaseJudge:
                 verdicts[counts] = others[counts]
                 rows = np.repeat(counts, self.samples.counts)
                 now[rows] = others_now[rows]
+        self._judge_by_own_levels(verdicts, now)
         return verdicts, now
 
     def _drop(self, now: Bools) -> Bools:
@@ -697,9 +769,9 @@ class _CaseJudge:
         now[np.repeat(lost, self.samples.counts)] = False
         return lost
 
-    def _judge_by(self, number: int, reference: Reference) -> tuple[_Verdicts, Bools]:
+    def judge_by(self, number: int, reference: Reference) -> tuple[_Verdicts, Bools]:
         """Return the verdicts of a reference with this *number*, and which rows they are based on."""
-        now = self.valid.copy()
+        now = self.valid & self._stretches[1]
         if self.busy is not None:
             # A value that is good although others used the host counts.
             bad, _ = _outside(self.samples.values, self.case.better, reference)
@@ -708,20 +780,117 @@ class _CaseJudge:
         verdicts = _verdicts(len(self.samples), INVALID, number, more=1)
         samples, some = self._kept(now)
         if len(samples):
-            session = self.session[now]
-            new = np.diff(session, prepend=session[0]) != 0
-            new[samples.begins] = False
-            test = partial(_test, samples, new, self.case.better, by=number, exact=self.case.exact)
-            judged, recent = test(reference)
+            better, exact = self.case.better, self.case.exact
+            judged = _test(samples, better, reference, number, exact=exact)
             if number == _FLEET and self.worse is not None:
                 # A host as good as the worse group does not fail for not being in the better one.
                 in_worse = np.isin(self.hosts, self.divided.worse if self.divided else ())[some]
                 bad = (judged["words"] == FAIL) | ((judged["words"] == UNDECIDED) & in_worse)
-                alike = bad & (test(self.worse)[0]["words"] != FAIL)
+                by_worse = _test(samples, better, self.worse, number, exact=exact)
+                alike = bad & (by_worse["words"] != FAIL)
                 judged["words"][alike], judged["more"][alike] = SUSPECT, 0
+            elif number == _FLEET and self.level is not None and self.level.unusual < self.level.limit:
+                self._suspect_unusual(judged, samples, reference, self.level.unusual)
             verdicts[some] = judged
-            now[now] = recent
         return verdicts, now
+
+    def _suspect_unusual(self, judged: _Verdicts, samples: Groups, reference: Reference, unusual: float) -> None:
+        """Make hosts suspect that are surely beyond what most good hosts differ by, and short of a fail."""
+        narrow = replace(reference, lower=-unusual, upper=unusual)
+        sides = _evidence_by_side(samples.values, self.case.better, narrow)
+        if not sides:
+            return
+        evidence = np.maximum.reduce([samples.sums(side) for side in sides])
+        surely = (evidence >= sprt.FAIL_AT) & (judged["words"] < FAIL)
+        # Repetitions do not tell what nature hides, unless the limit itself is in doubt.
+        judged["words"][surely], judged["evidence"][surely] = SUSPECT, evidence[surely]
+        judged["more"][surely] = 0
+
+    def _judge_by_own_levels(self, verdicts: _Verdicts, now: Bools) -> None:
+        """Let hosts that changed be judged by their best stable period, too."""
+        newest, current, some, calm = self._stretches
+        if newest is None or self.case.better == "neither":
+            return
+        changed = np.flatnonzero(newest.before >= host_level.STABLE_SESSIONS)
+        if not len(changed):
+            return
+        numbers, rows_of_samples = np.flatnonzero(some), np.flatnonzero(calm)
+        sign = -1.0 if self.case.better == "lower" else 1.0
+        common = newest.common_change(sign)
+        tail = fleet_level.TAIL / self.metrics
+        for place in changed.tolist():
+            group = int(numbers[place])
+            own = newest.own_level(place, lower_is_better=sign < 0)
+            if own is None or not self.may_judge[group]:
+                continue
+            error = own.error
+            limit = max(LOSS / 2, natural_spread.student_quantile(tail, own.freedom) * error * own.wide)
+            value = own.value * math.exp(common)
+            reference = replace(
+                self._reference(
+                    value, limit, self._period(rows_of_samples, own), max(error, newest.errors.repetition)
+                ),
+                lower=-limit if sign > 0 else None,
+                upper=limit if sign < 0 else None,
+            )
+            rows = slice(int(self.samples.begins[group]), int(self.samples.ends[group]) + 1)
+            after = np.arange(rows.start, rows.stop) > rows_of_samples[own.last_row]
+            verdict, counted = self._by_own_level(rows, after, current[rows], reference)
+            if verdict["words"][0] > verdicts["words"][group]:
+                verdicts[group] = verdict[0]
+                now[rows] = counted
+                self.own_levels[group] = reference
+
+    def _by_own_level(
+        self, rows: slice, after: Bools, current: Bools, reference: Reference
+    ) -> tuple[_Verdicts, Bools]:
+        """Return the verdict of an own level on a host, and which of its *rows* count.
+
+        *after* marks the rows after the period, *current* those since the last change. A host that is bad now was
+        so for the newest sessions that are most evidence together, whether its bad level changed or not.
+        """
+        verdict = _verdicts(1, PASS, _OWN)
+        samples, session = self.samples.values[rows], self.session[rows]
+        counted = self.valid[rows] & after
+        if self.busy is not None:
+            bad, _ = _outside(samples, self.case.better, reference)
+            counted &= ~(bad & (self.busy[rows] >= BUSY))
+        if not (counted & current).any() or session[counted][-1] < session[-1]:
+            return verdict, counted
+        (side,) = _evidence_by_side(samples[counted], self.case.better, reference)
+        # Sessions are independent of each other, and repetitions of one are not.
+        first = np.diff(session[counted], prepend=-1) != 0
+        side[first & (side > 0)] *= sprt.FEWEST_TO_FAIL / sprt.FEWEST_SESSIONS_TO_FAIL
+        newest = current[counted]
+        if side[newest].sum() > 0:
+            sums = np.where(first, np.cumsum(side[::-1])[::-1], -np.inf)
+            begin = int(np.argmax(sums))
+        else:
+            begin = int(np.flatnonzero(newest)[0])
+        counted[np.flatnonzero(counted)[:begin]] = False
+        evidence, count = np.array([side[begin:].sum()]), np.array([len(side) - begin])
+        _decide(
+            verdict,
+            evidence,
+            count,
+            max(-(reference.lower or 0.0), reference.upper or 0.0),
+            reference.error or 0.0,
+        )
+        return verdict, counted
+
+    def _period(self, rows: NDArray[np.intp], own: host_level.OwnLevel) -> str:
+        """Return the own level in words: ``own level of 3 to 21 October 2025, 19 sessions``.
+
+        *rows* are the rows of the case that the samples of *own* are.
+        """
+        times = self.table.time[self.table.rows_of(self.groups)]
+        first, last = (
+            datetime.fromtimestamp(times[rows[row]] / 1000, UTC) for row in (own.first_row, own.last_row)
+        )
+        begin = f"{first.day} {first:%B}" if first.year == last.year else f"{first.day} {first:%B %Y}"
+        if first.year == last.year and first.month == last.month:
+            begin = f"{first.day}"
+        return f"own level of {begin} to {last.day} {last:%B %Y}, {own.sessions} sessions"
 
 
 # ----------------------------------------------------------------------

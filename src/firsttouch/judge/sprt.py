@@ -89,6 +89,8 @@ FALSE_ALARM = 1e-7
 OVERLOOKED = 2e-3
 #: The fewest repetitions for a fail. With these, one repetition in 25 may be disturbed, however badly.
 FEWEST_TO_FAIL = 5
+#: The fewest sessions for a fail by comparison with a host's own level, if each has a single repetition.
+FEWEST_SESSIONS_TO_FAIL = 3
 #: A smaller error than this share of the limit changes no decision, and no error is known that well.
 _LEAST_ERROR = 0.05
 #: About how many values stand for a sample, and how many of a normal distribution are added to it: the middles of

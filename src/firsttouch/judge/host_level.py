@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What hosts reach now and reached before: the newest stretch without a change, and a host's own best level.
+
+A value is the level of the system, plus what the host differs for ever, plus what the session differs, plus what
+the repetition differs. The two latter errors are estimated from all hosts of a case. A host changed before a
+session if the means of the repetitions before and after differ by more than these errors. The repetitions before
+the last change say nothing about the host as it is now, on whichever side of a limit they are; they are the
+history against which the host is compared with itself.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
+
+#: A host changed if its means before and after differ by this many standard errors. A change by chance does no
+#: harm: the repetitions since decide alone, and fewer of them.
+_CHANGED = 3.5
+#: The fewest differences from which an error is learnt, and the error of a session if there are fewer.
+_FEWEST_STEPS, _USUAL_SESSION_ERROR = 5, 0.01
+#: No error is smaller than this.
+_LEAST_ERROR = 0.0025
+#: Degrees of freedom per session: a median is less efficient than a mean.
+_FREEDOM = 0.4
+#: A host's own error counts if it is this many times that of the fleet: a few sessions overstate it as often.
+_NOISY = 1.3
+#: The fewest hosts that show what they have in common.
+_FEWEST_HOSTS = 5
+#: The fewest sessions of a stable period.
+STABLE_SESSIONS = 5
+#: Median of the absolute value of a standard normal variable.
+_NORMAL = 0.6745
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Relative standard deviations within a host: of a *repetition* in a session, and of a *session* of a host.
+
+    *wander* is that of session means around the host's median, slow drift included, with its degrees of *freedom*.
+    """
+
+    repetition: float
+    session: float
+    wander: float
+    freedom: float
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """The sessions of each group of samples: *means* of logarithms, *sizes* and *begins* (the first row of each).
+
+    *counts* is the number of sessions of each group.
+    """
+
+    means: Floats
+    sizes: Ints
+    begins: Ints
+    counts: Ints
+
+    @classmethod
+    def of(cls, samples: Groups, session: Ints) -> Sessions:
+        """Return the sessions of *samples*, whose values are above 0; *session* has a number for each of them."""
+        new = np.ones(len(samples.values), dtype=np.bool_)
+        new[1:] = np.diff(session) != 0
+        new[samples.begins] = True
+        begins = np.flatnonzero(new)
+        sizes = np.diff(begins, append=len(new))
+        logs = Groups(np.log(samples.values), sizes)
+        return cls(logs.medians(), sizes, begins, samples.sums(new.astype(np.int64)))
+
+    @property
+    def several(self) -> Bools:
+        """Which groups have more than one session."""
+        return self.counts > 1
+
+
+def errors(samples: Groups, sessions: Sessions) -> Errors:
+    """Return the errors within hosts, pooled over all groups."""
+    logs = Groups(np.log(samples.values), sessions.sizes)
+    repetition = _deviation([np.diff(rows, axis=1).ravel() for _, rows in logs.blocks() if rows.shape[1] > 1])
+    of_group = Groups(sessions.means, sessions.counts)
+    blocks = [_without_common_changes(rows) for _, rows in of_group.blocks() if rows.shape[1] > 1]
+    total = _deviation([np.diff(rows, axis=1).ravel() for rows in blocks])
+    size = float(sessions.sizes.mean())
+    if total is None:
+        session = _USUAL_SESSION_ERROR
+    elif repetition is None:
+        session = total
+    else:
+        session = math.sqrt(max(0.0, total**2 - 1.5 * repetition**2 / size))
+    around = [(rows - np.median(rows, axis=1, keepdims=True)).ravel() for rows in blocks if rows.shape[1] > 2]
+    distances = np.abs(np.concatenate(around)) if around else np.empty(0)
+    wander = float(np.median(distances)) / _NORMAL if len(distances) >= _FEWEST_STEPS else 0.0
+    within = math.hypot(session, (repetition or 0.0) / math.sqrt(size))
+    freedom = _FREEDOM * len(distances)
+    return Errors(repetition or 0.0, max(session, _LEAST_ERROR), max(wander, within, _LEAST_ERROR), freedom)
+
+
+def _without_common_changes(rows: Floats) -> Floats:
+    """Return session means without what most hosts have in common from session to session, such as an update."""
+    if len(rows) < _FEWEST_HOSTS:
+        return rows
+    steps = np.median(np.diff(rows, axis=1), axis=0)
+    common: Floats = np.concatenate([[0.0], np.cumsum(steps)])
+    return rows - common
+
+
+def _deviation(steps: list[Floats]) -> float | None:
+    """Return the standard deviation of values from differences of neighbours, None if there are few."""
+    joined = np.concatenate(steps) if steps else np.empty(0)
+    if len(joined) < _FEWEST_STEPS:
+        return None
+    return float(np.median(np.abs(joined))) / _NORMAL / math.sqrt(2)
+
+
+def changes(sessions: Sessions, error: Errors) -> Ints:
+    """Return the number of sessions of each group before its last change (0: it did not change).
+
+    The clearest change cuts off the older sessions, and the rest is searched again.
+    """
+    before = np.zeros(len(sessions.counts), dtype=np.int64)
+    if not sessions.several.any():
+        return before
+    starts = np.cumsum(sessions.counts) - sessions.counts
+    for count in np.unique(sessions.counts[sessions.several]).tolist():
+        which = np.flatnonzero(sessions.counts == count)
+        rows = sessions.means[starts[which, None] + np.arange(count)]
+        sizes = sessions.sizes[starts[which, None] + np.arange(count)]
+        before[which] = _last_change(rows, sizes, error)
+    return before
+
+
+def _last_change(rows: Floats, sizes: Ints, error: Errors) -> Ints:
+    """Return the number of sessions before the last change of each row of session means."""
+    count = rows.shape[1]
+    # A session of a few repetitions weighs less than one of many.
+    weights = 1 / (error.session**2 + np.maximum(error.repetition, _LEAST_ERROR) ** 2 * 1.5 / sizes)
+    zeros = np.zeros((len(rows), 1))
+    total = np.concatenate([zeros, np.cumsum(weights, axis=1)], axis=1)
+    moment = np.concatenate([zeros, np.cumsum(weights * rows, axis=1)], axis=1)
+    begin, each, places = np.zeros(len(rows), dtype=np.int64), np.arange(len(rows)), np.arange(1, count)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        while True:
+            older = total[:, 1:-1] - total[each, begin][:, None]
+            newer = total[:, -1:] - total[:, 1:-1]
+            mean_before = (moment[:, 1:-1] - moment[each, begin][:, None]) / older
+            mean_after = (moment[:, -1:] - moment[:, 1:-1]) / newer
+            clear = np.abs(mean_after - mean_before) / np.sqrt(1 / older + 1 / newer)
+            clear[(places <= begin[:, None]) | ~np.isfinite(clear)] = 0.0
+            clear = np.round(clear, 9)
+            # The newest of equally clear changes.
+            place = count - 2 - np.argmax(clear[:, ::-1], axis=1)
+            changed = clear[each, place] >= _CHANGED
+            if not changed.any():
+                return begin
+            begin[changed] = places[place[changed]]
+
+
+@dataclass(frozen=True)
+class OwnLevel:
+    """The best stable period of a host before its last change.
+
+    *value* is its level, *sessions* the number of its sessions, *first_row* and *last_row* their first and last
+    sample. *error* is the relative deviation of a session from a level and *freedom* its degrees of freedom.
+    """
+
+    value: float
+    sessions: int
+    first_row: int
+    last_row: int
+    error: float
+    freedom: float
+
+    @property
+    def wide(self) -> float:
+        """How much further a single session may be off than another deviates from the true level."""
+        return math.sqrt(1 + 1 / STABLE_SESSIONS)
+
+
+@dataclass(frozen=True)
+class Newest:
+    """The newest stretch without a change of each of some groups of samples.
+
+    *rows* marks the samples of the stretches, *before* is the number of *sessions* of each group before
+    its stretch.
+    """
+
+    rows: Bools
+    sessions: Sessions
+    before: Ints
+    errors: Errors
+
+    @property
+    def session_variance(self) -> float:
+        """The variance that a level of one session has beyond one that is the mean of these stretches."""
+        return self.errors.session**2 * (1 - float((1 / (self.sessions.counts - self.before)).mean()))
+
+    def common_change(self, sign: float) -> float:
+        """Return by how much most hosts got worse (the change of a logarithm), 0 if they did not or are few.
+
+        Better is more for a *sign* of 1, and less for -1.
+        """
+        changes = []
+        for group in np.flatnonzero(self.sessions.counts > STABLE_SESSIONS).tolist():
+            means, before = self._means(group), int(self.before[group])
+            changes.append(float(means[-1] - np.median(means[:before])) if before else 0.0)
+        if len(changes) < _FEWEST_HOSTS:
+            return 0.0
+        common = float(np.median(changes))
+        return common if common * sign < 0 else 0.0
+
+    def own_level(self, group: int, *, lower_is_better: bool) -> OwnLevel | None:
+        """Return the best stable period of a *group* before its last change, None if there are too few sessions.
+
+        The period is the best run of :data:`STABLE_SESSIONS` sessions, extended by neighbours at its level.
+        """
+        means = self._means(group)[: int(self.before[group])]
+        if len(means) < STABLE_SESSIONS:
+            return None
+        goodness = -means if lower_is_better else means
+        # One session that was lucky, or disturbed, is no level.
+        levels = np.median(np.lib.stride_tricks.sliding_window_view(goodness, STABLE_SESSIONS), axis=1)
+        best = int(np.argmax(levels))
+        first, last = best, best + STABLE_SESSIONS - 1
+        reach = 3 * self.errors.wander
+        while first > 0 and abs(goodness[first - 1] - levels[best]) <= reach:
+            first -= 1
+        while last < len(means) - 1 and abs(goodness[last + 1] - levels[best]) <= reach:
+            last += 1
+        period = goodness[first : last + 1]
+        level = float(np.median(period))
+        own_error = float(np.median(np.abs(period - level))) / _NORMAL / _NOISY
+        offset = int(self.sessions.counts[:group].sum())
+        begins, sizes = self.sessions.begins, self.sessions.sizes
+        return OwnLevel(
+            value=math.exp(-level if lower_is_better else level),
+            sessions=len(period),
+            first_row=int(begins[offset + first]),
+            last_row=int(begins[offset + last] + sizes[offset + last]) - 1,
+            error=max(self.errors.wander, own_error),
+            freedom=max(float(len(period) - 1), self.errors.freedom),
+        )
+
+    def _means(self, group: int) -> Floats:
+        end = int(self.sessions.counts[: group + 1].sum())
+        return self.sessions.means[end - int(self.sessions.counts[group]) : end]
+
+
+def newest(samples: Groups, session: Ints) -> Newest:
+    """Return the newest stretches of *samples*, oldest first; *session* numbers the session of each sample."""
+    if samples.values.min() > 0:
+        sessions = Sessions.of(samples, session)
+        error = errors(samples, sessions)
+        before = changes(sessions, error)
+    else:  # counts and differences have no relative changes
+        sessions = Sessions.of(Groups(np.ones(len(samples.values)), samples.counts), session)
+        error, before = Errors(0.0, _LEAST_ERROR, _LEAST_ERROR, 0.0), np.zeros(len(samples), dtype=np.int64)
+    rows = np.ones(len(samples.values), dtype=np.bool_)
+    if before.any():
+        firsts = sessions.begins[np.cumsum(sessions.counts) - sessions.counts + before]
+        rows = np.arange(len(rows)) >= np.repeat(firsts, samples.counts)
+    return Newest(rows, sessions, before, error)

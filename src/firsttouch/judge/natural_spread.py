@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The natural spread: how far good hosts differ from each other for ever, and how well that is known.
+
+Good hosts differ in silicon, Turbo and memory: by about 1 % in memory rates, by several percent in clock-bound
+metrics (B. Acun et al., Variation among processors under Turbo Boost, ICS 2016). A few hosts show this spread
+badly. Its estimate therefore has degrees of freedom, and a limit that rests on few hosts is wide: the quantile of
+Student's distribution instead of that of the normal one.
+
+Bad hosts must not widen the spread. The estimate starts from the half of the hosts that lie nearest to each other
+(P. J. Rousseeuw, Least median of squares regression, 1984), and grows while the next hosts can be good ones (A. S.
+Hadi, Identifying multiple outliers in multivariate data, 1992). Up to 40 % of the hosts may be bad, in any
+direction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from statistics import NormalDist
+
+import numpy as np
+
+from firsttouch.judge.sprt import Bools, Floats
+
+_NORMAL = NormalDist()
+#: Deviations of the hosts so far up to which another one is good, and the number of hosts below which it is more.
+_REACH, _FEW = 2.8, 12.0
+#: The share of good hosts of a large fleet that are taken for good ones, and the least size of such a fleet.
+_KEPT, _MANY = 0.993, 24
+#: Degrees of freedom per good host, and those that each host costs that is left out and near: a few hosts may be
+#: near to each other by chance. Fitted to the tail probabilities of simulated good fleets of 5 to 300 hosts.
+_FREEDOM, _CHOICE = 0.8, 1.2
+#: Deviations up to which a host that is left out is near: for many hosts, and more for few ones.
+_NEAR, _NEAR_FEW = 4.0, 100.0
+#: The least degrees of freedom.
+_LEAST_FREEDOM = 1.0
+#: Metrics of one kind are taken together if there are at least this many.
+_FEWEST_ALIKE = 6
+#: Quantile of the upper bound of a spread between metrics.
+_UPPER = 1.645
+
+
+def student_quantile(tail: float, freedom: float) -> float:
+    """Return the quantile of Student's distribution with this upper *tail* probability.
+
+    The inverse of D. L. Wallace's approximation of the tail (Bounds on normal approximations to Student's and the
+    chi-square distributions, 1959). Its error is below 1 % from 3 degrees of freedom on.
+    """
+    z = -_NORMAL.inv_cdf(tail) * (8 * freedom + 3) / (8 * freedom + 1)
+    return math.sqrt(freedom * math.expm1(min(z * z / freedom, 700.0)))
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The spread among the *good* ones of some hosts (a mask).
+
+    *centre* is their mean, *deviation* their standard deviation, and *freedom* the degrees of freedom of the
+    latter.
+    """
+
+    centre: float
+    deviation: float
+    freedom: float
+    good: Bools
+
+    @property
+    def hosts(self) -> int:
+        """The number of good hosts."""
+        return int(np.count_nonzero(self.good))
+
+
+@cache
+def _truncated(share: float) -> float:
+    """Return the standard deviation of the middle *share* of a standard normal distribution."""
+    if share >= 1:
+        return 1.0
+    end = _NORMAL.inv_cdf((1 + share) / 2)
+    return math.sqrt(1 - 2 * end * _NORMAL.pdf(end) / share)
+
+
+def spread_of(levels: Floats) -> Spread:
+    """Return the spread among good hosts of which these are the *levels* (two or more)."""
+    count = len(levels)
+    ordered = np.sort(levels)
+    offset = float(ordered[count // 2])
+    ordered = ordered - offset
+    sums = np.concatenate([[0.0], np.cumsum(ordered)])
+    squares = np.concatenate([[0.0], np.cumsum(ordered**2)])
+    half = count // 2 + 1
+    reach = _REACH * (1 + (_FEW / count) ** 2)
+    means = (sums[half:] - sums[:-half]) / half
+    begin = int(np.argmin((squares[half:] - squares[:-half]) / half - means**2))
+    end = begin + half
+    while True:
+        size = end - begin
+        centre = float(sums[end] - sums[begin]) / size
+        variance = max(float(squares[end] - squares[begin]) / size - centre**2, 0.0) * size / (size - 1)
+        deviation = math.sqrt(variance)
+        nearest = reach * deviation * (1 + 1e-9)
+        low = min(begin, int(np.searchsorted(ordered, centre - nearest)))
+        high = max(end, int(np.searchsorted(ordered, centre + nearest, "right")))
+        if (low, high) == (begin, end):
+            break
+        begin, end = low, high
+    if count >= _MANY:  # some good hosts are always left out
+        deviation /= _truncated(_KEPT)
+    size = end - begin
+    good = (levels - offset >= ordered[begin]) & (levels - offset <= ordered[end - 1])
+    near = np.abs(levels - offset - centre) < (_NEAR + _NEAR_FEW / count) * deviation
+    doubtful = int(np.count_nonzero(near & ~good))
+    freedom = max(_LEAST_FREEDOM, _FREEDOM * (size - 1) - _CHOICE * doubtful)
+    return Spread(centre + offset, deviation, freedom, good)
+
+
+def pooled(spreads: Sequence[Spread], levels: Sequence[Floats]) -> list[tuple[float, float]]:
+    """Return deviation and degrees of freedom of each of some *spreads* of alike metrics of the same hosts.
+
+    A few hosts show the spread of one metric badly, and that of many metrics well if these do not depend on each
+    other. How much they depend on each other is estimated from the *levels* (one array per metric, a value per
+    host, NaN: none), and how far their spreads differ from their deviations (G. K. Smyth, Linear models and
+    empirical Bayes methods, 2004). Both estimates have errors, and both are taken at their worse end.
+    """
+    result = [(s.deviation, s.freedom) for s in spreads]
+    usable = [i for i, s in enumerate(spreads) if s.deviation > 0 and s.freedom >= 2]
+    if len(usable) < _FEWEST_ALIKE:
+        return result
+    independent = _independent([spreads[i] for i in usable], [levels[i] for i in usable])
+    if independent < 2:
+        return result
+    freedom = np.array([spreads[i].freedom for i in usable])
+    logs = 2 * np.log([spreads[i].deviation for i in usable])
+    # Mean and variance of the logarithm of a mean square with these degrees of freedom.
+    means, variances = _digamma(freedom / 2) - np.log(freedom / 2), _trigamma(freedom / 2)
+    centred = logs - means
+    common = float(np.median(centred))
+    excess = float(np.var(centred, ddof=1)) - float(variances.mean())
+    error = math.sqrt(2 / (independent - 1)) * float(variances.mean())
+    between = max(excess, 0.0) + _UPPER * error
+    prior = 2 * _trigamma_inverse(between)
+    # The common spread has an error, too.
+    prior = min(prior, float(freedom.mean()) * independent)
+    for place, i in enumerate(usable):
+        total = prior + freedom[place]
+        variance = (prior * math.exp(common) + freedom[place] * spreads[i].deviation ** 2) / total
+        result[i] = (math.sqrt(variance), float(total))
+    return result
+
+
+def _independent(spreads: Sequence[Spread], levels: Sequence[Floats]) -> float:
+    """Return how many independent metrics tell as much about the spread as these do."""
+    scores = np.array([(x - s.centre) / s.deviation for x, s in zip(levels, spreads, strict=True)])
+    scores = np.where(np.isfinite(scores) & (np.abs(scores) < 4), scores, 0.0)
+    norms = np.sqrt((scores**2).sum(axis=1, keepdims=True))
+    scores = scores / np.maximum(norms, 1e-12)
+    correlations = scores @ scores.T
+    count, hosts = len(scores), scores.shape[1]
+    squares = (float((correlations**2).sum()) - count) / (count * (count - 1))
+    chance = 1 / max(hosts - 1, 2)
+    shared = max(0.0, (squares - chance) / (1 - chance))
+    return float(count / (1 + (count - 1) * shared))
+
+
+def _digamma(x: Floats) -> Floats:
+    """Return the logarithmic derivative of the gamma function (asymptotic series after six steps up)."""
+    steps = sum(1 / (x + i) for i in range(6))
+    y = x + 6
+    result: Floats = np.log(y) - 1 / (2 * y) - 1 / (12 * y**2) + 1 / (120 * y**4) - steps
+    return result
+
+
+def _trigamma(x: Floats) -> Floats:
+    """Return the derivative of the digamma function."""
+    steps = sum(1 / (x + i) ** 2 for i in range(6))
+    y = x + 6
+    result: Floats = 1 / y + 1 / (2 * y**2) + 1 / (6 * y**3) - 1 / (30 * y**5) + steps
+    return result
+
+
+def _trigamma_inverse(value: float) -> float:
+    """Return the argument at which the trigamma function is *value*."""
+    low, high = 1e-3, 1e6
+    for _ in range(60):
+        middle = math.sqrt(low * high)
+        if float(_trigamma(np.array(middle))) > value:
+            low = middle
+        else:
+            high = middle
+    return low
