@@ -1,27 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verdicts on measured fleets with known faults, judged after each day as a site would judge them.
 
-Method. No data set is shipped: each is given by its folder. Its measurements become records, and the records up to the
-end of each day with measurements are judged without references. The command line is run once for each data set: store
-append, report, and fleet history. The words of its report must be those of the last day.
+Method. No data set is shipped: each is given by its folder. Its measurements become records, and the records up
+to the end of each day with measurements are judged without references. The command line is run once for each
+data set: store append, report, and fleet history. The words of its report must be those of the last day.
 
-A faulty host is *found* if it fails on a day of its fault, *named* if it is suspect but never fails, and *missed*
-otherwise. Any other host that fails is *blamed*; `days` counts the pairs of such a host and a day. From the day of a
-repair on, the host is a good one, which is given SETTLED sessions to pass. Sessions are counted per host, as the
-judge does: a gap of over an hour begins one.
+A faulty host is *found* if it fails on a day of its fault, *named* if it is suspect but never fails, and
+*missed* otherwise. Any other host that fails is *blamed*; `days` counts the pairs of such a host and a day.
+From the day of a repair on, the host is a good one, which is given SETTLED sessions to pass. Sessions are
+counted per host, as the judge does: a gap of over an hour begins one.
 
 Forms of a data set, told apart by what lies in its folder:
 
-*.hw_        cardiff (redhat-cip/hardware): a Python literal per host. Hosts with fewer memory modules than most have
-             are faulty. A PU's rate at 1 GB and 2 GB (at 128 MB, if a host lacks these) are two repetitions; a case is
-             the median of the PUs of a package. It also has the rates of all PUs together (16 and 128 MB per
-             process), and one each in two caches (1 MB, 4 kB). PUs 0 to 7 and 16 to 23 belong to package 0. The modules are
-             in the configuration's record.
-dgemm_*.csv  dahu (T. Cornebize's thesis): DGEMM rate per processor, as a site's check. Nodes 13 to 16 are faulty in
-             dgemm_calibration_slownodes.csv and good in dgemm_calibration.csv.
+*.hw_        cardiff (redhat-cip/hardware): a Python literal per host. Hosts with fewer memory modules than most
+             have are faulty. A PU's rate at 1 GB and 2 GB (at 128 MB, if a host lacks these) are two
+             repetitions; a case is the median of the PUs of a package. It also has the rates of all PUs
+             together (16 and 128 MB per process), and one each in two caches (1 MB, 4 kB). PUs 0 to 7 and 16 to
+             23 belong to package 0. The modules are in the configuration's record.
+dgemm_*.csv  dahu (T. Cornebize's thesis): DGEMM rate per processor, as a site's check. Nodes 13 to 16 are
+             faulty in dgemm_calibration_slownodes.csv and good in dgemm_calibration.csv.
 records.csv  any other: columns host, time (ISO 8601), check, metric, value, unit and better, and optionally any
-             parameters of the case (pu_nodes: 0 or 0+1; bank). truth.csv has the columns host, begin and end of each
-             fault, either of which may be empty.
+             parameters of the case (pu_nodes: 0 or 0+1; bank). truth.csv has the columns host, begin and end of
+             each fault, either of which may be empty.
 """
 
 from __future__ import annotations
@@ -108,9 +108,9 @@ class Scenario:
 class Outcome:
     """What the verdicts of all days say about a scenario.
 
-    *until* has the sessions and days of each faulty host from its fault to its first fail. *words* are those of the
-    last day of the fault, *settled* the sessions of a repaired host until it passes for good (None: it does not).
-    *blamed* counts the days on which a good host fails, *last* all words of the last day.
+    *until* has the sessions and days of each faulty host from its fault to its first fail. *words* are those of
+    the last day of the fault, *settled* the sessions of a repaired host until it passes for good (None: it
+    does not).   *blamed* counts the days on which a good host fails, *last* all words of the last day.
     """
 
     hosts: int = 0
@@ -141,7 +141,8 @@ class Outcome:
             f"failing at the end of the fault {sum(word == 'fail' for word in self.words.values())}",
             f"named {len(self.named)}",
             f"missed {len(missed)}",
-            f"blamed {len(self.blamed)} of {self.hosts} hosts, {sum(self.blamed.values())} of {self.good_days} days",
+            f"blamed {len(self.blamed)} of {self.hosts} hosts, "
+            f"{sum(self.blamed.values())} of {self.good_days} days",
         ]
         if self.until:
             sessions, days = zip(*self.until.values(), strict=True)
@@ -254,7 +255,7 @@ def moved(measurements: Sequence[Measurement], by: float) -> list[Measurement]:
 
 
 def grouped(measurements: Sequence[Measurement], size: int) -> list[Measurement]:
-    """Return them with *size* consecutive ones of each host and case in a session, at the time of the session's last.
+    """Return them with *size* consecutive ones of each host and case in a session, at the time of its last.
 
     The repetitions of a session are a minute apart. A last session with fewer is left out.
     """
@@ -345,7 +346,7 @@ def sessions(times: Iterable[float]) -> list[float]:
     return begins
 
 
-def run(scenario: Scenario, system: str) -> Outcome:
+def run(scenario: Scenario, system: str) -> Outcome:  # noqa: PLR0912
     """Judge a scenario at the end of each day with measurements."""
     frame = schema.to_frame([m.record(system) for m in scenario.measurements])
     by_host: dict[str, list[float]] = {}
