@@ -110,7 +110,7 @@ class Outcome:
 
     *until* has the sessions and days of each faulty host from its fault to its first fail. *words* are those of
     the last day of the fault, *settled* the sessions of a repaired host until it passes for good (None: it
-    does not).   *blamed* counts the days on which a good host fails, *last* all words of the last day.
+    does not). *blamed* counts the days on which a good host fails, *last* all words of the last day.
     """
 
     hosts: int = 0

@@ -385,10 +385,10 @@ def conditions(seed: int, *, quick: bool) -> Iterator[str]:
             theirs += int((means[1:] < 0.95).any(axis=1).sum())
             blamed = set().union(*(repository(column.tolist()) for column in means.T))
             superbench += len(blamed - {0})
-        found = " | ".join(f"{sum(h)} of {len(h)}" for h in hits.values())
+        detected = " | ".join(f"{sum(h)} of {len(h)}" for h in hits.values())
         yield (
             f"| {hosts} | {kind} | {100 * spread:g} %, {shape} | {count} | {rate(fails, good)} | "
-            f"{rate(suspects, good)} | {found} | {1000 * theirs / good:.0f}, {1000 * superbench / good:.0f} |"
+            f"{rate(suspects, good)} | {detected} | {1000 * theirs / good:.0f}, {1000 * superbench / good:.0f} |"
         )
 
 

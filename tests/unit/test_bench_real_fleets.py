@@ -36,13 +36,13 @@ def blade(serial, slots, rate):
 def test_cardiff(bench, tmp_path):
     for serial, slots, rate in (("A", 4, 7600), ("B", 1, 4900), ("C", 4, 7600)):
         (tmp_path / f"{serial}.hw_").write_text(blade(serial, slots, rate))
-    one, two = bench.scenarios(tmp_path)
-    assert [fault.host for fault in two.faults] == ["B"]
-    of_b = [(m.check, m.value) for m in one.measurements if m.host == "B"]
+    single, double = bench.scenarios(tmp_path)
+    assert [fault.host for fault in double.faults] == ["B"]
+    of_b = [(m.check, m.value) for m in single.measurements if m.host == "B"]
     assert of_b.count(("bandwidth", 4.9)) == 2
     assert ("contention", 19.6) in of_b
     assert ("configuration", 1.0) in of_b
-    assert len(two.measurements) == 3 * (1 + 2 * 5)
+    assert len(double.measurements) == 3 * (1 + 2 * 5)
 
 
 def test_dahu(bench, tmp_path):
