@@ -409,8 +409,8 @@ def references(seed: int, *, quick: bool) -> Iterator[str]:
                     file = Path(folder) / f"{SYSTEM}.yaml"
                     file.write_text(text, encoding="utf-8")
                     table = samples_table.of_frames([frame(first, _days(repetitions), "r")], SYSTEM)
-                    known = learnt(table, load(file))
-                    file.write_text(put(text, known), encoding="utf-8")
+                    learned = learnt(table, load(file))
+                    file.write_text(put(text, learned), encoding="utf-8")
                     system = load(file)
                 levels = 1 + spread * rng.standard_normal((300, METRICS))
                 values = repeated(levels, 24, 0.01, kind, rng)
@@ -419,7 +419,7 @@ def references(seed: int, *, quick: bool) -> Iterator[str]:
                     total = Counter(words.values())
                     yield (
                         f"| {hosts} hosts x {repetitions} | {100 * spread:g} % | {kind} | "
-                        f"{len(known.learnt)} | {count} | "
+                        f"{len(learned.learnt)} | {count} | "
                         f"{rate(total['fail'], 300)} | {rate(total['suspect'], 300)} |"
                     )
 
