@@ -11,25 +11,48 @@ A host with a fault is detected if its verdict is fail or suspect. Of two groups
 having the fault, also if nothing shows which group is right. Any other host that fails or is suspect is a false
 alarm. The rules of others (see verdict.py) have no other word than fail, and judge the first repetitions. The
 threshold and ReFrame get the level of good hosts as their reference, which the other rules have to find.
+
+Three more tables are simulated by another model than the judge's: level x host x session x drift x repetition.
+Hosts have METRICS metrics and are judged together. A repetition's noise is normal, Student's t with 3 degrees
+of freedom, autocorrelated (AR(1), 0.6), with an offset for each session, with a drift of 2 % within the day, or
+with 1.5 % of the repetitions 5 to 30 % worse; "unequal" hosts have from one to all repetitions. A session has
+up to IN_SESSION repetitions, and the sessions are a day apart.
+
+- conditions: one host of each fleet loses 3, 5 or 10 % of one metric in turn, and is detected if that metric
+  fails. All others are good.
+- references: `baseline` learns from few hosts, and its references judge 300 others together with their fleet.
+- year: a host with intermittent faults (15 % of its repetitions 15 to 30 % worse), or half of the hosts 6 %
+  slower, judged each week. Flaps are changes of a host's word in the year.
+
+Only fails count as false here, also of good hosts far from the others by nature, and rates have the 95 %
+interval of Wilson.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
+import math
 import statistics
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 from verdict import below, paper, repository
 
 from firsttouch.judge import samples_table
-from firsttouch.judge.judging import MOST_REPETITIONS, Undescribed, judged
+from firsttouch.judge.baseline import learnt, put
+from firsttouch.judge.judging import MOST_REPETITIONS, Judged, Undescribed, judged
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records.schema import Record
+from firsttouch.systems.definition import System, load
 
 HOSTS, NODES, KERNELS = 100, 2, ("copy", "scale", "triad")
 SPREAD, NOISE, DISTURBED, BY = 0.004, 0.01, 0.01, (0.05, 0.30)
@@ -230,15 +253,240 @@ def run(seeds: Iterable[int], first: int, noise: float) -> dict[str, dict[str, S
     return sums
 
 
+# ----------------------------------------------------------------------
+# Another model than the judge's
+
+METRICS, IN_SESSION, SYSTEM = 100, 6, "amd-opteron"
+NOISES = ("normal", "t", "AR(1)", "session", "drift", "outliers", "unequal")
+LOSSES = (0.03, 0.05, 0.10)
+_BEGIN = datetime.datetime(2026, 1, 1)
+
+
+def _spread(shape: str, size: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.float64]:
+    """Return deviations of hosts with a standard deviation of 1."""
+    if shape == "uniform":
+        return rng.uniform(-math.sqrt(3), math.sqrt(3), size)
+    return 1 - rng.exponential(size=size) if shape == "skewed" else rng.standard_normal(size)
+
+
+def repeated(
+    levels: NDArray[np.float64], repetitions: int, noise: float, kind: str, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Return rates of hosts x metrics x repetitions about their *levels*; NaN is one that was not measured."""
+    size = (*levels.shape, repetitions)
+    errors = rng.standard_t(3, size) / math.sqrt(3) if kind == "t" else rng.standard_normal(size)
+    if kind == "AR(1)":
+        for i in range(1, repetitions):
+            errors[..., i] = 0.6 * errors[..., i - 1] + 0.8 * errors[..., i]
+    values = levels[..., None] * (1 + noise * errors)
+    session = np.arange(repetitions) // IN_SESSION
+    if kind == "session":
+        values *= 1 + noise * rng.standard_normal((*levels.shape, session[-1] + 1))[..., session]
+    elif kind == "drift":
+        values *= 1 - 0.02 * (np.arange(repetitions) % IN_SESSION) / IN_SESSION
+    elif kind == "outliers":
+        values *= np.where(rng.random(size) < 0.015, 1 - rng.uniform(*BY, size), 1.0)
+    elif kind == "unequal":
+        count = rng.integers(1, repetitions + 1, len(levels))
+        values[np.broadcast_to(np.arange(repetitions) >= count[:, None, None], size)] = np.nan
+    return np.maximum(values, 0.05)
+
+
+def frame(values: NDArray[np.float64], days: NDArray[np.int64], prefix: str = "n") -> pl.DataFrame:
+    """Return the table of records of rates (see :func:`repeated`); *days* has the day of each repetition."""
+    hosts, metrics, _ = values.shape
+    host, metric, number = (index.ravel() for index in np.indices(values.shape))
+    kernels = ("copy", "scale", "add", "triad")
+    parameters = [
+        json.dumps({"bank": m // 4, "kernel": kernels[m % 4], "pu_nodes": [m // 4], "relation": "local"})
+        for m in range(metrics)
+    ]
+    times = [
+        (_BEGIN + datetime.timedelta(days=int(day), minutes=i)).isoformat(timespec="milliseconds") + "+00:00"
+        for i, day in enumerate(days)
+    ]
+    common = {"system": SYSTEM, "check": "bandwidth", "unit": "GB/s", "better": "higher", "status": "valid"}
+    return (
+        pl.DataFrame(
+            {
+                "host": pl.Series([f"{prefix}{h}" for h in range(hosts)]).gather(host),
+                "metric": pl.Series([f"{kernels[m % 4]}_bandwidth" for m in range(metrics)]).gather(metric),
+                "parameters": pl.Series(parameters).gather(metric),
+                "time": pl.Series(times).gather(number),
+                "value": 30 * values.ravel(),
+            }
+        )
+        .filter(pl.col("value").is_not_nan())
+        .with_columns(*(pl.lit(value).alias(name) for name, value in common.items()))
+        .with_columns(reason=pl.lit(""), software=pl.lit("{}"))
+    )
+
+
+def verdicts_of(frames: Iterable[pl.DataFrame], system: System | Undescribed | None = None) -> Judged:
+    """Return the verdicts of tables of records, as `report` gives them."""
+    return judged(samples_table.of_frames(frames, SYSTEM), system or Undescribed(SYSTEM))
+
+
+def words_of(verdicts: Judged) -> dict[str, str]:
+    """Return the word of each host."""
+    return {host: ORDER[verdicts.word(host)] for host in verdicts.hosts}
+
+
+def rate(count: int, of: int, scale: int = 1000) -> str:
+    """Return a rate with the interval of Wilson (95 %)."""
+    if not of:
+        return "-"
+    z = 1.96
+    share, n = count / of, of
+    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    low, high = max(0.0, middle - half), min(1.0, middle + half)
+    return f"{scale * share:.1f} ({scale * low:.1f} to {scale * high:.1f})"
+
+
+def _days(repetitions: int) -> NDArray[np.int64]:
+    return np.arange(repetitions) // IN_SESSION
+
+
+def conditions(seed: int, *, quick: bool) -> Iterator[str]:
+    """Yield the lines of a table: false fails and detection by noise, spread, size of the fleet, repetitions."""
+    yield (
+        "| hosts | noise | spread | repetitions | false fails per 1,000 | false suspects | 3 % | 5 % | 10 % |"
+        + (" ReFrame 5 %, SuperBench: false per 1,000 |")
+    )
+    yield "|---|---|---|---|---|---|---|---|---|---|"
+    base = (16, "normal", 0.01, "normal", 5)
+    cases = [base]
+    cases += [
+        (16, kind, 0.01, "normal", count) for kind in NOISES for count in ((3, 12) if quick else (1, 3, 5, 12, 24))
+    ]
+    cases += [(16, "normal", s, "normal", 12) for s in (0.0, 0.004, 0.02, 0.03, 0.04)]
+    cases += [(16, "normal", 0.01, shape, 12) for shape in ("uniform", "skewed")]
+    cases += [(hosts, "normal", 0.01, "normal", count) for hosts in (5, 8, 50, 300) for count in (1, 3, 12)]
+    at_least = 48 if quick else 1200
+    for number, (hosts, kind, spread, shape, count) in enumerate(cases):
+        fails = suspects = good = theirs = superbench = 0
+        hits: dict[float, list[bool]] = {loss: [] for loss in LOSSES}
+        for fleet in range(max(3, at_least // hosts) if hosts < 300 or not quick else 1):
+            rng = np.random.default_rng([seed, number, fleet])
+            levels = 1 + spread * _spread(shape, (hosts, METRICS), rng)
+            loss = LOSSES[fleet % len(LOSSES)]
+            levels[0, 0] *= 1 - loss
+            values = repeated(levels, count, 0.01, kind, rng)
+            verdicts = verdicts_of([frame(values, _days(count))])
+            words = words_of(verdicts)
+            del words["n0"]
+            findings = [f for f in verdicts.of("n0").findings if f.verdict == "fail"]
+            hits[loss].append(any((f.metric, f.case["bank"]) == ("copy_bandwidth", 0) for f in findings))
+            good += len(words)
+            fails += sum(word == "fail" for word in words.values())
+            suspects += sum(word == "suspect" for word in words.values())
+            means = np.nanmean(values, axis=2)
+            theirs += int((means[1:] < 0.95).any(axis=1).sum())
+            blamed = set().union(*(repository(column.tolist()) for column in means.T))
+            superbench += len(blamed - {0})
+        detected = " | ".join(f"{sum(h)} of {len(h)}" for h in hits.values())
+        yield (
+            f"| {hosts} | {kind} | {100 * spread:g} %, {shape} | {count} | {rate(fails, good)} | "
+            f"{rate(suspects, good)} | {detected} | {1000 * theirs / good:.0f}, {1000 * superbench / good:.0f} |"
+        )
+
+
+def references(seed: int, *, quick: bool) -> Iterator[str]:
+    """Yield the lines of a table: references of few hosts applied to 300 others."""
+    yield "| learned from | spread | noise | references | repetitions | false fails per 1,000 | false suspects |"
+    yield "|---|---|---|---|---|---|---|"
+    text = (load(SYSTEM).path or Path()).read_text(encoding="utf-8").split("references:")[0] + "references: []\n"
+    sizes = ((8, 5),) if quick else tuple((hosts, n) for hosts in (8, 20, 50) for n in (3, 5))
+    kinds = ("normal",) if quick else ("normal", "t", "AR(1)", "session")
+    spreads = (0.01,) if quick else (0.0, 0.004, 0.01, 0.02, 0.03, 0.04)
+    for hosts, repetitions in sizes:
+        for kind in kinds:
+            for spread in spreads:
+                rng = np.random.default_rng([seed, hosts, repetitions, kinds.index(kind), round(1e4 * spread)])
+                first = repeated(1 + spread * rng.standard_normal((hosts, METRICS)), repetitions, 0.01, kind, rng)
+                with tempfile.TemporaryDirectory() as folder:
+                    file = Path(folder) / f"{SYSTEM}.yaml"
+                    file.write_text(text, encoding="utf-8")
+                    table = samples_table.of_frames([frame(first, _days(repetitions), "r")], SYSTEM)
+                    learned = learnt(table, load(file))
+                    file.write_text(put(text, learned), encoding="utf-8")
+                    system = load(file)
+                levels = 1 + spread * rng.standard_normal((300, METRICS))
+                values = repeated(levels, 24, 0.01, kind, rng)
+                for count in (1, 5, 12) if quick else (1, 3, 5, 12, 24):
+                    words = words_of(verdicts_of([frame(values[..., :count], _days(count))], system))
+                    total = Counter(words.values())
+                    yield (
+                        f"| {hosts} hosts x {repetitions} | {100 * spread:g} % | {kind} | "
+                        f"{len(learned.learnt)} | {count} | "
+                        f"{rate(total['fail'], 300)} | {rate(total['suspect'], 300)} |"
+                    )
+
+
+def year(seed: int, *, quick: bool) -> Iterator[str]:
+    """Yield the lines of a table: a year of weekly verdicts."""
+    yield "| fleet | weeks until named, failed | words of bad hosts | false fails per 1,000 | flaps per host |"
+    yield "|---|---|---|---|---|"
+    count, metrics = 3, 10
+    for hosts, name in ((16, "intermittent"), (8, "divided"), (50, "divided")):
+        for fleet in range(1 if quick else 5):
+            rng = np.random.default_rng([seed, hosts, fleet])
+            levels = 1 + 0.01 * rng.standard_normal((hosts, metrics))
+            bad = {"n0"} if name == "intermittent" else {f"n{h}" for h in range(hosts // 2)}
+            if name == "divided":
+                levels[: hosts // 2] *= 0.94
+            values = repeated(levels, 52 * count, 0.01, "normal", rng)
+            if name == "intermittent":
+                hit = rng.random(values.shape[2]) < 0.15
+                values[0][:, hit] *= 1 - rng.uniform(0.15, 0.30, int(hit.sum()))
+            history: dict[str, list[str]] = {}
+            for week in range(1, 53):
+                days = 7 * (np.arange(week * count) // count)
+                for host, word in words_of(verdicts_of([frame(values[..., : week * count], days)])).items():
+                    history.setdefault(host, []).append(word)
+            named = [
+                next((str(i + 1) for i, word in enumerate(history[host]) if word in wanted), "never")
+                for wanted in ({"suspect", "fail"}, {"fail"})
+                for host in sorted(bad)[:1]
+            ]
+            words = Counter(word for host in bad for word in history[host])
+            good = [word for host, series in history.items() if host not in bad for word in series]
+            flaps = statistics.fmean(sum(a != b for a, b in pairwise(series)) for series in history.values())
+            listed = ", ".join(f"{n} {word}" for word, n in words.most_common())
+            yield (
+                f"| {name}, {hosts} hosts | {', '.join(named)} | {listed} | "
+                f"{rate(good.count('fail'), len(good))} | {flaps:.1f} |"
+            )
+
+
+TABLES = {"conditions": conditions, "references": references, "year": year}
+
+
 def main() -> None:
-    """Print a Markdown table per fleet, or a JSON document."""
+    """Print Markdown tables, or a JSON document."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fleets", type=int, default=10, help="fleets of each kind")
     parser.add_argument("--seed", type=int, default=90210, help="the first seed")
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--noise", type=float, default=100 * NOISE, metavar="PERCENT")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--table", choices=["faults", *TABLES], help="only this table (default: all)")
+    parser.add_argument("--quick", action="store_true", help="fewer fleets and cases: about two minutes")
+    parser.add_argument("--json", action="store_true", help="the table of faults as JSON")
     args = parser.parse_args()
+    if args.quick:
+        args.fleets = min(args.fleets, 1)
+    if args.table in {None, "faults"}:
+        faults(args)
+    for name, table in TABLES.items():
+        if args.table in {None, name} and not args.json:
+            print(f"\n{name}, hosts with {METRICS} metrics (year: 10), noise 1 %, seed {args.seed}")
+            for line in table(args.seed, quick=args.quick):
+                print(line, flush=True)
+
+
+def faults(args: argparse.Namespace) -> None:
+    """Print the table of fleets with known faults, or a JSON document."""
     sums = run(range(args.seed, args.seed + args.fleets), args.repetitions, args.noise / 100)
     if args.json:
         print(json.dumps({f: {n: vars(s) for n, s in by.items()} for f, by in sums.items()}, indent=2))
