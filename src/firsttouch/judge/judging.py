@@ -214,8 +214,8 @@ class Judged:
     the group, the host's own level if the host is worse than that. Of each group of *samples* there are the
     *words* as numbers (see :data:`PASS`), which of the three references decided (*by*; 3: none), the *evidence*
     (NaN: no error is known), and about how many *more* repetitions would decide an undecided or suspect group (0:
-    none would). *counts_now* marks the rows that count: valid, and newer than the host's last change. *visible* is,
-    by the number of the case, the smallest loss that a comparison with the fleet finds.
+    none would). *counts_now* marks the rows that count: valid, and newer than the host's last change. *visible*
+    is, by the number of the case, the smallest loss that a comparison with the fleet finds.
     The :attr:`value` of each group and its :attr:`change` follow from these. *missing* names, by host, what should
     have been measured and was not, with the reason. *divided* has, by the number of its case, each metric in which
     the hosts form two groups. Hosts of the worse group are suspect, as nothing shows which group is right.
@@ -571,26 +571,26 @@ def judged(
 
 
 def _bad_together(samples: SamplesTable, words: NDArray[np.uint8], evidence: Floats, now: Bools) -> Bools:
-    """Return the groups that fail because most metrics of their check are bad on the host, each in few repetitions.
+    """Return the groups that fail because most metrics of a host, or of one check of it, are bad in a few samples.
 
-    A disturbance hits a repetition now and then. Repetitions of different metrics are measured one after the other,
-    so together they are as many looks at the host as repetitions of one metric would be.
+    A disturbance hits a repetition now and then. Repetitions of different metrics are measured one after the
+    other, so together they are as many looks at the host as repetitions of one metric would be.
     """
     together = np.zeros(len(words), dtype=np.bool_)
     counts = Groups(samples.value, samples.counts).sums(now.astype(np.int64))
     bad = (words == SUSPECT) & (evidence >= -math.log(sprt.CHANCE)) & (counts > 1)
     if not bad.any():
         return together
-    checks = {name: number for number, name in enumerate(dict.fromkeys(case.check for case in samples.cases))}
-    key = (
-        samples.host.astype(np.int64) * len(checks)
-        + np.array([checks[c.check] for c in samples.cases])[samples.case]
-    )
-    weighed = np.isfinite(evidence)
-    size = len(samples.hosts) * len(checks)
-    number = np.bincount(key[bad], minlength=size)
-    most = (number >= _BAD_TOGETHER) & (2 * number > np.bincount(key[weighed], minlength=size))
-    together = bad & most[key]
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(case.check for case in samples.cases))}
+    check = np.array([numbers[case.check] for case in samples.cases])[samples.case]
+    host, weighed = samples.host.astype(np.int64), np.isfinite(evidence)
+    for key, size in (
+        (host * len(numbers) + check, len(numbers) * len(samples.hosts)),
+        (host, len(samples.hosts)),
+    ):
+        of_host = np.bincount(key[bad], minlength=size)
+        most = (of_host >= _BAD_TOGETHER) & (2 * of_host > np.bincount(key[weighed], minlength=size))
+        together |= bad & most[key]
     return together
 
 
