@@ -182,3 +182,21 @@ def with_suspects(findings):
         case: f._replace(word="suspect") if f.word == "undecided" and f.evidence and is_beyond(f.evidence) else f
         for case, f in findings.items()
     }
+
+
+def with_bad_together(findings):
+    """Return the verdicts of a host's metrics; many suspect ones of a check, or of all, are fails.
+
+    Many are three or more, and at least a third of those with evidence. Each has two repetitions or more, and
+    evidence that only one good host in a hundred has.
+    """
+
+    def is_bad(finding):
+        return finding.word == "suspect" and finding.evidence and finding.evidence >= -math.log(CHANCE)
+
+    fails = set()
+    for check in [None, *{case[0] for case in findings}]:
+        some = {c: f for c, f in findings.items() if f.evidence is not None and check in {None, c[0]}}
+        bad = {c for c, f in some.items() if is_bad(f) and len(f.values) > 1}
+        fails |= bad if len(bad) >= 3 and 3 * len(bad) >= len(some) else set()
+    return {c: f._replace(word="fail", more=0) if c in fails else f for c, f in findings.items()}

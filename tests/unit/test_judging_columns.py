@@ -114,7 +114,7 @@ def check_findings(verdict, host, system):
         for case, finding in by_case.items()
         if finding.reference
     }
-    expected = plain.with_suspects(by_reference)
+    expected = plain.with_bad_together(plain.with_suspects(by_reference))
     for case, finding in by_case.items():
         if finding.reference is None:
             assert finding.verdict == "invalid"

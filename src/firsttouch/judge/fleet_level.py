@@ -105,8 +105,8 @@ class Level:
     All other figures but counts are relative to it: *limit* is the difference beyond which a host is bad,
     *unusual* that beyond which it is suspect, *error* that of one repetition (see
     :func:`firsttouch.judge.sprt.fitted`), *spread* the standard deviation among good hosts, *doubt* the standard
-    error of *value*. *hosts* is the number of good hosts, *repetitions* how many each has on average, *outliers*
-    the other hosts with their differences. *more_repetitions* is how many more of each host would narrow the limit.
+    error of *value*. *hosts* is the number of good hosts, *repetitions* how many each has on average. *outliers*
+    are the other hosts with their differences. *more_repetitions* of each host would narrow the limit.
     """
 
     value: float

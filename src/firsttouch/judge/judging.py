@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 PASS, UNDECIDED, SUSPECT, INVALID, FAIL = range(len(ORDER))
 #: The number of the reference that decided: the system's, the fleet's, the host's own level, or none.
 _SYSTEM, _FLEET, _OWN, _NONE = range(4)
-#: The fewest metrics that fail a host together.
-_BAD_TOGETHER = 3
+#: The fewest metrics that fail a host together, and their least share of its metrics.
+_BAD_TOGETHER, _BAD_SHARE = 3, 1 / 3
 #: The largest fleet whose metrics are taken together to learn how far good hosts differ.
 _POOLED_HOSTS = 64
 #: The largest number of further repetitions that is counted.
@@ -571,7 +571,7 @@ def judged(
 
 
 def _bad_together(samples: SamplesTable, words: NDArray[np.uint8], evidence: Floats, now: Bools) -> Bools:
-    """Return the groups that fail because most metrics of a host, or of one check of it, are bad in a few samples.
+    """Return the groups that fail because many metrics of a host, or of one check of it, are bad in a few samples.
 
     A disturbance hits a repetition now and then. Repetitions of different metrics are measured one after the
     other, so together they are as many looks at the host as repetitions of one metric would be.
@@ -589,8 +589,8 @@ def _bad_together(samples: SamplesTable, words: NDArray[np.uint8], evidence: Flo
         (host, len(samples.hosts)),
     ):
         of_host = np.bincount(key[bad], minlength=size)
-        most = (of_host >= _BAD_TOGETHER) & (2 * of_host > np.bincount(key[weighed], minlength=size))
-        together |= bad & most[key]
+        many = (of_host >= _BAD_TOGETHER) & (of_host >= _BAD_SHARE * np.bincount(key[weighed], minlength=size))
+        together |= bad & many[key]
     return together
 
 
