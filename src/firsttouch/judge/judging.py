@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 PASS, UNDECIDED, SUSPECT, INVALID, FAIL = range(len(ORDER))
 #: The number of the reference that decided: the system's, the fleet's, the host's own level, or none.
 _SYSTEM, _FLEET, _OWN, _NONE = range(4)
+#: A host is intermittent if it was bad now and then, this many times at least. It is repaired if as many good
+#: sessions as it has had since are less likely than this.
+_FEWEST_BAD_RUNS, _REPAIRED = 3, 0.1
 #: The fewest metrics that fail a host together, and their least share of its metrics.
 _BAD_TOGETHER, _BAD_SHARE = 3, 1 / 3
 #: The largest fleet whose metrics are taken together to learn how far good hosts differ.
@@ -213,9 +216,10 @@ class Judged:
     *expected* are the references that judge each case: the system's and the fleet's. *own* has, by the number of
     the group, the host's own level if the host is worse than that. Of each group of *samples* there are the
     *words* as numbers (see :data:`PASS`), which of the three references decided (*by*; 3: none), the *evidence*
-    (NaN: no error is known), and about how many *more* repetitions would decide an undecided or suspect group (0:
-    none would). *counts_now* marks the rows that count: valid, and newer than the host's last change. *visible*
-    is, by the number of the case, the smallest loss that a comparison with the fleet finds.
+    (NaN: no error is known), and about how many *more* repetitions would decide an undecided or suspect group
+    (0: none would). *counts_now* marks the rows that count: valid, and newer than the host's last change. By the
+    number of the case, *visible* is the smallest loss that a comparison with the fleet finds. By the number of the
+    group, *intermittent* says how often a host was bad that is good in most repetitions.
     The :attr:`value` of each group and its :attr:`change` follow from these. *missing* names, by host, what should
     have been measured and was not, with the reason. *divided* has, by the number of its case, each metric in which
     the hosts form two groups. Hosts of the worse group are suspect, as nothing shows which group is right.
@@ -235,6 +239,7 @@ class Judged:
     divided: Mapping[int, Divided]
     own: Mapping[int, Reference]
     visible: Mapping[int, float]
+    intermittent: Mapping[int, str]
 
     @cached_property
     def hosts(self) -> list[str]:
@@ -439,7 +444,16 @@ class Judged:
             (*self.missing.get(host, ()), *(f"{case.title}: other hosts were judged by it" for case in lost)),
             tuple(causes(signs)) if any(f.verdict == "fail" for f in findings) else (),
             described=self.system.facts is not None,
+            visible=self._visible(groups),
         )
+
+    def _visible(self, groups: NDArray[np.intp]) -> tuple[float, float] | None:
+        """Return the smallest losses that the fleet's comparison finds: of the median metric and of the worst."""
+        by_fleet = groups[self.by[groups] == _FLEET]
+        losses = [
+            self.visible[number] for number in self.samples.case[by_fleet].tolist() if number in self.visible
+        ]
+        return (float(np.median(losses)), max(losses)) if losses else None
 
     def _lost(self, groups: NDArray[np.intp]) -> list[Case]:
         """Return the cases that judge other hosts and that a measured host lacks."""
@@ -474,9 +488,12 @@ class Judged:
                 learnt = by == _FLEET or reference.source.startswith("fleet")
                 whose = "the fleet" if learnt else f"the reference of {self.system.name}"
                 whose = f"its {reference.source}" if by == _OWN else whose
-                state: Any = {"word": word, "evidence": evidence, "more": more}
+                is_intermittent = group in self.intermittent
+                state: Any = {"word": "pass" if is_intermittent else word, "evidence": evidence, "more": more}
                 natural_suspicion = by == _FLEET and number not in self.divided
                 why = _reason(values, case.better, reference, whose, **state, natural_suspicion=natural_suspicion)
+                if is_intermittent:
+                    why += f", {self.intermittent[group]}"
                 if case.metric in _OF_THEORY:
                     why = _of_theory(case.metric, values, reference, theory) + why
             if word == "suspect" and by == _FLEET and number in self.divided and not more:
@@ -521,6 +538,7 @@ def judged(
     divisions, events = {}, event_limits.EventLimits(samples)
     visible: dict[int, float] = {}
     owns: dict[int, Reference] = {}
+    intermittent: dict[int, str] = {}
     metrics = sum(not case.exact and event_limits.limit_of(case) is None for case in samples.cases)
     judges = _pooled(samples, max(1, metrics)) if fleet and len(samples.hosts) <= _POOLED_HOSTS else {}
     for number, case in enumerate(samples.cases):
@@ -546,13 +564,17 @@ def judged(
             verdicts[groups][fails] = by_fact[fails]
         expected.append((own, judge.fleet))
         owns |= {groups.start + group: reference for group, reference in judge.own_levels.items()}
+        for group, text in judge.intermittent(verdicts["words"][groups]).items():
+            intermittent[groups.start + group] = text
+            verdicts["by"][groups.start + group] = _FLEET
         if judge.level is not None:
             visible[number] = judge.level.visible
         if judge.divided is not None:
             divisions[number] = judge.divided
     words, evidence = verdicts["words"], verdicts["evidence"]
     words[(words == UNDECIDED) & sprt.beyond_chance(evidence, samples.host)] = SUSPECT
-    bad_together = _bad_together(samples, words, evidence, now)
+    words[list(intermittent)], verdicts["more"][list(intermittent)] = SUSPECT, 0
+    bad_together = _bad_together(samples, verdicts, now)
     words[bad_together], verdicts["more"][bad_together] = FAIL, 0
     return Judged(
         samples,
@@ -567,18 +589,21 @@ def judged(
         divided=divisions,
         own=owns,
         visible=visible,
+        intermittent=intermittent,
     )
 
 
-def _bad_together(samples: SamplesTable, words: NDArray[np.uint8], evidence: Floats, now: Bools) -> Bools:
+def _bad_together(samples: SamplesTable, verdicts: _Verdicts, now: Bools) -> Bools:
     """Return the groups that fail because many metrics of a host, or of one check of it, are bad in a few samples.
 
     A disturbance hits a repetition now and then. Repetitions of different metrics are measured one after the
     other, so together they are as many looks at the host as repetitions of one metric would be.
     """
+    words, evidence, more = verdicts["words"], verdicts["evidence"], verdicts["more"]
     together = np.zeros(len(words), dtype=np.bool_)
     counts = Groups(samples.value, samples.counts).sums(now.astype(np.int64))
-    bad = (words == SUSPECT) & (evidence >= -math.log(sprt.CHANCE)) & (counts > 1)
+    # What good hosts differ by nature, and the groups of a divided fleet, ask for no further repetitions.
+    bad = (words == SUSPECT) & (evidence >= -math.log(sprt.CHANCE)) & (counts > 1) & (more > 0)
     if not bad.any():
         return together
     numbers = {name: number for number, name in enumerate(dict.fromkeys(case.check for case in samples.cases))}
@@ -806,6 +831,53 @@ class _CaseJudge:
         judged["words"][surely], judged["evidence"][surely] = SUSPECT, evidence[surely]
         judged["more"][surely] = 0
 
+    def intermittent(self, words: NDArray[np.uint8]) -> dict[int, str]:
+        """Return how often hosts were bad that are good most of the time, by the number of the group.
+
+        Good hosts are bad now and then, too, when something disturbs them. A host is intermittent if it is bad in
+        more repetitions than its siblings' rate explains (Chernoff's bound of the binomial tail), several times
+        with good sessions in between, and lately.
+        """
+        newest = self._stretches[0]
+        if self.fleet is None or self.fleet.error is None or newest is None or not newest.sessions.several.any():
+            return {}
+        limit = -(self.fleet.lower or 0.0)
+        valid = self.may_use if self.busy is None else self.may_use & (self.busy < BUSY)
+        is_bad = _outside(self.samples.values, self.case.better, self.fleet)[0] & valid
+        bad, total = (self.samples.sums(rows.astype(np.int64)) for rows in (is_bad, valid))
+        candidates = np.flatnonzero((bad >= _FEWEST_BAD_RUNS) & (words < SUSPECT) & (2 * bad < total))
+        if not len(candidates):
+            return {}
+        rates, found = bad / np.maximum(total, 1), {}
+        tail = math.log(fleet_level.SUSPECT_TAIL / self.metrics)
+        for group in candidates.tolist():
+            # One bad repetition more, so that siblings without any are not taken for perfect.
+            others = (float(np.delete(bad, group).sum()) + 1) / (float(np.delete(total, group).sum()) + 1)
+            rate = float(rates[group])
+            if rate <= others or -total[group] * _divergence(rate, others) > tail:
+                continue
+            rows = slice(int(self.samples.begins[group]), int(self.samples.ends[group]) + 1)
+            session = self.session[rows][valid[rows]]
+            starts = np.flatnonzero(np.diff(session, prepend=-1))
+            bad_sessions = np.logical_or.reduceat(is_bad[rows][valid[rows]], starts)
+            runs = int(np.count_nonzero(np.diff(bad_sessions.astype(np.int64), prepend=0) == 1))
+            places = np.flatnonzero(bad_sessions)
+            share = (len(places) - 1) / max(int(places[-1] - places[0]), 1)
+            values = self.samples.values[rows][valid[rows]]
+            span = slice(int(starts[places[0]]), int(starts[places[-1]]) + 1)
+            between = values[span][~is_bad[rows][valid[rows]][span]]
+            if not len(between) or abs(float(np.median(between)) / self.fleet.value - 1) > limit / 2:
+                continue  # it was not good in between
+            is_repaired = (1 - share) ** (len(bad_sessions) - 1 - int(places[-1])) < _REPAIRED
+            if runs >= _FEWEST_BAD_RUNS and not is_repaired:
+                losses = np.abs(self.samples.values[rows][is_bad[rows]] / self.fleet.value - 1)
+                found[group] = (
+                    f"intermittent: {int(bad[group])} of {int(total[group])} repetitions are "
+                    f"{100 * losses.min():.0f} to {100 * losses.max():.0f} % worse than the fleet, "
+                    f"in {len(places)} of {len(bad_sessions)} sessions"
+                )
+        return found
+
     def _judge_by_own_levels(self, verdicts: _Verdicts, now: Bools) -> None:
         """Let hosts that changed be judged by their best stable period, too."""
         newest, current, some, calm = self._stretches
@@ -891,6 +963,11 @@ class _CaseJudge:
         if first.year == last.year and first.month == last.month:
             begin = f"{first.day}"
         return f"own level of {begin} to {last.day} {last:%B %Y}, {own.sessions} sessions"
+
+
+def _divergence(rate: float, other: float) -> float:
+    """Return the Kullback-Leibler divergence of two probabilities of an event."""
+    return rate * math.log(rate / other) + ((1 - rate) * math.log((1 - rate) / (1 - other)) if rate < 1 else 0.0)
 
 
 # ----------------------------------------------------------------------

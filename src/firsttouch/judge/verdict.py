@@ -24,6 +24,8 @@ ORDER: Sequence[Word] = ("pass", "undecided", "suspect", "invalid", "fail")
 STATUS: Mapping[Word, int] = {"pass": 0, "undecided": 0, "suspect": 3, "invalid": 1, "fail": 1}
 #: What is stated in place of the cause of a fail if no rule fits.
 NO_CAUSE = "no known signature"
+#: A verdict that sees losses of this fraction is not called blind.
+_SEEN = 0.06
 #: How many findings the line of a host shows.
 _NAMED = 2
 
@@ -104,6 +106,8 @@ class HostVerdict:
     *unjudged* counts the metrics without a reference. *missing* names what should have been measured and was not,
     with the reason. A host never passes if something is missing or nothing was judged. *causes* are the possible
     causes of a fail: those whose signatures it has. *described* is whether a system's file gives references.
+    *visible* are the smallest losses (fractions) that a comparison with the fleet finds: in the median metric,
+    and in the metric that shows losses worst.
     """
 
     host: str
@@ -113,6 +117,7 @@ class HostVerdict:
     missing: tuple[str, ...]
     causes: tuple[str, ...] = ()
     described: bool = True
+    visible: tuple[float, float] | None = None
 
     @property
     def verdict(self) -> Word:
@@ -176,7 +181,17 @@ class HostVerdict:
             total = len(self.findings) + self.unjudged
             parts.append(f"{self.unjudged} of {total} measured metrics were not judged")
             parts += [self.caveat] if self.caveat else []
+        parts += [self.blindness] if self.blindness else []
         return f"verdict {self.host} {self.verdict}: {'; '.join(parts)}"
+
+    @property
+    def blindness(self) -> str:
+        """Return which losses the comparison with the fleet would have missed, "" if only small ones."""
+        if self.visible is None or self.visible[0] <= _SEEN:
+            return ""
+        usual, largest = (f"{100 * loss:.0f} %" for loss in self.visible)
+        worst_metric = f" ({largest} in the worst metric)" if largest != usual else ""
+        return f"the comparison with the fleet sees losses of {usual} and more{worst_metric}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -192,6 +207,7 @@ class HostVerdict:
             "more_repetitions": self.more,
             "unjudged": self.unjudged,
             "missing": list(self.missing),
+            "visible_loss": self.visible and {"median": self.visible[0], "largest": self.visible[1]},
         }
 
 
