@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a host reaches now and reached before, and verdicts by promise, siblings and own level kept apart."""
+
+import datetime
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from test_verdict import rates
+
+from firsttouch.judge import host_level
+from firsttouch.judge.judging import Undescribed, judge
+from firsttouch.judge.sprt import Groups
+
+DAY = datetime.timedelta(days=1)
+
+
+def stretch(*sessions):
+    """Return the number of sessions before the last change of a host; a session is a list of values."""
+    values = np.array([v for session in sessions for v in session])
+    numbers = np.repeat(np.arange(len(sessions)), [len(session) for session in sessions])
+    return int(host_level.newest(Groups(values, np.array([len(values)])), numbers).before[0])
+
+
+class TestChanges:
+    GOOD = ([100.0, 101.0], [99.5, 100.5], [100.2, 99.8], [100.1, 100.9], [99.4, 100.0], [100.3, 100.2])
+
+    def test_a_steady_host_did_not_change(self):
+        assert stretch(*self.GOOD) == 0
+        assert stretch([100.0]) == 0
+        assert stretch([100.0], [100.0]) == 0
+
+    @pytest.mark.parametrize("level", [0.85, 0.95, 1.1])
+    def test_another_level_begins_a_stretch_on_whichever_side_it_is(self, level):
+        later = [[level * v for v in session] for session in self.GOOD[:3]]
+        assert stretch(*self.GOOD, *later) == len(self.GOOD)
+
+    def test_the_last_of_several_changes_counts(self):
+        bad = [[0.8 * v for v in session] for session in self.GOOD]
+        assert stretch(*self.GOOD, *bad, *self.GOOD[:2]) == 2 * len(self.GOOD)
+
+    def test_one_disturbed_session_is_forgotten(self):
+        assert stretch(*self.GOOD, [80.0, 81.0], *self.GOOD) > len(self.GOOD)
+
+    def test_zeros_have_no_level(self):
+        assert stretch([0.0], [5.0], [0.0]) == 0
+
+    def test_what_all_hosts_have_in_common_is_no_error(self):
+        rng = np.random.default_rng(1)
+        values = np.concatenate(
+            [100 * f * (1 + 0.002 * rng.standard_normal(3)) for _ in range(9) for f in (1, 0.9)]
+        )
+        groups, session = Groups(values, np.full(9, 6)), np.tile(np.repeat([0, 1], 3), 9)
+        newest = host_level.newest(groups, session)
+        assert newest.errors.session < 0.005
+        assert (newest.before == 1).all()
+
+
+def history(levels, *, hosts=12, spread=0.03, error=0.005, count=1, seed=1):
+    """Return the records of a fleet, a session a day: *levels* are those of host n0, the others stay at theirs."""
+    rng = random.Random(seed)  # noqa: S311
+    natural = [1 + rng.gauss(0, spread) for _ in range(hosts)]
+    records = []
+    for day, level in enumerate(levels):
+        begin = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC) + day * DAY
+        for host, own in enumerate(natural):
+            values = [100 * own * (level if host == 0 else 1) * (1 + rng.gauss(0, error)) for _ in range(count)]
+            for number, record in enumerate(rates(*values, host=f"n{host}")):
+                records.append(replace(record, time=(begin + datetime.timedelta(minutes=number)).isoformat()))
+    return records
+
+
+def verdicts(levels, **options):
+    return {verdict.host: verdict for verdict in judge(history(levels, **options), Undescribed("s"))}
+
+
+class TestOwnLevel:
+    def test_a_host_fails_in_the_third_session_below_its_own_level(self):
+        good = [1.0] * 12
+        assert verdicts(good)["n0"].verdict == "pass"
+        words = [verdicts([*good, *[0.94] * bad])["n0"].verdict for bad in (1, 2, 3, 8)]
+        assert words[0] in {"undecided", "suspect"}
+        assert words[2:] == ["fail", "fail"]
+        after = verdicts([*good, *[0.94] * 3])
+        assert {v.verdict for host, v in after.items() if host != "n0"} == {"pass"}
+        finding = after["n0"].findings[0]
+        assert "below its own level of 1 to 12 January 2026, 12 sessions (" in finding.why
+        assert finding.why.endswith("3 repetitions, certain")
+        assert finding.reference.value == pytest.approx(finding.values[0] / 0.94, rel=0.01)
+
+    def test_a_repaired_host_passes_at_once(self):
+        bad = [*[1.0] * 12, *[0.85] * 10]
+        assert verdicts(bad)["n0"].verdict == "fail"
+        assert verdicts([*bad, 1.0])["n0"].verdict == "pass"
+
+    def test_a_bad_level_that_moves_stays_bad(self):
+        assert verdicts([*[1.0] * 12, 0.85, 0.85, 0.9, 0.9, 0.86])["n0"].verdict == "fail"
+
+    def test_a_host_that_gets_better_is_not_bad(self):
+        assert verdicts([*[0.94] * 12, *[1.0] * 6])["n0"].verdict == "pass"
+
+    def test_four_sessions_are_no_level(self):
+        after = verdicts([*[1.0] * 4, *[0.94] * 4])
+        assert "own level" not in after["n0"].line()
+
+    def test_what_most_hosts_lose_is_no_fault_of_one(self):
+        records = history([1.0] * 20)
+        slower = [replace(r, samples=(r.samples[0] * (0.9 if r.time > "2026-01-15" else 1),)) for r in records]
+        assert {v.verdict for v in judge(slower, Undescribed("s"))} == {"pass"}
+
+    @pytest.mark.parametrize("count", [1, 3, 12])
+    def test_more_repetitions_blame_no_good_host(self, count):
+        for seed in range(5):
+            words = {v.verdict for v in verdicts([1.0] * 6, count=count, seed=seed).values()}
+            assert "fail" not in words
+
+
+class TestIntermittent:
+    def test_a_host_that_is_bad_now_and_then_is_suspect(self):
+        levels = [0.7 if day % 5 == 3 else 1.0 for day in range(30)]
+        verdict = verdicts(levels, hosts=16, spread=0.01)["n0"]
+        assert verdict.verdict == "suspect"
+        assert "intermittent: 6 of 30 repetitions are " in verdict.line()
+        assert "in 6 of 30 sessions" in verdict.line()
+
+    def test_one_bad_period_is_none(self):
+        levels = [0.7 if 5 <= day < 11 else 1.0 for day in range(30)]
+        assert verdicts(levels, hosts=16, spread=0.01)["n0"].verdict == "pass"
+
+
+class TestBlindness:
+    def test_few_unlike_hosts_say_which_losses_they_would_have_missed(self):
+        line = verdicts([1.0], hosts=6, spread=0.02, count=5)["n1"].line()
+        assert "the comparison with the fleet sees losses of " in line
+
+    def test_many_alike_hosts_see_small_losses(self):
+        assert "sees losses" not in verdicts([1.0], hosts=40, spread=0.004, count=5)["n1"].line()
+
+
+def test_many_bad_metrics_fail_a_host_after_two_repetitions():
+    rng = random.Random(5)  # noqa: S311
+    records = [
+        record
+        for bank in range(6)
+        for host in range(12)
+        for record in rates(
+            *(100 * (0.7 if host == 0 and bank < 4 else 1) * (1 + rng.gauss(0, 0.003)) for _ in range(2)),
+            host=f"n{host}",
+            parameters={"pu_nodes": [0], "bank": bank},
+        )
+    ]
+    words = {v.host: v.verdict for v in judge(records, Undescribed("s"))}
+    assert words.pop("n0") == "fail"
+    assert set(words.values()) == {"pass"}
