@@ -826,10 +826,13 @@ class _CaseJudge:
         if not sides:
             return
         evidence = np.maximum.reduce([samples.sums(side) for side in sides])
-        surely = (evidence >= sprt.FAIL_AT) & (judged["words"] < FAIL)
-        # Repetitions do not tell what nature hides, unless the limit itself is in doubt.
-        judged["words"][surely], judged["evidence"][surely] = SUSPECT, evidence[surely]
-        judged["more"][surely] = 0
+        narrowly = _verdicts(len(samples), PASS, _FLEET)
+        _decide(narrowly, evidence, samples.counts, unusual, reference.error or 0.0)
+        # Whether a host is unusual is open as long as its repetitions are few. Then nature hides what it has lost.
+        unsure = (narrowly["words"] == UNDECIDED) & (judged["words"] == PASS)
+        surely = (narrowly["words"] == FAIL) & (judged["words"] < FAIL)
+        narrowly["words"][surely] = SUSPECT
+        judged[unsure | surely] = narrowly[unsure | surely]
 
     def intermittent(self, words: NDArray[np.uint8]) -> dict[int, str]:
         """Return how often hosts were bad that are good most of the time, by the number of the group.
