@@ -842,12 +842,15 @@ class Interrupted:
         self.lock.release()
 
 
-@pytest.mark.parametrize("seconds", [0, 0.2, 30])
-def test_an_interrupt_while_it_waits_for_a_program_leaves_no_lock_behind(seconds):
-    with process_runner.child(["sleep", "60" if seconds < 1 else "0.3"], stop=signal.SIGTERM) as process:
+@pytest.mark.parametrize(("seconds", "ends"), [(0, False), (0.2, False), (30, True)])
+def test_an_interrupt_while_it_waits_for_a_program_leaves_no_lock_behind(clock, seconds, ends):
+    with process_runner.child(["cat"], stop=signal.SIGTERM, stdin=subprocess.PIPE) as process:
         process._waitpid_lock = Interrupted()
-        assert process_runner.wait(process, seconds) == (None if seconds < 1 else 0)
-    assert process.returncode == (-signal.SIGTERM if seconds < 1 else 0)
+        if ends:
+            clock.sleep = lambda _: process.stdin.close()
+        assert process_runner.wait(process, seconds, clock=clock) == (0 if ends else None)
+        assert sum(clock.sleeps) == pytest.approx(0 if ends else seconds)
+    assert process.returncode == (0 if ends else -signal.SIGTERM)
 
 
 def test_samples_take_a_small_part_of_the_time_however_long_one_takes():

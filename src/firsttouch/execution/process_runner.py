@@ -278,13 +278,15 @@ def _stop(process: subprocess.Popen[bytes], first: signal.Signals, patience: flo
         wait(process, seconds)
 
 
-def wait(process: subprocess.Popen[bytes], seconds: float | None = None) -> int | None:
+def wait(
+    process: subprocess.Popen[bytes], seconds: float | None = None, *, clock: Clock = SYSTEM_CLOCK
+) -> int | None:
     """Return the exit status of a process that ends within *seconds* (None: whenever it does), otherwise None.
 
     It replaces Popen.poll, and Popen.wait with a timeout. If a signal handler raises within these, for example
     after Ctrl-C, they may keep the lock that each later call waits for, which never ends then.
     """
-    if process.returncode is None and seconds is not None and not _ended(process.pid, seconds):
+    if process.returncode is None and seconds is not None and not _ended(process.pid, seconds, clock):
         return None
     return process.wait()
 
@@ -705,16 +707,16 @@ def _follow(pid: int, outcome: Outcome, timeout: float | None) -> bool:
     return False
 
 
-def _ended(pid: int, patience: float = 0.0) -> bool:
+def _ended(pid: int, patience: float = 0.0, clock: Clock = SYSTEM_CLOCK) -> bool:
     """Return whether a child has ended, after at most *patience* seconds; it is not reaped."""
-    until, pause = time.monotonic() + patience, 0.0005
+    until, pause = clock.monotonic() + patience, 0.0005
     with contextlib.suppress(ChildProcessError):  # another thread has waited for it
         while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
-            left = until - time.monotonic()
+            left = until - clock.monotonic()
             if left <= 0:
                 return False
             pause = min(2 * pause, 0.05)
-            time.sleep(min(pause, left))
+            clock.sleep(min(pause, left))
     return True
 
 

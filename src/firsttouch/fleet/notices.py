@@ -11,6 +11,7 @@ import json
 import tempfile
 from collections.abc import Iterator
 
+from firsttouch.clock import Clock
 from firsttouch.errors import FirstTouchError, one_line
 from firsttouch.execution.process_runner import child, ending, wait
 from firsttouch.fleet.actions import Action, Actions, events
@@ -39,20 +40,20 @@ def send(journal: Actions, settings: Notify) -> Iterator[str]:
     for event, action in events(journal.lines, journal.clock.time() - _NEWS):
         if event not in settings.events:
             continue
-        problem = _send(line(event, action, settings.format), settings)
+        problem = _send(line(event, action, settings.format), settings, journal.clock)
         journal.note("notice", action.host, id=action.id, source=event, reason=problem or "sent")
         if problem:
             yield f"{action.host}: the notice of its {event} was not sent: {problem}"
 
 
-def _send(text: str, settings: Notify) -> str:
+def _send(text: str, settings: Notify, clock: Clock) -> str:
     """Give a line to the site's command; return why it failed, "" if it did not."""
     with tempfile.TemporaryFile() as stdin:
         stdin.write(text.encode() + b"\n")
         stdin.seek(0)
         try:
             with child([*settings.command, text], stdin=stdin) as process:
-                status = wait(process, settings.timeout)
+                status = wait(process, settings.timeout, clock=clock)
         except FirstTouchError as error:
             return str(error)
     if status is None:
