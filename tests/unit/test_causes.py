@@ -10,7 +10,7 @@ import pytest
 from factories.memory_records import FAULTS
 from firsttouch import paths
 from firsttouch.benchmarks import kernel_settings
-from firsttouch.judge.causes import _absent, parse, rules
+from firsttouch.judge.causes import _absent, _channel_losses, _working, parse, rules
 from firsttouch.judge.drift import ABSENT, ModuleDeviation
 from firsttouch.judge.judging import Undescribed, judge
 from firsttouch.records.schema import Record
@@ -142,17 +142,47 @@ CHANNELS = {
 }
 
 
-@pytest.mark.parametrize(("channels", "share", "working"), [(*key, text) for key, text in CHANNELS.items()])
-def test_k_of_n_channels(system, fleet, channels, share, working):
+def with_channels(system, channels):
     # Two NUMA nodes share the channels of a package.
-    facts = dataclasses.replace(system.facts, channels_per_package=2 * channels)
-    system = dataclasses.replace(system, facts=facts)
+    return dataclasses.replace(system, facts=dataclasses.replace(system.facts, channels_per_package=2 * channels))
+
+
+@pytest.mark.parametrize(("channels", "share", "working"), [(*key, text) for key, text in CHANNELS.items()])
+def test_how_many_channels_a_share_fits(system, channels, share, working):
+    assert _channel_losses({"0": share}, with_channels(system, channels).facts) == (
+        f"NUMA node 0: {share:.0%} of the bandwidth in all kernels, "
+        f"as with about {working} of {channels} memory channels"
+    )
+
+
+@pytest.mark.parametrize("channels", range(1, 13))
+def test_every_number_of_channels_fits_its_own_share(channels):
+    for working in range(1, channels):
+        for exponent in (0.85, 0.92, 1.0):
+            assert working in _working((working / channels) ** exponent, channels)
+    assert _working(0.97, channels) == []
+
+
+@pytest.mark.parametrize(
+    ("channels", "share"), [(2, 0.5), (3, 0.667), (4, 0.75), (8, 0.875), (12, 0.917), (8, 0.75)]
+)
+def test_some_of_the_channels(system, fleet, channels, share):
     slow = host(rate=lambda _, bank, __: share if bank == 0 else 1.0)
-    verdict = {v.host: v for v in judge([*fleet, *slow], system)}["bad"]
+    verdict = {v.host: v for v in judge([*fleet, *slow], with_channels(system, channels))}["bad"]
     assert verdict.causes == (
         f"memory channel missing: NUMA node 0: {share:.0%} of the bandwidth in all kernels, "
-        f"as with about {working} of {channels} memory channels",
+        f"as with about {CHANNELS[channels, share]} of {channels} memory channels",
     )
+
+
+def test_a_slow_bank_whose_own_latency_rises_has_all_its_channels(system, fleet):
+    # Another program uses the bank.
+    slow = host(
+        rate=lambda _, bank, __: 0.5 if bank == 0 else 1.0,
+        wait=lambda _, bank, size: 0.8 if bank == 0 and size > 4096 else 1.0,
+    )
+    verdict = {v.host: v for v in judge([*fleet, *slow], system)}["bad"]
+    assert (verdict.verdict, verdict.causes) == ("fail", ())
 
 
 def without(records, **case):
@@ -161,13 +191,12 @@ def without(records, **case):
 
 def test_a_real_host_with_one_of_six_channels_and_slower_remote_memory(system, fleet):
     # Without latencies of caches, and with remote ones that are 10 % higher.
-    facts = dataclasses.replace(system.facts, channels_per_package=12)
     slow = host(
         rate=lambda _, bank, __: 0.18 if bank == 1 else 0.98,
         wait=lambda pu, bank, _: 0.91 if pu != bank else 1.0,
     )
     hosts = [*without(fleet, size_bytes=4096), *without(slow, size_bytes=4096)]
-    verdict = {v.host: v for v in judge(hosts, dataclasses.replace(system, facts=facts))}["bad"]
+    verdict = {v.host: v for v in judge(hosts, with_channels(system, 6))}["bad"]
     assert verdict.causes == (
         "memory channel missing: NUMA node 1: 18% of the bandwidth in all kernels, "
         "as with about 1 of 6 memory channels",
