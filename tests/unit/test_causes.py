@@ -10,7 +10,8 @@ import pytest
 from factories.memory_records import FAULTS
 from firsttouch import paths
 from firsttouch.benchmarks import kernel_settings
-from firsttouch.judge.causes import parse, rules
+from firsttouch.judge.causes import _absent, _channel_losses, _working, parse, rules
+from firsttouch.judge.drift import ABSENT, ModuleDeviation
 from firsttouch.judge.judging import Undescribed, judge
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import load
@@ -126,19 +127,219 @@ def test_firmware_that_interleaves_behind_an_unchanged_topology(system, fleet):
     assert named(verdict) == ["banks interleaved by the firmware"]
 
 
+#: Channels of a bank, the share of its bandwidth -> the channels that may work.
+CHANNELS = {
+    (2, 0.5): "1",
+    (3, 0.667): "2",
+    (4, 0.75): "3",
+    (6, 0.18): "1",
+    (8, 0.875): "7",
+    (8, 0.75): "6",
+    (12, 0.1): "1",
+    (12, 0.83): "10",
+    (12, 0.917): "11",
+    (12, 0.88): "10 to 11",
+}
+
+
+def with_channels(system, channels):
+    # Two NUMA nodes share the channels of a package.
+    return dataclasses.replace(system, facts=dataclasses.replace(system.facts, channels_per_package=2 * channels))
+
+
+@pytest.mark.parametrize(("channels", "share", "working"), [(*key, text) for key, text in CHANNELS.items()])
+def test_how_many_channels_a_share_fits(system, channels, share, working):
+    assert _channel_losses({"0": share}, with_channels(system, channels).facts) == (
+        f"NUMA node 0: {share:.0%} of the bandwidth in all kernels, "
+        f"as with about {working} of {channels} memory channels"
+    )
+
+
+@pytest.mark.parametrize("channels", range(1, 13))
+def test_every_number_of_channels_fits_its_own_share(channels):
+    for working in range(1, channels):
+        for exponent in (0.85, 0.92, 1.0):
+            assert working in _working((working / channels) ** exponent, channels)
+    assert _working(0.97, channels) == []
+
+
 @pytest.mark.parametrize(
     ("channels", "share"), [(2, 0.5), (3, 0.667), (4, 0.75), (8, 0.875), (12, 0.917), (8, 0.75)]
 )
-def test_one_or_two_of_some_channels(system, fleet, channels, share):
-    # Two NUMA nodes share the channels of a package.
-    facts = dataclasses.replace(system.facts, channels_per_package=2 * channels)
-    system = dataclasses.replace(system, facts=facts)
+def test_some_of_the_channels(system, fleet, channels, share):
     slow = host(rate=lambda _, bank, __: share if bank == 0 else 1.0)
-    verdict = {v.host: v for v in judge([*fleet, *slow], system)}["bad"]
+    verdict = {v.host: v for v in judge([*fleet, *slow], with_channels(system, channels))}["bad"]
     assert verdict.causes == (
         f"memory channel missing: NUMA node 0: {share:.0%} of the bandwidth in all kernels, "
-        "as without one of its memory channels",
+        f"as with about {CHANNELS[channels, share]} of {channels} memory channels",
     )
+
+
+def test_a_slow_bank_whose_own_latency_rises_has_all_its_channels(system, fleet):
+    # Another program uses the bank.
+    slow = host(
+        rate=lambda _, bank, __: 0.5 if bank == 0 else 1.0,
+        wait=lambda _, bank, size: 0.8 if bank == 0 and size > 4096 else 1.0,
+    )
+    verdict = {v.host: v for v in judge([*fleet, *slow], system)}["bad"]
+    assert (verdict.verdict, verdict.causes) == ("fail", ())
+
+
+def without(records, **case):
+    return [r for r in records if not all(r.parameters.get(key) == value for key, value in case.items())]
+
+
+def test_a_real_host_with_one_of_six_channels_and_slower_remote_memory(system, fleet):
+    # Without latencies of caches, and with remote ones that are 10 % higher.
+    slow = host(
+        rate=lambda _, bank, __: 0.18 if bank == 1 else 0.98,
+        wait=lambda pu, bank, _: 0.91 if pu != bank else 1.0,
+    )
+    hosts = [*without(fleet, size_bytes=4096), *without(slow, size_bytes=4096)]
+    verdict = {v.host: v for v in judge(hosts, with_channels(system, 6))}["bad"]
+    assert verdict.causes == (
+        "memory channel missing: NUMA node 1: 18% of the bandwidth in all kernels, "
+        "as with about 1 of 6 memory channels",
+    )
+
+
+@pytest.mark.parametrize("banks", [{0, 1, 2, 3}, {0, 2}])
+def test_channels_of_several_banks_or_all(system, fleet, banks):
+    slow = host(rate=lambda _, bank, __: (0.52 if bank == 0 else 0.5) if bank in banks else 1.0)
+    verdict = {v.host: v for v in judge([*fleet, *slow], system)}["bad"]
+    names = ", ".join(map(str, sorted(banks)))
+    assert verdict.causes == (
+        f"memory channel missing: NUMA nodes {names}: 50 to 52% of the bandwidth in all kernels, "
+        "as with about 1 of 2 memory channels",
+    )
+
+
+def test_a_host_of_one_bank(fleet):
+    slow = host(rate=alike(0.5))
+    hosts = [
+        r for r in [*fleet, *slow] if r.parameters.get("bank", 0) == 0 and r.parameters.get("pu_nodes", [0]) == [0]
+    ]
+    verdict = {v.host: v for v in judge(hosts, Undescribed("amd-opteron"))}["bad"]
+    assert verdict.causes == (
+        "memory channel missing: NUMA node 0: 50% of the bandwidth in all kernels, "
+        "as with fewer memory channels than the others (the system's file has no number of channels)",
+    )
+
+
+MODULES = {f"memory.modules.PROC  {p} DIMM  {d}": "16 GiB DDR3-1600, HP" for p in (1, 2) for d in (1, 3, 6, 8)}
+
+
+def configured(name, modules):
+    settings = {"settings": modules, "provenance": {"memory.modules": "dmidecode"}}
+    return Record("configuration", "settings", "1", "neither", (1,), settings, host=name, system="amd-opteron")
+
+
+def changed(slots, text=None):
+    """Return the modules of a host with another text, or none, in *slots*."""
+    kept = {name: value for name, value in MODULES.items() if name.removeprefix("memory.modules.") not in slots}
+    return kept if text is None else MODULES | {f"memory.modules.{slot}": text for slot in slots}
+
+
+SLOTS = [f"PROC  {p} DIMM  {d}" for p in (1, 2) for d in (3, 6, 8)]
+
+
+@pytest.mark.parametrize(
+    ("modules", "cause"),
+    [
+        (
+            changed(SLOTS),
+            "memory modules missing: 6 of 8 modules: slots PROC 1 DIMM 3, 6, 8, PROC 2 DIMM 3, 6, 8 are empty "
+            "here, filled on 8 siblings",
+        ),
+        (
+            changed(SLOTS[:1]),
+            "memory modules missing: 1 of 8 modules: slot PROC 1 DIMM 3 is empty here, filled on 8 ",
+        ),
+        (
+            changed(SLOTS[:2], "16 GiB DDR3-1066, HP"),
+            "other memory modules: slots PROC 1 DIMM 3, 6: 16 GiB DDR3-1066, HP here, 16 GiB DDR3-1600, HP on 8 ",
+        ),
+        (MODULES, "memory channel missing: "),
+    ],
+)
+def test_the_modules_of_the_siblings_name_the_slots(system, fleet, modules, cause):
+    configurations = [configured(f"n{number}", MODULES) for number in range(8)]
+    slow = host(rate=lambda _, bank, __: 0.5)
+    verdicts = {v.host: v for v in judge([*fleet, *slow, *configurations, configured("bad", modules)], system)}
+    assert verdicts["bad"].causes[0].startswith(cause)
+    assert {v.causes for name, v in verdicts.items() if name != "bad"} == {()}
+
+
+def test_empty_slots_are_named_for_a_suspect_host(system, fleet):
+    configurations = [configured(f"n{number}", MODULES) for number in range(8)]
+    few = [r for r in host(rate=lambda _, bank, __: 0.5 if bank == 0 else 1.0) if r.time < "2026-01-01T00:00:03"]
+    records = [*fleet, *few, *configurations, configured("bad", changed(SLOTS[:1]))]
+    verdict = {v.host: v for v in judge(records, system)}["bad"]
+    assert (verdict.verdict, named(verdict)) == ("suspect", ["memory modules missing"])
+
+
+def test_channels_that_the_slots_names_have():
+    usual = {
+        f"CPU{p} CH{c} D{d}": f"64 GiB, channel cpu{p} {c}" for p in range(2) for c in range(8) for d in range(2)
+    }
+    absent = [
+        ModuleDeviation(slot, 0, ABSENT, usual[slot], 15, 16)
+        for slot in ("CPU0 CH2 D0", "CPU0 CH2 D1", "CPU0 CH5 D0", "CPU0 CH5 D1")
+    ]
+    assert _absent(absent, usual) == (
+        "2 of 16 channels: slots CPU0 CH2 D0, 1, CPU0 CH5 D0, 1 are empty here, filled on 15 siblings"
+    )
+
+
+def test_modules_that_explain_no_loss(system, fleet):
+    slots = {f"memory.modules.P{p}-DIMM{c}1": f"16 GiB, channel p{p} {c}" for p in range(1, 5) for c in "AB"}
+    lacking = {name: text for name, text in slots.items() if "P2-DIMMA1" not in name}
+    configurations = [configured(f"n{number}", slots) for number in range(8)]
+    # The slot is of NUMA nodes 2 and 3; the loss is in bank 0, or no loss of memory; or a good host lacks it, too.
+    elsewhere = host(rate=lambda _, bank, __: 0.4 if bank == 0 else 1.0)
+    caches = host(wait=lambda *of: 0.8 if of[2] == 4096 else 1.0)
+    same = host(rate=lambda _, bank, __: 0.4 if bank == 2 else 1.0)
+    for slow, others in ((elsewhere, slots), (caches, slots), (same, lacking)):
+        records = [*fleet, *slow, *configurations[1:], configured("n0", others), configured("bad", lacking)]
+        verdict = {v.host: v for v in judge(records, system)}["bad"]
+        assert verdict.verdict == "fail"
+        assert "memory modules missing" not in named(verdict)
+    records = [*fleet, *same, *configurations, configured("bad", lacking)]
+    verdict = {v.host: v for v in judge(records, system)}["bad"]
+    assert verdict.causes == (
+        "memory modules missing: 1 of 8 channels: slot P2-DIMMA1 is empty here, filled on 8 siblings",
+    )
+
+
+def computed(name, shares):
+    """Return records of a compute-bound metric of each processor."""
+    return [
+        Record(
+            *("compute", "rate", "GFLOP/s", "higher", (900.0 * share,), {"cpu": cpu}),
+            host=name,
+            system="amd-opteron",
+            time=f"2026-01-01T00:00:{number:02d}",
+        )
+        for cpu, share in enumerate(shares)
+        for number in range(5)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("shares", "rate", "cause"),
+    [
+        ((0.87, 0.93), 1.0, "cooling or power fault"),
+        ((1.0, 0.88), 0.99, "cooling or power fault"),
+        ((0.5, 0.5), 1.0, None),
+        ((0.9, 0.9), 0.75, None),
+    ],
+)
+def test_compute_bound_metrics_that_fall_without_memory(fleet, shares, rate, cause):
+    hosts = [*fleet, *(r for number in range(8) for r in computed(f"n{number}", (1.0, 1.0)))]
+    hosts += [r for r in host(rate=alike(rate)) if r.check != "latency"]
+    verdict = {v.host: v for v in judge([*hosts, *computed("bad", shares)], Undescribed("amd-opteron"))}["bad"]
+    assert verdict.verdict == "fail"
+    assert (named(verdict) == [cause]) if cause else ("cooling or power fault" not in named(verdict))
 
 
 def test_a_loss_in_one_kernel_is_not_a_missing_channel(system, fleet):
@@ -148,7 +349,10 @@ def test_a_loss_in_one_kernel_is_not_a_missing_channel(system, fleet):
 
 
 def test_every_rule_has_a_test_and_settings_that_exist():
-    assert {rule.name for rule in rules()} == {*SIGNATURES, *FAULTS, "hyperthreading off"}
+    assert {rule.name for rule in rules()} == {
+        *(*SIGNATURES, *FAULTS, "hyperthreading off"),
+        *("memory modules missing", "other memory modules", "cooling or power fault"),
+    }
     rule_settings = {condition["setting"] for rule in rules() for condition in rule.when if "setting" in condition}
     # Busy PUs explain nothing: they make repetitions invalid.
     assert rule_settings == (kernel_settings.METRICS - {"busy_pus"}) | {"huge_pages_free", "clusters_agree"}
@@ -201,15 +405,12 @@ def test_a_loss_that_no_channel_explains_has_no_cause(system, fleet):
     assert {name: verdicts[name].causes for name in names} == dict.fromkeys(names, ())
 
 
-def test_a_loss_of_all_banks_is_not_a_missing_channel(system, fleet):
+def test_a_small_loss_of_all_banks_is_not_a_missing_channel(system, fleet):
     rng = random.Random(1)  # noqa: S311
     near = {bank: rng.uniform(0.94, 0.955) for bank in range(NODES)}
-    slow = {
-        name: host(name, rate=lambda _, bank, __, level=level: near[bank] * level)
-        for name, level in (("near", 1.0), ("half", 0.53))
-    }
-    verdicts = {v.host: v for v in judge([*fleet, *slow["near"], *slow["half"]], system)}
-    assert {(verdicts[name].verdict, verdicts[name].causes) for name in slow} == {("fail", ())}
+    slow = host(rate=lambda _, bank, __: near[bank])
+    verdict = {v.host: v for v in judge([*fleet, *slow], system)}["bad"]
+    assert (verdict.verdict, verdict.causes) == ("fail", ())
 
 
 def test_noise_is_neither_a_frequency_cap_nor_a_slow_link(system, large_fleet):
@@ -270,13 +471,14 @@ def test_what_fits_no_signature_entirely_has_no_cause(system, large_fleet):
     assert "no known signature" in verdicts["two banks"].line()
 
 
-def test_without_facts_only_usual_channels_are_missing(large_fleet):
-    is_named = {0.5: True, 0.75: True, 0.94: False, 0.7: False}
+def test_without_facts_no_number_of_channels_is_named(large_fleet):
+    is_named = {0.5: True, 0.75: True, 0.94: False, 0.7: True}
     slow, names = slow_in_bank_0(is_named)
     verdicts = {v.host: v for v in judge([*large_fleet, *slow], Undescribed("amd-opteron"))}
     for name, expected in zip(names, is_named.values(), strict=True):
         assert verdicts[name].verdict == "fail", name
         assert named(verdicts[name]) == ["memory channel missing"] * expected, name
+        assert all("than the others (the system's file has no number" in cause for cause in verdicts[name].causes)
 
 
 def test_a_suspect_host_has_no_cause(system, fleet):

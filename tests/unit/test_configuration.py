@@ -106,7 +106,7 @@ def test_modules_from_udev_need_no_root(tmp_path):
     installed = memory_modules.installed(root)
     assert (installed.source, installed.reason) == ("udev", "")
     assert {slot: module.text() for slot, module in installed.by_slot().items()} == {
-        "A1": "32 GiB DDR4-3200, configured 2933 MT/s, channel p0 a",
+        "A1 p0 a": "32 GiB DDR4-3200, configured 2933 MT/s, channel p0 a",
         "A1 p1 a": "512 MiB, channel p1 a",
     }
     assert installed.modules[0].data_bits == 64
@@ -120,7 +120,7 @@ def test_slots_of_equal_names_are_all_kept(golden):
         "DIMM #2",
         "DIMM #3",
     ]
-    assert modules[0].text() == "16 GiB DDR4-1733, configured 1600 MT/s, channel p0_node0_0"
+    assert modules[0].text() == "16 GiB DDR4-1733, configured 1600 MT/s, 1 rank, channel p1 a"
 
 
 def test_ranks_and_labels_of_other_edac_drivers(tmp_path):

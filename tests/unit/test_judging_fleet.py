@@ -167,7 +167,8 @@ class TestFleet:
         system = system_of(tmp_path, {**entry, "tolerance": LIMITS["higher"]})
         verdicts = {v.host: v for v in judge(fleet(n7=0.9), system)}
         assert verdicts["n7"].verdict == "fail"
-        assert "below the fleet" in verdicts["n7"].evidence[0]
+        assert verdicts["n7"].evidence[0].startswith("possible cause: memory channel missing")
+        assert "below the fleet" in verdicts["n7"].evidence[1]
 
     def test_a_learnt_reference_says_when_to_measure_again(self, tmp_path):
         entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "100 GB/s", "source": "fleet"}
@@ -373,8 +374,8 @@ class TestWords:
         verdicts = {v.host: v for v in judge(fleet(count=6, n7=0.75), system_of(tmp_path))}
         value = r"7\d\.\d GB/s, 2\d\.\d % below the fleet \((100|99\.\d)\)"
         text = f"copy, NUMA 0 to bank 0: {value}, 6 repetitions, certain"
-        assert re.fullmatch(f"fail: {text}", verdicts["n7"].evidence[0])
-        assert re.fullmatch(f"{text}; no known signature", verdicts["n7"].reason())
+        assert re.fullmatch(f"fail: {text}", verdicts["n7"].evidence[1])
+        assert re.fullmatch(f"{text}; possible cause: memory channel missing", verdicts["n7"].reason())
         assert verdicts["n1"].reason() == ""
 
     def test_the_stated_number_of_repetitions_decides(self, tmp_path):

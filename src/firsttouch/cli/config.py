@@ -57,7 +57,7 @@ def _configurations(given: Sequence[Path]) -> dict[str, Configuration]:
     from firsttouch.cli import record_inputs  # noqa: PLC0415 - see the package
 
     gathered = record_inputs.gather([*given] or [paths.results()])
-    configurations = {host: steps[-1] for host, steps in gathered.configurations().items()}
+    configurations = gathered.newest_configurations()
     gathered.refuse_unread()
     if not configurations:
         where = ", ".join(map(str, gathered.paths))

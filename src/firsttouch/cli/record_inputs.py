@@ -170,6 +170,10 @@ class Gathered:
         parts = self.configured or [drift.changes(frame) for frame in self._frames(drift.READ)]
         return drift.sequences(pl.concat([drift.nothing(), *parts]))
 
+    def newest_configurations(self) -> dict[str, Configuration]:
+        """Return the newest configuration of each host."""
+        return {host: steps[-1] for host, steps in self.configurations().items()}
+
     def _keep_unread(self, unread: Unread) -> None:
         # A second reading gives the same text.
         self.unread[str(unread)] = unread

@@ -111,7 +111,7 @@ def _judged(samples: SamplesTable, described: System | None, gathered: Gathered)
         for host, sentence in gathered.ahead(name).items():
             if host not in part.hosts:
                 lost.setdefault(host, []).append(sentence)
-        fleets.append(judged(part, judging, missing=lost))
+        fleets.append(judged(part, judging, missing=lost, configurations=gathered.newest_configurations))
     return fleets
 
 

@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     ahead = gathered.ahead(system.name)
     for name in ahead.keys() - set(samples.hosts):
         missing[name] = [*missing.get(name, ()), ahead[name]]
-    fleet = judged(samples, system, missing=missing)
+    fleet = judged(samples, system, missing=missing, configurations=gathered.newest_configurations)
     words = {host: ORDER[fleet.word(host)] for host in fleet.by_severity()}
     brief = len(samples.counts) > MOST_RESULTS
     hosts = [fleet.of(host) for host, word in words.items() if not brief or word in _DETAILED]

@@ -15,7 +15,7 @@ from firsttouch.execution.progress import say
 from firsttouch.fleet.campaigns import DEFAULT_SCENARIO, Campaign
 from firsttouch.fleet.journal import full_disk_as_missing
 from firsttouch.fleet.state import Gap, State, dumps, merged, overview, state, unfinished
-from firsttouch.judge import samples_table, verdict_file, verdict_log
+from firsttouch.judge import drift, samples_table, verdict_file, verdict_log
 from firsttouch.judge.judging import Judged, judged, undecided_cases
 from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records import atomic_files
@@ -53,7 +53,9 @@ def collect(campaign: Campaign, *, draw: bool = True, clock: Clock = SYSTEM_CLOC
     campaign_state = state(campaign)
     system = load(campaign.system)
     records = measured(campaign_state)
-    all_judged = judged(samples_table.of_records(records, system.name), system, missing=missing(campaign_state))
+    samples = samples_table.of_records(records, system.name)
+    lacking = missing(campaign_state)
+    all_judged = judged(samples, system, missing=lacking, configurations=lambda: drift.latest(records))
     verdicts = tuple(all_judged.of(host) for host in all_judged.hosts) if campaign.judged else ()
     _write_verdicts(campaign_state, verdicts)
     text = overview(campaign_state, verdicts, all_judged.notes() if campaign.judged else ())

@@ -28,7 +28,7 @@ from firsttouch.fleet.campaigns import Campaign
 from firsttouch.fleet.journal import Journal
 from firsttouch.fleet.site_settings import Hold, SiteSettings
 from firsttouch.fleet.state import missing_of
-from firsttouch.judge import samples_table, verdict_log
+from firsttouch.judge import drift, samples_table, verdict_log
 from firsttouch.judge.judging import Judged, judge, judged
 from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records.schema import Record
@@ -498,7 +498,8 @@ def judged_campaign(name: str) -> Judged | None:
     except BadInput:
         return None
     records = [record for journal in campaign.hosts() for record in journal.all_records()]
-    return judged(samples_table.of_records(records, system.name), system)
+    samples = samples_table.of_records(records, system.name)
+    return judged(samples, system, configurations=lambda: drift.latest(records))
 
 
 def stops(journal: Actions, settings: Hold) -> list[str]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -26,10 +26,32 @@ _RATE = re.compile(r"(\d+) (?:MT/s|MHz)\Z")
 _BITS = re.compile(r"(\d+) bits\Z")
 _SIZE = re.compile(r"(\d+) (bytes|kB|MB|GB|TB)\Z")
 _BYTES = {"bytes": 1, "kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
-#: Firmware's names of channels: "P1_Node1_Channel0_Dimm0", "NODE 1 CHANNEL 0 DIMM 0", "P0 CHANNEL A" ...
+_SOCKET = r"(?P<socket>(?:CPU|PROCESSOR|PROC|SOCKET|P)[ _]*\d+)"
+#: Complete names of firmware, with socket and channel; whatever has another form has no known socket or channel.
+_PLACES = tuple(
+    re.compile(rf"{pattern}(?:_AssetTag.*)?\Z", re.IGNORECASE)
+    for pattern in (
+        # CPU0_DIMM_A1, CPU0_DIMM_A, P1-DIMMA1, CPU0_MC1_DIMM_A1
+        rf"{_SOCKET}[ _-]*(?P<controller>MC\d+)?[ _-]*DIMM[ _-]*(?P<channel>[A-Z])\d*",
+        # DIMM_P0_A0
+        rf"DIMM[ _-]*{_SOCKET}[ _-]+(?P<channel>[A-Z])\d*",
+        # CPU0 CH1 D0, CPU0 CH1/D0, CPU0 Channel0 DIMM0, CPU0_C1D0
+        rf"{_SOCKET}[ _-]*(?:CHANNEL|CHAN|CH|C)[ _-]*(?P<channel>\d+|[A-Z])[ _/-]*(?:DIMM|D)[ _-]*\d+",
+    )
+)
+#: Channels in bank locators: "P1_Node1_Channel0_Dimm0", "NODE 1 CHANNEL 0 DIMM 0", "P0 CHANNEL A" ...
 _CHANNEL = re.compile(r"(?P<before>.*?)channel[ _-]?(?P<channel>[0-9]+|[a-z]\b)", re.IGNORECASE)
-#: ... or a letter after DIMM, before the slot's number on the channel: "P2-DIMMD1", "DIMM_E1".
-_LETTER = re.compile(r"(?P<before>.*?)DIMM[ _-]?(?P<channel>[A-Z])[0-9]\Z", re.IGNORECASE)
+#: ... or a letter after DIMM, before the slot's number on the channel: "DIMM_E1"; a bank locator may be a node.
+_LETTER = re.compile(r"DIMM[ _-]?(?P<channel>[A-Z])[0-9]\Z", re.IGNORECASE)
+_NODE = re.compile(r"NODE ?\d+\Z", re.IGNORECASE)
+#: The socket at the beginning of a slot's or channel's name; EDAC drivers write "CPU_SrcID#0".
+_SOCKET_OF = re.compile(
+    r"(?:DIMM[ _-]*)?(?:CPU_SrcID#|CPU|PROCESSOR|PROC|SOCKET|P)[ _]*(\d+)(?!\d)", re.IGNORECASE
+)
+#: Texts of firmware that name no maker.
+_NO_MAKER = re.compile(r"(?:not specified|unknown|undefined|no dimm|n/?a|none|0x0+|0+)?\Z", re.IGNORECASE)
+#: What stands before the channel in the text of a module.
+_CHANNEL_PART = ", channel "
 _UDEV_FIELD = re.compile(r"E:MEMORY_DEVICE_(\d+)_([A-Z_]+)=(.*)\Z")
 #: The property of udev -> the field of dmidecode and the unit that dmidecode adds.
 _UDEV = {
@@ -40,6 +62,9 @@ _UDEV = {
     "DATA_WIDTH": ("Data Width", " bits"),
     "SPEED_MTS": ("Speed", " MT/s"),
     "CONFIGURED_SPEED_MTS": ("Configured Memory Speed", " MT/s"),
+    "MANUFACTURER": ("Manufacturer", ""),
+    "ASSET_TAG": ("Asset Tag", ""),
+    "RANK": ("Rank", ""),
 }
 Source = Literal["dmidecode", "udev", "edac", ""]
 
@@ -49,7 +74,7 @@ class Module:
     """A populated memory module: configured transfers per second, data width (bits), and channel.
 
     *rated_rate* are the transfers per second that it is made for, *kind* its type, such as DDR4. Numbers are 0 and
-    texts empty if they are not reported.
+    texts empty if they are not reported. *ambiguous*: another slot, empty or not, has the same locator.
     """
 
     locator: str
@@ -59,17 +84,21 @@ class Module:
     size_bytes: int = 0
     kind: str = ""
     rated_rate: float = 0.0
+    ranks: int = 0
+    maker: str = ""
+    ambiguous: bool = False
 
     def text(self) -> str:
-        """Return size, type, speeds and channel: ``32 GiB DDR4-3200, configured 2933 MT/s, channel p0 a``."""
+        """Return what is known: ``32 GiB DDR4-3200, configured 2933 MT/s, 2 ranks, Samsung, channel p0 a``."""
         kind = self.kind + (f"-{self.rated_rate / 1e6:.0f}" if self.kind and self.rated_rate else "")
         # Sizes below 1 GiB are those of virtual machines.
         large = self.size_bytes >= 1 << 30
         size = f"{self.size_bytes / (1 << (30 if large else 20)):g} {'GiB' if large else 'MiB'}"
         parts = [" ".join(part for part in (size, kind) if part)]
         parts += [f"configured {self.transfer_rate / 1e6:.0f} MT/s"] if self.transfer_rate else []
-        parts += [f"channel {self.channel}"] if self.channel else []
-        return ", ".join(parts)
+        parts += [f"{self.ranks} rank{'s' * (self.ranks > 1)}"] if self.ranks else []
+        parts += [self.maker] if self.maker else []
+        return ", ".join(parts) + (f"{_CHANNEL_PART}{self.channel}" if self.channel else "")
 
 
 @dataclass(frozen=True)
@@ -85,7 +114,7 @@ class Installed:
         slots: dict[str, Module] = {}
         for module in self.modules:
             name = module.locator or "slot"
-            if name in slots:
+            if module.ambiguous or name in slots:
                 # Each package may have a DIMM_A1. Then only the channel tells them apart.
                 name = f"{name} {module.channel}".strip()
             number = 2
@@ -130,17 +159,15 @@ def _by_dmidecode() -> tuple[str, str]:
 
 def parse(text: str) -> tuple[Module, ...]:
     """Return the populated modules in the output of ``dmidecode --type 17``; raises BadInput for other text."""
-    modules, has_device = [], False
+    devices = []
     for block in re.split(r"\n\s*\n", text):
         lines = block.strip("\n").splitlines()
         if "Memory Device" not in (line.strip() for line in lines):
             continue
-        has_device = True
-        fields = {m[1].strip(): m[2] for m in map(_FIELD.match, lines) if m}
-        modules += _modules(fields)
-    if not has_device:
+        devices.append({m[1].strip(): m[2] for m in map(_FIELD.match, lines) if m})
+    if not devices:
         raise BadInput("not the output of dmidecode --type 17: it has no 'Memory Device'")
-    return tuple(modules)
+    return _populated(devices)
 
 
 def of_udev(text: str) -> tuple[Module, ...]:
@@ -150,10 +177,29 @@ def of_udev(text: str) -> tuple[Module, ...]:
         if name in _UDEV:
             field, unit = _UDEV[name]
             devices[int(number)][field] = value.strip() + unit
-    return tuple(module for _, fields in sorted(devices.items()) for module in _modules(fields))
+    return _populated([fields for _, fields in sorted(devices.items())])
 
 
-def _modules(fields: Mapping[str, str]) -> list[Module]:
+def _populated(devices: Sequence[Mapping[str, str]]) -> tuple[Module, ...]:
+    """Return the modules in the slots that dmidecode's fields describe, of which some may be empty."""
+    names = [_names(fields) for fields in devices]
+    locators, slots = Counter(locator for locator, _, _ in names), Counter(names)
+    modules = []
+    for fields, slot in zip(devices, names, strict=True):
+        # Slots with the same names may be those of different sockets.
+        channel = _channel(*slot) if slots[slot] == 1 else ""
+        modules += _modules(fields, channel, ambiguous=locators[slot[0]] > 1)
+    return tuple(modules)
+
+
+def _names(fields: Mapping[str, str]) -> tuple[str, str, str]:
+    """Return locator, bank locator and asset tag of a slot; a tag that names no place is left out."""
+    tag = fields.get("Asset Tag", "")
+    named = any(place.match(tag) for place in _PLACES)
+    return fields.get("Locator", ""), fields.get("Bank Locator", ""), tag if named else ""
+
+
+def _modules(fields: Mapping[str, str], channel: str, *, ambiguous: bool) -> list[Module]:
     """Return the module that dmidecode's *fields* describe; an empty list for an empty slot."""
     size, kind = fields.get("Size", ""), fields.get("Type", "")
     if not size[:1].isdigit() or size.startswith("0 ") or kind in _NO_MAIN_MEMORY:
@@ -164,26 +210,66 @@ def _modules(fields: Mapping[str, str]) -> list[Module]:
         for name in ("Configured Memory ", "Configured Clock ", "")
     ]
     bits, amount = _BITS.match(fields.get("Data Width", "")), _SIZE.match(size)
-    locator, bank = fields.get("Locator", ""), fields.get("Bank Locator", "")
+    ranks, maker = fields.get("Rank", ""), fields.get("Manufacturer", "").strip()
     module = Module(
-        locator,
-        _channel(locator, bank),
+        fields.get("Locator", ""),
+        channel,
         next((rate for rate in rates if rate), 0.0),
         int(bits[1]) if bits else 0,
         int(amount[1]) * _BYTES[amount[2]] if amount else 0,
         "" if kind in {"Unknown", "Other", "<OUT OF SPEC>"} else kind,
         rates[-1],
+        int(ranks) if ranks.isdigit() else 0,
+        "" if _NO_MAKER.match(maker) else maker,
+        ambiguous=ambiguous,
     )
     return [module]
 
 
-def _channel(locator: str, bank: str) -> str:
-    for pattern, text in ((_CHANNEL, bank), (_CHANNEL, locator), (_LETTER, locator)):
-        if match := pattern.match(text):
-            # Each package has a channel A, so the text before it is part of the name, unless only the locator
-            # has it ("P1-DIMMA1" and a bank locator without a package).
-            return f"{match['before']}{match['channel']}".strip().lower()
+def _channel(locator: str, bank: str, asset_tag: str) -> str:
+    """Return the name of a slot's channel, which no other channel of the host has; an empty text if unknown."""
+    # Bank locators come second: some firmware repeats those of the first socket for the second one.
+    for text in (locator, bank, asset_tag):
+        if match := next((m for m in (place.match(text.strip()) for place in _PLACES) if m), None):
+            groups = match.groupdict()
+            socket = re.sub(r"[ _]", "", groups["socket"])
+            return " ".join(part for part in (socket, groups.get("controller"), groups["channel"]) if part).lower()
+    for text in (bank, locator):
+        if match := _CHANNEL.match(text):
+            # Each package has a channel A, so the text before it is part of the name, and the socket of the other
+            # text if this one has none.
+            other = socket_of(locator if text == bank else bank) if socket_of(text) is None else None
+            socket = "" if other is None else f"p{other} "
+            return f"{socket}{match['before']}{match['channel']}".strip().lower()
+    if match := _LETTER.match(locator):
+        node = bank if _NODE.match(bank) else ""
+        return f"{node} {match['channel']}".strip().lower()
     return ""
+
+
+def socket_of(name: str) -> int | None:
+    """Return the firmware's number of the socket in the *name* of a slot or channel; None if it has none.
+
+    Some firmware counts from 0, some from 1.
+    """
+    match = _SOCKET_OF.match(name.strip())
+    return int(match[1]) if match else None
+
+
+def socket_of_slot(slot: str, text: str) -> int | None:
+    """Return the socket that the name of a slot has, or else the channel in the *text* of its module."""
+    socket = socket_of(slot)
+    return socket_of(channel_of(text)) if socket is None else socket
+
+
+def channel_of(text: str) -> str:
+    """Return the channel in the text of a module (:meth:`Module.text`), empty if it has none."""
+    return text.rpartition(_CHANNEL_PART)[2] if _CHANNEL_PART in text else ""
+
+
+def without_channel(text: str) -> str:
+    """Return the text of a module without its channel."""
+    return text.rpartition(_CHANNEL_PART)[0] if _CHANNEL_PART in text else text
 
 
 def of_edac(root: Path = Path("/")) -> tuple[Module, ...]:

@@ -5,25 +5,36 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 import statistics
 import string
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from firsttouch import documents
-from firsttouch.judge.verdict import Finding
+from firsttouch.host.memory_modules import channel_of, socket_of_slot, without_channel
+from firsttouch.judge.drift import ABSENT, ModuleDeviation, ModuleDeviations
+from firsttouch.judge.verdict import Finding, natural
 from firsttouch.systems.facts import Facts
 
 #: Sizes in bytes: up to the first fits every processor's first cache, from the second on no cache fits.
 _CACHE, _MEMORY = 32 << 10, 32 << 20
-#: A share is that of a missing memory channel within this, or within a quarter of a channel's share if that is
-#: less.
-_NEAR = 0.03
-#: Without facts: usual numbers of channels of a bank, and how near a share must be (in shares of a channel).
-_USUAL_CHANNELS, _NEAR_UNKNOWN = (2, 3, 4, 6, 8), 1 / 8
+#: The bandwidth of k of n memory channels is between k/n and (k/n) to this power, within these factors of noise.
+_SATURATION, _LOWEST, _HIGHEST = 0.85, 0.95, 1.03
+#: Without the number of channels, a loss that is smaller names none of them.
+_NEAR_ALL = 0.93
+#: The least share of metrics of other banks, and of latencies to other banks, beside a bank without a channel.
+_SPILL, _REMOTE_SPILL = 0.96, 0.8
+#: The shares of metrics that follow the clock if cooling or power is at fault.
+_THROTTLED = 0.75, 0.975
+#: The least share of the siblings that have the same module in a slot.
+_SIBLINGS = 2 / 3
+#: Most slots that are named.
+_NAMED = 16
 #: The least share of all other groups if a condition is about some of the groups.
 _HEALTHY = 0.97
+_HEALTHY_LOSS = 1 - _HEALTHY
 _NUMBER = {"type": "number"}
 #: The keys of a condition with their forms.
 _KEYS: dict[str, Any] = {
@@ -46,6 +57,9 @@ _KEYS: dict[str, Any] = {
     "alike": _NUMBER,
     "every": {"const": True},
     "only": {"const": True},
+    "if_measured": {"const": True},
+    "modules": {"enum": ["absent", "different"]},
+    "clock": {"enum": ["slow", "good"]},
 }
 
 
@@ -63,11 +77,13 @@ _KINDS = {
     "count": _Condition(("count", "is"), (), ("found", "expected", "which")),
     "slow": _Condition(("slow",)),
     "missing": _Condition(("missing",), ("where",)),
+    "modules": _Condition(("modules",), (), ("modules",)),
+    "clock": _Condition(("clock",), (), ("clock_share",)),
     "setting": _Condition(("setting",), ("at_least", "below"), ("setting",)),
     "check": _Condition(
         ("check", "by", "groups", "share"),
-        ("metric", "where", "relation", "size", "channels", "alike", "every", "only"),
-        ("share",),  # and the group, by the name of "by"
+        ("metric", "where", "relation", "size", "channels", "alike", "every", "only", "if_measured"),
+        ("share", "losses"),  # and the group, by the name of "by"
     ),
 }
 _CONDITION = {"type": "object", "additionalProperties": False, "properties": _KEYS}
@@ -99,8 +115,8 @@ class Rule:
 class _Place:
     """Where a finding was measured: NUMA nodes, bank, their relation, and the size in bytes.
 
-    *metric* and *case* are the finding's. *left* is the share of the expected value (1: all of it, below: worse),
-    *bad* whether it is worse beyond chance, *fails* whether its verdict is fail.
+    *check*, *metric*, *unit* and *case* are the finding's. *left* is the share of the expected value (1: all,
+    below: worse), *bad* whether it is worse beyond chance, *fails* whether its verdict is fail.
     """
 
     nodes: Sequence[int]
@@ -109,7 +125,9 @@ class _Place:
     left: float | None
     bad: bool
     fails: bool
+    check: str
     metric: str
+    unit: str
     case: Mapping[str, Any]
 
     @property
@@ -117,6 +135,17 @@ class _Place:
         if len(self.nodes) != 1 or self.bank is None:
             return "?"
         return "local" if self.nodes[0] == self.bank else "remote"
+
+    @property
+    def of_memory(self) -> bool:
+        """Whether it is a rate of memory, or a latency beyond the caches."""
+        return self.unit == "GB/s" or (self.unit == "ns" and self.size >= _MEMORY)
+
+    @property
+    def of_clock(self) -> bool:
+        """Whether it follows the clock of the cores and of their caches, and not memory."""
+        cache = self.check == "latency" and 0 < self.size <= _CACHE
+        return cache or self.check in {"core_to_core", "locks"} or "flop" in self.unit.lower()
 
     def key(self, by: str) -> str:
         """Return the group of the place: its bank, its NUMA node, the pair of both, or what its PUs share."""
@@ -138,16 +167,18 @@ class _Place:
 
 
 @dataclass(frozen=True)
-class Signs:
+class Symptoms:
     """The input of the rules: findings, the host's counts and settings by metric, and its system's facts.
 
-    *missing* are check and parameters of the cases that other hosts were judged by and that this host lacks.
+    *missing* are check and parameters of the cases that other hosts were judged by and that this host lacks,
+    *modules* how its memory modules deviate from those of the others.
     """
 
     findings: Sequence[Finding]
     values: Mapping[str, float]
     facts: Facts | None
     missing: Sequence[tuple[str, Mapping[str, Any]]] = ()
+    modules: ModuleDeviations | None = None
 
     @functools.cached_property
     def places(self) -> Mapping[str, Sequence[_Place]]:
@@ -157,7 +188,7 @@ class Signs:
             if f.values:
                 nodes, bank, size = f.case.get("pu_nodes", ()), f.case.get("bank"), f.case.get("size_bytes", 0)
                 bad, fails = f.verdict in {"suspect", "fail"}, f.verdict == "fail"
-                place = _Place(nodes, bank, size, _left(f), bad, fails, f.metric, f.case)
+                place = _Place(nodes, bank, size, _left(f), bad, fails, f.check, f.metric, f.unit, f.case)
                 places.setdefault(f.check, []).append(place)
         return places
 
@@ -211,15 +242,17 @@ def _check_text(document: documents.Document, text: str, fields: Collection[str]
         document.problem(f"not a text with placeholders: {error}", *where)
 
 
-def causes(signs: Signs) -> list[str]:
-    """Return the causes whose signature *signs* show, each as ``name: evidence``, the likeliest first."""
+def causes(symptoms: Symptoms) -> list[str]:
+    """Return the causes whose signature *symptoms* show, each as ``name: evidence``, the likeliest first."""
     texts: dict[str, str] = {}
+    fails = any(f.verdict == "fail" for f in symptoms.findings)
     for rule in rules():
-        if texts.keys() & set(rule.unless):
+        # Without a fail, only the configuration is evidence enough.
+        if texts.keys() & set(rule.unless) or not (fails or any("modules" in c for c in rule.when)):
             continue
         fields: dict[str, Any] = {}
         for condition in rule.when:
-            values = _holds(condition, signs)
+            values = _holds(condition, symptoms)
             if values is None:
                 break
             fields = {**values, **fields}
@@ -228,58 +261,66 @@ def causes(signs: Signs) -> list[str]:
     return list(texts.values())
 
 
-def _holds(condition: Mapping[str, Any], signs: Signs) -> dict[str, Any] | None:
+def _holds(condition: Mapping[str, Any], symptoms: Symptoms) -> dict[str, Any] | None:
     """Return the fields that a condition gives to the text of its rule, None if it does not hold."""
-    if "count" in condition:
-        return _count(condition["count"], condition["is"], signs)
-    if "slow" in condition:
-        slow = any(f.verdict == "fail" and f.unit != "1" for f in signs.findings)
-        return {} if slow == condition["slow"] else None
-    if "missing" in condition:
-        where = condition.get("where", {}).items()
-        lacks = any(
-            check == condition["missing"] and all(case.get(name) == value for name, value in where)
-            for check, case in signs.missing
-        )
-        return {} if lacks else None
-    if "setting" in condition:
-        value = signs.values.get(condition["setting"])
-        low, high = condition.get("at_least", float("-inf")), condition.get("below", float("inf"))
-        return {"setting": f"{value:.3g}"} if value is not None and low <= value < high else None
-    return _groups(condition, signs)
+    kind = next(key for key in _KINDS if key in condition)
+    return _TESTS[kind](condition, symptoms)
 
 
-def _count(metric: str, relation: str, signs: Signs) -> dict[str, Any] | None:
+def _slow(condition: Mapping[str, Any], symptoms: Symptoms) -> dict[str, Any] | None:
+    slow = any(f.verdict == "fail" and f.unit != "1" for f in symptoms.findings)
+    return {} if slow == condition["slow"] else None
+
+
+def _missing(condition: Mapping[str, Any], symptoms: Symptoms) -> dict[str, Any] | None:
+    where = condition.get("where", {}).items()
+    lacks = any(
+        check == condition["missing"] and all(case.get(name) == value for name, value in where)
+        for check, case in symptoms.missing
+    )
+    return {} if lacks else None
+
+
+def _setting(condition: Mapping[str, Any], symptoms: Symptoms) -> dict[str, Any] | None:
+    value = symptoms.values.get(condition["setting"])
+    low, high = condition.get("at_least", float("-inf")), condition.get("below", float("inf"))
+    return {"setting": f"{value:.3g}"} if value is not None and low <= value < high else None
+
+
+def _count(condition: Mapping[str, Any], symptoms: Symptoms) -> dict[str, Any] | None:
     """Return the fields of a condition on the host's number of NUMA nodes or PUs."""
-    count = signs.values.get(metric)
-    if count is None or signs.facts is None:
+    metric, relation = condition["count"], condition["is"]
+    count = symptoms.values.get(metric)
+    if count is None or symptoms.facts is None:
         return None
-    expected, threads = int(getattr(signs.facts, metric)), signs.facts.threads_per_core
+    expected, threads = int(getattr(symptoms.facts, metric)), symptoms.facts.threads_per_core
     holds = {
         "fewer": count < expected,
         "more": count > expected,
         "one": count == 1 < expected,
         "halved": threads > 1 and count * threads == expected,
     }[relation]
-    return {"found": int(count), "expected": expected, "which": _lost_nodes(int(count), signs)} if holds else None
+    return (
+        {"found": int(count), "expected": expected, "which": _lost_nodes(int(count), symptoms)} if holds else None
+    )
 
 
-def _lost_nodes(count: int, signs: Signs) -> str:
+def _lost_nodes(count: int, symptoms: Symptoms) -> str:
     """Return which NUMA nodes are missing, if the metrics of the other ones show it."""
-    seen = {n for places in signs.places.values() for p in places for n in p.nodes}
-    lost = sorted(set(signs.facts.numa_node_numbers if signs.facts else ()) - seen)
+    seen = {n for places in symptoms.places.values() for p in places for n in p.nodes}
+    lost = sorted(set(symptoms.facts.numa_node_numbers if symptoms.facts else ()) - seen)
     if len(seen) != count or not lost:
         return ""
     numbers = ", ".join(map(str, lost))
     return f"NUMA node {numbers} is missing: " if len(lost) == 1 else f"NUMA nodes {numbers} are missing: "
 
 
-def _groups(condition: Mapping[str, Any], signs: Signs) -> dict[str, Any] | None:
+def _groups(condition: Mapping[str, Any], symptoms: Symptoms) -> dict[str, Any] | None:
     """Return the fields of a condition on the shares of groups of metrics."""
     relation, size, by = condition.get("relation"), condition.get("size"), condition["by"]
     metric, where = condition.get("metric"), condition.get("where", {})
     grouped: dict[str, list[_Place]] = {}
-    for place in signs.places.get(condition["check"], ()):
+    for place in symptoms.places.get(condition["check"], ()):
         if (
             relation in {None, place.relation}
             and metric in {None, place.metric}
@@ -290,6 +331,8 @@ def _groups(condition: Mapping[str, Any], signs: Signs) -> dict[str, Any] | None
             and (key := place.key(by))
         ):
             grouped.setdefault(key, []).append(place)
+    if not grouped and "if_measured" in condition:
+        return {by: "", "share": "", "losses": ""}
     low, high = condition["share"]
     shares = {key: [p.left for p in places if p.left is not None] for key, places in grouped.items()}
     medians = {key: statistics.median(values) for key, values in shares.items()}
@@ -299,7 +342,7 @@ def _groups(condition: Mapping[str, Any], signs: Signs) -> dict[str, Any] | None
         if low <= median < high
         # A slow group must be judged slow: the median of a few noisy repetitions shows no cause.
         and (high > 1 or _is_slow(grouped[key], throughout="every" in condition))
-        and (not condition.get("channels") or _lacks_channel(median, key, signs.facts))
+        and (not condition.get("channels") or _fits_channels(median, _channels(key, symptoms.facts)))
         and max(shares[key]) - min(shares[key]) <= condition.get("alike", float("inf"))
     }
     if condition["groups"] == "all":
@@ -310,10 +353,11 @@ def _groups(condition: Mapping[str, Any], signs: Signs) -> dict[str, Any] | None
         few = len(meant) == 1 if condition["groups"] == "one" else bool(meant)
         healthy = all(median >= _HEALTHY for key, median in medians.items() if key not in meant)
         holds = few and len(meant) < len(grouped) and healthy
-    if not holds or ("only" in condition and not _only(meant, by, signs)):
+    if not holds or ("only" in condition and not _only(meant, by, symptoms, spill="channels" in condition)):
         return None
     key = min(meant, key=lambda k: meant[k])
-    return {by: key, "share": f"{meant[key]:.0%}"}
+    losses = _channel_losses(meant, symptoms.facts) if "channels" in condition else ""
+    return {by: key, "share": f"{meant[key]:.0%}", "losses": losses}
 
 
 def _is_slow(places: Sequence[_Place], *, throughout: bool) -> bool:
@@ -322,26 +366,194 @@ def _is_slow(places: Sequence[_Place], *, throughout: bool) -> bool:
     return any(place.fails for place in places) and (bad == len(places) if throughout else 2 * bad >= len(places))
 
 
-def _only(keys: Collection[str], by: str, signs: Signs) -> bool:
-    """Return whether nothing fails outside of the groups *keys*."""
-    places = itertools.chain.from_iterable(signs.places.values())
-    return all(place.is_in(keys, by) for place in places if place.fails)
+def _only(keys: Collection[str], by: str, symptoms: Symptoms, *, spill: bool) -> bool:
+    """Return whether nothing fails outside of the groups *keys*; *spill*: beyond what full banks cost others."""
+    places = itertools.chain.from_iterable(symptoms.places.values())
+    return all(
+        place.is_in(keys, by) or (spill and _is_spill(place, symptoms.places[place.check]))
+        for place in places
+        if place.fails
+    )
+
+
+def _is_spill(place: _Place, places: Sequence[_Place]) -> bool:
+    """Return whether a loss of another bank, measured at *places*, follows from a bank with fewer channels."""
+    if not place.of_memory:
+        return False
+    least = _REMOTE_SPILL if place.unit == "ns" and place.relation == "remote" else _SPILL
+    # Of noisy metrics a few lose more.
+    of_bank = (p for p in places if (p.bank, p.relation, p.of_memory) == (place.bank, place.relation, True))
+    return statistics.median(p.left or 0.0 for p in of_bank) >= least
 
 
 def _listed(value: Any) -> Sequence[Any]:
     return value if isinstance(value, (list, tuple)) else (value,)
 
 
-def _lacks_channel(share: float, bank: str, facts: Facts | None) -> bool:
-    """Return whether *share* of the bandwidth of *bank* is that with one or two memory channels fewer."""
+def _channels(bank: str, facts: Facts | None) -> int | None:
+    """Return the number of memory channels of a bank; None if the facts do not tell."""
     if facts is None or not facts.channels_per_package:
-        return any(abs(share - (c - 1) / c) <= min(_NEAR, _NEAR_UNKNOWN / c) for c in _USUAL_CHANNELS)
+        return None
     packages = dict(zip(map(str, facts.numa_node_numbers), facts.package_of_numa_node, strict=True))
     package = packages.get(bank)
     nodes = sum(p == package for p in packages.values()) if package is not None else 1
-    channels = max(1, facts.channels_per_package // nodes)
-    near = min(_NEAR, 1 / (4 * channels))
-    return any(abs(share - (channels - lost) / channels) <= near for lost in (1, 2) if lost < channels)
+    return max(1, facts.channels_per_package // nodes)
+
+
+def _working(share: float, channels: int) -> list[int]:
+    """Return how many of a bank's channels may work if it has this *share* of its bandwidth."""
+    return [
+        k
+        for k in range(1, channels)
+        if _LOWEST * k / channels <= share <= _HIGHEST * (k / channels) ** _SATURATION
+    ]
+
+
+def _fits_channels(share: float, channels: int | None) -> bool:
+    """Return whether *share* of a bank's bandwidth is that of less than its *channels* (None: unknown)."""
+    return share <= _NEAR_ALL if channels is None else bool(_working(share, channels))
+
+
+def _channel_losses(shares: Mapping[str, float], facts: Facts | None) -> str:
+    """Return the shares of banks with what they say about their channels."""
+    banks: dict[str, list[str]] = {}
+    for bank in sorted(shares, key=natural):
+        channels = _channels(bank, facts)
+        if channels is None:
+            text = "fewer memory channels than the others (the system's file has no number of channels)"
+        else:
+            working = _working(shares[bank], channels)
+            count = str(working[0]) if len(working) == 1 else f"{working[0]} to {working[-1]}"
+            text = f"about {count} of {channels} memory channels"
+        banks.setdefault(text, []).append(bank)
+    texts = []
+    for text, names in banks.items():
+        percents = sorted(round(100 * shares[name]) for name in names)
+        share = f"{percents[0]}%" if percents[0] == percents[-1] else f"{percents[0]} to {percents[-1]}%"
+        nodes = f"NUMA node{'s' * (len(names) > 1)} {', '.join(names)}"
+        texts.append(f"{nodes}: {share} of the bandwidth in all kernels, as with {text}")
+    return "; ".join(texts)
+
+
+# ----------------------------------------------------------------------
+# The clock
+
+
+def _clock(condition: Mapping[str, Any], symptoms: Symptoms) -> dict[str, Any] | None:
+    share = _clock_share(symptoms)
+    if (share is not None) != (condition["clock"] == "slow"):
+        return None
+    return {"clock_share": "" if share is None else f"{share:.0%}"}
+
+
+def _clock_share(symptoms: Symptoms) -> float | None:
+    """Return the share that metrics of the clock have left if they fall together; None if they do not.
+
+    They do on NUMA nodes, or on the whole host, if all of them lie within :data:`_THROTTLED` there, no such metric
+    is slow elsewhere, and no metric of memory has lost more.
+    """
+    groups: dict[str, list[_Place]] = {}
+    places = list(itertools.chain.from_iterable(symptoms.places.values()))
+    for place in places:
+        if place.of_clock and place.left is not None:
+            processor = place.case.get("cpu", place.case.get("package", ""))
+            groups.setdefault(",".join(map(str, place.nodes)) or str(processor), []).append(place)
+    low, high = _THROTTLED
+    slow = []
+    for group in groups.values():
+        shares = [p.left for p in group if p.left is not None]
+        median = statistics.median(shares)
+        if all(low <= share < high for share in shares) and _is_slow(group, throughout=False):
+            slow.append(median)
+        elif median < _HEALTHY or any(p.fails for p in group):
+            return None
+    if not slow or any(p.of_memory and p.fails and (p.left or 0) < min(slow) - _HEALTHY_LOSS for p in places):
+        return None
+    return min(slow)
+
+
+# ----------------------------------------------------------------------
+# Memory modules
+
+
+def _modules(condition: Mapping[str, Any], symptoms: Symptoms) -> dict[str, Any] | None:
+    """Return the fields of a condition on the memory modules: those that explain a loss of memory's speed."""
+    if symptoms.modules is None:
+        return None
+    slow = [p for places in symptoms.places.values() for p in places if p.bad and p.of_memory]
+    packages = _package_of_socket(symptoms.modules, symptoms.facts)
+    deviations = [
+        d
+        for d in symptoms.modules.deviations
+        if (d.value == ABSENT) == (condition["modules"] == "absent")
+        and d.siblings >= 2
+        and d.siblings >= _SIBLINGS * d.hosts
+        and any(_is_of_package(place, packages.get(d.socket), symptoms.facts) for place in slow)
+    ]
+    if not deviations:
+        return None
+    text = _absent if condition["modules"] == "absent" else _different
+    return {"modules": text(deviations, symptoms.modules.usual)}
+
+
+def _package_of_socket(modules: ModuleDeviations, facts: Facts | None) -> Mapping[int | None, int]:
+    """Return the package of each socket that slots name; nothing if that is not sure."""
+    sockets = {socket_of_slot(slot, text) for slot, text in modules.usual.items()}
+    numbers = sorted(socket for socket in sockets if socket is not None)
+    if None in sockets or facts is None or len(numbers) != facts.packages:
+        return {}
+    return {socket: package for package, socket in enumerate(numbers)}
+
+
+def _is_of_package(place: _Place, package: int | None, facts: Facts | None) -> bool:
+    """Return whether a metric has used memory of a *package*, or may have."""
+    if package is None or facts is None or place.bank is None:
+        return True
+    packages = dict(zip(facts.numa_node_numbers, facts.package_of_numa_node, strict=True))
+    return any(packages.get(bank) in {package, None} for bank in _listed(place.bank))
+
+
+def _absent(deviations: Sequence[ModuleDeviation], usual: Mapping[str, str]) -> str:
+    """Return which slots are empty, as how many of the channels if all of their names are known."""
+    empty = {d.slot for d in deviations}
+    channels: dict[str, set[str]] = {}
+    for slot, text in usual.items():
+        channels.setdefault(channel_of(text), set()).add(slot)
+    silent = [name for name, slots in channels.items() if slots <= empty]
+    if "" not in channels and silent:
+        what = f"{len(silent)} of {len(channels)} channels"
+    else:
+        what = f"{len(empty)} of {len(usual)} modules"
+    plural = len(empty) > 1
+    siblings = min(d.siblings for d in deviations)
+    return (
+        f"{what}: slot{'s' * plural} {_slots(empty)} {'are' if plural else 'is'} empty here, "
+        f"filled on {siblings} siblings"
+    )
+
+
+def _different(deviations: Sequence[ModuleDeviation], _: Mapping[str, str]) -> str:
+    """Return which slots have other modules than those of the siblings."""
+    slots: dict[tuple[str, str], list[str]] = {}
+    for d in deviations:
+        slots.setdefault((without_channel(d.value), without_channel(d.usual)), []).append(d.slot)
+    siblings = min(d.siblings for d in deviations)
+    return "; ".join(
+        f"slot{'s' * (len(names) > 1)} {_slots(names)}: {value} here, {usual} on {siblings} siblings"
+        for (value, usual), names in slots.items()
+    )
+
+
+def _slots(names: Collection[str]) -> str:
+    """Return the names of slots, with what the one before begins with only once: ``PROC 1 DIMM 3, 6``."""
+    texts, last = [], ""
+    for name in sorted((" ".join(name.split()) for name in names), key=natural):
+        number = re.search(r"\d+\Z", name)
+        stem = name[: number.start()] if number else name
+        texts.append(number[0] if number and stem == last else name)
+        last = stem
+    further = f" and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
+    return ", ".join(texts[:_NAMED]) + further
 
 
 def _left(finding: Finding) -> float | None:
@@ -350,3 +562,15 @@ def _left(finding: Finding) -> float | None:
         return None
     share = statistics.median(finding.values) / finding.reference.value
     return share if finding.better != "lower" else 1 / share if share else None
+
+
+#: The key that tells the kind of a condition -> the test that returns its fields.
+_TESTS: Mapping[str, Callable[[Mapping[str, Any], Symptoms], dict[str, Any] | None]] = {
+    "count": _count,
+    "slow": _slow,
+    "missing": _missing,
+    "modules": _modules,
+    "clock": _clock,
+    "setting": _setting,
+    "check": _groups,
+}

@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from firsttouch.errors import BadInput, did_you_mean
 from firsttouch.host.configuration import MODULE
+from firsttouch.host.memory_modules import socket_of_slot
 from firsttouch.judge.samples_table import milliseconds
 from firsttouch.judge.verdict import natural
 from firsttouch.records.schema import Record, columns, to_frame
@@ -69,6 +70,26 @@ class Deviation:
 
 
 @dataclass(frozen=True)
+class ModuleDeviation:
+    """A *slot* whose module is another *value* than the *usual* one of *siblings* among *hosts*."""
+
+    slot: str
+    socket: int | None
+    value: str
+    usual: str
+    siblings: int
+    hosts: int
+
+
+@dataclass(frozen=True)
+class ModuleDeviations:
+    """The *usual* modules of a fleet by slot, and the *deviations* of a host in slots that usually have one."""
+
+    usual: Mapping[str, str]
+    deviations: Sequence[ModuleDeviation]
+
+
+@dataclass(frozen=True)
 class Drift:
     """The *golden* configuration of some *hosts*, the *deviations* from it, and what differs *everywhere*."""
 
@@ -86,6 +107,30 @@ class Drift:
         for deviation in self.deviations:
             shared[deviation.hosts].append(deviation)
         return dict(sorted(shared.items(), key=lambda item: (len(item[0]), [natural(host) for host in item[0]])))
+
+    def modules(self, host: str, passes: Callable[[str], bool]) -> ModuleDeviations:
+        """Return how the modules of a *host* deviate, but for deviations that a host that *passes* shares."""
+        usual = {
+            name.removeprefix(MODULE): text
+            for name, text in self.golden.items()
+            if name.startswith(MODULE) and text != ABSENT
+        }
+        others: Counter[str] = Counter()
+        for d in self.deviations:
+            others[d.setting] += len(d.hosts)
+        deviations = []
+        for d in self.deviations:
+            slot = d.setting.removeprefix(MODULE)
+            if (
+                d.setting.startswith(MODULE)
+                and slot in usual
+                and host in d.hosts
+                and not any(map(passes, d.hosts))
+            ):
+                socket = socket_of_slot(slot, d.golden)
+                siblings = d.of - others[d.setting]
+                deviations.append(ModuleDeviation(slot, socket, d.value, d.golden, siblings, d.of))
+        return ModuleDeviations(usual, deviations)
 
 
 # ----------------------------------------------------------------------

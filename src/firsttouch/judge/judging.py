@@ -12,7 +12,7 @@ decides. A value better than the tolerance is never a fail, but the measurement 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 
 from firsttouch.benchmarks.kernel_settings import BUSY
 from firsttouch.judge import event_limits, fleet_level, host_level, natural_spread, samples_table, sprt
-from firsttouch.judge.causes import Signs, causes
+from firsttouch.judge.causes import Symptoms, causes
 from firsttouch.judge.common_loss import CommonLoss, common_loss
+from firsttouch.judge.drift import Configuration, Drift, drift, latest
 from firsttouch.judge.fleet_level import FEWEST_HOSTS, LOSS, Divided, Level, divided, level
 from firsttouch.judge.samples_table import BANK_BANDWIDTH, SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
@@ -240,6 +241,13 @@ class Judged:
     own: Mapping[int, Reference]
     visible: Mapping[int, float]
     intermittent: Mapping[int, str]
+    #: Returns the newest configuration of each host; called only if a host is suspect or fails.
+    configurations: Callable[[], Mapping[str, Configuration]] = dict
+
+    @cached_property
+    def _drift(self) -> Drift:
+        """How the configurations of the hosts differ."""
+        return drift({host: c for host, c in self.configurations().items() if host in self.number})
 
     @cached_property
     def hosts(self) -> list[str]:
@@ -435,14 +443,17 @@ class Judged:
         metrics = list(self._findings(groups, settings.get(BANK_BANDWIDTH)))
         findings = tuple(f for f in metrics if f.reference or f.verdict != "pass")
         lost = self._lost(groups)
-        signs = Signs(findings, settings, self.system.facts, [(case.check, case.parameters) for case in lost])
+        slow = any(f.verdict in {"suspect", "fail"} for f in findings)
+        modules = self._drift.modules(host, lambda name: self.word(name) == PASS) if slow else None
+        missing = [(case.check, case.parameters) for case in lost]
+        symptoms = Symptoms(findings, settings, self.system.facts, missing, modules)
         return HostVerdict(
             host,
             self.system.name,
             findings,
             len(metrics) - len(findings),
             (*self.missing.get(host, ()), *(f"{case.title}: other hosts were judged by it" for case in lost)),
-            tuple(causes(signs)) if any(f.verdict == "fail" for f in findings) else (),
+            tuple(causes(symptoms)) if slow else (),
             described=self.system.facts is not None,
             visible=self._visible(groups),
         )
@@ -521,7 +532,9 @@ def judge(
     another host lacks is missing there, too. A metric without a reference, or with one without the error of a
     repetition, is judged by what the majority of the hosts reach, if there are enough hosts.
     """
-    verdicts = judged(samples_table.of_records(records, system.name), system, missing=missing)
+    records = list(records)
+    samples = samples_table.of_records(records, system.name)
+    verdicts = judged(samples, system, missing=missing, configurations=lambda: latest(records))
     return [verdicts.of(host) for host in verdicts.hosts]
 
 
@@ -531,8 +544,12 @@ def judged(
     *,
     missing: Mapping[str, Sequence[str]] | None = None,
     fleet: bool = True,
+    configurations: Callable[[], Mapping[str, Configuration]] = dict,
 ) -> Judged:
-    """Return the verdicts of *samples*, all of *system*, in columns; without *fleet*, only references judge."""
+    """Return the verdicts of *samples*, all of *system*, in columns; without *fleet*, only references judge.
+
+    *configurations* returns the newest configuration of each host, to name causes.
+    """
     verdicts, now = _verdicts(len(samples.counts), PASS, _NONE), samples.valid.copy()
     expected: list[tuple[Reference | None, Reference | None]] = []
     divisions, events = {}, event_limits.EventLimits(samples)
@@ -590,6 +607,7 @@ def judged(
         own=owns,
         visible=visible,
         intermittent=intermittent,
+        configurations=configurations,
     )
 
 
