@@ -155,9 +155,9 @@ class Spent:
     seconds: float
     #: The fewest and the most repetitions of a metric.
     repetitions: tuple[int, int]
-    #: Why no more repetitions were made.
+    #: Why no more repetitions were made, "" if they would decide nothing.
     limit: str
-    #: The undecided and suspect cases of each host, in words.
+    #: The undecided and suspect cases of each host, in words, the surest first.
     undecided: Mapping[str, Sequence[str]]
 
     def to_dict(self) -> dict[str, Any]:
@@ -174,7 +174,8 @@ class Spent:
         named = [f"{host}: {case}" for host, cases in self.undecided.items() for case in cases[:1]][:_NAMED]
         count = sum(map(len, self.undecided.values()))
         others = f"; {count - len(named)} more" if count > len(named) else ""
-        return f"{times}; {self.limit}; still undecided: {'; '.join(named)}{others}"
+        why = f"; {self.limit}" if self.limit else ""
+        return f"{times}{why}; still undecided: {'; '.join(named)}{others}"
 
 
 def _duration(seconds: float) -> str:
@@ -190,7 +191,9 @@ def spent(verdicts: Sequence[HostVerdict], seconds: float, limit: str) -> Spent:
     titles = {}
     for verdict in verdicts:
         findings = [f for f in verdict.findings if f.verdict in {"undecided", "suspect"}]
-        if findings:
+        if verdict.verdict == "undecided" and not findings:
+            titles[verdict.host] = ["nothing was judged"]
+        elif findings:
             findings.sort(key=lambda f: (ORDER.index(f.verdict), f.evidence or 0.0), reverse=True)
             titles[verdict.host] = [case_in_words(f.check, f.metric, f.case, f.distinctive) for f in findings]
     return Spent(seconds, (min(counts), max(counts)), limit, titles)

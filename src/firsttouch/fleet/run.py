@@ -362,8 +362,12 @@ class _Runner:
                     self.step(step, self.beat)
                 else:
                     is_late = True
-        limit = "the job has too little time left" if is_late else f"at most {most} repetitions are made"
-        self._conclude(system, "other programs keep it busy" if is_busy else limit)
+        limits = {
+            "other programs keep the host busy": is_busy,
+            "the job has too little time left": is_late,
+            f"at most {most} repetitions are made": number >= most - 1,
+        }
+        self._conclude(system, next((limit for limit, holds in limits.items() if holds), ""))
 
     def _conclude(self, system: System, limit: str) -> None:
         """Judge the hosts of the job by all records, and write this host's verdict."""
