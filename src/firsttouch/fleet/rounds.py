@@ -30,6 +30,8 @@ SIBLINGS = 8
 #: Seconds of the job that are kept for verdicts and report, and how many times as long as before a step may take.
 _RESERVE, _LONGER = 120.0, 1.5
 _POLL = 1.0
+#: Seconds after which the first host names those that it waits for.
+_PATIENCE = 300.0
 #: Undecided cases that the last line of a job names.
 _NAMED = 3
 
@@ -101,7 +103,7 @@ class Meeting:
     ) -> None:
         self.journal, self.leases, self.hosts, self.say, self.clock = journal, leases, hosts, say, clock
         self.journals = {host: journal if host == journal.host else campaign.host(host) for host in hosts}
-        self.present: list[str] = [journal.host]
+        self.present: list[str] = list(hosts)
 
     def end_round(self, number: int, *, is_measured: bool, beat: Callable[[], None]) -> bool:
         """End a round on this host, and wait until all hosts have ended it; return whether any host measured."""
@@ -113,7 +115,7 @@ class Meeting:
         self.journal.write(Entry(ROUND, "done" if is_measured else "skipped", now(), holder.host, *ids, mark))
         absent: set[str] = set()
         began = asked = self.clock.monotonic()
-        announced = False
+        is_announced = False
         while True:
             states = {host: self._state(host, ids[0], mark) for host in self.hosts if host not in absent}
             if not (waiting := [host for host, state in states.items() if not state]):
@@ -124,9 +126,9 @@ class Meeting:
                 absent |= {host for host in waiting if self.leases.silence(host, moment - began) >= GONE}
             if set(waiting) <= absent:
                 continue
-            if not announced:
+            if self.speaks and not is_announced and moment - began >= _PATIENCE:
                 self.say(f"{holder.host}: waiting for {folded(waiting)} to end round {number + 1}")
-                announced = True
+                is_announced = True
             beat()
             self.clock.sleep(_POLL)
         self.present = [host for host in self.hosts if host in states]
