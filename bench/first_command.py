@@ -7,7 +7,7 @@ the bandwidth of bank 0. There are no references. A process per host runs `first
 tasks of a job do, with leases, journals and rounds. The probe is a function (tests/slurm/modelled_probe.py), and
 Slurm is a few variables. With --slurm it is a real Slurm of as many hosts, and the tutorial's command.
 
-The answer is right if BAD fails, no other host does, and each task ends with status 1. FIRSTTOUCH_EFFORT and
+The answer is right if BAD fails, no other host does, and the highest status of a task is 1. FIRSTTOUCH_EFFORT and
 --step choose what is measured: judging all metrics of eight hosts takes minutes for each seed. It is run by hand:
 FIRSTTOUCH_EFFORT=smoke python bench/first_command.py --seeds 20 --step topology --step 'bandwidth-*'
 """
@@ -181,7 +181,7 @@ def row(model: Model, steps: Sequence[str], run: Callable[..., dict[str, Any]]) 
     return {
         "noise": model.noise,
         "seed": model.seed,
-        "right": words[BAD] == "fail" and "fail" not in others and set(done["statuses"].values()) == {1},
+        "right": words[BAD] == "fail" and "fail" not in others and max(done["statuses"].values()) == 1,
         BAD: words[BAD],
         "others": dict(others),
         "causes": [cause.partition(":")[0] for cause in verdicts[BAD]["causes"]],

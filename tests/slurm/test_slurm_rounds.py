@@ -42,7 +42,7 @@ def modelled(site: Site, tmp_path: Path, systems: Path) -> Site:
     return site
 
 
-def test_one_job_of_new_hosts_fails_the_bad_one_and_nobody_else(modelled: Site) -> None:
+def test_one_job_of_new_hosts_fails_only_the_bad_one(modelled: Site) -> None:
     site = modelled
     steps = ("--step=topology", "--step=latency-[0-9]", "--step=bandwidth-1")
     job = site.sbatch("-N6", "slurm/validate.sbatch", "--system", "rome", *steps)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rounds of a job: what is measured again, in which order, until when, and who waits for whom."""
 
+import argparse
 import random
 import threading
 from dataclasses import replace
@@ -8,11 +9,13 @@ from dataclasses import replace
 import pytest
 
 from factories.clocks import ManualClock
+from firsttouch.cli import campaign as campaign_cli
 from firsttouch.fleet import campaigns, rounds, slurm
 from firsttouch.fleet import run as running
 from firsttouch.fleet.journal import Entry, now
 from firsttouch.judge import samples_table
 from firsttouch.judge.judging import Undescribed, judged
+from firsttouch.judge.verdict import Finding, HostVerdict
 from firsttouch.records.schema import Record
 from firsttouch.systems.cases import case_key
 from firsttouch.systems.references import Reference
@@ -153,6 +156,8 @@ def test_a_host_that_never_comes_is_not_waited_for_and_the_next_job_measures_it(
     outcomes = job.run()
     present = next(name for name in HOSTS if name != host)
     assert outcomes[present].speaks
+    assert outcomes[present].stands_for == [present, host]
+    assert outcomes["n4"].stands_for == ["n4"]
     assert words(outcomes[present])["n3"] == "fail"
     assert words(outcomes[present])[host] == "suspect"
     (verdict,) = (v for v in outcomes[present].verdicts if v.host == host)
@@ -203,6 +208,29 @@ def test_a_job_stops_in_time(campaign, monkeypatch):
         assert job.measured["n1"].count("bandwidth-1") == repetitions
         late = "; the job has too little time left; " in runner.outcome.spent.text()
         assert late == (repetitions < 12)
+
+
+@pytest.mark.parametrize(
+    ("found", "stands_for", "expected"),
+    [
+        ({"n1": "pass", "n2": "pass"}, ["n1"], 0),
+        ({"n1": "pass", "n2": "fail"}, ["n1"], 0),
+        ({"n1": "pass", "n2": "fail"}, ["n2"], 1),
+        ({"n1": "suspect", "n2": "pass"}, ["n1"], 3),
+        ({"n1": "suspect", "n2": "fail"}, ["n1"], 1),  # srun returns the highest status
+        ({"n1": "pass", "n2": "suspect", "n3": "fail"}, ["n1", "n2"], 1),  # n2 is absent
+    ],
+)
+def test_the_highest_status_of_the_tasks_of_a_job_is_that_of_its_worst_host(found, stands_for, expected):
+    verdicts = [HostVerdict(host, "local", (finding(word),), 0, ()) for host, word in found.items()]
+    outcome = running.Outcome(verdict=verdicts[0], verdicts=verdicts, speaks=False, stands_for=stands_for)
+    args = argparse.Namespace(strict=False, drain=False)
+    assert campaign_cli._status(outcome, verdicts[0], None, args) == expected
+
+
+def finding(word):
+    check, metric, unit, _, usual, parameters = METRICS["bandwidth-1"]
+    return Finding(check, metric, parameters, unit, (usual,), None, word, "")
 
 
 class TestPlan:

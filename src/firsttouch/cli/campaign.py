@@ -199,8 +199,9 @@ def carry_out(campaign: Campaign, args: argparse.Namespace, job: slurm.Job | Non
 
 def _status(outcome: Outcome, own: HostVerdict, campaign: Campaign, args: argparse.Namespace) -> int:
     """Drain this host if asked to, print the last lines, and return the exit status of a job that judged."""
-    # All hosts of a job end with the status of the worst one: srun returns the highest, and 3 is not worse than 1.
-    status = exit_status(outcome.verdicts, strict=args.strict)
+    status = exit_status([v for v in outcome.verdicts if v.host in outcome.stands_for], strict=args.strict)
+    # srun returns the highest status of its tasks, and 3 (suspect) is not worse than 1 (fail).
+    status = status and exit_status(outcome.verdicts, strict=args.strict)
     if args.drain:
         status = max(status, _drain([own], campaign, args, outcome.fleet))
     if outcome.speaks:

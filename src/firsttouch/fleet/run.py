@@ -54,8 +54,9 @@ class Outcome:
     fleet: Judged | None = None
     #: What the verdicts cost, and what is undecided.
     spent: rounds.Spent | None = None
-    #: Whether this host prints what concerns all hosts of the job.
+    #: Whether this host prints what concerns all hosts of the job, and the hosts that its exit status stands for.
     speaks: bool = True
+    stands_for: Sequence[str] = ()
 
     @property
     def good(self) -> bool:
@@ -383,6 +384,8 @@ class _Runner:
         self.outcome.verdict = verdicts[self.host]
         self.outcome.verdicts, self.outcome.fleet = list(verdicts.values()), fleet if together else None
         self.outcome.speaks = self.meeting.speaks
+        absent = [host for host in self.meeting.hosts if host not in self.meeting.present]
+        self.outcome.stands_for = [self.host, *(absent if self.meeting.speaks else ())]
         self.outcome.spent = rounds.spent(self.outcome.verdicts, self.clock.monotonic() - self.began, limit)
         own = self.journal.folder / "verdict"
         verdict_log.publish(self.outcome.verdict, self.journal.measured_at(), self.campaign.name, own)
