@@ -211,7 +211,7 @@ def test_a_job_stops_in_time(campaign, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("found", "stands_for", "expected"),
+    ("words_of_hosts", "stands_for", "expected"),
     [
         ({"n1": "pass", "n2": "pass"}, ["n1"], 0),
         ({"n1": "pass", "n2": "fail"}, ["n1"], 0),
@@ -221,8 +221,8 @@ def test_a_job_stops_in_time(campaign, monkeypatch):
         ({"n1": "pass", "n2": "suspect", "n3": "fail"}, ["n1", "n2"], 1),  # n2 is absent
     ],
 )
-def test_the_highest_status_of_the_tasks_of_a_job_is_that_of_its_worst_host(found, stands_for, expected):
-    verdicts = [HostVerdict(host, "local", (finding(word),), 0, ()) for host, word in found.items()]
+def test_the_highest_status_of_the_tasks_of_a_job_is_that_of_its_worst_host(words_of_hosts, stands_for, expected):
+    verdicts = [HostVerdict(host, "local", (finding(word),), 0, ()) for host, word in words_of_hosts.items()]
     outcome = running.Outcome(verdict=verdicts[0], verdicts=verdicts, speaks=False, stands_for=stands_for)
     args = argparse.Namespace(strict=False, drain=False)
     assert campaign_cli._status(outcome, verdicts[0], None, args) == expected
