@@ -26,6 +26,7 @@ UNITS: dict[str, tuple[str, float]] = {
     "d": ("seconds", 86400.0),
     "MT/s": ("transfers per second", 1e6),
     "GT/s": ("transfers per second", 1e9),
+    **{f"{p}FLOP/s": ("operations per second", 1000.0**i) for i, p in enumerate(("", "k", "M", "G", "T"))},
     "MHz": ("hertz", 1e6),
     "GHz": ("hertz", 1e9),
     **{f"{p}reads/s": ("reads per second", 1000.0**i) for i, p in enumerate(("", "k", "M", "G"))},

@@ -102,6 +102,25 @@ def _near_and_far(count: int, near: int, far: int, group: int = 1) -> list[list[
     return [[10 if a == b else near if a // group == b // group else far for b in numbers] for a in numbers]
 
 
+def host_of_packages(packages: int, nodes: int, cores: int, memory: int) -> str:
+    """Return *packages* of *nodes* NUMA nodes each as XML, with *cores* and *memory* (bytes) in each NUMA node."""
+    objects = (
+        _object(
+            "Package",
+            *(
+                _object(
+                    "Group",
+                    _bank(node, memory),
+                    _cache(3, 32 * MIB, *(_core(node * cores + core) for core in range(cores))),
+                )
+                for node in range(package * nodes, (package + 1) * nodes)
+            ),
+        )
+        for package in range(packages)
+    )
+    return _host(*objects, distances=_near_and_far(packages * nodes, 12, 32, nodes))
+
+
 # ----------------------------------------------------------------------
 # The made-up hosts.
 

@@ -81,10 +81,12 @@ COVERED = {
     "integration/test_study_command.py": {
         r"firsttouch study run (?!.*(--dry-run|batches)).*": "test_a_killed_study_continues_with_its_missing_runs",
     },
+    "slurm/test_slurm_rounds.py": {
+        r"sbatch (-p rome -w \S+ )?-N 8 slurm/validate.*": "test_one_job_of_new_hosts_fails_only_the_bad_one",
+    },
     "slurm/test_slurm_templates.py": {
         r"sbatch (--array=1-4 )?slurm/study\.sbatch .*": "test_a_study_is_spread_over_hosts_and_continues",
         r"(cd jobs && )?sbatch slurm/characterize.*": "test_characterize_measures_all_aspects_of_one_host",
-        r"sbatch (-p rome -w \S+ )?-N 8 slurm/validate.*": "test_validate_judges_every_host_inside_one_job",
         r"sbatch --array=1-8 slurm/strategy.*": "test_strategy_is_spread_over_hosts_and_each_scenario_runs_once",
         r"sbatch slurm/strategy\.sbatch": "test_a_strategy_without_options_skips_aligners_that_are_not_installed",
         rf"firsttouch validate {SITE} .*": "test_job_line_and_command_agree_on_a_host_that_fails_and_is_drained",

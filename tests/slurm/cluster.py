@@ -49,12 +49,12 @@ class Impatient(Cluster):
 class Slurm(Daemons):
     """Slurm with *count* hosts n1, n2, … below *folder*, and the commands of its users.
 
-    The host names of the last *full* of them have a domain.
+    The host names of the last *full* of them have a domain. *name* is the format of a host's name.
     """
 
-    def __init__(self, folder: Path, count: int, full: int = 0) -> None:
+    def __init__(self, folder: Path, count: int, full: int = 0, *, name: str = "n{}") -> None:
         base = free_ports(count + 2)
-        hosts = [Host(f"n{i}", PUS, 200_000, base + 1 + i, ("opteron",)) for i in range(1, count + 1)]
+        hosts = [Host(name.format(i), PUS, 200_000, base + 1 + i, ("opteron",)) for i in range(1, count + 1)]
         super().__init__(Impatient("tests", folder, socket.gethostname(), hosts, port=base))
         self.folder = folder
         self.names = [h.name for h in hosts]

@@ -694,7 +694,7 @@ class TestShared:
             monkeypatch.setattr(running, "host_name", lambda host=host: host)
             runners.append(running._Runner(campaign, lambda text: None, []))
             runners[-1].journal.open()
-        threads = [threading.Thread(target=runner.go) for runner in runners]
+        threads = [threading.Thread(target=runner.share) for runner in runners]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -735,7 +735,7 @@ class TestShared:
         lines = []
         runner = running._Runner(campaign, lines.append, [])
         runner.journal.open()
-        runner.go()
+        runner.share()
         assert started == ["1Inst_Original"]
         assert state.state(campaign).whole
         assert {g.reason for g in state.state(campaign).skipped} == {"bwa-mem is not installed: no bwa"}

@@ -20,7 +20,7 @@ from firsttouch import paths
 from firsttouch.benchmarks import profiles
 from firsttouch.benchmarks.cases import aligners_of
 from firsttouch.cli import options
-from firsttouch.errors import BadInput, FirstTouchError, RunFailed
+from firsttouch.errors import BadInput, FirstTouchError, RunFailed, one_line
 from firsttouch.execution import backends
 from firsttouch.execution.progress import coloured, say
 from firsttouch.fleet import campaigns, collect, drain, journal, slurm, submit
@@ -187,14 +187,27 @@ def carry_out(campaign: Campaign, args: argparse.Namespace, job: slurm.Job | Non
     document = _finish(campaign, outcome, alone=not args.no_collect and (job is None or job.alone))
     if args.json:
         options.print_json(document)
-    elif outcome.verdict:
-        print(coloured(outcome.verdict.line()))
+    elif outcome.speaks:
+        for note in outcome.fleet.notes() if outcome.fleet else ():
+            print(one_line(note))
+        for verdict in outcome.verdicts:
+            print(coloured(one_line(verdict.line())))
     if outcome.verdict is None:
         return 0 if outcome.good else 1
-    status = exit_status([outcome.verdict], strict=args.strict)
+    return _status(outcome, outcome.verdict, campaign, args)
+
+
+def _status(outcome: Outcome, own: HostVerdict, campaign: Campaign, args: argparse.Namespace) -> int:
+    """Drain this host if asked to, print the last lines, and return the exit status of a job that judged."""
+    status = exit_status([v for v in outcome.verdicts if v.host in outcome.stands_for], strict=args.strict)
+    # srun returns the highest status of its tasks, and 3 (suspect) is not worse than 1 (fail).
+    status = status and exit_status(outcome.verdicts, strict=args.strict)
     if args.drain:
-        status = max(status, _drain([outcome.verdict], campaign, args))
-    _conclude([outcome.verdict], args)
+        status = max(status, _drain([own], campaign, args, outcome.fleet))
+    if outcome.speaks:
+        _conclude(outcome.verdicts, args)
+        if outcome.spent:
+            say(f"firsttouch: {outcome.spent.text()}")
     return status
 
 
@@ -252,6 +265,8 @@ def _finish(campaign: Campaign, outcome: Outcome, *, alone: bool) -> dict[str, A
     document: dict[str, Any] = {"campaign": str(campaign.folder), "steps": outcome.ended}
     if outcome.verdict:
         document["verdict"] = outcome.verdict.to_dict()
+    if outcome.spent:
+        document["spent"] = outcome.spent.to_dict()
     if alone:
         collected = collect.collect(campaign)
         document["state"] = collected.state.to_dict()

@@ -107,6 +107,28 @@ class Leases:
                 return True
         return self._age(file) < GONE
 
+    def has_left(self, task: str) -> bool:
+        """Return whether a holder of this job has had the lease of *task* and released it."""
+        holder, is_held, _ = self._last_holder(task)
+        return holder is not None and self._is_of_this_job(holder) and not is_held
+
+    def silence(self, task: str, waited: float) -> float:
+        """Return the seconds since a holder of this job gave a heartbeat for *task*; *waited* if none began."""
+        holder, _, file = self._last_holder(task)
+        return self._age(file) if holder is not None and self._is_of_this_job(holder) else waited
+
+    def _is_of_this_job(self, holder: Holder) -> bool:
+        return (holder.job, holder.restarts) == (self.holder.job, self.holder.restarts)
+
+    def _last_holder(self, task: str) -> tuple[Holder | None, bool, Path]:
+        """Return the last holder of a lease (None: there was none), whether it still has it, and its file."""
+        number, is_held = last(entry.name for entry in os.scandir(self.folder)).get(task, (0, False))
+        file = self.folder / f"{task}.{number}{'' if is_held else '.free'}"
+        try:
+            return Holder(**json.loads(file.read_text(encoding="utf-8"))), is_held, file
+        except FileNotFoundError:  # none, or it has just been released
+            return None, is_held, file
+
     def _age(self, file: Path) -> float:
         """Return the seconds since a lease's last heartbeat; both times are the file server's."""
         with tempfile.NamedTemporaryFile(dir=self.folder, prefix=".") as now:

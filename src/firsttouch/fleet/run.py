@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
 import signal
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from firsttouch.errors import CANNOT_HERE, NOT_INSTALLED, RunFailed
 from firsttouch.execution import backends, host_lock
 from firsttouch.execution.process_runner import child, follow, last_lines
 from firsttouch.execution.progress import Steps
-from firsttouch.fleet import campaigns, slurm
+from firsttouch.fleet import campaigns, rounds, slurm
 from firsttouch.fleet.campaigns import Campaign, Step
 from firsttouch.fleet.journal import FINISHED, Entry, Journal, State, full_disk_as_missing, is_full, now
 from firsttouch.fleet.leases import Holder, Lease, Leases
@@ -27,7 +28,7 @@ from firsttouch.fleet.state import missing_of
 from firsttouch.host.emulation import host_name
 from firsttouch.judge import samples_table, verdict_log
 from firsttouch.judge.fleet_level import FEWEST_HOSTS
-from firsttouch.judge.judging import MOST_REPETITIONS, judge, judged, undecided, undecided_cases
+from firsttouch.judge.judging import MOST_REPETITIONS, Judged, judged, undecided, undecided_cases
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records import schema
 from firsttouch.records.schema import Record
@@ -42,10 +43,20 @@ _SMOKE_PAUSES = (1, 2)
 
 @dataclass
 class Outcome:
-    """The result of a run on one host: the number of steps by their last state, and the verdict, if any."""
+    """The result of a run on one host."""
 
+    #: The number of steps by their last state.
     ended: dict[str, int] = field(default_factory=dict)
+    #: The host's verdict, if hosts are judged.
     verdict: HostVerdict | None = None
+    #: The verdicts of all hosts of the job, the worst first, and the fleet by which they were judged.
+    verdicts: Sequence[HostVerdict] = ()
+    fleet: Judged | None = None
+    #: What the verdicts cost, and what is undecided.
+    spent: rounds.Spent | None = None
+    #: Whether this host prints what concerns all hosts of the job, and the hosts that its exit status stands for.
+    speaks: bool = True
+    stands_for: Sequence[str] = ()
 
     @property
     def good(self) -> bool:
@@ -79,9 +90,13 @@ def run(
         if campaign.judged:
             runner.look()
         with runner.progress:
-            runner.go()
-            if campaign.judged:
-                runner.judge(max_repetitions)
+            if campaign.shared:
+                runner.share()
+            else:
+                with runner.taking_part():
+                    runner.go()
+                    if campaign.judged:
+                        runner.judge(max_repetitions)
     return runner.outcome
 
 
@@ -97,6 +112,7 @@ class _Runner:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.campaign, self.say, self.firsttouch, self.clock = campaign, say, firsttouch, clock
+        self.began = clock.monotonic()
         self.steps = campaigns.chosen(campaign.steps, only)
         self.host = host_name()
         self.journal = campaign.host(self.host)
@@ -111,26 +127,38 @@ class _Runner:
         self.is_again = False
         #: Reasons of skipped steps that were printed already.
         self.skipped: set[str] = set()
+        #: Gives the heartbeat of the lease of this host.
+        self.beat: Callable[[], None] = lambda: None
+        hosts = slurm.hosts_of_step() if self.campaign.judged else []
+        hosts = hosts if self.host in hosts else [self.host]
+        self.meeting = rounds.Meeting(campaign, self.journal, self.leases, hosts, say=say, clock=clock)
 
-    def go(self) -> None:
-        if self.campaign.shared:
-            while (next_step := self._next()) is not None:
-                step, lease = next_step
-                with lease:
-                    if self._bridged(step, lease.beat_if_due):
-                        self.step(step, lease.beat_if_due)
-            return
-        # One lease for all steps of this host.
+    def share(self) -> None:
+        """Run the steps of a shared campaign that no other host does."""
+        while (next_step := self._next()) is not None:
+            step, lease = next_step
+            with lease:
+                if self._bridged(step, lease.beat_if_due):
+                    self.step(step, lease.beat_if_due)
+
+    @contextlib.contextmanager
+    def taking_part(self) -> Iterator[None]:
+        """Hold the lease of this host, one for all its steps."""
         own = self.leases.take(self.host)
         if own is None:
             raise RunFailed(f"{self.host}: another process has just begun to measure this host")
         with own:
-            if not (steps := self.left()):
-                self.say(f"{self.host}: all {len(self.steps)} steps are done")
-            for step in steps:
-                if self.campaign.judged and step.name != "topology":
-                    self.look()
-                self.step(step, own.beat_if_due)
+            self.beat = own.beat_if_due
+            yield
+
+    def go(self) -> None:
+        """Run the steps that are left for this host."""
+        if not (steps := self.left()):
+            self.say(f"{self.host}: all {len(self.steps)} steps are done")
+        for step in steps:
+            if self.campaign.judged and step.name != "topology":
+                self.look()
+            self.step(step, self.beat)
 
     def left(self) -> list[Step]:
         """Return the steps that are left for this host."""
@@ -307,55 +335,108 @@ class _Runner:
         return False
 
     def judge(self, most: int) -> None:
-        """Write this host's verdict; first measure what is not decided again, while the host is not busy."""
+        """Write this host's verdict; first measure what is not decided again, together with the hosts of the job.
+
+        This ends when another repetition would decide nothing, no host measured in the last round, or the job has
+        too little time left. A host that other programs keep busy measures nothing again.
+        """
         system = load(self.campaign.system)
-        goal = 0
-        for _ in range(most - 1):
-            again = self._open_steps(system, most)
-            if self.is_again:
+        deadline = slurm.end_of_job()
+        number, goal, is_measured, is_late, is_busy = 0, 0, True, False, False
+        while self.meeting.end_round(number, is_measured=is_measured, beat=self.beat) and number < most - 1:
+            if self.is_again and not goal and len(self.meeting.hosts) == 1:
                 # What the fleet leaves undecided gets twice as many repetitions as the earlier jobs made.
-                counts = self._undecided_by_fleet(system, most)
-                goal = goal or 2 * min(counts.values(), default=0)
-                again += [s for s in self.steps if counts.get(s.name, goal) < goal and s not in again]
-            if not again:
+                goal = 2 * min(self._undecided_by_fleet(system, most).values(), default=0)
+            if (open_steps := self._open_steps(system, most, goal)) is None:
                 break
-            if any(s.name != "topology" for s in again) and not self.is_quiet():
+            seconds = self._seconds()
+            steps = [s for s in open_steps if rounds.fits(seconds.get(s.name, 0.0), deadline, self.clock)]
+            is_late |= len(steps) < len(open_steps)
+            if not is_busy and any(s.name != "topology" for s in steps) and (is_busy := not self.is_quiet()):
                 self.say(f"{self.host}: other programs keep it busy: undecided metrics are not measured again")
-                break
-            self.say(f"{self.host}: measuring undecided steps again: {', '.join(s.name for s in again)}")
-            if (lease := self.leases.take(self.host)) is None:
-                break
-            with lease:
-                for step in again:
-                    self.step(step, lease.beat_if_due)
-        missing = {self.host: missing_of(self.campaign, self.journal)}
-        verdicts = judge(self.journal.all_records(), system, missing=missing)
-        self.outcome.verdict = next(verdict for verdict in verdicts if verdict.host == self.host)
+            steps = [] if is_busy else steps
+            is_measured, number = bool(steps), number + 1
+            if steps:
+                self.say(f"{self.host}: measuring undecided steps again: {', '.join(s.name for s in steps)}")
+            for step in steps:
+                if rounds.fits(seconds.get(step.name, 0.0), deadline, self.clock):
+                    self.step(step, self.beat)
+                else:
+                    is_late = True
+        limits = {
+            "other programs keep the host busy": is_busy,
+            "the job has too little time left": is_late,
+            f"at most {most} repetitions are made": number >= most - 1,
+        }
+        self._conclude(system, next((limit for limit, holds in limits.items() if holds), ""))
+
+    def _conclude(self, system: System, limit: str) -> None:
+        """Judge the hosts of the job by all records, and write this host's verdict."""
+        together = len(self.meeting.hosts) > 1
+        journals = self._all_journals() if together else [self.journal]
+        missing = {j.host: missing_of(self.campaign, j) for j in journals}
+        for host in self.meeting.hosts:
+            missing.setdefault(host, ["it measured nothing in this job"])
+        records = [record for journal in journals for record in journal.all_records()]
+        fleet = judged(samples_table.of_records(records, system.name), system, missing=missing)
+        hosts = [host for host in fleet.by_severity() if host in self.meeting.hosts]
+        verdicts = {host: fleet.of(host) for host in hosts}
+        self.outcome.verdict = verdicts[self.host]
+        self.outcome.verdicts, self.outcome.fleet = list(verdicts.values()), fleet if together else None
+        self.outcome.speaks = self.meeting.speaks
+        absent = [host for host in self.meeting.hosts if host not in self.meeting.present]
+        self.outcome.stands_for = [self.host, *(absent if self.meeting.speaks else ())]
+        self.outcome.spent = rounds.spent(self.outcome.verdicts, self.clock.monotonic() - self.began, limit)
         own = self.journal.folder / "verdict"
         verdict_log.publish(self.outcome.verdict, self.journal.measured_at(), self.campaign.name, own)
 
-    def _open_steps(self, system: System, most: int) -> list[Step]:
-        """Return the steps with undecided, suspect or disturbed metrics that another repetition may decide."""
-        names = self._steps_of(undecided(self.journal.all_records(), system, most))
-        return [s for s in self.steps if s.name in names]
+    def _open_steps(self, system: System, most: int, goal: int) -> list[Step] | None:
+        """Return the steps of this host in the next round, the most suspicious first; None if no host has any."""
+        open_cases = list(undecided(self.journal.all_records(), system, most))
+        others = False
+        if len(self.meeting.hosts) > 1:
+            records = self._all_records()
+            if len({r.host for r in records}) < FEWEST_HOSTS:
+                others = any(
+                    undecided(journal.all_records(), system, most)
+                    for host, journal in self.meeting.journals.items()
+                    if host != self.host and host in self.meeting.present
+                )
+            else:
+                fleet = judged(samples_table.of_records(records, system.name), system)
+                hosts = [host for host in self.meeting.present if host in fleet.number]
+                planned = rounds.plan(fleet, hosts, rounds.repetitions(records), most)
+                open_cases = [*planned.pop(self.host, ()), *open_cases]
+                others = any(planned.values())
+        elif goal:
+            open_cases += [key for key, n in self._undecided_by_fleet(system, most).items() if n < goal]
+        steps = self._steps_of(open_cases)
+        return steps or ([] if others else None)
+
+    def _all_records(self) -> list[Record]:
+        return [record for journal in self._all_journals() for record in journal.all_records()]
 
     def _undecided_by_fleet(self, system: System, most: int) -> dict[str, int]:
-        """Return the repetitions so far of the steps that the whole fleet leaves undecided on this host."""
-        records = [r for journal in self._all_journals() for r in journal.all_records()]
+        """Return the cases that the whole fleet leaves undecided on this host, with their repetitions so far."""
+        records = self._all_records()
         if len({r.host for r in records}) < FEWEST_HOSTS:
             return {}
         verdicts = judged(samples_table.of_records(records, system.name), system)
-        return self._steps_of(undecided_cases(verdicts, self.host, most))
+        return undecided_cases(verdicts, self.host, most)
 
-    def _steps_of(self, counts: Mapping[str, int]) -> dict[str, int]:
-        """Return the steps that measured the cases in *counts* (by their keys), with the least count of each."""
-        steps: dict[str, int] = {}
+    def _steps_of(self, keys: Sequence[str]) -> list[Step]:
+        """Return the steps that measured the cases of *keys*, in the order of these."""
+        names: dict[str, set[str]] = defaultdict(set)
         for entry, records in self.journal.measured():
             for record in records:
-                key = case_key(record.check, record.metric, record.parameters)
-                if key in counts:
-                    steps[entry.step] = min(counts[key], steps.get(entry.step, counts[key]))
-        return steps
+                names[case_key(record.check, record.metric, record.parameters)].add(entry.step)
+        ordered = dict.fromkeys(name for key in keys for name in sorted(names[key]))
+        by_name = {step.name: step for step in self.steps}
+        return [by_name[name] for name in ordered if name in by_name]
+
+    def _seconds(self) -> dict[str, float]:
+        """Return how long each step took when it was last measured."""
+        return {entry.step: entry.seconds for entry in self.journal.entries() if entry.end}
 
 
 def _reason(error: BaseException) -> str:

@@ -100,6 +100,24 @@ def _number(variable: str, default: int) -> int:
     return int(text)
 
 
+def hosts_of_step() -> list[str]:
+    """Return the hosts on which srun started this command, none outside of srun."""
+    listed = os.environ.get("SLURM_STEP_NODELIST", "")
+    return unfolded(listed) if listed else []
+
+
+def end_of_job() -> float | None:
+    """Return when Slurm ends this job (seconds since 1970); None without a job, a limit or an answer."""
+    if "SLURM_JOB_ID" not in os.environ:
+        return None
+    if (end := os.environ.get("SLURM_JOB_END_TIME", "")).isdecimal():
+        return float(end)
+    with contextlib.suppress(RunFailed, ValueError):
+        lines = _lines(["squeue", "-h", "-j", os.environ["SLURM_JOB_ID"], "-o", "%e"])
+        return datetime.datetime.fromisoformat(lines[0].strip()).timestamp() if lines else None
+    return None
+
+
 @dataclass(frozen=True)
 class Waiting:
     """A job for *hosts* that waits or runs, *submitted* at a time (seconds since 1970), and Slurm's *reason*."""

@@ -145,7 +145,7 @@ class _Place:
     def of_clock(self) -> bool:
         """Whether it follows the clock of the cores and of their caches, and not memory."""
         cache = self.check == "latency" and 0 < self.size <= _CACHE
-        return cache or self.check in {"core_to_core", "locks"} or "flop" in self.unit.lower()
+        return cache or self.check in {"core_to_core", "locks"} or "flop" in f"{self.unit} {self.metric}".lower()
 
     def key(self, by: str) -> str:
         """Return the group of the place: its bank, its NUMA node, the pair of both, or what its PUs share."""

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One job of new hosts without references decides: its hosts judge each other in rounds."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from slurm_site import Site
+
+SYSTEM = """\
+name: rome
+description: "hosts of the modelled probe"
+hostnames: ["n[0-9]+"]
+facts:
+  source: "the order"
+  processor: "AMD EPYC 7763"
+  packages: 2
+  numa_nodes: 4
+  cores_per_numa_node: 32
+  threads_per_core: 1
+  memory_per_numa_node: "128 GiB"
+  memory: {type: DDR4, transfer_rate: "3200 MT/s", channels_per_package: 8, source: "the order"}
+partitions:
+  - {name: all, description: Slurm, scheduler: slurm, launcher: local, access: [--exclusive], environs: [builtin]}
+"""
+
+
+@pytest.fixture
+def modelled(site: Site, tmp_path: Path, systems: Path) -> Site:
+    """A site whose hosts have the values of modelled_probe.py; n3 lacks a memory channel of bank 0."""
+    (systems / "rome.yaml").write_text(SYSTEM)
+    model = {"seed": 1, "noise": 0.003, "spread": 0.001, "lacking": {"n3": {"0": 0.75}}}
+    (tmp_path / "model.json").write_text(json.dumps(model))
+    probe = tmp_path / "probe"
+    probe.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).with_name("modelled_probe.py")} "$@"\n')
+    probe.chmod(0o755)
+    site.env |= {"FIRSTTOUCH_PROBE": str(probe), "FIRSTTOUCH_MODEL": str(tmp_path)}
+    return site
+
+
+def test_one_job_of_new_hosts_fails_only_the_bad_one(modelled: Site) -> None:
+    site = modelled
+    steps = ("--step=topology", "--step=latency-[0-9]", "--step=bandwidth-1")
+    job = site.sbatch("-N6", "slurm/validate.sbatch", "--system", "rome", *steps)
+    assert site.slurm.ends(job) == {job: ("FAILED", "1:0")}, site.slurm.output(job)
+    output = site.slurm.output(job)
+    verdicts = re.findall(r"^verdict (\S+) (\w+): (.*)", output, re.MULTILINE)
+    # A line for each host, once, the worst first.
+    assert [verdict[:2] for verdict in verdicts] == [("n3", "fail"), *((f"n{i}", "pass") for i in (1, 2, 4, 5, 6))]
+    assert "NUMA 0 to bank 0" in verdicts[0][2]
+    assert "possible cause: memory channel missing: " in verdicts[0][2]
+    assert re.search(
+        r"^firsttouch: \d+ to \d+ repetitions of each metric in .*; nothing is undecided$", output, re.M
+    )
+    assert site.verdicts() == {f"n{i}": "fail" if i == 3 else "pass" for i in range(1, 7)}
+    # The collecting job judges the same records.
+    site.collected(job, state="FAILED")
+    report = site.campaign(f"validate-{job}") / "report" / "overview.md"
+    assert "## Verdicts: 1 fail, 5 pass" in report.read_text()

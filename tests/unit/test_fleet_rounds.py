@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rounds of a job: what is measured again, in which order, until when, and who waits for whom."""
+
+import argparse
+import random
+import threading
+from dataclasses import replace
+
+import pytest
+
+from factories.clocks import ManualClock
+from firsttouch.cli import campaign as campaign_cli
+from firsttouch.fleet import campaigns, rounds, slurm
+from firsttouch.fleet import run as running
+from firsttouch.fleet.journal import Entry, now
+from firsttouch.judge import samples_table
+from firsttouch.judge.judging import Undescribed, judged
+from firsttouch.judge.verdict import Finding, HostVerdict
+from firsttouch.records.schema import Record
+from firsttouch.systems.cases import case_key
+from firsttouch.systems.references import Reference
+
+STEPS = ("latency-0", "bandwidth-1")
+HOSTS = tuple(f"n{i}" for i in range(1, 7))
+#: The metric of each step, with its usual value and the direction in which it is worse.
+METRICS = {
+    "latency-0": (
+        "latency",
+        "random_latency",
+        "ns",
+        "lower",
+        90.0,
+        {"size_bytes": 1 << 28, "pu_nodes": [0], "bank": 0},
+    ),
+    "bandwidth-1": (
+        "bandwidth",
+        "copy_bandwidth",
+        "GB/s",
+        "higher",
+        30.0,
+        {"kernel": "copy", "pu_nodes": [0], "bank": 0},
+    ),
+}
+
+
+def record(host, step, loss=0.0):
+    check, metric, unit, better, usual, parameters = METRICS[step]
+    value = usual * (1 - loss if better == "higher" else 1 + loss)
+    return Record(check, metric, unit, better, (value,), parameters=parameters, host=host, system="local")
+
+
+def key(step):
+    check, metric, _, _, _, parameters = METRICS[step]
+    return case_key(check, metric, parameters)
+
+
+@pytest.fixture
+def campaign(tmp_path, monkeypatch):
+    monkeypatch.setenv("FIRSTTOUCH_EFFORT", "smoke")
+    monkeypatch.setenv("FIRSTTOUCH_VERDICTS", str(tmp_path / "verdicts"))
+    monkeypatch.setattr(running._Runner, "look", lambda runner: 0.0)
+    monkeypatch.setattr(rounds, "GONE", 30.0)
+    fields = {"system": "local", "dataset": "lambda", "aligners": (), "repetitions": 1}
+    return campaigns.create(campaigns.plan("validate", tmp_path / "c", only=STEPS, **fields))
+
+
+class Job:
+    """A job of *hosts*, each of which is a thread with its own clock; *losses* are by host and step."""
+
+    def __init__(
+        self, campaign, monkeypatch, losses, hosts=HOSTS, *, number="77", absent=(), most=12, error=0.005
+    ):
+        monkeypatch.setenv("SLURM_JOB_ID", number)
+        monkeypatch.setenv("SLURM_JOB_NUM_NODES", str(len(hosts)))
+        monkeypatch.setenv("SLURM_STEP_NODELIST", ",".join(hosts))
+        self.most, self.lines, self.measured = most, [], {host: [] for host in hosts}
+        noise = {host: random.Random(f"{number} {host}") for host in hosts}  # noqa: S311
+
+        def measure(runner, step, beat):
+            beat()
+            runner.clock.now += 60.0
+            self.measured[runner.host].append(step.name)
+            loss = losses.get((runner.host, step.name), 0.0) + noise[runner.host].gauss(0, error)
+            return "done", "", [record(runner.host, step.name, loss)]
+
+        monkeypatch.setattr(running._Runner, "_measure", measure)
+        self.runners = []
+        for host in hosts:
+            if host not in absent:
+                monkeypatch.setattr(running, "host_name", lambda host=host: host)
+                runner = running._Runner(campaign, self.lines.append, [], clock=ManualClock())
+                runner.journal.open()
+                self.runners.append(runner)
+
+    def run(self):
+        """Run all hosts; return their outcomes by name."""
+        ready = threading.Barrier(len(self.runners))
+
+        def run(runner):
+            with runner.taking_part():
+                ready.wait()
+                runner.go()
+                runner.judge(self.most)
+
+        threads = [threading.Thread(target=run, args=[runner]) for runner in self.runners]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return {runner.host: runner.outcome for runner in self.runners}
+
+
+def words(outcome):
+    return {verdict.host: verdict.verdict for verdict in outcome.verdicts}
+
+
+def test_a_job_of_new_hosts_measures_until_the_bad_one_fails(campaign, monkeypatch):
+    job = Job(campaign, monkeypatch, {("n3", "bandwidth-1"): 0.25})
+    outcomes = job.run()
+    expected = {host: "fail" if host == "n3" else "pass" for host in HOSTS}
+    assert all(words(outcome) == expected for outcome in outcomes.values()), job.lines
+    assert next(iter(words(outcomes["n1"]))) == "n3"  # the worst first
+    assert [host for host, outcome in outcomes.items() if outcome.speaks] == ["n1"]
+    assert {outcomes[host].verdict.host for host in HOSTS} == set(HOSTS)
+    # Once a loss is seen, its metric comes first, and it is repeated until it is decided.
+    bad = job.measured["n3"]
+    assert bad[:2] == list(STEPS)
+    assert bad[-1] == "bandwidth-1"
+    assert 5 <= bad.count("bandwidth-1") < job.most
+    assert bad.count("latency-0") <= bad.count("bandwidth-1")
+    # The siblings know what is normal from as many repetitions.
+    assert {steps.count("bandwidth-1") for steps in job.measured.values()} == {bad.count("bandwidth-1")}
+    text = outcomes["n1"].spent.text()
+    assert "repetitions of each metric in " in text
+    assert text.endswith("; nothing is undecided")
+
+
+def test_good_hosts_are_soon_done(campaign, monkeypatch):
+    job = Job(campaign, monkeypatch, {})
+    outcomes = job.run()
+    assert set(words(outcomes["n1"]).values()) == {"pass"}
+    assert max(map(len, job.measured.values())) < 2 * job.most
+
+
+def test_no_more_than_the_wanted_repetitions_are_made(campaign, monkeypatch):
+    job = Job(campaign, monkeypatch, {("n3", "bandwidth-1"): 0.25}, most=2)
+    outcome = job.run()["n1"]
+    assert words(outcome)["n3"] in {"undecided", "suspect"}
+    assert {steps.count("bandwidth-1") for steps in job.measured.values()} == {2}
+    assert "; at most 2 repetitions are made; still undecided: n3: copy" in outcome.spent.text()
+
+
+@pytest.mark.parametrize("host", ["n2", "n1"])
+def test_a_host_that_never_comes_is_not_waited_for_and_the_next_job_measures_it(campaign, monkeypatch, host):
+    job = Job(campaign, monkeypatch, {("n3", "bandwidth-1"): 0.25}, absent=[host])
+    outcomes = job.run()
+    present = next(name for name in HOSTS if name != host)
+    assert outcomes[present].speaks
+    assert outcomes[present].stands_for == [present, host]
+    assert outcomes["n4"].stands_for == ["n4"]
+    assert words(outcomes[present])["n3"] == "fail"
+    assert words(outcomes[present])[host] == "suspect"
+    (verdict,) = (v for v in outcomes[present].verdicts if v.host == host)
+    assert verdict.missing == ("it measured nothing in this job",)
+    again = Job(campaign, monkeypatch, {("n3", "bandwidth-1"): 0.25}, number="78")
+    outcomes = again.run()
+    assert words(outcomes["n4"]) == {name: "fail" if name == "n3" else "pass" for name in HOSTS}
+    assert again.measured[host][:2] == list(STEPS)
+    # The others have their repetitions from the job before.
+    assert all(len(steps) <= len(again.measured[host]) for steps in again.measured.values())
+
+
+def test_a_host_that_died_in_a_round_continues_where_it_was(campaign, monkeypatch):
+    job = Job(campaign, monkeypatch, {("n3", "bandwidth-1"): 0.25})
+    # n5 was killed in its second round: its lease has no end, and its last step none either.
+    (dead,) = (runner for runner in job.runners if runner.host == "n5")
+    job.runners.remove(dead)
+    dead.leases.take("n5")
+    with dead.progress:
+        dead.go()
+    dead.journal.write(Entry(rounds.ROUND, "done", now(), "n5", "77", "77", "0 0"))
+    dead.journal.write(Entry("bandwidth-1", "began", now(), "n5", "77", "77"))
+    monkeypatch.setattr(running.Leases, "_age", lambda leases, file: 1e9 if file.name.startswith("n5.") else 0.0)
+    assert words(job.run()["n1"])["n3"] == "fail"
+    again = Job(campaign, monkeypatch, {("n3", "bandwidth-1"): 0.25}, number="78")
+    assert words(again.run()["n1"])["n5"] == "pass"
+    assert campaign.host("n5").entries()[-1].step == rounds.ROUND
+
+
+def test_a_job_stops_in_time(campaign, monkeypatch):
+    """A host alone, with a reference that needs many repetitions; each step takes a minute."""
+    check, metric, unit, _, usual, _ = METRICS["bandwidth-1"]
+    reference = Reference(check, metric, {"kernel": "copy"}, usual, -0.05, 0.05, unit, "order", 0, 0.02)
+    system = running.load("local")
+    monkeypatch.setattr(running, "load", lambda name: replace(system, references=(reference,)))
+    for minutes, repetitions in ((60, 12), (8, 4), (0, 1)):
+        clock = ManualClock()
+        monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(clock.time() + 60 * minutes)))
+        for file in (campaign.folder / "hosts").rglob("*.jsonl"):
+            file.unlink()
+        job = Job(campaign, monkeypatch, {("n1", "bandwidth-1"): 0.05}, hosts=["n1"], error=0.0)
+        (runner,) = job.runners
+        runner.clock = clock
+        with runner.taking_part():
+            runner.go()
+            runner.judge(12)
+        assert clock.now - 1000 <= 60 * max(minutes, 2)
+        assert job.measured["n1"].count("bandwidth-1") == repetitions
+        late = "; the job has too little time left; " in runner.outcome.spent.text()
+        assert late == (repetitions < 12)
+
+
+@pytest.mark.parametrize(
+    ("words_of_hosts", "stands_for", "expected"),
+    [
+        ({"n1": "pass", "n2": "pass"}, ["n1"], 0),
+        ({"n1": "pass", "n2": "fail"}, ["n1"], 0),
+        ({"n1": "pass", "n2": "fail"}, ["n2"], 1),
+        ({"n1": "suspect", "n2": "pass"}, ["n1"], 3),
+        ({"n1": "suspect", "n2": "fail"}, ["n1"], 1),  # srun returns the highest status
+        ({"n1": "pass", "n2": "suspect", "n3": "fail"}, ["n1", "n2"], 1),  # n2 is absent
+    ],
+)
+def test_the_highest_status_of_the_tasks_of_a_job_is_that_of_its_worst_host(words_of_hosts, stands_for, expected):
+    verdicts = [HostVerdict(host, "local", (finding(word),), 0, ()) for host, word in words_of_hosts.items()]
+    outcome = running.Outcome(verdict=verdicts[0], verdicts=verdicts, speaks=False, stands_for=stands_for)
+    args = argparse.Namespace(strict=False, drain=False)
+    assert campaign_cli._status(outcome, verdicts[0], None, args) == expected
+
+
+def finding(word):
+    check, metric, unit, _, usual, parameters = METRICS["bandwidth-1"]
+    return Finding(check, metric, parameters, unit, (usual,), None, word, "")
+
+
+class TestPlan:
+    def fleet(self, repetitions=3, loss=0.25):
+        noise = random.Random(1)  # noqa: S311
+        records = [
+            record(host, step, (loss if (host, step) == ("n3", "bandwidth-1") else 0) + noise.gauss(0, 0.005))
+            for _ in range(repetitions)
+            for host in HOSTS
+            for step in STEPS
+        ]
+        fleet = judged(samples_table.of_records(records, "local"), Undescribed("local"))
+        return fleet, rounds.repetitions(records)
+
+    def test_siblings_repeat_what_a_host_is_undecided_in(self):
+        fleet, counts = self.fleet()
+        planned = rounds.plan(fleet, HOSTS, counts, 12)
+        assert {host for host, keys in planned.items() if key("bandwidth-1") in keys} == set(HOSTS)
+        assert planned["n3"][0] == key("bandwidth-1")
+
+    def test_of_many_siblings_those_with_the_fewest_repetitions_take_part(self, monkeypatch):
+        monkeypatch.setattr(rounds, "SIBLINGS", 2)
+        fleet, counts = self.fleet()
+        for host in HOSTS[3:]:
+            counts[host][key("bandwidth-1")] -= 1
+        planned = rounds.plan(fleet, HOSTS, counts, 12)
+        assert {h for h, keys in planned.items() if key("bandwidth-1") in keys} == {"n3", "n4", "n5"}
+
+    def test_a_host_that_has_more_repetitions_does_not_take_part(self):
+        fleet, counts = self.fleet()
+        counts["n6"][key("bandwidth-1")] += 1
+        assert key("bandwidth-1") not in rounds.plan(fleet, HOSTS, counts, 12)["n6"]
+
+    def test_nothing_is_planned_for_a_decided_fleet(self):
+        fleet, counts = self.fleet(repetitions=8)
+        assert not any(rounds.plan(fleet, HOSTS, counts, 12).values())
+
+
+@pytest.mark.parametrize(
+    ("variables", "answer", "expected"),
+    [
+        ({}, "", None),
+        ({"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": "1700000000"}, "", 1.7e9),
+        ({"SLURM_JOB_ID": "7"}, "2023-11-14T22:13:20+00:00", 1.7e9),
+        ({"SLURM_JOB_ID": "7"}, "NONE", None),
+    ],
+)
+def test_the_end_of_the_job_is_slurms(monkeypatch, variables, answer, expected):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    monkeypatch.delenv("SLURM_JOB_END_TIME", raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(slurm, "_lines", lambda argv: [answer])
+    assert slurm.end_of_job() == expected
