@@ -242,7 +242,7 @@ def dgemm(file: Path) -> list[Measurement]:
                 f"{row['cluster']}-{row['node']}",
                 float(row["start_time"]),
                 float(row["avg_gflops"]),
-                *("dgemm", "gflops", "1", "higher"),
+                *("dgemm", "gflops", "GFLOP/s", "higher"),
                 {"pu_nodes": [int(row["cpu"])]},
             )
             for row in csv.DictReader(lines)
