@@ -171,10 +171,12 @@ def _why_not(reached: Level | None, sample: Case, hosts: int, system: System) ->
 
 def _too_wide(reached: Level) -> str:
     """Return why a reference would only find large losses."""
-    found = f"only a loss of {100 * reached.visible:.0f} % would be detected"
+    visible = f"only a loss of {100 * reached.visible:.0f} % would be detected"
     if reached.more_repetitions:
-        return f"its repetitions differ too much: {found}; {reached.more_repetitions} more of each host are needed"
-    return f"good hosts differ too much, or {reached.hosts} hosts are too few to tell: {found}"
+        return (
+            f"its repetitions differ too much: {visible}; {reached.more_repetitions} more of each host are needed"
+        )
+    return f"good hosts differ too much, or {reached.hosts} hosts are too few to tell: {visible}"
 
 
 @dataclass(frozen=True)
@@ -235,6 +237,8 @@ def put(text: str, learnt: Baseline) -> str:
 
     Raises BadInput if the file's own references are on one line.
     """
+    if not learnt.learnt:
+        return text
     lines = text.rstrip("\n").split("\n")
     begin = next((i for i, line in enumerate(lines) if line.startswith(_LIST)), None)
     if begin is None:

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 PASS, UNDECIDED, SUSPECT, INVALID, FAIL = range(len(ORDER))
 #: The number of the reference that decided: the system's, the fleet's, the host's own level, or none.
 _SYSTEM, _FLEET, _OWN, _NONE = range(4)
+#: Deviations of good hosts beyond which a host does not pass if chance hides a loss.
+_UNUSUAL = 3.0
 #: A host is intermittent if it was bad now and then, this many times at least. It is repaired if as many good
 #: sessions as it has had since are less likely than this.
 _FEWEST_BAD_RUNS, _REPAIRED = 3, 0.1
@@ -833,24 +835,34 @@ class _CaseJudge:
                 alike = bad & (by_worse["words"] != FAIL)
                 judged["words"][alike], judged["more"][alike] = SUSPECT, 0
             elif number == _FLEET and self.level is not None and self.level.unusual < self.level.limit:
-                self._suspect_unusual(judged, samples, reference, self.level.unusual)
+                self._judge_unusual(judged, samples, reference, self.level)
             verdicts[some] = judged
         return verdicts, now
 
-    def _suspect_unusual(self, judged: _Verdicts, samples: Groups, reference: Reference, unusual: float) -> None:
-        """Make hosts suspect that are surely beyond what most good hosts differ by, and short of a fail."""
-        narrow = replace(reference, lower=-unusual, upper=unusual)
-        sides = _evidence_by_side(samples.values, self.case.better, narrow)
-        if not sides:
-            return
-        evidence = np.maximum.reduce([samples.sums(side) for side in sides])
-        narrowly = _verdicts(len(samples), PASS, _FLEET)
-        _decide(narrowly, evidence, samples.counts, unusual, reference.error or 0.0)
-        # Whether a host is unusual is open as long as its repetitions are few. Then nature hides what it has lost.
-        unsure = (narrowly["words"] == UNDECIDED) & (judged["words"] == PASS)
-        surely = (narrowly["words"] == FAIL) & (judged["words"] < FAIL)
-        narrowly["words"][surely] = SUSPECT
-        judged[unsure | surely] = narrowly[unsure | surely]
+    def _judge_unusual(self, judged: _Verdicts, samples: Groups, reference: Reference, reached: Level) -> None:
+        """Make hosts suspect that are surely beyond what most good hosts differ by, and short of a fail.
+
+        Nature may hide what they have lost. As long as repetitions are few, it is open whether a host is unusual,
+        and where chance hides a loss, a host that is worse than the loss to detect does not pass.
+        """
+        limits = [reached.unusual]
+        if reached.more_repetitions:
+            limits.append(min(reached.unusual, max(LOSS, _UNUSUAL * reached.spread)))
+        for limit in limits:
+            narrow = replace(reference, lower=-limit, upper=limit)
+            sides = _evidence_by_side(samples.values, self.case.better, narrow)
+            evidence = np.maximum.reduce([samples.sums(side) for side in sides])
+            verdicts = _verdicts(len(samples), PASS, _FLEET)
+            _decide(verdicts, evidence, samples.counts, limit, reference.error or 0.0)
+            is_open = (verdicts["words"] >= UNDECIDED) & (judged["words"] == PASS)
+            if limit == reached.unusual:
+                surely = (verdicts["words"] == FAIL) & (judged["words"] < FAIL)
+                verdicts["words"][surely] = SUSPECT
+                is_open |= surely
+            else:
+                verdicts["words"][is_open] = UNDECIDED
+                verdicts["more"][is_open] = min(reached.more_repetitions, _MANY)
+            judged[is_open] = verdicts[is_open]
 
     def intermittent(self, words: NDArray[np.uint8]) -> dict[int, str]:
         """Return how often hosts were bad that are good most of the time, by the number of the group.
@@ -869,7 +881,7 @@ class _CaseJudge:
         candidates = np.flatnonzero((bad >= _FEWEST_BAD_RUNS) & (words < SUSPECT) & (2 * bad < total))
         if not len(candidates):
             return {}
-        rates, found = bad / np.maximum(total, 1), {}
+        rates, texts = bad / np.maximum(total, 1), {}
         tail = math.log(fleet_level.SUSPECT_TAIL / self.metrics)
         for group in candidates.tolist():
             # One bad repetition more, so that siblings without any are not taken for perfect.
@@ -892,12 +904,12 @@ class _CaseJudge:
             is_repaired = (1 - share) ** (len(bad_sessions) - 1 - int(places[-1])) < _REPAIRED
             if runs >= _FEWEST_BAD_RUNS and not is_repaired:
                 losses = np.abs(self.samples.values[rows][is_bad[rows]] / self.fleet.value - 1)
-                found[group] = (
+                texts[group] = (
                     f"intermittent: {int(bad[group])} of {int(total[group])} repetitions are "
                     f"{100 * losses.min():.0f} to {100 * losses.max():.0f} % worse than the fleet, "
                     f"in {len(places)} of {len(bad_sessions)} sessions"
                 )
-        return found
+        return texts
 
     def _judge_by_own_levels(self, verdicts: _Verdicts, now: Bools) -> None:
         """Let hosts that changed be judged by their best stable period, too."""
