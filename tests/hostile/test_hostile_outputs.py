@@ -174,6 +174,10 @@ def a_run(folder: Path) -> None:
 ALIGN = ["align", "1Inst_Original", "--share-host", "-O", "sam"]
 MEM, BOWTIE2 = [*ALIGN, "--", "bwa", "mem"], [*ALIGN, "--", "bowtie2", "-x", "i/index"]
 BWA = ["--", "bwa", "mem", "-t", "1", "i/index", "r.fq"]
+MANY = ["--output-threads=1000000", "-o", "o.sam"]
+ALIGNING += [
+    Case("more threads than PUs", [*ALIGN, *MANY, *BWA], 2, r"1000000: this process may use \d+ PUs", aligning)
+]
 #: What a run reads -> the command without its output.
 READ = {
     "the reference of run": ("g.fa", [*RUN[:3], "--index=g.fa", "--reads=r.fq"]),
