@@ -28,7 +28,7 @@ class bandwidth(FirstTouchCheck):  # noqa: N801
         sets = [nodes for nodes in cases().pu_sets() if len(nodes) == self.set_size]
         self.command = ["measure", "bandwidth", "--set-sizes", str(self.set_size)]
         self.command += ["--pu-nodes", format_list(node for nodes in sets for node in nodes)]
-        self.command += ["--banks", format_list(cases().host.memory_nodes)]
+        self.command += cases().bank_options()
         # Placements with data on one bank; interleaved data give further records.
         placements = sum(len(cases().banks(*nodes)) for nodes in sets)
         self.least_records = len(cases().effort.kernels) * placements

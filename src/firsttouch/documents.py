@@ -13,6 +13,7 @@ import hashlib
 import json
 import math
 import re
+import reprlib
 import stat
 import sys
 import tomllib
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 #: The path of a value in a document: keys of mappings and indexes of lists.
 Where = tuple[str | int, ...]
 T = TypeVar("T")
-#: The most characters of a validator's message that are printed. The message quotes the value.
+#: The most characters of a validator's message that are printed.
 _LONGEST_MESSAGE = 200
 #: The most values of a YAML document. Aliases repeat values, so a document can be far larger than its text.
 _MOST_VALUES = 100_000
@@ -229,8 +230,12 @@ def _reasons(error: ValidationError) -> Iterator[tuple[Where, str]]:
         case _ if "description" in schema:
             yield where, f"{name}: {_shortened(instance)} is not {schema['description']}"
         case _:
-            message = error.message
-            yield where, f"{name}: {message[:_LONGEST_MESSAGE]}{'...' * (len(message) > _LONGEST_MESSAGE)}"
+            yield where, f"{name}: {_cut(error.message)}"
+
+
+def _cut(message: str) -> str:
+    """Return the beginning of a validator's message, which quotes the value."""
+    return message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]}..."
 
 
 def _shortened(value: Any) -> str:
@@ -325,12 +330,12 @@ def read_json(
     if not isinstance(data, dict) or data.get("document") != document:
         raise BadInput(f"not {what}: {again}", file=file)
     if (number := data.get("schema")) != schema:
-        raise BadInput(f"{what} of schema {number!r}, this version reads {schema}: {again}", file=file)
+        raise BadInput(f"{what} of schema {reprlib.repr(number)}, this version reads {schema}: {again}", file=file)
     import jsonschema  # noqa: PLC0415 - a large import that most commands do without
 
     for wrong in jsonschema.Draft202012Validator(form).iter_errors(data):
         where = ".".join(map(str, wrong.absolute_path)) or "the document"
-        raise BadInput(f"not {what}, {where}: {wrong.message}: {again}", file=file)
+        raise BadInput(f"not {what}, {_cut(f'{where}: {wrong.message}')}: {again}", file=file)
     return data
 
 

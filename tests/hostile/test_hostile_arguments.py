@@ -73,6 +73,22 @@ CASES = [
         )
         for loss in ("0", "-1", "51", "nan", "inf", "x", "", "1e-300")
     ),
+    *(
+        Case(f"no path: {' '.join(argv)}", argv, 2, f"argument {name}: '' is not a path", INPUT)
+        for name, argv in (
+            ("STORE", ["store", "compact", ""]),
+            ("STORE", ["store", "append", "", "r.jsonl"]),
+            ("RECORDS_OR_DIR", ["store", "append", "st", ""]),
+            ("RECORDS_OR_DIR", ["validate", "--system", "local", "r.jsonl", ""]),
+            ("-o/--output", [*REPORT, ""]),
+            ("--xml", ["plan", "--xml", ""]),
+            ("--fsroot", ["topology", "--fsroot="]),
+            ("--records", ["record", "--check", "x", "--records", "", "--", "true"]),
+            ("--scratch", ["align", "--scratch", "", "--", "bwa", "mem", "g", "r.fq"]),
+            ("--index", ["plan", "--index", ""]),
+            ("DIR", ["init", ""]),
+        )
+    ),
     Case("report: onto a file", [*REPORT, "notes.txt"], 2, "not a folder", INPUT),
     Case("report: below a file", [*REPORT, "notes.txt/out"], 2, "not a folder", INPUT),
     Case("report: onto its records", [*REPORT, "r.jsonl"], 2, "an input too", INPUT),
@@ -136,7 +152,6 @@ CASES = [
     Case("validate: dry run alone", [*VALIDATE, "--dry-run"], 0, "undecided", INPUT),
     Case("validate: NUL in a path", ["validate", "--system", "local", "a\0b"], 2, "", INPUT),
     Case("store: append to nowhere", ["store", "append", "/proc/st", "r.jsonl"], 2, "/proc", INPUT),
-    Case("store: append to nothing", ["store", "append", "", "r.jsonl"], 0, "records", INPUT, ["*.parquet"]),
     Case("store: compact more", ["store", "compact", "a", "b"], 2, "unrecognized"),
     Case(
         "FIRSTTOUCH_SYSTEMS names nothing",

@@ -87,7 +87,7 @@ ALIGNING = [
     Case("records into a folder", [*RUN, "-o", "o.sam", "--records=."], 2, "only be appended to a file", aligning),
     Case("records below a file", [*RUN, "-o", "o.sam", "--records=r.fq/x"], 2, "not a folder", aligning),
     Case("a folder", [*RUN, "-o", "sub"], 2, "the output is a folder", aligning),
-    Case("an empty name", [*RUN, "-o", ""], 2, "the output is a folder", aligning),
+    Case("an empty name", [*RUN, "-o", ""], 2, "argument -o/--output: '' is not a path", aligning),
     Case("no such folder", [*RUN, "-o", "no/o.sam"], 2, "folder of the output does not exist", aligning),
     Case("no such device", [*RUN, "-o", "/dev/firsttouch-nothing"], 2, "no such device", aligning),
     Case("a stripe is a folder", [*RUN, "--striped", "-o", "o"], 2, "is a folder", with_folder_as_stripe),
@@ -174,6 +174,10 @@ def a_run(folder: Path) -> None:
 ALIGN = ["align", "1Inst_Original", "--share-host", "-O", "sam"]
 MEM, BOWTIE2 = [*ALIGN, "--", "bwa", "mem"], [*ALIGN, "--", "bowtie2", "-x", "i/index"]
 BWA = ["--", "bwa", "mem", "-t", "1", "i/index", "r.fq"]
+MANY = ["--output-threads=1000000", "-o", "o.sam"]
+ALIGNING += [
+    Case("more threads than PUs", [*ALIGN, *MANY, *BWA], 2, r"1000000: this process may use \d+ PUs", aligning)
+]
 #: What a run reads -> the command without its output.
 READ = {
     "the reference of run": ("g.fa", [*RUN[:3], "--index=g.fa", "--reads=r.fq"]),

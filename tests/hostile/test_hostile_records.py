@@ -200,6 +200,45 @@ OTHER = ALL.replace('"system": "local"', '"system": "other"')
 BAD = with_field(host=5) + "\n"
 
 
+TIMES = {"expected": 2.0, "low": 1.0, "high": 3.0}
+ADVICE = {
+    **{"document": "firsttouch advice", "schema": 1, "host": "n1", "system": "local", "time": GOOD["time"]},
+    **{"aligner": "bwa-mem", "dataset": None, "stop": "settled", "predicted_s": TIMES, "gain": TIMES},
+    **{"recommended": "2Inst_Original", "default": "1Inst_Original"},
+}
+
+
+def advice(**changes):
+    """Returns advice with changes of its best scenario's time or of the document."""
+    rows = [
+        {"name": "2Inst_Original", "state": "recommended", "trials": 1, "reason": "", "seconds": TIMES},
+        {"name": "1Inst_Original", "state": "dropped", "trials": 1, "reason": "", "seconds": TIMES},
+    ]
+    if seconds := changes.pop("seconds", None):
+        rows[0]["seconds"] = dict.fromkeys(TIMES, seconds)
+    return json.dumps({**ADVICE, "scenarios": rows, **changes})
+
+
+#: Name -> the text of a file that is not advice, and the beginning of the message.
+DAMAGED_ADVICE = {
+    "nested": ("[" * 100_000, "not an advice file, because it is not JSON"),
+    "nested-in-a-run-report": ('{"session_info":' + "[" * 100_000, "not an advice file, because it is not JSON"),
+    "nested-value": (
+        advice(gain=0).replace('"gain": 0', f'"gain": {"[" * 500}{"]" * 500}'),
+        "not an advice file, g",
+    ),
+    "long": (advice(gain="x" * 100_000), "not an advice file, gain: 'xxx"),
+    "long-key": (advice(gain={**TIMES, "x" * 100_000: ""}), "not an advice file, gain.xxx"),
+    "long-schema": (advice(schema=10**300), "an advice file of schema 1000"),
+    "digits": (advice(gain={**TIMES, "low": 10**400}), "not an advice file, because it is not JSON"),
+    "no-time": (advice(seconds=1e-320), "not an advice file, scenarios.0.seconds"),
+    "negative": (advice(seconds=-1), "not an advice file, scenarios.0.seconds"),
+    "huge": (advice(gain={**TIMES, "high": 1e308}), "not an advice file, gain.high"),
+    "empty": ("", "not an advice file, because it is not JSON"),
+    "Latin-1": (b"\xff", "not UTF-8"),
+}
+
+
 def pipe(folder):
     """Makes a named pipe with records that can be read once."""
     os.mkfifo(folder / "p")
@@ -293,6 +332,40 @@ CASES += [
         2,
         "left out: .*e/c/campaign.json: ",
         {"e/c/campaign.json": "{", "e/records.jsonl": ALL},
+        leaves=["out", "out/*"],
+    ),
+    *(
+        Case(
+            f"damaged advice: {name}",
+            ["report", "e", "-o", "out"],
+            2,
+            [rf"left out: e/{name}/x\.advice\.json:(?:1:)? {says}.{{0,400}}\n", "vm"],
+            {f"e/{name}/x.advice.json": text, "e/records.jsonl": ALL},
+            leaves=["out", "out/*"],
+        )
+        for name, (text, says) in DAMAGED_ADVICE.items()
+    ),
+    Case(
+        "damaged advice alone",
+        ["report", "e", "-o", "out"],
+        2,
+        "error: e/x.advice.json: not an advice file, because it is not JSON",
+        {"e/x.advice.json": "[" * 100_000},
+    ),
+    Case(
+        "a pipe that is named as advice",
+        ["report", "e", "-o", "out"],
+        0,
+        "report: out",
+        lambda f: ((f / "e").mkdir(), (f / "e/records.jsonl").write_text(ALL), os.mkfifo(f / "e/x.advice.json")),
+        leaves=["out", "out/*"],
+    ),
+    Case(
+        "a nested run report",
+        ["report", "e", "-o", "out"],
+        0,
+        "report: out",
+        {"e/run.json": '{"session_info":' + "[" * 100_000, "e/records.jsonl": ALL},
         leaves=["out", "out/*"],
     ),
     Case("empty file", COMMANDS["validate"], 2, "no record in r.jsonl", {"r.jsonl": b""}),

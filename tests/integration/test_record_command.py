@@ -11,7 +11,9 @@ from tests.factories.held_programs import python_wait
 from tests.factories.host_records import measured
 
 from firsttouch.benchmarks import site_checks
-from firsttouch.errors import BadInput
+from firsttouch.errors import BadInput, RunFailed, TimedOut
+from firsttouch.execution import placement_check
+from firsttouch.execution.process_runner import Outcome
 
 #: Holds memory until it has been sampled.
 PROGRAM = f"""\
@@ -90,6 +92,65 @@ def test_wrong_options_and_programs_that_fail(firsttouch, argv, status, reason):
     done = firsttouch("record", *argv)
     assert (done.returncode, reason in done.stderr) == (status, True), done
     assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def printing(monkeypatch):
+    """Return a function that lets site checks run a program which prints a text at once."""
+
+    def printing(text):
+        def run(jobs, *, timeout):
+            jobs[0].stdout.write_text(text)
+            jobs[0].stderr.touch()
+            return [Outcome(jobs[0], 0, 0.0, 1.0, 1.0, 1, placement_check.Observed())]
+
+        monkeypatch.setattr(site_checks, "run_together", run)
+
+    return printing
+
+
+@pytest.mark.parametrize("timeout", [0.01, 1e-9])
+@pytest.mark.parametrize(
+    ("regex", "text"),
+    [
+        ("((?:a+)+)b", "a" * 100),
+        ("(a*b)", "a" * 10_000_000),  # Python handles no signal during this search
+    ],
+)
+def test_an_endless_search_ends_with_the_time_limit(printing, regex, text, timeout):
+    printing(text)
+    spec = site_checks.Spec(["program"], "x", "rate", "GB/s", regex=regex)
+    with pytest.raises(TimedOut) as caught:
+        site_checks.measure(spec, repetitions=1, timeout=timeout)
+    assert str(caught.value) == (
+        f"program: the search for '{regex}' in its output did not end within {timeout:g} s and was stopped: "
+        "simplify the expression"
+    )
+
+
+@pytest.mark.parametrize("timeout", [None, 1000.0, 1e300])
+@pytest.mark.parametrize(
+    ("regex", "text"),
+    [
+        (r"rate=(\S+)$", "rate=1\nrate=12.5\nnothing"),
+        (r"^(?i:RATE)=(?:x|(?=1))(.*)", "rate=12.5"),
+        (r"ü\0\ud800?([\d.]+)\r\n", "ü\x0012.5\r\n"),
+    ],
+)
+def test_the_last_match_is_found(printing, regex, text, timeout):
+    printing(text)
+    spec = site_checks.Spec(["program"], "x", "rate", "GB/s", regex=regex)
+    assert site_checks.measure(spec, repetitions=2, timeout=timeout).samples == (12.5, 12.5)
+
+
+def test_a_search_that_is_killed_is_named(printing, monkeypatch):
+    printing("12.5")
+    monkeypatch.setattr(site_checks, "_SEARCH", "import os; os.kill(os.getpid(), 9)")
+    spec = site_checks.Spec(["program"], "x", "rate", "GB/s", regex="(.+)")
+    with pytest.raises(
+        RunFailed, match=r"program: the search for '\(\.\+\)' in its output ended with signal SIGKILL"
+    ):
+        site_checks.measure(spec, repetitions=1, timeout=None)
 
 
 def test_a_check_of_the_site_is_a_file(program, tmp_path, monkeypatch):

@@ -103,7 +103,7 @@ def test_the_pu_sets_of_hosts_with_many_numa_nodes_are_few(packages, nodes, coun
             of_package = [len({node // nodes for node in group}) for group in sets if len(group) == size]
             assert set(of_package) == {-(-size // nodes)}
     messages = []
-    measure._say_plan(host, sets, host.memory_nodes, messages.append)
+    measure._say_plan(host, sets, host.memory_nodes, profiles.chosen(), messages.append)
     assert messages[0].startswith(f"{len(sets) * packages * nodes:,} placements of {len(sets)} PU-sets and ")
     left_out = [size for size, count in counts.items() if count < math.comb(packages * nodes, size)]
     assert len(messages) == 1 + len(left_out)
@@ -148,18 +148,45 @@ def test_a_program_that_cannot(asked, reason):
         asked.by()
 
 
-def test_stores_are_measured_on_all_banks_that_were_asked_for(monkeypatch):
-    runs = []
+@pytest.fixture
+def runs(monkeypatch):
+    """The NUMA nodes of each run of the probe, which measures nothing."""
+    nodes = []
 
     def follow(aspect, options, *, say):
-        runs.append([word for word in options if word.startswith(("--pu-nodes", "--banks"))])
+        nodes.append([word for word in options if word.startswith(("--pu-nodes", "--banks"))])
         yield from ()
         return SimpleNamespace(status="complete")
 
     monkeypatch.setattr(probe, "follow", follow)
+    return nodes
+
+
+def test_stores_are_measured_on_all_banks_that_were_asked_for(runs):
     asked = measure.Asked("stores", pu_nodes=[1], banks=[0, 7])
     assert list(measure.measure(OPTERON, asked, say=str)) == [[], []]
     assert runs == [["--pu-nodes=1", "--banks=0"], ["--pu-nodes=1", "--banks=7"]]
+
+
+@pytest.mark.parametrize("effort", ["smoke", "quick"])
+@pytest.mark.parametrize(("aspect", "ends"), [("contention", "2,7"), ("latency", "0,7"), ("bandwidth", "0,7")])
+def test_a_low_effort_leaves_out_no_bank_that_was_asked_for(monkeypatch, runs, effort, aspect, ends):
+    monkeypatch.setenv(profiles.VARIABLE, effort)
+    messages = []
+    for banks in ([0, 1, 2, 3], None):
+        asked = measure.Asked(aspect, pu_nodes=None if aspect == "contention" else [0], banks=banks)
+        assert list(measure.measure(OPTERON, asked, say=messages.append)) == []
+    assert [options[1] for options in runs] == ["--banks=0-3", f"--banks={ends}"]
+    if aspect == "bandwidth":
+        assert [text.partition(",")[0] for text in messages] == [
+            "4 placements of 1 PU-sets and 4 banks",
+            "2 placements of 1 PU-sets and 8 banks",
+        ]
+
+
+@pytest.mark.parametrize(("effort", "options"), [("full", ["--banks", "0-7"]), ("quick", []), ("smoke", [])])
+def test_all_banks_are_named_where_the_effort_measures_all(effort, options):
+    assert Cases(OPTERON, profiles.efforts()[effort]).bank_options() == options
 
 
 # ----------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -220,10 +220,12 @@ SUFFIX = "advice.json"
 
 _TEXT = {"type": "string"}
 _COUNT = {"type": "integer", "minimum": 0}
+#: Seconds, or a ratio of them: within these limits the quotient of any two is finite.
+_NUMBER = {"type": "number", "minimum": 1e-100, "maximum": 1e100}
 _INTERVAL = {
     "type": ["object", "null"],
     "required": ["expected", "low", "high"],
-    "additionalProperties": {"type": "number"},
+    "additionalProperties": _NUMBER,
 }
 _SCENARIO: dict[str, Any] = {
     "name": _TEXT,
@@ -253,17 +255,25 @@ _FORM = {
 }
 
 
-def find(paths: Iterable[Path]) -> list[dict[str, Any]]:
+def _refuse(error: BadInput) -> None:
+    raise error
+
+
+def find(paths: Iterable[Path], on_unread: Callable[[BadInput], object] = _refuse) -> list[dict[str, Any]]:
     """Return the advice of all files ``*advice.json`` among *paths* and below its folders, in this order.
 
-    Raises BadInput, naming the file, if such a file has other contents.
+    *on_unread* is called with the error of such a file that has other contents; the default raises it.
     """
-    return [
-        read(file)
-        for path in paths
-        for file in (sorted(path.rglob(f"*{SUFFIX}")) if path.is_dir() else [path])
-        if file.name.endswith(SUFFIX)
-    ]
+    documents_read = []
+    for path in paths:
+        files = filter(Path.is_file, sorted(path.rglob(f"*{SUFFIX}"))) if path.is_dir() else [path]
+        for file in files:
+            if file.name.endswith(SUFFIX):
+                try:
+                    documents_read.append(read(file))
+                except BadInput as error:
+                    on_unread(error)
+    return documents_read
 
 
 def read(file: Path) -> dict[str, Any]:

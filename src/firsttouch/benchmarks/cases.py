@@ -10,6 +10,7 @@ from firsttouch.benchmarks import profiles, programs
 from firsttouch.benchmarks.profiles import Effort
 from firsttouch.errors import BadInput
 from firsttouch.genomics import aligners
+from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import NumaNode, Pu, Topology
 from firsttouch.scenarios.layout import SCALING_EIGHTHS
 from firsttouch.scenarios.placement import plan
@@ -38,6 +39,13 @@ class Cases:
     def banks(self, *nodes: int) -> list[int]:
         """Return the NUMA nodes with memory that the PU-set of *nodes* is measured with."""
         return self.effort.banks_of(self.host, nodes, self.host.memory_nodes)
+
+    def bank_options(self) -> list[str]:
+        """Return the options of ``firsttouch measure`` for all banks; none if the effort chooses banks by PU-set.
+
+        A host that lacks a named bank fails, instead of being measured without it.
+        """
+        return ["--banks", format_list(self.host.memory_nodes)] if self.effort.banks == "all" else []
 
     def set_sizes(self) -> list[int]:
         """Return the sizes of PU-sets in NUMA nodes: 1, 2, 4, … and all of them."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from firsttouch.benchmarks import core_to_core, loaded_latency, locks, probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases
+from firsttouch.benchmarks.profiles import Effort
 from firsttouch.benchmarks.programs import Nodes
 from firsttouch.errors import BadInput, CannotHere
 from firsttouch.host import available_memory, configuration, memory_modules
@@ -113,13 +114,16 @@ def measure(host: Topology, asked: Asked, *, say: probe.Say = print) -> Iterator
 
 
 def _by_probe(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Record]]:
-    """Measure each PU-set on each bank that the effort includes, with as few runs of the probe as possible."""
+    """Measure each PU-set on the banks asked for, or else on those of the effort, in few runs of the probe."""
+    effort = profiles.chosen()
+    if asked.banks:
+        effort = replace(effort, banks="all")
     banks = list(asked.banks or host.memory_nodes)
     sets: list[Nodes] = [(node,) for node in asked.pu_nodes or host.cpu_nodes]
     options, threads = ["--sizes=curve", f"--order={'random' if asked.random else 'sequential'}"], []
     if asked.aspect == "bandwidth":
         sets = _sets(host, asked)
-        options = [f"--kernels={','.join(profiles.chosen().kernels)}", f"--interleave={asked.interleave}"]
+        options = [f"--kernels={','.join(effort.kernels)}", f"--interleave={asked.interleave}"]
     elif asked.aspect == "contention":
         # One thread and two are measured on each NUMA node. More threads fill the NUMA nodes nearest to the bank.
         threads = _threads(host, asked)
@@ -131,8 +135,8 @@ def _by_probe(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Rec
     for number in threads:
         programs.filling(host, banks[0], number)
     if asked.aspect == "bandwidth":
-        _say_plan(host, sets, banks, say)
-    for members, targets in programs.rows(host, sets, banks, profiles.chosen()):
+        _say_plan(host, sets, banks, effort, say)
+    for members, targets in programs.rows(host, sets, banks, effort):
         pu_nodes = format_list({n for nodes in members for n in nodes})
         where = [f"--pu-nodes={pu_nodes}", f"--banks={format_list(targets)}"]
         if asked.aspect == "bandwidth":
@@ -361,12 +365,12 @@ def _sets(host: Topology, asked: Asked) -> list[Nodes]:
     return programs.sets_of(host, nodes, asked.set_sizes or sizes)
 
 
-def _say_plan(host: Topology, sets: Sequence[Nodes], banks: Sequence[int], say: probe.Say) -> None:
+def _say_plan(host: Topology, sets: Sequence[Nodes], banks: Sequence[int], effort: Effort, say: probe.Say) -> None:
     """Say how many placements a run measures, about how long it takes, and which PU-sets it leaves out."""
-    placements = sum(len(profiles.chosen().banks_of(host, nodes, banks)) for nodes in sets)
+    placements = sum(len(effort.banks_of(host, nodes, banks)) for nodes in sets)
     level = max((cache.level for cache in host.caches), default=0)
     caches = sum(cache.size_bytes for cache in host.caches if cache.level == level)
-    arrays = sum(ARRAYS[kernel] for kernel in profiles.chosen().kernels)
+    arrays = sum(ARRAYS[kernel] for kernel in effort.kernels)
     seconds = placements * USUAL * arrays * max(LEAST_ARRAY, 4 * caches) / SLOW
     time = f"{seconds / 3600:.1f} h" if seconds > 5400 else f"{max(1.0, seconds / 60):.0f} min"
     what = f"{placements:,} placements of {len(sets)} PU-sets and {len(banks)} banks"

@@ -97,7 +97,7 @@ def is_report(file: Path) -> bool:
             if b'"session_info"' not in start.read(4096):  # it is the first key
                 return False
         data = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(data, dict) and {"session_info", "runs"} <= set(data)
 

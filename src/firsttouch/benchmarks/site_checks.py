@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
+import signal
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,8 +15,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from firsttouch import documents, paths
-from firsttouch.errors import BadInput, RunFailed, none_such
-from firsttouch.execution.process_runner import Job, run_together
+from firsttouch.errors import BadInput, RunFailed, TimedOut, none_such
+from firsttouch.execution.process_runner import Job, child, ending, run_together
 from firsttouch.execution.progress import say
 from firsttouch.host.topology import load as load_topology
 from firsttouch.records.schema import Record, software, wrong_parameter
@@ -37,6 +40,16 @@ SCHEMA: dict[str, Any] = {
         "parameters": {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}},
     },
 }
+
+#: Prints the last match of a regular expression. The time of a search may grow exponentially with the text, and
+#: Python handles no signal in parts of it, so that only the kernel can end it for certain.
+_SEARCH = """\
+import json, re, signal, sys
+regex, text, seconds = json.load(sys.stdin)
+signal.setitimer(signal.ITIMER_REAL, seconds)
+json.dump(re.findall(regex, text, re.MULTILINE)[-1:], sys.stdout)"""
+#: The longest time limit of a search (s), three years: timers refuse much longer ones.
+_LONGEST_SEARCH = 1e8
 
 
 @dataclass(frozen=True)
@@ -96,7 +109,8 @@ def measure(spec: Spec, *, repetitions: int, timeout: float | None) -> Record:
     """Run the program and return the record, which is invalid if a placement did not hold.
 
     The program gets its number of threads in OMP_NUM_THREADS. Raises BadInput for a scenario that is not one of
-    one instance, and RunFailed if the program fails, exceeds *timeout* (s), or prints no number.
+    one instance, and RunFailed if the program or the search for its number fails or exceeds *timeout* (s), or if
+    there is no number.
     """
     scenario = plan(load_topology()).of_one_instance(spec.scenario)
     place = scenario.placements[0]
@@ -111,7 +125,7 @@ def measure(spec: Spec, *, repetitions: int, timeout: float | None) -> Record:
             (outcome,) = run_together([Job(spec.program, out, err, place, 1, env)], timeout=timeout)
             if spec.file and before == _changed(spec):
                 raise RunFailed(f"{spec.program[0]} did not write {spec.file}")
-            samples.append(_number(spec, [out, err]) if spec.regex else outcome.seconds)
+            samples.append(_number(spec, [out, err], timeout) if spec.regex else outcome.seconds)
         reasons.append(outcome.misplaced())
         observed = outcome.observed.to_dict()
         state = f"INVALID: {reasons[-1]}" if reasons[-1] else "placement verified"
@@ -151,12 +165,26 @@ def _changed(spec: Spec) -> int | None:
         return None
 
 
-def _number(spec: Spec, outputs: Sequence[Path]) -> float:
-    """Return the last number that the regular expression finds; raises RunFailed."""
+def _number(spec: Spec, outputs: Sequence[Path], timeout: float | None) -> float:
+    """Return the last number that the regular expression finds; raises RunFailed, TimedOut after *timeout* (s)."""
     places = [Path(spec.file)] if spec.file else outputs
-    texts = [documents.read_text(place) for place in places]
-    if not (matches := re.findall(spec.regex, "\n".join(texts), re.MULTILINE)):
-        raise RunFailed(f"{spec.program[0]}: '{spec.regex}' matches nothing in {spec.file or 'its output'}")
+    text = "\n".join(documents.read_text(place) for place in places)
+    where = spec.file or "its output"
+    search = f"{spec.program[0]}: the search for '{spec.regex}' in {where}"
+    with tempfile.TemporaryFile() as request, tempfile.TemporaryFile() as answer:
+        request.write(json.dumps([spec.regex, text, min(timeout or 0, _LONGEST_SEARCH)]).encode())
+        request.seek(0)
+        with child([sys.executable, "-I", "-c", _SEARCH], stdin=request, stdout=answer) as process:
+            status = process.wait()
+        if status == -signal.SIGALRM:
+            stopped = f"did not end within {timeout:g} s and was stopped: simplify the expression"
+            raise TimedOut(f"{search} {stopped}")
+        if status != 0:
+            raise RunFailed(ending(search, status))
+        answer.seek(0)
+        matches = json.load(answer)
+    if not matches:
+        raise RunFailed(f"{spec.program[0]}: '{spec.regex}' matches nothing in {where}")
     try:
         return float(matches[-1])
     except ValueError:

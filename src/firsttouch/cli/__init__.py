@@ -19,6 +19,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from firsttouch import __version__, installed_version
@@ -101,12 +102,20 @@ class UserCommand(argparse.Action):
         setattr(namespace, self.dest, [])
 
 
+def _path(text: str) -> Path:
+    """Return a path of the command line; an empty one, as of an unset variable, would be the working folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("'' is not a path")
+    return Path(text)
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that takes no abbreviated options, and whose errors are one line that suggests what was meant."""
 
     def __init__(self, **kwargs: Any) -> None:
         """Create the parser; sub-commands get parsers of the same kind."""
         super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs)
+        self.register("type", Path, _path)  # of every argument with type=Path
 
     def error(self, message: str) -> NoReturn:
         """Print the error and where the help is, and exit."""

@@ -82,7 +82,8 @@ def register(subparsers: options.Subparsers) -> None:
         "--output-threads",
         type=options.positive,
         metavar="N",
-        help="threads of each samtools, on the PUs of the scenario (default: an eighth of its threads)",
+        help="threads of each samtools, on the PUs of the scenario, at most the PUs that this process may use "
+        "(default: an eighth of its threads)",
     )
     parser.add_argument(
         "--resume",
@@ -183,7 +184,10 @@ def _scenario(args: argparse.Namespace, command: UserCommand, output: AlignOutpu
     host = load()
     command.aligner.version()
     size = command.aligner.index_bytes(command.index) if command.index else 0
-    threads = min(command.threads, sum(len(host.usable_pus(node)) for node in host.cpu_nodes))
+    pus = sum(len(host.usable_pus(node)) for node in host.cpu_nodes)
+    if args.output_threads and args.output_threads > pus:
+        raise BadInput(f"--output-threads {args.output_threads}: this process may use {pus} PUs")
+    threads = min(command.threads, pus)
     planned = plan(host, command.aligner.need(size), threads=threads, policies=args.policies)
 
     def in_one_instance(name: str) -> Scenario:

@@ -166,6 +166,8 @@ class InMemory(NamedTuple):
 def _scratch(text: str) -> InMemory | Path:
     if text == "ram":
         return InMemory(None)
+    if not text:
+        raise BadInput("'' is not a path")
     if not text.startswith("ram:"):
         return Path(text)
     if not (size_bytes := parse_bytes(text[4:])):  # tmpfs would have no limit

@@ -34,7 +34,11 @@ def register(subparsers: options.Subparsers) -> None:
     parser.add_argument("--unit", choices=["1", *UNITS], metavar="UNIT", help="unit of the metric (default: s)")
     better = "whether higher or lower values are better (default: lower for times)"
     parser.add_argument("--better", choices=CHOICES["better"], help=better)
-    parser.add_argument("--regex", metavar="REGEX", help="its group is the value; the last match counts")
+    parser.add_argument(
+        "--regex",
+        metavar="REGEX",
+        help="its group is the value; the last match counts (--timeout limits its search as well)",
+    )
     parser.add_argument(
         "--file", metavar="FILE", help="search this file, which the program writes, not its output"
     )

@@ -59,8 +59,8 @@ def register(subparsers: options.Subparsers) -> None:
         "Writes a folder with a report of measured records: index.html (one page that needs no "
         "network), summary.md for a ticket, summary.json for machines. For a few hosts it shows all figures. For "
         f"more than {FEW} it shows missing results, the hosts that do not pass, a map of hosts and metrics, the "
-        "distribution of each metric and the history of hosts. If some records cannot be read, the report covers "
-        "the others, the files are named, and the exit status is 2 (--compare then writes no report).",
+        "distribution of each metric and the history of hosts. If some records or advice cannot be read, the "
+        "report covers the others, the files are named, and the exit status is 2 (--compare then writes none).",
     )
     options.add(parser, "records")
     parser.add_argument(

@@ -17,6 +17,7 @@ from firsttouch.fleet import collect
 from firsttouch.judge.history import changes
 from firsttouch.judge.judging import Judged, Undescribed, judged
 from firsttouch.judge.samples_table import SamplesTable
+from firsttouch.records.schema import Unread
 from firsttouch.report import guidelines, model
 from firsttouch.report import pages as report_pages
 from firsttouch.report.fleet import comparison as fleet_comparison
@@ -40,7 +41,7 @@ def report_of(
 ) -> tuple[Callable[[Path], Summary | Fleet], Callable[[], None]]:
     """Read and judge the records in *paths*; return a function that writes the report into a folder.
 
-    The second function returned is :meth:`Gathered.print_unread`: the report leaves out unreadable records.
+    The second function returned is :meth:`Gathered.print_unread`: the report leaves out what cannot be read.
 
     The references of *system* judge its hosts. If there are many hosts, those of other systems are judged by the
     references of the system that their records name, if a file describes it, and by their fleet. For at most *few*
@@ -48,9 +49,12 @@ def report_of(
     Records older than *max_age* seconds are left out.
     """
     described = load(system) if system else None
-    advice = advice_text.find(paths)
+    damaged: list[BadInput] = []
+    advice = advice_text.find(paths, damaged.append)
     kept = [path for path in paths if path.is_dir() or not path.name.endswith(advice_text.SUFFIX)]
     gathered = given.gather(kept, max_age)
+    # Advice is no record of any host: the records of all hosts are complete without it.
+    gathered.unread.update({str(error): Unread(error, hosts=frozenset()) for error in damaged})
     samples = gathered.samples()
     if described is not None and described.name not in {*samples.by_system(), *gathered.missing_of}:
         raise BadInput(f"no record of system {described.name} in {', '.join(map(str, paths))}")
