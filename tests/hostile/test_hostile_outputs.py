@@ -2,6 +2,7 @@
 """Outputs that would destroy something: inputs, files of others, devices and pipes; and invalid places."""
 
 import atexit
+import contextlib
 import functools
 import os
 import random
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from firsttouch import cli
+from firsttouch.errors import BadInput
+from firsttouch.genomics import command_line
 from hostile import VM, Case
 
 needs_bwa = pytest.mark.skipif(shutil.which("bwa") is None, reason="bwa is not on PATH")
@@ -191,6 +194,27 @@ READ = {
     "the reads, sorted": ("r.fq", [*ALIGN[:3], "-O", "bam", "--sort", *BWA]),
     "reads to block": ("r.fq", ["reads", "block", "r.fq"]),
 }  # fmt: skip
+REFERENCE = [*ALIGN[:3], "--reference=other.fa", *BOWTIE2[5:]]
+BY_BOWTIE2 = [*RUN[:2], "--aligner=bowtie2", *RUN[3:]]
+MINIMAP2, HISAT2 = [*ALIGN, "--", "minimap2"], [*ALIGN, "--", "hisat2", "-x", "i/index"]
+PAIRED = ["-1", "r.fq", "-2", "r2.fq"]
+#: What a program writes beside its alignments, in which a run must not end -> the command, with {} for the file.
+WRITTEN = {
+    "the reads by --un": ("r.fq", [*BOWTIE2, "-U", "r.fq", "--un", "{}"]),
+    "one of a list by --met-file=": ("r2.fq", [*BOWTIE2, "-U", "r.fq,r2.fq", "--met-file={}"]),
+    "the mates by --al-gz": ("r2.fq", [*BOWTIE2, *PAIRED, "--al-gz", "{}"]),
+    "the reads by an option that is not written out": ("r.fq", [*BOWTIE2, "-U", "r.fq", "--metrics-f", "{}"]),
+    "the reads by --summary-file": ("r.fq", [*HISAT2, "-U", "r.fq", "--summary-file", "{}"]),
+    "the mates by --novel-splicesite-out": ("r.fq", [*HISAT2, *PAIRED, "--novel-splicesite-outfile", "{}"]),
+    "the reference by -d": ("g.fa", [*MINIMAP2, "-ad", "{}", "g.fa", "r.fq"]),
+    "the reference of CRAM": ("other.fa", [*REFERENCE, "-U", "r.fq", "--un={}"]),
+    "the reads by an output that is not SAM": ("r.fq", [*MINIMAP2, "g.fa", "r.fq", "-o", "{}"]),
+    "the reads by an output that is not divided": ("r.fq", [*BOWTIE2, "-U", "r.fq", "--no-unal", "-S", "{}"]),
+    "the reads, in auto": ("r.fq", ["align", "--share-host", *BOWTIE2[5:], "-U", "r.fq", "--un", "{}"]),
+    "the reads, by advice": ("r.fq", ["advise", *BOWTIE2[5:], "-U", "r.fq", "--un", "{}"]),
+    "the reads of run": ("r.fq", [*BY_BOWTIE2, "-o", "o.sam", "--", "--met-file", "{}"]),
+    "the reads of trials": ("r.fq", [*ADVISE[:1], "--aligner=bowtie2", *ADVISE[2:], "--", "--met-file", "{}"]),
+}  # fmt: skip
 #: Names of a file beside its own; links exist.
 SPELLINGS = (
     *("{0}", "./{0}", "sub/../{0}", ".//{0}", "sub/..//./{0}", "{folder}/{0}", "//{folder}/{0}"),
@@ -216,6 +240,50 @@ def test_no_output_is_what_a_run_reads_in_any_spelling(what, tmp_path, monkeypat
         assert cli.main([*command[:end], "-o", out, *command[end:]]) == 2, spelling
         assert INPUT in capsys.readouterr().err, spelling
     assert (tmp_path / target).read_bytes() == before
+
+
+@needs_bwa
+@pytest.mark.parametrize("what", WRITTEN)
+def test_no_program_writes_into_what_a_run_reads_in_any_spelling(what, tmp_path, monkeypatch, capsys):
+    target, command = WRITTEN[what]
+    needs = {"bowtie2", "hisat2", "minimap2"} & {word.removeprefix("--aligner=") for word in command}
+    if missing := [program for program in needs if shutil.which(program) is None]:
+        pytest.skip(f"{missing[0]} is not on PATH")
+    a_run(tmp_path)
+    (tmp_path / "soft").symlink_to(target)
+    os.link(tmp_path / target, tmp_path / f"hard-{target}")
+    monkeypatch.chdir(tmp_path)
+    before = (tmp_path / target).read_bytes()
+    with (tmp_path / target).open() as opened:
+        names = ("{0}", "sub/../{0}", "{1}/{0}", "/proc/self/cwd/{0}", "soft", "hard-{0}", "/dev/fd/{2}")
+        for name in names:
+            file = name.format(target, tmp_path, opened.fileno())
+            assert cli.main([word.replace("{}", file) for word in command]) == 2, file
+            assert INPUT in capsys.readouterr().err, file
+    assert (tmp_path / target).read_bytes() == before
+
+
+#: Options with the files that a run has beside its input -> whether it may write them.
+FURTHER = {
+    "--un-conc r%.fq -1 r1.fq -2 r2.fq": False,
+    "--un-conc x%.fq -1 r1.fq -2 r2.fq": True,
+    "--un-conc r.fq -1 r.1.fq -2 r.2.fq": False,
+    "--un-conc r.fq -1 r1.fq -2 r2.fq": True,
+    "--un old.fq -U r1.fq": True,
+    "--un /dev/null --al /dev/null --met-file /dev/null -U r1.fq": True,
+    "--un . -U r1.fq": True,
+    "--un /dev/stderr -U r1.fq": True,
+}
+
+
+@pytest.mark.parametrize("options", FURTHER)
+def test_a_program_may_write_what_no_run_reads(options, tmp_path, monkeypatch):
+    for name in ("r1.fq", "r2.fq", "r.1.fq", "r.2.fq", "old.fq"):
+        (tmp_path / name).write_text(f"@{name}\n")
+    monkeypatch.chdir(tmp_path)
+    command = command_line.parse(["bowtie2", "-x", "i", *options.split()])
+    with contextlib.nullcontext() if FURTHER[options] else pytest.raises(BadInput, match=INPUT):
+        command.refuse_overwriting()
 
 
 def shell(redirection: str) -> list[str]:

@@ -158,7 +158,8 @@ def _output(args: argparse.Namespace, command: UserCommand) -> AlignOutput:
             "-o, -O, --sort and --markdup need SAM, which the command does not write without "
             f"{command.sam_option}: add {command.sam_option}, or redirect the standard output"
         )
-    output.check(inputs=command.files())
+    output.check(inputs=[*command.files(), *command.written()])
+    command.refuse_overwriting([args.reference] if args.reference else [])
     if not output.is_file:
         if args.resume:
             raise BadInput("--resume needs -o FILE: parts are kept beside that file")

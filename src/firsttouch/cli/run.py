@@ -169,6 +169,7 @@ def _prepared(args: argparse.Namespace) -> tuple[Scenario, launch.Work, float]:
     elif not (args.dataset or args.output):
         raise BadInput("--index, --reads and --output are needed (or --dataset)")
     given = read_inputs.chosen(args, program)
+    given.check(program)
     if args.dynamic:
         launch.check_dynamic(program, 2 if args.interleaved or len(given.files) == 2 else 1)
     # Report wrong options before all reads are checked, which takes long.
