@@ -307,6 +307,14 @@ OPEN = [
     ("standard input by its name", [*ALIGN, "-o", "r.fq", *BWA[:-1], "/dev/stdin"], "<r.fq"),
     ("standard input by a hard link", [*ALIGN, "-o", "hard.fq", *FROM_STDIN], "<r.fq"),
     ("standard input is standard output", [*ALIGN, *FROM_STDIN], "<r.fq >>r.fq"),
+    ("JSON appended to the reads", [*ALIGN, "--json", "-o", "z.sam", *BWA], ">>r.fq"),
+    ("JSON into the reads", [*ALIGN, "--json", "-o", "z.sam", *BWA], "1<>r.fq"),
+    ("JSON of a divided run", [*ALIGN, "--resume", "--json", "-o", "z.sam", *BWA], ">>i/index.sa"),
+    ("JSON of run", [*RUN, "--json", "-o", "z.sam"], ">>r.fq"),
+    ("JSON of run without an output", [*RUN, "--json", "--reads-per-thread=1"], ">>r.fq"),
+    ("the names that run prints", [*RUN, "-o", "z.sam"], "1<>r.fq"),
+    ("JSON of block", ["reads", "block", "r.fq", "-o", "z.fq", "--json"], ">>r.fq"),
+    ("JSON of trials", [*ADVISE, "--json"], ">>r.fq"),
 ]
 
 
@@ -320,6 +328,7 @@ FREE = [
     ("to a new file by a descriptor", [*ALIGN, "-o", "/dev/fd/3", *BWA], "3<>new.sam"),
     ("to a copy of standard output", [*ALIGN, "-o", "/dev/stdout", *BWA], "1<>new.sam 3>&1"),
     ("over an earlier output, with a log of both", [*ALIGN, "-o", "new.sam", *BWA], ">log 2>&1"),
+    ("to a file, with JSON", [*ALIGN, "--json", "-o", "new.sam", *BWA], ">log"),
     ("from standard input to a file", [*ALIGN, "-o", "new.sam", *FROM_STDIN], "<r.fq"),
 ]
 

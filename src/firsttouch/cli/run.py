@@ -210,6 +210,7 @@ def _output(args: argparse.Namespace, scenario: Scenario, files: Sequence[Path])
 
     *files* are what the run reads, which no output may overwrite.
     """
+    atomic_files.refuse_overwriting([], files)  # by the standard output
     if args.multiqc:
         atomic_files.refuse_overwriting([args.multiqc], [*files, *([args.records] if args.records else [])])
     if args.records:
