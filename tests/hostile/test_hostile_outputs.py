@@ -168,7 +168,8 @@ def a_run(folder: Path) -> None:
     """Make all kinds of files that a run reads."""
     aligning(folder)
     shutil.copy(shutil.which("bwa") or "", folder / "bwa")
-    for name in ("header.txt", "1,2.fq", "other.fa", "other.fa.fai"):
+    written = ("g.fa.fai", "g.dict", "other.dict", "r.bam", "r.bam.bai", "r.fq.gz.gzi", "r.fq.gz")
+    for name in ("header.txt", "1,2.fq", "other.fa", "other.fa.fai", *written):
         (folder / name).write_text("@CO\tx\n")
     for suffix in (".amb", ".ann", ".bwt", ".pac", ".sa"):
         shutil.copy(folder / "i" / f"index{suffix}", folder / f"g.fa{suffix}")
@@ -192,6 +193,15 @@ READ = {
     "the reference of CRAM": ("other.fa", [*ALIGN[:3], "-O", "cram", "--reference=other.fa", *BWA]),
     "its index": ("other.fa.fai", [*ALIGN[:3], "-O", "cram", "--reference=other.fa", *BWA]),
     "the reads, sorted": ("r.fq", [*ALIGN[:3], "-O", "bam", "--sort", *BWA]),
+    "the index of the reference of align": ("g.fa.fai", [*MEM, "g.fa", "r.fq"]),
+    "the dictionary of the reference of align": ("g.dict", [*MEM, "g.fa", "r.fq"]),
+    "the dictionary of CRAM": ("other.dict", [*ALIGN[:3], "-O", "cram", "--reference=other.fa", *BWA]),
+    "the index of a reference of minimap2": ("g.fa.fai", [*ALIGN, "--", "minimap2", "-a", "g.fa", "r.fq"]),
+    "the index of reads": ("r.bam.bai", [*BOWTIE2, "-b", "r.bam"]),
+    "the index of packed reads": ("r.fq.gz.gzi", [*MEM, "i/index", "r.fq.gz"]),
+    "the index of the reference of run": ("g.fa.fai", [*RUN[:3], "--index=g.fa", "--reads=r.fq"]),
+    "the dictionary of the reference of run": ("g.dict", [*RUN[:3], "--index=g.fa", "--reads=r.fq"]),
+    "the index of the reference of trials": ("g.fa.fai", [*ADVISE[:2], "--index=g.fa", "--reads=r.fq", "--apply"]),
     "reads to block": ("r.fq", ["reads", "block", "r.fq"]),
 }  # fmt: skip
 REFERENCE = [*ALIGN[:3], "--reference=other.fa", *BOWTIE2[5:]]
@@ -208,6 +218,7 @@ WRITTEN = {
     "the mates by --novel-splicesite-out": ("r.fq", [*HISAT2, *PAIRED, "--novel-splicesite-outfile", "{}"]),
     "the reference by -d": ("g.fa", [*MINIMAP2, "-ad", "{}", "g.fa", "r.fq"]),
     "the reference of CRAM": ("other.fa", [*REFERENCE, "-U", "r.fq", "--un={}"]),
+    "the index of the reference by -d": ("g.fa.fai", [*MINIMAP2, "-ad", "{}", "g.fa", "r.fq"]),
     "the reads by an output that is not SAM": ("r.fq", [*MINIMAP2, "g.fa", "r.fq", "-o", "{}"]),
     "the reads by an output that is not divided": ("r.fq", [*BOWTIE2, "-U", "r.fq", "--no-unal", "-S", "{}"]),
     "the reads, in auto": ("r.fq", ["align", "--share-host", *BOWTIE2[5:], "-U", "r.fq", "--un", "{}"]),

@@ -183,7 +183,7 @@ def _aligner(args: argparse.Namespace) -> int:
     outputs = [file for file in (args.output, args.save) if file]
     atomic_files.refuse_overwriting(outputs, [*given.paths(program), *args.measured])
     if args.output:
-        Output(args.output).check()
+        Output(args.output).check(inputs=given.paths(program))
     work = launch.prepare(
         program, given.index, given.files, given.batch_bases, interleaved=args.interleaved, say=say
     )

@@ -19,6 +19,7 @@ from firsttouch.genomics.aligners import Aligner
 from firsttouch.genomics.command_syntax import ROLES, Argument, Arguments, Syntax, divide
 from firsttouch.genomics.index_copies import OWN, IndexUse
 from firsttouch.genomics.reads import BatchRule
+from firsttouch.genomics.sinks import with_indexes
 from firsttouch.records import atomic_files
 
 #: Names of the standard output.
@@ -250,7 +251,7 @@ class UserCommand:
 def _refuse_overwriting(outputs: Iterable[Path], inputs: Sequence[Path]) -> None:
     # One by one: a program may write several files of one name, such as /dev/null.
     for output in outputs:
-        atomic_files.refuse_overwriting([output], inputs)
+        atomic_files.refuse_overwriting([output], with_indexes(inputs))
 
 
 def programs(names: Iterable[str]) -> list[Path]:
