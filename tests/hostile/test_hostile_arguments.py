@@ -14,6 +14,7 @@ VALIDATE = ("validate", "--system", "local", "r.jsonl")
 REPORT = ("report", "r.jsonl", "-o")
 OUT = ["out", "out/*"]
 EXEC = ("exec", "1Inst_Original", "--threads", "1")
+EXPECTING = ("run", "1Inst_Original", "--aligner=bwa-mem", "--if-in-time", "--expect-sha256")
 PIPES = {"FIRSTTOUCH_SYSTEMS": ".", "FIRSTTOUCH_DATASETS": ".", "XDG_CONFIG_HOME": None}
 
 
@@ -164,6 +165,25 @@ CASES = [
             (["plan", "--aligner=bwa-mem"], 0, "policies.toml: a pipe, not a file"),
             (["advise", "--replay", "p.yaml"], 2, "p.yaml: a pipe, not a file"),
         )
+    ),
+    *(
+        Case(f"run: expected checksum {value:.70}", [*EXPECTING, value], 2, "--expect-sha256.* is not a SHA-256")
+        for value in ("", "1.5", "1e400", "nan", "/dev/zero", "0" * 63, "0" * 65, "g" * 64, "0" * 64 + ",")
+    ),
+    *(
+        Case(f"run: expected checksums and {value}", [*EXPECTING, f"{'0' * 64},{value}"], 2, "is not a SHA-256")
+        for value in (
+            "0" * 64,
+            f"{'0' * 64},1",
+            f"{'0' * 64},-1,0",
+            f"{'0' * 64},1e3,0",
+            f"{'0' * 64},1,0,0",
+            "x,1,0",
+        )
+    ),
+    *(
+        Case(f"run: expected {value[60:]}", [*EXPECTING, value], 2, "--if-in-time needs --timeout")
+        for value in ("0" * 64, "aF" * 32, f"{'0' * 64},{'A' * 64},10,9")
     ),
     Case("validate: dry run alone", [*VALIDATE, "--dry-run"], 0, "undecided", INPUT),
     Case("validate: NUL in a path", ["validate", "--system", "local", "a\0b"], 2, "", INPUT),
