@@ -20,7 +20,7 @@ from firsttouch import paths
 from firsttouch.benchmarks import profiles
 from firsttouch.benchmarks.cases import aligners_of
 from firsttouch.cli import options
-from firsttouch.errors import BadInput, FirstTouchError, RunFailed
+from firsttouch.errors import BadInput, FirstTouchError, RunFailed, one_line
 from firsttouch.execution import backends
 from firsttouch.execution.progress import coloured, say
 from firsttouch.fleet import campaigns, collect, drain, journal, slurm, submit
@@ -188,7 +188,7 @@ def carry_out(campaign: Campaign, args: argparse.Namespace, job: slurm.Job | Non
     if args.json:
         options.print_json(document)
     elif outcome.verdict:
-        print(coloured(outcome.verdict.line()))
+        print(coloured(one_line(outcome.verdict.line())))
     if outcome.verdict is None:
         return 0 if outcome.good else 1
     status = exit_status([outcome.verdict], strict=args.strict)
