@@ -40,6 +40,13 @@ T = TypeVar("T")
 _LONGEST_MESSAGE = 200
 #: The most values of a YAML document. Aliases repeat values, so a document can be far larger than its text.
 _MOST_VALUES = 100_000
+#: What a name can stand for beside a file and a folder.
+_SPECIAL = {
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+}
 #: Identifies this version of the validation.
 _VALIDATOR = Path(__file__).stat().st_mtime_ns
 
@@ -113,10 +120,13 @@ def _content(file: Path) -> str:
         return ""
 
 
-def refuse_device(file: Path) -> None:
-    """Raise BadInput for a device, which may have no end; raises OSError if *file* does not exist."""
-    if stat.S_IFMT(file.stat().st_mode) in {stat.S_IFCHR, stat.S_IFBLK}:
-        raise BadInput("a device, not a file", file=file)
+def refuse_special(file: Path) -> None:
+    """Raise BadInput for a device, a pipe or a socket; raises OSError if there is no *file*.
+
+    They may have no end, or nobody who writes into them.
+    """
+    if kind := _SPECIAL.get(stat.S_IFMT(file.stat().st_mode)):
+        raise BadInput(f"{kind}, not a file", file=file)
 
 
 def read_text(file: Path | Traversable) -> str:
@@ -124,7 +134,7 @@ def read_text(file: Path | Traversable) -> str:
     name = file if isinstance(file, Path) else str(file)
     try:
         if isinstance(file, Path):
-            refuse_device(file)
+            refuse_special(file)
         raw = file.read_bytes()
     except OSError as error:
         raise BadInput(f"cannot be read: {error.strerror}", file=name) from error

@@ -10,6 +10,8 @@ from pathlib import Path
 
 #: Control characters and Unicode's line separators, which a terminal would obey.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+#: What the log of a CI job obeys: :: at the beginning of a line, also of one that is wrapped, and ##[ anywhere.
+_CI_COMMANDS = re.compile(r"(?<!\S):(?=:)|#(?=#(?:vso)?\[)")
 #: The beginning of the message of a CannotHere; checks search for it.
 CANNOT_HERE = "firsttouch: cannot be done here: "
 #: Python's message without room for a thread, and what the user can do.
@@ -24,8 +26,13 @@ NOT_INSTALLED = " is not installed: "
 
 
 def one_line(text: str) -> str:
-    r"""Return *text* as one line, with control characters of quoted input escaped (a newline is \\n)."""
-    return _CONTROLS.sub(lambda control: control[0].encode("unicode_escape").decode(), text)
+    r"""Return *text* as one line, with control characters and CI commands escaped (a newline is \\n)."""
+    return without_commands(_CONTROLS.sub(lambda control: control[0].encode("unicode_escape").decode(), text))
+
+
+def without_commands(text: str) -> str:
+    """Return *text* with the beginnings of commands escaped that a CI service takes from the output of a job."""
+    return _CI_COMMANDS.sub(lambda sign: f"\\x{ord(sign[0]):02x}", text)
 
 
 def none_such(what: str, name: str, names: Iterable[str]) -> str:

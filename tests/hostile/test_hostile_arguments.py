@@ -1,5 +1,8 @@
 """Hostile input: arguments of the commands that read records."""
 
+import os
+import stat
+
 import pytest
 
 from firsttouch import paths
@@ -11,6 +14,23 @@ VALIDATE = ("validate", "--system", "local", "r.jsonl")
 REPORT = ("report", "r.jsonl", "-o")
 OUT = ["out", "out/*"]
 EXEC = ("exec", "1Inst_Original", "--threads", "1")
+EXPECTING = ("run", "1Inst_Original", "--aligner=bwa-mem", "--if-in-time", "--expect-sha256")
+PIPES = {"FIRSTTOUCH_SYSTEMS": ".", "FIRSTTOUCH_DATASETS": ".", "XDG_CONFIG_HOME": None}
+
+
+def pipes(folder):
+    """Make pipes, and a socket, among data files of all kinds."""
+    (folder / "r.jsonl").write_bytes(INPUT["r.jsonl"])
+    user = folder.parent / "home" / ".config" / "firsttouch"
+    for name in ("aligners", "studies"):
+        (user / name).mkdir(parents=True)
+        os.mkfifo(user / name / "p.toml")
+    os.mkfifo(user / "policies.toml")
+    os.mkfifo(folder / "p.yaml")
+    os.mkfifo(folder / "p.toml")
+    os.mknod(folder / "s.yaml", 0o600 | stat.S_IFSOCK)
+
+
 CASES = [
     Case("no command", [], 2, "the following arguments are required: COMMAND"),
     Case("unknown command", ["measure-all"], 2, "invalid choice"),
@@ -149,6 +169,38 @@ CASES = [
         for argv in (("aligner", "check"), ("advise", "--replay"))
         for device in ("/dev/zero", "/dev/full", "/dev/null")
     ),
+    *(
+        Case(f"{' '.join(argv)}: a pipe", argv, status, says, pipes, environment=PIPES)
+        for argv, status, says in (
+            (["system", "list"], 2, "p.yaml: a pipe, not a file"),
+            (["validate", "--system", "p", "r.jsonl"], 2, "p.yaml: a pipe, not a file"),
+            (["data", "list"], 2, "p.toml: a pipe, not a file"),
+            (["aligner", "list"], 2, "p.toml: a pipe, not a file"),
+            (["aligner", "check", "p"], 2, "p.toml: a pipe, not a file"),
+            (["study", "show", "p"], 2, "p.toml: a pipe, not a file"),
+            (["plan", "--aligner=bwa-mem"], 0, "policies.toml: a pipe, not a file"),
+            (["advise", "--replay", "p.yaml"], 2, "p.yaml: a pipe, not a file"),
+        )
+    ),
+    *(
+        Case(f"run: expected checksum {value:.70}", [*EXPECTING, value], 2, "--expect-sha256.* is not a SHA-256")
+        for value in ("", "1.5", "1e400", "nan", "/dev/zero", "0" * 63, "0" * 65, "g" * 64, "0" * 64 + ",")
+    ),
+    *(
+        Case(f"run: expected checksums and {value}", [*EXPECTING, f"{'0' * 64},{value}"], 2, "is not a SHA-256")
+        for value in (
+            "0" * 64,
+            f"{'0' * 64},1",
+            f"{'0' * 64},-1,0",
+            f"{'0' * 64},1e3,0",
+            f"{'0' * 64},1,0,0",
+            "x,1,0",
+        )
+    ),
+    *(
+        Case(f"run: expected {value[60:]}", [*EXPECTING, value], 2, "--if-in-time needs --timeout")
+        for value in ("0" * 64, "aF" * 32, f"{'0' * 64},{'A' * 64},10,9")
+    ),
     Case("validate: dry run alone", [*VALIDATE, "--dry-run"], 0, "undecided", INPUT),
     Case("validate: NUL in a path", ["validate", "--system", "local", "a\0b"], 2, "", INPUT),
     Case("store: append to nowhere", ["store", "append", "/proc/st", "r.jsonl"], 2, "/proc", INPUT),
@@ -182,6 +234,14 @@ def test_hostile_arguments(case, hostile):
 @pytest.mark.parametrize("device", ["/dev/zero", "/dev/full", "/dev/null"])
 def test_a_device_is_no_system(run_cli, device):
     assert run_cli("system", "check", device) == (2, "", f"firsttouch: {device}: a device, not a file\n")
+
+
+@pytest.mark.parametrize(("name", "kind"), [("p.yaml", "pipe"), ("s.yaml", "socket")])
+def test_a_pipe_or_a_socket_is_no_system(run_cli, tmp_path, monkeypatch, name, kind):
+    (tmp_path / "case").mkdir()
+    pipes(tmp_path / "case")
+    monkeypatch.chdir(tmp_path / "case")
+    assert run_cli("system", "check", name) == (2, "", f"firsttouch: {name}: a {kind}, not a file\n")
 
 
 def test_a_baseline_of_a_system_without_a_file(hostile, tmp_path_factory, monkeypatch):

@@ -2,6 +2,7 @@
 """Outputs that would destroy something: inputs, files of others, devices and pipes; and invalid places."""
 
 import atexit
+import contextlib
 import functools
 import os
 import random
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from firsttouch import cli
+from firsttouch.errors import BadInput
+from firsttouch.genomics import command_line
 from hostile import VM, Case
 
 needs_bwa = pytest.mark.skipif(shutil.which("bwa") is None, reason="bwa is not on PATH")
@@ -62,6 +65,15 @@ def device(folder: Path) -> None:
     aligning(folder)
     os.mknod(folder / "null", 0o666 | 0o020000, os.makedev(1, 3))
     (folder / "to-null").symlink_to("null")
+
+
+def stopped(folder: Path) -> None:
+    """Make the finished part of a run that was stopped, and reads without a record."""
+    aligning(folder)
+    (folder / "none.fq").touch()
+    (folder / ".z.sam.firsttouch").mkdir(mode=0o700)
+    (folder / ".z.sam.firsttouch" / "000000.sam").write_text("r\t4\n")
+    (folder / ".z.sam.firsttouch" / "journal.jsonl").write_text("{}\n")
 
 
 RUN = ["run", "1Inst_Original", "--aligner=bwa-mem", "--index=i/index", "--reads=r.fq"]
@@ -165,7 +177,8 @@ def a_run(folder: Path) -> None:
     """Make all kinds of files that a run reads."""
     aligning(folder)
     shutil.copy(shutil.which("bwa") or "", folder / "bwa")
-    for name in ("header.txt", "1,2.fq", "other.fa", "other.fa.fai"):
+    written = ("g.fa.fai", "g.dict", "other.dict", "r.bam", "r.bam.bai", "r.fq.gz.gzi", "r.fq.gz")
+    for name in ("header.txt", "1,2.fq", "other.fa", "other.fa.fai", *written):
         (folder / name).write_text("@CO\tx\n")
     for suffix in (".amb", ".ann", ".bwt", ".pac", ".sa"):
         shutil.copy(folder / "i" / f"index{suffix}", folder / f"g.fa{suffix}")
@@ -193,7 +206,38 @@ READ = {
     "the reference of CRAM": ("other.fa", [*ALIGN[:3], "-O", "cram", "--reference=other.fa", *BWA]),
     "its index": ("other.fa.fai", [*ALIGN[:3], "-O", "cram", "--reference=other.fa", *BWA]),
     "the reads, sorted": ("r.fq", [*ALIGN[:3], "-O", "bam", "--sort", *BWA]),
+    "the index of the reference of align": ("g.fa.fai", [*MEM, "g.fa", "r.fq"]),
+    "the dictionary of the reference of align": ("g.dict", [*MEM, "g.fa", "r.fq"]),
+    "the dictionary of CRAM": ("other.dict", [*ALIGN[:3], "-O", "cram", "--reference=other.fa", *BWA]),
+    "the index of a reference of minimap2": ("g.fa.fai", [*ALIGN, "--", "minimap2", "-a", "g.fa", "r.fq"]),
+    "the index of reads": ("r.bam.bai", [*BOWTIE2, "-b", "r.bam"]),
+    "the index of packed reads": ("r.fq.gz.gzi", [*MEM, "i/index", "r.fq.gz"]),
+    "the index of the reference of run": ("g.fa.fai", [*RUN[:3], "--index=g.fa", "--reads=r.fq"]),
+    "the dictionary of the reference of run": ("g.dict", [*RUN[:3], "--index=g.fa", "--reads=r.fq"]),
+    "the index of the reference of trials": ("g.fa.fai", [*ADVISE[:2], "--index=g.fa", "--reads=r.fq", "--apply"]),
     "reads to block": ("r.fq", ["reads", "block", "r.fq"]),
+}  # fmt: skip
+REFERENCE = [*ALIGN[:3], "--reference=other.fa", *BOWTIE2[5:]]
+BY_BOWTIE2 = [*RUN[:2], "--aligner=bowtie2", *RUN[3:]]
+MINIMAP2, HISAT2 = [*ALIGN, "--", "minimap2"], [*ALIGN, "--", "hisat2", "-x", "i/index"]
+PAIRED = ["-1", "r.fq", "-2", "r2.fq"]
+#: What a program writes beside its alignments, in which a run must not end -> the command, with {} for the file.
+WRITTEN = {
+    "the reads by --un": ("r.fq", [*BOWTIE2, "-U", "r.fq", "--un", "{}"]),
+    "one of a list by --met-file=": ("r2.fq", [*BOWTIE2, "-U", "r.fq,r2.fq", "--met-file={}"]),
+    "the mates by --al-gz": ("r2.fq", [*BOWTIE2, *PAIRED, "--al-gz", "{}"]),
+    "the reads by an option that is not written out": ("r.fq", [*BOWTIE2, "-U", "r.fq", "--metrics-f", "{}"]),
+    "the reads by --summary-file": ("r.fq", [*HISAT2, "-U", "r.fq", "--summary-file", "{}"]),
+    "the mates by --novel-splicesite-out": ("r.fq", [*HISAT2, *PAIRED, "--novel-splicesite-outfile", "{}"]),
+    "the reference by -d": ("g.fa", [*MINIMAP2, "-ad", "{}", "g.fa", "r.fq"]),
+    "the reference of CRAM": ("other.fa", [*REFERENCE, "-U", "r.fq", "--un={}"]),
+    "the index of the reference by -d": ("g.fa.fai", [*MINIMAP2, "-ad", "{}", "g.fa", "r.fq"]),
+    "the reads by an output that is not SAM": ("r.fq", [*MINIMAP2, "g.fa", "r.fq", "-o", "{}"]),
+    "the reads by an output that is not divided": ("r.fq", [*BOWTIE2, "-U", "r.fq", "--no-unal", "-S", "{}"]),
+    "the reads, in auto": ("r.fq", ["align", "--share-host", *BOWTIE2[5:], "-U", "r.fq", "--un", "{}"]),
+    "the reads, by advice": ("r.fq", ["advise", *BOWTIE2[5:], "-U", "r.fq", "--un", "{}"]),
+    "the reads of run": ("r.fq", [*BY_BOWTIE2, "-o", "o.sam", "--", "--met-file", "{}"]),
+    "the reads of trials": ("r.fq", [*ADVISE[:1], "--aligner=bowtie2", *ADVISE[2:], "--", "--met-file", "{}"]),
 }  # fmt: skip
 #: Names of a file beside its own; links exist.
 SPELLINGS = (
@@ -222,6 +266,50 @@ def test_no_output_is_what_a_run_reads_in_any_spelling(what, tmp_path, monkeypat
     assert (tmp_path / target).read_bytes() == before
 
 
+@needs_bwa
+@pytest.mark.parametrize("what", WRITTEN)
+def test_no_program_writes_into_what_a_run_reads_in_any_spelling(what, tmp_path, monkeypatch, capsys):
+    target, command = WRITTEN[what]
+    needs = {"bowtie2", "hisat2", "minimap2"} & {word.removeprefix("--aligner=") for word in command}
+    if missing := [program for program in needs if shutil.which(program) is None]:
+        pytest.skip(f"{missing[0]} is not on PATH")
+    a_run(tmp_path)
+    (tmp_path / "soft").symlink_to(target)
+    os.link(tmp_path / target, tmp_path / f"hard-{target}")
+    monkeypatch.chdir(tmp_path)
+    before = (tmp_path / target).read_bytes()
+    with (tmp_path / target).open() as opened:
+        names = ("{0}", "sub/../{0}", "{1}/{0}", "/proc/self/cwd/{0}", "soft", "hard-{0}", "/dev/fd/{2}")
+        for name in names:
+            file = name.format(target, tmp_path, opened.fileno())
+            assert cli.main([word.replace("{}", file) for word in command]) == 2, file
+            assert INPUT in capsys.readouterr().err, file
+    assert (tmp_path / target).read_bytes() == before
+
+
+#: Options with the files that a run has beside its input -> whether it may write them.
+FURTHER = {
+    "--un-conc r%.fq -1 r1.fq -2 r2.fq": False,
+    "--un-conc x%.fq -1 r1.fq -2 r2.fq": True,
+    "--un-conc r.fq -1 r.1.fq -2 r.2.fq": False,
+    "--un-conc r.fq -1 r1.fq -2 r2.fq": True,
+    "--un old.fq -U r1.fq": True,
+    "--un /dev/null --al /dev/null --met-file /dev/null -U r1.fq": True,
+    "--un . -U r1.fq": True,
+    "--un /dev/stderr -U r1.fq": True,
+}
+
+
+@pytest.mark.parametrize("options", FURTHER)
+def test_a_program_may_write_what_no_run_reads(options, tmp_path, monkeypatch):
+    for name in ("r1.fq", "r2.fq", "r.1.fq", "r.2.fq", "old.fq"):
+        (tmp_path / name).write_text(f"@{name}\n")
+    monkeypatch.chdir(tmp_path)
+    command = command_line.parse(["bowtie2", "-x", "i", *options.split()])
+    with contextlib.nullcontext() if FURTHER[options] else pytest.raises(BadInput, match=INPUT):
+        command.refuse_overwriting()
+
+
 def shell(redirection: str) -> list[str]:
     return ["sh", "-c", f'exec {redirection}; exec "$@"', "sh"]
 
@@ -243,6 +331,14 @@ OPEN = [
     ("standard input by its name", [*ALIGN, "-o", "r.fq", *BWA[:-1], "/dev/stdin"], "<r.fq"),
     ("standard input by a hard link", [*ALIGN, "-o", "hard.fq", *FROM_STDIN], "<r.fq"),
     ("standard input is standard output", [*ALIGN, *FROM_STDIN], "<r.fq >>r.fq"),
+    ("JSON appended to the reads", [*ALIGN, "--json", "-o", "z.sam", *BWA], ">>r.fq"),
+    ("JSON into the reads", [*ALIGN, "--json", "-o", "z.sam", *BWA], "1<>r.fq"),
+    ("JSON of a divided run", [*ALIGN, "--resume", "--json", "-o", "z.sam", *BWA], ">>i/index.sa"),
+    ("JSON of run", [*RUN, "--json", "-o", "z.sam"], ">>r.fq"),
+    ("JSON of run without an output", [*RUN, "--json", "--reads-per-thread=1"], ">>r.fq"),
+    ("the names that run prints", [*RUN, "-o", "z.sam"], "1<>r.fq"),
+    ("JSON of block", ["reads", "block", "r.fq", "-o", "z.fq", "--json"], ">>r.fq"),
+    ("JSON of trials", [*ADVISE, "--json"], ">>r.fq"),
 ]
 
 
@@ -256,6 +352,7 @@ FREE = [
     ("to a new file by a descriptor", [*ALIGN, "-o", "/dev/fd/3", *BWA], "3<>new.sam"),
     ("to a copy of standard output", [*ALIGN, "-o", "/dev/stdout", *BWA], "1<>new.sam 3>&1"),
     ("over an earlier output, with a log of both", [*ALIGN, "-o", "new.sam", *BWA], ">log 2>&1"),
+    ("to a file, with JSON", [*ALIGN, "--json", "-o", "new.sam", *BWA], ">log"),
     ("from standard input to a file", [*ALIGN, "-o", "new.sam", *FROM_STDIN], "<r.fq"),
 ]
 
@@ -270,6 +367,22 @@ def test_open_outputs_are_written(name, argv, redirection, hostile):
 @needs_bwa
 @pytest.mark.parametrize("case", ALIGNING, ids=str)
 def test_hostile_outputs_of_an_aligner(case, hostile):
+    hostile(case)
+
+
+PARTS = "1 finished part of .*z.sam from a run that was stopped: use them with --resume.*, or begin anew by rm -r"
+STOPPED = [
+    Case("another command", [*ALIGN, "-o", "z.sam", *BWA], 2, PARTS, stopped),
+    Case("another command by a link", [*ALIGN, "-o", "sub/../z.sam", *BWA], 2, PARTS, stopped),
+    Case("the command's own output", [*ALIGN, *BWA, "-o", "z.sam"], 2, PARTS, stopped),
+    Case("no reads any more", [*ALIGN, "--resume", "-o", "z.sam", *BWA[:-1], "none.fq"], 2, PARTS, stopped),
+    Case("another output", [*ALIGN, "-o", "y.sam", *BWA], 0, "", stopped, leaves=["y.sam"]),
+]
+
+
+@needs_bwa
+@pytest.mark.parametrize("case", STOPPED, ids=str)
+def test_no_output_makes_finished_parts_of_a_stopped_run_disappear(case, hostile):
     hostile(case)
 
 

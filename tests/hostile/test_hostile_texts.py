@@ -16,18 +16,23 @@ FORGED = "verdict n1 pass"
 HOSTILE = f"x\x1b]0;title\a\x9b2J\r\n{FORGED}\n"
 
 
-def texts(value, ending=""):
-    """Return *value* with each text in it followed by hostile ones; settings differ by their *ending*."""
+#: What the log of a CI job would obey.
+CI = "::error file=a::x ::stop-commands::t ##[error]x ##vso[task.complete]x\t::"
+
+
+def texts(value, hostile, ending=""):
+    """Return *value* with each text in it between *hostile* ones; settings differ by their *ending*."""
+    begin = hostile if hostile.startswith(CI) else ""
     if isinstance(value, str):
-        return value + HOSTILE
+        return begin + value + hostile
     if isinstance(value, dict):
-        return {name: f"{inner}{HOSTILE}{ending}" for name, inner in value.items()}
+        return {name: f"{begin}{inner}{hostile}{ending}" for name, inner in value.items()}
     return value
 
 
 @cache
-def lines(hosts):
-    """Return the records of that many hosts; all texts except the names of cases and systems are hostile."""
+def lines(hosts, hostile=HOSTILE, system="local"):
+    """Return the records of that many hosts; all texts except the names of cases and systems are *hostile*."""
     machine = Machine(2, 4)
     measured = [*schema.read(VM), *machine.scaling(), *machine.placement()]
     settings = {"cpu.model": "", "kernel.command_line": "a b", "memory.modules.A": "8 GiB"}
@@ -35,20 +40,22 @@ def lines(hosts):
     records = [
         replace(
             record,
-            host=f"n{number}{HOSTILE}",
-            system="local",
-            partition=HOSTILE,
-            software=texts(dict(record.software)),
+            host=texts(f"n{number}", hostile),
+            system=system,
+            partition=hostile,
+            software=texts(dict(record.software), hostile),
             samples=tuple(s * (1 + number / 3) for s in record.samples),
             parameters={
-                name: value if name in {"kernel", "program", "policy"} else texts(value, "abc"[number % 3])
+                name: value
+                if name in {"kernel", "program", "policy"}
+                else texts(value, hostile, "abc"[number % 3])
                 for name, value in record.parameters.items()
             },
         )
         for number in range(hosts)
         for record in measured
     ]
-    records += [replace(r, status="invalid", reason=HOSTILE) for r in records[:3]]
+    records += [replace(r, status="invalid", reason=hostile) for r in records[:3]]
     return "".join(json.dumps(r.to_dict()) + "\n" for r in records)
 
 
@@ -76,3 +83,13 @@ def test_no_text_of_a_record_reaches_a_terminal_or_forges_a_line(hostile, argv, 
     printed = (outcome.out + outcome.err).splitlines()
     assert printed
     assert not [line for line in printed if line.startswith(FORGED)]
+
+
+@pytest.mark.parametrize(("argv", "hosts", "status"), COMMANDS.values(), ids=COMMANDS)
+def test_no_text_of_a_record_is_a_command_to_a_ci_service(hostile, argv, hosts, status):
+    records = lines(hosts, CI, "local" if argv[0] != "report" else f"{CI} local")
+    words = [f"{CI}{word.removesuffix(HOSTILE)}{CI}" if word.endswith(HOSTILE) else word for word in argv]
+    outcome = hostile(Case("texts", words, status, "", {"r.jsonl": records, "s.jsonl": records}, ["out", "out/*"]))
+    printed = (outcome.out + outcome.err).splitlines()
+    assert printed
+    assert not [line for line in printed if line.lstrip().startswith("::") or "##[" in line or "##vso[" in line]

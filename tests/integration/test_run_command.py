@@ -562,7 +562,7 @@ def test_a_measurement_is_invalid_where_nothing_is_known_of_the_placement(unseen
     monkeypatch.chdir(tmp_path)
     out = ["-o", "out.sam"]
     status, _, messages = unseen(
-        "run", SCENARIOS[0], *out, *([option] if option != "-o" else ["--expect-sha256=0"])
+        "run", SCENARIOS[0], *out, *([option] if option != "-o" else [f"--expect-sha256={'0' * 64}"])
     )
     assert status == 1
     assert "INVALID: instance 0: the placement cannot be verified" in messages

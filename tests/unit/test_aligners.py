@@ -537,6 +537,12 @@ def test_the_program_that_builds_the_index_may_be_another_one(stand_in, tmp_path
             22,
             "'-t' is not among the options",
         ),
+        (
+            "[memory]",
+            '[command]\nbegins = [["aln"]]\nshort = "d:"\n[command.writes]\n"{stem}{" = "-d"\n[memory]',
+            23,
+            "command.writes: '{stem}{' is not a file's name with {name}, {stem}, {mate}, {suffix}",
+        ),
     ],
 )
 def test_what_is_wrong_is_named_with_its_file_and_line(old, new, line, reason):

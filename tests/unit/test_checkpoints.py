@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import shutil
 import stat
 
 import pytest
@@ -154,6 +155,22 @@ def test_what_is_not_a_folder_is_refused(output, messages, kind):
         BadInput, match=r"\.o\.sam\.firsttouch: not a folder, but --resume keeps finished parts there"
     ):
         resumed(output, messages)
+
+
+def test_a_run_that_does_not_resume_keeps_the_parts(output):
+    before, folder = contents(output), checkpoints.folder_of(output)
+    with pytest.raises(BadInput) as refused:
+        checkpoints.refuse_finished(output)
+    assert str(refused.value) == (
+        f"{folder}: 3 finished parts of {output} from a run that was stopped: use them with --resume and that "
+        f"run's command, or begin anew by rm -r {folder}"
+    )
+    assert contents(output) == before
+    for file in folder.glob("0*.sam"):
+        file.rename(folder / "unfinished.sam")
+    checkpoints.refuse_finished(output)
+    shutil.rmtree(folder)
+    checkpoints.refuse_finished(output)
 
 
 def part(misplaced="", unverified=""):

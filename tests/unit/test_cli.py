@@ -378,8 +378,11 @@ def test_programs_inherit_the_streams_that_were_closed():
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert " 2 -> /dev/null\n" in done.stdout
     assert done.stderr == ""
-    output = ["bash", "-c", f"{FIRSTTOUCH} exec 1Inst_Original -- echo lost >&-"]
-    assert subprocess.run(output, capture_output=True, timeout=60, check=False).returncode == 1
+    for words in ("echo lost >&-", "cat <&-", "cat >&- <&-"):
+        output = ["bash", "-c", f"{FIRSTTOUCH} exec --share-host 1Inst_Original -- {words}"]
+        done = subprocess.run(output, capture_output=True, timeout=60, check=False)
+        assert done.returncode == 1, words
+        assert b"Bad file descriptor" in done.stderr, words
 
 
 @pytest.mark.parametrize("command", ["advise", "run 1Inst_Original -o x.sam"])

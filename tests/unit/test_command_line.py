@@ -147,6 +147,30 @@ def test_commands_of_pipelines(command, lanes, threads, bases, argv):
     assert parsed.output or parsed.unsplit(threads) == list(parsed.words)
 
 
+#: A command that writes files beside its alignments, and their names.
+WRITTEN = {
+    "bowtie2 -x i -U a --un u.fq --met-file m --un-gz=z": "u.fq m z",
+    "bowtie2 -x i -1 a -2 b --un-conc u.fq --al-conc-gz c": "u.1.fq u.2.fq c.1 c.2",
+    "bowtie2 -x i -1 a -2 b --un-conc u%.fq --metrics-f m": "u1.fq u2.fq m",
+    "bowtie -S -x i -1 a -2 b --max m.d/f.fq": "m.d/f.fq m.d/f_1.fq m.d/f_2.fq",
+    "hisat2 -x i -1 a -2 b --al-conc-disc d": "d.1 d.2",
+    "hisat2 -x i -U a --summary-file s --novel-splicesite-outfile n": "s n",
+    "minimap2 -ad x.mmi r.fa a": "x.mmi",
+    "minimap2 -x sr r.mmi a -o out.paf": "out.paf",
+    "bowtie2 -x i -U a --no-unal -S out.sam": "out.sam",
+    "bowtie2 -x i -U a -S out.sam": "",
+    "gem-mapper -I g.gem -i a --report-file r": "r",
+    "snap-aligner single i a.fq -o -sam - -pf p": "p",
+    "strobealign --index-statistics s r.fa a": "s",
+    "bwa mem ref.fa a": "",
+}
+
+
+@pytest.mark.parametrize("command", WRITTEN)
+def test_files_that_a_command_writes_beside_its_alignments(command):
+    assert sorted(map(str, understood(command).written())) == sorted(WRITTEN[command].split())
+
+
 def test_what_else_a_command_says():
     command = understood("bwa mem -o out.sam -p ref.fa pairs.fq")
     assert (command.index, command.output, command.interleaved) == (Path("ref.fa"), Path("out.sam"), True)

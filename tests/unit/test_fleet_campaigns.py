@@ -28,6 +28,7 @@ from firsttouch.fleet.journal import Entry, Journal, note, now
 from firsttouch.fleet.leases import BEAT, GONE, Holder, Leases, last
 from firsttouch.fleet.state import overview
 from firsttouch.judge import verdict_log
+from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records import schema
 from firsttouch.records.schema import Record
 from firsttouch.report import guidelines, model
@@ -367,6 +368,17 @@ class TestState:
         finish(campaign, "n1", *(s.name for s in campaign.steps), ended="skipped")
         assert len(campaign.steps) > 2
         assert overview(state.state(campaign), []).count(": why") == 1
+
+    @pytest.mark.parametrize("text", ["x\n::error::y", "x\n##[error]y", "x\r- n2: forged", "x\x1b[2J"])
+    def test_texts_of_records_forge_no_line_of_the_overview(self, tmp_path, text):
+        campaign = campaigns.create(planned(tmp_path, only=["topology"]))
+        finish(campaign, "n1", "topology")
+        gaps = (state.Gap("n1", "topology", text),)
+        verdicts = [HostVerdict("n1", "lab", (), 0, (text,))]
+        shown = overview(replace(state.state(campaign), gaps=gaps, skipped=gaps), verdicts, [text])
+        lines = shown.splitlines()
+        assert not [line for line in lines if line.startswith(("::", "##[", "- n2")) or "##[" in line]
+        assert "".join(lines).isprintable()
 
     def test_a_later_failure_does_not_undo_a_finished_step(self, tmp_path):
         campaign = campaigns.create(planned(tmp_path, only=["topology"]))

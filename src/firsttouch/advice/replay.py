@@ -78,7 +78,7 @@ def read(file: Path) -> list[Cell]:
     A missing error is the median of the cell's.
     """
     try:
-        documents.refuse_device(file)
+        documents.refuse_special(file)
         with file.open(encoding="utf-8-sig", newline="") as stream:
             return _cells(file, csv.DictReader(stream, strict=True))
     except UnicodeDecodeError as error:

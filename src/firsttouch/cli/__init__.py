@@ -231,14 +231,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _open_streams() -> None:
     """Make all standard streams writable, with any text in any encoding; a closed one becomes /dev/null.
 
-    Otherwise a file that is opened later would become the standard output of programs. Programs inherit them; what
-    they write to an output that was closed is an error as before, and not lost.
+    Otherwise a file that is opened later would become the standard output of programs. Programs inherit them; to
+    read from an input or write to an output that was closed is an error as before: nothing looks empty or is lost.
     """
-    for number in range(3):
+    for number, mode in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_RDWR)):
         try:
             os.fstat(number)
         except OSError:
-            fd = os.open(os.devnull, os.O_RDONLY if number == 1 else os.O_RDWR)  # gets the lowest free number
+            fd = os.open(os.devnull, mode)  # gets the lowest free number
             os.set_inheritable(fd, True)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)

@@ -112,6 +112,8 @@ def run(args: argparse.Namespace) -> int:
     if program:
         names_aligner = any(a.command and a.command.beginning(program) for a in aligners().values())
         command = parse(program) if names_aligner else None
+        if command:
+            command.refuse_overwriting()
         if command and not command.whole:
             return _command(args, command)
         args.threads = args.threads or (command and min(command.threads, _usable_pus(load())))
@@ -173,6 +175,7 @@ def _aligner(args: argparse.Namespace) -> int:
     program = read_inputs.program(args)
     program.version()
     given = read_inputs.chosen(args, program)
+    given.check(program)
     size = program.index_bytes(given.index)
     sets, refused = combinations(of_aligners(args.options), program.program)
     need = program.need(size, given.batch_bases)
@@ -180,7 +183,7 @@ def _aligner(args: argparse.Namespace) -> int:
     outputs = [file for file in (args.output, args.save) if file]
     atomic_files.refuse_overwriting(outputs, [*given.paths(program), *args.measured])
     if args.output:
-        Output(args.output).check()
+        Output(args.output).check(inputs=given.paths(program))
     work = launch.prepare(
         program, given.index, given.files, given.batch_bases, interleaved=args.interleaved, say=say
     )

@@ -159,7 +159,8 @@ def _output(args: argparse.Namespace, command: UserCommand) -> AlignOutput:
             "-o, -O, --sort and --markdup need SAM, which the command does not write without "
             f"{command.sam_option}: add {command.sam_option}, or redirect the standard output"
         )
-    output.check(inputs=command.files())
+    output.check(inputs=[*command.files(), *command.written()])
+    command.refuse_overwriting([args.reference] if args.reference else [])
     if not output.is_file:
         if args.resume:
             raise BadInput("--resume needs -o FILE: parts are kept beside that file")
@@ -176,6 +177,8 @@ def _output(args: argparse.Namespace, command: UserCommand) -> AlignOutput:
             raise BadInput(
                 f"--resume and --dynamic: {command.aligner.name} gives other alignments in each division"
             )
+    elif output.is_file:
+        checkpoints.refuse_finished(output.named)
     return output
 
 
@@ -251,6 +254,8 @@ def _align(args: argparse.Namespace, command: UserCommand, scenario: Scenario, o
     if divided and not _has_reads(command):
         say(f"no reads: {command.aligner.name} runs as it is")
         divided, scenario = False, dataclasses.replace(scenario, instances=1, placements=scenario.placements[:1])
+        if args.resume:
+            checkpoints.refuse_finished(output.named)
     disk = output.named.parent if output.is_file else Path(tempfile.gettempdir())
     numa_nodes = {node for placement in scenario.placements for node in placement.numa_nodes}
     pus = sorted({pu for placement in scenario.placements for pu in placement.pus})

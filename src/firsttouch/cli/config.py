@@ -168,7 +168,11 @@ def _drift(args: argparse.Namespace) -> int:
     for hosts, its in groups.items():
         print(one_line(f"{len(hosts)} host{'s' * (len(hosts) > 1)}: {folded(hosts)}"))
         for text in drift.described(its):
-            print(textwrap.fill(one_line(text), 100, initial_indent="  ", subsequent_indent="    "))
+            print(
+                textwrap.fill(
+                    one_line(text), 100, initial_indent="  ", subsequent_indent="    ", break_long_words=False
+                )
+            )
     if apart.everywhere:
         print(one_line(f"differs everywhere: {', '.join(apart.everywhere)}"))
     if not groups:

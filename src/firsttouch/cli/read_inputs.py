@@ -18,7 +18,7 @@ from firsttouch.execution import index_cache
 from firsttouch.execution.progress import say
 from firsttouch.genomics import aligners
 from firsttouch.genomics.aligners import Aligner
-from firsttouch.genomics.command_line import extended, named_files, programs
+from firsttouch.genomics.command_line import check_own_outputs, extended, named_files, programs
 
 #: Aligners keep the batch's size in a C int.
 _MOST = (1 << 31) - 1
@@ -37,10 +37,17 @@ class Inputs:
     least_mapped: float = 0.0
 
     def paths(self, aligner: Aligner) -> list[Path]:
-        """Return every file that a run of *aligner* reads: reads, index, programs, and what its options name."""
+        """Return every file that a run of *aligner* reads or writes by its options: reads, index, programs."""
+        return [*self._read(aligner), *named_files(aligner.own)]
+
+    def check(self, aligner: Aligner) -> None:
+        """Raise BadInput if the user's own options of *aligner* make it write into what it reads."""
+        check_own_outputs(aligner, self._read(aligner))
+
+    def _read(self, aligner: Aligner) -> list[Path]:
         prefix = [] if self.index.is_dir() else [self.index]
         steps = programs(step[0] for step in (*aligner.single, *aligner.paired))
-        return [*self.files, *prefix, *aligner.index_paths(self.index), *steps, *named_files(aligner.own)]
+        return [*self.files, *prefix, *aligner.index_paths(self.index), *steps]
 
 
 def add(parser: argparse.ArgumentParser) -> None:

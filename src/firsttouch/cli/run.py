@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,8 @@ EXAMPLES = """\
   firsttouch run 2Inst_Localalloc --aligner bwa-mem --dataset lambda --repetitions 3 --records records.jsonl
   firsttouch run 1Inst_Original --aligner bwa-mem --dataset lambda --repetitions 3 --index-cache interleave
   firsttouch run 1Inst_Original --aligner bwa-mem --dataset lambda --multiqc results/firsttouch_mqc.json"""
+
+_EXPECTED = re.compile(r"[0-9a-fA-F]{64}(,[0-9a-fA-F]{64},[0-9]{1,18},[0-9]{1,18})?")
 
 
 def register(subparsers: options.Subparsers) -> None:
@@ -80,7 +83,7 @@ def register(subparsers: options.Subparsers) -> None:
     parser.add_argument("--checksum", action="store_true", help="record SHA-256 sums of the alignments")
     parser.add_argument(
         "--expect-sha256",
-        type=_reference,
+        type=options.checked(_reference, "a SHA-256 in hexadecimal, or two of them and two numbers"),
         metavar="SUM[,SUM,READS,MAPPED]",
         help="common_sha256 that the alignments must have; with alignments_sha256 and the numbers of reads and "
         "mapped reads of a run that had it, equal alignments are recognized faster",
@@ -90,7 +93,9 @@ def register(subparsers: options.Subparsers) -> None:
 
 
 def _reference(text: str) -> launch.Alignments:
-    common, exact, reads, mapped = [*text.split(","), "0", "0", "0"][:4]
+    if not _EXPECTED.fullmatch(text):
+        raise ValueError(text)
+    common, exact, reads, mapped = [*text.lower().split(","), "0", "0", "0"][:4]
     return launch.Alignments(int(reads), int(mapped), Checksums(exact, common))
 
 
@@ -169,6 +174,7 @@ def _prepared(args: argparse.Namespace) -> tuple[Scenario, launch.Work, float]:
     elif not (args.dataset or args.output):
         raise BadInput("--index, --reads and --output are needed (or --dataset)")
     given = read_inputs.chosen(args, program)
+    given.check(program)
     if args.dynamic:
         launch.check_dynamic(program, 2 if args.interleaved or len(given.files) == 2 else 1)
     # Report wrong options before all reads are checked, which takes long.
@@ -209,6 +215,7 @@ def _output(args: argparse.Namespace, scenario: Scenario, files: Sequence[Path])
 
     *files* are what the run reads, which no output may overwrite.
     """
+    atomic_files.refuse_overwriting([], files)  # by the standard output
     if args.multiqc:
         atomic_files.refuse_overwriting([args.multiqc], [*files, *([args.records] if args.records else [])])
     if args.records:

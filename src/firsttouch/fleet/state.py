@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from firsttouch.errors import one_line
 from firsttouch.fleet import slurm
 from firsttouch.fleet.campaigns import Campaign
 from firsttouch.fleet.journal import FINISHED, Entry, Journal, Submission, submissions
@@ -273,7 +274,7 @@ def overview(campaign_state: State, verdicts: Sequence[HostVerdict], notes: Sequ
         counts = Counter(v.verdict for v in verdicts)
         text = ", ".join(f"{counts[w]} {w}" for w in reversed(ORDER) if counts[w])
         lines = [v.line() for v in sorted(verdicts, key=lambda v: (v.verdict == "pass", v.host))]
-        parts.append("\n".join([f"## Verdicts: {text}", *notes, _listed(lines)]))
+        parts.append("\n".join([f"## Verdicts: {text}", *map(one_line, notes), _listed(lines)]))
         if any(v.verdict in {"undecided", "suspect"} and not v.missing for v in verdicts):
             parts.append(
                 "## Undecided and suspect hosts\n" + _NEXT.format(system=campaign.system, folder=campaign.folder)
@@ -299,4 +300,4 @@ def merged(gaps: Sequence[Gap]) -> list[Gap]:
 
 def _listed(lines: Sequence[str]) -> str:
     more = [f"- and {len(lines) - _LISTED} more: state.json has all"] if len(lines) > _LISTED else []
-    return "\n".join([*(f"- {line}" for line in lines[:_LISTED]), *more])
+    return "\n".join([*(f"- {one_line(line)}" for line in lines[:_LISTED]), *more])

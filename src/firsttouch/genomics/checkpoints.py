@@ -28,6 +28,8 @@ from firsttouch.genomics.sam import ByteRange
 from firsttouch.records import atomic_files
 from firsttouch.records.file_lock import lock_folder
 
+#: The names of finished stretches.
+_NAME = re.compile(r"\d{6,}\.sam")
 _JOURNAL, _HEADER, _COMPLETE = "journal.jsonl", "header.sam", "complete"
 
 
@@ -55,7 +57,7 @@ class Stretch:
         kinds = {name: type(value) for name, value in fields.items()} if isinstance(fields, dict) else {}
         expected = {"file": str, "size": int, "sha256": str, "records": int, "bases": int}
         texts = dict.fromkeys(("misplaced", "unverified", "time"), str)
-        if kinds not in (expected, expected | texts) or not re.fullmatch(r"\d{6,}\.sam", fields["file"]):
+        if kinds not in (expected, expected | texts) or not _NAME.fullmatch(fields["file"]):
             raise ValueError(line)
         return cls(**fields)
 
@@ -64,6 +66,26 @@ def folder_of(output: Path) -> Path:
     """Return the folder that keeps the finished stretches of *output*."""
     place = Path(os.path.realpath(output))
     return place.with_name(f".{place.name}.firsttouch")
+
+
+def refuse_finished(output: Path) -> None:
+    """Raise BadInput if an earlier run, which was stopped, left finished stretches of *output*."""
+    folder = folder_of(output)
+    try:
+        finished = sum(_NAME.fullmatch(file.name) is not None for file in folder.iterdir())
+    except OSError:  # there is no such folder, or it is another user's
+        return
+    if finished:
+        parts = f"{finished} finished part{'s' * (finished > 1)}"
+        raise BadInput(
+            f"{parts} of {output} from a run that was stopped: use them with --resume and that run's command, "
+            f"or {_remedy(folder)}",
+            file=folder,
+        )
+
+
+def _remedy(folder: Path) -> str:
+    return f"begin anew by rm -r {shlex.quote(str(folder))}"
 
 
 def discard(output: Path) -> None:
@@ -135,7 +157,9 @@ class Checkpoints:
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
         if not stat.S_ISDIR(folder.lstat().st_mode):
-            raise BadInput(f"not a folder, but --resume keeps finished parts there: {self._remedy}", file=folder)
+            raise BadInput(
+                f"not a folder, but --resume keeps finished parts there: {_remedy(self._folder)}", file=folder
+            )
         self._check_owner([folder])
         handle = lock_folder(folder)
         if handle is None:
@@ -159,11 +183,7 @@ class Checkpoints:
         for path in paths:
             if (owner := path.lstat().st_uid) != user:
                 why = f"it belongs to another user ({owner}), who may have changed finished parts"
-                raise BadInput(f"{why}: {self._remedy}", file=path)
-
-    @property
-    def _remedy(self) -> str:
-        return f"begin anew by rm -r {shlex.quote(str(self._folder))}"
+                raise BadInput(f"{why}: {_remedy(self._folder)}", file=path)
 
     def _recall(self, say: Callable[[str], None]) -> None:
         """Take over the finished stretches of an earlier run; leftovers of an unfinished one are removed."""
@@ -198,13 +218,13 @@ class Checkpoints:
             except (ValueError, TypeError) as error:
                 if number == len(lines) and not text.endswith("\n"):  # it was written only in part
                     break
-                message = f"this line of the journal of finished parts is damaged: {self._remedy}"
+                message = f"this line of the journal of finished parts is damaged: {_remedy(self._folder)}"
                 raise BadInput(message, file=journal, line=number) from error
         if stretches and (changed := [key for key in self._identity if identity.get(key) != self._identity[key]]):
             raise BadInput(
                 f"--resume: the {len(stretches)} finished parts are of a run with another "
                 f"{', '.join(_difference(key, identity.get(key), self._identity[key]) for key in changed)}: "
-                f"repeat that run's command to use them, or {self._remedy}",
+                f"repeat that run's command to use them, or {_remedy(self._folder)}",
                 file=self._folder,
             )
         return stretches
@@ -229,7 +249,7 @@ class Checkpoints:
         if self.stretches and file.read_bytes() != header:
             raise BadInput(
                 "the aligner's header differs from that of the finished parts: was the index changed? "
-                "Leave --resume out to begin again",
+                f"If so, {_remedy(self._folder)}",
                 file=self._folder,
             )
         with atomic_files.replacing(file, force=True) as partial:

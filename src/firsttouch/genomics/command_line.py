@@ -19,6 +19,8 @@ from firsttouch.genomics.aligners import Aligner
 from firsttouch.genomics.command_syntax import ROLES, Argument, Arguments, Syntax, divide
 from firsttouch.genomics.index_copies import OWN, IndexUse
 from firsttouch.genomics.reads import BatchRule
+from firsttouch.genomics.sinks import with_indexes
+from firsttouch.records import atomic_files
 
 #: Names of the standard output.
 _STDOUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
@@ -136,14 +138,30 @@ class UserCommand:
     def files(self) -> list[Path]:
         """Return every file that the command may read: the program, the index, and what its words name."""
         # The command is run without the words that name its output.
-        skipped = {
-            number
-            for argument, role in zip(self.arguments.items, self.roles, strict=True)
-            if role == "output" and self.output is not None
-            for number in range(argument.start, argument.end)
-        }
-        words = [word for number, word in enumerate(self.words) if number not in skipped]
-        values = [value for a in self.arguments.items if a.start not in skipped for value in a.values]
+        return self._read_files([] if self.output is None else self._outputs())
+
+    def written(self) -> list[Path]:
+        """Return the files that the program itself writes, for its options and as its output."""
+        outputs = [
+            value for a in self._outputs() for value in a.values[-1:] if self.output is None and value != "-"
+        ]
+        names = [name for a in self.arguments.items for name in self._syntax.files_written(a.name, a.values)]
+        return _paths([*outputs, *names])
+
+    def refuse_overwriting(self, further: Iterable[Path] = ()) -> None:
+        """Raise BadInput if the program would write into a file that the command reads, or one of *further*."""
+        writing = [a for a in self.arguments.items if a.name in self._syntax.writes]
+        _refuse_overwriting(self.written(), [*self._read_files([*self._outputs(), *writing]), *further])
+
+    def _outputs(self) -> list[Argument]:
+        """Return the arguments that name the output."""
+        return [a for a, role in zip(self.arguments.items, self.roles, strict=True) if role == "output"]
+
+    def _read_files(self, skipped: Iterable[Argument]) -> list[Path]:
+        """Return the program, the index, and the files that the words without the *skipped* arguments may name."""
+        numbers = {number for argument in skipped for number in range(argument.start, argument.end)}
+        words = [word for number, word in enumerate(self.words) if number not in numbers]
+        values = [value for a in self.arguments.items if a.start not in numbers for value in a.values]
         index = self.aligner.index_paths(self.index) if self.index else []
         return [*programs([self.words[0], self._program()[0]]), *index, *named_files([*words, *values])]
 
@@ -230,6 +248,12 @@ class UserCommand:
         return [str(beside), *others]
 
 
+def _refuse_overwriting(outputs: Iterable[Path], inputs: Sequence[Path]) -> None:
+    # One by one: a program may write several files of one name, such as /dev/null.
+    for output in outputs:
+        atomic_files.refuse_overwriting([output], with_indexes(inputs))
+
+
 def programs(names: Iterable[str]) -> list[Path]:
     """Return the files of the programs *names* that exist."""
     return [Path(file) for name in names if (file := shutil.which(name))]
@@ -241,6 +265,11 @@ def named_files(words: Iterable[str]) -> list[Path]:
         text for word in words for text in (word, word.partition("=")[2], word[2:] if word[0:1] == "-" else "")
     ]
     names = dict.fromkeys(name for text in texts for name in (text, *text.split(",")) if name)
+    return _paths(names)
+
+
+def _paths(names: Iterable[str]) -> list[Path]:
+    """Return the *names* that can be those of files."""
     return [file for name in names if _can_be_file(file := Path(name))]
 
 
@@ -398,6 +427,16 @@ def extended(aligner: Aligner, words: Sequence[str]) -> Aligner:
         tuple(_inserted(syntax, step, own) for step in steps) for steps in (aligner.single, aligner.paired)
     )
     return replace(aligner, single=single, paired=paired, own=tuple(words), whole=whole)
+
+
+def check_own_outputs(aligner: Aligner, inputs: Sequence[Path]) -> None:
+    """Raise BadInput if the user's own options of *aligner* make it write into one of its *inputs*."""
+    if aligner.own and aligner.command is not None:
+        syntax = aligner.command
+        arguments = divide(replace(syntax, operands=()), aligner.own, 0).items
+        reading = [value for a in arguments if a.name not in syntax.writes for value in a.values]
+        names = [name for a in arguments for name in syntax.files_written(a.name, a.values)]
+        _refuse_overwriting(_paths(names), [*inputs, *named_files(reading)])
 
 
 def _inserted(syntax: Syntax, template: Sequence[str], own: Sequence[str]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ options that are words of their own (SNAP). :mod:`firsttouch.genomics.command_li
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,12 +23,14 @@ _WORD = {"type": "string", "minLength": 1}
 _WORDS = {"type": "array", "items": _WORD, "minItems": 1}
 _COMMANDS = {"type": "array", "items": _WORDS, "minItems": 1}
 _TRUE = {"const": True}
-#: Options, separated by spaces, by a reason.
+#: Options, separated by spaces, by a reason or the template of a name.
 _REASONS = {"type": "object", "additionalProperties": _WORD}
 #: What an operand, a word without an option, can be.
 OPERANDS = ("index", "reads", "reads2", "output")
 #: What the files behind a type of SNAP's are.
 TYPES = ("mates", "interleaved", "records")
+#: The placeholders in the name of a file that an option makes the program write.
+_NAME_PARTS = ("name", "stem", "mate", "suffix")
 #: The keys that hold options with a meaning.
 ROLES = (
     *("threads", "index", "single", "mates1", "mates2", "interleaved", "bam", "bam_pairs", "fasta", "batch"),
@@ -54,6 +57,7 @@ SCHEMA: dict[str, Any] = table_schema(
         "adds": _WORDS,
         "stdout": _WORDS,
         "pipes": table_schema({"single": _WORDS, "paired": _WORDS}, {"interleaved": _WORDS}),
+        "writes": _REASONS,
         "whole": _REASONS,
         "needs": _REASONS,
         "harmless": _WORDS,
@@ -66,8 +70,8 @@ class Syntax:
     """The table ``[command]``; docs/reference/data-files.md describes the keys.
 
     *arity* has the number of values of every option, None for an optional value, which is part of the option's
-    word. *roles* has the options by the key that gives them a meaning, *whole* the reasons by option, and *needs*
-    the options by reason.
+    word. *roles* has the options by the key that gives them a meaning, *writes* the templates of the names of
+    files that the program writes and *whole* the reasons by option, and *needs* the options by reason.
     """
 
     begins: tuple[tuple[str, ...], ...]
@@ -80,6 +84,7 @@ class Syntax:
     roles: Mapping[str, tuple[str, ...]]
     adds: tuple[str, ...]
     stdout: tuple[str, ...]
+    writes: Mapping[str, tuple[str, ...]]
     pipes: Mapping[str, tuple[str, ...]]
     whole: Mapping[str, str]
     needs: Mapping[str, tuple[str, ...]]
@@ -103,6 +108,25 @@ class Syntax:
         """Return whether *option* has one of the *roles*."""
         return any(option in self.roles.get(role, ()) for role in roles)
 
+    def files_written(self, option: str, values: Sequence[str]) -> Iterator[str]:
+        """Yield the names of the files that the program writes for *option*, beside its alignments."""
+        for template in self.writes.get(option, ()):
+            for value in values:
+                yield from _filled(template, value)
+
+
+def _filled(template: str, value: str) -> Iterator[str]:
+    """Yield the names that *template* gives for an option's *value*, of both mates if it has {mate}.
+
+    In the value for both mates, the user may say by % where the mate's number stands.
+    """
+    stem, suffix = os.path.splitext(value)  # noqa: PTH122 - a path loses ./
+    for mate in ("1", "2") if "{mate}" in template else ("",):
+        if mate and "%" in value:
+            yield value.replace("%", mate)
+        else:
+            yield template.format(name=value, stem=stem, suffix=suffix, mate=mate)
+
 
 def syntax(data: Mapping[str, Any]) -> Syntax:
     """Return the syntax that a valid table ``[command]`` describes."""
@@ -117,8 +141,10 @@ def syntax(data: Mapping[str, Any]) -> Syntax:
         roles={role: tuple(data[role]) for role in ROLES if role in data},
         adds=tuple(data.get("adds", ())),
         stdout=tuple(data.get("stdout", ())),
+        writes=_templates(data.get("writes", {})),
         pipes={way: tuple(words) for way, words in data.get("pipes", {}).items()},
-        whole={option: reason for reason, options in data.get("whole", {}).items() for option in options.split()},
+        whole=dict.fromkeys(_templates(data.get("writes", {})), "writes a further file")
+        | {option: reason for reason, options in data.get("whole", {}).items() for option in options.split()},
         needs={reason: tuple(options.split()) for reason, options in data.get("needs", {}).items()},
         harmless=frozenset(data.get("harmless", ())),
         index_variants=tuple(data.get("index_variants", ())),
@@ -131,6 +157,12 @@ def syntax(data: Mapping[str, Any]) -> Syntax:
         mates_with=tuple(data.get("mates_with", ())),
         flags=frozenset(key for key, value in data.items() if value is True),
     )
+
+
+def _templates(data: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Return the templates of names by option, of the options by template."""
+    options = dict.fromkeys(option for names in data.values() for option in names.split())
+    return {option: tuple(t for t, names in data.items() if option in names.split()) for option in options}
 
 
 def _arity(data: Mapping[str, Any]) -> dict[str, int | None]:
@@ -162,11 +194,19 @@ def mistakes(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if "refused" in data:
         return
     named = [(key, data[key]) for key in ROLES if key in data]
-    named += [(key, options.split()) for key in ("whole", "needs") for options in data.get(key, {}).values()]
+    named += [
+        (key, options.split()) for key in ("writes", "whole", "needs") for options in data.get(key, {}).values()
+    ]
     named += [("harmless", [text.split()[0] for text in data.get("harmless", ())])]
     for key, options in named:
         if strange := [option for option in options if option not in arity]:
             yield key, f"'{strange[0]}' is not among the options in short, long or words"
+    for template in data.get("writes", {}):
+        try:
+            template.format(**dict.fromkeys(_NAME_PARTS, ""))
+        except (AttributeError, IndexError, KeyError, ValueError):
+            placeholders = ", ".join(f"{{{part}}}" for part in _NAME_PARTS)
+            yield "writes", f"'{template}' is not a file's name with {placeholders}"
     if "pipes" not in data:
         yield "begins", "pipes is missing: how an instance is given its reads"
     allowed = {"single": {"{reads}"}, "paired": {"{reads}", "{reads2}"}, "interleaved": {"{reads}"}}

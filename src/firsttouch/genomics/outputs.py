@@ -15,7 +15,7 @@ from typing import Literal
 from firsttouch.errors import BadInput
 from firsttouch.execution.process_runner import defer_signals
 from firsttouch.genomics import sam
-from firsttouch.genomics.sinks import AlignOutput, check_place, open_sink, rename
+from firsttouch.genomics.sinks import AlignOutput, check_place, open_sink, rename, with_indexes
 from firsttouch.records import atomic_files
 from firsttouch.tools import require
 
@@ -39,14 +39,14 @@ class Output:
     def check(self, instances: int = 1, *, records: Path | None = None, inputs: Sequence[Path] = ()) -> None:
         """Raise BadInput or Missing if the output cannot be written, before any long work.
 
-        It must differ from the *inputs* and from the file of *records*, which is written as well.
+        It must differ from the *inputs*, their indexes, and the file of *records*, which is written as well.
         """
         if self.form == "striped" and atomic_files.is_stream(self.path):
             raise BadInput("not a file: a striped output is a file for each instance", file=self.path)
         files = self.files(instances)
         for file in files:
             check_place(file)
-        atomic_files.refuse_overwriting([*files, *([records] if records else [])], inputs)
+        atomic_files.refuse_overwriting([*files, *([records] if records else [])], with_indexes(inputs))
         if self.form == "sorted":
             require("samtools")
 

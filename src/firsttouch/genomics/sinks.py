@@ -42,6 +42,8 @@ _THREADS_PER_OUTPUT_THREAD = 8
 _SORT_SHARE, _MOST_SORT_BYTES, _LEAST_SORT_BYTES = 0.25, 2 << 30, 16 << 20
 #: A BAI index covers positions below this one; longer references need a CSI index.
 _BAI_LIMIT = 1 << 29
+#: The suffixes of the indexes beside FASTA, BGZF, BAM, CRAM and VCF files, and of a dictionary of sequences.
+_INDEXES = (".fai", ".gzi", ".dict", ".bai", ".csi", ".crai", ".tbi")
 #: So many lines of a log have the reason: samtools says what is full before it says that it cannot close it.
 _LOG_LINES = 4
 #: Seconds in which programs end after one of them has failed.
@@ -115,8 +117,8 @@ class AlignOutput:
     def check(self, *, inputs: Sequence[Path] = (), records: Path | None = None) -> None:
         """Raise BadInput or Missing if the output cannot be written, before any long work.
 
-        It must differ from the *inputs*, the reference and the file of *records*, also if it is an open file. A
-        reference without an index gets one.
+        It must differ from the *inputs*, the reference, the indexes of both, and the file of *records*, also if it
+        is an open file. A reference without an index gets one.
         """
         form = self.written_form
         if self.threads < 1:
@@ -126,8 +128,8 @@ class AlignOutput:
         elif form != "sam" and os.isatty(1):
             raise BadInput(f"{form.upper()} is not text for a terminal: name a file with -o, or use a pipe")
         files = [self.named, *(index_names(self.named) if self.is_file and self.is_sorted else ())]
-        reference = [Path(f"{self.reference}{suffix}") for suffix in ("", ".fai", ".gzi") if self.reference]
-        atomic_files.refuse_overwriting([*files, *([records] if records else [])], [*inputs, *reference])
+        reads = with_indexes([*inputs, *([self.reference] if self.reference else [])])
+        atomic_files.refuse_overwriting([*files, *([records] if records else [])], reads)
         if form != "sam" or self.is_sorted:
             _check_samtools()
         if form == "cram":
@@ -228,6 +230,15 @@ def index_names(file: Path) -> list[Path]:
     """Return the names under which samtools looks for an index of *file*, in its order."""
     names = [Path(f"{file}{suffix}") for suffix in (".csi", ".bai", ".crai")]
     return [*names, file.with_suffix(".bai")] if file.suffix == ".bam" else names
+
+
+def with_indexes(files: Iterable[Path]) -> list[Path]:
+    """Return *files* with the names of the indexes and dictionaries that programs keep beside them."""
+    names = list(files)
+    names += [Path(f"{file}{suffix}") for file in names for suffix in _INDEXES]
+    # ref.fa.gz has ref.dict, and out.bam may have out.bai.
+    bare = [file.with_suffix("") if file.suffix == ".gz" else file for file in names if file.name]
+    return [*names, *(file.with_suffix(suffix) for file in bare for suffix in (".dict", ".bai", ".crai"))]
 
 
 # ----------------------------------------------------------------------

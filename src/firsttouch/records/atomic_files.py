@@ -33,8 +33,8 @@ _WORKSPACE = ".firsttouch-"
 _OF_DISKS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 #: A file system with less room (bytes) than this is full for a program.
 _NO_ROOM = 64 << 10
-#: The open files of this process, by number.
-_DESCRIPTORS = Path("/proc/self/fd")
+#: The open files of this process, by number, and that of the standard output.
+_DESCRIPTORS, _STDOUT = Path("/proc/self/fd"), Path("/dev/stdout")
 
 
 @contextmanager
@@ -232,7 +232,8 @@ def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
     """Raise BadInput if an output is also an input or is named twice, also through links and descriptors.
 
     An input folder stands for the record files below it, an output folder for everything below it. Files that are
-    open for reading in what this process inherited are inputs too. Devices and pipes may be both.
+    open for reading in what this process inherited are inputs too. The standard output, where commands print what
+    they did, is an output. Devices and pipes may be both.
     """
     outputs = list(outputs)
     taken: dict[tuple[int, int] | str | None, Path] = {}
@@ -241,6 +242,8 @@ def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
             raise BadInput("this output is named twice: give each a different file", file=out)
         if key is not None:
             taken[key] = out
+    if (key := _identity(_STDOUT)) is not None:
+        taken.setdefault(key, _STDOUT)
     existing = [out for key, out in taken.items() if not isinstance(key, str)]
     for path in [*inputs, *_inherited_inputs(outputs)]:
         for out in existing:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from firsttouch.errors import without_commands
 from firsttouch.host.cpusets import format_list
 
 #: Verdict -> the sign that stands beside its colour, for readers who do not see colours, and on paper.
@@ -33,8 +34,8 @@ _MARKDOWN = re.compile(r"([\\`*{}\[\]<>|#~&]|(?<![^\W_])_|_(?![^\W_]))")
 
 
 def clean(text: str) -> str:
-    """Return *text* on one line, without characters that are invalid in XML or unsafe on a terminal."""
-    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", _BLANKS.sub(" ", text))
+    """Return *text* on one line, without what is invalid in XML or unsafe on a terminal or in a CI log."""
+    return without_commands(_UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", _BLANKS.sub(" ", text)))
 
 
 def markdown(text: str) -> str:
