@@ -101,7 +101,9 @@ def _document(learned: baseline.Baseline, system: str, hosts: int, loss: float) 
                 "limit": reference.level.limit,
                 "error": reference.level.error,
                 "spread": reference.level.spread,
+                "finds_loss": reference.level.visible,
                 "hosts": reference.level.hosts,
+                "repetitions": reference.level.repetitions,
             }
             for reference in learned.learnt
         ],
