@@ -108,6 +108,27 @@ def test_the_output_is_that_of_one_instance(installed, genome, form, tmp_path, t
         assert all(o.peak_bytes > 0 for o in result.outcomes)
 
 
+@pytest.mark.parametrize("form", ["files", "interleaved"])
+@pytest.mark.parametrize("installed", ["bowtie2"], indirect=True)
+def test_pairs_with_empty_mates(installed, phage, form, tmp_path, tmp_path_factory):
+    """Bowtie 2 writes one record, which is not that of a pair, for a pair without mate 2."""
+    reference, mates = phage
+    trimmed = [
+        [record if n % stride else record.split(b"\n")[0] + b"\n\n+\n\n" for n, record in enumerate(of_mate)]
+        for stride, of_mate in zip((5, 7), mates, strict=True)
+    ]
+    files = written(tmp_path, trimmed, interleaved=form == "interleaved")
+    prefix = built(installed, reference, tmp_path_factory)
+    work = launch.prepare(installed, prefix, files, interleaved=form == "interleaved")
+    bodies = set()
+    for instances, dynamic in ((1, False), (2, False), (3, True)):
+        out = tmp_path / f"{instances}.sam"
+        result = launch.run(replace(work, dynamic=dynamic), scenario(instances, 1), Output(out), timeout=100)
+        assert result.alignments.primary == 2 * COUNT - len(range(0, COUNT, 7))
+        bodies.add("".join(line for line in out.open() if line[0] != "@"))
+    assert len(bodies) == 1
+
+
 @pytest.mark.parametrize("installed", ["bowtie2"], indirect=True)
 def test_options_that_need_one_instance(installed, phage, tmp_path, tmp_path_factory):
     reference, mates = phage

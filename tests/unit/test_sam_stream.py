@@ -158,7 +158,11 @@ def test_pairs_with_an_empty_mate_have_one_record_or_two(tmp_path, block, one_re
     with SamTail(file) as tail:
         for part, empty in zip(parts, (0, 1, 1, 2, 0), strict=True):
             tail.want(2 * len(part), empty)
-        assert [text_of(part) for part in [*tail.look(), *tail.finish()]] == texts
+        ranges = [*tail.look(), *tail.finish()]
+    assert [text_of(part) for part in ranges] == texts
+    records = [2 * len(part) for part in parts]
+    assert sam_stream.survey(file, records, (0, 1, 1, 2, 0)).ends == tuple(part.end for part in ranges)
+    assert bool(sam_stream.survey(file, records, (0, 1, 1, 1, 0)).ends) != one_record
 
 
 @pytest.mark.parametrize("flags", [(0, 0), (99,), (0, 99)])

@@ -20,7 +20,7 @@ from firsttouch.genomics import sam
 from firsttouch.genomics.command_line import UserCommand
 from firsttouch.genomics.dealing import Ledger
 from firsttouch.genomics.pipe_writer import Stopped, StopRequest
-from firsttouch.genomics.reads import template_name
+from firsttouch.genomics.reads import empty_mates, template_name
 from firsttouch.genomics.sam import ByteRange
 from firsttouch.genomics.sinks import Sink
 from firsttouch.tools import no_idle_threads
@@ -143,7 +143,7 @@ def _names(text: bytes | memoryview, step: int) -> list[bytes]:
 def _empty_mates(text: bytes | memoryview, step: int) -> int:
     """Return how many last mates have no bases in a text of FASTQ that has *step* records for each template."""
     data = bytes(text)
-    return data.split(b"\n")[4 * step - 3 :: 4 * step].count(b"") if b"\n\n+" in data else 0
+    return empty_mates(data.split(b"\n"), step) if b"\n\n+" in data else 0
 
 
 class Collector:

@@ -24,7 +24,7 @@ from firsttouch.errors import CannotHere
 from firsttouch.execution.process_runner import WorkerThread
 from firsttouch.execution.progress import say
 from firsttouch.genomics.pipe_writer import PipeWriter, Stopped, StopRequest
-from firsttouch.genomics.reads import Reads, template_name
+from firsttouch.genomics.reads import Reads, empty_mates, template_name
 from firsttouch.genomics.sources import ByteSource, PlainFile, SeekableGzip, SharedGzip
 from firsttouch.tools import no_idle_threads
 
@@ -554,6 +554,12 @@ def open_mates(reads: Reads, parts: Sequence[Part], mates: Sequence[int] = (0,))
             feeder.stop()
             raise
     feeder.join()
+
+
+def empty_mates_of(reads: Reads, parts: Sequence[Part]) -> list[int]:
+    """Return for each of *parts* how many second mates have no bases; raises what Feeder.join raises."""
+    with open_mates(reads, parts, [reads.mates - 1]) as (lines,):
+        return [empty_mates(itertools.islice(lines, 4 * part.records), 1) for part in parts]
 
 
 def read_names(reads: Reads, parts: Sequence[Part]) -> Generator[bytes]:

@@ -436,7 +436,9 @@ def _survey(work: Work, number: int, file: Path, share: Sequence[feed.Part]) -> 
         return result._replace(ends=(result.size,) * len(share))
     wanted = [part.records * work.reads.mates for part in share]
     result = survey(file, wanted)
-    if result.primary != sum(wanted):
+    if result.primary < sum(wanted) and work.reads.mates == 2:
+        result = survey(file, wanted, feed.empty_mates_of(work.reads, share))
+    if not result.ends:
         raise RunFailed(f"instance {number}: {work.aligner.name} aligned {result.primary} of {sum(wanted)} reads")
     if work.aligner.in_order or work.per_thread:  # repeated reads have no order, and their output is not kept
         return result

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import stat
 import time
 import zlib
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import IO
@@ -152,6 +153,11 @@ class Layout:
     def as_is(self) -> bool:
         """Whether every aligner can read the file itself (not all of them decompress gzip)."""
         return not self.notes
+
+
+def empty_mates(lines: Iterable[bytes], step: int) -> int:
+    """Return how many last mates have no bases in lines of FASTQ with *step* records for each template."""
+    return sum(line in {b"", b"\n"} for line in itertools.islice(lines, 4 * step - 3, None, 4 * step))
 
 
 def template_name(name: bytes) -> bytes:

@@ -212,6 +212,11 @@ class SamTail(_GrowingSam):
         """Number of parts that are not complete."""
         return len(self._ends)
 
+    @property
+    def has_all(self) -> bool:
+        """Whether the records so far are those of the parts: none is missing, and there are no others."""
+        return self._counted == self._wanted and self._lone <= self._empty
+
     def look(self, *, ended: bool = False) -> list[ByteRange]:
         """Read what was written since the last call; return the parts that are complete now, in their order.
 
@@ -232,7 +237,7 @@ class SamTail(_GrowingSam):
         Raises RunFailed as :meth:`look` does, and if there are fewer or more records than the parts have.
         """
         ranges = self.look(ended=True)
-        if self._counted != self._wanted or self._lone > self._empty:
+        if not self.has_all:
             raise RunFailed(f"{self.file}: has {self.primary} of {self._wanted} reads")
         if self._part_begins() != self.size:
             raise RunFailed(f"{self.file}: has records of reads that it was not given")
@@ -274,18 +279,19 @@ class SamTail(_GrowingSam):
             ranges.append(ByteRange(self.file, self._part_begins(), self._part_begins()))
 
 
-def survey(file: Path, shares: Sequence[int] = ()) -> Survey:
+def survey(file: Path, shares: Sequence[int] = (), empty: Sequence[int] = ()) -> Survey:
     """Survey a finished *file*; *shares* are the numbers of primary records of the shares, in the file's order.
 
-    A share includes the secondary and supplementary records of its last read. Raises RunFailed, naming file and
-    line, for a line that is not a SAM record.
+    *empty* pairs of each share may have one record (see :meth:`SamTail.want`); the survey has no ends unless the
+    records are those of the shares. A share includes the secondary and supplementary records of its last read.
+    Raises RunFailed, naming file and line, for a line that is not a SAM record.
     """
     with SamTail(file) as tail:
-        for records in shares:
-            tail.want(records)
+        for records, pairs in zip(shares, empty or [0] * len(shares), strict=True):
+            tail.want(records, pairs)
         ends = [part.end for part in tail.look(ended=True)]
     header = tail.header or b""
-    if len(ends) != len(shares) or (shares and tail.primary != sum(shares)):
+    if not tail.has_all:
         ends = []
     # The last share has all that is left.
     whole = (*ends[:-1], tail.size) if ends else ()
