@@ -1,9 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """firsttouch: validates NUMA hosts, and finds the fastest placement of memory-bound programs on them."""
 
-import contextlib
-import os
-import sys
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    #: From Git's tags, as of the installation. It is read at its first use: main() handles interrupts by then.
+    __version__: str
+else:
+
+    def __getattr__(name: str) -> str:
+        if name != "__version__":
+            raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+        version = globals()[name] = installed_version("firsttouch") or "0+unknown"
+        return version
 
 
 def installed_version(package: str) -> str | None:
@@ -12,6 +20,10 @@ def installed_version(package: str) -> str | None:
     It is read from the name of the package's .dist-info folder: importing importlib.metadata would double the CPU
     time of `firsttouch --version`.
     """
+    import contextlib  # noqa: PLC0415 - as late as the version
+    import os  # noqa: PLC0415
+    import sys  # noqa: PLC0415
+
     start, end = f"{package}-", ".dist-info"
     for folder in sys.path:
         with contextlib.suppress(OSError):
@@ -19,7 +31,3 @@ def installed_version(package: str) -> str | None:
                 if name.lower().startswith(start) and name.endswith(end):
                     return name[len(start) : -len(end)]
     return None
-
-
-#: From Git's tags, as of the installation.
-__version__ = installed_version("firsttouch") or "0+unknown"

@@ -153,6 +153,10 @@ def test_hostile_signals(case, hostile):
 
 #: Name -> a module of Python, or of a site, in whose place one interrupts the process while it starts or ends.
 INTERRUPTING = {
+    "while the version is read": (
+        "sitecustomize.py",
+        "listed = os.listdir\nos.listdir = lambda folder: os.kill(os.getpid(), signal.SIGINT) or listed(folder)",
+    ),
     "while the first module is loaded": ("argparse.py", "os.kill(os.getpid(), signal.SIGINT)"),
     "while the last module is loaded": ("tabulate.py", "os.kill(os.getpid(), signal.SIGINT)"),
     "at the end": ("sitecustomize.py", "atexit.register(os.kill, os.getpid(), signal.SIGINT)"),

@@ -114,8 +114,8 @@ def test_pairs_with_empty_mates(installed, phage, form, tmp_path, tmp_path_facto
     """Bowtie 2 writes one record, which is not that of a pair, for a pair without mate 2."""
     reference, mates = phage
     trimmed = [
-        [record if n % every else record.split(b"\n")[0] + b"\n\n+\n\n" for n, record in enumerate(of_mate)]
-        for every, of_mate in zip((5, 7), mates, strict=True)
+        [record if n % stride else record.split(b"\n")[0] + b"\n\n+\n\n" for n, record in enumerate(of_mate)]
+        for stride, of_mate in zip((5, 7), mates, strict=True)
     ]
     files = written(tmp_path, trimmed, interleaved=form == "interleaved")
     prefix = built(installed, reference, tmp_path_factory)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firsttouch.errors import BadInput
-from firsttouch.judge import fleet_level, host_level, natural_spread
+from firsttouch.judge import fleet_level, host_level
 from firsttouch.judge.fleet_level import FEWEST_HOSTS, LOSS, Level, divided, level
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.sprt import Groups
@@ -103,7 +103,10 @@ def learnt(samples: SamplesTable, system: System, *, loss: float = LOSS) -> Base
         for numbers in _ends_of_curves(list(alike.values()), samples.cases)
         if (teacher := _teacher(samples, numbers)) is not None
     ]
-    spreads = _spreads(teachers, len(samples.hosts))
+    spreads = fleet_level.pooled_spreads(
+        [((t.sample.check, t.sample.metric), fleet_level.host_levels(t.values), t.hosts) for t in teachers],
+        len(samples.hosts),
+    )
     for teacher, spread in zip(teachers, spreads, strict=True):
         sample, good = teacher.sample, teacher.values
         names = [samples.hosts[h] for h in teacher.hosts]
@@ -201,23 +204,6 @@ def _teacher(samples: SamplesTable, numbers: Sequence[int]) -> _Teacher | None:
     counts = good.sums(newest.rows.astype(np.int64))
     current = Groups(good.values[newest.rows], counts)
     return _Teacher(samples.cases[numbers[0]], current, hosts, newest.session_variance)
-
-
-def _spreads(teachers: Sequence[_Teacher], hosts: int) -> list[tuple[float, float] | None]:
-    """Return deviation and freedom of the spread of each metric, from all metrics of its kind; None: unknown."""
-    spreads: list[tuple[float, float] | None] = [None] * len(teachers)
-    kinds: dict[tuple[str, str], list[int]] = {}
-    for number, teacher in enumerate(teachers):
-        kinds.setdefault((teacher.sample.check, teacher.sample.metric), []).append(number)
-    for alike in kinds.values():
-        known = [(n, r) for n in alike if (r := fleet_level.host_levels(teachers[n].values)) is not None]
-        levels = np.full((len(known), hosts), np.nan)
-        for row, (number, reached) in zip(levels, known, strict=True):
-            row[teachers[number].hosts] = reached.levels
-        pooled = natural_spread.pooled([reached.spread for _, reached in known], list(levels))
-        for (number, _), spread in zip(known, pooled, strict=True):
-            spreads[number] = spread
-    return spreads
 
 
 def without(text: str) -> str:

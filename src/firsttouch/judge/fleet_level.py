@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from firsttouch.host.host_lists import folded
 from firsttouch.judge import natural_spread, sprt
@@ -154,6 +155,26 @@ def host_levels(samples: Groups) -> HostLevels | None:
     error = _error(relative)
     levels = relative.apply(lambda rows: _location(rows, error or 0.0))
     return HostLevels(unit, relative, error, levels, natural_spread.spread_of(levels))
+
+
+def pooled_spreads(
+    metrics: Sequence[tuple[tuple[str, str], HostLevels | None, NDArray[np.int32]]], hosts: int
+) -> list[tuple[float, float] | None]:
+    """Return deviation and degrees of freedom of the spread of each metric, from all metrics of its kind.
+
+    A metric is its kind (check and name), what hosts reach, and the numbers of these hosts, of *hosts* in all.
+    None: too few hosts have it.
+    """
+    spreads: list[tuple[float, float] | None] = [None] * len(metrics)
+    for kind in dict.fromkeys(kind for kind, _, _ in metrics):
+        alike = [(i, reached, numbers) for i, (k, reached, numbers) in enumerate(metrics) if reached and k == kind]
+        levels = np.full((len(alike), hosts), np.nan)
+        for row, (_, reached, numbers) in zip(levels, alike, strict=True):
+            row[numbers] = reached.levels
+        of_kind = natural_spread.pooled([reached.spread for _, reached, _ in alike], list(levels))
+        for (i, _, _), spread in zip(alike, of_kind, strict=True):
+            spreads[i] = spread
+    return spreads
 
 
 def level(

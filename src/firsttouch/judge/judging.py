@@ -641,21 +641,15 @@ def _bad_together(samples: SamplesTable, verdicts: _Verdicts, now: Bools) -> Boo
 
 def _pooled(samples: SamplesTable, metrics: int) -> dict[int, _CaseJudge]:
     """Return the judges of the cases of a small fleet, which know the spread of all metrics of their kind."""
-    judges: dict[int, _CaseJudge] = {}
-    kinds: dict[tuple[str, str], list[_CaseJudge]] = {}
-    for number, case in enumerate(samples.cases):
-        if case.exact or event_limits.limit_of(case) is not None:
-            continue
-        judges[number] = _CaseJudge(case, samples, samples.groups(number), metrics)
-        kinds.setdefault((case.check, case.metric), []).append(judges[number])
-    for alike in kinds.values():
-        known = [(judge, reached) for judge in alike if (reached := judge.reached()) is not None]
-        levels = np.full((len(known), len(samples.hosts)), np.nan)
-        for row, (judge, reached) in zip(levels, known, strict=True):
-            row[judge.host_numbers] = reached.levels
-        spreads = natural_spread.pooled([reached.spread for _, reached in known], list(levels))
-        for (judge, _), spread in zip(known, spreads, strict=True):
-            judge.spread = spread
+    judges = {
+        number: _CaseJudge(case, samples, samples.groups(number), metrics)
+        for number, case in enumerate(samples.cases)
+        if not case.exact and event_limits.limit_of(case) is None
+    }
+    reached = [((j.case.check, j.case.metric), j.reached(), j.host_numbers) for j in judges.values()]
+    spreads = fleet_level.pooled_spreads(reached, len(samples.hosts))
+    for judge, spread in zip(judges.values(), spreads, strict=True):
+        judge.spread = spread
     return judges
 
 
