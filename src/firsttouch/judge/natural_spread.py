@@ -34,6 +34,8 @@ _KEPT, _MANY = 0.993, 24
 _FREEDOM, _CHOICE = 0.8, 1.2
 #: Deviations up to which a host that is left out is near: for many hosts, and more for few ones.
 _NEAR, _NEAR_FEW = 4.0, 100.0
+#: The tail at which spreads are compared with each other.
+_TYPICAL = 1e-4
 #: The least degrees of freedom.
 _LEAST_FREEDOM = 1.0
 #: Metrics of one kind are taken together if there are at least this many.
@@ -111,6 +113,11 @@ def spread_of(levels: Floats) -> Spread:
     near = np.abs(levels - offset - centre) < (_NEAR + _NEAR_FEW / count) * deviation
     doubtful = int(np.count_nonzero(near & ~good))
     freedom = max(_LEAST_FREEDOM, _FREEDOM * (size - 1) - _CHOICE * doubtful)
+    if doubtful:
+        # All hosts may be good ones, too: the better known of both spreads counts.
+        whole, of_all = float(levels.std(ddof=1)), max(_LEAST_FREEDOM, _FREEDOM * (count - 1))
+        if student_quantile(_TYPICAL, of_all) * whole < student_quantile(_TYPICAL, freedom) * deviation:
+            return Spread(float(levels.mean()), whole, of_all, np.ones(count, dtype=np.bool_))
     return Spread(centre + offset, deviation, freedom, good)
 
 
