@@ -130,7 +130,7 @@ def check_findings(verdict, host, system):
         assert not values or host.begins_a_session(case, len(values))
         if "own level" in finding.why or "by nature" in finding.why:
             continue  # these have tests of their own
-        assert finding.evidence == (None if evidence is None else pytest.approx(evidence, rel=1e-6, abs=1e-9))
+        assert finding.evidence == (None if evidence is None else pytest.approx(evidence, rel=1e-6, abs=1e-7))
         if "two groups of hosts" in finding.why:
             assert (finding.verdict, finding.more) == ("suspect", 0)
             assert word in {"undecided", "suspect", "fail"}

@@ -11,7 +11,7 @@ history against which the host is compared with itself.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,8 +26,12 @@ _FEWEST_STEPS, _USUAL_SESSION_ERROR = 5, 0.01
 _LEAST_ERROR = 0.0025
 #: Degrees of freedom per session: a median is less efficient than a mean.
 _FREEDOM = 0.4
+#: The share of a host's sessions that lie nearer to its median than its tail, and that of a normal distribution.
+_TAIL, _TAIL_OF_NORMAL = 0.9, 1.645
 #: A host's own error counts if it is this many times that of the fleet: a few sessions overstate it as often.
 _NOISY = 1.3
+#: The largest number of siblings that show what hosts have in common.
+_SIBLINGS = 100
 #: The fewest hosts that show what they have in common.
 _FEWEST_HOSTS = 5
 #: The fewest sessions of a stable period.
@@ -40,11 +44,13 @@ _NORMAL = 0.6745
 class Errors:
     """Relative standard deviations within a host: of a *repetition* in a session, and of a *session* of a host.
 
-    *wander* is that of session means around the host's median, slow drift included, with its degrees of *freedom*.
+    *step* is that of a session mean from the next one, and *wander* that of session means around the host's level,
+    slow drift included, with its degrees of *freedom*.
     """
 
     repetition: float
     session: float
+    step: float
     wander: float
     freedom: float
 
@@ -92,12 +98,30 @@ def errors(samples: Groups, sessions: Sessions) -> Errors:
         session = total
     else:
         session = math.sqrt(max(0.0, total**2 - 1.5 * repetition**2 / size))
-    around = [(rows - np.median(rows, axis=1, keepdims=True)).ravel() for rows in blocks if rows.shape[1] > 2]
-    distances = np.abs(np.concatenate(around)) if around else np.empty(0)
-    wander = float(np.median(distances)) / _NORMAL if len(distances) >= _FEWEST_STEPS else 0.0
     within = math.hypot(session, (repetition or 0.0) / math.sqrt(size))
-    freedom = _FREEDOM * len(distances)
-    return Errors(repetition or 0.0, max(session, _LEAST_ERROR), max(wander, within, _LEAST_ERROR), freedom)
+    step = max(within if total is None else total, _LEAST_ERROR)
+    return Errors(repetition or 0.0, max(session, _LEAST_ERROR), step, max(within, _LEAST_ERROR), 0.0)
+
+
+def _with_wander(error: Errors, sessions: Sessions, before: Ints) -> Errors:
+    """Return *error* with the deviation of sessions from the level of a host.
+
+    Few hosts have a level before and a level since their last change, and many have one.
+    """
+    parts = np.column_stack([before, sessions.counts - before]).ravel()
+    if np.count_nonzero(sessions.counts > STABLE_SESSIONS) >= _FEWEST_HOSTS:
+        # Most hosts did not change. What looks like changes of many is how far hosts wander.
+        parts = sessions.counts
+    stretches = [rows for _, rows in Groups(sessions.means, parts[parts > 0]).blocks() if rows.shape[1] > 2]
+    around = [np.abs(rows - np.median(rows, axis=1, keepdims=True)) for rows in stretches]
+    count = sum(distances.size for distances in around)
+    if count < _FEWEST_STEPS:
+        return error
+    middle = float(np.median(np.concatenate([distances.ravel() for distances in around]))) / _NORMAL
+    # Hosts with two levels, or values in steps, are mostly at one of them. Most hosts count, not a few bad ones.
+    tails = np.concatenate([np.quantile(distances, _TAIL, axis=1) for distances in around])
+    tail = float(np.median(tails)) / _TAIL_OF_NORMAL
+    return replace(error, wander=max(error.wander, middle, tail), freedom=_FREEDOM * count)
 
 
 def _without_common_changes(rows: Floats) -> Floats:
@@ -165,7 +189,8 @@ class OwnLevel:
     """The best stable period of a host before its last change.
 
     *value* is its level, *sessions* the number of its sessions, *first_row* and *last_row* their first and last
-    sample. *error* is the relative deviation of a session from a level and *freedom* its degrees of freedom.
+    sample. *error* is the relative deviation of a session from a level. *uncertainty* is that of the level,
+    together with the part of *error* that lasts for more than a session, and *freedom* its degrees of freedom.
     """
 
     value: float
@@ -173,12 +198,8 @@ class OwnLevel:
     first_row: int
     last_row: int
     error: float
+    uncertainty: float
     freedom: float
-
-    @property
-    def wide(self) -> float:
-        """How much further a single session may be off than another deviates from the true level."""
-        return math.sqrt(1 + 1 / STABLE_SESSIONS)
 
 
 @dataclass(frozen=True)
@@ -197,21 +218,41 @@ class Newest:
     @property
     def session_variance(self) -> float:
         """The variance that a level of one session has beyond one that is the mean of these stretches."""
-        return self.errors.session**2 * (1 - float((1 / (self.sessions.counts - self.before)).mean()))
+        return max(self.errors.session, self.errors.wander) ** 2 * (
+            1 - float((1 / (self.sessions.counts - self.before)).mean())
+        )
 
-    def common_change(self, sign: float) -> float:
-        """Return by how much most hosts got worse (the change of a logarithm), 0 if they did not or are few.
+    def common_change(self, times: Ints, own: OwnLevel, sign: float) -> float:
+        """Return by how much most hosts got worse since the period of *own* (the change of a logarithm).
 
-        Better is more for a *sign* of 1, and less for -1.
+        *times* are those of the samples. Better is more for a *sign* of 1, and less for -1. 0: most hosts did not,
+        or few were measured in the period and now.
         """
-        changes = []
-        for group in np.flatnonzero(self.sessions.counts > STABLE_SESSIONS).tolist():
-            means, before = self._means(group), int(self.before[group])
-            changes.append(float(means[-1] - np.median(means[:before])) if before else 0.0)
-        if len(changes) < _FEWEST_HOSTS:
+        group = int(np.searchsorted(np.cumsum(self.sessions.counts), self._session_of(own.last_row), "right"))
+        hosts = np.unique(np.linspace(0, len(self.sessions.counts) - 1, _SIBLINGS).astype(np.int64))
+        owners = np.repeat(np.arange(len(self.sessions.counts)), self.sessions.counts)
+        chosen = np.isin(owners, hosts[hosts != group])
+        begins, means, owners = times[self.sessions.begins][chosen], self.sessions.means[chosen], owners[chosen]
+        first, last = int(times[own.first_row]), int(times[own.last_row])
+        end = int(self.sessions.counts[: group + 1].sum())
+        now = int(times[self.sessions.begins[end - int(self.sessions.counts[group]) + int(self.before[group])]])
+        # Hosts are measured at other times of a day or a week.
+        around = (last - first) // max(own.sessions - 1, 1)
+        then = (begins >= first - around) & (begins <= last + around)
+        later = (begins >= now - around) & ~then
+        size = len(self.sessions.counts)
+        sums = [
+            np.bincount(owners[w], means[w], size) / np.maximum(np.bincount(owners[w], minlength=size), 1)
+            for w in (then, later)
+        ]
+        both = (np.bincount(owners[then], minlength=size) > 0) & (np.bincount(owners[later], minlength=size) > 0)
+        if np.count_nonzero(both) < _FEWEST_HOSTS:
             return 0.0
-        common = float(np.median(changes))
+        common = float(np.median((sums[1] - sums[0])[both]))
         return common if common * sign < 0 else 0.0
+
+    def _session_of(self, row: int) -> int:
+        return int(np.searchsorted(self.sessions.begins, row, "right")) - 1
 
     def own_level(self, group: int, *, lower_is_better: bool) -> OwnLevel | None:
         """Return the best stable period of a *group* before its last change, None if there are too few sessions.
@@ -222,18 +263,24 @@ class Newest:
         if len(means) < STABLE_SESSIONS:
             return None
         goodness = -means if lower_is_better else means
-        # One session that was lucky, or disturbed, is no level.
-        levels = np.median(np.lib.stride_tricks.sliding_window_view(goodness, STABLE_SESSIONS), axis=1)
+        # What one session of five does not reach is no level, and neither is what one reaches by luck.
+        windows = np.lib.stride_tricks.sliding_window_view(goodness, STABLE_SESSIONS)
+        levels = np.partition(windows, 1, axis=1)[:, 1]
         best = int(np.argmax(levels))
         first, last = best, best + STABLE_SESSIONS - 1
-        reach = 3 * self.errors.wander
-        while first > 0 and abs(goodness[first - 1] - levels[best]) <= reach:
+        middle, reach = float(np.median(windows[best])), 4 * self.errors.wander
+        while first > 0 and abs(goodness[first - 1] - middle) <= reach:
             first -= 1
-        while last < len(means) - 1 and abs(goodness[last + 1] - levels[best]) <= reach:
+        while last < len(means) - 1 and abs(goodness[last + 1] - middle) <= reach:
             last += 1
         period = goodness[first : last + 1]
         level = float(np.median(period))
-        own_error = float(np.median(np.abs(period - level))) / _NORMAL / _NOISY
+        distances = np.abs(period - level)
+        own_error = max(
+            float(np.median(distances)) / _NORMAL, float(np.quantile(distances, _TAIL)) / _TAIL_OF_NORMAL
+        )
+        error = max(self.errors.wander, own_error / _NOISY)
+        lasting = math.sqrt(max(0.0, error**2 - self.errors.step**2))
         offset = int(self.sessions.counts[:group].sum())
         begins, sizes = self.sessions.begins, self.sessions.sizes
         return OwnLevel(
@@ -241,7 +288,8 @@ class Newest:
             sessions=len(period),
             first_row=int(begins[offset + first]),
             last_row=int(begins[offset + last] + sizes[offset + last]) - 1,
-            error=max(self.errors.wander, own_error),
+            error=error,
+            uncertainty=math.hypot(lasting, self.errors.step / math.sqrt(STABLE_SESSIONS)),
             freedom=max(float(len(period) - 1), self.errors.freedom),
         )
 
@@ -256,9 +304,13 @@ def newest(samples: Groups, session: Ints) -> Newest:
         sessions = Sessions.of(samples, session)
         error = errors(samples, sessions)
         before = changes(sessions, error)
+        error = _with_wander(error, sessions, before)
     else:  # counts and differences have no relative changes
         sessions = Sessions.of(Groups(np.ones(len(samples.values)), samples.counts), session)
-        error, before = Errors(0.0, _LEAST_ERROR, _LEAST_ERROR, 0.0), np.zeros(len(samples), dtype=np.int64)
+        error, before = (
+            Errors(0.0, _LEAST_ERROR, _LEAST_ERROR, _LEAST_ERROR, 0.0),
+            np.zeros(len(samples), dtype=np.int64),
+        )
     rows = np.ones(len(samples.values), dtype=np.bool_)
     if before.any():
         firsts = sessions.begins[np.cumsum(sessions.counts) - sessions.counts + before]

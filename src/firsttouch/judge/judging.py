@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 PASS, UNDECIDED, SUSPECT, INVALID, FAIL = range(len(ORDER))
 #: The number of the reference that decided: the system's, the fleet's, the host's own level, or none.
 _SYSTEM, _FLEET, _OWN, _NONE = range(4)
+#: What most hosts have lost is stated if it is at least this share.
+_COMMON = 0.005
 #: Deviations of good hosts beyond which a host does not pass if chance hides a loss.
 _UNUSUAL = 3.0
 #: A host is intermittent if it was bad now and then, this many times at least. It is repaired if as many good
@@ -668,7 +670,11 @@ class _CaseJudge:
         rows = table.rows_of(groups)
         self.samples = Groups(table.value[rows], table.counts[groups])
         self.valid, self.session = table.valid[rows], table.session(groups)
-        self.may_use = self.valid & table.judged[rows]
+        #: What a level can be learnt from: values of 0 are none, if others are above 0.
+        self.positive = self.samples.values > 0
+        if case.exact or not self.positive.any():
+            self.positive = np.ones_like(self.valid)
+        self.may_use = self.valid & table.judged[rows] & self.positive
         self.last_session = self.session[self.samples.ends]
         self.busy = None if case.exact else table.busy(groups)
         #: Whether references may judge each host, by its last record.
@@ -688,7 +694,7 @@ class _CaseJudge:
 
         Disturbed repetitions do not change a host, unless it has no others.
         """
-        now = self.valid.copy()
+        now = self.valid & self.positive
         if self.busy is not None:
             calm = now & (self.busy < BUSY)
             now = np.where(np.repeat(self.samples.sums(calm.astype(np.int64)) > 0, self.samples.counts), calm, now)
@@ -742,6 +748,11 @@ class _CaseJudge:
             self.worse = self._reference_of(current.chosen(is_worse), len(current), None)
             better = current.chosen(np.isin(names, self.divided.better))
             self.fleet = self.worse and self._reference_of(better, len(current), None)
+            if self.fleet is None:  # the groups are too small to know their spreads, and still apart
+                values, limit = self.divided.values, min(self.divided.apart / 2, 0.5)
+                source = f"{len(self.divided.better)} of {len(current)} hosts of this fleet"
+                self.fleet = self._reference(values[0], limit, source, None)
+                self.worse = self._reference(values[1], limit, source, None)
         else:
             self.fleet = self._reference_of(current, len(current), self.spread)
 
@@ -824,7 +835,7 @@ class _CaseJudge:
             if number == _FLEET and self.worse is not None:
                 # A host as good as the worse group does not fail for not being in the better one.
                 in_worse = np.isin(self.hosts, self.divided.worse if self.divided else ())[some]
-                bad = (judged["words"] == FAIL) | ((judged["words"] == UNDECIDED) & in_worse)
+                bad = (judged["words"] == FAIL) | in_worse
                 by_worse = _test(samples, better, self.worse, number, exact=exact)
                 alike = bad & (by_worse["words"] != FAIL)
                 judged["words"][alike], judged["more"][alike] = SUSPECT, 0
@@ -870,16 +881,23 @@ class _CaseJudge:
             return {}
         limit = -(self.fleet.lower or 0.0)
         valid = self.may_use if self.busy is None else self.may_use & (self.busy < BUSY)
+        # Bad for the fleet and for the host: some good hosts are always nearer to the limit than others.
+        own = np.repeat(self.samples.medians(), self.samples.counts)
+        narrow = replace(self.fleet, value=1.0)
         is_bad = _outside(self.samples.values, self.case.better, self.fleet)[0] & valid
+        is_bad &= _outside(self.samples.values / np.where(own > 0, own, 1.0), self.case.better, narrow)[0]
         bad, total = (self.samples.sums(rows.astype(np.int64)) for rows in (is_bad, valid))
         candidates = np.flatnonzero((bad >= _FEWEST_BAD_RUNS) & (words < SUSPECT) & (2 * bad < total))
         if not len(candidates):
             return {}
         rates, texts = bad / np.maximum(total, 1), {}
+        # A quarter of the hosts may be intermittent, too.
+        usual = rates <= np.quantile(rates, 0.75)
         tail = math.log(fleet_level.SUSPECT_TAIL / self.metrics)
         for group in candidates.tolist():
             # One bad repetition more, so that siblings without any are not taken for perfect.
-            others = (float(np.delete(bad, group).sum()) + 1) / (float(np.delete(total, group).sum()) + 1)
+            siblings = usual & (np.arange(len(bad)) != group)
+            others = (float(bad[siblings].sum()) + 1) / (float(total[siblings].sum()) + 1)
             rate = float(rates[group])
             if rate <= others or -total[group] * _divergence(rate, others) > tail:
                 continue
@@ -887,8 +905,10 @@ class _CaseJudge:
             session = self.session[rows][valid[rows]]
             starts = np.flatnonzero(np.diff(session, prepend=-1))
             bad_sessions = np.logical_or.reduceat(is_bad[rows][valid[rows]], starts)
-            runs = int(np.count_nonzero(np.diff(bad_sessions.astype(np.int64), prepend=0) == 1))
+            runs = int(np.count_nonzero(np.diff(is_bad[rows][valid[rows]].astype(np.int64), prepend=0) == 1))
             places = np.flatnonzero(bad_sessions)
+            if len(places) < _FEWEST_BAD_RUNS:
+                continue
             share = (len(places) - 1) / max(int(places[-1] - places[0]), 1)
             values = self.samples.values[rows][valid[rows]]
             span = slice(int(starts[places[0]]), int(starts[places[-1]]) + 1)
@@ -915,20 +935,21 @@ class _CaseJudge:
             return
         numbers, rows_of_samples = np.flatnonzero(some), np.flatnonzero(calm)
         sign = -1.0 if self.case.better == "lower" else 1.0
-        common = newest.common_change(sign)
+        times = self.table.time[self.table.rows_of(self.groups)][rows_of_samples]
         tail = fleet_level.TAIL / self.metrics
         for place in changed.tolist():
             group = int(numbers[place])
             own = newest.own_level(place, lower_is_better=sign < 0)
             if own is None or not self.may_judge[group]:
                 continue
-            error = own.error
-            limit = max(LOSS / 2, natural_spread.student_quantile(tail, own.freedom) * error * own.wide)
-            value = own.value * math.exp(common)
+            error = max(own.error, newest.errors.repetition)
+            limit = max(LOSS / 2, natural_spread.student_quantile(tail, own.freedom) * own.uncertainty)
+            common = newest.common_change(times, own, sign)
+            period = self._period(times, own)
+            if abs(common) >= _COMMON:
+                period += f" less {100 * abs(common):.1f} % that most hosts have lost since"
             reference = replace(
-                self._reference(
-                    value, limit, self._period(rows_of_samples, own), max(error, newest.errors.repetition)
-                ),
+                self._reference(own.value * math.exp(common), limit, period, error),
                 lower=-limit if sign > 0 else None,
                 upper=limit if sign < 0 else None,
             )
@@ -977,15 +998,10 @@ class _CaseJudge:
         )
         return verdict, counted
 
-    def _period(self, rows: NDArray[np.intp], own: host_level.OwnLevel) -> str:
-        """Return the own level in words: ``own level of 3 to 21 October 2025, 19 sessions``.
-
-        *rows* are the rows of the case that the samples of *own* are.
-        """
-        times = self.table.time[self.table.rows_of(self.groups)]
-        first, last = (
-            datetime.fromtimestamp(times[rows[row]] / 1000, UTC) for row in (own.first_row, own.last_row)
-        )
+    @staticmethod
+    def _period(times: Ints, own: host_level.OwnLevel) -> str:
+        """Return the own level in words: ``own level of 3 to 21 October 2025, 19 sessions``."""
+        first, last = (datetime.fromtimestamp(times[row] / 1000, UTC) for row in (own.first_row, own.last_row))
         begin = f"{first.day} {first:%B}" if first.year == last.year else f"{first.day} {first:%B %Y}"
         if first.year == last.year and first.month == last.month:
             begin = f"{first.day}"

@@ -189,7 +189,9 @@ class HostVerdict:
         """Return which losses the comparison with the fleet would have missed, "" if only small ones."""
         if self.visible is None or self.visible[0] <= _SEEN:
             return ""
-        usual, largest = (f"{100 * loss:.0f} %" for loss in self.visible)
+        if self.visible[0] >= 1:
+            return "the comparison with the fleet sees no loss: its hosts differ too much"
+        usual, largest = (f"{100 * min(loss, 1):.0f} %" for loss in self.visible)
         worst_metric = f" ({largest} in the worst metric)" if largest != usual else ""
         return f"the comparison with the fleet sees losses of {usual} and more{worst_metric}"
 
