@@ -842,7 +842,37 @@ class _CaseJudge:
             elif number == _FLEET and self.level is not None and self.level.unusual < self.level.limit:
                 self._judge_unusual(judged, samples, reference, self.level)
             verdicts[some] = judged
+            self._add_older(verdicts, now, reference)
         return verdicts, now
+
+    def _add_older(self, verdicts: _Verdicts, now: Bools, reference: Reference) -> None:
+        """Add the sessions before a change that are evidence against a host, too: its bad level may have moved.
+
+        The repetitions since the change must speak against the host by themselves.
+        """
+        newest, _, some, calm = self._stretches
+        if newest is None or reference.error is None or self.case.exact:
+            return
+        groups = np.flatnonzero(some)[newest.before > 0]
+        evidence = verdicts["evidence"][groups]
+        is_open = (evidence >= sprt.CHANGED) & (evidence < sprt.FAIL_AT) & (verdicts["words"][groups] != INVALID)
+        for group in groups[is_open].tolist():
+            rows = slice(int(self.samples.begins[group]), int(self.samples.ends[group]) + 1)
+            counted = calm[rows] | now[rows]
+            session = self.session[rows][counted]
+            starts = np.flatnonzero(np.diff(session, prepend=-1))
+            sides = _evidence_by_side(self.samples.values[rows][counted], self.case.better, reference)
+            sums = np.maximum.reduce([np.cumsum(side[::-1])[::-1][starts] for side in sides])
+            begin = int(np.argmax(sums))
+            if sums[begin] <= verdicts["evidence"][group]:
+                continue
+            verdict = _verdicts(1, PASS, int(verdicts["by"][group]))
+            limit = max(abs(end) for end in (reference.lower, reference.upper) if end)
+            count = np.array([len(session) - starts[begin]])
+            _decide(verdict, sums[[begin]], count, limit, reference.error)
+            verdicts[group] = verdict[0]
+            counted[np.flatnonzero(counted)[: starts[begin]]] = False
+            now[rows] = counted
 
     def _judge_unusual(self, judged: _Verdicts, samples: Groups, reference: Reference, reached: Level) -> None:
         """Make hosts suspect that are surely beyond what most good hosts differ by, and short of a fail.
