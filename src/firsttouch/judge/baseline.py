@@ -117,7 +117,7 @@ def learnt(samples: SamplesTable, system: System, *, loss: float = LOSS) -> Base
             loss,
             metrics=len(teachers),
             spread=spread,
-            session_variance=teacher.session_variance,
+            session=teacher.session,
         )
         why = _why_not(reached, sample, len(good), system)
         if not why and (two := divided(good, names, sample.better)) is not None:
@@ -186,13 +186,14 @@ def _too_wide(reached: Level) -> str:
 class _Teacher:
     """The repetitions since each host's last change of some cases taken as one, of which *sample* is one.
 
-    *hosts* are the numbers of the hosts, and *session_variance* is what a single session differs beyond a level.
+    *hosts* are the numbers of the hosts, and *session* are the variance of a single session beyond a level, and
+    its degrees of freedom.
     """
 
     sample: Case
     values: Groups
     hosts: NDArray[np.int32]
-    session_variance: float
+    session: tuple[float, float]
 
 
 def _teacher(samples: SamplesTable, numbers: Sequence[int]) -> _Teacher | None:

@@ -154,7 +154,8 @@ def host_levels(samples: Groups) -> HostLevels | None:
     relative = Groups(samples.values / unit, samples.counts)
     error = _error(relative)
     levels = relative.apply(lambda rows: _location(rows, error or 0.0))
-    return HostLevels(unit, relative, error, levels, natural_spread.spread_of(levels))
+    chance = (error or 0.0) * math.sqrt(float((1 / samples.counts).mean()))
+    return HostLevels(unit, relative, error, levels, natural_spread.spread_of(levels, chance))
 
 
 def pooled_spreads(
@@ -185,14 +186,15 @@ def level(
     *,
     metrics: int = 1,
     spread: tuple[float, float] | None = None,
-    session_variance: float = 0.0,
+    session: tuple[float, float] = (0.0, 1.0),
 ) -> Level | None:
     """Return the level of a metric from a group of samples for each of *hosts*, oldest first.
 
     Its limit detects *loss* (a fraction). Of all *metrics* of a good host, one is beyond its limit with the
     probability :data:`TAIL`. *spread* are the standard deviation between hosts and its degrees of freedom if they
     are known better than from this metric (see :func:`firsttouch.judge.natural_spread.pooled`), and
-    *session_variance* is what a host with a single session differs beyond that. None for fewer than
+    *session* are the variance by which a host with a single session differs beyond that,
+    and its degrees of freedom. None for fewer than
     :data:`FEWEST_HOSTS` hosts, and for values of 0 or less.
     """
     reached = host_levels(samples)
@@ -205,7 +207,10 @@ def level(
     centre = reached.spread.centre
     repetition = _deviation(levels[good] - centre) if reached.error is None else reached.error
     centre = float(_location(chosen.values[None, :], repetition)[0]) if len(chosen.values) > 1 else centre
-    natural = math.sqrt(_natural_variance(between, freedom, reached, chosen) + session_variance)
+    variance = _natural_variance(between, freedom, reached, chosen)
+    natural = math.sqrt(variance + session[0])
+    if natural > 0:  # the degrees of freedom of a sum of variances (F. E. Satterthwaite, 1946)
+        freedom = natural**4 / (variance**2 / freedom + session[0] ** 2 / max(session[1], 1.0))
     wide = math.sqrt(1 + 1 / len(chosen))
     limits = [student_quantile(tail / metrics, freedom) * wide * natural for tail in (TAIL, SUSPECT_TAIL)]
     wanted = max(loss, 2 * limits[0])

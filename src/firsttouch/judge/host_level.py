@@ -216,11 +216,15 @@ class Newest:
     errors: Errors
 
     @property
-    def session_variance(self) -> float:
-        """The variance that a level of one session has beyond one that is the mean of these stretches."""
-        return max(self.errors.session, self.errors.wander) ** 2 * (
+    def session_variance(self) -> tuple[float, float]:
+        """The variance that a level of one session has beyond one that is the mean of these stretches.
+
+        Its degrees of freedom follow.
+        """
+        variance = max(self.errors.session, self.errors.wander) ** 2 * (
             1 - float((1 / (self.sessions.counts - self.before)).mean())
         )
+        return variance, max(self.errors.freedom, 1.0)
 
     def common_change(self, times: Ints, own: OwnLevel, sign: float) -> float:
         """Return by how much most hosts got worse since the period of *own* (the change of a logarithm).

@@ -765,7 +765,7 @@ class _CaseJudge:
             self.case.better,
             metrics=self.metrics,
             spread=spread,
-            session_variance=newest.session_variance if newest else 0.0,
+            session=newest.session_variance if newest else (0.0, 1.0),
         )
         if reached is None or reached.doubt > reached.limit / 4:
             return None

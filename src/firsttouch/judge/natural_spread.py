@@ -82,8 +82,11 @@ def _truncated(share: float) -> float:
     return math.sqrt(1 - 2 * end * _NORMAL.pdf(end) / share)
 
 
-def spread_of(levels: Floats) -> Spread:
-    """Return the spread among good hosts of which these are the *levels* (two or more)."""
+def spread_of(levels: Floats, least: float = 0.0) -> Spread:
+    """Return the spread among good hosts of which these are the *levels* (two or more).
+
+    *least* is the standard deviation that chance alone gives them.
+    """
     count = len(levels)
     ordered = np.sort(levels)
     offset = float(ordered[count // 2])
@@ -99,7 +102,7 @@ def spread_of(levels: Floats) -> Spread:
         size = end - begin
         centre = float(sums[end] - sums[begin]) / size
         variance = max(float(squares[end] - squares[begin]) / size - centre**2, 0.0) * size / (size - 1)
-        deviation = math.sqrt(variance)
+        deviation = max(math.sqrt(variance), least)
         nearest = reach * deviation * (1 + 1e-9)
         low = min(begin, int(np.searchsorted(ordered, centre - nearest)))
         high = max(end, int(np.searchsorted(ordered, centre + nearest, "right")))
