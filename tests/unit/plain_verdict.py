@@ -56,6 +56,10 @@ class Host:
         before = [r for r in seen if self.session(instant(r)) == self.session(time)]
         return bool(before) and max(before, key=lambda r: (instant(r), r.value)).value >= BUSY
 
+    def was_busy(self):
+        """Return whether other processes used the host at any of its records."""
+        return any(self.is_busy(instant(r)) for r in self.records)
+
     def verdict(self, case, reference, counted):
         """Return the verdict of *reference* on a *case* from its newest values, *counted* of them.
 
@@ -192,7 +196,8 @@ def with_bad_together(findings):
     """
 
     def is_bad(finding):
-        return finding.word == "suspect" and finding.evidence and finding.evidence >= -math.log(CHANCE)
+        beyond = finding.evidence and finding.evidence >= -math.log(CHANCE)
+        return finding.word == "suspect" and beyond and finding.more > 0
 
     fails = set()
     for check in [None, *{case[0] for case in findings}]:

@@ -3,6 +3,7 @@
 
 import datetime
 import random
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -153,3 +154,72 @@ def test_many_bad_metrics_fail_a_host_after_two_repetitions():
     words = {v.host: v.verdict for v in judge(records, Undescribed("s"))}
     assert words.pop("n0") == "fail"
     assert set(words.values()) == {"pass"}
+
+
+def fleet_words(values):
+    """Return how many hosts have each verdict; *values* are of hosts, weekly sessions and repetitions."""
+    begin = datetime.datetime(2026, 1, 5, tzinfo=datetime.UTC)
+    records = []
+    for host, sessions in enumerate(values):
+        for week, session in enumerate(sessions):
+            for number, record in enumerate(rates(*map(float, session), host=f"n{host:03d}")):
+                time = begin + 7 * week * DAY + datetime.timedelta(minutes=3 * number)
+                records.append(replace(record, time=time.isoformat()))
+    verdicts = {v.host: v for v in judge(records, Undescribed("s"))}
+    return Counter(v.verdict for v in verdicts.values()), verdicts
+
+
+class TestOtherModels:
+    """Fleets that are unlike the judge's model blame no good host."""
+
+    @pytest.fixture
+    def rng(self):
+        return np.random.default_rng(0)
+
+    @pytest.mark.parametrize("step", [0.03, 0.1])
+    def test_values_in_steps(self, rng, step):
+        words, _ = fleet_words(30 * (1 + step * np.round(0.5 * rng.standard_normal((60, 26, 1)))))
+        assert words["fail"] == 0
+        assert words["suspect"] <= 1
+
+    @pytest.mark.parametrize("repetitions", [1, 6])
+    def test_sessions_of_two_levels(self, rng, repetitions):
+        boosted = 1 + 0.04 * (rng.random((30, 26, 1)) < 0.3)
+        words, _ = fleet_words(30 * boosted * (1 + 0.005 * rng.standard_normal((30, 26, repetitions))))
+        assert words == {"pass": 30}
+
+    def test_a_decline_that_all_hosts_share(self, rng):
+        level = 30 * (1 + 0.01 * rng.standard_normal((16, 1, 1))) * (1 - 0.004 * np.arange(40))[None, :, None]
+        words, _ = fleet_words(level * (1 + 0.01 * rng.standard_normal((16, 40, 2))))
+        assert words == {"pass": 16}
+
+    def test_a_value_of_zero_hides_no_other_host(self, rng):
+        values = 30 * (1 + 0.01 * rng.standard_normal((20, 4, 5)))
+        values[1] *= 0.7
+        values[0, 2, 1] = 0
+        words, verdicts = fleet_words(values)
+        assert words == {"pass": 19, "fail": 1}
+        assert verdicts["n001"].verdict == "fail"
+
+    @pytest.mark.parametrize("repetitions", [3, 12, 24])
+    def test_an_intermittent_host_is_found_at_any_number_of_repetitions(self, rng, repetitions):
+        values = 30 * (1 + 0.01 * rng.standard_normal((16, 1, 1)))
+        values = values * (1 + 0.01 * rng.standard_normal((16, 26, repetitions)))
+        bad = rng.random((26, repetitions)) < 0.2
+        values[0] *= np.where(bad, 1 - rng.uniform(0.15, 0.3, bad.shape), 1)
+        words, verdicts = fleet_words(values)
+        assert (words["suspect"], words["fail"]) == (1, 0)
+        assert "intermittent" in verdicts["n000"].line()
+
+    def test_half_of_eight_hosts_are_told_as_a_group(self, rng):
+        levels = 1 + 0.003 * rng.standard_normal((8, 1, 1))
+        levels[:4] *= 0.7
+        words, verdicts = fleet_words(30 * levels * (1 + 0.01 * rng.standard_normal((8, 6, 5))))
+        assert words == {"pass": 4, "suspect": 4}
+        assert "the host is in the worse of two groups of hosts" in verdicts["n000"].line()
+
+    def test_a_fleet_that_hides_everything_says_so(self, rng):
+        levels = 1 + 0.003 * rng.standard_normal((6, 1, 1))
+        levels[:3] *= 0.7
+        _, verdicts = fleet_words(30 * levels * (1 + 0.01 * rng.standard_normal((6, 6, 5))))
+        assert "the comparison with the fleet sees no loss: its hosts differ too much" in verdicts["n000"].line()

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 PASS, UNDECIDED, SUSPECT, INVALID, FAIL = range(len(ORDER))
 #: The number of the reference that decided: the system's, the fleet's, the host's own level, or none.
 _SYSTEM, _FLEET, _OWN, _NONE = range(4)
+#: Two groups of hosts are further apart than this many times what hosts wander from session to session.
+_APART = 3.0
 #: What most hosts have lost is stated if it is at least this share.
 _COMMON = 0.005
 #: Deviations of good hosts beyond which a host does not pass if chance hides a loss.
@@ -166,7 +168,7 @@ def _reason(
     fine = evidence <= 0 if evidence is not None else 2 * outside < len(values)
     if word == "fail":
         parts.append("certain" if evidence is not None or len(values) == 1 else "all outside the limits")
-    elif word == "suspect" and fine:
+    elif word == "suspect" and fine and reference.line:
         parts.append("better than it can be: a wrong measurement or reference")
     elif word == "suspect" and evidence is not None and more:
         parts.append(f"over {100 * (1 - sprt.CHANCE):.0f} % certain")
@@ -743,6 +745,14 @@ class _CaseJudge:
             return
         names = [host for host, has_some in zip(self.hosts, some, strict=True) if has_some]
         self.divided = divided(current, names, self.case.better)
+        newest = self._stretches[0]
+        if (
+            self.divided
+            and newest
+            and newest.errors.freedom
+            and self.divided.apart < _APART * newest.errors.wander
+        ):
+            self.divided = None  # all hosts wander that far
         if self.divided is not None:
             is_worse = np.isin(names, self.divided.worse)
             self.worse = self._reference_of(current.chosen(is_worse), len(current), None)
@@ -850,7 +860,7 @@ class _CaseJudge:
 
         The repetitions since the change must speak against the host by themselves.
         """
-        newest, _, some, calm = self._stretches
+        newest, _, some, _ = self._stretches
         if newest is None or reference.error is None or self.case.exact:
             return
         groups = np.flatnonzero(some)[newest.before > 0]
@@ -858,7 +868,10 @@ class _CaseJudge:
         is_open = (evidence >= sprt.CHANGED) & (evidence < sprt.FAIL_AT) & (verdicts["words"][groups] != INVALID)
         for group in groups[is_open].tolist():
             rows = slice(int(self.samples.begins[group]), int(self.samples.ends[group]) + 1)
-            counted = calm[rows] | now[rows]
+            counted = self.valid[rows].copy()
+            if self.busy is not None:
+                bad, _ = _outside(self.samples.values[rows], self.case.better, reference)
+                counted &= ~(bad & (self.busy[rows] >= BUSY))
             session = self.session[rows][counted]
             starts = np.flatnonzero(np.diff(session, prepend=-1))
             sides = _evidence_by_side(self.samples.values[rows][counted], self.case.better, reference)
