@@ -124,12 +124,7 @@ class Level:
     @property
     def visible(self) -> float:
         """The smallest loss that is found in 95 % of cases, given enough repetitions."""
-        return visible(self.limit, self.spread)
-
-
-def visible(limit: float, spread: float) -> float:
-    """Return the smallest loss that is found in 95 % of cases where good hosts differ by *spread*."""
-    return limit + _FOUND * spread
+        return self.limit + _FOUND * self.spread
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -77,6 +78,11 @@ class Sessions:
         sizes = np.diff(begins, append=len(new))
         logs = Groups(np.log(samples.values), sizes)
         return cls(logs.medians(), sizes, begins, samples.sums(new.astype(np.int64)))
+
+    @cached_property
+    def starts(self) -> Ints:
+        """The first session of each group."""
+        return np.cumsum(self.counts) - self.counts
 
     @property
     def several(self) -> Bools:
@@ -149,16 +155,14 @@ def changes(sessions: Sessions, error: Errors) -> Ints:
     before = np.zeros(len(sessions.counts), dtype=np.int64)
     if not sessions.several.any():
         return before
-    starts = np.cumsum(sessions.counts) - sessions.counts
-    for count in np.unique(sessions.counts[sessions.several]).tolist():
-        which = np.flatnonzero(sessions.counts == count)
-        rows = sessions.means[starts[which, None] + np.arange(count)]
-        sizes = sessions.sizes[starts[which, None] + np.arange(count)]
-        before[which] = _last_change(rows, sizes, error)
+    means, sizes = Groups(sessions.means, sessions.counts), Groups(sessions.sizes.astype(float), sessions.counts)
+    for (which, rows), (_, of_sessions) in zip(means.blocks(), sizes.blocks(), strict=True):
+        if rows.shape[1] > 1:
+            before[which] = _last_change(rows, of_sessions, error)
     return before
 
 
-def _last_change(rows: Floats, sizes: Ints, error: Errors) -> Ints:
+def _last_change(rows: Floats, sizes: Floats, error: Errors) -> Ints:
     """Return the number of sessions before the last change of each row of session means."""
     count = rows.shape[1]
     # A session of a few repetitions weighs less than one of many.
@@ -226,20 +230,18 @@ class Newest:
         )
         return variance, max(self.errors.freedom, 1.0)
 
-    def common_change(self, times: Ints, own: OwnLevel, sign: float) -> float:
+    def common_change(self, group: int, times: Ints, own: OwnLevel, sign: float) -> float:
         """Return by how much most hosts got worse since the period of *own* (the change of a logarithm).
 
-        *times* are those of the samples. Better is more for a *sign* of 1, and less for -1. 0: most hosts did not,
-        or few were measured in the period and now.
+        *own* is the level of *group*, and *times* are those of the samples. Better is more for a *sign* of 1, and
+        less for -1. 0: most hosts did not, or few were measured in the period and now.
         """
-        group = int(np.searchsorted(np.cumsum(self.sessions.counts), self._session_of(own.last_row), "right"))
         hosts = np.unique(np.linspace(0, len(self.sessions.counts) - 1, _SIBLINGS).astype(np.int64))
         owners = np.repeat(np.arange(len(self.sessions.counts)), self.sessions.counts)
         chosen = np.isin(owners, hosts[hosts != group])
         begins, means, owners = times[self.sessions.begins][chosen], self.sessions.means[chosen], owners[chosen]
         first, last = int(times[own.first_row]), int(times[own.last_row])
-        end = int(self.sessions.counts[: group + 1].sum())
-        now = int(times[self.sessions.begins[end - int(self.sessions.counts[group]) + int(self.before[group])]])
+        now = int(times[self.sessions.begins[self.sessions.starts[group] + self.before[group]]])
         # Hosts are measured at other times of a day or a week.
         around = (last - first) // max(own.sessions - 1, 1)
         then = (begins >= first - around) & (begins <= last + around)
@@ -255,17 +257,14 @@ class Newest:
         common = float(np.median((sums[1] - sums[0])[both]))
         return common if common * sign < 0 else 0.0
 
-    def _session_of(self, row: int) -> int:
-        return int(np.searchsorted(self.sessions.begins, row, "right")) - 1
+    def own_level(self, group: int, *, lower_is_better: bool) -> OwnLevel:
+        """Return the best stable period of a *group* before its last change.
 
-    def own_level(self, group: int, *, lower_is_better: bool) -> OwnLevel | None:
-        """Return the best stable period of a *group* before its last change, None if there are too few sessions.
-
-        The period is the best run of :data:`STABLE_SESSIONS` sessions, extended by neighbours at its level.
+        It has :data:`STABLE_SESSIONS` sessions or more before. The period is the best run of so many, extended by
+        neighbours at its level.
         """
-        means = self._means(group)[: int(self.before[group])]
-        if len(means) < STABLE_SESSIONS:
-            return None
+        offset = int(self.sessions.starts[group])
+        means = self.sessions.means[offset : offset + int(self.before[group])]
         goodness = -means if lower_is_better else means
         # What one session of five does not reach is no level, and neither is what one reaches by luck.
         windows = np.lib.stride_tricks.sliding_window_view(goodness, STABLE_SESSIONS)
@@ -285,7 +284,6 @@ class Newest:
         )
         error = max(self.errors.wander, own_error / _NOISY)
         lasting = math.sqrt(max(0.0, error**2 - self.errors.step**2))
-        offset = int(self.sessions.counts[:group].sum())
         begins, sizes = self.sessions.begins, self.sessions.sizes
         return OwnLevel(
             value=math.exp(-level if lower_is_better else level),
@@ -296,10 +294,6 @@ class Newest:
             uncertainty=math.hypot(lasting, self.errors.step / math.sqrt(STABLE_SESSIONS)),
             freedom=max(float(len(period) - 1), self.errors.freedom),
         )
-
-    def _means(self, group: int) -> Floats:
-        end = int(self.sessions.counts[: group + 1].sum())
-        return self.sessions.means[end - int(self.sessions.counts[group]) : end]
 
 
 def newest(samples: Groups, session: Ints) -> Newest:
@@ -317,6 +311,6 @@ def newest(samples: Groups, session: Ints) -> Newest:
         )
     rows = np.ones(len(samples.values), dtype=np.bool_)
     if before.any():
-        firsts = sessions.begins[np.cumsum(sessions.counts) - sessions.counts + before]
+        firsts = sessions.begins[sessions.starts + before]
         rows = np.arange(len(rows)) >= np.repeat(firsts, samples.counts)
     return Newest(rows, sessions, before, error)

@@ -99,8 +99,7 @@ def _test(samples: Groups, better: Better, reference: Reference, by: int, *, exa
         words[bad[samples.ends]] = FAIL
     elif sides:
         evidence = np.maximum.reduce([samples.sums(side) for side in sides])
-        limit = max(abs(end) for end in (reference.lower, reference.upper) if end)
-        _decide(verdicts, evidence, counted, limit, reference.error or 0.0)
+        _decide(verdicts, evidence, counted, reference)
     else:
         outside = samples.sums(bad.astype(np.int64))
         words[2 * outside >= counted] = UNDECIDED
@@ -113,15 +112,18 @@ def _test(samples: Groups, better: Better, reference: Reference, by: int, *, exa
     return verdicts
 
 
-def _decide(verdicts: _Verdicts, evidence: Floats, counts: Ints, limit: float, error: float) -> None:
+def _decide(verdicts: _Verdicts, evidence: Floats, counts: Ints, reference: Reference) -> None:
     """Set the verdicts that follow from the *evidence* of some repetitions (*counts*) of each group."""
+    limit = max(abs(end) for end in (reference.lower, reference.upper) if end)
     words, more = verdicts["words"], verdicts["more"]
     verdicts["evidence"] = evidence
     words[evidence > 0] = UNDECIDED
     words[evidence >= sprt.FAIL_AT] = FAIL
     # As many as at the present rate, or as decide about the loss that must be detected.
     to_fail = np.ceil(counts * (sprt.FAIL_AT - evidence) / np.maximum(evidence, 1e-9))
-    more[:] = np.clip(np.minimum(to_fail, sprt.repetitions_to_fail(evidence, limit, error)), 1, _MANY)
+    more[:] = np.clip(
+        np.minimum(to_fail, sprt.repetitions_to_fail(evidence, limit, reference.error or 0.0)), 1, _MANY
+    )
     more[words != UNDECIDED] = 0
 
 
@@ -709,8 +711,7 @@ class _CaseJudge:
         # Disturbed rows from the begin of the stretch on belong to it.
         first = np.zeros(len(self.samples), dtype=np.int64)
         places = np.flatnonzero(now)[newest.sessions.begins]
-        offsets = np.cumsum(newest.sessions.counts) - newest.sessions.counts
-        first[some] = places[offsets + newest.before]
+        first[some] = places[newest.sessions.starts + newest.before]
         since: Bools = np.arange(len(now)) >= np.repeat(first, self.samples.counts)
         return newest, self.valid & since, some, now
 
@@ -829,13 +830,21 @@ class _CaseJudge:
         now[np.repeat(lost, self.samples.counts)] = False
         return lost
 
+    def _undisturbed(self, reference: Reference, rows: slice = slice(None)) -> Bools:
+        """Return which of some *rows* are valid, and not bad by *reference* while others used the host.
+
+        A value that is good although others used the host counts.
+        """
+        valid = self.valid[rows]
+        if self.busy is None:
+            return valid.copy()
+        bad, _ = _outside(self.samples.values[rows], self.case.better, reference)
+        undisturbed: Bools = valid & ~(bad & (self.busy[rows] >= BUSY))
+        return undisturbed
+
     def judge_by(self, number: int, reference: Reference) -> tuple[_Verdicts, Bools]:
         """Return the verdicts of a reference with this *number*, and which rows they are based on."""
-        now = self.valid & self._stretches[1]
-        if self.busy is not None:
-            # A value that is good although others used the host counts.
-            bad, _ = _outside(self.samples.values, self.case.better, reference)
-            now &= ~(bad & (self.busy >= BUSY))
+        now = self._undisturbed(reference) & self._stretches[1]
         self._drop(now)
         verdicts = _verdicts(len(self.samples), INVALID, number, more=1)
         samples, some = self._kept(now)
@@ -847,8 +856,8 @@ class _CaseJudge:
                 in_worse = np.isin(self.hosts, self.divided.worse if self.divided else ())[some]
                 bad = (judged["words"] == FAIL) | in_worse
                 by_worse = _test(samples, better, self.worse, number, exact=exact)
-                alike = bad & (by_worse["words"] != FAIL)
-                judged["words"][alike], judged["more"][alike] = SUSPECT, 0
+                of_group = bad & (by_worse["words"] != FAIL)
+                judged["words"][of_group], judged["more"][of_group] = SUSPECT, 0
             elif number == _FLEET and self.level is not None and self.level.unusual < self.level.limit:
                 self._judge_unusual(judged, samples, reference, self.level)
             verdicts[some] = judged
@@ -868,10 +877,7 @@ class _CaseJudge:
         is_open = (evidence >= sprt.CHANGED) & (evidence < sprt.FAIL_AT) & (verdicts["words"][groups] != INVALID)
         for group in groups[is_open].tolist():
             rows = slice(int(self.samples.begins[group]), int(self.samples.ends[group]) + 1)
-            counted = self.valid[rows].copy()
-            if self.busy is not None:
-                bad, _ = _outside(self.samples.values[rows], self.case.better, reference)
-                counted &= ~(bad & (self.busy[rows] >= BUSY))
+            counted = self._undisturbed(reference, rows)
             session = self.session[rows][counted]
             starts = np.flatnonzero(np.diff(session, prepend=-1))
             sides = _evidence_by_side(self.samples.values[rows][counted], self.case.better, reference)
@@ -880,9 +886,8 @@ class _CaseJudge:
             if sums[begin] <= verdicts["evidence"][group]:
                 continue
             verdict = _verdicts(1, PASS, int(verdicts["by"][group]))
-            limit = max(abs(end) for end in (reference.lower, reference.upper) if end)
             count = np.array([len(session) - starts[begin]])
-            _decide(verdict, sums[[begin]], count, limit, reference.error)
+            _decide(verdict, sums[[begin]], count, reference)
             verdicts[group] = verdict[0]
             counted[np.flatnonzero(counted)[: starts[begin]]] = False
             now[rows] = counted
@@ -901,7 +906,7 @@ class _CaseJudge:
             sides = _evidence_by_side(samples.values, self.case.better, narrow)
             evidence = np.maximum.reduce([samples.sums(side) for side in sides])
             verdicts = _verdicts(len(samples), PASS, _FLEET)
-            _decide(verdicts, evidence, samples.counts, limit, reference.error or 0.0)
+            _decide(verdicts, evidence, samples.counts, narrow)
             is_open = (verdicts["words"] >= UNDECIDED) & (judged["words"] == PASS)
             if limit == reached.unusual:
                 surely = (verdicts["words"] == FAIL) & (judged["words"] < FAIL)
@@ -925,10 +930,10 @@ class _CaseJudge:
         limit = -(self.fleet.lower or 0.0)
         valid = self.may_use if self.busy is None else self.may_use & (self.busy < BUSY)
         # Bad for the fleet and for the host: some good hosts are always nearer to the limit than others.
-        own = np.repeat(self.samples.medians(), self.samples.counts)
+        medians = np.repeat(self.samples.medians(), self.samples.counts)
         narrow = replace(self.fleet, value=1.0)
         is_bad = _outside(self.samples.values, self.case.better, self.fleet)[0] & valid
-        is_bad &= _outside(self.samples.values / np.where(own > 0, own, 1.0), self.case.better, narrow)[0]
+        is_bad &= _outside(self.samples.values / np.where(medians > 0, medians, 1.0), self.case.better, narrow)[0]
         bad, total = (self.samples.sums(rows.astype(np.int64)) for rows in (is_bad, valid))
         candidates = np.flatnonzero((bad >= _FEWEST_BAD_RUNS) & (words < SUSPECT) & (2 * bad < total))
         if not len(candidates):
@@ -982,12 +987,12 @@ class _CaseJudge:
         tail = fleet_level.TAIL / self.metrics
         for place in changed.tolist():
             group = int(numbers[place])
-            own = newest.own_level(place, lower_is_better=sign < 0)
-            if own is None or not self.may_judge[group]:
+            if not self.may_judge[group]:
                 continue
+            own = newest.own_level(place, lower_is_better=sign < 0)
             error = max(own.error, newest.errors.repetition)
             limit = max(LOSS / 2, natural_spread.student_quantile(tail, own.freedom) * own.uncertainty)
-            common = newest.common_change(times, own, sign)
+            common = newest.common_change(place, times, own, sign)
             period = self._period(times, own)
             if abs(common) >= _COMMON:
                 period += f" less {100 * abs(common):.1f} % that most hosts have lost since"
@@ -1014,10 +1019,7 @@ class _CaseJudge:
         """
         verdict = _verdicts(1, PASS, _OWN)
         samples, session = self.samples.values[rows], self.session[rows]
-        counted = self.valid[rows] & after
-        if self.busy is not None:
-            bad, _ = _outside(samples, self.case.better, reference)
-            counted &= ~(bad & (self.busy[rows] >= BUSY))
+        counted = self._undisturbed(reference, rows) & after
         if not (counted & current).any() or session[counted][-1] < session[-1]:
             return verdict, counted
         (side,) = _evidence_by_side(samples[counted], self.case.better, reference)
@@ -1032,13 +1034,7 @@ class _CaseJudge:
             begin = int(np.flatnonzero(newest)[0])
         counted[np.flatnonzero(counted)[:begin]] = False
         evidence, count = np.array([side[begin:].sum()]), np.array([len(side) - begin])
-        _decide(
-            verdict,
-            evidence,
-            count,
-            max(-(reference.lower or 0.0), reference.upper or 0.0),
-            reference.error or 0.0,
-        )
+        _decide(verdict, evidence, count, reference)
         return verdict, counted
 
     @staticmethod
