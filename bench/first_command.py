@@ -30,7 +30,7 @@ from typing import Any
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "slurm"))
 import cluster
 import modelled_probe
-from modelled_probe import Model, topology_xml
+from modelled_probe import FACTS, Model, topology_xml
 
 from firsttouch import cli
 from firsttouch.benchmarks import kernel_settings, probe
@@ -43,20 +43,11 @@ from firsttouch.records.schema import Record
 HOSTS, BAD, SPREAD = tuple(f"cn{i:02}" for i in range(1, 9)), "cn07", 0.01
 #: Seconds between two looks at the journals of other hosts; here a round takes seconds.
 POLL = 0.05
-SYSTEM = """\
+SYSTEM = f"""\
 name: example
 description: "8 hosts of 2 x 64 cores"
 hostnames: ["cn[0-9]+"]
-facts:
-  source: "the order"
-  processor: "AMD EPYC 7763"
-  packages: 2
-  numa_nodes: 4
-  cores_per_numa_node: 32
-  threads_per_core: 1
-  memory_per_numa_node: "128 GiB"
-  memory: {type: DDR4, transfer_rate: "3200 MT/s", channels_per_package: 8, source: "the order"}
-partitions:
+{FACTS}partitions:
   - name: exclusive
     description: "whole hosts by Slurm"
     scheduler: slurm

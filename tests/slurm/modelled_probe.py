@@ -45,6 +45,20 @@ def distance(node: int, bank: int) -> int:
     return 0 if node == bank else 1 if node // 2 == bank // 2 else 2
 
 
+#: The facts of the modelled hosts, as a system's file states them.
+FACTS = """\
+facts:
+  source: "the order"
+  processor: "AMD EPYC 7763"
+  packages: 2
+  numa_nodes: 4
+  cores_per_numa_node: 32
+  threads_per_core: 1
+  memory_per_numa_node: "128 GiB"
+  memory: {type: DDR4, transfer_rate: "3200 MT/s", channels_per_package: 8, source: "the order"}
+"""
+
+
 @dataclass(frozen=True)
 class Model:
     """The values of the hosts."""

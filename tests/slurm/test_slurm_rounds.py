@@ -9,23 +9,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from modelled_probe import FACTS
 from slurm_site import Site
 
-SYSTEM = """\
+SYSTEM = f"""\
 name: rome
 description: "hosts of the modelled probe"
 hostnames: ["n[0-9]+"]
-facts:
-  source: "the order"
-  processor: "AMD EPYC 7763"
-  packages: 2
-  numa_nodes: 4
-  cores_per_numa_node: 32
-  threads_per_core: 1
-  memory_per_numa_node: "128 GiB"
-  memory: {type: DDR4, transfer_rate: "3200 MT/s", channels_per_package: 8, source: "the order"}
-partitions:
-  - {name: all, description: Slurm, scheduler: slurm, launcher: local, access: [--exclusive], environs: [builtin]}
+{FACTS}partitions:
+  - {{name: all, description: Slurm, scheduler: slurm, launcher: local,
+     access: [--exclusive], environs: [builtin]}}
 """
 
 
