@@ -201,7 +201,7 @@ def with_bad_together(findings):
 
     fails = set()
     for check in [None, *{case[0] for case in findings}]:
-        some = {c: f for c, f in findings.items() if f.evidence is not None and check in {None, c[0]}}
-        bad = {c for c, f in some.items() if is_bad(f) and len(f.values) > 1}
-        fails |= bad if len(bad) >= 3 and 3 * len(bad) >= len(some) else set()
+        weighed = {c: f for c, f in findings.items() if f.evidence is not None and check in {None, c[0]}}
+        bad = {c for c, f in weighed.items() if is_bad(f) and len(f.values) > 1}
+        fails |= bad if len(bad) >= 3 and 3 * len(bad) >= len(weighed) else set()
     return {c: f._replace(word="fail", more=0) if c in fails else f for c, f in findings.items()}

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firsttouch.judge.natural_spread import pooled, spread_of, student_quantile
+from firsttouch.judge.natural_spread import pooled, spread_of
+from firsttouch.judge.statistics import student_quantile
 
 
 @pytest.mark.parametrize(

@@ -308,11 +308,11 @@ def _count(condition: Mapping[str, Any], symptoms: Symptoms) -> dict[str, Any] |
 def _lost_nodes(count: int, symptoms: Symptoms) -> str:
     """Return which NUMA nodes are missing, if the metrics of the other ones show it."""
     seen = {n for places in symptoms.places.values() for p in places for n in p.nodes}
-    lost = sorted(set(symptoms.facts.numa_node_numbers if symptoms.facts else ()) - seen)
-    if len(seen) != count or not lost:
+    missing = sorted(set(symptoms.facts.numa_node_numbers if symptoms.facts else ()) - seen)
+    if len(seen) != count or not missing:
         return ""
-    numbers = ", ".join(map(str, lost))
-    return f"NUMA node {numbers} is missing: " if len(lost) == 1 else f"NUMA nodes {numbers} are missing: "
+    numbers = ", ".join(map(str, missing))
+    return f"NUMA node {numbers} is missing: " if len(missing) == 1 else f"NUMA nodes {numbers} are missing: "
 
 
 def _groups(condition: Mapping[str, Any], symptoms: Symptoms) -> dict[str, Any] | None:

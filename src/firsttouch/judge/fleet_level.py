@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from firsttouch.host.host_lists import folded
 from firsttouch.judge import natural_spread, sprt
-from firsttouch.judge.natural_spread import Spread, student_quantile
+from firsttouch.judge.natural_spread import Spread
 from firsttouch.judge.sprt import Floats, Groups
+from firsttouch.judge.statistics import NORMAL_MEDIAN, student_quantile
 from firsttouch.records.schema import Better
 
 #: The fewest hosts of a fleet from which a level is learnt.
@@ -29,8 +30,6 @@ LOSS = 0.05
 TAIL, SUSPECT_TAIL = 5e-4, 1e-2
 #: Standard deviations that a host may lie below a limit by nature and still be found in 95 % of cases.
 _FOUND = 1.645
-#: Median of the absolute value of a standard normal variable.
-_NORMAL = 0.6745
 #: The fewest hosts measured twice that separate the error of a repetition from the difference between hosts.
 _TWICE = 5
 #: A fleet is divided if its hosts form two groups and the larger one has less than this share: nothing shows which
@@ -163,12 +162,14 @@ def pooled_spreads(
     """
     spreads: list[tuple[float, float] | None] = [None] * len(metrics)
     for kind in dict.fromkeys(kind for kind, _, _ in metrics):
-        alike = [(i, reached, numbers) for i, (k, reached, numbers) in enumerate(metrics) if reached and k == kind]
-        levels = np.full((len(alike), hosts), np.nan)
-        for row, (_, reached, numbers) in zip(levels, alike, strict=True):
+        members = [
+            (i, reached, numbers) for i, (k, reached, numbers) in enumerate(metrics) if reached and k == kind
+        ]
+        levels = np.full((len(members), hosts), np.nan)
+        for row, (_, reached, numbers) in zip(levels, members, strict=True):
             row[numbers] = reached.levels
-        of_kind = natural_spread.pooled([reached.spread for _, reached, _ in alike], list(levels))
-        for (i, _, _), spread in zip(alike, of_kind, strict=True):
+        pooled = natural_spread.pooled([reached.spread for _, reached, _ in members], list(levels))
+        for (i, _, _), spread in zip(members, pooled, strict=True):
             spreads[i] = spread
     return spreads
 
@@ -292,7 +293,7 @@ def _location(rows: Floats, error: float) -> Floats:
 
 
 def _deviation(differences: Floats) -> float:
-    return float(np.median(np.abs(differences))) / _NORMAL
+    return float(np.median(np.abs(differences))) / NORMAL_MEDIAN
 
 
 def _error(samples: Groups) -> float | None:
@@ -306,7 +307,7 @@ def _error(samples: Groups) -> float | None:
 def _variance(values: Floats) -> float:
     """Return the variance around the median, with outliers drawn near."""
     distances = np.abs(values - np.median(values))
-    far = 2.5 * float(np.median(distances)) / _NORMAL
+    far = 2.5 * float(np.median(distances)) / NORMAL_MEDIAN
     return float((np.minimum(distances, far) ** 2).mean())
 
 

@@ -33,6 +33,7 @@ from firsttouch.judge import drift
 from firsttouch.judge.drift import Configuration
 from firsttouch.judge.samples_table import GAP, SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
+from firsttouch.judge.statistics import NORMAL_MEDIAN, student_as_normal
 from firsttouch.judge.verdict_log import Logged
 from firsttouch.records.schema import Better
 from firsttouch.systems.cases import Case
@@ -55,8 +56,6 @@ _FACTOR = 2.5
 LEAST = 0.005
 #: Standard deviations that a value may be away from the median of its neighbours.
 _NEAR = 2.5
-#: Median of the absolute value of a standard normal variable.
-_NORMAL = 0.6745
 #: A host's own error counts if it is this many times that of the fleet: a few sessions overstate it as often.
 _NOISY = 1.3
 #: The fewest differences of sessions from which the error of a case is learnt. Otherwise all cases of the metric
@@ -140,7 +139,7 @@ def _errors(series: Series, cases: Sequence[Case]) -> tuple[Floats, Floats]:
         some = steps[np.isin(of_case, alike)]
         chosen = np.isin(series.case, alike)
         pooled[chosen], freedom[chosen] = np.median(some), _FREEDOM * len(some)
-    scale = 1 / _NORMAL / math.sqrt(2)
+    scale = 1 / NORMAL_MEDIAN / math.sqrt(2)
     # A metric that repeats exactly still has the error of its digits.
     return np.maximum(np.maximum(pooled, own / _NOISY) * scale, LEAST / 10), np.maximum(freedom, 1.0)
 
@@ -370,11 +369,9 @@ def _places(values: Floats, error: Floats, freedom: Floats, chance: float) -> tu
 def _chance(distance: Floats, freedom: Floats, sessions: Ints | int) -> Floats:
     """Return the probability that chance makes a change at any place of a stable series of some *sessions*.
 
-    *distance* is in standard deviations that were learnt with some degrees of *freedom*: Student's distribution,
-    by D. L. Wallace's approximation (Bounds on normal approximations to Student's and the chi-square
-    distributions, 1959).
+    *distance* is in standard deviations that were learnt with some degrees of *freedom*: Student's distribution.
     """
-    normal = (8 * freedom + 1) / (8 * freedom + 3) * np.sqrt(freedom * np.log1p(distance**2 / freedom))
+    normal = student_as_normal(distance, freedom)
     # The tail of the normal distribution: at most its density divided by the distance, and at most 1/2 per side.
     tail = np.exp(-(normal**2) / 2) * np.minimum(1.0, math.sqrt(2 / math.pi) / np.maximum(normal, 1e-9))
     places: Ints = np.maximum(np.asarray(sessions) - 2 * FEWEST_SESSIONS + 1, 1)

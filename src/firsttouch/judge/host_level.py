@@ -17,6 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
+from firsttouch.judge.statistics import NORMAL_MEDIAN
 
 #: A host changed if its means before and after differ by this many standard errors. A change by chance does no
 #: harm: the repetitions since decide alone, and fewer of them.
@@ -37,8 +38,6 @@ _SIBLINGS = 100
 _FEWEST_HOSTS = 5
 #: The fewest sessions of a stable period.
 STABLE_SESSIONS = 5
-#: Median of the absolute value of a standard normal variable.
-_NORMAL = 0.6745
 
 
 @dataclass(frozen=True)
@@ -123,7 +122,7 @@ def _with_wander(error: Errors, sessions: Sessions, before: Ints) -> Errors:
     count = sum(distances.size for distances in around)
     if count < _FEWEST_STEPS:
         return error
-    middle = float(np.median(np.concatenate([distances.ravel() for distances in around]))) / _NORMAL
+    middle = float(np.median(np.concatenate([distances.ravel() for distances in around]))) / NORMAL_MEDIAN
     # Hosts with two levels, or values in steps, are mostly at one of them. Most hosts count, not a few bad ones.
     tails = np.concatenate([np.quantile(distances, _TAIL, axis=1) for distances in around])
     tail = float(np.median(tails)) / _TAIL_OF_NORMAL
@@ -144,7 +143,7 @@ def _deviation(steps: list[Floats]) -> float | None:
     joined = np.concatenate(steps) if steps else np.empty(0)
     if len(joined) < _FEWEST_STEPS:
         return None
-    return float(np.median(np.abs(joined))) / _NORMAL / math.sqrt(2)
+    return float(np.median(np.abs(joined))) / NORMAL_MEDIAN / math.sqrt(2)
 
 
 def changes(sessions: Sessions, error: Errors) -> Ints:
@@ -280,7 +279,7 @@ class Newest:
         level = float(np.median(period))
         distances = np.abs(period - level)
         own_error = max(
-            float(np.median(distances)) / _NORMAL, float(np.quantile(distances, _TAIL)) / _TAIL_OF_NORMAL
+            float(np.median(distances)) / NORMAL_MEDIAN, float(np.quantile(distances, _TAIL)) / _TAIL_OF_NORMAL
         )
         error = max(self.errors.wander, own_error / _NOISY)
         lasting = math.sqrt(max(0.0, error**2 - self.errors.step**2))

@@ -22,13 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firsttouch.benchmarks.kernel_settings import BUSY
-from firsttouch.judge import event_limits, fleet_level, host_level, natural_spread, samples_table, sprt
+from firsttouch.judge import event_limits, fleet_level, host_level, samples_table, sprt
 from firsttouch.judge.causes import Symptoms, causes
 from firsttouch.judge.common_loss import CommonLoss, common_loss
 from firsttouch.judge.drift import Configuration, Drift, drift, latest
 from firsttouch.judge.fleet_level import FEWEST_HOSTS, LOSS, Divided, Level, divided, level
 from firsttouch.judge.samples_table import BANK_BANDWIDTH, SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
+from firsttouch.judge.statistics import student_quantile
 from firsttouch.judge.verdict import ORDER, Finding, HostVerdict, Word, compared, figure, natural
 from firsttouch.records.schema import Better, Record
 from firsttouch.systems.cases import Case
@@ -991,7 +992,7 @@ class _CaseJudge:
                 continue
             own = newest.own_level(place, lower_is_better=sign < 0)
             error = max(own.error, newest.errors.repetition)
-            limit = max(LOSS / 2, natural_spread.student_quantile(tail, own.freedom) * own.uncertainty)
+            limit = max(LOSS / 2, student_quantile(tail, own.freedom) * own.uncertainty)
             common = newest.common_change(place, times, own, sign)
             period = self._period(times, own)
             if abs(common) >= _COMMON:

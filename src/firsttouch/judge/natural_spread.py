@@ -23,6 +23,7 @@ from statistics import NormalDist
 import numpy as np
 
 from firsttouch.judge.sprt import Bools, Floats
+from firsttouch.judge.statistics import student_quantile
 
 _NORMAL = NormalDist()
 #: Deviations of the hosts so far up to which another one is good, and the number of hosts below which it is more.
@@ -42,16 +43,6 @@ _LEAST_FREEDOM = 1.0
 _FEWEST_ALIKE = 6
 #: Quantile of the upper bound of a spread between metrics.
 _UPPER = 1.645
-
-
-def student_quantile(tail: float, freedom: float) -> float:
-    """Return the quantile of Student's distribution with this upper *tail* probability.
-
-    The inverse of D. L. Wallace's approximation of the tail (Bounds on normal approximations to Student's and the
-    chi-square distributions, 1959). Its error is below 1 % from 3 degrees of freedom on.
-    """
-    z = -_NORMAL.inv_cdf(tail) * (8 * freedom + 3) / (8 * freedom + 1)
-    return math.sqrt(freedom * math.expm1(min(z * z / freedom, 700.0)))
 
 
 @dataclass(frozen=True)
