@@ -21,7 +21,7 @@ def stretch(*sessions):
     """Return the number of sessions before the last change of a host; a session is a list of values."""
     values = np.array([v for session in sessions for v in session])
     numbers = np.repeat(np.arange(len(sessions)), [len(session) for session in sessions])
-    return int(host_level.newest(Groups(values, np.array([len(values)])), numbers).before[0])
+    return int(host_level.newest(Groups(values, np.array([len(values)])), numbers, numbers).before[0])
 
 
 class TestChanges:
@@ -53,7 +53,7 @@ class TestChanges:
             [100 * f * (1 + 0.002 * rng.standard_normal(3)) for _ in range(9) for f in (1, 0.9)]
         )
         groups, session = Groups(values, np.full(9, 6)), np.tile(np.repeat([0, 1], 3), 9)
-        newest = host_level.newest(groups, session)
+        newest = host_level.newest(groups, session, session)
         assert newest.errors.session < 0.005
         assert (newest.before == 1).all()
 
@@ -110,6 +110,26 @@ class TestOwnLevel:
         slower = [replace(r, samples=(r.samples[0] * (0.9 if r.time > "2026-01-15" else 1),)) for r in records]
         assert {v.verdict for v in judge(slower, Undescribed("s"))} == {"pass"}
 
+    @pytest.mark.parametrize("seed", range(4))
+    def test_an_update_that_slows_hosts_differently_is_no_fault_of_those_it_slows_most(self, seed):
+        rng = random.Random(100 + seed)  # noqa: S311
+        after = {f"n{i}": 0.77 * (1 + rng.uniform(-0.02, 0.02)) for i in range(32)}
+        records = history([1.0] * 20, hosts=32, seed=seed)
+        slower = [
+            replace(r, samples=(r.samples[0] * (after[r.host] if r.time > "2026-01-12" else 1),)) for r in records
+        ]
+        assert {v.verdict for v in judge(slower, Undescribed("s"))} <= {"pass", "suspect"}
+        after["n5"] = 0.77 * 0.88
+        slower = [
+            replace(r, samples=(r.samples[0] * (after[r.host] if r.time > "2026-01-12" else 1),)) for r in records
+        ]
+        assert [v.host for v in judge(slower, Undescribed("s")) if v.verdict == "fail"] == ["n5"]
+
+    def test_a_host_that_returns_to_its_former_level_has_lost_little(self):
+        better = [*[1.0] * 12, *[1.02] * 12]
+        assert verdicts([*better, *[0.99] * 12], error=0.002)["n0"].verdict == "pass"
+        assert verdicts([*better, *[0.9] * 12], error=0.002)["n0"].verdict == "fail"
+
     @pytest.mark.parametrize("count", [1, 3, 12])
     def test_more_repetitions_blame_no_good_host(self, count):
         for seed in range(5):
@@ -134,6 +154,15 @@ class TestBlindness:
     def test_few_unlike_hosts_say_which_losses_they_would_have_missed(self):
         line = verdicts([1.0], hosts=6, spread=0.02, count=5)["n1"].line()
         assert "the comparison with the fleet sees losses of " in line
+
+    @pytest.mark.parametrize("hours", [0, 24])
+    def test_an_update_of_all_hosts_at_once_or_one_after_the_other_blinds_nobody(self, hours):
+        records = history([1.0] * 30, hosts=10, spread=0.01)
+        begin = datetime.datetime(2026, 1, 10, tzinfo=datetime.UTC)
+        begins = {f"n{i}": (begin + datetime.timedelta(hours=i * hours)).isoformat() for i in range(10)}
+        slower = [replace(r, samples=(r.samples[0] * (0.8 if r.time > begins[r.host] else 1),)) for r in records]
+        before, after = (judge(of, Undescribed("s"))[1].visible[0] for of in (records, slower))
+        assert after == pytest.approx(before, rel=0.3)
 
     def test_many_alike_hosts_see_small_losses(self):
         assert "sees losses" not in verdicts([1.0], hosts=40, spread=0.004, count=5)["n1"].line()

@@ -198,10 +198,10 @@ class _Teacher:
 
 def _teacher(samples: SamplesTable, numbers: Sequence[int]) -> _Teacher | None:
     """Return the repetitions of some cases that a reference can be learnt from, None if there are none."""
-    good, hosts, session = samples.good(numbers)
+    good, hosts, session, times = samples.good(numbers)
     if not len(good):
         return None
-    newest = host_level.newest(good, session)
+    newest = host_level.newest(good, session, times)
     counts = good.sums(newest.rows.astype(np.int64))
     current = Groups(good.values[newest.rows], counts)
     return _Teacher(samples.cases[numbers[0]], current, hosts, newest.session_variance)

@@ -203,7 +203,8 @@ def level(
     centre = reached.spread.centre
     repetition = _deviation(levels[good] - centre) if reached.error is None else reached.error
     centre = float(_location(chosen.values[None, :], repetition)[0]) if len(chosen.values) > 1 else centre
-    variance = _natural_variance(between, freedom, reached, chosen)
+    chance = (reached.error or 0.0) ** 2 * float((1 / chosen.counts).mean())
+    variance = natural_spread.variance_without(between, freedom, chance)
     natural = math.sqrt(variance + session[0])
     if natural > 0:  # the degrees of freedom of a sum of variances (F. E. Satterthwaite, 1946)
         freedom = natural**4 / (variance**2 / freedom + session[0] ** 2 / max(session[1], 1.0))
@@ -239,17 +240,6 @@ def _more_repetitions(samples: Groups, error: float | None, natural: float, want
     chance = min(natural**2, (natural if error is None else error) ** 2 / count)
     target = max(natural**2 - chance, wanted**2)
     return max(0, math.ceil(count * (chance / target - 1))) if natural > wanted else 0
-
-
-def _natural_variance(between: float, freedom: float, reached: HostLevels, good: Groups) -> float:
-    """Return the variance between good hosts without the part that is surely chance of their repetitions.
-
-    The fewer hosts show it, the less of it is certain to be chance.
-    """
-    if reached.error is None:
-        return between**2
-    chance = reached.error**2 * float((1 / good.counts).mean())
-    return between**2 - min(chance * max(0.0, 1 - 2 * math.sqrt(2 / freedom)), between**2)
 
 
 def _centred(

@@ -16,6 +16,8 @@ from functools import cached_property
 
 import numpy as np
 
+from firsttouch.judge import natural_spread
+from firsttouch.judge.natural_spread import Spread
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
 from firsttouch.judge.statistics import NORMAL_MEDIAN
 
@@ -34,6 +36,11 @@ _TAIL, _TAIL_OF_NORMAL = 0.9, 1.645
 _NOISY = 1.3
 #: The largest number of siblings that show what hosts have in common.
 _SIBLINGS = 100
+#: The largest number of moments at which hosts may have changed together, and the sessions that show it on each
+#: side of one.
+_MOMENTS, _AROUND = 400, 3
+#: Hosts have changed for good if they are this many times nearer to their levels before and since than to one.
+_UPDATED = 3.0
 #: The fewest hosts that show what they have in common.
 _FEWEST_HOSTS = 5
 #: The fewest sessions of a stable period.
@@ -90,12 +97,14 @@ class Sessions:
 
 
 def errors(samples: Groups, sessions: Sessions) -> Errors:
-    """Return the errors within hosts, pooled over all groups."""
+    """Return the errors within hosts, pooled over all groups.
+
+    The means of *sessions* are without the changes that most hosts have in common.
+    """
     logs = Groups(np.log(samples.values), sessions.sizes)
     repetition = _deviation([np.diff(rows, axis=1).ravel() for _, rows in logs.blocks() if rows.shape[1] > 1])
     of_group = Groups(sessions.means, sessions.counts)
-    blocks = [_without_common_changes(rows) for _, rows in of_group.blocks() if rows.shape[1] > 1]
-    total = _deviation([np.diff(rows, axis=1).ravel() for rows in blocks])
+    total = _deviation([np.diff(rows, axis=1).ravel() for _, rows in of_group.blocks() if rows.shape[1] > 1])
     size = float(sessions.sizes.mean())
     if total is None:
         session = _USUAL_SESSION_ERROR
@@ -111,31 +120,76 @@ def errors(samples: Groups, sessions: Sessions) -> Errors:
 def _with_wander(error: Errors, sessions: Sessions, before: Ints) -> Errors:
     """Return *error* with the deviation of sessions from the level of a host.
 
-    Few hosts have a level before and a level since their last change, and many have one.
+    Few hosts have a level before and a level since their last change, and many have one. What looks like changes
+    of many is how far hosts wander, unless it is much further: an update, for example, reaches one host after the
+    other.
     """
-    parts = np.column_stack([before, sessions.counts - before]).ravel()
+    wander, count = _wander(sessions, np.column_stack([before, sessions.counts - before]).ravel())
     if np.count_nonzero(sessions.counts > STABLE_SESSIONS) >= _FEWEST_HOSTS:
-        # Most hosts did not change. What looks like changes of many is how far hosts wander.
-        parts = sessions.counts
+        whole, of_whole = _wander(sessions, sessions.counts)
+        if whole <= _UPDATED * wander:
+            wander, count = whole, of_whole
+    if count < _FEWEST_STEPS:
+        return error
+    return replace(error, wander=max(error.wander, wander), freedom=_FREEDOM * count)
+
+
+def _wander(sessions: Sessions, parts: Ints) -> tuple[float, int]:
+    """Return how far sessions are from the level of their part, and their number.
+
+    *parts* are the numbers of sessions in the parts of all hosts.
+    """
     stretches = [rows for _, rows in Groups(sessions.means, parts[parts > 0]).blocks() if rows.shape[1] > 2]
     around = [np.abs(rows - np.median(rows, axis=1, keepdims=True)) for rows in stretches]
     count = sum(distances.size for distances in around)
-    if count < _FEWEST_STEPS:
-        return error
+    if not count:
+        return 0.0, 0
     middle = float(np.median(np.concatenate([distances.ravel() for distances in around]))) / NORMAL_MEDIAN
     # Hosts with two levels, or values in steps, are mostly at one of them. Most hosts count, not a few bad ones.
     tails = np.concatenate([np.quantile(distances, _TAIL, axis=1) for distances in around])
-    tail = float(np.median(tails)) / _TAIL_OF_NORMAL
-    return replace(error, wander=max(error.wander, middle, tail), freedom=_FREEDOM * count)
+    return max(middle, float(np.median(tails)) / _TAIL_OF_NORMAL), count
 
 
-def _without_common_changes(rows: Floats) -> Floats:
-    """Return session means without what most hosts have in common from session to session, such as an update."""
-    if len(rows) < _FEWEST_HOSTS:
-        return rows
-    steps = np.median(np.diff(rows, axis=1), axis=0)
-    common: Floats = np.concatenate([[0.0], np.cumsum(steps)])
-    return rows - common
+def _without_common_changes(sessions: Sessions, times: Ints, *, on_each: bool) -> Sessions:
+    """Return the sessions without the changes that most hosts made at the same time, such as an update.
+
+    *times* are those of the sessions. A common change is clear *on_each* host, or else in the median of all.
+    """
+    if len(sessions.counts) < _FEWEST_HOSTS or not sessions.several.any():
+        return sessions
+    chosen = np.unique(np.linspace(0, len(sessions.counts) - 1, _SIBLINGS).astype(np.int64))
+    places = [np.arange(sessions.counts[host]) + sessions.starts[host] for host in chosen.tolist()]
+    moments = np.unique(np.concatenate([times[of_host] for of_host in places]))[1:]
+    if len(moments) > _MOMENTS:
+        moments = moments[np.linspace(0, len(moments) - 1, _MOMENTS).astype(np.int64)]
+    if not len(moments):
+        return sessions
+    means = sessions.means.copy()
+    # The sessions of each host that are before and after each moment.
+    middles = np.array([np.searchsorted(times[of_host], moments) for of_host in places])
+    lengths = sessions.counts[chosen][:, None]
+    lows, highs = np.maximum(middles - _AROUND, 0), np.minimum(middles + _AROUND, lengths)
+    shown = (middles > 0) & (middles < lengths)
+    enough = shown.sum(axis=0) >= max(_FEWEST_HOSTS, len(chosen) / 2)
+    if not enough.any():
+        return sessions
+    # The standard error of a median of normal values is 1.25 times that of their mean.
+    clear = _CHANGED * (1 if on_each else 1.25 / math.sqrt(len(chosen)))
+    moments, shown = moments[enough], shown[:, enough]
+    lows, middles, highs = lows[:, enough], middles[:, enough], highs[:, enough]
+    while True:
+        steps = np.full(middles.shape, np.nan)
+        for row, of_host in enumerate(places):
+            sums = np.concatenate([[0.0], np.cumsum(means[of_host])])
+            low, middle, high, here = lows[row], middles[row], highs[row], shown[row]
+            after = (sums[high] - sums[middle])[here] / (high - middle)[here]
+            steps[row, here] = after - (sums[middle] - sums[low])[here] / (middle - low)[here]
+        common = np.nanmedian(steps, axis=0)
+        scatter = float(np.nanmedian(np.abs(steps - common))) / NORMAL_MEDIAN
+        largest = int(np.argmax(np.abs(common)))
+        if abs(common[largest]) < clear * max(scatter, _LEAST_ERROR):
+            return replace(sessions, means=means)
+        means[times >= moments[largest]] -= common[largest]
 
 
 def _deviation(steps: list[Floats]) -> float | None:
@@ -194,6 +248,7 @@ class OwnLevel:
     *value* is its level, *sessions* the number of its sessions, *first_row* and *last_row* their first and last
     sample. *error* is the relative deviation of a session from a level. *uncertainty* is that of the level,
     together with the part of *error* that lasts for more than a session, and *freedom* its degrees of freedom.
+    *has_returned* says that the host was stable as it is now before the period.
     """
 
     value: float
@@ -203,6 +258,7 @@ class OwnLevel:
     error: float
     uncertainty: float
     freedom: float
+    has_returned: bool
 
 
 @dataclass(frozen=True)
@@ -229,32 +285,38 @@ class Newest:
         )
         return variance, max(self.errors.freedom, 1.0)
 
-    def common_change(self, group: int, times: Ints, own: OwnLevel, sign: float) -> float:
-        """Return by how much most hosts got worse since the period of *own* (the change of a logarithm).
+    def sibling_changes(self, group: int, times: Ints, own: OwnLevel) -> Spread | None:
+        """Return how the levels of siblings changed since the period of *own* (changes of logarithms).
 
-        *own* is the level of *group*, and *times* are those of the samples. Better is more for a *sign* of 1, and
-        less for -1. 0: most hosts did not, or few were measured in the period and now.
+        *own* is the level of *group*, and *times* are those of the samples. An update changes all hosts, but not
+        by the same amount: vector instructions, for example, lower the clock of each processor differently. The
+        deviation is without the chance of the siblings' sessions. None: few siblings were measured in the period
+        and now.
         """
         hosts = np.unique(np.linspace(0, len(self.sessions.counts) - 1, _SIBLINGS).astype(np.int64))
         owners = np.repeat(np.arange(len(self.sessions.counts)), self.sessions.counts)
         chosen = np.isin(owners, hosts[hosts != group])
         begins, means, owners = times[self.sessions.begins][chosen], self.sessions.means[chosen], owners[chosen]
         first, last = int(times[own.first_row]), int(times[own.last_row])
-        now = int(times[self.sessions.begins[self.sessions.starts[group] + self.before[group]]])
-        # Hosts are measured at other times of a day or a week.
+        now = int(self.sessions.starts[group] + self.before[group])
+        # Hosts are measured at other times of a day or a week: what is nearer to the change is after it.
+        change = int(times[self.sessions.begins[now - 1 : now + 1]].sum()) // 2
         around = (last - first) // max(own.sessions - 1, 1)
-        then = (begins >= first - around) & (begins <= last + around)
-        later = (begins >= now - around) & ~then
+        later = begins > change
+        then = (begins >= first - around) & (begins <= last + around) & ~later
         size = len(self.sessions.counts)
-        sums = [
-            np.bincount(owners[w], means[w], size) / np.maximum(np.bincount(owners[w], minlength=size), 1)
-            for w in (then, later)
-        ]
-        both = (np.bincount(owners[then], minlength=size) > 0) & (np.bincount(owners[later], minlength=size) > 0)
+        counts = np.array([np.bincount(owners[rows], minlength=size) for rows in (then, later)])
+        both: Bools = np.all(counts > 0, axis=0)
         if np.count_nonzero(both) < _FEWEST_HOSTS:
-            return 0.0
-        common = float(np.median((sums[1] - sums[0])[both]))
-        return common if common * sign < 0 else 0.0
+            return None
+        # Medians, as some sessions around a period are on the other side of a change.
+        before, since = (
+            Groups(means[rows & both[owners]], of_host[both]).medians()
+            for rows, of_host in zip((then, later), counts, strict=True)
+        )
+        chance = self.errors.step**2 * float((1 / counts[:, both]).sum(axis=0).mean())
+        spread = natural_spread.spread_of(since - before)
+        return replace(spread, deviation=math.sqrt(spread.variance_without(chance)))
 
     def own_level(self, group: int, *, lower_is_better: bool) -> OwnLevel:
         """Return the best stable period of a *group* before its last change.
@@ -262,9 +324,10 @@ class Newest:
         It has :data:`STABLE_SESSIONS` sessions or more before. The period is the best run of so many, extended by
         neighbours at its level.
         """
-        offset = int(self.sessions.starts[group])
-        means = self.sessions.means[offset : offset + int(self.before[group])]
-        goodness = -means if lower_is_better else means
+        offset, before = int(self.sessions.starts[group]), int(self.before[group])
+        means = self.sessions.means[offset : offset + int(self.sessions.counts[group])]
+        of_all = -means if lower_is_better else means
+        goodness, since = of_all[:before], float(np.median(of_all[before:]))
         # What one session of five does not reach is no level, and neither is what one reaches by luck.
         windows = np.lib.stride_tricks.sliding_window_view(goodness, STABLE_SESSIONS)
         levels = np.partition(windows, 1, axis=1)[:, 1]
@@ -273,9 +336,9 @@ class Newest:
         middle, reach = float(np.median(windows[best])), 4 * self.errors.wander
         while first > 0 and abs(goodness[first - 1] - middle) <= reach:
             first -= 1
-        while last < len(means) - 1 and abs(goodness[last + 1] - middle) <= reach:
+        while last < before - 1 and abs(goodness[last + 1] - middle) <= reach:
             last += 1
-        period = goodness[first : last + 1]
+        period, earlier = goodness[first : last + 1], windows[: max(0, first - STABLE_SESSIONS + 1)]
         level = float(np.median(period))
         distances = np.abs(period - level)
         own_error = max(
@@ -292,16 +355,21 @@ class Newest:
             error=error,
             uncertainty=math.hypot(lasting, self.errors.step / math.sqrt(STABLE_SESSIONS)),
             freedom=max(float(len(period) - 1), self.errors.freedom),
+            has_returned=bool(np.any(np.median(earlier, axis=1) < (level + since) / 2)),
         )
 
 
-def newest(samples: Groups, session: Ints) -> Newest:
-    """Return the newest stretches of *samples*, oldest first; *session* numbers the session of each sample."""
+def newest(samples: Groups, session: Ints, times: Ints) -> Newest:
+    """Return the newest stretches of *samples*, oldest first.
+
+    *session* numbers the session of each sample, *times* are those of the samples.
+    """
     if samples.values.min() > 0:
         sessions = Sessions.of(samples, session)
-        error = errors(samples, sessions)
+        begins = times[sessions.begins]
+        error = errors(samples, _without_common_changes(sessions, begins, on_each=False))
         before = changes(sessions, error)
-        error = _with_wander(error, sessions, before)
+        error = _with_wander(error, _without_common_changes(sessions, begins, on_each=True), before)
     else:  # counts and differences have no relative changes
         sessions = Sessions.of(Groups(np.ones(len(samples.values)), samples.counts), session)
         error, before = (

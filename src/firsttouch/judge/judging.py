@@ -674,7 +674,7 @@ class _CaseJudge:
         self.own_levels: dict[int, Reference] = {}
         rows = table.rows_of(groups)
         self.samples = Groups(table.value[rows], table.counts[groups])
-        self.valid, self.session = table.valid[rows], table.session(groups)
+        self.valid, self.session, self.times = table.valid[rows], table.session(groups), table.time[rows]
         #: What a level can be learnt from: values of 0 are none, if others are above 0.
         self.positive = self.samples.values > 0
         if case.exact or not self.positive.any():
@@ -706,7 +706,7 @@ class _CaseJudge:
         samples, some = self._kept(now)
         if self.case.exact or not len(samples):
             return None, self.valid, some, now
-        newest = host_level.newest(samples, self.session[now])
+        newest = host_level.newest(samples, self.session[now], self.times[now])
         if not newest.before.any():
             return newest, self.valid, some, now
         # Disturbed rows from the begin of the stretch on belong to it.
@@ -984,7 +984,7 @@ class _CaseJudge:
             return
         numbers, rows_of_samples = np.flatnonzero(some), np.flatnonzero(calm)
         sign = -1.0 if self.case.better == "lower" else 1.0
-        times = self.table.time[self.table.rows_of(self.groups)][rows_of_samples]
+        times = self.times[rows_of_samples]
         tail = fleet_level.TAIL / self.metrics
         for place in changed.tolist():
             group = int(numbers[place])
@@ -992,8 +992,14 @@ class _CaseJudge:
                 continue
             own = newest.own_level(place, lower_is_better=sign < 0)
             error = max(own.error, newest.errors.repetition)
-            limit = max(LOSS / 2, student_quantile(tail, own.freedom) * own.uncertainty)
-            common = newest.common_change(place, times, own, sign)
+            # A host that was like this before, and is not bad, is back at one of its levels.
+            limit = LOSS if own.has_returned else LOSS / 2
+            limit = max(limit, student_quantile(tail, own.freedom) * own.uncertainty)
+            common, changes = 0.0, newest.sibling_changes(place, times, own)
+            if changes is not None:
+                common = min(0.0, changes.centre * sign) * sign
+                wide = math.sqrt(1 + 1 / changes.hosts)
+                limit = max(limit, student_quantile(tail, changes.freedom) * wide * changes.deviation)
             period = self._period(times, own)
             if abs(common) >= _COMMON:
                 period += f" less {100 * abs(common):.1f} % that most hosts have lost since"

@@ -63,6 +63,21 @@ class Spread:
         """The number of good hosts."""
         return int(np.count_nonzero(self.good))
 
+    def variance_without(self, chance: float) -> float:
+        """Return the variance without the part that is surely *chance*, a variance of repetitions or sessions.
+
+        The fewer hosts show the variance, the less of it is certain to be chance.
+        """
+        return variance_without(self.deviation, self.freedom, chance)
+
+
+def variance_without(deviation: float, freedom: float, chance: float) -> float:
+    """Return the variance between good hosts without the part that is surely *chance* (a variance).
+
+    The fewer degrees of *freedom* the *deviation* has, the less of it is certain to be chance.
+    """
+    return deviation**2 - min(chance * max(0.0, 1 - 2 * math.sqrt(2 / freedom)), deviation**2)
+
 
 @cache
 def _truncated(share: float) -> float:

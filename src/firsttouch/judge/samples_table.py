@@ -139,10 +139,10 @@ class SamplesTable:
         """Return how many PUs others used at each row of consecutive groups; None if no host was busy."""
         return self.rows["busy"][self.rows_of(groups)].to_numpy() if "busy" in self.rows.columns else None
 
-    def good(self, cases: Sequence[int]) -> tuple[Groups, NDArray[np.int32], Ints]:
+    def good(self, cases: Sequence[int]) -> tuple[Groups, NDArray[np.int32], Ints, Ints]:
         """Return the good repetitions (valid and judged) of *cases* taken as one.
 
-        The numbers of the hosts (one per group) and of the sessions (one per repetition) follow.
+        The numbers of the hosts (one per group), and the sessions and times (one per repetition) follow.
         """
         import polars as pl  # noqa: PLC0415 - a large import
 
@@ -150,7 +150,7 @@ class SamplesTable:
         rows = rows.filter("valid", "judged").sort("host", "time", maintain_order=True)
         counts = rows.group_by("host", maintain_order=True).len("count")
         values = Groups(rows["value"].to_numpy(), counts["count"].to_numpy().astype(np.int64))
-        return values, counts["host"].to_numpy(), rows["session"].to_numpy()
+        return values, counts["host"].to_numpy(), rows["session"].to_numpy(), rows["time"].to_numpy()
 
     def of_hosts(self, names: Collection[str]) -> SamplesTable:
         """Return the repetitions of some hosts."""

@@ -142,7 +142,7 @@ def compare(before: SamplesTable, after: SamplesTable) -> Comparison:
 
 def _levels(samples: SamplesTable, case: int) -> Floats:
     """Return the median of the valid samples of each host in a case, NaN for a host without any."""
-    groups, hosts, _ = samples.good([case])
+    groups, hosts, _, _ = samples.good([case])
     levels = np.full(len(samples.hosts), np.nan)
     levels[hosts] = groups.medians()
     return levels
