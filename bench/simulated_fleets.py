@@ -21,8 +21,9 @@ up to IN_SESSION repetitions, and the sessions are a day apart.
 - conditions: one host of each fleet loses 3, 5 or 10 % of one metric in turn, and is detected if that metric
   fails. All others are good.
 - references: `baseline` learns from few hosts, and its references judge 300 others together with their fleet.
-- year: a host with intermittent faults (15 % of its repetitions 15 to 30 % worse), or half of the hosts 6 %
-  slower, judged each week. Flaps are changes of a host's word in the year.
+- year: a host with intermittent faults (15 % of its repetitions 15 to 30 % worse), half of the hosts 6 %
+  slower, or an update in week 20 that slows hosts by 18 to 22 % and one by 8 % more, judged each week. The update
+  reaches all hosts in one week, or one after the other in 16. Flaps are changes of a host's word in the year.
 
 Only fails count as false here, also of good hosts far from the others by nature, and rates have the 95 %
 interval of Wilson.
@@ -429,17 +430,24 @@ def year(seed: int, *, quick: bool) -> Iterator[str]:
     yield "| fleet | weeks until named, failed | words of bad hosts | false fails per 1,000 | flaps per host |"
     yield "|---|---|---|---|---|"
     count, metrics = 3, 10
-    for hosts, name in ((16, "intermittent"), (8, "divided"), (50, "divided")):
+    fleets = ((16, "intermittent"), (8, "divided"), (50, "divided"), (32, "update"), (32, "rolling update"))
+    for hosts, name in fleets:
         for fleet in range(1 if quick else 5):
             rng = np.random.default_rng([seed, hosts, fleet])
             levels = 1 + 0.01 * rng.standard_normal((hosts, metrics))
-            bad = {"n0"} if name == "intermittent" else {f"n{h}" for h in range(hosts // 2)}
+            bad = {f"n{h}" for h in range(hosts // 2 if name == "divided" else 1)}
             if name == "divided":
                 levels[: hosts // 2] *= 0.94
             values = repeated(levels, 52 * count, 0.01, "normal", rng)
             if name == "intermittent":
                 hit = rng.random(values.shape[2]) < 0.15
                 values[0][:, hit] *= 1 - rng.uniform(0.15, 0.30, int(hit.sum()))
+            if name.endswith("update"):
+                slower = 1 - rng.uniform(0.18, 0.22, (hosts, metrics))
+                slower[0] *= 0.92
+                weeks = np.arange(52 * count) // count
+                begins = 20 + (np.arange(hosts) * 16 // hosts if name == "rolling update" else np.zeros(hosts))
+                values *= np.where(weeks >= begins[:, None, None], slower[..., None], 1)
             history: dict[str, list[str]] = {}
             for week in range(1, 53):
                 days = 7 * (np.arange(week * count) // count)
