@@ -28,8 +28,8 @@ LOSS = 0.05
 #: The largest share of good hosts that fail by their natural difference from others, and the share of those that
 #: are suspect for it. All metrics of a host share both.
 TAIL, SUSPECT_TAIL = 5e-4, 1e-2
-#: Standard deviations that a host may lie below a limit by nature and still be found in 95 % of cases.
-_FOUND = 1.645
+#: Standard deviations that a host may be better by nature and still be found in 95 % of cases, and in 99 %.
+_FOUND, _SURELY_FOUND = 1.645, 2.326
 #: The fewest hosts measured twice that separate the error of a repetition from the difference between hosts.
 _TWICE = 5
 #: A fleet is divided if its hosts form two groups and the larger one has less than this share: nothing shows which
@@ -106,7 +106,8 @@ class Level:
     *unusual* that beyond which it is suspect, *error* that of one repetition (see
     :func:`firsttouch.judge.sprt.fitted`), *spread* the standard deviation among good hosts, *doubt* the standard
     error of *value*. *hosts* is the number of good hosts, *repetitions* how many each has on average. *outliers*
-    are the other hosts with their differences. *more_repetitions* of each host would narrow the limit.
+    are the other hosts with their differences. *more_repetitions* of each host let 99 % of the losses that must be
+    detected be found, or as many as nature leaves.
     """
 
     value: float
@@ -229,7 +230,7 @@ def level(
         repetitions=len(pooled) / len(chosen),
         outliers={hosts[i]: float(changes[i]) for i in outliers},
         more_repetitions=_more_repetitions(
-            chosen, reached.error, natural, loss / 2 * natural / max(limits[0], 1e-12)
+            chosen, reached.error, natural, loss / (limits[0] / max(natural, 1e-12) + _SURELY_FOUND)
         ),
     )
 
