@@ -42,6 +42,8 @@ tests:
         values: '1x800'
       - series: 'firsttouch_verdict{{host="n2",system="s",verdict="fail"}}'
         values: '0x800'
+      - series: 'firsttouch_verdict{{host="n4",system="s",verdict="undecided"}}'
+        values: '1x800'
       - series: 'firsttouch_missing{{host="n3",system="s"}}'
         values: '2x800'
       - series: 'firsttouch_common_loss_ratio{{system="s"}}'
@@ -61,6 +63,8 @@ tests:
       - {{alertname: FirsttouchHostFails, eval_time: 1h, exp_alerts: [{fails}]}}
       - {{alertname: FirsttouchHostSuspect, eval_time: 0m, exp_alerts: []}}
       - {{alertname: FirsttouchHostSuspect, eval_time: 2h, exp_alerts: [{suspect}]}}
+      - {{alertname: FirsttouchHostUndecided, eval_time: 20d, exp_alerts: []}}
+      - {{alertname: FirsttouchHostUndecided, eval_time: 22d, exp_alerts: [{undecided}]}}
       - {{alertname: FirsttouchHostsLoseAlike, eval_time: 1h, exp_alerts: [{alike}]}}
       - {{alertname: FirsttouchClockAhead, eval_time: 1h, exp_alerts: [{ahead}]}}
       - {{alertname: FirsttouchResultsMissing, eval_time: 2h, exp_alerts: [{missing}]}}
@@ -80,7 +84,7 @@ def alert(severity: str, summary: str, description: str, **labels: str) -> str:
 def test_each_alert_fires_when_it_should_and_not_before(tmp_path: Path) -> None:
     text = RULES.read_text(encoding="utf-8")
     descriptions = dict(re.findall(r'alert: (\w+)\n.*?description: "(.*?)"\n', text, re.DOTALL))
-    assert len(descriptions) == text.count("- alert:") == 8
+    assert len(descriptions) == text.count("- alert:") == 9
     expected = {
         "fails": alert(
             "critical",
@@ -94,6 +98,13 @@ def test_each_alert_fires_when_it_should_and_not_before(tmp_path: Path) -> None:
             "n2 is suspect, or its measurement was invalid (system s)",
             descriptions["FirsttouchHostSuspect"],
             host="n2",
+            system="s",
+        ),
+        "undecided": alert(
+            "warning",
+            "n4 has been undecided for weeks (system s)",
+            descriptions["FirsttouchHostUndecided"],
+            host="n4",
             system="s",
         ),
         "alike": alert(

@@ -260,3 +260,18 @@ class TestOffenders:
             ("n2", 2, 5, "pass"),
         ]
         assert offenders[0].reason == "reason 5"
+
+    def test_hosts_that_stay_undecided(self):
+        def log(host, *metrics):
+            words = [("undecided", f"undecided: {m}: 30 % below") if m else ("pass", "") for m in metrics]
+            return [Logged(100.0 + i, host, "s", word, reason, "c") for i, (word, reason) in enumerate(words)]
+
+        logs = {
+            "n1": log("n1", "copy", "", "copy", "copy", "copy", "copy"),
+            "n2": log("n2", "copy", "copy", "copy"),
+            "n3": log("n3", "copy", "triad", "copy", "triad"),
+            "n4": log("n4", "copy", "copy", "copy", "copy", ""),
+        }
+        (offender,) = history.repeat_offenders(logs)
+        assert (offender.host, offender.fails, offender.open_verdicts, offender.first) == ("n1", 0, 4, 102.0)
+        assert offender.reason == "undecided: copy: 30 % below"

@@ -115,16 +115,21 @@ def _texts(changes: Sequence[Change] | None, offenders: Sequence[Offender]) -> I
         yield f"No change of any host: it takes {history.FEWEST_SESSIONS} sessions before it and after it."
     if offenders:
         offending = [
-            (o.host, f"{o.fails} times", history.day(int(o.last * 1000)), o.verdict, o.reason)
+            (o.host, _how_often(o), history.day(int(o.last * 1000)), o.verdict, o.reason)
             for o in offenders[:_SHOWN]
         ]
         yield tabulate(
             _printable(offending),
-            ("host", "failed", "last", "now", "reason"),
+            ("host", "how often", "last", "now", "reason"),
             "simple",
-            maxcolwidths=[24, 10, 10, 10, 60],
+            maxcolwidths=[24, 16, 10, 10, 60],
         )
         if len(offenders) > _SHOWN:
             yield f"and {len(offenders) - _SHOWN} more hosts: --json has all"
     else:
-        yield "No host failed again after it had passed."
+        yield "No host failed again after it had passed, and none stays undecided."
+
+
+def _how_often(offender: Offender) -> str:
+    parts = [f"failed {offender.fails} times"] if offender.fails else []
+    return ", ".join([*parts, *([f"open {offender.open_verdicts} times"] if offender.open_verdicts else [])])

@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any
 
 import numpy as np
@@ -681,15 +681,17 @@ def settings_changed(
 
 @dataclass(frozen=True)
 class Offender:
-    """A *host* of a *system* that failed again after it had passed: how often, and of how many verdicts.
+    """A *host* of a *system* that failed again after it had passed, or that stays undecided or suspect.
 
-    *fails* counts the times that it began to fail, *first* and *last* are failing verdicts (s since 1970).
-    *reason* is the last one, *verdict* the newest verdict.
+    *fails* counts the times that it began to fail, *open_verdicts* the newest verdicts in a row that are undecided
+    or suspect for the same metric (0: fewer than :data:`FEWEST_OPEN`), out of all *verdicts*. *first* and *last*
+    are the verdicts that count (s since 1970). *reason* is that of the last one, *verdict* the newest verdict.
     """
 
     host: str
     system: str
     fails: int
+    open_verdicts: int
     verdicts: int
     first: float
     last: float
@@ -697,8 +699,15 @@ class Offender:
     verdict: str
 
 
+#: The fewest verdicts in a row by which a host stays undecided or suspect.
+FEWEST_OPEN = 4
+
+
 def repeat_offenders(logs: Mapping[str, Sequence[Logged]]) -> list[Offender]:
-    """Return the hosts that failed, passed, and failed again, the most frequent first; *logs* are by host."""
+    """Return the hosts that failed, passed, and failed again, and those that stay undecided or suspect.
+
+    The most frequent are first; *logs* are by host.
+    """
     offenders = []
     for host, lines in logs.items():
         decided = [line for line in lines if line.verdict in {"pass", "fail"}]
@@ -707,19 +716,21 @@ def repeat_offenders(logs: Mapping[str, Sequence[Logged]]) -> list[Offender]:
             for i, line in enumerate(decided)
             if line.verdict == "fail" and (not i or decided[i - 1].verdict == "pass")
         ]
-        if len(begins) > 1:
-            failing = [line for line in decided if line.verdict == "fail"]
-            last = failing[-1]
-            offenders.append(
-                Offender(
-                    host,
-                    last.system,
-                    len(begins),
-                    len(lines),
-                    begins[0].time,
-                    last.time,
-                    last.reason,
-                    lines[-1].verdict,
-                )
-            )
-    return sorted(offenders, key=lambda o: (-o.fails, -o.last, o.host))
+        fails = [begins[0], *(line for line in decided if line.verdict == "fail")] if len(begins) > 1 else []
+        newest = [
+            line
+            for line in takewhile(lambda line: line.verdict in {"undecided", "suspect"}, reversed(lines))
+            if _metric(line) == _metric(lines[-1])
+        ]
+        still_open = newest[::-1] if len(newest) >= FEWEST_OPEN else []
+        if counted := still_open or fails:
+            first, last = counted[0], counted[-1]
+            number = len(begins) if fails else 0
+            figures = (number, len(still_open), len(lines), first.time, last.time)
+            offenders.append(Offender(host, last.system, *figures, last.reason, lines[-1].verdict))
+    return sorted(offenders, key=lambda o: (-o.fails, -o.open_verdicts, -o.last, o.host))
+
+
+def _metric(line: Logged) -> str:
+    """Return the metric of a reason: ``undecided: METRIC: why``."""
+    return ": ".join(line.reason.split(": ")[1:2])
