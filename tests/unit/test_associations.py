@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from firsttouch.judge import associations, drift, samples_table
+from firsttouch.judge.case_judge import PASS, SUSPECT
 from firsttouch.judge.drift import Configuration
-from firsttouch.judge.judging import PASS, SUSPECT, Undescribed, judged
+from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import System
 from firsttouch.systems.facts import Facts

@@ -13,8 +13,8 @@ import numpy as np
 from markupsafe import Markup
 
 from firsttouch.judge import sprt
+from firsttouch.judge.case_judge import PASS
 from firsttouch.judge.history import day
-from firsttouch.judge.judging import PASS
 from firsttouch.judge.sprt import Floats
 from firsttouch.judge.verdict import ORDER, natural
 from firsttouch.report.fleet.ranks import Ranks, worse

@@ -1,0 +1,551 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Judges one case on all hosts: by the system's reference, by what the fleet reaches, and by own levels.
+
+The verdicts of a case are columns with a row for each host (:data:`VERDICT`).
+:mod:`firsttouch.judge.judging` joins those of all cases.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firsttouch.benchmarks.kernel_settings import BUSY
+from firsttouch.judge import event_limits, fleet_level, host_level, sprt
+from firsttouch.judge.fleet_level import FEWEST_HOSTS, LOSS, Divided, Level, divided, level
+from firsttouch.judge.samples_table import SamplesTable
+from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
+from firsttouch.judge.statistics import student_quantile
+from firsttouch.judge.verdict import ORDER
+from firsttouch.records.schema import Better
+from firsttouch.systems.cases import Case
+from firsttouch.systems.references import Reference
+
+#: The verdicts as numbers, from good to bad.
+PASS, UNDECIDED, SUSPECT, INVALID, FAIL = range(len(ORDER))
+#: The number of the reference that decided: the system's, the fleet's, the host's own level, or none.
+SYSTEM, FLEET, OWN, NONE = range(4)
+#: Two groups of hosts are further apart than this many times what hosts wander from session to session.
+_APART = 3.0
+#: What most hosts have lost is stated if it is at least this share.
+_COMMON = 0.005
+#: Deviations of good hosts beyond which a host does not pass if chance hides a loss.
+_UNUSUAL = 3.0
+#: A host is intermittent if it was bad now and then, this many times at least. It is repaired if as many good
+#: sessions as it has had since are less likely than this.
+_FEWEST_BAD_RUNS, _REPAIRED = 3, 0.1
+#: The largest fleet whose metrics are taken together to learn how far good hosts differ.
+_POOLED_HOSTS = 64
+#: The largest number of further repetitions that is counted.
+MOST_COUNTED = 999
+
+
+# ----------------------------------------------------------------------
+# The verdict of one reference on groups of repetitions
+
+
+#: The verdict of a group of repetitions, one column of :class:`Judged` per field.
+VERDICT = np.dtype([("words", "u1"), ("by", "u1"), ("more", "i4"), ("evidence", "f8")], align=True)
+Verdicts = NDArray[np.void]
+
+
+def verdict_rows(count: int, word: int, by: int, more: int = 0) -> Verdicts:
+    """Return *count* equal verdicts without evidence."""
+    return np.full(count, np.array((word, by, more, np.nan), dtype=VERDICT))
+
+
+def _test(samples: Groups, better: Better, reference: Reference, by: int, *, exact: bool) -> Verdicts:
+    """Return the verdict of *reference* on each group of repetitions, oldest first.
+
+    *by* is the number of the reference. The last of *exact* values decides: they are read and not measured.
+    Otherwise all repetitions decide, by their evidence if the error of a repetition is known. If not, they are
+    counted: outside in all of at least two is a fail, outside in less than half of them a pass, and anything
+    between is undecided. Which undecided groups are suspect depends on all metrics of a host
+    (:func:`firsttouch.judge.sprt.beyond_chance`).
+    """
+    bad, good = out_of_limits(samples.values, better, reference)
+    verdicts = verdict_rows(len(samples), PASS, by)
+    words, more = verdicts["words"], verdicts["more"]
+    sides = _evidence_by_side(samples.values, better, reference)
+    counted = samples.counts
+    if exact:
+        words[bad[samples.ends]] = FAIL
+    elif sides:
+        evidence = np.maximum.reduce([samples.sums(side) for side in sides])
+        _decide(verdicts, evidence, counted, reference)
+    else:
+        outside = samples.sums(bad.astype(np.int64))
+        words[2 * outside >= counted] = UNDECIDED
+        words[(outside == counted) & (outside > 1)] = FAIL
+        more[:] = np.where(counted == 1, 1, 2 * outside - counted + 1)
+        more[words != UNDECIDED] = 0
+    if reference.line and good.any():
+        mostly = good[samples.ends] if exact else 2 * samples.sums(good.astype(np.int64)) >= counted
+        words[mostly & (words == PASS)] = SUSPECT
+    return verdicts
+
+
+def _decide(verdicts: Verdicts, evidence: Floats, counts: Ints, reference: Reference) -> None:
+    """Set the verdicts that follow from the *evidence* of some repetitions (*counts*) of each group."""
+    limit = max(abs(end) for end in (reference.lower, reference.upper) if end)
+    words, more = verdicts["words"], verdicts["more"]
+    verdicts["evidence"] = evidence
+    words[evidence > 0] = UNDECIDED
+    words[evidence >= sprt.FAIL_AT] = FAIL
+    # As many as at the present rate, or as decide about the loss that must be detected.
+    to_fail = np.ceil(counts * (sprt.FAIL_AT - evidence) / np.maximum(evidence, 1e-9))
+    more[:] = np.clip(
+        np.minimum(to_fail, sprt.repetitions_to_fail(evidence, limit, reference.error or 0.0)), 1, MOST_COUNTED
+    )
+    more[words != UNDECIDED] = 0
+
+
+def out_of_limits(values: Floats, better: Better, reference: Reference) -> tuple[Bools, Bools]:
+    """Return which values are worse than *reference* allows, and which are better than it allows."""
+    minimum, maximum = reference.minimum, reference.maximum
+    none = np.zeros(len(values), dtype=np.bool_)
+    low = none if minimum is None else values < minimum
+    high = none if maximum is None else values > maximum
+    return {"higher": (low, high), "lower": (high, low)}.get(better, (low | high, none))
+
+
+def _evidence_by_side(values: Floats, better: Better, reference: Reference) -> list[Floats]:
+    """Return the evidence of each value for each side that may be worse; an empty list if no error is known."""
+    if reference.error is None:
+        return []
+    changes = values / reference.value - 1
+    sides = []
+    if better != "lower" and reference.lower:
+        sides.append(sprt.weights(-changes, -reference.lower, reference.error))
+    if better != "higher" and reference.upper:
+        sides.append(sprt.weights(changes, reference.upper, reference.error))
+    return sides
+
+
+# ----------------------------------------------------------------------
+# The judge of a case
+
+
+def pooled_judges(samples: SamplesTable, metrics: int) -> dict[int, CaseJudge]:
+    """Return the judges of the cases of a small fleet, which know the spread of all metrics of their kind.
+
+    Of a large fleet there are none: its hosts show the spread of each metric.
+    """
+    if len(samples.hosts) > _POOLED_HOSTS:
+        return {}
+    judges = {
+        number: CaseJudge(case, samples, samples.groups(number), metrics)
+        for number, case in enumerate(samples.cases)
+        if not case.exact and event_limits.limit_of(case) is None
+    }
+    reached = [((j.case.check, j.case.metric), j.reached(), j.host_numbers) for j in judges.values()]
+    spreads = fleet_level.pooled_spreads(reached, len(samples.hosts))
+    for judge, spread in zip(judges.values(), spreads, strict=True):
+        judge.spread = spread
+    return judges
+
+
+class CaseJudge:
+    """Judges one case on all hosts that have it. Its columns are those of :class:`Judged`."""
+
+    def __init__(self, case: Case, table: SamplesTable, groups: slice, metrics: int) -> None:
+        self.case, self.table, self.groups, self.metrics = case, table, groups, metrics
+        #: The system's reference and the fleet's, what the fleet reaches, and the spread if metrics are pooled.
+        self.own: Reference | None = None
+        self.fleet: Reference | None = None
+        self.level: Level | None = None
+        self.spread: tuple[float, float] | None = None
+        #: By the number of the group within the case, the own level of each host that is worse than that.
+        self.own_levels: dict[int, Reference] = {}
+        rows = table.rows_of(groups)
+        self.samples = Groups(table.value[rows], table.counts[groups])
+        self.valid, self.session, self.times = table.valid[rows], table.session(groups), table.time[rows]
+        #: What a level can be learnt from: values of 0 are none, if others are above 0.
+        self.positive = self.samples.values > 0
+        if case.exact or not self.positive.any():
+            self.positive = np.ones_like(self.valid)
+        self.may_use = self.valid & table.judged[rows] & self.positive
+        self.last_session = self.session[self.samples.ends]
+        self.busy = None if case.exact else table.busy(groups)
+        #: Whether references may judge each host, by its last record.
+        self.may_judge = table.judged[rows][self.samples.ends]
+        self.divided: Divided | None = None
+        #: What hosts of the worse group reach, if there are two groups.
+        self.worse: Reference | None = None
+
+    @cached_property
+    def hosts(self) -> list[str]:
+        """The name of each group's host."""
+        return [self.table.hosts[number] for number in self.table.host[self.groups].tolist()]
+
+    @cached_property
+    def _stretches(self) -> tuple[host_level.Newest | None, Bools, Bools, Bools]:
+        """The newest stretches without a change, the rows from their begins on, the groups and rows that have one.
+
+        Disturbed repetitions do not change a host, unless it has no others.
+        """
+        now = self.valid & self.positive
+        if self.busy is not None:
+            calm = now & (self.busy < BUSY)
+            now = np.where(np.repeat(self.samples.sums(calm.astype(np.int64)) > 0, self.samples.counts), calm, now)
+        samples, some = self._kept(now)
+        if self.case.exact or not len(samples):
+            return None, self.valid, some, now
+        newest = host_level.newest(samples, self.session[now], self.times[now])
+        if not newest.before.any():
+            return newest, self.valid, some, now
+        # Disturbed rows from the begin of the stretch on belong to it.
+        first = np.zeros(len(self.samples), dtype=np.int64)
+        places = np.flatnonzero(now)[newest.sessions.begins]
+        first[some] = places[newest.sessions.starts + newest.before]
+        since: Bools = np.arange(len(now)) >= np.repeat(first, self.samples.counts)
+        return newest, self.valid & since, some, now
+
+    def _kept(self, which: Bools) -> tuple[Groups, Bools]:
+        """Return the values of a mask, and which groups have some."""
+        if which.all():
+            return self.samples, np.ones(len(self.samples), dtype=np.bool_)
+        counts = self.samples.sums(which.astype(np.int64))
+        return Groups(self.samples.values[which], counts[counts > 0]), counts > 0
+
+    @cached_property
+    def _current(self) -> tuple[Groups, Bools]:
+        """The repetitions that teach what the fleet reaches: those since each host's last change."""
+        return self._kept(self.may_use & self._stretches[1])
+
+    @cached_property
+    def host_numbers(self) -> NDArray[np.int32]:
+        """The numbers of the hosts that :attr:`_current` has repetitions of."""
+        numbers: NDArray[np.int32] = self.table.host[self.groups][self._current[1]]
+        return numbers
+
+    def reached(self) -> fleet_level.HostLevels | None:
+        """Return the levels of the hosts that have repetitions."""
+        current, _ = self._current
+        return fleet_level.host_levels(current) if len(current) else None
+
+    def learn(self) -> None:
+        """Learn a reference from the majority of the hosts, if it is known well enough."""
+        current, some = self._current
+        if self.case.exact and self.case.unit == "1":
+            self.fleet = self._most_frequent(current)
+            return
+        names = [host for host, has_some in zip(self.hosts, some, strict=True) if has_some]
+        self.divided = divided(current, names, self.case.better)
+        newest = self._stretches[0]
+        if (
+            self.divided
+            and newest
+            and newest.errors.freedom
+            and self.divided.apart < _APART * newest.errors.wander
+        ):
+            self.divided = None  # all hosts wander that far
+        if self.divided is not None:
+            is_worse = np.isin(names, self.divided.worse)
+            self.worse = self._reference_of(current.chosen(is_worse), len(current), None)
+            better = current.chosen(np.isin(names, self.divided.better))
+            self.fleet = self.worse and self._reference_of(better, len(current), None)
+            if self.fleet is None:  # the groups are too small to know their spreads, and still apart
+                values, limit = self.divided.values, min(self.divided.apart / 2, 0.5)
+                source = f"{len(self.divided.better)} of {len(current)} hosts of this fleet"
+                self.fleet = self._reference(values[0], limit, source, None)
+                self.worse = self._reference(values[1], limit, source, None)
+        else:
+            self.fleet = self._reference_of(current, len(current), self.spread)
+
+    def _reference_of(self, samples: Groups, hosts: int, spread: tuple[float, float] | None) -> Reference | None:
+        """Return what most of some groups, of all *hosts*, reach; None if that is not known well enough."""
+        newest = self._stretches[0]
+        reached = level(
+            samples,
+            [""] * len(samples),
+            self.case.better,
+            metrics=self.metrics,
+            spread=spread,
+            session=newest.session_variance if newest else (0.0, 1.0),
+        )
+        if reached is None or reached.doubt > reached.limit / 4:
+            return None
+        self.level = reached
+        source = f"{reached.hosts} of {hosts} hosts of this fleet"
+        return self._reference(reached.value, reached.limit, source, reached.error)
+
+    def _most_frequent(self, samples: Groups) -> Reference | None:
+        """Return the count that more than half of the hosts have: good hosts do not differ in one."""
+        if len(samples) < FEWEST_HOSTS or samples.values.min() <= 0:
+            return None
+        values, hosts = np.unique(samples.values[samples.ends], return_counts=True)
+        most = int(hosts.argmax())
+        if 2 * hosts[most] <= len(samples):
+            return None
+        source = f"{hosts[most]} of {len(samples)} hosts of this fleet"
+        return self._reference(float(values[most]), 0.0, source, None)
+
+    def _reference(self, value: float, limit: float, source: str, error: float | None) -> Reference:
+        case = self.case
+        limits = (-limit, limit)
+        return Reference(case.check, case.metric, case.parameters, value, *limits, case.unit, source, 0, error)
+
+    def judge(self) -> tuple[Verdicts, Bools]:
+        """Return the worst of the verdicts by the system, the fleet and the own level, and which rows count."""
+        now = self.valid & self._stretches[1]
+        lost = self._drop(now)
+        verdicts = verdict_rows(len(lost), PASS, NONE if self.fleet is None else FLEET)
+        verdicts["words"][lost], verdicts["more"][lost] = INVALID, 1
+        if self.own is not None:
+            verdicts["by"][self.may_judge] = SYSTEM
+        for number, reference in ((SYSTEM, self.own), (FLEET, self.fleet)):
+            if reference is not None:
+                others, others_now = self.judge_by(number, reference)
+                # Of equal verdicts the system's counts, unless only the fleet's has evidence.
+                counts = (others["words"] > verdicts["words"]) | (verdicts["by"] == number)
+                unknown = np.isnan(verdicts["evidence"]) & ~np.isnan(others["evidence"])
+                counts |= (others["words"] == UNDECIDED) & (verdicts["words"] == UNDECIDED) & unknown
+                if number == SYSTEM:
+                    counts &= self.may_judge
+                verdicts[counts] = others[counts]
+                rows = np.repeat(counts, self.samples.counts)
+                now[rows] = others_now[rows]
+        self._judge_by_own_levels(verdicts, now)
+        return verdicts, now
+
+    def _drop(self, now: Bools) -> Bools:
+        """Clear *now* in groups whose newest session has no row in it; return these groups."""
+        newest = np.maximum.reduceat(np.where(now, self.session, -1), self.samples.begins)
+        lost: Bools = newest < self.last_session
+        now[np.repeat(lost, self.samples.counts)] = False
+        return lost
+
+    def _undisturbed(self, reference: Reference, rows: slice = slice(None)) -> Bools:
+        """Return which of some *rows* are valid, and not bad by *reference* while others used the host.
+
+        A value that is good although others used the host counts.
+        """
+        valid = self.valid[rows]
+        if self.busy is None:
+            return valid.copy()
+        bad, _ = out_of_limits(self.samples.values[rows], self.case.better, reference)
+        undisturbed: Bools = valid & ~(bad & (self.busy[rows] >= BUSY))
+        return undisturbed
+
+    def judge_by(self, number: int, reference: Reference) -> tuple[Verdicts, Bools]:
+        """Return the verdicts of a reference with this *number*, and which rows they are based on."""
+        now = self._undisturbed(reference) & self._stretches[1]
+        self._drop(now)
+        verdicts = verdict_rows(len(self.samples), INVALID, number, more=1)
+        samples, some = self._kept(now)
+        if len(samples):
+            better, exact = self.case.better, self.case.exact
+            judged = _test(samples, better, reference, number, exact=exact)
+            if number == FLEET and self.worse is not None:
+                # A host as good as the worse group does not fail for not being in the better one.
+                in_worse = np.isin(self.hosts, self.divided.worse if self.divided else ())[some]
+                bad = (judged["words"] == FAIL) | in_worse
+                by_worse = _test(samples, better, self.worse, number, exact=exact)
+                of_group = bad & (by_worse["words"] != FAIL)
+                judged["words"][of_group], judged["more"][of_group] = SUSPECT, 0
+            elif number == FLEET and self.level is not None and self.level.unusual < self.level.limit:
+                self._judge_unusual(judged, samples, reference, self.level)
+            verdicts[some] = judged
+            self._add_older(verdicts, now, reference)
+        return verdicts, now
+
+    def _add_older(self, verdicts: Verdicts, now: Bools, reference: Reference) -> None:
+        """Add the sessions before a change that are evidence against a host, too: its bad level may have moved.
+
+        The repetitions since the change must speak against the host by themselves.
+        """
+        newest, _, some, _ = self._stretches
+        if newest is None or reference.error is None or self.case.exact:
+            return
+        groups = np.flatnonzero(some)[newest.before > 0]
+        evidence = verdicts["evidence"][groups]
+        is_open = (evidence >= sprt.CHANGED) & (evidence < sprt.FAIL_AT) & (verdicts["words"][groups] != INVALID)
+        for group in groups[is_open].tolist():
+            rows = slice(int(self.samples.begins[group]), int(self.samples.ends[group]) + 1)
+            counted = self._undisturbed(reference, rows)
+            session = self.session[rows][counted]
+            starts = np.flatnonzero(np.diff(session, prepend=-1))
+            sides = _evidence_by_side(self.samples.values[rows][counted], self.case.better, reference)
+            sums = np.maximum.reduce([np.cumsum(side[::-1])[::-1][starts] for side in sides])
+            begin = int(np.argmax(sums))
+            if sums[begin] <= verdicts["evidence"][group]:
+                continue
+            verdict = verdict_rows(1, PASS, int(verdicts["by"][group]))
+            count = np.array([len(session) - starts[begin]])
+            _decide(verdict, sums[[begin]], count, reference)
+            verdicts[group] = verdict[0]
+            counted[np.flatnonzero(counted)[: starts[begin]]] = False
+            now[rows] = counted
+
+    def _judge_unusual(self, judged: Verdicts, samples: Groups, reference: Reference, reached: Level) -> None:
+        """Make hosts suspect that are surely beyond what most good hosts differ by, and short of a fail.
+
+        Nature may hide what they have lost. As long as repetitions are few, it is open whether a host is unusual,
+        and where chance hides a loss, a host that is worse than the loss to detect does not pass.
+        """
+        limits = [reached.unusual]
+        if reached.more_repetitions:
+            limits.append(min(reached.unusual, max(LOSS, _UNUSUAL * reached.spread)))
+        for limit in limits:
+            narrow = replace(reference, lower=-limit, upper=limit)
+            sides = _evidence_by_side(samples.values, self.case.better, narrow)
+            evidence = np.maximum.reduce([samples.sums(side) for side in sides])
+            verdicts = verdict_rows(len(samples), PASS, FLEET)
+            _decide(verdicts, evidence, samples.counts, narrow)
+            is_open = (verdicts["words"] >= UNDECIDED) & (judged["words"] == PASS)
+            if limit == reached.unusual:
+                surely = (verdicts["words"] == FAIL) & (judged["words"] < FAIL)
+                verdicts["words"][surely] = SUSPECT
+                is_open |= surely
+            else:
+                verdicts["words"][is_open] = UNDECIDED
+                verdicts["more"][is_open] = min(reached.more_repetitions, MOST_COUNTED)
+            judged[is_open] = verdicts[is_open]
+
+    def intermittent(self, words: NDArray[np.uint8]) -> dict[int, str]:
+        """Return how often hosts were bad that are good most of the time, by the number of the group.
+
+        Good hosts are bad now and then, too, when something disturbs them. A host is intermittent if it is bad in
+        more repetitions than its siblings' rate explains (Chernoff's bound of the binomial tail), several times
+        with good sessions in between, and lately.
+        """
+        newest = self._stretches[0]
+        if self.fleet is None or self.fleet.error is None or newest is None or not newest.sessions.several.any():
+            return {}
+        limit = -(self.fleet.lower or 0.0)
+        valid = self.may_use if self.busy is None else self.may_use & (self.busy < BUSY)
+        # Bad for the fleet and for the host: some good hosts are always nearer to the limit than others.
+        medians = np.repeat(self.samples.medians(), self.samples.counts)
+        narrow = replace(self.fleet, value=1.0)
+        is_bad = out_of_limits(self.samples.values, self.case.better, self.fleet)[0] & valid
+        is_bad &= out_of_limits(
+            self.samples.values / np.where(medians > 0, medians, 1.0), self.case.better, narrow
+        )[0]
+        bad, total = (self.samples.sums(rows.astype(np.int64)) for rows in (is_bad, valid))
+        candidates = np.flatnonzero((bad >= _FEWEST_BAD_RUNS) & (words < SUSPECT) & (2 * bad < total))
+        if not len(candidates):
+            return {}
+        rates, texts = bad / np.maximum(total, 1), {}
+        # A quarter of the hosts may be intermittent, too.
+        usual = rates <= np.quantile(rates, 0.75)
+        tail = math.log(fleet_level.SUSPECT_TAIL / self.metrics)
+        for group in candidates.tolist():
+            # One bad repetition more, so that siblings without any are not taken for perfect.
+            siblings = usual & (np.arange(len(bad)) != group)
+            others = (float(bad[siblings].sum()) + 1) / (float(total[siblings].sum()) + 1)
+            rate = float(rates[group])
+            if rate <= others or -total[group] * _divergence(rate, others) > tail:
+                continue
+            rows = slice(int(self.samples.begins[group]), int(self.samples.ends[group]) + 1)
+            session = self.session[rows][valid[rows]]
+            starts = np.flatnonzero(np.diff(session, prepend=-1))
+            bad_sessions = np.logical_or.reduceat(is_bad[rows][valid[rows]], starts)
+            runs = int(np.count_nonzero(np.diff(is_bad[rows][valid[rows]].astype(np.int64), prepend=0) == 1))
+            places = np.flatnonzero(bad_sessions)
+            if len(places) < _FEWEST_BAD_RUNS:
+                continue
+            share = (len(places) - 1) / max(int(places[-1] - places[0]), 1)
+            values = self.samples.values[rows][valid[rows]]
+            span = slice(int(starts[places[0]]), int(starts[places[-1]]) + 1)
+            between = values[span][~is_bad[rows][valid[rows]][span]]
+            if not len(between) or abs(float(np.median(between)) / self.fleet.value - 1) > limit / 2:
+                continue  # it was not good in between
+            is_repaired = (1 - share) ** (len(bad_sessions) - 1 - int(places[-1])) < _REPAIRED
+            if runs >= _FEWEST_BAD_RUNS and not is_repaired:
+                losses = np.abs(self.samples.values[rows][is_bad[rows]] / self.fleet.value - 1)
+                texts[group] = (
+                    f"intermittent: {int(bad[group])} of {int(total[group])} repetitions are "
+                    f"{100 * losses.min():.0f} to {100 * losses.max():.0f} % worse than the fleet, "
+                    f"in {len(places)} of {len(bad_sessions)} sessions"
+                )
+        return texts
+
+    def _judge_by_own_levels(self, verdicts: Verdicts, now: Bools) -> None:
+        """Let hosts that changed be judged by their best stable period, too."""
+        newest, current, some, calm = self._stretches
+        if newest is None or self.case.better == "neither":
+            return
+        changed = np.flatnonzero(newest.before >= host_level.STABLE_SESSIONS)
+        if not len(changed):
+            return
+        numbers, rows_of_samples = np.flatnonzero(some), np.flatnonzero(calm)
+        sign = -1.0 if self.case.better == "lower" else 1.0
+        times = self.times[rows_of_samples]
+        tail = fleet_level.TAIL / self.metrics
+        for place in changed.tolist():
+            group = int(numbers[place])
+            if not self.may_judge[group]:
+                continue
+            own = newest.own_level(place, lower_is_better=sign < 0)
+            error = max(own.error, newest.errors.repetition)
+            # A host that was like this before, and is not bad, is back at one of its levels.
+            limit = LOSS if own.has_returned else LOSS / 2
+            limit = max(limit, student_quantile(tail, own.freedom) * own.uncertainty)
+            common, changes = 0.0, newest.sibling_changes(place, times, own)
+            if changes is not None:
+                common = min(0.0, changes.centre * sign) * sign
+                wide = math.sqrt(1 + 1 / changes.hosts)
+                limit = max(limit, student_quantile(tail, changes.freedom) * wide * changes.deviation)
+            period = self._period(times, own)
+            if abs(common) >= _COMMON:
+                period += f" less {100 * abs(common):.1f} % that most hosts have lost since"
+            reference = replace(
+                self._reference(own.value * math.exp(common), limit, period, error),
+                lower=-limit if sign > 0 else None,
+                upper=limit if sign < 0 else None,
+            )
+            rows = slice(int(self.samples.begins[group]), int(self.samples.ends[group]) + 1)
+            after = np.arange(rows.start, rows.stop) > rows_of_samples[own.last_row]
+            verdict, counted = self._by_own_level(rows, after, current[rows], reference)
+            if verdict["words"][0] > verdicts["words"][group]:
+                verdicts[group] = verdict[0]
+                now[rows] = counted
+                self.own_levels[group] = reference
+
+    def _by_own_level(
+        self, rows: slice, after: Bools, current: Bools, reference: Reference
+    ) -> tuple[Verdicts, Bools]:
+        """Return the verdict of an own level on a host, and which of its *rows* count.
+
+        *after* marks the rows after the period, *current* those since the last change. A host that is bad now was
+        so for the newest sessions that are most evidence together, whether its bad level changed or not.
+        """
+        verdict = verdict_rows(1, PASS, OWN)
+        samples, session = self.samples.values[rows], self.session[rows]
+        counted = self._undisturbed(reference, rows) & after
+        if not (counted & current).any() or session[counted][-1] < session[-1]:
+            return verdict, counted
+        (side,) = _evidence_by_side(samples[counted], self.case.better, reference)
+        # Sessions are independent of each other, and repetitions of one are not.
+        first = np.diff(session[counted], prepend=-1) != 0
+        side[first & (side > 0)] *= sprt.FEWEST_TO_FAIL / sprt.FEWEST_SESSIONS_TO_FAIL
+        newest = current[counted]
+        if side[newest].sum() > 0:
+            sums = np.where(first, np.cumsum(side[::-1])[::-1], -np.inf)
+            begin = int(np.argmax(sums))
+        else:
+            begin = int(np.flatnonzero(newest)[0])
+        counted[np.flatnonzero(counted)[:begin]] = False
+        evidence, count = np.array([side[begin:].sum()]), np.array([len(side) - begin])
+        _decide(verdict, evidence, count, reference)
+        return verdict, counted
+
+    @staticmethod
+    def _period(times: Ints, own: host_level.OwnLevel) -> str:
+        """Return the own level in words: ``own level of 3 to 21 October 2025, 19 sessions``."""
+        first, last = (datetime.fromtimestamp(times[row] / 1000, UTC) for row in (own.first_row, own.last_row))
+        begin = f"{first.day} {first:%B}" if first.year == last.year else f"{first.day} {first:%B %Y}"
+        if first.year == last.year and first.month == last.month:
+            begin = f"{first.day}"
+        return f"own level of {begin} to {last.day} {last:%B %Y}, {own.sessions} sessions"
+
+
+def _divergence(rate: float, other: float) -> float:
+    """Return the Kullback-Leibler divergence of two probabilities of an event."""
+    return rate * math.log(rate / other) + ((1 - rate) * math.log((1 - rate) / (1 - other)) if rate < 1 else 0.0)
