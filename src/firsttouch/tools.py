@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from firsttouch.errors import Missing, RunFailed, TimedOut
+from firsttouch.errors import STOPPING, Missing, RunFailed, TimedOut
 
 
 def require(*programs: str) -> None:
@@ -41,25 +43,63 @@ def run_tool(
     Missing if the program does not exist, TimedOut if it takes longer than *timeout*, and RunFailed if it cannot
     be started.
     """
+    process = None
     try:
-        return subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout,
-            env=env,
-            cwd=cwd,
-            pass_fds=fds,
-            check=False,
-        )
+        with defer_signals():
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                env=env,
+                cwd=cwd,
+                pass_fds=fds,
+            )
+        out, err = process.communicate(timeout=timeout)
+        return subprocess.CompletedProcess(argv, process.returncode, out, err)
     except FileNotFoundError as error:
         raise Missing(f"'{argv[0]}' is not there: install its package") from error
     except subprocess.TimeoutExpired as error:
         raise TimedOut(f"{' '.join(argv)} did not answer within {timeout:g} s") from error
     except OSError as error:
         raise RunFailed(f"{argv[0]} cannot be started: {error.strerror}") from error
+    finally:
+        if process is not None:
+            _end(process)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Kill a process that still runs, wait for its end, and close its pipes."""
+    if process.returncode is None:
+        process.kill()
+        with contextlib.suppress(ChildProcessError):  # it had ended
+            # Popen.wait may wait for a lock that an interrupt left locked.
+            process.returncode = os.waitstatus_to_exitcode(os.waitpid(process.pid, 0)[1])
+    for stream in (process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()
+
+
+@contextlib.contextmanager
+def defer_signals() -> Iterator[None]:
+    """Deliver the signals in STOPPING after the block, so that no program is left behind half started."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    seen: list[int] = []
+    before = {n: signal.getsignal(n) for n in STOPPING}
+    ours = {n: handler for n, handler in before.items() if callable(handler)}
+    for number in ours:
+        signal.signal(number, lambda number, _: seen.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in ours.items():
+            signal.signal(number, handler)
+        if seen:
+            signal.raise_signal(seen[0])
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -214,3 +215,22 @@ def test_the_temporary_folder_and_slurms_name_of_the_host_are_handed_on(image, t
     assert start.env["APPTAINERENV_TMPDIR"] == str(tmp_path)
     assert start.env["APPTAINERENV_SLURMD_NODENAME"] == "nid001"
     assert any(tmp_path.is_relative_to(word) for word in start.argv if word.startswith("/") and word != "/")
+
+
+def test_a_step_in_the_image_measures_for_slurms_name_of_the_host(image, tmp_path):
+    env = {**os.environ, "SLURMD_NODENAME": "nid001", "FIRSTTOUCH_OUT": str(tmp_path)}
+    argv = ["campaign", "run", "validate", "--step", "topology", "--campaign", "named"]
+    done = subprocess.run(
+        [Path(sys.executable).with_name("firsttouch"), *argv, "--backend", "apptainer", "--image", image],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "campaigns" / "named" / "hosts").iterdir()
+    assert folder.name == "nid001"
+    assert {record.host for record in schema.read(folder / "records.jsonl")} == {"nid001"}
+    # The job reads one verdict of its steps.
+    assert "verdict nid001 " in done.stdout + done.stderr

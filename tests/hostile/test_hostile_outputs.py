@@ -296,13 +296,21 @@ FURTHER = {
     "--un old.fq -U r1.fq": True,
     "--un /dev/null --al /dev/null --met-file /dev/null -U r1.fq": True,
     "--un . -U r1.fq": True,
+    "--un . -U un-seqs": False,
+    "--al-gz ./ -U r1.fq,al-seqs": False,
+    "--un-mates-bz2 . -1 r1.fq -2 un-mates-seqs": False,
+    "--un-conc . -1 un-conc-mate.1 -2 r2.fq": False,
+    "--al-conc-zst . -1 r1.fq -2 al-conc-mate.2": False,
+    "--al . -U un-seqs": True,
+    "--un no-folder -U un-seqs": True,
     "--un /dev/stderr -U r1.fq": True,
 }
 
 
 @pytest.mark.parametrize("options", FURTHER)
 def test_a_program_may_write_what_no_run_reads(options, tmp_path, monkeypatch):
-    for name in ("r1.fq", "r2.fq", "r.1.fq", "r.2.fq", "old.fq"):
+    folder = ("un-seqs", "al-seqs", "un-mates-seqs", "un-conc-mate.1", "al-conc-mate.2")
+    for name in ("r1.fq", "r2.fq", "r.1.fq", "r.2.fq", "old.fq", *folder):
         (tmp_path / name).write_text(f"@{name}\n")
     monkeypatch.chdir(tmp_path)
     command = command_line.parse(["bowtie2", "-x", "i", *options.split()])

@@ -128,7 +128,7 @@ FILE = ("sys/file", b"x")
 ROOTS = [
     ("absent", {}, "cannot be read: No such file"),
     ("loop of links", loop, "root.tar"),
-    ("FIFO", lambda folder: os.mkfifo(folder / "root.tar"), "not a regular file"),
+    ("FIFO", lambda folder: os.mkfifo(folder / "root.tar"), "a pipe, not a file"),
     ("empty file", {"root.tar": ""}, "neither a folder nor a complete tarball"),
     ("text", {"root.tar": "text"}, "neither a folder nor a complete tarball"),
     ("cut", unreadable_tarball, "neither a folder nor a complete tarball"),
@@ -176,9 +176,9 @@ CASES = [
     *(Case(f"arguments: {' '.join(a)[:40]}", [*PLAN, "--xml", str(STORED / "lstopo_synthetic.xml"), *a], 2, says) for a, says in ARGUMENTS),
     Case("xml: absent", [*PLAN, "--xml", "x.xml"], 2, "cannot be read: No such file"),
     Case("xml: folder", [*PLAN, "--xml", "x.xml"], 2, "x.xml", lambda folder: (folder / "x.xml").mkdir()),
-    Case("xml: FIFO", [*PLAN, "--xml", "x.xml"], 2, "not a regular file", lambda folder: os.mkfifo(folder / "x.xml")),
-    Case("xml: /dev/zero", [*PLAN, "--xml", "/dev/zero"], 2, "/dev/zero: not a regular file"),
-    Case("fsroot: /dev/zero", [*PLAN, "--fsroot", "/dev/zero"], 2, "/dev/zero: not a regular file"),
+    Case("xml: FIFO", [*PLAN, "--xml", "x.xml"], 2, "a pipe, not a file", lambda folder: os.mkfifo(folder / "x.xml")),
+    Case("xml: /dev/zero", [*PLAN, "--xml", "/dev/zero"], 2, "/dev/zero: a device, not a file"),
+    Case("fsroot: /dev/zero", [*PLAN, "--fsroot", "/dev/zero"], 2, "/dev/zero: a device, not a file"),
 ]  # fmt: skip
 
 

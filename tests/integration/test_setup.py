@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+from factories.processes import write_program
 from firsttouch import paths
 
 #: A stub of the host's interpreter: its environments have a pip that installs scripts without a network.
@@ -184,6 +185,16 @@ def test_other_distributions_get_the_command_to_type(checkout, release, command)
     assert command in done.stderr
     absent = {"dnf": "hisat2", "zyp": "bwa hisat2"}.get(command[9:12])
     assert (f"setup: left out, not packaged here: {absent}. A Spack view" in done.stderr) == bool(absent)
+
+
+def test_without_root_missing_packages_are_named(checkout):
+    installed = checkout.parent / "installed"
+    for name, script in {"id": "echo 1000", "sudo": "exit 1", "apt-get": f"touch '{installed}'"}.items():
+        write_program(checkout.parent / "bin" / name, script)
+    (checkout / "setup/debian-packages.txt").write_text("run bwa no-such-aligner\n")
+    done = setup(checkout, "run")
+    assert (done.returncode, installed.exists()) == (3, False)
+    assert "setup: error: missing here: bwa. As root: setup/setup.sh run" in done.stderr
 
 
 @pytest.mark.parametrize("release", ["ID=rocky\nID_LIKE='rhel centos fedora'\n", "ID=sles\nID_LIKE=suse\n"])

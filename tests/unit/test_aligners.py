@@ -541,7 +541,8 @@ def test_the_program_that_builds_the_index_may_be_another_one(stand_in, tmp_path
             "[memory]",
             '[command]\nbegins = [["aln"]]\nshort = "d:"\n[command.writes]\n"{stem}{" = "-d"\n[memory]',
             23,
-            "command.writes: '{stem}{' is not a file's name with {name}, {stem}, {mate}, {suffix}",
+            "command.writes: '{stem}{' is not a file's name with {name}, {stem}, {mate}, {suffix}, {folder}, "
+            "{option}",
         ),
     ],
 )

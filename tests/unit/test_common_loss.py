@@ -88,10 +88,10 @@ def test_validate_report_and_prometheus_say_so(tmp_path, monkeypatch, run_cli):
         for name in ("index.html", "summary.md", "summary.json"):
             text = " ".join((tmp_path / number / name).read_text().split())
             assert SENTENCE in text, name
-    (line,) = [
-        line
-        for line in (tmp_path / "8" / "summary.prom").read_text().splitlines()
-        if line.startswith("firsttouch_common_loss_ratio{")
-    ]
-    assert line.startswith('firsttouch_common_loss_ratio{system="s"} 0.0')
-    assert float(line.split()[1]) == pytest.approx(0.04)
+        (line,) = [
+            line
+            for line in (tmp_path / number / "summary.prom").read_text().splitlines()
+            if line.startswith("firsttouch_common_loss_ratio{")
+        ]
+        assert line.startswith('firsttouch_common_loss_ratio{system="s"} 0.0')
+        assert float(line.split()[1]) == pytest.approx(0.04)

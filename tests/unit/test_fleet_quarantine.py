@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import select
 import subprocess
 import sys
@@ -508,11 +509,16 @@ def test_no_host_is_held_if_most_of_a_campaign_lost_alike(fake, rated, run_cli, 
 
 def test_a_collecting_job_drains_no_host_if_most_lost_alike(fake, rated, run_cli):
     campaign_of(fake, "validate-1", {f"n{number}": [19.2, 19.2] for number in range(1, 9)}, system="rated")
-    done = run_cli("campaign", "collect", "validate-1", "--no-figures", "--drain")
+    done = run_cli("campaign", "collect", "validate-1", "--drain")
     sentence = SENTENCE.replace("validate-1: 7 of 8", "8 of 8")
     assert (done.status, fake.changes) == (1, [])
     assert f"no host is drained: {sentence}" in done.err
     assert sentence in done.out
+    report = campaigns.existing("validate-1").folder / "report"
+    assert sentence in " ".join((report / "summary.md").read_text().split())
+    prometheus = (report / "summary.prom").read_text()
+    (loss,) = re.findall(r'^firsttouch_common_loss_ratio\{system="rated"\} (\S+)$', prometheus, re.MULTILINE)
+    assert float(loss) == pytest.approx(0.04, abs=0.01)
 
 
 def test_a_host_that_was_held_before_the_others_lost_alike_is_released(fake, rated):

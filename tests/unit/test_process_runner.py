@@ -29,6 +29,7 @@ from firsttouch.genomics.index_copies import OWN
 from firsttouch.genomics.pipe_writer import StopRequest
 from firsttouch.genomics.stream import _Launch, _Threads
 from firsttouch.scenarios.placement import Placement
+from firsttouch.tools import defer_signals
 
 
 @pytest.fixture
@@ -435,7 +436,7 @@ def test_a_deferred_signal_comes_after_the_block_also_if_it_fails(interrupts, fa
     blocks = []
 
     def block():
-        with process_runner.defer_signals():
+        with defer_signals():
             signal.raise_signal(signal.SIGTERM)
             blocks.append("whole")
             if fails:

@@ -21,6 +21,8 @@ from firsttouch.datasets import fetch
 from firsttouch.errors import BadInput, RunFailed
 from firsttouch.execution import progress
 from firsttouch.host import topology
+from firsttouch.records import schema
+from firsttouch.records.schema import Record
 
 LOG = """\
 [ RUN      ] latency %pu_node=0 /1a2b3c4d @local:default+builtin
@@ -213,3 +215,58 @@ def test_a_host_of_another_system_is_refused_before_any_work(monkeypatch):
     monkeypatch.setattr(fetch, "get", lambda name: pytest.fail(f"{name} is fetched"))
     with pytest.raises(BadInput, match=r"intel-xeon\.yaml: this host has \d+ NUMA nodes, intel-xeon has 4$"):
         characterize.prepare("intel-xeon", "lambda")
+
+
+#: Run reports that are damaged, as text.
+DAMAGED = {
+    "no checks": '{"session_info": {}, "runs": [{}]}',
+    "a session is a number": '{"session_info": {}, "runs": [3]}',
+    "a check is a text": '{"session_info": {}, "runs": [{"testcases": ["x"]}]}',
+    "a check is a list": '{"session_info": {}, "runs": [{"testcases": [[]]}]}',
+}
+#: Run reports whose folders of results cannot be, as text.
+WITHOUT_RESULTS = {
+    "a folder whose name is too long": '{"session_info": {}, "runs": [{"testcases": [{"result": "pass", '
+    f'"display_name": "x", "outputdir": "{"x" * 5000}"}}]}}]}}',
+    "a folder that is a number of 400 digits": '{"session_info": {}, "runs": [{"testcases": [{"result": "pass", '
+    f'"display_name": "x", "stagedir": {"9" * 400}}}]}}]}}',
+}
+DIGITS = "9" * 400
+
+
+@pytest.mark.parametrize(
+    ("text", "by_name"),
+    [
+        *((text, by_name) for text in DAMAGED.values() for by_name in (True, False)),
+        # The results of a report that is not named are not looked for.
+        *((text, True) for text in WITHOUT_RESULTS.values()),
+    ],
+)
+def test_a_damaged_run_report_is_left_out_and_named(tmp_path, run_cli, text, by_name):
+    folder = tmp_path / "results"
+    folder.mkdir()
+    file = folder / "run-report.json"
+    file.write_text(text)
+    schema.append(folder / "records.jsonl", [Record("topology", "pus", "1", "higher", (3,), host="n1")])
+    given = [file, folder / "records.jsonl"] if by_name else [folder]
+    done = run_cli("validate", "--system", "local", *given)
+    assert f"{file}: not a run report of ReFrame: " in done.err
+    assert done.status == 2
+    assert "verdict n1 " in done.out
+
+
+@pytest.mark.parametrize("number", [DIGITS, f"-{DIGITS}", f"{DIGITS}.5e400", "NaN", "true", '"x"', "null", "[]"])
+def test_the_start_of_a_session_may_be_any_value(tmp_path, number):
+    file = tmp_path / "run.json"
+    file.write_text(f'{{"session_info": {{"time_start_unix": {number}}}, "runs": []}}')
+    assert reframe_run.reports(tmp_path) == [file]
+    assert (reframe_run.read(file), reframe_run.folders(file)) == ([], [])
+
+
+def test_values_of_checks_may_have_any_type(tmp_path):
+    values = [DIGITS, "NaN", "[]", "{}", "null"]
+    cases = [f'{{"result": {v}, "display_name": {v}, "fail_reason": {v}, "stagedir": null}}' for v in values]
+    file = tmp_path / "run.json"
+    file.write_text(f'{{"session_info": {DIGITS}, "runs": [{{"testcases": [{", ".join(cases)}]}}]}}')
+    assert reframe_run.reports(tmp_path) == [file]
+    assert (len(reframe_run.read(file)), reframe_run.folders(file)) == (len(values), [])

@@ -10,7 +10,8 @@ import pytest
 from firsttouch.paths import ROOT
 
 DOCUMENT = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
-TESTS = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", DOCUMENT)
+#: Path, class or "", and name of each test.
+TESTS = re.findall(r"`(tests/[\w/]+\.py)::(?:(\w+)::)?(\w+)`", DOCUMENT)
 #: Folders with programs of the project.
 FOLDERS = ("src", "reframe", "setup", "slurm", "containers", "spack-env", "probe", "packaging", "monitoring")
 #: Modules that listen on the network, and calls that start a shell.
@@ -18,17 +19,19 @@ LISTENING = {"socketserver", "http.server", "asyncio", "xmlrpc.server", "wsgiref
 SHELLS = {"os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput"}
 
 
-@pytest.mark.parametrize(("file", "name"), TESTS)
-def test_each_promise_names_a_test_that_exists(file, name):
-    text = (ROOT / file).read_text(encoding="utf-8")
-    assert re.search(rf"^ *def {name}\(", text, re.MULTILINE)
+@pytest.mark.parametrize(("file", "group", "name"), TESTS)
+def test_each_promise_names_a_test_that_exists(file, group, name):
+    module = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    (place,) = [node for node in module.body if isinstance(node, ast.ClassDef) and node.name == group] or [module]
+    assert (place is module) == (group == "")
+    assert name in {node.name for node in place.body if isinstance(node, ast.FunctionDef)}
 
 
 def test_every_row_of_promises_names_tests():
     rows = DOCUMENT.split("## The tests of these promises")[1].splitlines()
     promises = [row for row in rows if row.startswith("| ")][1:]
     assert len(promises) > 10
-    assert all(re.search(r"`tests/[\w/]+\.py::\w+`", row) for row in promises)
+    assert all(re.search(r"`tests/[\w/]+\.py::[\w:]+`", row) for row in promises)
 
 
 def test_nothing_is_set_user_id_listens_or_uses_a_shell():
@@ -37,6 +40,17 @@ def test_nothing_is_set_user_id_listens_or_uses_a_shell():
     for file in files:
         if file.suffix == ".py":
             assert not list(wrong_calls(ast.parse(file.read_text(encoding="utf-8")))), file
+
+
+def test_python_packages_have_checksums():
+    lines = (ROOT / "setup/requirements.lock").read_text(encoding="utf-8").replace("\\\n", "").splitlines()
+    packages = [line for line in lines if "==" in line and not line.startswith("#")]
+    assert len(packages) > 20
+    assert all("--hash=sha256:" in line for line in packages)
+    script = (ROOT / "setup/setup.sh").read_text(encoding="utf-8")
+    installing = re.findall(r"install .*-r setup/requirements\.lock", script)
+    assert installing
+    assert all("--require-hashes" in command for command in installing)
 
 
 def wrong_calls(module):

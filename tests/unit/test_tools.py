@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Short calls of other programs: their output, and the error for each way to fail."""
 
+import signal
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from firsttouch.errors import Missing, RunFailed, TimedOut
@@ -18,3 +22,27 @@ def test_a_tool_that_is_asked_something(tmp_path):
     (tmp_path / "broken").chmod(0o755)
     with pytest.raises(RunFailed, match="broken cannot be started: Exec format error"):
         run_tool([str(tmp_path / "broken")])
+
+
+#: Name -> the script of a tool, and whether the interrupt comes while it is being started.
+INTERRUPTED = {
+    "while it starts": ("exec sleep 1000", True),
+    "while it runs": ("kill -INT $PPID; exec sleep 1000", False),
+}
+
+
+@pytest.mark.parametrize(("script", "starting"), INTERRUPTED.values(), ids=INTERRUPTED)
+def test_an_interrupt_leaves_no_tool_behind(monkeypatch, script, starting):
+    pids, start = [], subprocess.Popen._execute_child
+
+    def started(process, *args):
+        start(process, *args)
+        pids.append(process.pid)
+        if starting:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(subprocess.Popen, "_execute_child", started)
+    with pytest.raises(KeyboardInterrupt):
+        run_tool(["sh", "-c", script])
+    assert len(pids) == 1
+    assert not Path(f"/proc/{pids[0]}").exists()

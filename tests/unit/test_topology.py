@@ -427,8 +427,8 @@ def test_a_plan_that_cannot_be_made_names_the_file(tmp_path, content, options, r
 def test_what_may_never_end_is_not_read(tmp_path, option):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    for file in (pipe, Path("/dev/zero")):
-        with pytest.raises(BadInput, match=f"^{file}: not a regular file"):
+    for file, kind in ((pipe, "a pipe"), (Path("/dev/zero"), "a device")):
+        with pytest.raises(BadInput, match=f"^{file}: {kind}, not a file"):
             topology.load(**{option: file})
 
 

@@ -11,8 +11,8 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -82,12 +82,25 @@ def read(report: Path) -> list[Trouble]:
 
     Raises BadInput if it is not a run report.
     """
-    try:
+    with _damage(report):
         log = report.with_suffix(".log")
         text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-        return _troubles(json.loads(report.read_text(encoding="utf-8")), text)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return _troubles(_cases(report), text)
+
+
+@contextmanager
+def _damage(report: Path) -> Iterator[None]:
+    """Raise BadInput for what the block raises because a run report is damaged."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadInput(f"not a run report of ReFrame: {type(error).__name__}: {error}", file=report) from error
+
+
+def _cases(report: Path) -> list[dict[str, object]]:
+    """Return the checks of a run report; the errors of _damage if it is damaged."""
+    sessions = _list(json.loads(report.read_text(encoding="utf-8"))["runs"])
+    return [case for session in sessions for case in _list(session["testcases"])]
 
 
 def is_report(file: Path) -> bool:
@@ -107,19 +120,29 @@ def reports(folder: Path) -> list[Path]:
     newest: dict[Path, tuple[float, Path]] = {}
     for file in sorted(folder.rglob("*.json")):
         if file.is_file() and is_report(file):
-            session = json.loads(file.read_text(encoding="utf-8"))["session_info"]
-            start = session.get("time_start_unix") if isinstance(session, dict) else None
-            began = float(start) if isinstance(start, (int, float)) else file.stat().st_mtime
+            began = _start(file)
             newest[file.parent] = max(newest.get(file.parent, (began, file)), (began, file))
     return [file for _, file in newest.values()]
 
 
+def _start(report: Path) -> float:
+    """Return when a session started in seconds since 1970, that of its file if the report does not say so."""
+    session = json.loads(report.read_text(encoding="utf-8"))["session_info"]
+    start = session.get("time_start_unix") if isinstance(session, dict) else None
+    try:
+        return float(start) if isinstance(start, (int, float)) else report.stat().st_mtime
+    except OverflowError:  # a number of hundreds of digits
+        return report.stat().st_mtime
+
+
 def folders(report: Path) -> list[Path]:
-    """Return the existing folders with the results of a run report's checks."""
-    data = json.loads(report.read_text(encoding="utf-8"))
-    cases = [case for session in _list(data["runs"]) for case in _list(session["testcases"])]
-    named = [Path(str(case[key])) for case in cases for key in ("outputdir", "stagedir") if case.get(key)]
-    return [folder for folder in dict.fromkeys(named) if folder.is_dir()]
+    """Return the existing folders with the results of a run report's checks.
+
+    Raises BadInput if it is not a run report.
+    """
+    with _damage(report):
+        named = [Path(str(c[key])) for c in _cases(report) for key in ("outputdir", "stagedir") if c.get(key)]
+        return [folder for folder in dict.fromkeys(named) if folder.is_dir()]
 
 
 def _follow(
@@ -170,18 +193,17 @@ class _Clock:
                 self.say(f"  ({ended[2]}/{ended[3]}) {ended[1].lower()}: {ended[4]} [{seconds:.1f} s]")
 
 
-def _troubles(report: Mapping[str, object], log: str) -> list[Trouble]:
+def _troubles(cases: Iterable[Mapping[str, object]], log: str) -> list[Trouble]:
     # Only the log has the reasons of skipped checks.
     skips = {m[1]: m[2] for m in _SKIPPED.finditer(log)}
     troubles = []
-    for session in _list(report["runs"]):
-        for case in _list(session["testcases"]):
-            result, name = str(case["result"]), str(case["display_name"])
-            if result not in {"pass", "xfail"}:
-                reason = str(case.get("fail_reason") or skips.get(name) or "no reason given")
-                # A check whose fixture failed did not run. Only the fixture's failure needs action.
-                word: Literal["failed", "skipped"] = "skipped" if result in {"skip", "fail_deps"} else "failed"
-                troubles.append(Trouble(name, word, reason.removeprefix("sanity error: ")))
+    for case in cases:
+        result, name = str(case["result"]), str(case["display_name"])
+        if result not in {"pass", "xfail"}:
+            reason = str(case.get("fail_reason") or skips.get(name) or "no reason given")
+            # A check whose fixture failed did not run. Only the fixture's failure needs action.
+            word: Literal["failed", "skipped"] = "skipped" if result in {"skip", "fail_deps"} else "failed"
+            troubles.append(Trouble(name, word, reason.removeprefix("sanity error: ")))
     return troubles
 
 

@@ -128,7 +128,8 @@ def _replay(args: argparse.Namespace) -> int:
         return 0
     rows = [
         (
-            *(c.cell.aligner, c.cell.system, c.cell.dataset, c.row.name, c.row.seconds),
+            *map(one_line, (c.cell.aligner, c.cell.system, c.cell.dataset, c.row.name)),
+            c.row.seconds,
             *(c.row.seconds / c.best.seconds, c.cell.default and c.cell.default.seconds / c.row.seconds),
             f"{c.spent:.2%}",
         )

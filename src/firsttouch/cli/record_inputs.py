@@ -221,9 +221,15 @@ def gather(paths: Sequence[Path], max_age: float | None = None) -> Gathered:
             raise BadInput("no such file or folder", file=path)
     runs = [f for path in paths for f in _run_reports(path)]
     given = [path for path in paths if path not in runs]
-    # The results of the checks of a run report are read, too.
-    results = [folder for path in paths if path in runs for folder in reframe_run.folders(path)]
     unread: dict[str, Unread] = {}
+    results, troubles = [], []
+    for run in runs:
+        try:
+            # The results of the checks of a run report are read, too.
+            results += reframe_run.folders(run) if run in paths else []
+            troubles += reframe_run.read(run)
+        except BadInput as error:
+            unread[str(error)] = Unread(error)
     sources = find([*given, *results], lambda u: unread.update({str(u): u}))
     campaigns = []
     for folder in sources.campaigns:
@@ -238,7 +244,6 @@ def gather(paths: Sequence[Path], max_age: float | None = None) -> Gathered:
         # Times may have another offset from UTC.
         day_before = (begin - datetime.timedelta(days=1)).strftime("%Y-%m-%d")
         sources = replace(sources, tables=newer(sources.tables, day_before))
-    troubles = [t for run in runs for t in reframe_run.read(run)]
     return Gathered(paths, sources, without_superseded(campaigns), troubles, unread, since=since)
 
 

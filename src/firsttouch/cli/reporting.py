@@ -136,12 +136,11 @@ def _of_few(
     problems = _problems(gathered)
     if not records and not advice and len(problems) == len(gathered.unread):
         raise gathered.nothing()
-    verdicts = []
+    verdicts, common_losses = [], {}
     if described is not None:
         (fleet,) = [f for f in _judged(samples, described, gathered) if f.system.name == described.name]
         verdicts = [fleet.of(host) for host in fleet.hosts]
-        if fleet.common_loss:
-            problems.append(Problem(f"references of {described.name}", "failed", fleet.common_loss.text, check=""))
+        common_losses[described.name] = fleet.common_loss
 
     return partial(
         report_pages.build,
@@ -150,6 +149,7 @@ def _of_few(
         problems=problems,
         references=model.references_of(described),
         verdicts=verdicts,
+        common_losses=common_losses,
         advice=advice,
         timeline=_timeline(samples, gathered),
     )

@@ -25,12 +25,12 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from firsttouch.clock import SYSTEM_CLOCK, Clock
-from firsttouch.errors import MORE_THREADS, STOPPING, BadInput, CannotHere, ProgramFailed, RunFailed, TimedOut
+from firsttouch.errors import MORE_THREADS, BadInput, CannotHere, ProgramFailed, RunFailed, TimedOut
 from firsttouch.execution import placement_check
 from firsttouch.records import atomic_files
 from firsttouch.scenarios import memory_options
 from firsttouch.scenarios.placement import Placement
-from firsttouch.tools import require
+from firsttouch.tools import defer_signals, require
 
 #: At most this fraction of the time is spent on sampling /proc, which slows the program down a little.
 LOOK_SHARE = 0.02
@@ -382,26 +382,6 @@ def _require(jobs: Sequence[Job]) -> None:
     for job in jobs:
         if reason := memory_options.unfit(_options(job), job.argv[0]):
             raise CannotHere(reason)
-
-
-@contextlib.contextmanager
-def defer_signals() -> Iterator[None]:
-    """Deliver the signals in STOPPING after the block, so that no program is left behind half started."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    seen: list[int] = []
-    before = {n: signal.getsignal(n) for n in STOPPING}
-    ours = {n: handler for n, handler in before.items() if callable(handler)}
-    for number in ours:
-        signal.signal(number, lambda number, _: seen.append(number))
-    try:
-        yield
-    finally:
-        for number, handler in ours.items():
-            signal.signal(number, handler)
-        if seen:
-            signal.raise_signal(seen[0])
 
 
 def _wait(

@@ -27,12 +27,12 @@ from typing import NamedTuple
 
 from firsttouch.errors import BadInput, CannotHere, RunFailed
 from firsttouch.execution.file_copies import Identity, Source, copy_all, name_of, sources_of
-from firsttouch.execution.process_runner import defer_signals, wait
+from firsttouch.execution.process_runner import wait
 from firsttouch.host.available_memory import available_bytes, available_on
 from firsttouch.host.cpusets import format_list, parse_list, status_list
 from firsttouch.host.mappings import address_of, mapping_of, node_pages
 from firsttouch.records import atomic_files
-from firsttouch.tools import require
+from firsttouch.tools import defer_signals, require
 from firsttouch.units import format_bytes
 
 #: The file system of a store, and the name of its source in the list of mounts.

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import datetime
 import shutil
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from firsttouch.fleet.campaigns import DEFAULT_SCENARIO, Campaign
 from firsttouch.fleet.journal import full_disk_as_missing
 from firsttouch.fleet.state import Gap, State, dumps, merged, overview, state, unfinished
 from firsttouch.judge import drift, samples_table, verdict_file, verdict_log
+from firsttouch.judge.common_loss import CommonLoss
 from firsttouch.judge.judging import Judged, judged, undecided_cases
 from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records import atomic_files
@@ -60,7 +62,9 @@ def collect(campaign: Campaign, *, draw: bool = True, clock: Clock = SYSTEM_CLOC
     _write_verdicts(campaign_state, verdicts)
     text = overview(campaign_state, verdicts, all_judged.notes() if campaign.judged else ())
     with full_disk_as_missing(campaign.folder):
-        folder = _write(campaign_state, records, system, verdicts, text, draw=draw, clock=clock)
+        common_losses = {system.name: all_judged.common_loss} if campaign.judged else {}
+        report = partial(_report, campaign_state, records, system, verdicts, common_losses=common_losses)
+        folder = _write(campaign_state, text, report if draw and (records or campaign_state.gaps) else None, clock)
     return Collected(campaign_state, verdicts, folder, text, all_judged if campaign.judged else None)
 
 
@@ -169,29 +173,20 @@ def _input(record: Record) -> tuple[str, ...]:
     return tuple(str(record.parameters.get(k)) for k in ("aligner", "dataset", "reads", "batch_bases"))
 
 
-def _write(
-    campaign_state: State,
-    records: Sequence[Record],
-    system: System,
-    verdicts: Sequence[HostVerdict],
-    text: str,
-    *,
-    draw: bool,
-    clock: Clock,
-) -> Path:
-    """Write overview.md, state.json and the report into a new folder, and point the link ``report`` to it."""
+def _write(campaign_state: State, text: str, report: Callable[[Path], object] | None, clock: Clock) -> Path:
+    """Write overview.md, state.json and the *report* into a new folder, and point the link ``report`` to it."""
     reports = campaign_state.campaign.folder / "reports"
     reports.mkdir(exist_ok=True)
-    with atomic_files.scratch(reports / "report") as partial:
-        partial.mkdir()
-        (partial / "overview.md").write_text(text + "\n", encoding="utf-8")
-        (partial / "state.json").write_text(dumps(campaign_state), encoding="utf-8")
-        if draw and (records or campaign_state.gaps):
-            _report(campaign_state, records, system, verdicts, partial)
+    with atomic_files.scratch(reports / "report") as folder:
+        folder.mkdir()
+        (folder / "overview.md").write_text(text + "\n", encoding="utf-8")
+        (folder / "state.json").write_text(dumps(campaign_state), encoding="utf-8")
+        if report is not None:
+            report(folder)
         # UTC: local times go back once a year, and differ between collectors in two time zones.
         now = datetime.datetime.fromtimestamp(clock.time(), datetime.UTC)
         final = reports / now.strftime("%Y-%m-%dT%H-%M-%S.%f")
-        partial.rename(final)
+        folder.rename(final)
     with atomic_files.replacing(campaign_state.campaign.folder / "report") as link:
         link.symlink_to(Path("reports") / final.name)
     _keep_newest(reports, final)
@@ -209,7 +204,13 @@ def _keep_newest(reports: Path, present: Path) -> None:
 
 
 def _report(
-    campaign_state: State, records: Sequence[Record], system: System, verdicts: Sequence[HostVerdict], folder: Path
+    campaign_state: State,
+    records: Sequence[Record],
+    system: System,
+    verdicts: Sequence[HostVerdict],
+    folder: Path,
+    *,
+    common_losses: Mapping[str, CommonLoss | None],
 ) -> None:
     from firsttouch.report import model, pages  # noqa: PLC0415  (loads the plotting library)
 
@@ -229,6 +230,7 @@ def _report(
             problems=lost,
             references=model.references_of(system),
             verdicts=verdicts,
+            common_losses=common_losses,
             title=title,
             drawn=drawn,
         )

@@ -29,8 +29,10 @@ _REASONS = {"type": "object", "additionalProperties": _WORD}
 OPERANDS = ("index", "reads", "reads2", "output")
 #: What the files behind a type of SNAP's are.
 TYPES = ("mates", "interleaved", "records")
+#: The end of an option's name that says how the files that it writes are compressed.
+_COMPRESSION = re.compile("-(gz|bz2|lz4|zst)$")
 #: The placeholders in the name of a file that an option makes the program write.
-_NAME_PARTS = ("name", "stem", "mate", "suffix")
+_NAME_PARTS = ("name", "stem", "mate", "suffix", "folder", "option")
 #: The keys that hold options with a meaning.
 ROLES = (
     *("threads", "index", "single", "mates1", "mates2", "interleaved", "bam", "bam_pairs", "fasta", "batch"),
@@ -112,20 +114,25 @@ class Syntax:
         """Yield the names of the files that the program writes for *option*, beside its alignments."""
         for template in self.writes.get(option, ()):
             for value in values:
-                yield from _filled(template, value)
+                yield from _filled(template, option, value)
 
 
-def _filled(template: str, value: str) -> Iterator[str]:
-    """Yield the names that *template* gives for an option's *value*, of both mates if it has {mate}.
+def _filled(template: str, option: str, value: str) -> Iterator[str]:
+    """Yield the names that *template* gives for an *option* and its *value*, of both mates if it has {mate}.
 
-    In the value for both mates, the user may say by % where the mate's number stands.
+    In the value for both mates, the user may say by % where the mate's number stands. A template with {folder} is
+    for values that are folders.
     """
+    of_folder = "{folder}" in template
+    if of_folder and not os.path.isdir(value or "."):  # noqa: PTH112 - a value need not be a path
+        return
     stem, suffix = os.path.splitext(value)  # noqa: PTH122 - a path loses ./
     for mate in ("1", "2") if "{mate}" in template else ("",):
-        if mate and "%" in value:
+        if mate and "%" in value and not of_folder:
             yield value.replace("%", mate)
         else:
-            yield template.format(name=value, stem=stem, suffix=suffix, mate=mate)
+            parts = {"name": value, "stem": stem, "suffix": suffix, "mate": mate, "folder": value or "."}
+            yield template.format(**parts, option=_COMPRESSION.sub("", option.lstrip("-")))
 
 
 def syntax(data: Mapping[str, Any]) -> Syntax:
@@ -160,9 +167,9 @@ def syntax(data: Mapping[str, Any]) -> Syntax:
 
 
 def _templates(data: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Return the templates of names by option, of the options by template."""
+    """Return the templates of names by option, of the options by the templates that they have."""
     options = dict.fromkeys(option for names in data.values() for option in names.split())
-    return {option: tuple(t for t, names in data.items() if option in names.split()) for option in options}
+    return {o: tuple(t for key, names in data.items() if o in names.split() for t in key.split()) for o in options}
 
 
 def _arity(data: Mapping[str, Any]) -> dict[str, int | None]:
@@ -201,7 +208,7 @@ def mistakes(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for key, options in named:
         if strange := [option for option in options if option not in arity]:
             yield key, f"'{strange[0]}' is not among the options in short, long or words"
-    for template in data.get("writes", {}):
+    for template in " ".join(data.get("writes", {})).split():
         try:
             template.format(**dict.fromkeys(_NAME_PARTS, ""))
         except (AttributeError, IndexError, KeyError, ValueError):

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Literal
 
 from firsttouch.errors import BadInput
-from firsttouch.execution.process_runner import defer_signals
 from firsttouch.genomics import sam
 from firsttouch.genomics.sinks import AlignOutput, check_place, open_sink, rename, with_indexes
 from firsttouch.records import atomic_files
-from firsttouch.tools import require
+from firsttouch.tools import defer_signals, require
 
 Form = Literal["sam", "striped", "sorted"]
 

@@ -25,12 +25,12 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from firsttouch.errors import BadInput, Missing, RunFailed
-from firsttouch.execution.process_runner import child, defer_signals, ending, last_lines, wait
+from firsttouch.execution.process_runner import child, ending, last_lines, wait
 from firsttouch.genomics import sam
 from firsttouch.genomics.pipe_writer import enlarge_pipe
 from firsttouch.host.available_memory import available_bytes
 from firsttouch.records import atomic_files
-from firsttouch.tools import require, run_tool
+from firsttouch.tools import defer_signals, require, run_tool
 
 Form = Literal["sam", "bam", "cram"]
 

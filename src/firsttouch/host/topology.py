@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from firsttouch import documents
 from firsttouch.errors import BadInput, Missing, RunFailed, TimedOut
 from firsttouch.host.cpusets import TOO_HIGH, format_list, parse_hwloc, parse_list
 from firsttouch.tools import run_tool
@@ -42,7 +43,6 @@ def unpacked(fsroot: Path) -> Iterator[Path]:
     with contextlib.ExitStack() as stack:
         places = [fsroot]
         if not fsroot.is_dir():
-            require_regular(fsroot)
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="firsttouch-")))
             _unpack(fsroot, folder)
             places = [folder, *sorted(f for f in folder.iterdir() if f.is_dir())]
@@ -52,20 +52,12 @@ def unpacked(fsroot: Path) -> Iterator[Path]:
         yield root
 
 
-def require_regular(file: Path) -> None:
-    """Raise BadInput if *file* exists and is not a regular file: reading a FIFO or a device may never end."""
-    try:
-        if not file.is_file() and file.exists():
-            raise BadInput("not a regular file", file=file)
-    except OSError as error:
-        raise BadInput(f"cannot be read: {error.strerror}", file=file) from error
-
-
 def _unpack(tarball: Path, folder: Path) -> None:
     """Unpack the files, folders and links of *tarball* that stay inside *folder*."""
     import tarfile  # noqa: PLC0415 - every run loads this module, and few read a tarball
 
     try:
+        documents.refuse_special(tarball)
         with tarfile.open(tarball) as stored:
             for member in stored:
                 if _stays_inside(member, folder.resolve()):
@@ -524,7 +516,7 @@ def read_xml(*, xml: Path | None = None, fsroot: Path | None = None) -> str:
     if xml is None:
         return probe_xml(fsroot)
     try:
-        require_regular(xml)
+        documents.refuse_special(xml)
         return xml.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise BadInput(f"cannot be read: {error.strerror}", file=xml) from error

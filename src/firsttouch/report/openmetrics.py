@@ -15,6 +15,7 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -72,10 +73,23 @@ def text(views: Sequence[HostView], verdicts: Sequence[HostVerdict], *, version:
     return families.text()
 
 
-def summary(views: Sequence[HostView], verdicts: Sequence[HostVerdict], *, version: str, generated: float) -> str:
-    """Return summary.prom of a few hosts; the arguments are those of :func:`text`."""
+def summary(
+    views: Sequence[HostView],
+    verdicts: Sequence[HostVerdict],
+    *,
+    version: str,
+    generated: float,
+    common_losses: Mapping[str, float] = MappingProxyType({}),
+) -> str:
+    """Return summary.prom of a few hosts.
+
+    *common_losses* has the loss that most hosts share by system, 0 for none. The other arguments are those of
+    :func:`text`.
+    """
     families = _Families()
     families.generated(version, generated)
+    for system, loss in common_losses.items():
+        families.common_loss(system, loss)
     for v in verdicts:
         place = {"host": v.host, "system": v.system}
         families.verdict(place, v.verdict, Counter(f.verdict for f in v.findings))
@@ -117,8 +131,7 @@ def of_fleet(document: Mapping[str, Any]) -> str:
         families.add("dated_ahead_timestamp", "seconds", _AHEAD, place, time.timestamp())
     for system in document["systems"]:
         loss = system["common_loss"]
-        place = {"system": system["system"]}
-        families.add("common_loss", "ratio", _COMMON, place, loss["loss"] if loss else 0.0)
+        families.common_loss(system["system"], loss["loss"] if loss else 0.0)
         for host in system["hosts"]:
             place = {"host": host["host"], "system": system["system"]}
             families.verdict(place, host["verdict"], host["findings"])
@@ -169,6 +182,10 @@ class _Families(Collector):
             self.add("verdict", "", "1 for the verdict of the host, 0 for the others.", labels, verdict == word)
             if counts.get(word, 0):
                 self.add("judged_metrics", "", "Judged metrics of a host, by verdict.", labels, counts[word])
+
+    def common_loss(self, system: str, loss: float) -> None:
+        """Add the loss (a fraction, 0 for none) that most hosts of a system share."""
+        self.add("common_loss", "ratio", _COMMON, {"system": system}, loss)
 
     def text(self) -> str:
         """Return the file."""

@@ -12,6 +12,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -20,6 +21,7 @@ from markupsafe import Markup
 import firsttouch
 from firsttouch.errors import BadInput
 from firsttouch.host import topology
+from firsttouch.judge.common_loss import CommonLoss
 from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records.schema import Record, write_table
 from firsttouch.report import card, document, guidelines, junit, model, multiqc, openmetrics, studies, tables
@@ -187,6 +189,7 @@ def build(
     title: str = "NUMA report",
     references: References | None = None,
     verdicts: Sequence[HostVerdict] = (),
+    common_losses: Mapping[str, CommonLoss | None] = MappingProxyType({}),
     advice: Sequence[Mapping[str, Any]] = (),
     drawn: Collection[str] | None = None,
     timeline: Timeline | None = None,
@@ -195,12 +198,14 @@ def build(
 ) -> Summary:
     """Write the report of *records* into the existing folder *out*; return its summary.
 
-    *topology_xml* is hwloc's XML of the host. *references* returns a record's reference. *advice* is the result of
+    *topology_xml* is hwloc's XML of the host. *references* returns a record's reference. *common_losses* has the
+    loss that most hosts of a system share, or None, by system. *advice* is the result of
     :func:`firsttouch.advice.advice_text.find`. *drawn* are the hosts with figures (default: all); guidelines use
     the records of all hosts. *fleet_page* is the address of the fleet's page, if this one belongs to it.
     *generated* is the time that the pages state (default: now); the same arguments give the same files, byte for
     byte. Raises BadInput if there is nothing to report or the XML is not a topology.
     """
+    problems = [*problems, *_common_problems(common_losses)]
     if not records and not problems and not advice:
         raise BadInput("there is no record to report: give files or folders with the records of a run")
     host = topology.parse_xml(topology_xml) if topology_xml is not None else None
@@ -251,7 +256,11 @@ def build(
             views, verdicts, version=firsttouch.__version__, generated=now.timestamp()
         ),
         "summary.prom": openmetrics.summary(
-            views, verdicts, version=firsttouch.__version__, generated=now.timestamp()
+            views,
+            verdicts,
+            version=firsttouch.__version__,
+            generated=now.timestamp(),
+            common_losses={name: loss.loss if loss else 0.0 for name, loss in common_losses.items()},
         ),
         "junit.xml": junit.text(views, verdicts, all_problems, title=title, generated=stated),
         **multiqc.of_hosts(views, verdicts),
@@ -261,6 +270,15 @@ def build(
         (out / name).write_text(text, encoding="utf-8")
     write_table(records, out / "records.parquet")
     return summary
+
+
+def _common_problems(common_losses: Mapping[str, CommonLoss | None]) -> list[Problem]:
+    """Return a problem for each system most of whose hosts lost alike."""
+    return [
+        Problem(f"references of {name}", "failed", loss.text, check="")
+        for name, loss in common_losses.items()
+        if loss is not None
+    ]
 
 
 def _cards(
