@@ -127,6 +127,17 @@ def _evidence_by_side(values: Floats, better: Better, reference: Reference) -> l
     return sides
 
 
+def _newest_against(sides: list[Floats], session: Ints) -> tuple[int, float]:
+    """Return the first row of the newest sessions that are most evidence together, and this evidence.
+
+    *sides* are the evidence of each row for each side that may be worse.
+    """
+    starts = np.flatnonzero(np.diff(session, prepend=-1))
+    sums = np.maximum.reduce([np.cumsum(side[::-1])[::-1][starts] for side in sides])
+    place = int(np.argmax(sums))
+    return int(starts[place]), float(sums[place])
+
+
 # ----------------------------------------------------------------------
 # The judge of a case
 
@@ -370,17 +381,14 @@ class CaseJudge:
             rows = slice(int(self.samples.begins[group]), int(self.samples.ends[group]) + 1)
             counted = self._undisturbed(reference, rows)
             session = self.session[rows][counted]
-            starts = np.flatnonzero(np.diff(session, prepend=-1))
             sides = _evidence_by_side(self.samples.values[rows][counted], self.case.better, reference)
-            sums = np.maximum.reduce([np.cumsum(side[::-1])[::-1][starts] for side in sides])
-            begin = int(np.argmax(sums))
-            if sums[begin] <= verdicts["evidence"][group]:
+            begin, most = _newest_against(sides, session)
+            if most <= verdicts["evidence"][group]:
                 continue
             verdict = verdict_rows(1, PASS, int(verdicts["by"][group]))
-            count = np.array([len(session) - starts[begin]])
-            _decide(verdict, sums[[begin]], count, reference)
+            _decide(verdict, np.array([most]), np.array([len(session) - begin]), reference)
             verdicts[group] = verdict[0]
-            counted[np.flatnonzero(counted)[: starts[begin]]] = False
+            counted[np.flatnonzero(counted)[:begin]] = False
             now[rows] = counted
 
     def _judge_unusual(self, judged: Verdicts, samples: Groups, reference: Reference, reached: Level) -> None:
@@ -526,11 +534,8 @@ class CaseJudge:
         first = np.diff(session[counted], prepend=-1) != 0
         side[first & (side > 0)] *= sprt.FEWEST_TO_FAIL / sprt.FEWEST_SESSIONS_TO_FAIL
         newest = current[counted]
-        if side[newest].sum() > 0:
-            sums = np.where(first, np.cumsum(side[::-1])[::-1], -np.inf)
-            begin = int(np.argmax(sums))
-        else:
-            begin = int(np.flatnonzero(newest)[0])
+        is_bad = side[newest].sum() > 0
+        begin = _newest_against([side], session[counted])[0] if is_bad else int(np.flatnonzero(newest)[0])
         counted[np.flatnonzero(counted)[:begin]] = False
         evidence, count = np.array([side[begin:].sum()]), np.array([len(side) - begin])
         _decide(verdict, evidence, count, reference)
