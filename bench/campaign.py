@@ -22,8 +22,8 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "slurm"))
 import cluster
 
-from firsttouch.fleet import campaigns as model
-from firsttouch.fleet.journal import Journal
+from firsttouch.campaign import campaigns as model
+from firsttouch.campaign.journal import Journal
 
 
 class PartlyUp(cluster.Slurm):

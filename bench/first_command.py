@@ -34,9 +34,9 @@ from modelled_probe import FACTS, Model, topology_xml
 
 from firsttouch import cli
 from firsttouch.benchmarks import kernel_settings, probe
+from firsttouch.campaign import rounds
+from firsttouch.campaign.run import _Runner
 from firsttouch.execution import host_lock
-from firsttouch.fleet import rounds
-from firsttouch.fleet.run import _Runner
 from firsttouch.host import topology
 from firsttouch.records.schema import Record
 

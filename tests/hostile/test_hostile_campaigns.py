@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from firsttouch.fleet import campaigns
-from firsttouch.fleet.journal import Entry, note, now
+from firsttouch.campaign import campaigns
+from firsttouch.campaign.journal import Entry, note, now
 from firsttouch.records import schema
 from firsttouch.records.schema import Record
 from firsttouch.systems import draft

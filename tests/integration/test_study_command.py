@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from firsttouch.benchmarks import studies
+from firsttouch.campaign import campaigns, state
 from firsttouch.cli import study as study_command
-from firsttouch.fleet import campaigns, state
 from firsttouch.host import topology
 from firsttouch.records import schema
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import cluster
 
-from firsttouch.fleet import campaigns, state
+from firsttouch.campaign import campaigns, state
 
 #: Size of the small file system that tests fill.
 SMALL = "512k"

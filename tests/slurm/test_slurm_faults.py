@@ -12,7 +12,7 @@ from pathlib import Path
 
 from slurm_site import SMALL, Site
 
-from firsttouch.fleet.leases import Holder, Leases
+from firsttouch.campaign.leases import Holder, Leases
 from firsttouch.records import schema
 
 #: Two steps; tests hold the second, a measurement.

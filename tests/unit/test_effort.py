@@ -7,8 +7,8 @@ import pytest
 
 from factories import topologies
 from firsttouch.benchmarks import likwid, profiles
+from firsttouch.campaign import campaigns
 from firsttouch.errors import BadInput
-from firsttouch.fleet import campaigns
 from firsttouch.host import emulation
 from firsttouch.host.topology import load
 from firsttouch.records.schema import Record, software

@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 from factories.clocks import ManualClock
 from firsttouch import cli
 from firsttouch.benchmarks import studies
+from firsttouch.campaign import campaigns, collect, state
+from firsttouch.campaign import run as running
+from firsttouch.campaign.journal import Entry, Journal, note, now
+from firsttouch.campaign.leases import BEAT, GONE, Holder, Leases, last
+from firsttouch.campaign.state import overview
 from firsttouch.cli import campaign as campaign_cli
 from firsttouch.cli import record_inputs
 from firsttouch.errors import CANNOT_HERE, NOT_INSTALLED, BadInput
-from firsttouch.fleet import campaigns, collect, state
-from firsttouch.fleet import run as running
-from firsttouch.fleet.journal import Entry, Journal, note, now
-from firsttouch.fleet.leases import BEAT, GONE, Holder, Leases, last
-from firsttouch.fleet.state import overview
 from firsttouch.judge import verdict_log
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records import schema
@@ -300,7 +300,7 @@ class TestJournal:
         reader = Journal(tmp_path / "n1")
         assert len(reader.entries()) == 1
         read = []
-        monkeypatch.setattr("firsttouch.fleet.journal._entry", lambda data: read.append(data) or Entry(**data))
+        monkeypatch.setattr("firsttouch.campaign.journal._entry", lambda data: read.append(data) or Entry(**data))
         journal.write(Entry("b", "done", now(), "n1"))
         assert [e.step for e in reader.entries()] == ["a", "b"]
         assert [data["step"] for data in read] == ["b"]

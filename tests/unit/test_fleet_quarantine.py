@@ -13,10 +13,12 @@ import pytest
 
 from factories.clocks import ManualClock
 from firsttouch import cli
+from firsttouch.campaign import campaigns
+from firsttouch.campaign.journal import Entry, now
 from firsttouch.errors import BadInput
-from firsttouch.fleet import actions, campaigns, quarantine, site_settings, slurm
-from firsttouch.fleet.actions import Actions
-from firsttouch.fleet.journal import Entry, now
+from firsttouch.execution import slurm
+from firsttouch.quarantine import actions, site_settings, tending
+from firsttouch.quarantine.actions import Actions
 from firsttouch.records.schema import Record
 
 #: nodes/NAME has a node's state and reason, reservations/NAME a reservation; "refusal" answers all changes.
@@ -100,7 +102,7 @@ def tended(clock, *, act=True):
     """Do one pass at the time of a clock; return what it said."""
     lines = []
     with actions.acting(wait=True, clock=clock) as (journal, lock):
-        quarantine.Pass(journal, lock, site_settings.load(), lines.append, act=act).tend()
+        tending.Round(journal, lock, site_settings.load(), lines.append, act=act).tend()
     return lines
 
 
@@ -367,7 +369,7 @@ def test_two_passes_at_once_do_not_both_act(fake, capsys):
         assert "another process acts on hosts: nothing is done" in capsys.readouterr().err
         assert fake.changes == []
     # A command of Slurm that outlives its pass keeps the lock.
-    script = "import os, subprocess, sys; from firsttouch.fleet import actions\n"
+    script = "import os, subprocess, sys; from firsttouch.quarantine import actions\n"
     script += "with actions.acting(wait=True) as (_, lock):\n"
     fifo = fake.folder / "end"
     os.mkfifo(fifo)
@@ -541,15 +543,15 @@ def test_without_references_a_test_is_compared_with_the_campaign_that_blamed_the
     campaign_of(fake, "hold-slow", {"n7": [12.0]})
     campaign_of(fake, "hold-slower", {"n7": [12.0]})
     campaign_of(fake, "hold-good", {"n7": [20.0]})
-    assert [quarantine.verdict_of("n7", name, "due")[0] for name in ("hold-slow", "hold-good")] == [
+    assert [tending.verdict_of("n7", name, "due")[0] for name in ("hold-slow", "hold-good")] == [
         "undecided",
         "pass",
     ]
     # Tests that did not decide add their repetitions.
-    assert quarantine.verdict_of("n7", "hold-slower", "due", ["hold-slow", "removed"])[0] == "fail"
-    assert quarantine.verdict_of("n7", "hold-good", "no-such")[0] not in {"pass", "fail"}
-    assert quarantine.verdict_of("n1", "hold-good", "due") == ("", "its job measured nothing", 0.0)
-    assert quarantine.verdict_of("n7", "removed", "due")[0] == ""
+    assert tending.verdict_of("n7", "hold-slower", "due", ["hold-slow", "removed"])[0] == "fail"
+    assert tending.verdict_of("n7", "hold-good", "no-such")[0] not in {"pass", "fail"}
+    assert tending.verdict_of("n1", "hold-good", "due") == ("", "its job measured nothing", 0.0)
+    assert tending.verdict_of("n7", "removed", "due")[0] == ""
 
 
 def test_a_release_says_how_little_its_tests_judged(fake, rated):

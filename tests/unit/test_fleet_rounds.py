@@ -9,10 +9,11 @@ from dataclasses import replace
 import pytest
 
 from factories.clocks import ManualClock
+from firsttouch.campaign import campaigns, rounds
+from firsttouch.campaign import run as running
+from firsttouch.campaign.journal import Entry, now
 from firsttouch.cli import campaign as campaign_cli
-from firsttouch.fleet import campaigns, rounds, slurm
-from firsttouch.fleet import run as running
-from firsttouch.fleet.journal import Entry, now
+from firsttouch.execution import slurm
 from firsttouch.judge import samples_table
 from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.judge.verdict import Finding, HostVerdict

@@ -6,9 +6,10 @@ import json
 import pytest
 
 from factories.clocks import ManualClock
+from firsttouch.campaign import campaigns, journal, state, submit
 from firsttouch.cli import campaign as campaign_cli
 from firsttouch.errors import BadInput, RunFailed, TimedOut
-from firsttouch.fleet import campaigns, journal, slurm, state, submit
+from firsttouch.execution import slurm
 from firsttouch.systems import definition
 
 
@@ -224,9 +225,8 @@ def test_a_waiting_job_has_slurms_reason(stand_in):
 )
 def test_what_people_write_changes_no_fact_about_a_host(stand_in, line, state, reason):
     stand_in("scontrol", f"echo 'NodeName=n1 Arch=x86_64 {line}'")
-    facts = slurm.node("n1")
     expected = line.partition("Reason=")[2] if reason is None else reason
-    assert (facts["State"], facts.get("Reason", "")) == (state, expected)
+    assert slurm.node("n1") == slurm.Node.of("n1", state, expected)
 
 
 def test_submissions_of_before_are_read(campaign):

@@ -20,8 +20,8 @@ from test_verdict import document_of
 
 from factories.fleet_records import records_by_host
 from firsttouch import cli
-from firsttouch.fleet import campaigns
-from firsttouch.fleet.journal import Entry
+from firsttouch.campaign import campaigns
+from firsttouch.campaign.journal import Entry
 from firsttouch.judge import samples_table
 from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.records import schema, store

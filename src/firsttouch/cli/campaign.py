@@ -19,20 +19,21 @@ from tabulate import tabulate
 from firsttouch import paths
 from firsttouch.benchmarks import profiles
 from firsttouch.benchmarks.cases import aligners_of
+from firsttouch.campaign import campaigns, collect, journal, submit
+from firsttouch.campaign.campaigns import KINDS, PLANNED, Campaign
+from firsttouch.campaign.journal import Journal
+from firsttouch.campaign.run import Outcome, run
+from firsttouch.campaign.state import overview, state, unfinished
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, FirstTouchError, RunFailed, one_line
-from firsttouch.execution import backends
+from firsttouch.execution import backends, slurm
 from firsttouch.execution.progress import coloured, say
-from firsttouch.fleet import campaigns, collect, drain, journal, slurm, submit
-from firsttouch.fleet.campaigns import KINDS, PLANNED, Campaign
-from firsttouch.fleet.journal import Journal
-from firsttouch.fleet.run import Outcome, run
-from firsttouch.fleet.state import overview, state, unfinished
 from firsttouch.host import topology
 from firsttouch.host.emulation import HOST, host_name
 from firsttouch.host.host_lists import unfolded
 from firsttouch.judge.judging import MOST_REPETITIONS, Judged
 from firsttouch.judge.verdict import HostVerdict, conclusion, exit_status
+from firsttouch.quarantine import drain
 from firsttouch.systems.definition import System, load, mismatch
 
 #: Further jobs of a host with undecided metrics: each doubles the repetitions, from 1 beyond MOST_REPETITIONS.

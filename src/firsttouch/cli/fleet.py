@@ -14,7 +14,7 @@ from firsttouch import paths
 from firsttouch.cli import fleet_due, fleet_history, options
 from firsttouch.errors import FirstTouchError, RunFailed, one_line
 from firsttouch.execution.progress import say
-from firsttouch.fleet import site_settings
+from firsttouch.quarantine import site_settings, tending
 
 EXAMPLES = """\
   firsttouch fleet status                                     (the hosts that are held, why, and what comes next)
@@ -66,7 +66,8 @@ def release(args: argparse.Namespace) -> int:
 
 def _by_hand(args: argparse.Namespace, do: Callable[[Any, str], None]) -> int:
     """Do something for each host that is named, under the lock of the journal."""
-    from firsttouch.fleet import actions, quarantine, slurm  # noqa: PLC0415 - the journal alone needs none
+    from firsttouch.execution import slurm  # noqa: PLC0415 - the journal alone needs none
+    from firsttouch.quarantine import actions  # noqa: PLC0415 - the journal alone needs none
 
     hosts = _hosts(args.hosts)
     settings = site_settings.load()
@@ -75,11 +76,11 @@ def _by_hand(args: argparse.Namespace, do: Callable[[Any, str], None]) -> int:
     worst = 0
     with actions.acting(wait=True) as (journal, lock):
         before = len(journal.lines)
-        work = quarantine.Pass(journal, lock, settings, _sayer(args, lines))
+        work = tending.Round(journal, lock, settings, _sayer(args, lines))
         for host in hosts:
             try:
                 do(work, host)
-            except quarantine.Forbidden:
+            except tending.Forbidden:
                 raise
             except FirstTouchError as error:
                 say(f"firsttouch: error: {error}")
@@ -97,7 +98,8 @@ def _hosts(given: Sequence[str]) -> list[str]:
 
 def tend(args: argparse.Namespace) -> int:
     """Do one pass; 1 if an action failed. While another process acts, nothing is done, which is fine."""
-    from firsttouch.fleet import actions, quarantine, slurm  # noqa: PLC0415 - the journal alone needs none
+    from firsttouch.execution import slurm  # noqa: PLC0415 - the journal alone needs none
+    from firsttouch.quarantine import actions  # noqa: PLC0415 - the journal alone needs none
 
     settings = site_settings.load()
     slurm.require("scontrol")
@@ -107,7 +109,7 @@ def tend(args: argparse.Namespace) -> int:
         with actions.acting(wait=False) as (journal, lock):
             before = len(journal.lines)
             hand = args.act is not False
-            work = quarantine.Pass(journal, lock, settings, _sayer(args, lines), act=act, hand=hand)
+            work = tending.Round(journal, lock, settings, _sayer(args, lines), act=act, hand=hand)
             work.tend()
             if not act:
                 why = "--observe was given" if args.act is False else "fleet.yaml has no `act: true` under hold"
@@ -144,7 +146,8 @@ def show_status(args: argparse.Namespace) -> int:
     """List hosts that are held or that we drained; 1 if Slurm has a reservation of ours without an entry."""
     from tabulate import tabulate  # noqa: PLC0415 - tend does without
 
-    from firsttouch.fleet import actions, quarantine, slurm  # noqa: PLC0415
+    from firsttouch.execution import slurm  # noqa: PLC0415
+    from firsttouch.quarantine import actions  # noqa: PLC0415
 
     settings = site_settings.load().hold
     journal = actions.Actions()
@@ -164,7 +167,7 @@ def show_status(args: argparse.Namespace) -> int:
         for row in rows:
             if row["state"] == "held" and f"{settings.reservation}-{row['host']}" not in ours:
                 row["next"] = "its reservation is gone: the next pass notes its release"
-    stops = quarantine.stops(journal, settings)
+    stops = tending.stops(journal, settings)
     if args.json:
         document = {"journal": str(journal.file), "hosts": rows, "unknown_reservations": strange}
         options.print_json({**document, "stops": stops})

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from firsttouch.benchmarks import reframe_run
 from firsttouch.benchmarks.reframe_run import Trouble
+from firsttouch.campaign import campaigns as model
+from firsttouch.campaign import collect
+from firsttouch.campaign.state import State, state, without_superseded
 from firsttouch.clock import MOST_SKEW, SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, one_line
-from firsttouch.fleet import campaigns as model
-from firsttouch.fleet import collect
-from firsttouch.fleet.state import State, state, without_superseded
 from firsttouch.host.emulation import name_among
 from firsttouch.judge import drift, samples_table
 from firsttouch.judge.drift import Configuration

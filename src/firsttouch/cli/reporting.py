@@ -10,10 +10,10 @@ from urllib.parse import quote
 
 from firsttouch import paths
 from firsttouch.advice import advice_text
+from firsttouch.campaign import collect
 from firsttouch.cli import record_inputs as given
 from firsttouch.cli.record_inputs import Gathered
 from firsttouch.errors import BadInput
-from firsttouch.fleet import collect
 from firsttouch.judge.history import changes
 from firsttouch.judge.judging import Judged, Undescribed, judged
 from firsttouch.judge.samples_table import SamplesTable

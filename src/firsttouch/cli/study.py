@@ -15,14 +15,14 @@ from tabulate import tabulate
 from firsttouch import paths
 from firsttouch.benchmarks import profiles, studies
 from firsttouch.benchmarks.studies import MATES, Case, Reads, Study
+from firsttouch.campaign import campaigns
+from firsttouch.campaign.campaigns import Campaign
 from firsttouch.cli import campaign as campaign_cli
 from firsttouch.cli import options, read_inputs
 from firsttouch.datasets import fetch, manifest
 from firsttouch.errors import BadInput, Missing, none_such
-from firsttouch.execution import backends
+from firsttouch.execution import backends, slurm
 from firsttouch.execution.progress import say
-from firsttouch.fleet import campaigns, slurm
-from firsttouch.fleet.campaigns import Campaign
 from firsttouch.genomics.aligners import aligner
 from firsttouch.host import topology
 from firsttouch.judge.judging import MOST_REPETITIONS

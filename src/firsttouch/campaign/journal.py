@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from firsttouch.errors import BadInput, Missing
-from firsttouch.fleet import slurm
+from firsttouch.execution import slurm
 from firsttouch.host.emulation import name_among
 from firsttouch.records import atomic_files, schema
 from firsttouch.records.atomic_files import append_lines

@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from firsttouch.campaign.campaigns import DEFAULT_SCENARIO, Campaign
+from firsttouch.campaign.journal import full_disk_as_missing
+from firsttouch.campaign.state import Gap, State, dumps, merged, overview, state, unfinished
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.execution.progress import say
-from firsttouch.fleet.campaigns import DEFAULT_SCENARIO, Campaign
-from firsttouch.fleet.journal import full_disk_as_missing
-from firsttouch.fleet.state import Gap, State, dumps, merged, overview, state, unfinished
 from firsttouch.judge import drift, samples_table, verdict_file, verdict_log
 from firsttouch.judge.common_loss import CommonLoss
 from firsttouch.judge.judging import Judged, judged, undecided_cases

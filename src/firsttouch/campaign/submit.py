@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from firsttouch import paths
+from firsttouch.campaign.campaigns import Campaign
+from firsttouch.campaign.journal import create_exclusive, note, note_without_job
 from firsttouch.errors import BadInput, RunFailed
-from firsttouch.fleet import slurm
-from firsttouch.fleet.campaigns import Campaign
-from firsttouch.fleet.journal import create_exclusive, note, note_without_job
+from firsttouch.execution import slurm
 from firsttouch.systems.definition import System, load
 
 #: Concurrent sbatch processes; more would burden the controller.

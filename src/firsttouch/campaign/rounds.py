@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from firsttouch.campaign.campaigns import Campaign
+from firsttouch.campaign.journal import Entry, Journal, now
+from firsttouch.campaign.leases import BEAT, GONE, Leases
 from firsttouch.clock import SYSTEM_CLOCK, Clock
-from firsttouch.fleet import slurm
-from firsttouch.fleet.campaigns import Campaign
-from firsttouch.fleet.journal import Entry, Journal, now
-from firsttouch.fleet.leases import BEAT, GONE, Leases
+from firsttouch.execution import slurm
 from firsttouch.host.host_lists import folded
 from firsttouch.judge.judging import Judged, undecided_cases
 from firsttouch.judge.verdict import ORDER, HostVerdict

@@ -16,9 +16,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from firsttouch.campaign.journal import create_exclusive
 from firsttouch.clock import SYSTEM_CLOCK, Clock
-from firsttouch.fleet import slurm
-from firsttouch.fleet.journal import create_exclusive
+from firsttouch.execution import slurm
 
 #: Seconds between two heartbeats of a holder, and seconds without one after which it is gone, if Slurm cannot be
 #: asked. By then, the hosts' caches of a shared file system have been written back.

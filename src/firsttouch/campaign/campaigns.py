@@ -16,9 +16,9 @@ from firsttouch import paths
 from firsttouch.benchmarks import profiles as effort_module
 from firsttouch.benchmarks.cases import Cases, topology_of
 from firsttouch.benchmarks.studies import Case
+from firsttouch.campaign.journal import Journal, create_exclusive, now, submissions
 from firsttouch.datasets import manifest
 from firsttouch.errors import BadInput, none_such
-from firsttouch.fleet.journal import Journal, create_exclusive, now, submissions
 from firsttouch.host.emulation import HOST, name_among, short_name
 from firsttouch.systems.definition import load
 

@@ -15,16 +15,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from firsttouch.benchmarks import kernel_settings, profiles
+from firsttouch.campaign import campaigns, rounds
+from firsttouch.campaign.campaigns import Campaign, Step
+from firsttouch.campaign.journal import FINISHED, Entry, Journal, State, full_disk_as_missing, is_full, now
+from firsttouch.campaign.leases import Holder, Lease, Leases
+from firsttouch.campaign.state import missing_of
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import CANNOT_HERE, NOT_INSTALLED, RunFailed
-from firsttouch.execution import backends, host_lock
+from firsttouch.execution import backends, host_lock, slurm
 from firsttouch.execution.process_runner import child, follow, last_lines
 from firsttouch.execution.progress import Steps
-from firsttouch.fleet import campaigns, rounds, slurm
-from firsttouch.fleet.campaigns import Campaign, Step
-from firsttouch.fleet.journal import FINISHED, Entry, Journal, State, full_disk_as_missing, is_full, now
-from firsttouch.fleet.leases import Holder, Lease, Leases
-from firsttouch.fleet.state import missing_of
 from firsttouch.host.emulation import host_name
 from firsttouch.judge import samples_table, verdict_log
 from firsttouch.judge.fleet_level import FEWEST_HOSTS

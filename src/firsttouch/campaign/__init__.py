@@ -9,11 +9,6 @@ that host writes: ``records.jsonl``, ``steps.jsonl`` (a line when a step begins 
 ``verdict``; ``claims/``, the leases of steps; and ``submissions/``, the submitted jobs. Collecting reads these
 files and writes ``reports/``.
 
-Quarantine holds bad hosts in reservations, tests them there, and releases or drains them. Its journal is
-``fleet/actions.jsonl`` in the folder for results.
-
 Public: :mod:`campaigns` (``plan``, ``create``, ``read``), :func:`run.run` on a host, :func:`submit.submit`,
-:func:`state.state`, :func:`collect.collect`, :mod:`screening` (which hosts are due), :mod:`drain`,
-:class:`quarantine.Pass`, :class:`actions.Actions`, :mod:`notices`, :func:`site_settings.load`, and :mod:`slurm`
-for the commands of Slurm.
+:func:`state.state`, and :func:`collect.collect`.
 """

@@ -2,7 +2,7 @@
 """Quarantine: holds hosts back by reservations, tests them there, and releases or drains them.
 
 In: the log of verdicts, the site's settings, the journal of actions, and what Slurm says. Out: reservations, jobs,
-drained hosts, and lines in the journal. A :class:`Pass` may be killed at any moment: each action on Slurm is
+drained hosts, and lines in the journal. A :class:`Round` may be killed at any moment: each action on Slurm is
 preceded by its intent, and the next pass asks Slurm what became of it.
 
 A host is held by a reservation of its own, called after the site's setting and the host, with the flags MAINT and
@@ -15,22 +15,24 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from firsttouch import paths
 from firsttouch.benchmarks import profiles
+from firsttouch.campaign import campaigns, submit
+from firsttouch.campaign.campaigns import Campaign
+from firsttouch.campaign.journal import Journal
+from firsttouch.campaign.state import missing_of
 from firsttouch.errors import BadInput, FirstTouchError, RunFailed, TimedOut
-from firsttouch.fleet import campaigns, drain, notices, screening, slurm, submit
-from firsttouch.fleet.actions import DRAINED, Action, Actions, Life, Test, user
-from firsttouch.fleet.campaigns import Campaign
-from firsttouch.fleet.journal import Journal
-from firsttouch.fleet.site_settings import Hold, SiteSettings
-from firsttouch.fleet.state import missing_of
+from firsttouch.execution import slurm
 from firsttouch.judge import drift, samples_table, verdict_log
 from firsttouch.judge.judging import Judged, judge, judged
 from firsttouch.judge.verdict import ORDER, HostVerdict
+from firsttouch.quarantine import drain, notices, screening
+from firsttouch.quarantine.actions import DRAINED, Action, Actions, QuarantineState, Test, user
+from firsttouch.quarantine.site_settings import Hold, SiteSettings
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import load
 
@@ -58,7 +60,7 @@ class Cause:
     system: str = paths.LOCAL
 
 
-class Pass:
+class Round:
     """One pass over the journal and Slurm, under the journal's lock, whose descriptor is *lock*.
 
     Without *act*, the rules only note what they would do. Without *hand*, this also holds for hosts that a person
@@ -102,10 +104,10 @@ class Pass:
         finally:
             self.notify()
 
-    def _lives(self) -> list[Life]:
+    def _lives(self) -> list[QuarantineState]:
         return sorted(self.journal.lives.values(), key=lambda life: life.host)
 
-    def _each(self, life: Life, step: Callable[[Life], None]) -> None:
+    def _each(self, life: QuarantineState, step: Callable[[QuarantineState], None]) -> None:
         """Do *step* for one host; what fails for one host does not keep others from being looked after."""
         try:
             step(life)
@@ -121,7 +123,7 @@ class Pass:
             self.say(f"firsttouch: {problem}")
 
     # ------------------------------------------------------------ finishing what a killed pass began
-    def finish(self, life: Life) -> None:
+    def finish(self, life: QuarantineState) -> None:
         """End each action that has only its intent, by what is true in Slurm.
 
         What a person asked for and Slurm has not done is done now; the rules decide about the rest again.
@@ -140,13 +142,13 @@ class Pass:
                 case "drain":
                     happened = _is_ours(slurm.node(life.host))
                 case _:  # resume
-                    happened = not drain.is_drained(slurm.node(life.host))
+                    happened = not slurm.node(life.host).is_drained
             self.journal.end(intent, "done" if happened else "undone", job=job)
             self.say(f"{life.host}: a {intent.what} that was interrupted {'is' if happened else 'was not'} done")
             if not happened and intent.hand and self.hand:
                 self._again(life, intent)
 
-    def _again(self, life: Life, intent: Action) -> None:
+    def _again(self, life: QuarantineState, intent: Action) -> None:
         if intent.what == "hold":
             self._reserve(life, Cause(intent.reason, intent.source, intent.system), hand=True)
         elif intent.what == "release":
@@ -163,32 +165,32 @@ class Pass:
         return f"{self.hold_settings.reservation}-{host}"
 
     # ------------------------------------------------------------ hosts that are held or drained
-    def look_after(self, life: Life) -> None:
+    def look_after(self, life: QuarantineState) -> None:
         """Do the next step of a host that is held, or notice that somebody else released or resumed it."""
         if life.hold is None:
-            facts = slurm.node(life.host)
-            if not _is_ours(facts):
+            node = slurm.node(life.host)
+            if not _is_ours(node):
                 self._returned(life, "resumed by somebody else")
             return
         if not self._is_reserved(life.host):
             self._cancel(life)
             self._returned(life, "released by somebody else")
             return
-        facts = slurm.node(life.host)
+        node = slurm.node(life.host)
         if life.drained and life.drained_in_hold:
             self._release(life, "it is drained", verdict=DRAINED)
-        elif not life.hold.hand and drain.is_drained(facts):
-            self._release(life, f"drained by somebody else: {facts.get('Reason', '')}", verdict=DRAINED)
+        elif not life.hold.hand and node.is_drained:
+            self._release(life, f"drained by somebody else: {node.reason}", verdict=DRAINED)
         else:
-            if life.hold.hand and _is_ours(facts) and self._acts_on(life):
+            if life.hold.hand and _is_ours(node) and self._acts_on(life):
                 self._resume(life)
             self._next_step(life, life.hold)
 
-    def _returned(self, life: Life, reason: str) -> None:
+    def _returned(self, life: QuarantineState, reason: str) -> None:
         self.journal.note("returned", life.host, reason=reason)
         self.say(f"{life.host}: {reason}")
 
-    def _next_step(self, life: Life, hold: Action) -> None:
+    def _next_step(self, life: QuarantineState, hold: Action) -> None:
         """Judge the last test of a held host, and release, drain or test it."""
         last = life.tests[-1] if life.tests else None
         if last and not last.ended and not self._judge(life, hold, last):
@@ -211,7 +213,7 @@ class Pass:
             self.journal.note("stuck", life.host, reason=reason)
             self.say(f"{life.host}: {reason}")
 
-    def _judge(self, life: Life, hold: Action, test: Test) -> bool:
+    def _judge(self, life: QuarantineState, hold: Action, test: Test) -> bool:
         """Write the result of a test; return False if its job has not ended."""
         jobs = slurm.unended([test.job])
         if jobs is None:
@@ -234,10 +236,11 @@ class Pass:
         waiting: Counter[str] = Counter()
         for logged in _unsettled(self.journal, self.hold_settings):
             try:
-                host, facts = drain.node_of(logged.host)
+                node = drain.node_of(logged.host)
             except FirstTouchError as error:
                 self.say(f"{logged.host}: its verdict is {logged.verdict}, but {error}")
                 continue
+            host = node.name
             if _is_settled(self.journal, host, logged):
                 continue
             life = self.journal.life(host)
@@ -246,7 +249,7 @@ class Pass:
                 self.journal.note("fail", host, verdict="fail", measured=logged.time, **evidence)
             if logged.verdict not in self.hold_settings.verdicts:
                 continue
-            if why := self._why_not(life, facts, logged):
+            if why := self._why_not(life, node, logged):
                 self.say(f"{host}: {logged.verdict}, and not held: {why}")
             elif why := self._stop(logged) or self._limit(logged.system):
                 waiting[why] += 1
@@ -255,10 +258,10 @@ class Pass:
         for why, count in waiting.items():
             self.say(f"{count} more hosts are not held: {why}")
 
-    def _why_not(self, life: Life, facts: Mapping[str, str], logged: verdict_log.Logged) -> str:
+    def _why_not(self, life: QuarantineState, node: slurm.Node, logged: verdict_log.Logged) -> str:
         """Return why a host with a bad verdict is not held, "" if it may be."""
         now = self.journal.clock.time()
-        if taken := drain.out_of_service(facts):
+        if taken := node.text(node.out_of_service):
             return f"it is {taken}"
         if others := self.foreign(life.host):
             return f"it is in the reservation {', '.join(others)}"
@@ -312,13 +315,13 @@ class Pass:
             logs = verdict_log.read(clock=self.journal.clock)
             try:
                 described = load(system)
-                states = slurm.states(submit.partition_of(described))
+                states = slurm.nodes(submit.partition_of(described))
                 self._counts[system] = len(screening.hosts_of(described, states, logs))
             except FirstTouchError:
                 self._counts[system] = sum(log[-1].system == system for log in logs.values())
         return self._counts[system]
 
-    def _hold(self, life: Life, cause: Cause) -> None:
+    def _hold(self, life: QuarantineState, cause: Cause) -> None:
         if not self.act:
             self._would_hold[life.host] = cause.system
             self._would(life, f"held: {cause.reason}")
@@ -331,41 +334,41 @@ class Pass:
 
         Raises BadInput if the host is held already, is in a reservation of others, or has no such system.
         """
-        node, facts = drain.node_of(host)
-        life = self.journal.life(node)
+        node = drain.node_of(host)
+        life = self.journal.life(node.name)
         self.finish(life)
-        if life.hold and self._is_reserved(node):
-            raise BadInput(f"{node} is held already: {life.hold.reason}")
-        if others := self.foreign(node):
-            raise BadInput(f"{node} is in the reservation {', '.join(others)}, so it is left alone")
+        if life.hold and self._is_reserved(node.name):
+            raise BadInput(f"{node.name} is held already: {life.hold.reason}")
+        if others := self.foreign(node.name):
+            raise BadInput(f"{node.name} is in the reservation {', '.join(others)}, so it is left alone")
         if life.hold:
             self._returned(life, "released by somebody else")
         logged = next(iter(verdict_log.read().get(host, [])[-1:]), None)
         chosen = system or (logged.system if logged else paths.LOCAL)
         load(chosen)
         hold = self._reserve(life, Cause(reason or _BY_HAND, logged.source if logged else "", chosen), hand=True)
-        if _is_ours(facts):
+        if _is_ours(node):
             self._resume(life)
-        elif taken := drain.out_of_service(facts):
-            self.say(f"{node} is {taken}: its test waits until somebody resumes it")
+        elif taken := node.text(node.out_of_service):
+            self.say(f"{node.name} is {taken}: its test waits until somebody resumes it")
         self._test(life, hold)
 
     def release_by_hand(self, host: str, reason: str) -> None:
         """Release a host that is held and cancel its test; raises BadInput if it is not held."""
-        node, facts = drain.node_of(host)
-        life = self.journal.life(node)
+        node = drain.node_of(host)
+        life = self.journal.life(node.name)
         self.finish(life)
-        if life.hold is None or not self._is_reserved(node):
-            resume = f"; `scontrol update nodename={node} state=resume` resumes it"
-            raise BadInput(f"{node} is not held{resume if drain.is_drained(facts) else ''}")
+        if life.hold is None or not self._is_reserved(node.name):
+            resume = f"; `scontrol update nodename={node.name} state=resume` resumes it"
+            raise BadInput(f"{node.name} is not held{resume if node.is_drained else ''}")
         self._release(life, reason or _BY_HAND, hand=True)
 
     # ------------------------------------------------------------ actions on Slurm
-    def _acts_on(self, life: Life) -> bool:
+    def _acts_on(self, life: QuarantineState) -> bool:
         """Return whether the rules may do the next step of a host that is held."""
         return self.act or (self.hand and life.hold is not None and life.hold.hand)
 
-    def _do(self, life: Life, text: str, intent: Action, command: Callable[[], str | None]) -> None:
+    def _do(self, life: QuarantineState, text: str, intent: Action, command: Callable[[], str | None]) -> None:
         """Do an action whose intent is written. Raises Forbidden, and RunFailed with Slurm's reason.
 
         If Slurm does not answer, the action stays without an end, and the next pass asks.
@@ -382,13 +385,13 @@ class Pass:
         self.journal.end(intent, job=job)
         self.say(f"{life.host} {text}{f', job {job}' if job else ''}")
 
-    def _would(self, life: Life, text: str) -> None:
+    def _would(self, life: QuarantineState, text: str) -> None:
         """Note what is not done because the site only observes, once."""
         if life.would != text:
             self.journal.note("would", life.host, reason=text)
         self.say(f"{life.host} would be {text}")
 
-    def _reserve(self, life: Life, cause: Cause, *, hand: bool) -> Action:
+    def _reserve(self, life: QuarantineState, cause: Cause, *, hand: bool) -> Action:
         """Hold a host, and return the intent; raises BadInput for an unknown system."""
         host, name = life.host, self.name(life.host)
         load(cause.system)
@@ -399,7 +402,7 @@ class Pass:
         self.reservations[name] = slurm.Reservation((host,), active=True)
         return intent
 
-    def _test(self, life: Life, hold: Action) -> None:
+    def _test(self, life: QuarantineState, hold: Action) -> None:
         """Submit the next test of a held host, as a campaign of its own."""
         if not self._acts_on(life):
             self._would(life, f"tested: test {len(life.tests) + 1}")
@@ -426,7 +429,7 @@ class Pass:
         self._do(life, f"is tested in the reservation: {campaign.name}", intent, submitted)
 
     def _release(
-        self, life: Life, reason: str, *, hand: bool = False, source: str = "", verdict: str = ""
+        self, life: QuarantineState, reason: str, *, hand: bool = False, source: str = "", verdict: str = ""
     ) -> None:
         if not (hand or self._acts_on(life)):
             self._would(life, f"released: {reason}")
@@ -444,7 +447,7 @@ class Pass:
         self._do(life, f"is released: {reason}", intent, released)
         self.reservations.pop(self.name(life.host), None)
 
-    def _cancel(self, life: Life) -> None:
+    def _cancel(self, life: QuarantineState) -> None:
         """Cancel the tests of a host that have not ended, because Slurm keeps a reservation that jobs use."""
         jobs = slurm.unended([test.job for test in life.tests if not test.ended])
         if jobs is None:
@@ -452,7 +455,7 @@ class Pass:
         if jobs:
             slurm.run(["scancel", *sorted(jobs, key=int)], fds=self.fds)
 
-    def _drain(self, life: Life, test: Test) -> None:
+    def _drain(self, life: QuarantineState, test: Test) -> None:
         if not self._acts_on(life):
             self._would(life, f"drained: {test.reason}")
             return
@@ -468,7 +471,7 @@ class Pass:
         self._do(life, f"is drained: {test.reason}", intent, lambda: slurm.run(planned.argv, fds=self.fds))
         self._release(life, "it is drained", verdict=DRAINED)
 
-    def _resume(self, life: Life) -> None:
+    def _resume(self, life: QuarantineState) -> None:
         """Resume a host that we drained, now that it is held."""
         argv = ("scontrol", "update", f"nodename={life.host}", "state=resume")
         intent = self.journal.begin("resume", life.host, hand=True, reason="it is tested again")
@@ -513,9 +516,9 @@ def _stop(source: str, fleet: Judged) -> str:
     return f"{source}: {fleet.common_loss.text}" if fleet.common_loss else ""
 
 
-def _is_ours(facts: Mapping[str, str]) -> bool:
+def _is_ours(node: slurm.Node) -> bool:
     """Return whether a host is drained by us."""
-    return drain.is_drained(facts) and facts.get("Reason", "").startswith(drain.OURS)
+    return node.is_drained and node.reason.startswith(drain.OURS)
 
 
 def _job_name(test: str) -> str:

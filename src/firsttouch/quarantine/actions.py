@@ -81,7 +81,7 @@ class Test:
 
 
 @dataclass
-class Life:
+class QuarantineState:
     """A host's life by the journal.
 
     *hold* is the intent of the present hold (None: not held) and *tests* are those in it. *drained* is the line of
@@ -166,7 +166,7 @@ def folder() -> Path:
 
 
 class Actions:
-    """The journal in *folder*: :attr:`lines`, oldest first, and a :class:`Life` per host.
+    """The journal in *folder*: :attr:`lines`, oldest first, and a :class:`QuarantineState` per host.
 
     Raises BadInput for a line that is none: what it did to a host is unknown, so nothing may be done.
     What lines of the future did counts, but their times do not.
@@ -176,7 +176,7 @@ class Actions:
         self.file = (of or folder()) / "actions.jsonl"
         self.clock = clock
         self.lines: list[Action] = []
-        self.lives: dict[str, Life] = {}
+        self.lives: dict[str, QuarantineState] = {}
         for number, line in enumerate(self._text().split(b"\n")[:-1], 1):
             try:
                 self._take(_action(json.loads(line)))
@@ -194,9 +194,9 @@ class Actions:
         self.lines.append(action)
         self.life(action.host).add(action, self.clock.time())
 
-    def life(self, host: str) -> Life:
+    def life(self, host: str) -> QuarantineState:
         """Return the life of a host; a new one for a host without a line."""
-        return self.lives.setdefault(host, Life(host))
+        return self.lives.setdefault(host, QuarantineState(host))
 
     def write(self, action: Action) -> Action:
         """Append a line, which is on the disk when this returns."""

@@ -244,6 +244,51 @@ def _job_with(comment: str, clock: Clock) -> str:
     return ""
 
 
+#: States of a host that takes no jobs, of one that is reserved, and of one that Slurm does not reach now.
+_OUT_OF_SERVICE = re.compile("DOWN|DRAIN|FAIL|ERROR|FUTURE|INVAL")
+_RESERVED = re.compile("MAINT|RESERVED|RESV")
+_AWAY = re.compile("UNK|NOT_RESP|POWER(ED|ING)_DOWN|REBOOT")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A host as Slurm knows it: its *name*, *states*, such as IDLE and DRAIN, and the *reason* of its state."""
+
+    name: str
+    states: frozenset[str]
+    reason: str = ""
+
+    @classmethod
+    def of(cls, name: str, state: str, reason: str = "") -> Node:
+        """Return the host by the text of its *state*, such as ``IDLE+DRAIN`` or ``down*``."""
+        words = frozenset(re.split(r"[+*~#!%$@^-]", state.upper())) - {""}
+        return cls(name, words, "" if reason == "none" else reason)
+
+    @property
+    def out_of_service(self) -> list[str]:
+        """The states for which the host takes no jobs, reservations left out."""
+        return sorted(filter(_OUT_OF_SERVICE.match, self.states))
+
+    @property
+    def reserved(self) -> list[str]:
+        """The states of its reservations."""
+        return sorted(filter(_RESERVED.match, self.states))
+
+    @property
+    def away(self) -> list[str]:
+        """The states for which Slurm does not reach the host now."""
+        return sorted(filter(_AWAY.match, self.states))
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether somebody has drained it."""
+        return any(state.startswith("DRAIN") for state in self.states)
+
+    def text(self, states: Sequence[str]) -> str:
+        """Return some of its states with their reason, "" for none."""
+        return "+".join(states) + (f": {self.reason}" if states and self.reason else "")
+
+
 def unavailable(hosts: Sequence[str]) -> Mapping[str, str]:
     """Return state and reason of those of *hosts* that are down, drained or otherwise out of service."""
     rows: list[list[str]] = []
@@ -251,17 +296,19 @@ def unavailable(hosts: Sequence[str]) -> Mapping[str, str]:
     listed = ",".join(hosts) if len(hosts) < _MOST_LISTED else folded(hosts)
     with contextlib.suppress(RunFailed):
         rows = _rows(["sinfo", "-h", "-N", "-n", listed, "-o", "%N|%T|%E"], "|", 3)
+    nodes = (Node.of(*row) for row in rows if row[0] in wanted)
     return {
-        host: state + (f": {reason}" if reason != "none" else "")
-        for host, state, reason in rows
-        if host in wanted and re.match("down|drain|fail|error|future|inval", state)
+        node.name: node.text([state.lower() for state in node.out_of_service])
+        for node in nodes
+        if node.out_of_service
     }
 
 
-def states(partition: str = "") -> Mapping[str, str]:
-    """Return the whole state of each host (of a *partition*), such as ``idle+drain``; raises RunFailed."""
+def nodes(partition: str = "") -> Mapping[str, Node]:
+    """Return all hosts (of a *partition*); raises RunFailed."""
     only = ["-p", partition] if partition else []
-    return dict(_rows(["sinfo", "-h", "-N", *only, "-O", "NodeList:256,StateComplete:256"], None, 2))
+    rows = _rows(["sinfo", "-h", "-N", *only, "-O", "NodeList:256,StateComplete:256"], None, 2)
+    return {name: Node.of(name, state) for name, state in rows}
 
 
 def named(name: str, clock: Clock = SYSTEM_CLOCK) -> list[Waiting]:
@@ -278,13 +325,13 @@ def named(name: str, clock: Clock = SYSTEM_CLOCK) -> list[Waiting]:
     return jobs
 
 
-def node(name: str) -> Mapping[str, str]:
-    """Return Slurm's facts about a host: State, Reason and so on; raises RunFailed if Slurm does not know it."""
+def node(name: str) -> Node:
+    """Return a host; raises RunFailed if Slurm does not know it."""
     argv = ["scontrol", "--oneliner", "show", "node", name]
     lines = _lines(argv, title=f"scontrol show node {name}")
     if len(lines) != 1 or (facts := _fields(lines[0])).get("NodeName") != name:
         raise RunFailed(f"scontrol show node {name}: it answers with {len(lines)} hosts")
-    return facts
+    return Node.of(name, facts.get("State", ""), facts.get("Reason", ""))
 
 
 def reserved(reservation: str) -> list[str]:

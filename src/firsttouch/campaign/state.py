@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from firsttouch.campaign.campaigns import Campaign
+from firsttouch.campaign.journal import FINISHED, Entry, Journal, Submission, submissions
 from firsttouch.errors import one_line
-from firsttouch.fleet import slurm
-from firsttouch.fleet.campaigns import Campaign
-from firsttouch.fleet.journal import FINISHED, Entry, Journal, Submission, submissions
+from firsttouch.execution import slurm
 from firsttouch.judge.verdict import ORDER, HostVerdict
 
 

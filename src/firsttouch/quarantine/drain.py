@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from firsttouch.errors import BadInput, FirstTouchError, RunFailed
-from firsttouch.fleet import slurm
+from firsttouch.execution import slurm
 from firsttouch.host.emulation import HOST, short_name
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.judge.verdict_file import shell_safe
@@ -22,9 +22,6 @@ from firsttouch.judge.verdict_file import shell_safe
 OURS = "firsttouch: "
 #: Most characters of a reason that slurmdbd stores.
 _LONGEST = 250
-#: States of hosts that are already out of service.
-_RESERVED = frozenset({"RESERVED", "MAINT", "MAINTENANCE"})
-_TAKEN = _RESERVED | {"DRAIN", "DRAINED", "DRAINING", "DOWN", "FAIL", "FAILING", "ERROR", "FUTURE"}
 #: Slurm's messages to a user without permission.
 _FORBIDDEN = re.compile("invalid user id|permission denied|access", re.IGNORECASE)
 
@@ -56,53 +53,34 @@ def plan(verdict: HostVerdict, source: str, reservation: str = "") -> Drain:
 
 def plan_host(host: str, text: str, source: str, reservation: str = "") -> Drain:
     """Return how to drain a host because of *text*; arguments and errors are otherwise those of :func:`plan`."""
-    node, facts = node_of(host)
-    states = states_of(facts)
-    if reservation and states & _RESERVED and node in slurm.reserved(reservation):
-        states -= _RESERVED
-    reason = facts.get("Reason", "")
-    if reason.startswith(OURS):
-        return Drain((), f"{node} is drained already: {reason}")
-    if taken := sorted(states & _TAKEN):
-        why = f": {reason}" if reason else ""
-        unnamed = set(taken) <= _RESERVED and not reservation
+    node = node_of(host)
+    reserved = node.reserved
+    if reservation and reserved and node.name in slurm.reserved(reservation):
+        reserved = []
+    if node.reason.startswith(OURS):
+        return Drain((), f"{node.name} is drained already: {node.reason}")
+    if taken := sorted([*node.out_of_service, *reserved]):
+        unnamed = not node.out_of_service and not reservation
         hint = "; if the reservation is yours, name it with --reservation" if unnamed else ""
-        return Drain((), f"{node} is left alone, because it is {'+'.join(taken)}{why}{hint}")
+        return Drain((), f"{node.name} is left alone, because it is {node.text(taken)}{hint}")
     origin = f"; {source}"[: _LONGEST // 2]
     text = f"{OURS}{text}"[: _LONGEST - len(origin)] + origin
-    return Drain(("scontrol", "update", f"nodename={node}", "state=drain", f"reason={shell_safe(text)}"))
+    return Drain(("scontrol", "update", f"nodename={node.name}", "state=drain", f"reason={shell_safe(text)}"))
 
 
-def states_of(facts: Mapping[str, str]) -> set[str]:
-    """Return the states in Slurm's *facts* about a host, such as IDLE and DRAIN."""
-    return set(re.split(r"[+*~#!%$@^-]", facts.get("State", "")))
-
-
-def is_drained(facts: Mapping[str, str]) -> bool:
-    """Return whether a host is drained, by whomever."""
-    return any(state.startswith("DRAIN") for state in states_of(facts))
-
-
-def out_of_service(facts: Mapping[str, str]) -> str:
-    """Return the states, except reservations, that keep jobs from a host, and their reason; "" if none does."""
-    taken = sorted(states_of(facts) & (_TAKEN - _RESERVED))
-    reason = facts.get("Reason", "")
-    return "+".join(taken) + (f": {reason}" if taken and reason else "")
-
-
-def node_of(host: str) -> tuple[str, Mapping[str, str]]:
-    """Return Slurm's name of a host, whose name in records may have its domain, and Slurm's facts about it.
+def node_of(host: str) -> slurm.Node:
+    """Return a host as Slurm knows it; its name in records may have its domain.
 
     Raises BadInput for a name that is not one host's, RunFailed if Slurm does not know it.
     """
     if not HOST.fullmatch(host) or host.upper() == "ALL":
         raise BadInput(f"{host!r} is not the name of one host: nothing is drained")
     try:
-        return host, slurm.node(host)
+        return slurm.node(host)
     except RunFailed:
         if short_name(host) == host:
             raise
-        return short_name(host), slurm.node(short_name(host))
+        return slurm.node(short_name(host))
 
 
 def is_forbidden(error: RunFailed) -> bool:

@@ -31,16 +31,18 @@ import numpy.typing as npt
 
 from firsttouch import paths
 from firsttouch.benchmarks import profiles
+from firsttouch.campaign import campaigns, journal
+from firsttouch.campaign import submit as submit_module
+from firsttouch.campaign.campaigns import Campaign
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, RunFailed
-from firsttouch.fleet import actions, campaigns, journal, slurm
-from firsttouch.fleet import submit as submit_module
-from firsttouch.fleet.campaigns import Campaign
-from firsttouch.fleet.site_settings import Screening
+from firsttouch.execution import slurm
 from firsttouch.host.emulation import name_among
 from firsttouch.judge import verdict_log
 from firsttouch.judge.verdict import natural
 from firsttouch.judge.verdict_log import Logged
+from firsttouch.quarantine import actions
+from firsttouch.quarantine.site_settings import Screening
 from firsttouch.records import file_lock
 from firsttouch.systems.definition import System
 
@@ -195,7 +197,7 @@ def due(
     left_out = {
         host: state
         for host in names
-        if (state := _out_of_service(states.get(host, "")) or newly_out.get(host, ""))
+        if (state := _out_of_service(states.get(host, slurm.Node(host, frozenset()))) or newly_out.get(host, ""))
     }
     jobs = {host: job for job in queue for host in job.hosts}
     busy = {host: _job_text(jobs[host], now) for host in names if host in jobs and host not in left_out}
@@ -319,7 +321,7 @@ def _by_name(logs: Mapping[str, list[Logged]], names: Sequence[str], system: str
     }
 
 
-def hosts_of(system: System, states: Mapping[str, str], logs: Mapping[str, list[Logged]]) -> list[str]:
+def hosts_of(system: System, states: Mapping[str, slurm.Node], logs: Mapping[str, list[Logged]]) -> list[str]:
     """Return the hosts of a system by the *states* of Slurm's hosts; without Slurm, those with a verdict.
 
     Raises BadInput if there are none.
@@ -338,8 +340,6 @@ def hosts_of(system: System, states: Mapping[str, str], logs: Mapping[str, list[
 # ----------------------------------------------------------------------
 # What Slurm has: hosts that are out of service, and jobs that validate already
 
-#: Slurm's words for a host that takes no jobs, or is reserved, as a held host is.
-_OUT = re.compile("down|drain|fail|error|future|inval|maint|reserved|unknown|not_resp|power(ed|ing)_down|reboot")
 #: The name of the jobs that validate, whoever submitted them: that of slurm/validate.sbatch.
 _JOB_NAME = "firsttouch-validate"
 
@@ -352,13 +352,13 @@ def _job_text(job: slurm.Waiting, now: float) -> str:
 
 def _slurm(
     partition: str, notes: list[str], clock: Clock
-) -> tuple[Mapping[str, str], list[slurm.Waiting], set[str]]:
+) -> tuple[Mapping[str, slurm.Node], list[slurm.Waiting], set[str]]:
     """Return the states of Slurm's hosts, the jobs that validate, and the hosts in active reservations.
 
     Without Slurm there are none, and a note says so.
     """
     try:
-        states, queue = slurm.states(partition), slurm.named(_JOB_NAME, clock)
+        states, queue = slurm.nodes(partition), slurm.named(_JOB_NAME, clock)
         reserved = {host for r in slurm.reservations().values() if r.active for host in r.hosts}
     except RunFailed as error:
         notes.append(f"without Slurm's states of hosts and jobs: {error}")
@@ -368,10 +368,9 @@ def _slurm(
     return states, queue, reserved
 
 
-def _out_of_service(state: str) -> str:
-    """Return the words of a host's *state* for which it is left out, "" if it is in service."""
-    words = re.split(r"[+*~#!%$@^-]", state.lower())
-    return " and ".join(word for word in words if _OUT.match(word))
+def _out_of_service(node: slurm.Node) -> str:
+    """Return the states for which a host is left out, "" for none; hosts that are held are reserved."""
+    return " and ".join([*node.out_of_service, *node.reserved, *node.away]).lower()
 
 
 # ----------------------------------------------------------------------
