@@ -15,9 +15,9 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_report_fleet_rows import reach
 from test_verdict import document_of
 
+from factories.drawings import of_class
 from factories.fleet_records import records_by_host
 from firsttouch import cli
 from firsttouch.fleet import campaigns
@@ -646,8 +646,8 @@ class TestCompare:
         assert all("= unchanged in all 4 cases" in row for row in rows[1:])
         bars = [row.find(".//svg") for row in case_table.find("tbody")]
         # Worse is drawn to the left.
-        dots = [next(g for g in bar.iter("g") if g.get("class") == "size") for bar in bars]
-        at = [sum(reach(dot[0])) / 2 for dot in dots]
+        at = [float(dot.get("cx")) for bar in bars for dot in of_class(bar, "size")]
+        assert len(at) == len(bars)
         assert max(at[:4]) < 20
         assert min(at[4:]) > 50
         assert {bar.get("aria-hidden") for bar in bars} == {"true"}
