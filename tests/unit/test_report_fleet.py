@@ -187,6 +187,18 @@ class TestPage:
         )
         assert shared in "".join(page.itertext())
 
+    def test_ids_of_drawings_are_unique_on_a_page_of_several_systems(self, tmp_path):
+        fleets = []
+        for system in ("a", "b"):
+            both = [*all_records(records_by_host()), *all_records(records_by_host(day="2026-02-01"))]
+            records = [replace(r, system=system, host=f"{system}{r.host}") for r in both]
+            fleets.append(judged(samples_table.of_records(records), Undescribed(system)))
+        fleet_pages.build(fleets, tmp_path)
+        page = page_of(tmp_path)
+        ids = [e.get("id") for e in page.iter() if e.get("id")]
+        assert [name for name in {*ids} if ids.count(name) > 1] == []
+        assert {"spread1-0-title", "spread2-0-title", "line1-0-title", "line2-0-title"} <= {*ids}
+
     def test_every_drawing_has_a_text_and_every_link_a_target(self, reported):
         page = page_of(reported[0])
         names = [e.get("id") for e in page.iter() if e.get("id")]

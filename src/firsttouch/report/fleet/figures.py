@@ -196,9 +196,9 @@ class Spread:
     svg: Markup
 
 
-def spreads(ranks: Ranks) -> list[Spread]:
-    """Return the distributions of the metrics that stand out most."""
-    return [_spread(ranks, case, f"spread{i}") for i, case in enumerate(ranks.cases[:MOST_DRAWN])]
+def spreads(ranks: Ranks, key: str = "") -> list[Spread]:
+    """Return the distributions of the metrics that stand out most; *key* is in the names of their drawings."""
+    return [_spread(ranks, case, f"spread{key}{i}") for i, case in enumerate(ranks.cases[:MOST_DRAWN])]
 
 
 def rows(ranks: Ranks) -> list[tuple[str, ...]]:
@@ -347,8 +347,11 @@ def days(ranks: Ranks) -> Days:
     return Days([day(d * _DAY) for d in shown], table)
 
 
-def lines(ranks: Ranks) -> list[Line]:
-    """Return the histories of the metrics by which the worst hosts do not pass, if they were measured again."""
+def lines(ranks: Ranks, key: str = "") -> list[Line]:
+    """Return the histories of the metrics by which the worst hosts do not pass, if they were measured again.
+
+    *key* is in the names of their drawings.
+    """
     judged = ranks.judged
     histories: list[Line] = []
     for host in ranks.hosts:
@@ -360,7 +363,7 @@ def lines(ranks: Ranks) -> list[Line]:
         dated = [group for group in groups.tolist() if len(_samples(ranks, group)[0]) > 1]
         if dated:
             worst = sorted(dated, key=lambda g: (-int(judged.words[g]), -_loss(ranks, g)))
-            histories.append(_history(ranks, host, worst[:_METRICS], f"line{len(histories)}"))
+            histories.append(_history(ranks, host, worst[:_METRICS], f"line{key}{len(histories)}"))
     return histories
 
 
