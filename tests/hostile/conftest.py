@@ -1,6 +1,5 @@
 """The time limit of these tests, and the harness of hostile.py, which describes how to add a kind."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -19,9 +18,8 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def loaded(tmp_path_factory):
-    """Loads the late imports and gives matplotlib a cache, which would change a case's time and files."""
-    os.environ["MPLCONFIGDIR"] = str(tmp_path_factory.mktemp("matplotlib"))
+def loaded():
+    """Loads the late imports, which would change a case's time."""
     from firsttouch.cli import reporting  # noqa: F401, PLC0415
 
 

@@ -255,8 +255,8 @@ def _session(leader: int) -> list[int]:
 
 #: Module -> its functions that have a cache.
 _cached: dict[str, list[Callable]] = {}
-#: Modules whose caches have nothing of a user's files: templates and colours.
-_CONSTANT = {"firsttouch.report.pages", "firsttouch.report.figures.drawing"}
+#: Modules whose caches have nothing of a user's files: templates, and widths of letters.
+_CONSTANT = {"firsttouch.report.pages", "firsttouch.report.figures.svg"}
 
 
 def _clear_caches() -> None:

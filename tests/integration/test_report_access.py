@@ -9,12 +9,12 @@ import io
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
 from devtools import CHROMIUM, Page, browser
-from PIL import Image
 
 from factories import http_server
 from factories.fleet_records import records_by_host
@@ -22,6 +22,7 @@ from factories.host_records import Machine
 from firsttouch.judge import samples_table
 from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.records.schema import Record
+from firsttouch.report.figures import svg
 from firsttouch.report.fleet import comparison, fleet_pages
 from firsttouch.report.model import Problem
 from firsttouch.report.pages import build
@@ -165,6 +166,38 @@ def test_drawings_say_what_they_show(page: Page, names: dict[str, list[str]]) ->
         ".filter(e => !e.closest('tr, button, label, a')).length"
     )
     assert page.ask(bare) == 0  # hidden drawings have the same in words beside them
+
+
+#: Each text of a drawing: the text, its font size and weight, its length, and its edges in px of the drawing.
+TEXTS = """[...document.querySelectorAll('svg[viewBox]')].map(svg => [
+    svg.viewBox.baseVal.width, svg.viewBox.baseVal.height,
+    [...svg.querySelectorAll('text')].filter(e => e.checkVisibility()).map(e => (b => [
+        [...e.childNodes].filter(n => n.nodeType === 3).map(n => n.data).join(''),
+        parseFloat(getComputedStyle(e).fontSize), parseFloat(getComputedStyle(e).fontWeight),
+        e.getComputedTextLength(), b.x, b.y, b.x + b.width, b.y + b.height])(e.getBBox()))])"""
+
+
+def misplaced(page: Page) -> list[str]:
+    """Return the texts that leave their drawing, overlap, or are longer than the program takes them to be."""
+    wrong = []
+    for width, height, texts in page.ask(TEXTS):
+        for shown, size, weight, length, left, _, right, bottom in texts:
+            # The box of a text has room above and below its letters.
+            if left < -1 or right > width + 1 or bottom > height + 0.3 * size:
+                wrong.append(shown)
+            if length > svg.width(shown, size * (1.15 if weight >= 600 else 1)) + 1:
+                wrong.append(f"{shown} is {length} px")
+        for (shown, size, _, _, *a), (other, _, _, _, *b) in combinations(texts, 2):
+            across, down = (min(a[i + 2], b[i + 2]) - max(a[i], b[i]) for i in (0, 1))
+            if across > 1 and down > 0.35 * size:
+                wrong.append(f"{shown} | {other}")
+    return wrong
+
+
+def test_texts_are_inside_their_drawing_and_apart(page: Page, kind: str) -> None:
+    # The bars of a comparison have no texts.
+    assert any(texts for _, _, texts in page.ask(TEXTS)) == (kind != "comparison")
+    assert misplaced(page) == []
 
 
 def test_columns_of_a_map_are_told_by_their_metric(page: Page, names: dict[str, list[str]]) -> None:
@@ -320,6 +353,26 @@ def colours(page: Page) -> tuple[float, float]:
     return luminance(pair[0]), luminance(pair[1])
 
 
+def brightness(page: Page) -> list[int]:
+    """Return the brightness (0 to 255) of a corner of the window, of its darkest and its brightest pixel."""
+    screenshot = page.call("Page.captureScreenshot")["data"]
+    # The weights are those of ITU-R BT.601.
+    pixels: Any = page.ask(f"""(async () => {{
+        const bytes = Uint8Array.from(atob("{screenshot}"), c => c.charCodeAt(0));
+        const image = await createImageBitmap(new Blob([bytes], {{type: "image/png"}}));
+        const context = new OffscreenCanvas(image.width, image.height).getContext("2d");
+        context.drawImage(image, 0, 0);
+        const data = context.getImageData(0, 0, image.width, image.height).data;
+        const grey = i => Math.round(0.299 * data[i] + 0.587 * data[i + 1] + 0.114 * data[i + 2]);
+        let [low, high] = [255, 0];
+        for (let i = 0; i < data.length; i += 4) {{
+            low = Math.min(low, grey(i)); high = Math.max(high, grey(i));
+        }}
+        return [grey(4 * (2 * image.width + 2)), low, high];
+    }})()""")
+    return pixels
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_scheme_is_the_readers(page: Page, scheme: str, kind: str) -> None:
     page.media(prefers_color_scheme=scheme)
@@ -330,10 +383,7 @@ def test_the_scheme_is_the_readers(page: Page, scheme: str, kind: str) -> None:
     if kind == "site":
         return  # its theme has other colours
     page.ask("scrollTo(0, 0)")
-    with Image.open(io.BytesIO(base64.b64decode(page.call("Page.captureScreenshot")["data"]))) as image:
-        pixels = image.convert("L")
-        corner = pixels.getpixel((2, 2))
-        darkest, brightest = pixels.getextrema()
+    corner, darkest, brightest = brightness(page)
     assert corner == (255 if scheme == "light" else 23)
     assert darkest < 60
     assert brightest > 200
@@ -373,6 +423,7 @@ def test_the_papers_page(papers: Path, chromium: Page) -> None:
     assert chromium.messages() == []
     assert chromium.requests() == [f"{address}/index.html"]
     assert chromium.ask("document.querySelectorAll('figure').length") == 15
+    assert misplaced(chromium) == []
     chromium.width(360)
     assert chromium.ask("document.scrollingElement.scrollWidth") <= 360
 

@@ -437,7 +437,7 @@ def test_commands_that_start_quickly_load_no_heavy_library(run_cli, argv):
     loaded = set(done.stderr.split())
     assert "firsttouch" in loaded
     assert loaded.isdisjoint(
-        {"ClusterShell", "archspec", "jinja2", "jsonschema", "matplotlib"}
+        {"ClusterShell", "archspec", "jinja2", "jsonschema"}
         | {"numpy", "polars", "reframe", "requests", "urllib3", "yaml"}
     )
 

@@ -4,11 +4,13 @@
 import datetime
 import itertools
 import json
+import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from factories import drawings
 from firsttouch.cli import record_inputs
 from firsttouch.judge import drift, history, samples_table, verdict_log
 from firsttouch.judge.history import Extent, Series
@@ -230,6 +232,10 @@ class TestRecords:
         assert section.total == len(section.rows) == len(section.drawings) == 2
         assert "firmware.version 2.4 -&gt; 2.6" in section.drawings[1].svg
         assert [d.worse for d in section.drawings] == [True, True]
+        for drawn in section.drawings:
+            root = ET.fromstring(str(drawn.svg))  # noqa: S314
+            assert drawings.misplaced(root) == []
+            assert "firmware.version 2.4 -> 2.6" in [drawings.text(e) for e in drawings.texts(root)]
 
 
 class TestSeries:

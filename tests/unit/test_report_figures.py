@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
-import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
-from matplotlib.textpath import TextPath
-from test_report_page import local, page_of, tree
+from test_report_page import page_of, tree
 
-from factories import topologies
+from factories import drawings, topologies
+from factories.drawings import extent, local, of_class
 from factories.host_records import Machine
 from firsttouch.host import topology
 from firsttouch.report import model
@@ -35,28 +36,17 @@ def drawn(name: str) -> tuple[topology.Topology, tuple[Panel, ...]]:
     return host, figure.panels
 
 
-def shapes(root: ET.Element, kind: str) -> list[ET.Element]:
-    """Return the outlines in the groups of the class *kind*."""
-    return [e for g in root.iter() if g.get("class") == kind for e in g if local(e) == "path"]
-
-
-def extent(path: ET.Element) -> tuple[float, float, float, float]:
-    """Return left, top, right and bottom of an outline, px."""
-    numbers = [float(n) for n in re.findall(r"-?[\d.]+", path.get("d", ""))]
-    return min(numbers[::2]), min(numbers[1::2]), max(numbers[::2]), max(numbers[1::2])
-
-
 @pytest.mark.parametrize("name", MACHINES)
 def test_every_machine_is_drawn_whole(name: str) -> None:
     host, panels = drawn(name)
     root = ET.fromstring(str(panels[0].svg))  # noqa: S314
-    boxes = shapes(root, "box")
+    boxes = of_class(root, "box")
     assert len(boxes) == len(host.numa_nodes)
     owned = sum(len(n.pus) for n in host.numa_nodes)
-    usable, barred = shapes(root, "pu"), shapes(root, "pu barred")
+    usable, barred = of_class(root, "pu"), of_class(root, "pu barred")
     assert len(usable) + len(barred) == owned
     assert len(usable) == len(host.allowed_pus & {p for n in host.numa_nodes for p in n.pus})
-    headings = [e.text for g in root.iter() if g.get("class") == "heading" for e in g]
+    headings = [e.text for e in of_class(root, "heading")]
     assert sorted(headings) == sorted(f"NUMA node {n.index}" for n in host.numa_nodes)
     # Nothing lies outside the drawing, and every PU and cache lies inside a box.
     _, _, width, height = map(float, root.attrib["viewBox"].split())
@@ -65,7 +55,7 @@ def test_every_machine_is_drawn_whole(name: str) -> None:
         assert min(left, top) >= 0
         assert right <= width + 0.5
         assert bottom <= height + 0.5
-    for left, top, right, bottom in map(extent, (*usable, *barred, *shapes(root, "cache"))):
+    for left, top, right, bottom in map(extent, (*usable, *barred, *of_class(root, "cache"))):
         assert any(a <= left and b <= top and right <= c and bottom <= d for a, b, c, d in frames)
 
 
@@ -75,7 +65,7 @@ def test_distances_are_drawn_where_there_are_any(name: str) -> None:
     assert len(panels) == 1 + bool(host.distances and len(host.numa_nodes) > 1)
     if len(panels) > 1:
         root = ET.fromstring(str(panels[1].svg))  # noqa: S314
-        cells = [e.text for g in root.iter() if g.get("class") == "cells" for e in g if local(e) == "text"]
+        cells = [a.text for e, a in pairwise(root) if e.get("class") == "cell"]
         order = [n.index for n in host.numa_nodes]
         assert cells == [str(host.distance(a, b)) for a in order for b in order]
 
@@ -83,7 +73,7 @@ def test_distances_are_drawn_where_there_are_any(name: str) -> None:
 def test_the_opteron_of_the_thesis() -> None:
     _, panels = drawn("opteron")
     root = ET.fromstring(str(panels[0].svg))  # noqa: S314
-    caches = [round(right - left) for left, _, right, _ in map(extent, shapes(root, "cache"))]
+    caches = [round(right - left) for left, _, right, _ in map(extent, of_class(root, "cache"))]
     # In each of the eight boxes: an L1d per PU, an L2 for two, an L3 for all eight.
     assert {width: caches.count(width) for width in set(caches)} == {24: 64, 50: 32, 206: 8}
     description = next(e.text or "" for e in root if local(e) == "desc")
@@ -95,7 +85,7 @@ def test_pus_that_may_not_be_used_are_marked() -> None:
     host, panels = drawn("partial-cpuset")
     barred = {pu.index for pu in host.pus} - host.allowed_pus
     assert barred
-    assert len(shapes(ET.fromstring(str(panels[0].svg)), "pu barred")) == len(barred)  # noqa: S314
+    assert len(of_class(ET.fromstring(str(panels[0].svg)), "pu barred")) == len(barred)  # noqa: S314
 
 
 def test_a_host_without_a_topology_has_no_drawing(tmp_path: Path) -> None:
@@ -136,35 +126,165 @@ def test_the_summary_has_the_three_runs_of_each_dataset(tmp_path: Path) -> None:
     assert {"".join(e.itertext()) for e in above} >= {"original", "interleave", "localalloc"}
 
 
+def lines(*, named: str = "a policy", lines: int = 3, points: int = 5, **options: Any) -> Panel:
+    """Return a chart of lines that rise to high values."""
+    return charts.draw_lines(
+        {
+            f"{named} {i}": [charts.Point(3**k, 10.0**k * i, 9.0**k, 11.0**k * i) for k in range(points)]
+            for i in range(1, lines + 1)
+        },
+        **{"label": "time (s)", "name": "x", "title": "x", "description": "x", **options},
+    )
+
+
+def bars(*values: float, label: str = "b", text: str = "{} s", **options: Any) -> Panel:
+    """Return a chart of bars, each with a label and a kind of its own."""
+    drawn = [
+        charts.Bar(f"{label} {i}", v, 0.95 * v, 1.1 * v, text.format(f"{v:.2f}"), f"kind {i}")
+        for i, v in enumerate(values)
+    ]
+    kinds = [bar.kind for bar in drawn]
+    options = {"axis": "time (s)", "name": "x", "title": "x", "description": "x", **options}
+    return charts.draw_bars(drawn, kinds=kinds, **options)
+
+
+def heatmap(*cells: float | None, columns: int = 2, **options: Any) -> Panel:
+    """Return a square matrix."""
+    names = [f"{i}-{i + 3},{i + 8}" for i in range(columns)]
+    options = {"unit": "GB/s", "name": "x", "title": "copy (GB/s)", "description": "x", **options}
+    rows = [list(cells) * (columns // len(cells)) for _ in names]
+    return charts.draw_heatmap(
+        rows, rows=names, columns=names, highest=max(filter(None, cells), default=0.0), axes=AXES, **options
+    )
+
+
+AXES = ("PU-set (NUMA nodes)", "memory bank (NUMA node)")
+LONG = "a name that is a good deal longer than the drawing is wide, so one line cannot hold it"
+#: What is drawn -> the panel: few and many of everything, long names, and values of every size.
+CHARTS = {
+    "lines": lines,
+    "one point": lambda: lines(lines=1, points=1),
+    "many lines": lambda: lines(lines=14),
+    "many points": lambda: lines(points=40, logarithmic=True),
+    "long names": lambda: lines(named=LONG, heading=LONG, across=LONG, label=LONG),
+    "wide characters": lambda: lines(named="\u6e2c\u5b9a" * 9, heading="\u6e2c\u5b9a" * 40),
+    "narrow chart": lambda: lines(size=(320, 200), named="L-parsing, 16 outputs"),
+    "logarithmic": lambda: lines(logarithmic=True),
+    "bars": lambda: bars(0.51, 0.3, 0.1),
+    "thin bars": lambda: bars(0.1, 0.1, 0.51, thin=True, text="{} s, 2Inst_Localalloc", heading="Copy"),
+    "one value": lambda: bars(1e9, axis="bytes"),
+    "no value": lambda: bars(0.0, 0.0),
+    "many kinds": lambda: bars(*[1.0 + i for i in range(12)], thin=True, heading=LONG),
+    "two lines of a label": lambda: bars(1.0, 2.0, label="HG002 chromosome 20\n100000 pairs per thread"),
+    "long texts": lambda: bars(3.0, 0.2, label=LONG, text=LONG, footer=LONG * 2, line=1, axis=LONG),
+    "matrix": lambda: heatmap(1.0, None, 1234567.0, 0.000012, columns=8),
+    "small matrix": lambda: heatmap(0.0, columns=1),
+    "long title": lambda: heatmap(0.0, 9.0, title=LONG),
+}
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_texts_are_inside_their_drawing_and_apart(name: str) -> None:
+    root = ET.fromstring(str(CHARTS[name]().svg))  # noqa: S314
+    assert drawings.misplaced(root) == []
+    assert len(drawings.texts(root)) >= 4
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_shapes_are_inside_their_drawing(name: str) -> None:
+    root = ET.fromstring(str(CHARTS[name]().svg))  # noqa: S314
+    _, _, width, height = map(float, root.attrib["viewBox"].split())
+    for shape in (e for e in root if local(e) in {"rect", "circle", "path"}):
+        left, top, right, bottom = extent(shape)
+        assert min(left, top) >= -0.5, shape.attrib
+        assert right <= width + 0.5, shape.attrib
+        assert bottom <= height + 0.5, shape.attrib
+
+
 @pytest.mark.parametrize("label", ["lambda", "HG002 chromosome 20\n100000 pairs per thread"])
 @pytest.mark.parametrize("values", [(0.51, 0.5, 0.49), (0.51, 0.3, 0.1), (0.1, 0.1, 0.51)])
 @pytest.mark.parametrize("text", ["{} s", "{} s, 1Inst_Localalloc", "{} s, 2Inst_Localalloc"])
-def test_the_texts_beside_bars_end_within_the_drawing(label: str, values: tuple[float, ...], text: str) -> None:
-    bars = [
-        charts.Bar(label, v, 0.95 * v, 1.1 * v, text.format(f"{v:.3f}"), kind)
-        for v, kind in zip(values, "abc", strict=True)
-    ]
-    panel = charts.draw_bars(
-        *(bars,), kinds=("a", "b", "c"), axis="time (s)", name="x", title="x", description="x", thin=True
-    )
-    texts = re.findall(r'font-size: 11px; text-anchor: start[^>]*? x="([\d.]+)"[^>]*>([^<]+)', panel.svg)
-    assert len(texts) == len(bars)
-    for x, shown in texts:
-        assert float(x) + TextPath((0, 0), shown, size=11).get_extents().width <= panel.width
+def test_the_texts_beside_bars_are_whole(label: str, values: tuple[float, ...], text: str) -> None:
+    root = ET.fromstring(str(bars(*values, label=label, text=text, thin=True).svg))  # noqa: S314
+    shown = [drawings.text(e) for e in drawings.texts(root)]
+    assert {text.format(f"{v:.2f}") for v in values} <= {*shown}
+    assert drawings.misplaced(root) == []
 
 
 def test_a_line_crosses_no_text_beside_a_bar() -> None:
-    bars = [charts.Bar(f"b{v}", v, v, v, f"{v:.2f}x", "a") for v in (0.55, 0.7, 0.9, 0.98, 1.6)]
-    panel = charts.draw_bars(
-        bars, kinds=("a",), axis="speedup (times)", name="x", title="x", description="x", line=1
-    )
-    (at,) = re.findall(r'<path d="M (\S+) [^>]*stroke-dasharray', panel.svg)
-    texts = re.findall(r'text-anchor: start[^>]*? x="([\d.]+)"[^>]*>([\d.]+x)<', panel.svg)
-    assert len(texts) == len(bars)
-    for x, shown in texts:
-        width = TextPath((0, 0), shown, size=13).get_extents().width
-        assert not float(x) < float(at) < float(x) + width
-        assert float(x) + width <= panel.width
+    panel = bars(0.55, 0.7, 0.9, 0.98, 1.6, text="{}x", line=1)
+    root = ET.fromstring(str(panel.svg))  # noqa: S314
+    (line,) = [extent(e) for e in root if e.get("stroke-dasharray")]
+    beside = [e for e in drawings.texts(root) if drawings.text(e).endswith("x")]
+    assert len(beside) == 5
+    for text in beside:
+        left, _, right, _ = extent(text)
+        assert not left < line[0] < right
+        assert right <= panel.width
+
+
+def test_a_text_that_has_no_room_is_whole_in_its_tooltip() -> None:
+    root = ET.fromstring(str(bars(1.0, label=LONG).svg))  # noqa: S314
+    (label,) = [e for e in drawings.texts(root) if drawings.tip(e)]
+    assert drawings.text(label).endswith("\u2026")
+    assert drawings.tip(label) == f"{LONG} 0"
+
+
+def test_every_point_and_bar_has_a_tooltip() -> None:
+    points = {"a": [charts.Point(1, 2.0, 2.0, 2.0), charts.Point(4, 3.1, 3.0, 3.2)]}
+    panel = charts.draw_lines(points, label="y", name="x", title="x", description="x", squares={"a": 4})
+    root = ET.fromstring(str(panel.svg))  # noqa: S314
+    assert [drawings.tip(e) for e in root if drawings.tip(e)] == [
+        "a, 1 thread: 2",
+        "a, 4 threads: 3.10 (3 to 3.20)",
+    ]
+    root = ET.fromstring(str(bars(1.0, 2.0).svg))  # noqa: S314
+    assert [drawings.tip(e) for e in root if drawings.tip(e)] == [
+        "b 0, kind 0: 1 (0.950 to 1.10)",
+        "b 1, kind 1: 2 (1.90 to 2.20)",
+    ]
+
+
+def test_lengths_and_heights_are_proportional_to_the_values() -> None:
+    root = ET.fromstring(str(bars(1.0, 2.0, 4.0).svg))  # noqa: S314
+    first, second, third = (float(e.get("width", 0)) for e in root if drawings.tip(e))
+    assert [round(w / first, 2) for w in (second, third)] == [2, 4]
+    points = {"": [charts.Point(2**k, v, v, v) for k, v in enumerate((0.0, 1.0, 2.0))]}
+    root = ET.fromstring(str(charts.draw_lines(points, label="y", name="x", title="x", description="x").svg))  # noqa: S314
+    (x, y), (x1, y1), (x2, y2) = ((float(e.get("cx", 0)), float(e.get("cy", 0))) for e in root if e.get("cx"))
+    assert (round(x2 - x1, 1), round(y1 - y2, 1)) == (round(x1 - x, 1), round(y - y1, 1))
+
+
+@pytest.mark.parametrize(
+    ("scale", "labels"),
+    [
+        (charts.zero_based_scale(365.0), ["0", "50", "100", "150", "200", "250", "300", "350"]),
+        (charts.zero_based_scale(0.0007), ["0", *(f"0.000{n}" for n in range(1, 8))]),
+        (charts.zero_based_scale(0.0), ["0", "0.2", "0.4", "0.6", "0.8", "1"]),
+        (charts.logarithmic_scale([0.3, 40.0]), ["0.5", "1", "2", "5", "10", "20"]),
+        (charts.logarithmic_scale([3.0, 3.1]), ["2.8", "3", "3.2", "3.4"]),
+        (charts.logarithmic_scale([1e-6, 1.0]), ["1e-06", "1e-05", "0.0001", "0.001", "0.01", "0.1", "1"]),
+        (charts.counts_scale([8, 1, 2, 8]), ["1", "2", "8"]),
+    ],
+)  # fmt: skip
+def test_ticks_are_round_numbers(scale: charts.Scale, labels: list[str]) -> None:
+    assert [label for _, label in scale.ticks] == labels
+    assert [float(label) for label in labels] == pytest.approx([value for value, _ in scale.ticks])
+    assert all(scale.low <= value <= scale.high for value, _ in scale.ticks)
+
+
+@pytest.mark.parametrize("values", [(0.0,), (5e-324,), (1e308, 1e-300), (1.7976931348623157e308,), (1.0, 1.0)])
+def test_values_of_every_size_have_an_axis(values: tuple[float, ...]) -> None:
+    for scale in (charts.zero_based_scale(1.08 * max(values)), charts.logarithmic_scale(values)):
+        assert scale.ticks
+        shares = [scale.share(v) for v in (-1.0, 0.0, *sorted(values))]
+        assert shares == sorted(shares)
+        assert all(0 <= share <= 1 for share in shares)
+
+
+def test_series_beyond_the_sixth_have_other_markers() -> None:
+    looks = [charts.series(i) for i in range(36)]
+    assert len({(look.colour, look.marker) for look in looks}) == 36
 
 
 def test_one_run_alone_is_no_summary() -> None:

@@ -15,9 +15,9 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_report_fleet_rows import reach
 from test_verdict import document_of
 
+from factories.drawings import of_class
 from factories.fleet_records import records_by_host
 from firsttouch import cli
 from firsttouch.campaign import campaigns
@@ -186,6 +186,18 @@ class TestPage:
             "The names omit what all cases of a metric share: random latency, 64 MiB; total bandwidth, 4 threads."
         )
         assert shared in "".join(page.itertext())
+
+    def test_ids_of_drawings_are_unique_on_a_page_of_several_systems(self, tmp_path):
+        fleets = []
+        for system in ("a", "b"):
+            both = [*all_records(records_by_host()), *all_records(records_by_host(day="2026-02-01"))]
+            records = [replace(r, system=system, host=f"{system}{r.host}") for r in both]
+            fleets.append(judged(samples_table.of_records(records), Undescribed(system)))
+        fleet_pages.build(fleets, tmp_path)
+        page = page_of(tmp_path)
+        ids = [e.get("id") for e in page.iter() if e.get("id")]
+        assert [name for name in {*ids} if ids.count(name) > 1] == []
+        assert {"spread1-0-title", "spread2-0-title", "line1-0-title", "line2-0-title"} <= {*ids}
 
     def test_every_drawing_has_a_text_and_every_link_a_target(self, reported):
         page = page_of(reported[0])
@@ -646,8 +658,8 @@ class TestCompare:
         assert all("= unchanged in all 4 cases" in row for row in rows[1:])
         bars = [row.find(".//svg") for row in case_table.find("tbody")]
         # Worse is drawn to the left.
-        dots = [next(g for g in bar.iter("g") if g.get("class") == "size") for bar in bars]
-        at = [sum(reach(dot[0])) / 2 for dot in dots]
+        at = [float(dot.get("cx")) for bar in bars for dot in of_class(bar, "size")]
+        assert len(at) == len(bars)
         assert max(at[:4]) < 20
         assert min(at[4:]) > 50
         assert {bar.get("aria-hidden") for bar in bars} == {"true"}

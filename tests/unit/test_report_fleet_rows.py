@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of metrics on the page of a fleet, and the words for changes."""
 
-import re
 import xml.etree.ElementTree as ET
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from factories.drawings import extent
 from firsttouch.judge.verdict import natural
 from firsttouch.report.fleet import comparison
 from firsttouch.report.fleet.comparison import Change, Comparison, Host
@@ -21,12 +21,6 @@ def case(metric="copy_bandwidth", better="higher", **parameters):
 
 def change(word, size, low, high, *, p=1e-9, better="higher", **parameters):
     return Change(case(better=better, **parameters), 20, 10.0, 10 * (1 + size), size, low, high, p, (), word)
-
-
-def reach(path):
-    """Return the left and right end of an outline, px."""
-    numbers = [float(n) for n in re.findall(r"-?[\d.]+", path.get("d"))]
-    return min(numbers[::2]), max(numbers[::2])
 
 
 class TestNames:
@@ -100,8 +94,9 @@ class TestChanges:
         (row,) = comparison.rows([change(word, size, low, high, better=better)])
         bar = ET.fromstring(row.bar)  # noqa: S314
         axis = next(e for e in bar if e.tag == "path")
-        parts = {g.get("class"): g[0] for g in bar if g.tag == "g"}
-        ((middle, _), (at_left, at_right), (left, end)) = map(reach, (axis, parts["size"], parts["interval"]))
+        parts = {e.get("class"): e for e in bar if e.get("class")}
+        spans = [extent(e) for e in (axis, parts["size"], parts["interval"])]
+        ((middle, *_), (at_left, _, at_right, _), (left, _, end, _)) = spans
         at = (at_left + at_right) / 2
         assert (at > middle) == right
         assert left < at < end

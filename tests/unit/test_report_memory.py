@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from factories import drawings
 from factories.host_records import Machine, built_report, invalid
 from factories.memory_records import FAULTS, PEAK, SATURATION, THEORY, Host
 from firsttouch.judge.judging import Undescribed, judge
@@ -102,6 +103,19 @@ def test_without_counters_or_theory_the_figure_says_so() -> None:
     (figure,) = loaded_latency.figures(view, no_reference)
     assert isinstance(figure, Figure)
     assert "this host counts no cache misses" in figure.shows[1]
+
+
+def test_a_band_beyond_all_rates_is_within_the_axes() -> None:
+    def usual(record: Record) -> model.Reference:
+        return model.Reference(2 * record.value, 1.9 * record.value, None, "a fleet")
+
+    (figure,) = loaded_latency.figures(view_of([*memory_records()]), usual)
+    assert isinstance(figure, Figure)
+    root = ET.fromstring(str(figure.panels[0].svg))  # noqa: S314
+    signs = [e for e in root if e.get("fill-opacity")]
+    _, (left, _, right, _) = map(drawings.extent, signs)
+    assert 300 < left < right - 5 < right < figure.panels[0].width - 10
+    assert drawings.misplaced(root) == []
 
 
 def test_a_load_that_seldom_doubles_the_latency_has_no_star() -> None:

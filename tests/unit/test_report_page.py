@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from factories import drawings as drawings_of
+from factories.drawings import local
 from factories.host_records import Machine
 from firsttouch.records.schema import Record
 from firsttouch.report.model import Problem
@@ -39,10 +41,6 @@ def tree(page: str) -> ET.Element:
     """Parse the page as XML: a stricter reader than any browser, which takes unclosed or crossed tags."""
     assert page.startswith("<!DOCTYPE html>")
     return ET.fromstring(page)  # noqa: S314
-
-
-def local(element: ET.Element) -> str:
-    return element.tag.rpartition("}")[2]
 
 
 def test_the_page_is_well_formed_and_its_ids_are_unique(large: str) -> None:
@@ -111,20 +109,25 @@ def test_every_figure_is_complete(large: str) -> None:
 
 def test_every_point_bar_and_cell_has_a_tooltip(large: str) -> None:
     drawings = [e for e in tree(large).iter() if local(e) == "svg"]
-    shapes = [
-        [e for e in svg.iter() if local(e) in {"path", "use", "g"} and any(local(c) == "title" for c in e)]
-        for svg in drawings
-    ]
-    assert all(shapes)
-    for svg, tipped in zip(drawings, shapes, strict=True):
+    for svg in drawings:
+        tipped = [e for e in svg if local(e) in {"rect", "path", "circle"} and drawings_of.tip(e)]
+        assert tipped
         assert len([e for e in svg.iter() if local(e) == "title"]) == 1 + len(tipped)
-        # The caps of error bars are markers, too; they have none.
-        lines = [[len(e) for e in g if local(e) == "use"] for g in svg.iter() if g.get("clip-path")]
-        assert all(set(titles) in ({0}, {1}) for titles in lines if titles)
-        for group in (g for g in svg.iter() if g.get("class") == "cells"):
-            texts = [e.text or "?" for e in group if local(e) == "text"]
-            tips = [title.text or "" for e in group if local(e) == "path" for title in e]
-            assert [text in tip for text, tip in zip(texts, tips, strict=True)] == [True] * len(texts)
+        # A point, bar or PU has one, like all that are drawn after the first: those before are of the legend.
+        first = [*svg].index(tipped[0])
+        of_data = [e for e in [*svg][first:] if local(e) in {"rect", "circle"} or e.get("fill", "none") != "none"]
+        shapes = [e for e in of_data if local(e) != "text" and "fill-opacity" not in e.attrib]
+        assert [e.attrib for e in shapes if not drawings_of.tip(e)] == [
+            e.attrib for e in shapes if e.get("class") == "box" or e.get("fill", "").endswith("-gradient)")
+        ]
+        for cell, text in itertools.pairwise(svg):
+            if cell.get("class") == "cell":
+                assert drawings_of.text(text) in drawings_of.tip(cell)
+
+
+def test_texts_are_inside_their_drawing_and_apart(large: str) -> None:
+    for svg in (e for e in tree(large).iter() if local(e) == "svg"):
+        assert drawings_of.misplaced(svg) == []
 
 
 def test_axes_have_units(large: str) -> None:
@@ -144,8 +147,19 @@ def test_axes_have_units(large: str) -> None:
 
 
 def test_colours_come_from_the_style_sheet(large: str) -> None:
-    assert "#0a0b0" not in large
-    assert "#0a0c0" not in large
+    coloured = [e for svg in tree(large).iter() if local(svg) == "svg" for e in svg.iter()]
+    values = {v for e in coloured for name in ("fill", "stroke", "stop-color") if (v := e.get(name))}
+    fixed = {v for v in values if not re.fullmatch(r"none|var\(--[a-z0-9-]+\)|url\(#[\w-]+\)", v)}
+    # Cells, the letters on them and their scale have the same colours everywhere.
+    cells = [
+        e
+        for pair in itertools.pairwise(e for e in coloured if local(e) != "title")
+        if pair[0].get("class") == "cell"
+        for e in pair
+    ]
+    assert fixed == {e.get("fill") for e in cells if e.get("fill")} | {e.get("stop-color") for e in coloured} - {
+        None
+    }
     assert "prefers-color-scheme: dark" in large
     assert "@media print" in large
     used = set(re.findall(r"var\((--[a-z0-9-]+)\)", large))
@@ -188,7 +202,7 @@ def test_matrices_show_every_value(tmp_path: Path, nodes: int, sizes: tuple[int,
     assert len(records) == rows * nodes
     page = page_of(tmp_path, records)
     (matrix,) = (e for e in tree(page).iter() if e.get("class") == "matrix")
-    cells = [e for g in matrix.iter() if g.get("class") == "cells" for e in g if local(e) == "text"]
+    cells = [text for cell, text in itertools.pairwise(matrix) if cell.get("class") == "cell"]
     assert len(cells) == rows * nodes
     highest = max(r.value for r in records)
     shown = [float(e.text or "nan") for e in cells]

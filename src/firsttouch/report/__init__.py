@@ -5,6 +5,4 @@ In go records (:mod:`firsttouch.records.schema`), hwloc's XML, verdicts and stor
 readers, summary.md for a ticket, summary.json for programs, metrics.prom for monitoring, junit.xml for continuous
 integration, and records.parquet. Public are ``pages.build`` and the classes of ``model`` for a few hosts,
 ``fleet`` for many hosts and for comparisons, and ``paper.page.build`` for the publications.
-
-Importing this package does not import matplotlib; ``pages.build`` does.
 """

@@ -25,6 +25,22 @@ from firsttouch.judge.common_loss import CommonLoss
 from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records.schema import Record, write_table
 from firsttouch.report import card, document, guidelines, junit, model, multiqc, openmetrics, studies, tables
+from firsttouch.report.figures import (
+    bandwidth,
+    contention,
+    core_to_core,
+    latency,
+    loaded_latency,
+    locks,
+    page_sizes,
+    placement,
+    scaling,
+    stores,
+    throughput,
+)
+from firsttouch.report.figures import studies as study_figures
+from firsttouch.report.figures import summary as summary_figures
+from firsttouch.report.figures import topology as topology_figures
 from firsttouch.report.headlines import HEADER, Headline, Summary, headlines, not_measured
 from firsttouch.report.model import Absent, Figure, HostView, Problem, References, Table
 from firsttouch.report.text import SIGNS, clean, count, markdown
@@ -298,23 +314,6 @@ def _cards(
 
 def _section(view: HostView, expected: References) -> dict[str, Any]:
     """Return the groups of figures and the tables of a host; *expected* are the references that judge it."""
-    from firsttouch.report.figures import (  # noqa: PLC0415 - imports matplotlib
-        bandwidth,
-        contention,
-        core_to_core,
-        latency,
-        loaded_latency,
-        locks,
-        page_sizes,
-        placement,
-        scaling,
-        stores,
-        summary,
-        throughput,
-    )
-    from firsttouch.report.figures import studies as study_figures  # noqa: PLC0415 - imports matplotlib
-    from firsttouch.report.figures import topology as drawing  # noqa: PLC0415 - imports matplotlib
-
     groups: list[tuple[str, str, list[Figure | Absent]]] = [
         ("latency", "Latency", latency.figures(view)),
         ("bandwidth", "Bandwidth", bandwidth.figures(view)),
@@ -325,7 +324,7 @@ def _section(view: HostView, expected: References) -> dict[str, Any]:
         ("pages", "Page sizes and stores", [*page_sizes.figures(view), *stores.figures(view)]),
         ("scaling", "Threads and memory policies", [*scaling.figures(view), *throughput.figures(view)]),
         ("study", "Thread scaling study", [*study_figures.figures(view)]),
-        ("placement", "Scenarios", [*placement.figures(view), *summary.figures(view)]),
+        ("placement", "Scenarios", [*placement.figures(view), *summary_figures.figures(view)]),
     ]
     tabled = studies.tables(view)
     topological = (
@@ -348,7 +347,7 @@ def _section(view: HostView, expected: References) -> dict[str, Any]:
         ],
         "facts": tables.topology_facts(view),
         "no_topology": view.why_absent("topology"),
-        "drawing": drawing.figures(view),
+        "drawing": topology_figures.figures(view),
         "topology": [table for table in topological if table is not None],
         "configuration": tables.configuration(view),
         "others": tables.others(view),

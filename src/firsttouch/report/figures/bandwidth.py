@@ -88,7 +88,7 @@ def _panel(name: str, matrix: Matrix, *, unit: str, highest: float) -> Panel:
         rows=[format_list(row) for row in matrix.rows],
         columns=[format_list(column) for column in matrix.columns],
         highest=highest,
-        axes=("PU-set (NUMA nodes)" if len(values) > 4 else "PU-set", "memory bank (NUMA node)"),
+        axes=("PU-set (NUMA nodes)", "memory bank (NUMA node)"),
         unit=unit,
         name=name,
         title=f"{matrix.kernel} ({unit})",

@@ -17,7 +17,7 @@ _HOW = (
     "The line per thread is level if the threads do not disturb each other, and falls if they share the bandwidth "
     "of the bank. The total stops rising where the bank, or the path to it, is saturated."
 )
-_HEIGHT = 300
+_HEIGHT = 250
 
 
 def figures(view: HostView) -> list[Figure | Absent]:
@@ -89,7 +89,6 @@ def _shows(each: Series, total: Series) -> tuple[str, ...]:
 
 def _panel(name: str, title: str, series: Series, shows: str) -> Panel:
     unit = next(iter(next(iter(series.values())).values())).unit
-    # Labels may be long, so the legend has one column.
     return drawing.draw_lines(
         {key: [drawing.of(threads, r) for threads, r in points.items()] for key, points in series.items()},
         label=f"bandwidth ({unit})",
@@ -98,7 +97,6 @@ def _panel(name: str, title: str, series: Series, shows: str) -> Panel:
         description=shows,
         size=(440, _HEIGHT),
         heading=title,
-        columns=1,
     )
 
 

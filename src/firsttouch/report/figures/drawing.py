@@ -1,292 +1,278 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How figures are drawn with matplotlib, as SVG: style, lines, bars, heat maps."""
+"""Charts with axes: lines, bars and heat maps, which the figures have in common."""
 
 from __future__ import annotations
 
-import io
-import re
-import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import groupby
+from itertools import groupby, pairwise
 from math import ceil, floor, log10
-from typing import Any, Literal
-
-import matplotlib as mpl
-from markupsafe import Markup
-from matplotlib import colormaps
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import RendererSVG
-from matplotlib.colors import to_hex, to_rgba
-from matplotlib.figure import Figure as Drawing
-from matplotlib.font_manager import FontProperties
-from matplotlib.patches import BoxStyle
-from matplotlib.path import Path
-from matplotlib.text import Text
-from matplotlib.transforms import IdentityTransform
+from typing import NamedTuple
 
 from firsttouch.records.schema import Record
+from firsttouch.report.figures.svg import (
+    GRID,
+    INK,
+    MUTED,
+    SERIES,
+    SIZE,
+    Canvas,
+    Place,
+    width,
+    wrapped,
+)
 from firsttouch.report.model import Panel
 from firsttouch.report.text import clean, count, number
 
-# ----------------------------------------------------------------------
-# A drawing as inline SVG: colours from the page's style sheet, unique ids, a title and a description.
-#
-# Figures are drawn in stand-in colours (INK, MUTED, ...), which become CSS variables here. One drawing then suits
-# the light page, the dark page and paper.
-
-_SVG = "{http://www.w3.org/2000/svg}"
-_LINK = "{http://www.w3.org/1999/xlink}href"
-
-#: Stand-in colours: none of them is in a colour map of the plots.
-INK = "#0a0b01"
-MUTED = "#0a0b02"
-GRID = "#0a0b03"
-PAPER = "#0a0b04"
-RAISED = "#0a0b05"
-WARN = "#0a0b06"
-SERIES = tuple(f"#0a0c{i:02x}" for i in range(1, 7))
-
-_VARIABLES = {
-    INK: "var(--ink)",
-    MUTED: "var(--muted)",
-    GRID: "var(--grid)",
-    PAPER: "var(--paper)",
-    RAISED: "var(--raised)",
-    WARN: "var(--warn)",
-    **{colour: f"var(--series-{i})" for i, colour in enumerate(SERIES, start=1)},
-}
-_COLOUR = re.compile("|".join(_VARIABLES))
-_REFERENCE = re.compile(r"url\(#([^)]+)\)")
-_FONT_FAMILY = re.compile(r"\s*font-family:[^;]*;?")
-#: A group whose id begins with this has tooltips: one for each of its markers, or a single one for its shape.
-_TIPS, _NEXT_TIP = "tips:", "\N{SYMBOL FOR UNIT SEPARATOR}"
-#: The decimals of a number after the second.
-_SURPLUS_DECIMALS = re.compile(r"(?<=\.\d\d)\d+")
-#: Prefix of the ids that become classes.
-_CLASS = "class-"
-_NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
-
-
-def inline(document: str, *, name: str, title: str, description: str, kind: str = "") -> Markup:
-    """Return matplotlib's SVG *document* as an element of an HTML page, of the class *kind*.
-
-    *name* prefixes every id, so it must be unique in the page. *title* and *description* are the text alternative;
-    a drawing without a title repeats what stands beside it, and screen readers skip it. The page's font replaces
-    that of the drawing, and coordinates keep two decimals (1/100 px).
-    """
-    root = ET.fromstring(document)  # noqa: S314
-    for child in list(root):
-        # A rule of style would apply to the whole page, and metadata is not shown.
-        if child.tag == f"{_SVG}metadata" or child.find(f"{_SVG}style") is not None:
-            root.remove(child)
-    used = {m for e in root.iter() for v in e.attrib.values() for m in _REFERENCE.findall(v)}
-    used |= {e.get(_LINK, "").removeprefix("#") for e in root.iter()}
-    for element in root.iter():
-        element.tag = element.tag.removeprefix(_SVG)
-        _rewrite(element, name, used)
-        element.tail = None
-        if element.tag not in {"text", "tspan", "title"}:
-            element.text = None
-    for element in list(root.iter()):
-        _place_tips(element)
-    _, _, width, height = root.attrib["viewBox"].split()
-    attributes = {"class": kind} if kind else {}
-    attributes |= (
-        {"role": "img", "aria-labelledby": f"{name}-title {name}-desc"} if title else {"aria-hidden": "true"}
-    )
-    attributes |= {
-        "viewBox": root.attrib["viewBox"],
-        "width": f"{float(width):.0f}",
-        "height": f"{float(height):.0f}",
-    }
-    root.attrib.clear()
-    root.attrib.update(attributes)
-    for tag, text in (("desc", description), ("title", title)) if title else ():
-        child = ET.Element(tag, {"id": f"{name}-{tag}"})
-        child.text = clean(text)
-        root.insert(0, child)
-    # The writer escapes every text, so the page can take it as it is.
-    return Markup(ET.tostring(root, encoding="unicode"))  # noqa: S704
-
-
-def _place_tips(element: ET.Element) -> None:
-    """Put the tooltips of a group into its shapes: browsers show the title of the shape under the pointer."""
-    if texts := element.attrib.pop("tips", ""):
-        tips = texts.split(_NEXT_TIP)
-        shapes = list(element.iter("use")) if len(tips) > 1 or element.find(".//use") is not None else [element]
-        # matplotlib leaves out markers beyond the drawing, after which the others cannot be told apart.
-        for shape, tip in zip(shapes, tips, strict=True) if len(shapes) == len(tips) else ():
-            title = ET.Element("title")
-            title.text = tip
-            shape.insert(0, title)
-    before: ET.Element | None = None
-    for child in list(element):
-        if child.tag == "title" and before is not None:
-            element.remove(child)
-            before.append(child)
-        else:
-            before = child
-
-
-def tips(texts: Iterable[str]) -> str:
-    """Return the id that gives the markers of a matplotlib line, or a bar, these tooltips (``set_gid``)."""
-    return _TIPS + _NEXT_TIP.join(map(clean, texts))
-
-
-def _variables(style: str) -> str:
-    return _COLOUR.sub(lambda match: _VARIABLES[match[0]], style)
-
-
-def _rewrite(element: ET.Element, name: str, used: set[str]) -> None:
-    # A hatch's colours are attributes, which cannot refer to a variable; a style can.
-    for key in ("fill", "stroke"):
-        if element.get(key) in _VARIABLES:
-            element.set("style", f"{key}: {element.attrib.pop(key)}; {element.get('style', '')}")
-    link = element.attrib.pop(_LINK, None)
-    if link is not None:
-        element.set("href", f"#{name}-{link.removeprefix('#')}")
-    identity = element.attrib.pop("id", "")
-    if identity.startswith(_TIPS):
-        element.set("tips", identity.removeprefix(_TIPS))
-    elif identity.startswith(_CLASS):
-        element.set("class", identity.removeprefix(_CLASS))
-    elif identity and identity in used:
-        element.set("id", f"{name}-{identity}")
-    for key, value in element.attrib.items():
-        if key in {"id", "href"}:
-            continue
-        text = _REFERENCE.sub(lambda m: f"url(#{name}-{m[1]})", value)
-        if key == "style":
-            text = _FONT_FAMILY.sub("", _variables(text)).strip()
-        elif key in {"d", "x", "y", "transform", "points", "width", "height"}:
-            text = _SURPLUS_DECIMALS.sub("", text).replace("\n", "")
-        element.set(key, text)
-
-
-# ----------------------------------------------------------------------
-# The look of all figures. Sizes are in CSS pixels, and series differ in more than colour.
-
-#: Width in CSS pixels: at 72 dots per inch, a point of matplotlib is a pixel of the SVG.
+#: Width (px) of a chart.
 WIDTH = 480
-_FONT = 13.0
-_MARKERS = ("o", "s", "^", "D", "v", "P")
-_DASHES = ("solid", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)), (0, (3, 1)), (0, (8, 3)))
+#: Height (px) of a line of text, font size of a heading, and that of plain letters as wide as its bold ones.
+_LINE, _HEADING, _WIDE_AS_BOLD = 20.0, 14.0, 16.0
+#: Length (px) of a sign in a legend, from there to its text, and between columns.
+_SIGN, _TO_TEXT, _GAP = 30, 38, 16
+#: From the middle of letters to their base line (px), over the font size.
+_MIDDLE = 0.35
 
-_SETTINGS: dict[str, Any] = {
-    "svg.fonttype": "none",  # keep text as text, to be read aloud, searched and styled
-    "text.parse_math": False,  # a dollar sign in a name starts no formula
-    "font.family": "DejaVu Sans",  # matplotlib brings it, so the layout is the same everywhere
-    "font.size": _FONT,
-    "axes.edgecolor": MUTED,
-    "axes.labelcolor": INK,
-    "axes.facecolor": "none",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "axes.linewidth": 1.0,
-    "figure.facecolor": "none",
-    "grid.color": GRID,
-    "grid.linewidth": 1.0,
-    "lines.linewidth": 2.0,
-    "lines.markersize": 6.0,
-    "legend.frameon": False,
-    "legend.fontsize": _FONT,
-    "axes.titley": 1.0,  # where it is anyway, as no label is above the axes: matplotlib need not look for one
-    "text.color": INK,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-}
+# ----------------------------------------------------------------------
+# Scales: values to places on an axis, and its ticks.
 
 
-def settings(name: str) -> Any:
-    """Return the context in which to draw the panel *name*; its ids depend on the name alone."""
-    values: Any = {**_SETTINGS, "svg.hashsalt": name}
-    return mpl.rc_context(values)
+@dataclass(frozen=True)
+class Scale:
+    """An axis from *low* to *high*, which are positive if it is *logarithmic*, with *ticks* (value and label)."""
+
+    low: float
+    high: float
+    ticks: Sequence[tuple[float, str]]
+    logarithmic: bool = False
+
+    def share(self, value: float) -> float:
+        """Return where a value is on the axis, from 0 to 1; a value beyond the axis is at its end."""
+        if value <= self.low:
+            return 0.0
+        low, high = self.low, self.high
+        if self.logarithmic:
+            low, high, value = log10(low), log10(high), log10(value)
+        return min((value - low) / (high - low), 1.0)
+
+    def spaced_ticks(self, length: float, size: Callable[[str], float]) -> list[tuple[float, str]]:
+        """Return the places (0 to 1) and labels of the ticks that have room on *length* px, the last one always.
+
+        *size* returns the room (px) that a label takes.
+        """
+        kept: list[tuple[float, str]] = []
+        for value, label in reversed(self.ticks):
+            share = self.share(value)
+            if not kept or (kept[-1][0] - share) * length >= (size(label) + size(kept[-1][1])) / 2:
+                kept.append((share, label))
+        return kept
 
 
-def axes(width: float, height: float, margins: tuple[float, float, float, float]) -> tuple[Drawing, Axes]:
-    """Return a drawing of *width* x *height* px with one set of axes; *margins*: left, right, bottom, top."""
-    left, right, bottom, top = margins
-    drawing = Drawing(figsize=(width / 72, height / 72))
-    inner = ((width - left - right) / width, (height - bottom - top) / height)
-    return drawing, drawing.add_axes((left / width, bottom / height, *inner))
+def _steps(low: float, high: float, most: int) -> list[tuple[float, str]]:
+    """Return ticks at *most* multiples of 1, 2 or 5 times a power of ten."""
+    rough = (high - low) / most
+    unit = 10.0 ** floor(log10(rough))
+    step = next(factor * unit for factor in (1, 2, 2.5, 5, 10) if factor * unit >= rough * (1 - 1e-9))
+    values = [step * i for i in range(ceil(low / step), floor(high / step * (1 + 1e-9)) + 1)]
+    return [(value, f"{value:g}") for value in values]
 
 
-def panel(drawing: Drawing, *, name: str, title: str, description: str) -> Panel:
-    """Return the drawing as a panel; call it within :func:`settings`."""
-    out = io.StringIO()
-    drawing.savefig(out, format="svg", metadata=_NO_METADATA)
-    svg = inline(out.getvalue(), name=name, title=title, description=description)
-    return Panel(svg, round(drawing.get_figwidth() * 72))
+def zero_based_scale(highest: float, most: int = 9) -> Scale:
+    """Return an axis from 0 up to *highest*, so that lengths are proportional to the values."""
+    high = min(max(highest, 0.0), sys.float_info.max / 2)
+    high = high if high > sys.float_info.min / sys.float_info.epsilon else 1.0
+    return Scale(0.0, high, _steps(0.0, high, most))
 
 
-def series_style(position: int) -> dict[str, Any]:
-    """Return colour, marker and dashes of the series at *position* (from 0); they repeat after six."""
+def logarithmic_scale(values: Iterable[float]) -> Scale:
+    """Return a logarithmic axis over the positive *values*, with ticks at 1, 2 and 5 of each decade, or at 1."""
+    positive = [value for value in values if value > 2 * sys.float_info.min] or [1.0]
+    low, high = min(positive) / 1.15, min(max(positive) * 1.15, sys.float_info.max)
+    decades = range(floor(log10(low)), floor(log10(high)) + 1)
+    factors = (1, 2, 5) if len(decades) < 6 else (1,)
+    ticks = [tick for d in decades for factor in factors if low <= (tick := factor * 10.0**d) <= high]
+    # A narrow range has none of them.
+    labelled = [(tick, f"{tick:g}") for tick in ticks] if len(ticks) > 2 else _steps(low, high, 5)
+    return Scale(low, high, labelled, logarithmic=True)
+
+
+def counts_scale(counts: Iterable[int]) -> Scale:
+    """Return a logarithmic axis of *counts*, with a tick at each."""
+    ordered = sorted(set(counts))
+    lowest = next((c for c in ordered if c > 0), 1)
+    ticks = [(float(c), str(c)) for c in ordered]
+    return Scale(lowest / 1.2, max(ordered[-1], lowest) * 1.2, ticks, logarithmic=True)
+
+
+# ----------------------------------------------------------------------
+# Legends, which stand above the axes, where they cover no data.
+
+_MARKERS = ("circle", "square", "triangle", "diamond", "down", "plus")
+_DASHES = ("", "10 4", "3 3", "12 4 3 4", "6 2", "16 6")
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a series, a mark or a bar looks like, on the chart and in the legend."""
+
+    colour: str
+    marker: str = ""
+    #: Radius (px) of the marker.
+    radius: float = 4
+    #: Width (px) of the line, 0 for none, and lengths of its dashes and gaps.
+    line: float = 0
+    dashes: str = ""
+    #: Opacity of an area in this colour, 0 for none.
+    area: float = 0
+    #: Position of the series that gives a bar its colour and hatch.
+    bar: int | None = None
+
+
+def series(position: int, *, line: float = 2, radius: float = 4) -> Look:
+    """Return the look of the line at *position* (from 0); colours repeat after six, with other markers."""
     index = position % len(SERIES)
-    return {"color": SERIES[index], "marker": _MARKERS[index], "linestyle": _DASHES[index]}
+    marker = _MARKERS[(position + position // len(SERIES)) % len(_MARKERS)]
+    return Look(SERIES[index], marker, radius, line, _DASHES[index])
 
 
-def error_bars(medians: Sequence[float], low: Sequence[float], high: Sequence[float]) -> list[list[float]]:
-    """Return matplotlib's lengths below and above the medians."""
-    return [
-        [m - a for m, a in zip(medians, low, strict=True)],
-        [b - m for m, b in zip(medians, high, strict=True)],
-    ]
+def _draw_sign(canvas: Canvas, look: Look, corner: Place) -> None:
+    """Draw the sign of a legend, with its middle at the left end *corner*."""
+    x, y = corner
+    if look.bar is not None:
+        canvas.rectangle((x, y - 5), (_SIGN, 10), canvas.hatched(look.bar))
+    if look.area:
+        canvas.rectangle((x, y - 5), (_SIGN, 10), look.colour, fill_opacity=look.area)
+    if look.line:
+        canvas.line([(x, y), (x + _SIGN, y)], look.colour, stroke_width=look.line, stroke_dasharray=look.dashes)
+    if look.marker:
+        canvas.marker(look.marker, (x + _SIGN / 2, y), look.radius, look.colour)
 
 
-def threads_axis(ax: Axes, counts: Sequence[int], labels: int = 14, name: str = "threads") -> None:
-    """Scale the x axis to *counts* of *name* in powers of two, with ticks where *labels* of them have room."""
-    threads_counts = sorted(set(counts))
-    lowest, most = threads_counts[0], threads_counts[-1]
-    ax.set_xscale("log", base=2)
-    shown: list[int] = []
-    # From the largest down, so that "all PUs" keeps its tick; *room* is the width of a label, as a ratio.
-    room = max(1.12, (most / lowest) ** (1 / labels))
-    for threads in reversed(threads_counts):
-        if not shown or shown[-1] / threads >= room:
-            shown.append(threads)
-    ax.set_xticks([float(t) for t in shown], [str(t) for t in shown])
-    ax.set_xticks([], minor=True)
-    ax.set_xlim(lowest / 1.2, most * 1.2)
-    ax.set_xlabel(name)
+def _columns(labels: Sequence[str], room: float) -> tuple[int, list[float]]:
+    """Return the rows of a legend and the widths of its columns: as many as fit into *room* px, at least one."""
+    for rows in range(1, len(labels)):
+        columns = [labels[start : start + rows] for start in range(0, len(labels), rows)]
+        widths = [_TO_TEXT + max(map(width, column)) + _GAP for column in columns]
+        if sum(widths) <= room + _GAP:
+            return rows, widths
+    return len(labels), [room]
 
 
-def zero_based(ax: Axes, highest: float) -> None:
-    """Start the y axis at 0, so that heights are proportional to the values."""
-    ax.set_ylim(0, highest * 1.08 if highest > 0 else 1)
-    ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    ax.grid(axis="y")
+class _Head:
+    """The heading and the legend above a chart; *width* and *height* (px) are what they take."""
+
+    def __init__(self, room: float, heading: str, looks: Mapping[str, Look]) -> None:
+        self._lines = wrapped(heading, room, _WIDE_AS_BOLD)
+        self._looks = {clean(label): look for label, look in looks.items()}
+        self._rows, self._widths = _columns(list(self._looks), room)
+        self.width = max([0.0, *(width(line, _WIDE_AS_BOLD) for line in self._lines)])
+        self.height = _LINE * (len(self._lines) + self._rows)
+
+    def draw(self, canvas: Canvas) -> None:
+        for row, line in enumerate(self._lines):
+            canvas.text((0, _LINE * row + 15), line, size=_HEADING, font_weight=600)
+        top = _LINE * len(self._lines)
+        for position, (label, look) in enumerate(self._looks.items()):
+            column, row = divmod(position, self._rows)
+            x, y = sum(self._widths[:column]), top + _LINE * (row + 0.5)
+            _draw_sign(canvas, look, (x, y))
+            canvas.text((x + _TO_TEXT, y + _MIDDLE * SIZE), label, room=canvas.width - x - _TO_TEXT)
 
 
-def logarithmic_axis(ax: Axes, values: Iterable[float]) -> None:
-    """Make the y axis logarithmic over the positive *values*, with ticks at 1, 2 and 5 of each decade."""
-    positive = [v for v in values if v > 0] or [1.0]
-    low, high = min(positive) / 1.15, max(positive) * 1.15
-    ax.set_yscale("log")
-    decades = range(floor(log10(low)), ceil(log10(high)) + 1)
-    ticks = [t for d in decades for m in (1, 2, 5) if low <= (t := m * 10.0**d) <= high]
-    ax.set_yticks(ticks, [f"{t:g}" for t in ticks])
-    ax.set_yticks([], minor=True)
-    ax.set_ylim(low, high)
-    ax.grid(axis="y")
+# ----------------------------------------------------------------------
+# Axes.
 
 
-def legend(ax: Axes, columns: int, left: float = 0.0) -> None:
-    """Place the legend above the axes, where it covers no data; it starts at *left* (in widths of the axes)."""
-    ax.legend(
-        loc="lower left",
-        bbox_to_anchor=(left, 1.0),
-        ncols=columns,
-        borderaxespad=0.2,
-        handlelength=2.6,
-        columnspacing=1.4,
-        borderpad=0,
-    )
+class _Frame(NamedTuple):
+    """The edges of the axes, px."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+
+def _draw_across(canvas: Canvas, frame: _Frame, scale: Scale, name: str, *, grid: bool) -> None:
+    """Draw the ticks of the x axis below the frame, perhaps with lines of a *grid*, and the *name* of the axis."""
+    length = frame.right - frame.left
+    for share, label in scale.spaced_ticks(length, lambda text: width(text) + 6):
+        x = frame.left + share * length
+        if grid:
+            canvas.line([(x, frame.top), (x, frame.bottom)], GRID)
+        canvas.line([(x, frame.bottom), (x, frame.bottom + 4)], MUTED)
+        if x + width(label) / 2 <= canvas.width:
+            canvas.text((x, frame.bottom + 18), label, "middle")
+    middle = frame.left + length / 2
+    canvas.text((middle, frame.bottom + 37), name, "middle", room=2 * min(middle, canvas.width - middle))
+
+
+class Chart:
+    """Axes with ticks on a canvas, below a heading and a legend; data are drawn with its methods.
+
+    *scales* and *names* are those of the x axis and the y axis, *looks* has the labels of the legend. *height* is
+    that of the axes, and *above* is room over them, px.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        scales: tuple[Scale, Scale],
+        names: tuple[str, str],
+        looks: Mapping[str, Look],
+        *,
+        heading: str = "",
+        size: Place = (WIDTH, 250),
+        above: float = 0,
+    ) -> None:
+        self._across, self._up = scales
+        across, height = size
+        head = _Head(across, heading, looks)
+        rows = self._up.spaced_ticks(height, lambda _: _LINE)
+        left = 12 + max([20.0, *(width(label) for _, label in rows)])
+        right = max([12.0, *(width(label) / 2 for _, label in self._across.ticks[-1:])])
+        # The name of the y axis stands over it, where it has more room than beside it.
+        top = head.height + _LINE + 10 + above
+        self.frame = _Frame(left, top, across - right, top + height)
+        self.canvas = Canvas(across, top + height + 46, name)
+        head.draw(self.canvas)
+        self.canvas.text((0, head.height + 17), names[1], room=across)
+        for share, label in rows:
+            y = self.frame.bottom - share * height
+            self.canvas.line([(left, y), (self.frame.right, y)], GRID)
+            self.canvas.text((left - 7, y + _MIDDLE * SIZE), label, "end")
+        edges = ((left, top), (left, self.frame.bottom), (self.frame.right, self.frame.bottom))
+        self.canvas.line(edges, MUTED)
+        _draw_across(self.canvas, self.frame, self._across, names[0], grid=False)
+
+    def place(self, x: float, y: float) -> Place:
+        """Return where a point of the axes is on the canvas."""
+        frame = self.frame
+        return (
+            frame.left + self._across.share(x) * (frame.right - frame.left),
+            frame.bottom - self._up.share(y) * (frame.bottom - frame.top),
+        )
+
+    def draw_series(self, look: Look, points: Sequence[Place], tips: Iterable[str]) -> None:
+        """Draw a line through points of the axes, and a marker with its tooltip at each."""
+        places = [self.place(*point) for point in points]
+        if look.line and len(places) > 1:
+            self.canvas.line(places, look.colour, stroke_width=look.line, stroke_dasharray=look.dashes)
+        for place, tip in zip(places, tips, strict=True):
+            self.canvas.marker(look.marker, place, look.radius, look.colour, tip=tip)
+
+    def draw_error_bars(
+        self, spans: Iterable[tuple[Place, Place]], colour: str, *, cap: float, **attributes: float
+    ) -> None:
+        """Draw bars between two points of the axes each."""
+        placed = [(self.place(*a), self.place(*b)) for a, b in spans]
+        self.canvas.error_bars(placed, colour, cap=cap, **attributes)
+
+    def draw_upright(self, value: float, look: Look) -> None:
+        """Draw a line over the whole height at a *value* of the x axis."""
+        x, _ = self.place(value, self._up.low)
+        ends = [(x, self.frame.top), (x, self.frame.bottom)]
+        self.canvas.line(ends, look.colour, stroke_width=look.line, stroke_dasharray=look.dashes)
 
 
 # ----------------------------------------------------------------------
@@ -308,11 +294,9 @@ def of(threads: int, record: Record) -> Point:
     return Point(threads, record.value, min(record.samples), max(record.samples))
 
 
-def wide(points: Iterable[Point]) -> bool:
-    """Return whether the values span too wide a range for a linear axis."""
-    ends = [(p.low, p.high) for p in points]
-    low, high = min(low for low, _ in ends), max(high for _, high in ends)
-    return low > 0 and high / low > 8
+def wide(values: Collection[float]) -> bool:
+    """Return whether values span too wide a range for a linear axis."""
+    return min(values) > 0 and max(values) / min(values) > 8
 
 
 def _tip(line: str, point: Point, counted: str) -> str:
@@ -336,67 +320,50 @@ def draw_lines(
     name: str,
     title: str,
     description: str,
-    size: tuple[float, float] = (WIDTH, 320),
+    size: Place = (WIDTH, 250),
     heading: str = "",
-    columns: int = 4,
     logarithmic: bool = False,
     squares: Mapping[str, int] | None = None,
     counted: str = "thread",
     across: str = "",
-    scale: Sequence[Point] = (),
+    scale: Iterable[float] = (),
 ) -> Panel:
-    """Return a panel of *lines* by their name in the legend, which has *columns*.
+    """Return a panel of *lines* by their name in the legend.
 
     *label* names the y axis, *heading* stands above. A single line with an empty name has no legend. *squares* are
     the threads of the point of each line that has a square around it. The x axis counts *counted*, and *across*
-    names it. The y axis has room for the values of *scale*, too.
+    names it. The y axis has room for the values *scale*, too.
     """
     all_points = [p for points in lines.values() for p in points]
-    named = any(lines)
-    rows = -(-len(lines) // columns) if named else 0
-    dense = max(map(len, lines.values())) > _FEW_POINTS
-    # The margin of every drawing has room for a legend of one row.
-    top = 34.0 + (20 * rows if heading else 20 * max(0, rows - 1))
-    width, height = size
-    with settings(name):
-        drawing, ax = axes(width, height + top - 34 * (not heading), (64, 12, 50, top))
-        for position, (key, points) in enumerate(lines.items()):
-            values = [p.value for p in points]
-            line, *_ = ax.errorbar(
-                [float(p.threads) for p in points],  # a record may have any number
-                values,
-                yerr=error_bars(values, [p.low for p in points], [p.high for p in points]),
-                capsize=2 if dense else 4,
-                label=clean(key),
-                **series_style(position) | ({"markersize": 3.0} if dense else {}),
-            )
-            line.set_gid(tips(_tip(key, p, counted) for p in points))
-            around = [p for p in points if p.threads == (squares or {}).get(key)]
-            colour = series_style(position)["color"]
-            for p in around:
-                ax.plot(
-                    p.threads, p.value, "s", color=colour, markersize=12, markerfacecolor="none", clip_on=False
-                )
-        counts = [p.threads for p in all_points]
-        threads_axis(ax, counts, labels=10 if squares else 14, name=across or f"{counted}s")
-        if logarithmic:
-            logarithmic_axis(ax, (end for p in (*all_points, *scale) for end in (p.low, p.value, p.high)))
-        else:
-            zero_based(ax, max(p.high for p in (*all_points, *scale)))
-        ax.set_ylabel(label)
-        if heading:
-            ax.set_title(heading, loc="left", fontsize=14, pad=top - 22)
-        if named:
-            legend(ax, columns=min(columns, len(lines)))
-        return panel(drawing, name=name, title=title, description=description)
+    few = max(map(len, lines.values())) <= _FEW_POINTS
+    looks = {key: series(i, radius=4 if few else 2) for i, key in enumerate(lines)}
+    values = [*scale, *(end for p in all_points for end in (p.low, p.high))]
+    chart = Chart(
+        name,
+        (
+            counts_scale(p.threads for p in all_points),
+            logarithmic_scale(values) if logarithmic else zero_based_scale(1.08 * max(values)),
+        ),
+        (across or f"{counted}s", label),
+        looks if any(lines) else {},
+        heading=heading,
+        size=size,
+    )
+    for key, points in lines.items():
+        spans = [((p.threads, p.low), (p.threads, p.high)) for p in points]
+        chart.draw_error_bars(spans, looks[key].colour, cap=4 if few else 2)
+    for key, points in lines.items():
+        tips = [_tip(key, p, counted) for p in points]
+        chart.draw_series(looks[key], [(p.threads, p.value) for p in points], tips)
+        for p in points:
+            if p.threads == (squares or {}).get(key):
+                place = chart.place(p.threads, p.value)
+                chart.canvas.marker("square", place, 7, "none", stroke=looks[key].colour)
+    return chart.canvas.panel(title, description)
 
 
 # ----------------------------------------------------------------------
 # Horizontal bars with error bars, single and in groups.
-
-_HATCHES = ("", "///", "...", "xxx", "\\\\\\", "+++")
-#: Room (px) for a heading above the legend.
-_HEADING = 22
 
 
 @dataclass(frozen=True)
@@ -412,34 +379,22 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class _Look:
-    """Sizes of bars: *height* is a part of *pitch* (px), *text* the size of the texts at their ends (px)."""
+class _BarSizes:
+    """Sizes (px): of rows and the bars in them, of caps, of the texts beside bars, between groups, of labels."""
 
-    pitch: int
-    height: float
-    cap: int
-    line: float
-    text: int
-    gap: int
-    widest_label: int
-
-    def beside(self, bar: Bar) -> float:
-        """Return the width of the text beside a bar, px."""
-        return _WIDTH_OF_CHARACTER * self.text * len(bar.text)
-
-    def axis(self, bars: Sequence[Bar], highest: float, width: float) -> float:
-        """Return the end of an axis of *width* px that has room for the texts beside the *bars*."""
-        ends = [1.05 * highest]
-        for bar in bars:
-            ends.append((bar.high + _AWAY * highest) * width / (width - min(self.beside(bar), 0.8 * width)))
-        return max(ends)
+    row: float
+    bar: float
+    cap: float
+    text: float
+    gap: float
+    widest_label: float
 
 
-_WIDE_BARS = _Look(34, 0.62, cap=4, line=1.5, text=13, gap=0, widest_label=220)
-# Groups of thin bars are a bar apart.
-_THIN_BARS = _Look(18, 0.86, cap=3, line=1.2, text=11, gap=1, widest_label=200)
-#: The width of a character over its height, and the distance of a text from its bar over the longest bar.
-_WIDTH_OF_CHARACTER, _AWAY = 0.62, 0.02
+_WIDE_BARS = _BarSizes(34, 21, cap=4, text=13, gap=0, widest_label=220)
+# Groups of thin bars are half a bar apart.
+_THIN_BARS = _BarSizes(18, 15.5, cap=3, text=11, gap=12, widest_label=200)
+#: Distance of a text from its bar, and the size of labels, px.
+_AWAY, _LABEL = 7, 12.0
 
 
 def draw_records(
@@ -460,8 +415,8 @@ def draw_records(
     bars = []
     for record in records:
         look = str(record.parameters[kind])
-        ends = (record.value, min(record.samples), max(record.samples))
-        bars.append(Bar(label(record), *ends, f"{look} {number(record.value)}", look))
+        span = (record.value, min(record.samples), max(record.samples))
+        bars.append(Bar(label(record), *span, f"{look} {number(record.value)}", look))
     return draw_bars(
         bars,
         kinds=kinds,
@@ -492,185 +447,93 @@ def draw_bars(
     *axis* names the values, *footer* stands below, *heading* above, and a dashed line marks the value *line*.
     *thin* bars with the same label are a group, which has the label beside it.
     """
-    look = _THIN_BARS if thin else _WIDE_BARS
+    sizes = _THIN_BARS if thin else _WIDE_BARS
     groups = [list(group) for _, group in groupby(bars, lambda bar: bar.label)] if thin else [[b] for b in bars]
-    rows = len(bars) + look.gap * len(groups)
-    highest = max(bar.high for bar in bars)
-    left = min(24 + 7.4 * max(len(part) for bar in bars for part in bar.label.split("\n")), look.widest_label)
-    top, bottom = 34.0 + _HEADING * bool(heading), 66.0 if footer else 50.0
-    height = top + bottom + look.pitch * rows + (0 if thin else 12)
-    plot = WIDTH - left - 12
-    end = max(look.axis(bars, highest, plot), 1.2 * (line or 0)) or 1
-    with settings(name):
-        drawing, ax = axes(WIDTH, height, (left, 12, bottom, top))
-        y, ticks = 0.0, {}
-        for group in groups:
-            ticks[y + (len(group) - 1) / 2] = "\n".join(map(clean, group[0].label.split("\n")))
-            for bar in group:
-                (shape,) = ax.barh(
-                    y, bar.value, height=look.height, edgecolor=PAPER, **_bar_style(kinds, bar.kind)
-                )
-                named = ", ".join(dict.fromkeys((*bar.label.split("\n"), bar.kind)))
-                shape.set_gid(tips([f"{named}: {ends(bar.value, bar.low, bar.high)}"]))
-                errors = [[bar.value - bar.low], [bar.high - bar.value]]
-                ax.errorbar(bar.value, y, xerr=errors, color=INK, capsize=look.cap, linewidth=look.line)
-                text_at = bar.high + highest * _AWAY
-                if line is not None and text_at < line < text_at + look.beside(bar) * end / plot:
-                    text_at = line + highest * _AWAY  # the line would cross the text
-                ax.text(text_at, y, bar.text, va="center", fontsize=look.text)
-                y += 1
-            y += look.gap
-        ax.set(xlim=(0, end))
-        ax.set(ylim=(y - 1.2, -0.8) if thin else (y - 0.4, -0.6))
-        if line is not None:
-            ax.axvline(line, color=INK, linewidth=1.5, linestyle=(0, (4, 3)))
-        used = [kind for kind in kinds if kind in {bar.kind for bar in bars}]
-        for kind in used:
-            ax.barh(0, 0, edgecolor=PAPER, label=clean(kind), **_bar_style(kinds, kind))
-        ax.set_yticks(list(ticks), list(ticks.values()), fontsize=12, linespacing=1.1)
-        ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        ax.grid(axis="x")
-        ax.tick_params(axis="y", length=0)
-        ax.set_xlabel(axis)
-        if heading:
-            ax.set_title(clean(heading), loc="left", fontsize=14, pad=12 + _HEADING)
-        # The legend has the whole width of the drawing, because the axes are narrow beside long labels.
-        legend(ax, min(4, len(used)), -(left - 8) / (WIDTH - left - 12))
-        if footer:
-            # From the left edge of the drawing, because the axes are too narrow for it.
-            drawing.text(8 / WIDTH, 8 / height, clean(footer), fontsize=12)
-        return panel(drawing, name=name, title=title, description=description)
+    positions = {kind: i for i, kind in enumerate(kinds)}
+    used = {bar.kind for bar in bars}
+    head = _Head(WIDTH, heading, {kind: Look("", bar=i) for kind, i in positions.items() if kind in used})
+    parts = [clean(part) for bar in bars for part in bar.label.split("\n")]
+    left = 10 + min(max(width(part, _LABEL) for part in parts), sizes.widest_label)
+    height = sizes.row * len(bars) + sizes.gap * len(groups) + 6
+    frame = _Frame(left, head.height + 8, WIDTH - 12, head.height + 8 + height)
+    scale = zero_based_scale(max(_axis_end(bars, frame.right - left, sizes.text), 1.2 * (line or 0)))
+    footer_lines = wrapped(footer, WIDTH, _LABEL)
+    canvas = Canvas(WIDTH, frame.bottom + 46 + 17 * len(footer_lines), name)
+    head.draw(canvas)
+    _draw_across(canvas, frame, scale, axis, grid=True)
+
+    def at(value: float) -> float:
+        return left + scale.share(value) * (frame.right - left)
+
+    y = frame.top + 3 + sizes.gap / 2
+    for group in groups:
+        labels = [clean(part) for part in group[0].label.split("\n")]
+        base = y + sizes.row * len(group) / 2 + _MIDDLE * _LABEL - 7 * (len(labels) - 1)
+        for row, text in enumerate(labels):
+            canvas.text((left - 7, base + 14 * row), text, "end", size=_LABEL, room=left - 8)
+        for bar in group:
+            middle = y + sizes.row / 2
+            name_of_bar = ", ".join(dict.fromkeys((*labels, bar.kind)))
+            canvas.rectangle(
+                (left, middle - sizes.bar / 2),
+                (at(bar.value) - left, sizes.bar),
+                canvas.hatched(positions[bar.kind]),
+                tip=f"{name_of_bar}: {ends(bar.value, bar.low, bar.high)}",
+            )
+            canvas.error_bars([((at(bar.low), middle), (at(bar.high), middle))], INK, cap=sizes.cap)
+            x, room = at(bar.high) + _AWAY, width(bar.text, sizes.text)
+            if line is not None and x < at(line) + 2 < x + room:
+                x = at(line) + _AWAY  # the line would cross the text
+            base_of_text = middle + _MIDDLE * sizes.text
+            canvas.text((x, base_of_text), bar.text, size=sizes.text, room=WIDTH - x)
+            y += sizes.row
+        y += sizes.gap
+    canvas.line([(left, frame.top), (left, frame.bottom), (frame.right, frame.bottom)], MUTED)
+    if line is not None:
+        canvas.line(
+            [(at(line), frame.top), (at(line), frame.bottom)], INK, stroke_width=1.5, stroke_dasharray="6 4"
+        )
+    for row, text in enumerate(footer_lines):
+        canvas.text((0, frame.bottom + 60 + 17 * row), text, size=_LABEL)
+    return canvas.panel(title, description)
 
 
-def _bar_style(kinds: Sequence[str], kind: str) -> dict[str, Any]:
-    index = list(kinds).index(kind) % len(SERIES)
-    return {"color": SERIES[index], "hatch": _HATCHES[index]}
-
-
-# ----------------------------------------------------------------------
-# Drawings placed in pixels, without axes: heat maps, the topology, and the small figures of a fleet.
-
-
-class Canvas:
-    """A drawing of *width* x *height* px; x runs to the right and y down, from the top left corner.
-
-    It calls matplotlib's SVG renderer directly, because matplotlib takes about a millisecond to lay out a text,
-    and the matrix of a host with eight NUMA nodes has hundreds. Use it within :func:`settings`.
-    """
-
-    def __init__(self, width: float, height: float) -> None:
-        self.width, self.height = round(width), round(height)
-        self._out = io.StringIO()
-        self._renderer = RendererSVG(self.width, self.height, self._out, image_dpi=72, metadata=_NO_METADATA)
-
-    @contextmanager
-    def group(self, kind: str) -> Iterator[None]:
-        """Put what is drawn inside into a group of the class *kind*."""
-        self._renderer.open_group("", gid=f"{_CLASS}{kind}")
-        yield
-        self._renderer.close_group("")
-
-    def rectangle(
-        self,
-        corner: tuple[float, float],
-        size: tuple[float, float],
-        *,
-        fill: str = "",
-        line: str = "",
-        dashed: bool = False,
-        radius: float = 0,
-        tip: str = "",
-    ) -> None:
-        """Draw a rectangle with its upper left *corner*; *fill* and *line* are colours, *tip* is a tooltip."""
-        x, y = corner[0], self.height - corner[1] - size[1]
-        shape = BoxStyle.Round(pad=0, rounding_size=radius) if radius else BoxStyle.Square(pad=0)
-        self._path(shape(x, y, *size, 1), fill=fill, line=line, dashes=(3, 2) if dashed else None)
-        self._tip(tip)
-
-    def line(
-        self, points: Sequence[tuple[float, float]], color: str, *, width: float = 1, dashes: Any = None
-    ) -> None:
-        """Draw a line through *points*; *dashes* are the lengths (px) of dashes and gaps."""
-        self._path(Path([(x, self.height - y) for x, y in points]), line=color, width=width, dashes=dashes)
-
-    def dot(self, centre: tuple[float, float], radius: float, color: str, *, tip: str = "") -> None:
-        """Draw a filled circle; *tip* is a tooltip."""
-        self._path(Path.circle((centre[0], self.height - centre[1]), radius), fill=color)
-        self._tip(tip)
-
-    def _tip(self, text: str) -> None:
-        if text:
-            self._renderer.writer.element("title", clean(text))  # inline() moves it into the shape before it
-
-    def _path(self, path: Path, *, fill: str = "", line: str = "", width: float = 1, dashes: Any = None) -> None:
-        context = self._renderer.new_gc()
-        context.set_linewidth(width if line else 0)
-        context.set_foreground(line or fill)
-        if dashes:
-            context.set_dashes(0, dashes)
-        self._renderer.draw_path(context, path, IdentityTransform(), to_rgba(fill) if fill else None)
-
-    def text(
-        self,
-        place: tuple[float, float],
-        text: str,
-        *,
-        color: str = INK,
-        anchor: Literal["left", "center", "right"] = "left",
-        size: float = _FONT,
-        bold: bool = False,
-        upwards: bool = False,
-    ) -> None:
-        """Draw a text whose base line begins, has its middle or ends (*anchor*) at *place*."""
-        x, y = place
-        context = self._renderer.new_gc()
-        context.set_foreground(color)
-        label = Text(x, self.height - y, ha=anchor, rotation_mode="anchor")
-        self._renderer.draw_text(context, x, y, clean(text), _font(size, bold), 90 * upwards, mtext=label)
-
-    def panel(self, kind: str, *, name: str = "", title: str = "", description: str = "") -> Panel:
-        """Return the drawing as a panel of the class *kind*; nothing can be added to it afterwards."""
-        self._renderer.finalize()
-        document = self._out.getvalue()
-        return Panel(inline(document, name=name, title=title, description=description, kind=kind), self.width)
-
-
-@cache
-def _font(size: float, bold: bool) -> FontProperties:
-    return FontProperties(size=size, weight=600 if bold else 400)
+def _axis_end(bars: Sequence[Bar], length: float, size: float) -> float:
+    """Return the end of an axis of *length* px that has room for the texts beside the *bars*."""
+    ends = [1.05 * max(bar.high for bar in bars)]
+    for bar in bars:
+        beside = min(width(bar.text, size) + 2 * _AWAY, 0.8 * length)
+        ends.append(bar.high * length / (length - beside))
+    return max(ends)
 
 
 # ----------------------------------------------------------------------
 # Heat maps: a matrix of coloured cells with their values.
 
-_CELL_WIDTH = 48
-#: Height of a cell (px) in a matrix of few rows and of many.
-_CELL_HEIGHTS = (30, 22)
+#: Width (px) of the narrowest cell, and height of a cell in a matrix of few rows and of many.
+_CELL_WIDTH, _CELL_HEIGHTS = 48, (30, 22)
 _FEW_ROWS = 16
-#: Space (px) above the cells for the title, below them for numbers, axis label and colour scale.
-_TOP, _BOTTOM = 30, 92
-#: Width (px) of the narrowest matrix, which has room for the label below the cells.
-_NARROWEST = 180
-#: Width (px) of a character of a row's label, and what the axis label and the gaps beside it take.
-_CHARACTER, _BESIDE = 7.5, 36
-_STEPS = 256
+#: cividis, dark to bright, by the share of the highest value. It is perceptually uniform, and its order of
+#: brightness is the same for every kind of colour vision (Nuñez, Anderton and Renslow 2018,
+#: doi:10.1371/journal.pone.0199239). Between these steps, its colours are a straight line.
+_SCALE = tuple(
+    (step / 255, colour)
+    for step, colour in (
+        *((0, 0x00224E), (21, 0x003170), (23, 0x013271), (28, 0x123570), (34, 0x1E3A6F), (52, 0x36466C)),
+        *((147, 0x8F8A78), (179, 0xAEA371), (205, 0xC9B965), (232, 0xE7D150), (251, 0xFDE334), (255, 0xFEE838)),
+    )
+)
 
 
-@cache
-def _scale() -> tuple[tuple[str, str], ...]:
-    """Return (colour of the cell, colour of the text on it) for each step of the scale, dark to bright.
-
-    cividis is perceptually uniform, and its order of brightness is the same for every kind of colour vision.
-    """
-    steps = []
-    scale = colormaps["cividis"]  # each access copies it
-    for step in range(_STEPS):
-        colour = scale(step / (_STEPS - 1))[:3]
-        # Relative luminance (WCAG 2.2): above 0.18 black has the better contrast, below it white.
-        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour]
-        luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-        steps.append((to_hex(colour), "#000000" if luminance > 0.18 else "#ffffff"))
-    return tuple(steps)
+def _colours(share: float) -> tuple[str, str]:
+    """Return the colours of a cell and of the text on it."""
+    (start, dark), (end, bright) = next((a, b) for a, b in pairwise(_SCALE) if share <= b[0])
+    part = (share - start) / (end - start)
+    channels = [round((1 - part) * (dark >> bits & 255) + part * (bright >> bits & 255)) for bits in (16, 8, 0)]
+    # Relative luminance (WCAG 2.2): above 0.18 black has the better contrast, below it white.
+    linear = [c / 3294.6 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in channels]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return "#" + "".join(f"{c:02x}" for c in channels), "#000000" if luminance > 0.18 else "#ffffff"
 
 
 def draw_heatmap(
@@ -691,45 +554,37 @@ def draw_heatmap(
     *axes* label the rows and the columns. *name* prefixes the ids. *title* stands above the matrix and, with
     *description*, is its text alternative.
     """
-    left = _BESIDE + _CHARACTER * max(map(len, rows))
-    height = _CELL_HEIGHTS[len(rows) > _FEW_ROWS]
-    across, down = max(_CELL_WIDTH * len(columns), _NARROWEST), height * len(rows)
-    width, bottom = across / len(columns), _TOP + down
-    with settings(name):
-        canvas = Canvas(left + across + 12, bottom + _BOTTOM)
-        canvas.text((left, 16), title, size=14, bold=True)
-        for y, (label, values) in enumerate(zip(rows, cells, strict=True)):
-            base = _TOP + height * (y + 0.5) + 4.5
-            canvas.text((left - 7, base), label, anchor="right")
-            places = [(left + x * width, value) for x, value in enumerate(values)]
-            for x in (x for x, value in places if value is None):
-                canvas.text((x + width / 2, base), empty, anchor="center")
-            with canvas.group("cells"):
-                for x, value in ((x, value) for x, value in places if value is not None):
-                    part = min(max(value / highest, 0.0), 1.0) if highest > 0 else 0.0
-                    colour, ink = _scale()[round(part * (_STEPS - 1))]
-                    to = columns[round((x - left) / width)]
-                    tip = f"{label} to {to}: {number(value)} {unit}".rstrip()
-                    canvas.rectangle((x, _TOP + y * height), (width - 1, height - 1), fill=colour, tip=tip)
-                    canvas.text((x + width / 2, base), number(value), color=ink, anchor="center")
-        for x, label in enumerate(columns):
-            canvas.text((left + (x + 0.5) * width, bottom + 17), label, anchor="center")
-        canvas.text((left + across / 2, bottom + 37), axes[1], anchor="center")
-        # Along a short side, a centred label would run out of the drawing.
-        if down > _CHARACTER * len(axes[0]):
-            canvas.text((14, _TOP + down / 2), axes[0], anchor="center", upwards=True)
-        else:
-            canvas.text((14, _TOP - 6), axes[0], anchor="right", upwards=True)
-        _draw_scale(canvas, (left, bottom + 50), across, f"{number(highest)} {unit}")
-        return canvas.panel("matrix", name=name, title=title, description=description)
-
-
-def _draw_scale(canvas: Canvas, corner: tuple[float, float], width: float, highest: str) -> None:
-    """Draw the colours of a heat map from left to right."""
-    x, y = corner
-    for step in range(0, _STEPS, 4):
-        # Each reaches to the right end, or gaps would be seen between them.
-        start = width * step / _STEPS
-        canvas.rectangle((x + start, y), (width - start, 9), fill=_scale()[step][0])
-    canvas.text((x, y + 26), "0")
-    canvas.text((x + width, y + 26), highest, anchor="right")
+    left = 9 + max(map(width, rows))
+    cell_height = _CELL_HEIGHTS[len(rows) > _FEW_ROWS]
+    shown = [[empty if value is None else number(value) for value in values] for values in cells]
+    widest = max(width(text) for texts in (*shown, columns) for text in texts)
+    narrowest = max(width(axes[1]), width(f"0    {number(highest)} {unit}"))
+    cell_width = max(_CELL_WIDTH, widest + 8, narrowest / len(columns))
+    right = left + cell_width * len(columns)
+    head = _Head(max(right, 360), title, {})
+    top = head.height + _LINE + 6
+    bottom = top + cell_height * len(rows)
+    canvas = Canvas(max(right, head.width, width(axes[0])) + 2, bottom + 82, name)
+    head.draw(canvas)
+    canvas.text((0, top - 8), axes[0])
+    for y, (label, values) in enumerate(zip(rows, cells, strict=True)):
+        base = top + cell_height * (y + 0.5) + _MIDDLE * SIZE
+        canvas.text((left - 7, base), label, "end")
+        for x, (column, value) in enumerate(zip(columns, values, strict=True)):
+            middle = (left + (x + 0.5) * cell_width, base)
+            if value is None:
+                canvas.text(middle, empty, "middle")
+                continue
+            fill, ink = _colours(min(max(value / highest, 0.0), 1.0) if highest > 0 else 0.0)
+            tip = f"{label} to {column}: {number(value)} {unit}".rstrip()
+            corner = (left + x * cell_width, top + y * cell_height)
+            canvas.rectangle(corner, (cell_width - 1, cell_height - 1), fill, class_="cell", tip=tip)
+            canvas.text(middle, number(value), "middle", fill=ink)
+    for x, label in enumerate(columns):
+        canvas.text((left + (x + 0.5) * cell_width, bottom + 17), label, "middle")
+    canvas.text(((left + right) / 2, bottom + 37), axes[1], "middle")
+    scale = canvas.gradient((at, f"#{colour:06x}") for at, colour in _SCALE)
+    canvas.rectangle((left, bottom + 48), (right - left - 1, 9), scale)
+    canvas.text((left, bottom + 74), "0")
+    canvas.text((right - 1, bottom + 74), f"{number(highest)} {unit}", "end")
+    return canvas.panel(title, description, "matrix")

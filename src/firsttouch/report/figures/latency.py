@@ -3,15 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 from math import ceil, floor, log2
 
-from matplotlib.axes import Axes
-
 from firsttouch.report import metrics
-from firsttouch.report.figures import drawing as style
-from firsttouch.report.figures.drawing import INK, MUTED, SERIES
+from firsttouch.report.figures import drawing, svg
+from firsttouch.report.figures.drawing import Scale
 from firsttouch.report.metrics import Curve
 from firsttouch.report.model import Absent, Figure, HostView, Panel, Table
 from firsttouch.report.tables import measured, value_table
@@ -23,7 +20,11 @@ _HOW = (
     "Each step up is a level of the memory hierarchy that is too small for the data; the plateau at the right is "
     "memory. Random loads show the true latency; prefetchers hide part of the latency of sequential loads."
 )
-_HEIGHT = 360
+_HEIGHT = 310
+#: Height (px) of a row of labels of caches, and the size of their letters.
+_ROW, _LABEL = 18, 12
+#: Length (px) of the shortest axis of sizes.
+_LENGTH = 380
 
 
 def figures(view: HostView) -> list[Figure | Absent]:
@@ -126,75 +127,54 @@ def _shows(random: Sequence[Curve], sequential: Sequence[Curve], caches: Sequenc
 
 
 def _panel(name: str, drawn: Sequence[Curve], caches: Sequence[tuple[str, int]], shows: str) -> Panel:
-    top = 20.0 + 20 * len(drawn) + 20 * _rows(caches)
-    with style.settings(name):
-        drawing, ax = style.axes(style.WIDTH, _HEIGHT + top, (56, 30, 50, top))
-        for position, curve in enumerate(drawn):
-            sizes = [s for s, _ in curve.points]
-            look = {**style.series_style(position), "linewidth": 1.8, "markersize": 3.5}
-            (line,) = ax.plot(sizes, [r.value for _, r in curve.points], label=_label(curve), **look)
-            low = [min(r.samples) for _, r in curve.points]
-            high = [max(r.samples) for _, r in curve.points]
-            line.set_gid(
-                style.tips(
-                    f"{format_bytes(size)}: {style.ends(r.value, a, b)} {r.unit}"
-                    for (size, r), a, b in zip(curve.points, low, high, strict=True)
-                )
-            )
-            ax.fill_between(sizes, low, high, color=SERIES[position], alpha=0.22, linewidth=0)
-        _axes(ax, drawn)
-        _mark(ax, caches)
-        ax.legend(
-            loc="lower left",
-            bbox_to_anchor=(0, 1 + (6 + 20 * _rows(caches)) / (_HEIGHT - 50)),
-            borderaxespad=0,
-            borderpad=0,
-            handlelength=2.6,
-        )
-        return style.panel(drawing, name=name, title=_TITLE, description=shows)
+    looks = [drawing.series(position, line=1.8, radius=2.5) for position in range(len(drawn))]
+    sizes = _sizes(drawn)
+    marked = {f"{name} {format_bytes(size)}": size for name, size in caches if sizes.low <= size <= sizes.high}
+    rows = _rows(marked, sizes)
+    chart = drawing.Chart(
+        name,
+        (sizes, drawing.logarithmic_scale(v for c in drawn for _, r in c.points for v in r.samples)),
+        ("size of the memory walked (bytes, powers of two)", "latency (ns, logarithmic)"),
+        {_label(curve): look for curve, look in zip(drawn, looks, strict=True)},
+        size=(drawing.WIDTH, _HEIGHT),
+        above=_ROW * (max(rows, default=-1) + 1),
+    )
+    for (label, size), row in zip(marked.items(), rows, strict=True):
+        x, _ = chart.place(size, 0)
+        chart.canvas.text((x, chart.frame.top - 5 - _ROW * row), label, "middle", size=_LABEL)
+        chart.draw_upright(size, drawing.Look(svg.MUTED, line=1, dashes="2 3"))
+    for curve, look in zip(drawn, looks, strict=True):
+        low = [(size, min(r.samples)) for size, r in curve.points]
+        high = [(size, max(r.samples)) for size, r in curve.points]
+        band = [chart.place(*point) for point in (*low, *reversed(high))]
+        chart.canvas.area(band, look.colour, fill_opacity=0.22)
+        tips = [
+            f"{format_bytes(size)}: {drawing.ends(r.value, a, b)} {r.unit}"
+            for (size, r), (_, a), (_, b) in zip(curve.points, low, high, strict=True)
+        ]
+        chart.draw_series(look, [(size, r.value) for size, r in curve.points], tips)
+    return chart.canvas.panel(_TITLE, shows)
 
 
-def _axes(ax: Axes, drawn: Sequence[Curve]) -> None:
-    sizes = [s for c in drawn for s, _ in c.points]
-    ax.set_xscale("log", base=2)
-    first, last = floor(log2(min(sizes))), ceil(log2(max(sizes)))
-    ticks = [2**e for e in range(first, last + 1, max(1, ceil((last - first) / 7)))]
-    ax.set_xticks(ticks, [format_bytes(t) for t in ticks])
-    ax.set_xticks([], minor=True)
-    ax.set_xlim(min(sizes) / 1.3, max(sizes) * 1.3)
-    ax.set_xlabel("size of the memory walked (bytes, powers of two)")
-    ax.set_ylabel("latency (ns, logarithmic)")
-    style.logarithmic_axis(ax, (v for c in drawn for _, r in c.points for v in r.samples))
-
-
-def _label_rows(caches: Sequence[tuple[str, int]]) -> list[int]:
-    """Return the row of each cache's label: the next row if the previous label is too close."""
-    rows = [0] if caches else []
-    for (_, before), (_, size) in pairwise(caches):
-        # A label is as wide as a factor of about 16 on the axis.
-        rows.append((rows[-1] + 1) % 3 if size < before * 16 else 0)
+def _rows(marked: Mapping[str, int], sizes: Scale) -> list[int]:
+    """Return the row of the label of each cache: the lowest in which it does not touch another one."""
+    rows, ends = [], list[float]()
+    for label, size in marked.items():
+        middle, half = sizes.share(size) * _LENGTH, svg.width(label, _LABEL) / 2 + 4
+        row = next((i for i, end in enumerate(ends) if end <= middle - half), len(ends))
+        ends[row : row + 1] = [middle + half]
+        rows.append(row)
     return rows
 
 
-def _rows(caches: Sequence[tuple[str, int]]) -> int:
-    return max(_label_rows(caches), default=-1) + 1
-
-
-def _mark(ax: Axes, caches: Sequence[tuple[str, int]]) -> None:
-    low, high = ax.get_xlim()
-    for (name, size), row in zip(caches, _label_rows(caches), strict=True):
-        if low <= size <= high:
-            ax.axvline(size, color=MUTED, linewidth=1.0, linestyle=(0, (2, 3)), zorder=0.5)
-            height = 1 + (5 + 20 * row) / (_HEIGHT - 50)
-            ax.text(
-                size,
-                height,
-                f"{name} {format_bytes(size)}",
-                transform=ax.get_xaxis_transform(),
-                ha="center",
-                color=INK,
-                fontsize=12,
-            )
+def _sizes(drawn: Sequence[Curve]) -> Scale:
+    """Return the axis of sizes, with ticks at powers of two."""
+    sizes = [s for c in drawn for s, _ in c.points]
+    first, last = floor(log2(min(sizes))), ceil(log2(max(sizes)))
+    ticks = [2**e for e in range(first, last + 1, max(1, ceil((last - first) / 7)))]
+    low, high = min(sizes) / 1.3, max(sizes) * 1.3
+    labelled = [(float(t), format_bytes(t)) for t in ticks if low <= t <= high]
+    return Scale(low, high, labelled, logarithmic=True)
 
 
 def _table(curve: Curve) -> Table:

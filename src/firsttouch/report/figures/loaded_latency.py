@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from matplotlib.axes import Axes
-
 from firsttouch.report import load_curves, metrics
 from firsttouch.report.figures import drawing
-from firsttouch.report.figures.drawing import INK, MUTED, WARN
+from firsttouch.report.figures.drawing import Chart, Look
+from firsttouch.report.figures.svg import INK, MUTED, WARN
 from firsttouch.report.load_curves import LoadCurve, Program, stated
 from firsttouch.report.model import Absent, Figure, HostView, Panel, Reference, References, Table
 from firsttouch.report.tables import measured
@@ -28,11 +27,13 @@ _HEADINGS = {
     "outgoing": "PUs of NUMA node {node} load bank {bank}",
     "incoming": "Other NUMA nodes load bank {bank}",
 }
-_HEIGHT = 300
+_HEIGHT = 250
 #: Programs in a drawing; the table has all of them.
 _MOST_PROGRAMS = 3
-#: The longest name of a program in a legend of two columns.
-_LABEL = 34
+_PROGRAMS = tuple(Look(WARN, marker=marker, radius=6) for marker in ("cross", "plus", "rhomb"))
+_SATURATION = Look(INK, marker="star", radius=7)
+_THEORY = Look(INK, line=1.5, dashes="6 4")
+_EXPECTED = Look(MUTED, area=0.22)
 
 
 def figures(view: HostView, expected: References) -> list[Figure | Absent]:
@@ -126,9 +127,6 @@ class _Marks:
     band: Reference | None
     programs: Sequence[Program]
 
-    def __len__(self) -> int:
-        return bool(self.theory) + (self.band is not None) + len(self.programs)
-
 
 def _marks(
     curves: Sequence[LoadCurve], theory: float | None, expected: References, programs: Sequence[Program]
@@ -140,83 +138,62 @@ def _marks(
 
 
 def _panel(name: str, curves: Sequence[LoadCurve], marks: _Marks, shows: str) -> Panel:
-    entries = len(curves) + any(c.saturates for c in curves) + len(marks)
-    columns = 2
-    top = 34.0 + 20 * -(-entries // columns)
-    with drawing.settings(name):
-        canvas, ax = drawing.axes(drawing.WIDTH, _HEIGHT + top, (64, 16, 50, top))
-        if marks.band is not None:
-            ax.axvspan(
-                *_ends(marks.band),
-                color=MUTED,
-                alpha=0.22,
-                linewidth=0,
-                label=f"expected saturation, {curves[0].name}",
-            )
-        if marks.theory:
-            ax.axvline(
-                marks.theory, color=INK, linewidth=1.5, linestyle=(0, (4, 3)), label="theoretical bandwidth"
-            )
-        for position, curve in enumerate(curves):
-            _draw(ax, curve, position)
-        _mark(ax, curves)
-        for program, marker in zip(marks.programs, ("X", "P", "d"), strict=False):
-            at = curves[0].latency_at(program.bandwidth) or 0.0
-            label = program.name if len(program.name) <= _LABEL else f"{program.name[: _LABEL - 1]}…"
-            (mark,) = ax.plot([program.bandwidth], [at], marker, color=WARN, markersize=10, label=label, zorder=5)
-            mark.set_gid(drawing.tips([f"{program.name}: {number(program.bandwidth)} GB/s"]))
-        _axes(ax, curves, marks.theory)
-        ax.set_title(_heading(curves[0]), loc="left", fontsize=14, pad=top - 22)
-        # From the left edge of the drawing: labels are long.
-        drawing.legend(ax, columns, -56 / (drawing.WIDTH - 80))
-        return drawing.panel(canvas, name=name, title=f"{_TITLE}: {_heading(curves[0])}", description=shows)
-
-
-def _draw(ax: Axes, curve: LoadCurve, position: int) -> None:
-    latencies = [p.latency for p in curve.points]
-    rates = [p.bandwidth.samples if p.bandwidth else (0.0,) for p in curve.points]
-    x, y = [p.x for p in curve.points], [r.value for r in latencies]
-    look = drawing.series_style(position)
-    line, *_ = ax.errorbar(
-        x,
-        y,
-        xerr=drawing.error_bars(x, [min(s) for s in rates], [max(s) for s in rates]),
-        yerr=drawing.error_bars(y, [min(r.samples) for r in latencies], [max(r.samples) for r in latencies]),
-        elinewidth=1,
-        # On a busy host the bars would hide the curve.
-        ecolor=(look["color"], 0.45),
-        label=curve.name,
-        **look,
+    latencies = [v for c in curves for p in c.points for v in p.latency.samples]
+    rates = [s for c in curves for p in c.points if p.bandwidth for s in p.bandwidth.samples]
+    band = _ends(marks.band) if marks.band else ()
+    looks = [drawing.series(position) for position in range(len(curves))]
+    legend: dict[str, Look | None] = {
+        **{curve.name: look for curve, look in zip(curves, looks, strict=True)},
+        "saturation": _SATURATION if any(c.saturates for c in curves) else None,
+        "theoretical bandwidth": _THEORY if marks.theory else None,
+        f"expected saturation, {curves[0].name}": _EXPECTED if band else None,
+        **{program.name: look for program, look in zip(marks.programs, _PROGRAMS, strict=False)},
+    }
+    chart = drawing.Chart(
+        name,
+        (
+            drawing.zero_based_scale(1.05 * max([marks.theory or 0.0, *rates, *band])),
+            drawing.logarithmic_scale(latencies)
+            if drawing.wide(latencies)
+            else drawing.zero_based_scale(1.08 * max(latencies)),
+        ),
+        ("bandwidth of the load (GB/s)", "latency (ns)"),
+        {label: look for label, look in legend.items() if look},
+        heading=_heading(curves[0]),
+        size=(drawing.WIDTH, _HEIGHT),
     )
-    line.set_gid(
-        drawing.tips(f"{curve.name}: {number(a)} GB/s, {number(b)} ns" for a, b in zip(x, y, strict=True))
-    )
-
-
-def _mark(ax: Axes, curves: Sequence[LoadCurve]) -> None:
-    """Mark where each curve saturates."""
+    if band:
+        low, high = (chart.place(end, 0)[0] for end in band)
+        size = (max(1.0, high - low), _HEIGHT)
+        chart.canvas.rectangle((low, chart.frame.top), size, MUTED, fill_opacity=_EXPECTED.area)
+    if marks.theory:
+        chart.draw_upright(marks.theory, _THEORY)
+    for curve, look in zip(curves, looks, strict=True):
+        _draw(chart, curve, look)
     places = [
         (c.saturation.value, c.latency_at(c.saturation.value) or c.points[-1].latency.value)
         for c in curves
         if c.saturation and c.saturates
     ]
-    if places:
-        x, y = zip(*places, strict=True)
-        (stars,) = ax.plot(x, y, "*", color=INK, markersize=12, label="saturation", zorder=4, linestyle="none")
-        stars.set_gid(drawing.tips(f"saturation: {number(a)} GB/s, {number(b)} ns" for a, b in places))
+    tips = [f"saturation: {number(rate)} GB/s, {number(latency)} ns" for rate, latency in places]
+    chart.draw_series(_SATURATION, places, tips)
+    for program, look in zip(marks.programs, _PROGRAMS, strict=False):
+        place = (program.bandwidth, curves[0].latency_at(program.bandwidth) or 0.0)
+        tip = f"{program.name}: {number(program.bandwidth)} GB/s"
+        chart.draw_series(look, [place], [tip])
+    return chart.canvas.panel(f"{_TITLE}: {_heading(curves[0])}", shows)
 
 
-def _axes(ax: Axes, curves: Sequence[LoadCurve], theory: float | None) -> None:
-    values = [v for c in curves for p in c.points for v in p.latency.samples]
-    if min(values) > 0 and max(values) / min(values) > 8:
-        drawing.logarithmic_axis(ax, values)
-    else:
-        drawing.zero_based(ax, max(values))
-    rates = [s for c in curves for p in c.points if p.bandwidth for s in p.bandwidth.samples]
-    ax.set_xlim(0, 1.05 * max([theory or 0.0, *rates]) or 1)
-    ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    ax.set_xlabel("bandwidth of the load (GB/s)")
-    ax.set_ylabel("latency (ns)")
+def _draw(chart: Chart, curve: LoadCurve, look: Look) -> None:
+    points = [(p.x, p.latency.value) for p in curve.points]
+    spans = []
+    for (x, y), p in zip(points, curve.points, strict=True):
+        loads, latencies = p.bandwidth.samples if p.bandwidth else (0.0,), p.latency.samples
+        spans += [((min(loads), y), (max(loads), y)), ((x, min(latencies)), (x, max(latencies)))]
+    # On a busy host the bars would hide the curve.
+    chart.draw_error_bars(spans, look.colour, cap=0, stroke_opacity=0.45)
+    tips = [f"{curve.name}: {number(x)} GB/s, {number(y)} ns" for x, y in points]
+    chart.draw_series(look, points, tips)
 
 
 def _merits(curves: Sequence[LoadCurve], theory: float | None) -> Table:

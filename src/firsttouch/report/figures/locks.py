@@ -21,7 +21,7 @@ _HOW = (
     "under the lock and parses afterwards: one record (deferred), several (batched) or a block of fixed size "
     "(blocked). Where the curve over batches levels off, larger batches gain nothing."
 )
-_HEIGHT = 260
+_HEIGHT = 210
 
 
 def figures(view: HostView) -> list[Figure | Absent]:
@@ -87,7 +87,7 @@ def _draw(
     across: str = "",
 ) -> Panel:
     """Return a panel; all panels of a figure have the same scale."""
-    points = [drawing.of(1, r) for r in group.records()]
+    values = [value for r in group.records() for value in r.samples]
     return drawing.draw_lines(
         lines,
         label=f"rate ({group.records()[0].unit})",
@@ -96,11 +96,10 @@ def _draw(
         description=shows,
         size=(440, _HEIGHT),
         heading=heading,
-        columns=3,
-        logarithmic=drawing.wide(points),
+        logarithmic=drawing.wide(values),
         counted=counted,
         across=across,
-        scale=points,
+        scale=values,
     )
 
 

@@ -43,7 +43,7 @@ def _figure(name: str, study: Study) -> Figure:
 
 
 def _wide(study: Study) -> bool:
-    return drawing.wide(drawing.of(whole(r, "threads"), r) for r in study.single)
+    return drawing.wide([value for r in study.single for value in r.samples])
 
 
 def _lines(study: Study) -> dict[str, list[Record]]:

@@ -82,10 +82,11 @@ def _panels(name: str, title: str, comparison: Comparison, names: Sequence[str])
                 name=f"{name}-{kind}",
                 title=f"{title}, {comparison.heading}: {label}",
                 description=" ".join(studies.shows(comparison, names)),
-                size=(420, 280),
+                size=(420, 230),
                 heading=comparison.heading,
-                columns=1,
-                logarithmic=drawing.wide(p for some in points.values() for p in some),
+                logarithmic=drawing.wide(
+                    [end for some in points.values() for p in some for end in (p.low, p.high)]
+                ),
                 squares=squares,
             )
         )

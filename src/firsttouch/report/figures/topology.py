@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Any
 
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import NumaNode, Topology
 from firsttouch.report.figures import drawing
-from firsttouch.report.figures.drawing import INK, MUTED, PAPER, RAISED, Canvas
+from firsttouch.report.figures.svg import INK, MUTED, PAPER, RAISED, Canvas
 from firsttouch.report.model import Figure, HostView, Panel
 from firsttouch.report.text import count, listed
 from firsttouch.units import format_bytes
@@ -95,7 +94,7 @@ def _matrix(name: str, host: Topology) -> Panel | None:
         rows=[str(n) for n in order],
         columns=[str(n) for n in order],
         highest=max(map(max, values)),
-        axes=("PUs of NUMA node" if len(order) > 4 else "PUs of", "memory of NUMA node"),
+        axes=("PUs of NUMA node", "memory of NUMA node"),
         unit="",
         name=name,
         title="Distances according to the firmware",
@@ -113,18 +112,16 @@ def _drawing(name: str, host: Topology) -> Panel:
     columns = max(1, min(len(nodes), (_WIDEST + _GAP) // (width + _GAP)))
     rows = [nodes[at : at + columns] for at in range(0, len(nodes), columns)]
     heights = [max(_height(host, node, across) for node in row) for row in rows]
-    with drawing.settings(name):
-        canvas = Canvas(columns * (width + _GAP) - _GAP + 2, sum(heights) + _GAP * (len(rows) - 1) + 2)
-        top = 1.0
-        for row, height in zip(rows, heights, strict=True):
-            for column, node in enumerate(row):
-                left = 1.0 + column * (width + _GAP)
-                with canvas.group("box"):
-                    canvas.rectangle((left, top), (width, height), line=MUTED, radius=6)
-                _draw_node(canvas, host, node, (left, top), width=width, across=across)
-            top += height + _GAP
-        description = " ".join((*_shows(host), *map(_sentence, nodes)))
-        return canvas.panel("topology", name=name, title=_TITLE, description=description)
+    canvas = Canvas(columns * (width + _GAP) - _GAP + 2, sum(heights) + _GAP * (len(rows) - 1) + 2, name)
+    top = 1.0
+    for row, height in zip(rows, heights, strict=True):
+        for column, node in enumerate(row):
+            left = 1.0 + column * (width + _GAP)
+            canvas.rectangle((left, top), (width, height), "none", stroke=MUTED, rx=6, class_="box")
+            _draw_node(canvas, host, node, (left, top), width=width, across=across)
+        top += height + _GAP
+    description = " ".join((*_shows(host), *map(_sentence, nodes)))
+    return canvas.panel(_TITLE, description, "topology")
 
 
 def _by_package(host: Topology) -> list[NumaNode]:
@@ -162,30 +159,25 @@ def _draw_node(
     left, y = corner[0] + 10, corner[1]
     packages = {p: i for i, p in enumerate(dict.fromkeys(pu.package for pu in host.pus))}
     own = {packages[pu.package] for pu in host.pus if pu.index in node.pus}
-    with canvas.group("heading"):
-        canvas.text((left, y + 19), f"NUMA node {node.index}", bold=True)
-    canvas.text(
-        (left + width - 20, y + 19), f"package {format_list(own)}" if own else "no package", anchor="right"
-    )
+    canvas.text((left, y + 19), f"NUMA node {node.index}", font_weight=600, class_="heading")
+    canvas.text((left + width - 20, y + 19), f"package {format_list(own)}" if own else "no package", "end")
     canvas.text((left, y + 37), _memory(node))
     y += _HEAD
     if not node.pus:
         canvas.text((left, y + 16), "no PUs")
     for row in _rows(host, node, across):
-        canvas.text((left, y + _PU / 2 + 4.5), "PUs", color=MUTED)
+        canvas.text((left, y + _PU / 2 + 4.5), "PUs", fill=MUTED)
         for column, pu in enumerate(row):
             _draw_pu(canvas, pu, (left + _NAMES + column * _PU, y), usable=pu in host.allowed_pus)
         y += _PU + 3
         for level, caches in _levels(host, row):
             sizes = {size for _, _, size in caches}
             label = _cache_name(level, sizes.pop()) if len(sizes) == 1 else _level_name(level)
-            canvas.text((left, y + _CACHE / 2 + 4.5), label, color=MUTED)
-            with canvas.group("cache"):
-                for start, pus, bytes_ in caches:
-                    place, size = (left + _NAMES + start * _PU + 1, y), (pus * _PU - 2, _CACHE)
-                    canvas.rectangle(
-                        place, size, fill=RAISED, line=MUTED, radius=3, tip=_shared_by(level, bytes_, pus)
-                    )
+            canvas.text((left, y + _CACHE / 2 + 4.5), label, fill=MUTED)
+            for start, pus, bytes_ in caches:
+                place, size = (left + _NAMES + start * _PU + 1, y), (pus * _PU - 2, _CACHE)
+                tip = _shared_by(level, bytes_, pus)
+                canvas.rectangle(place, size, RAISED, stroke=MUTED, rx=3, class_="cache", tip=tip)
             y += _CACHE + 3
         y += 5
 
@@ -196,12 +188,11 @@ def _shared_by(level: int, size: int, pus: int) -> str:
 
 def _draw_pu(canvas: Canvas, pu: int, corner: tuple[float, float], *, usable: bool) -> None:
     x, y = corner
-    with canvas.group("pu" if usable else "pu barred"):
-        look: dict[str, Any] = {"fill": PAPER, "line": INK if usable else MUTED, "dashed": not usable, "radius": 3}
-        tip = f"PU {pu}" if usable else f"PU {pu}, may not be used"
-        canvas.rectangle((x + 1, y), (_PU - 2, _PU), **look, tip=tip)
-    middle = (x + _PU / 2, y + _PU / 2 + 4)
-    canvas.text(middle, str(pu), color=INK if usable else MUTED, anchor="center", size=12)
+    colour = INK if usable else MUTED
+    tip, kind, dashes = (f"PU {pu}", "pu", "") if usable else (f"PU {pu}, may not be used", "pu barred", "3 2")
+    outline = {"stroke": colour, "stroke_dasharray": dashes}
+    canvas.rectangle((x + 1, y), (_PU - 2, _PU), PAPER, **outline, rx=3, class_=kind, tip=tip)
+    canvas.text((x + _PU / 2, y + _PU / 2 + 4), str(pu), "middle", fill=colour, size=12)
 
 
 def _levels(host: Topology, row: Sequence[int]) -> Iterator[tuple[int, list[tuple[int, int, int]]]]:

@@ -21,6 +21,7 @@ from firsttouch.judge.fleet_level import LOSS
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.sprt import Floats
 from firsttouch.judge.verdict import natural
+from firsttouch.report.figures.svg import MUTED, SERIES, WARN, Canvas
 from firsttouch.report.fleet import fleet_pages
 from firsttouch.report.fleet.ranks import names, worse
 from firsttouch.report.text import clean, count, listed, quantity
@@ -345,24 +346,20 @@ def _bar(change: Change, reach: float) -> Markup:
 
     Screen readers skip it, because the row states the same in words.
     """
-    from firsttouch.report.figures import drawing  # noqa: PLC0415 - imports matplotlib
-
     side = -1 if change.case.better == "lower" else 1
     middle, height = _WIDTH / 2, _HEIGHT / 2
     low, high, at = (
         middle + side * (change.size if x is None else x) / reach * (middle - 5)
         for x in (change.low, change.high, change.size)
     )
-    colour = {"worse": drawing.WARN, "better": drawing.SERIES[0]}.get(change.word, drawing.SERIES[5])
-    with drawing.settings("change"):
-        canvas = drawing.Canvas(_WIDTH, _HEIGHT)
-        canvas.line([(middle, 0), (middle, _HEIGHT)], drawing.MUTED)
-        canvas.line([(middle, height), (at, height)], colour, width=2)
-        with canvas.group("interval"):
-            canvas.rectangle((min(low, high), 4), (max(1.0, abs(high - low)), 8), fill=colour)
-        with canvas.group("size"):
-            canvas.dot((at, height), 4, colour, tip=percent(change.size))
-        return canvas.panel("change").svg
+    colour = {"worse": WARN, "better": SERIES[0]}.get(change.word, SERIES[5])
+    canvas = Canvas(_WIDTH, _HEIGHT)
+    canvas.line([(middle, 0), (middle, _HEIGHT)], MUTED)
+    canvas.line([(middle, height), (at, height)], colour, stroke_width=2)
+    interval = (max(1.0, abs(high - low)), 8)
+    canvas.rectangle((min(low, high), 4), interval, colour, fill_opacity=0.4, class_="interval")
+    canvas.marker("circle", (at, height), 4, colour, class_="size", tip=percent(change.size))
+    return canvas.panel(kind="change").svg
 
 
 # ----------------------------------------------------------------------

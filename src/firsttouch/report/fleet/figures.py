@@ -17,6 +17,7 @@ from firsttouch.judge.case_judge import PASS
 from firsttouch.judge.history import day
 from firsttouch.judge.sprt import Floats
 from firsttouch.judge.verdict import ORDER, natural
+from firsttouch.report.figures.svg import MUTED, SERIES, WARN, Canvas
 from firsttouch.report.fleet.ranks import Ranks, worse
 from firsttouch.report.model import check_order
 from firsttouch.report.text import NOT_MEASURED, SIGNS, count, listed, number, percent, quantity
@@ -195,9 +196,9 @@ class Spread:
     svg: Markup
 
 
-def spreads(ranks: Ranks) -> list[Spread]:
-    """Return the distributions of the metrics that stand out most."""
-    return [_spread(ranks, case, f"spread{i}") for i, case in enumerate(ranks.cases[:MOST_DRAWN])]
+def spreads(ranks: Ranks, key: str = "") -> list[Spread]:
+    """Return the distributions of the metrics that stand out most; *key* is in the names of their drawings."""
+    return [_spread(ranks, case, f"spread{key}{i}") for i, case in enumerate(ranks.cases[:MOST_DRAWN])]
 
 
 def rows(ranks: Ranks) -> list[tuple[str, ...]]:
@@ -271,34 +272,31 @@ def _invalid(ranks: Ranks, where: slice) -> list[str]:
 
 def _histogram(changes: Floats, limit: float, better: str, *, name: str, texts: Sequence[str]) -> Markup:
     """Return a histogram of the hosts; its heights are square roots of the counts, to show single hosts."""
-    from firsttouch.report.figures import drawing  # noqa: PLC0415 - imports matplotlib
-
     reach = min(max(2 * limit, float(np.abs(changes).max()) * 1.02, 0.01), 1.0)
     counts, edges = np.histogram(np.clip(changes, -reach, reach), bins=_BINS, range=(-reach, reach))
     heights = np.sqrt(counts / max(1, counts.max())) * (_HEIGHT - 22)
     width, floor = _WIDTH / _BINS, _HEIGHT - 18
-    with drawing.settings(name):
-        canvas = drawing.Canvas(_WIDTH, _HEIGHT)
-        for i in np.flatnonzero(heights).tolist():
-            outside = worse(float(edges[i] + edges[i + 1]) / 2, better) > limit
-            with canvas.group("out" if outside else "in"):
-                canvas.rectangle(
-                    (i * width, floor - heights[i]),
-                    (width - 1, heights[i]),
-                    fill=drawing.WARN if outside else drawing.SERIES[0],
-                    tip=f"{count(int(counts[i]), 'host')}, {100 * edges[i]:+.1f} to {100 * edges[i + 1]:+.1f} %",
-                )
-        canvas.line([(_WIDTH / 2, 0), (_WIDTH / 2, floor)], drawing.MUTED)
-        for at in {"higher": (-limit,), "lower": (limit,), "neither": (-limit, limit)}[better]:
-            x = _WIDTH * (0.5 + at / 2 / reach)
-            if abs(at) <= reach:
-                canvas.line([(x, 0), (x, floor)], drawing.WARN, dashes=(4, 3))
-        small = partial(canvas.text, color=drawing.MUTED, size=_SMALL)
-        small((0, 12), f"highest bar: {count(int(counts.max()), 'host')}")
-        small((0, _HEIGHT - 4), f"{-100 * reach:.3g} %")
-        small((_WIDTH / 2, _HEIGHT - 4), "expected", anchor="center")
-        small((_WIDTH, _HEIGHT - 4), f"+{100 * reach:.3g} %", anchor="right")
-        return canvas.panel("spread", name=name, title=texts[0], description=" ".join(texts[1:])).svg
+    canvas = Canvas(_WIDTH, _HEIGHT, name)
+    for i in np.flatnonzero(heights).tolist():
+        outside = worse(float(edges[i] + edges[i + 1]) / 2, better) > limit
+        canvas.rectangle(
+            (i * width, floor - heights[i]),
+            (width - 1, heights[i]),
+            WARN if outside else SERIES[0],
+            class_="out" if outside else "in",
+            tip=f"{count(int(counts[i]), 'host')}, {100 * edges[i]:+.1f} to {100 * edges[i + 1]:+.1f} %",
+        )
+    canvas.line([(_WIDTH / 2, 0), (_WIDTH / 2, floor)], MUTED)
+    for at in {"higher": (-limit,), "lower": (limit,), "neither": (-limit, limit)}[better]:
+        x = _WIDTH * (0.5 + at / 2 / reach)
+        if abs(at) <= reach:
+            canvas.line([(x, 0), (x, floor)], WARN, stroke_dasharray="4 3")
+    small = partial(canvas.text, fill=MUTED, size=_SMALL)
+    small((0, 12), f"highest bar: {count(int(counts.max()), 'host')}")
+    small((0, _HEIGHT - 4), f"{-100 * reach:.3g} %")
+    small((_WIDTH / 2, _HEIGHT - 4), "expected", "middle")
+    small((_WIDTH, _HEIGHT - 4), f"+{100 * reach:.3g} %", "end")
+    return canvas.panel(texts[0], " ".join(texts[1:]), "spread").svg
 
 
 # ----------------------------------------------------------------------
@@ -312,7 +310,7 @@ _HISTORY_WIDTH, _HISTORY_HEIGHT = 330, 124
 #: Room (px) above the drawing for the meaning of its top, below it for that of its bottom and for the days.
 _TOP, _BOTTOM = 16, 32
 #: The lines of a drawing in the order of its metrics: the word for their look, and their dashes.
-_LOOKS = (("Solid", None), ("Dashed", (6, 3)), ("Dotted", (2, 3)))
+_LOOKS = (("Solid", ""), ("Dashed", "6 3"), ("Dotted", "2 3"))
 _DAY = 86_400_000
 
 
@@ -349,8 +347,11 @@ def days(ranks: Ranks) -> Days:
     return Days([day(d * _DAY) for d in shown], table)
 
 
-def lines(ranks: Ranks) -> list[Line]:
-    """Return the histories of the metrics by which the worst hosts do not pass, if they were measured again."""
+def lines(ranks: Ranks, key: str = "") -> list[Line]:
+    """Return the histories of the metrics by which the worst hosts do not pass, if they were measured again.
+
+    *key* is in the names of their drawings.
+    """
     judged = ranks.judged
     histories: list[Line] = []
     for host in ranks.hosts:
@@ -362,7 +363,7 @@ def lines(ranks: Ranks) -> list[Line]:
         dated = [group for group in groups.tolist() if len(_samples(ranks, group)[0]) > 1]
         if dated:
             worst = sorted(dated, key=lambda g: (-int(judged.words[g]), -_loss(ranks, g)))
-            histories.append(_history(ranks, host, worst[:_METRICS], f"line{len(histories)}"))
+            histories.append(_history(ranks, host, worst[:_METRICS], f"line{key}{len(histories)}"))
     return histories
 
 
@@ -391,8 +392,6 @@ def _samples(ranks: Ranks, group: int) -> tuple[np.ndarray, Floats, float]:
 
 
 def _history(ranks: Ranks, host: str, groups: Sequence[int], name: str) -> Line:
-    from firsttouch.report.figures import drawing  # noqa: PLC0415 - imports matplotlib
-
     samples = ranks.judged.samples
     parts = [(ranks.names.of[int(samples.case[g])], *_samples(ranks, g)) for g in groups]
     times = np.concatenate([t for _, t, _, _ in parts])
@@ -401,27 +400,26 @@ def _history(ranks: Ranks, host: str, groups: Sequence[int], name: str) -> Line:
     half = (_HISTORY_HEIGHT - _TOP - _BOTTOM) / 2
     middle = _TOP + half
     sentences = []
-    with drawing.settings(name):
-        canvas = drawing.Canvas(_HISTORY_WIDTH, _HISTORY_HEIGHT)
-        canvas.line([(0, middle), (_HISTORY_WIDTH, middle)], drawing.MUTED)
-        for i, (metric, when, loss, limit) in enumerate(parts):
-            x = 6 + (when - first) / max(1, last - first) * (_HISTORY_WIDTH - 12)
-            y = middle + np.clip(loss / reach, -1, 1) * (half - 3)
-            points = list(zip(x.tolist(), y.tolist(), strict=True))
-            look, dashes = _LOOKS[i]
-            canvas.line(points, drawing.SERIES[i], width=1.5, dashes=dashes)
-            for point, moment, lost in zip(points, when.tolist(), loss.tolist(), strict=True):
-                canvas.dot(point, 2.5, drawing.SERIES[i], tip=f"{day(moment)}: {-100 * lost:+.1f} %")
-            if limit <= reach and i == 0:
-                level = middle + limit / reach * (half - 3)
-                canvas.line([(0, level), (_HISTORY_WIDTH, level)], drawing.WARN, dashes=(4, 3))
-            moved = f"from {-100 * loss[0]:+.1f} % to {-100 * loss[-1]:+.1f} %"
-            sentences.append(f"{look}: {metric}, {moved} in {len(loss)} repetitions")
-        small = partial(canvas.text, color=drawing.MUTED, size=_SMALL)
-        small((0, _HISTORY_HEIGHT - 4), day(first))
-        small((_HISTORY_WIDTH, _HISTORY_HEIGHT - 4), day(last), anchor="right")
-        small((0, 10), f"+{100 * reach:.3g} % better")
-        small((0, _HISTORY_HEIGHT - 18), f"{-100 * reach:.3g} % worse")
-        description = f"{host}, {day(first)} to {day(last)}: {'; '.join(sentences)}"
-        panel = canvas.panel("line", name=name, title=host, description=description)
+    canvas = Canvas(_HISTORY_WIDTH, _HISTORY_HEIGHT, name)
+    canvas.line([(0, middle), (_HISTORY_WIDTH, middle)], MUTED)
+    for i, (metric, when, loss, limit) in enumerate(parts):
+        x = 6 + (when - first) / max(1, last - first) * (_HISTORY_WIDTH - 12)
+        y = middle + np.clip(loss / reach, -1, 1) * (half - 3)
+        points = list(zip(x.tolist(), y.tolist(), strict=True))
+        look, dashes = _LOOKS[i]
+        canvas.line(points, SERIES[i], stroke_width=1.5, stroke_dasharray=dashes)
+        for point, moment, lost in zip(points, when.tolist(), loss.tolist(), strict=True):
+            canvas.marker("circle", point, 2.5, SERIES[i], tip=f"{day(moment)}: {-100 * lost:+.1f} %")
+        if limit <= reach and i == 0:
+            level = middle + limit / reach * (half - 3)
+            canvas.line([(0, level), (_HISTORY_WIDTH, level)], WARN, stroke_dasharray="4 3")
+        moved = f"from {-100 * loss[0]:+.1f} % to {-100 * loss[-1]:+.1f} %"
+        sentences.append(f"{look}: {metric}, {moved} in {len(loss)} repetitions")
+    small = partial(canvas.text, fill=MUTED, size=_SMALL)
+    small((0, _HISTORY_HEIGHT - 4), day(first))
+    small((_HISTORY_WIDTH, _HISTORY_HEIGHT - 4), day(last), "end")
+    small((0, 10), f"+{100 * reach:.3g} % better")
+    small((0, _HISTORY_HEIGHT - 18), f"{-100 * reach:.3g} % worse")
+    description = f"{host}, {day(first)} to {day(last)}: {'; '.join(sentences)}"
+    panel = canvas.panel(host, description, "line")
     return Line(host, ORDER[ranks.words[host]], sentences, panel.svg)

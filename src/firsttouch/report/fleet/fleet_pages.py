@@ -208,8 +208,10 @@ def _pages(
     each = sum(len(fleet.samples.counts) for fleet in judged) <= MOST_RESULTS
     configured = [configuration.section(configurations, fleet) for fleet in judged]
     sections = [
-        {**_section(r, verdicts, pages_of), "timeline": timeline, "configuration": drifted}
-        for r, verdicts, timeline, drifted in zip(ranks, worst, over_time, configured, strict=True)
+        {**_section(r, verdicts, pages_of, f"{number}-"), "timeline": timeline, "configuration": drifted}
+        for number, (r, verdicts, timeline, drifted) in enumerate(
+            zip(ranks, worst, over_time, configured, strict=True), start=1
+        )
     ]
     document = write(
         out,
@@ -302,8 +304,8 @@ def worst(judged: Judged) -> list[str]:
     return [host for host in ranks.hosts if ranks.words[host]]
 
 
-def _section(ranks: Ranks, worst: Sequence[HostVerdict], pages_of: Mapping[str, str]) -> dict[str, Any]:
-    """Return what the page shows of the hosts of a system."""
+def _section(ranks: Ranks, worst: Sequence[HostVerdict], pages_of: Mapping[str, str], key: str) -> dict[str, Any]:
+    """Return what the page shows of the hosts of a system; *key* is in the names of its drawings."""
     rest = [h for h in ranks.hosts[len(worst) :] if ranks.words[h]]
     by_word = {w: [h for h in rest if ranks.words[h] == i] for i, w in enumerate(ORDER)}
     return {
@@ -319,12 +321,12 @@ def _section(ranks: Ranks, worst: Sequence[HostVerdict], pages_of: Mapping[str, 
         "worst": [pages.evidence_row(v, pages_of.get(v.host, "")) for v in worst],
         "rest": [(w, hosts) for w, hosts in reversed(by_word.items()) if hosts],
         "heat": figures.heat(ranks),
-        "spreads": figures.spreads(ranks),
+        "spreads": figures.spreads(ranks, key),
         "shared": ranks.names.shared,
         "header": figures.HEADER,
         "metrics": figures.rows(ranks),
         "days": figures.days(ranks),
-        "lines": figures.lines(ranks),
+        "lines": figures.lines(ranks, key),
     }
 
 

@@ -15,20 +15,20 @@ from firsttouch.judge.drift import Configuration
 from firsttouch.judge.history import Change, day, settings_changed
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.sprt import Floats, Groups, Ints
+from firsttouch.report.figures.svg import MUTED, SERIES, WARN, Canvas
 from firsttouch.report.fleet.ranks import names
 from firsttouch.report.text import count
 
 #: Changes that the table has, and those that are drawn; summary.json has more.
 MOST_ROWS, MOST_DRAWN, MOST_KEPT = 60, 12, 1000
 _HEADER = ("when", "hosts", "metric", "change", "before", "after", "certainty", "configuration")
-_WIDTH, _HEIGHT = 330, 132
-#: Room (px) above the drawing for the meaning of its top, below it for that of its bottom and for the days.
-_TOP, _BOTTOM = 16, 32
+_WIDTH, _HEIGHT = 330, 146
+#: Room (px) above the drawing for the meaning of its top and the last change of the configuration, and below it
+#: for the meaning of its bottom and for the days.
+_TOP, _BOTTOM = 30, 32
 _SMALL = 11.0
 #: Points of a drawing: sessions of many hosts are put together by time.
 _POINTS = 60
-#: Characters of a mark of the configuration.
-_LONGEST = 30
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,6 @@ def _drawn(
     key: str,
 ) -> Drawn:
     """Return the drawing of a change: up is better, 0 is the level before."""
-    from firsttouch.report.figures import drawing  # noqa: PLC0415 - imports matplotlib
-
     when, median, low, high = _points(samples, change)
     better = change.case.better
     sign = -1 if better == "lower" else 1
@@ -127,32 +125,31 @@ def _drawn(
         return middle - float(np.clip(share / reach, -1, 1)) * (half - 3)
 
     begin = x((change.after + change.before) / 2)
-    with drawing.settings(key):
-        canvas = drawing.Canvas(_WIDTH, _HEIGHT)
-        canvas.line([(0, middle), (_WIDTH, middle)], drawing.MUTED)
-        canvas.line([(begin, _TOP), (begin, _HEIGHT - _BOTTOM)], drawing.WARN, dashes=(4, 3))
-        canvas.line([(begin, y(float(after[0]))), (_WIDTH, y(float(after[0])))], drawing.SERIES[0], width=1.5)
-        marks = _marks(change, configurations, first, last)
-        for time, _ in marks:
-            canvas.line([(x(time), _TOP), (x(time), _HEIGHT - _BOTTOM)], drawing.MUTED, dashes=(2, 3))
-        for time, v, a, b in zip(when.tolist(), value.tolist(), lower.tolist(), upper.tolist(), strict=True):
-            if a != b:
-                canvas.line([(x(time), y(a)), (x(time), y(b))], drawing.SERIES[0])
-            canvas.dot((x(time), y(v)), 2.5, drawing.SERIES[0])
-        small = partial(canvas.text, color=drawing.MUTED, size=_SMALL)
-        small((0, _HEIGHT - 4), day(first))
-        small((_WIDTH, _HEIGHT - 4), day(last), anchor="right")
-        sides = ("higher", "lower") if better == "neither" else ("better", "worse")
-        small((0, 10), f"+{100 * reach:.3g} % {sides[0]}")
-        small((0, _HEIGHT - 18), f"{-100 * reach:.3g} % {sides[1]}")
-        if marks:
-            time, text = marks[-1]
-            right = x(time) > _WIDTH / 2
-            small((x(time), 10), text[:_LONGEST], anchor="right" if right else "left")
-        text = change.text(name)
-        noted = [f"{day(time)}: {text}" for time, text in marks]
-        description = ". ".join([text, *noted])
-        panel = canvas.panel("line", name=key, title=f"{change.who}: {name}", description=description)
+    canvas = Canvas(_WIDTH, _HEIGHT, key)
+    canvas.line([(0, middle), (_WIDTH, middle)], MUTED)
+    canvas.line([(begin, _TOP), (begin, _HEIGHT - _BOTTOM)], WARN, stroke_dasharray="4 3")
+    canvas.line([(begin, y(float(after[0]))), (_WIDTH, y(float(after[0])))], SERIES[0], stroke_width=1.5)
+    marks = _marks(change, configurations, first, last)
+    for time, _ in marks:
+        canvas.line([(x(time), _TOP), (x(time), _HEIGHT - _BOTTOM)], MUTED, stroke_dasharray="2 3")
+    for time, v, a, b in zip(when.tolist(), value.tolist(), lower.tolist(), upper.tolist(), strict=True):
+        if a != b:
+            canvas.line([(x(time), y(a)), (x(time), y(b))], SERIES[0])
+        canvas.marker("circle", (x(time), y(v)), 2.5, SERIES[0])
+    small = partial(canvas.text, fill=MUTED, size=_SMALL)
+    small((0, _HEIGHT - 4), day(first))
+    small((_WIDTH, _HEIGHT - 4), day(last), "end")
+    sides = ("higher", "lower") if better == "neither" else ("better", "worse")
+    small((0, 10), f"+{100 * reach:.3g} % {sides[0]}")
+    small((0, _HEIGHT - 18), f"{-100 * reach:.3g} % {sides[1]}")
+    if marks:
+        place, text = x(marks[-1][0]), marks[-1][1]
+        right = place > _WIDTH / 2
+        small((place, _TOP - 6), text, "end" if right else "start", room=place if right else _WIDTH - place)
+    text = change.text(name)
+    noted = [f"{day(time)}: {text}" for time, text in marks]
+    description = ". ".join([text, *noted])
+    panel = canvas.panel(f"{change.who}: {name}", description, "line")
     return Drawn(change.who, text, change.worse, panel.svg)
 
 

@@ -228,9 +228,8 @@ def _peaks(study: Study, planned: Planned, reads: Reads, sheets: Sheets) -> Figu
                     name=f"{name}-{panel.lower().replace(' ', '')}-{system}",
                     title=f"{title}, {panel}, {machine}",
                     description=shows[-1],
-                    size=(320, 250),
+                    size=(320, 200),
                     heading=f"{panel}, {machine}",
-                    columns=1,
                 )
             )
     if not panels:

@@ -49,7 +49,7 @@ def build(folder: Path) -> tuple[dict[str, str], list[Outcome]]:
     The same tables give the same bytes. Raises BadInput with the file and line of a wrong table.
     """
     from firsttouch.report import pages  # noqa: PLC0415 - templates only where a page is written
-    from firsttouch.report.paper import figures  # noqa: PLC0415 - imports matplotlib
+    from firsttouch.report.paper import figures  # noqa: PLC0415
 
     studies, published, results = outcomes(folder)
     facts = {
