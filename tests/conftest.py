@@ -175,8 +175,8 @@ def quiet_host():
 
 @pytest.fixture(scope="session")
 def native_probe():
-    """Returns the probe, built from this checkout."""
-    return probe.build(paths.ROOT / ".cache" / "probe")
+    """Returns the probe, built from this checkout's sources."""
+    return probe.built_once()
 
 
 @pytest.fixture(scope="session")
