@@ -207,8 +207,10 @@ make_venv() {
     rm -rf "$new" .venv.old
     "$python" -m venv --prompt .venv "$new" || fail "$python -m venv failed: apt-get install python3-venv"
     local pip=("$new/bin/python" -m pip --disable-pip-version-check -q)
-    "${pip[@]}" install --require-hashes --no-deps -r setup/requirements.lock ||
+    "${pip[@]}" install --no-compile --require-hashes --no-deps -r setup/requirements.lock ||
         fail "Python packages could not be installed: no network, or a full disk?"
+    # On all PUs; pip compiles on one. Packages have templates that are not Python, which pip ignores as well.
+    "$new/bin/python" -m compileall -qq -j 0 "$new/lib" || true
     "${pip[@]}" install --no-deps --no-build-isolation -e . || fail "firsttouch itself could not be installed"
     "$python" - "$PWD/$new" "$PWD/.venv" <<'PYTHON'
 import sys

@@ -57,7 +57,7 @@ if not INSTALLED.exists() or INSTALLED.stat().st_mtime < max(f.stat().st_mtime f
     os.environ.setdefault("FIRSTTOUCH_PROBE", str(probe.build(paths.ROOT / ".cache" / "probe")))
 
 # How long an example takes says more about the other load of a shared host than about the test.
-settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("shared", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
 
 STORED = Path(__file__).with_name("golden")
@@ -175,8 +175,8 @@ def quiet_host():
 
 @pytest.fixture(scope="session")
 def native_probe():
-    """Returns the probe, built from this checkout."""
-    return probe.build(paths.ROOT / ".cache" / "probe")
+    """Returns the probe, built from this checkout's sources."""
+    return probe.built_once()
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,6 @@ from typing import Any
 from factories import native_probe
 from firsttouch.errors import Missing, RunFailed, TimedOut
 from firsttouch.execution.process_runner import child
-from firsttouch.paths import ROOT
 from firsttouch.tools import run_tool
 
 from . import cpio
@@ -120,14 +119,14 @@ def probe(tree: Path) -> Path:
         "PKG_CONFIG_LIBDIR": f"{usr}/lib/aarch64-linux-gnu/pkgconfig",
         "PKG_CONFIG_SYSROOT_DIR": str(tree),
     }
-    return native_probe.build(
-        ROOT / ".cache" / "probe-arm64",
+    return native_probe.built_once(
         "-DSTATIC=ON",
         "-DCMAKE_SYSTEM_NAME=Linux",
         "-DCMAKE_SYSTEM_PROCESSOR=aarch64",
         f"-DCMAKE_C_FLAGS=-I{usr}/include -I{usr}/include/aarch64-linux-gnu",
         compiler="aarch64-linux-gnu-gcc",
         env=environment,
+        libraries=sorted((usr / "lib").rglob("libhwloc.a")),
     )
 
 

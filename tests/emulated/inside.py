@@ -26,7 +26,7 @@ validator.validators = types.SimpleNamespace(extend=lambda kind, _: kind)
 sys.modules["jsonschema"] = validator
 
 from firsttouch.execution import placement_check  # noqa: E402
-from firsttouch.execution.process_runner import Job, Watching, run_together  # noqa: E402
+from firsttouch.execution.process_runner import Job, Outcome, Watching, run_together  # noqa: E402
 from firsttouch.host.topology import of_this_host  # noqa: E402
 from firsttouch.scenarios.placement import Need, Plan, Scenario, plan  # noqa: E402
 
@@ -46,7 +46,9 @@ def touched(scenario: Scenario, wrap: list[str], order: dict) -> dict:
             argv = [*wrap, program, str(mebibytes), str(seen), str(scenario.threads)]
             out, err = Path(name) / f"{number}.out", Path(name) / f"{number}.err"
             jobs.append(Job(argv, out, err, placement, scenario.threads))
-        outcomes = run_together(jobs, timeout=120, watching=telling_when_seen(seen, scenario, mebibytes))
+        started: list[Outcome] = []
+        watching = once_each(seen, started, scenario, mebibytes)
+        outcomes = run_together(jobs, timeout=120, watching=watching, on_start=started.append)
         return {
             "misplaced": [o.misplaced() for o in outcomes],
             "found": [o.observed.to_dict() for o in outcomes],
@@ -54,18 +56,25 @@ def touched(scenario: Scenario, wrap: list[str], order: dict) -> dict:
         }
 
 
-def telling_when_seen(seen: Path, scenario: Scenario, mebibytes: int) -> Watching:
-    """Return a watcher that makes the file *seen* once it saw each instance with all its memory and threads."""
-    found_of: dict[int, placement_check.Observed] = {}
+def once_each(seen: Path, started: list[Outcome], scenario: Scenario, mebibytes: int) -> Watching:
+    """Return a watcher that samples each instance when it holds all its memory and threads, until that is seen.
+
+    The instances print then, and end when the file *seen* is there. One thread emulates all PUs: samples before
+    that, and more of them, would only delay the instances.
+    """
+    complete = set[int]()
 
     def look(pid: int, observed: placement_check.Observed) -> None:
+        (out,) = (outcome.job.stdout for outcome in started if outcome.observed is observed)
+        if pid in complete or not out.stat().st_size:
+            return
         placement_check.look(pid, observed)
         if observed.threads >= scenario.threads and sum(observed.pages.values()) >= mebibytes * PAGES_PER_MIB:
-            found_of[pid] = observed
-        if len(found_of) == scenario.instances:
+            complete.add(pid)
+        if len(complete) == scenario.instances:
             seen.touch()
 
-    return Watching(SHARE, look)
+    return Watching(SHARE, look, grown=lambda *_: False)
 
 
 def aligned(scenario: Scenario, wrap: list[str], order: dict) -> dict:

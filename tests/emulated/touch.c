@@ -90,11 +90,11 @@ int main(int argc, char **argv)
     if (first == MAP_FAILED || mprotect(first + PAGE, size, PROT_READ | PROT_WRITE) != 0)
         fail("mmap");
     memset(first + PAGE, 1, size);
-    print_pages((uintptr_t)first + PAGE, size);
-    print_pus();
     for (int started = 1; started < threads; started++)
         if (pthread_create(&other, NULL, wait_for_the_end, NULL) != 0)
             fail("pthread_create");
+    print_pages((uintptr_t)first + PAGE, size);
+    print_pus();
     while (argc > 2 && access(argv[2], F_OK) != 0)
         nanosleep(&moment, NULL);
     return 0;

@@ -2,7 +2,7 @@
 """Programs that wait until their placement has been sampled, and the command line that lets them go on.
 
 A program waits by reading the FIFO held-PID, which it makes in the folder of held programs, to its end. It goes on
-after the first look that began when the FIFO was there, so the sample shows what the program holds while it waits.
+after the first sample that began when the FIFO was there, so this shows what the program holds while it waits.
 Run this file with that folder and the words of a command of firsttouch.
 """
 
@@ -46,7 +46,11 @@ def releasing(look: Look, folder: Path) -> Look:
     def look_and_release(pid: int, observed: placement_check.Observed) -> None:
         fifos = [folder / f"held-{member}" for member in placement_check.family(pid)]
         waiting = [fifo for fifo in fifos if fifo.exists()]
+        looks = observed.looks
         look(pid, observed)
+        # A look adds no sample while a launcher becomes the program.
+        if observed.looks == looks and not observed.unreadable:
+            return
         for fifo in waiting:
             os.close(os.open(fifo, os.O_WRONLY))
             fifo.unlink()

@@ -2,7 +2,7 @@
 """Builds the native probe from the checkout, also with sanitizers or another compiler."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from factories import caches
@@ -39,14 +39,29 @@ def build(
     return folder / PROBE
 
 
-def built_once(*, sanitize: str = "", compiler: str = "") -> Path:
-    """Return the program that :func:`build` builds, from the cache of all checkouts if it has these sources."""
-    digest = hashlib.sha256(f"{sanitize} {compiler}".encode())
-    for file in sorted(f for f in SOURCE.rglob("*") if f.is_file()):
-        digest.update(f"{file.relative_to(SOURCE)} ".encode() + file.read_bytes())
+def built_once(
+    *options: str,
+    sanitize: str = "",
+    compiler: str = "",
+    env: Mapping[str, str] | None = None,
+    libraries: Sequence[Path] = (),
+) -> Path:
+    """Return the program that :func:`build` builds, from the cache of all checkouts if it has these sources.
+
+    *libraries* are the files that *options* and *env* make it link. A program that is not the one that was built,
+    because its file is damaged, is built again.
+    """
+    version = run_tool([compiler or "cc", "--version"], env=env).stdout
+    digest = hashlib.sha256(repr((sanitize, compiler, version, options)).encode())
+    for file in (*sorted(f for f in SOURCE.rglob("*") if f.is_file()), *libraries):
+        name = file.relative_to(SOURCE) if file.is_relative_to(SOURCE) else file.name
+        digest.update(f"{name} ".encode() + file.read_bytes())
     folder = caches.folder("probe") / digest.hexdigest()[:20]
+    program, checksum = folder / PROBE, folder / "sha256"
     with locked(folder.with_suffix(".lock")):
-        if not folder.exists():
+        if not (checksum.exists() and program.exists() and checksum.read_text() == atomic_files.digest(program)):
+            atomic_files.remove(folder)
             with atomic_files.replacing(folder) as partial:
-                build(partial, sanitize=sanitize, compiler=compiler)
-    return folder / PROBE
+                built = build(partial, *options, sanitize=sanitize, compiler=compiler, env=env)
+                (partial / checksum.name).write_text(atomic_files.digest(built))
+    return program

@@ -11,6 +11,7 @@ import ast
 import itertools
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -19,7 +20,9 @@ import pytest
 
 import documented
 from documented import PAGES, ROOT, Command
+from factories import held_programs
 from factories.genomes import PART, records
+from factories.processes import write_program
 from firsttouch.genomics import aligners
 from firsttouch.genomics.aligners import aligner
 
@@ -241,13 +244,20 @@ def shell(copy: Path, lambda_part: dict[str, str], installed: Path, native_probe
         **lambda_part,
     }
     environment.pop("FIRSTTOUCH_SYSTEMS", None)
+    # The few reads are sorted before they can be sampled: sort(1) ends when it has been.
+    waiting = copy.with_name("waiting")
+    waiting.mkdir()
+    write_program(waiting / "sort", f'{shutil.which("sort")} "$@"\n{held_programs.shell_wait(waiting)}\n')
+    program = [installed / "bin" / "python", held_programs.__file__, waiting]
+    write_program(waiting / "firsttouch", f'exec {shlex.join(map(str, program))} "$@"\n')
 
-    def run(line: str, **more: str) -> subprocess.CompletedProcess[str]:
+    def run(line: str) -> subprocess.CompletedProcess[str]:
         argv = ["bash", "-euo", "pipefail", "-c", line]
+        path = f"{waiting}:{environment['PATH']}" if "-- sort " in line else environment["PATH"]
         return subprocess.run(
             argv,
             cwd=copy,
-            env={**environment, **more},
+            env={**environment, "PATH": path},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -170,12 +170,13 @@ class Slurm(Daemons):
 
     def until(self, good: Callable[[], object], what: str, patience: float = 240) -> None:
         """Wait until a condition holds."""
-        deadline = time.monotonic() + patience
+        deadline, pause = time.monotonic() + patience, 0.05
         while not good():
             if time.monotonic() > deadline:
                 state = self.ask("squeue", check=False) + self.ask("sinfo", "-N", "-l", check=False)
                 raise AssertionError(f"waited in vain for {what}:\n{state}")
-            time.sleep(0.3)
+            time.sleep(pause)
+            pause = min(1.5 * pause, 0.3)
 
 
 def free_ports(count: int) -> int:

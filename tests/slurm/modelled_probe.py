@@ -19,10 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).parents[1]))
-
-from factories import topologies
-
 NODES, CORES, MEMORY = 4, 32, 128 << 30
 #: Latency (ns) of cycles up to a size (bytes), and of memory by distance: local, same package, other package.
 CACHES = ((32 << 10, 1.2), (512 << 10, 3.6), (32 << 20, 13.0))
@@ -37,6 +33,10 @@ ASPECTS = ("latency", "bandwidth", "contention", "loaded-latency", "core-to-core
 
 def topology_xml() -> str:
     """Return the hardware as hwloc's XML."""
+    # Imported here because it loads pytest, which takes far longer than a run of this program.
+    sys.path.append(str(Path(__file__).parents[1]))
+    from factories import topologies  # noqa: PLC0415
+
     return topologies.host_of_packages(2, NODES // 2, CORES, MEMORY)
 
 

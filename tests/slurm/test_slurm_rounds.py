@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from modelled_probe import FACTS
+from modelled_probe import FACTS, topology_xml
 from slurm_site import Site
+
+from factories.processes import write_program
 
 SYSTEM = f"""\
 name: rome
@@ -29,8 +31,10 @@ def modelled(site: Site, tmp_path: Path, systems: Path) -> Site:
     model = {"seed": 1, "noise": 0.003, "spread": 0.001, "lacking": {"n3": {"0": 0.75}}}
     (tmp_path / "model.json").write_text(json.dumps(model))
     probe = tmp_path / "probe"
-    probe.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).with_name("modelled_probe.py")} "$@"\n')
-    probe.chmod(0o755)
+    topology = tmp_path / "topology.xml"
+    topology.write_text(topology_xml())
+    program = f"{sys.executable} {Path(__file__).with_name('modelled_probe.py')}"
+    write_program(probe, f'if [ "$1" = topology ]; then exec cat {topology}; fi\nexec {program} "$@"')
     site.env |= {"FIRSTTOUCH_PROBE": str(probe), "FIRSTTOUCH_MODEL": str(tmp_path)}
     return site
 

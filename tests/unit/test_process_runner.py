@@ -680,20 +680,23 @@ def test_a_child_and_its_group_are_stopped_when_the_block_ends(marker):
 
 
 def test_a_child_that_ignores_the_first_signal_is_killed():
+    clock = ManualClock()
     with process_runner.child(
         ["sh", "-c", "trap '' TERM; echo ready; sleep 300; sleep 300"],
         stop=signal.SIGTERM,
-        patience=0.2,
+        patience=20,
         stdout=subprocess.PIPE,
+        clock=clock,
     ) as process:
         assert process.stdout.readline() == b"ready\n"
     assert process.returncode == -signal.SIGKILL
+    assert sum(clock.sleeps) == pytest.approx(20)
 
 
 def test_a_child_is_followed_to_its_end():
     argv = ["sh", "-c", "read line; exit $status"]
     with process_runner.child(argv, env={"status": "7"}, stdin=subprocess.PIPE) as process:
-        assert process_runner.follow(process, 0.05, process.stdin.close) == 7
+        assert process_runner.follow(process, 10, process.stdin.close, clock=ManualClock()) == 7
         assert process.stdin.closed
 
 

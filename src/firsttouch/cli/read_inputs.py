@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import os
 import shlex
 import sys
 from dataclasses import dataclass
@@ -41,7 +43,10 @@ class Inputs:
         return [*self._read(aligner), *named_files(aligner.own)]
 
     def check(self, aligner: Aligner) -> None:
-        """Raise BadInput if the user's own options of *aligner* make it write into what it reads."""
+        """Raise BadInput if a file of reads is a folder, or if own options of *aligner* write to an input."""
+        for file in self.files:
+            if file.is_dir():
+                raise BadInput(f"cannot be read: {os.strerror(errno.EISDIR)}", file=file)
         check_own_outputs(aligner, self._read(aligner))
 
     def _read(self, aligner: Aligner) -> list[Path]:

@@ -236,12 +236,13 @@ def child(
     stderr: int | IO[bytes] = subprocess.DEVNULL,
     env: Mapping[str, str] | None = None,
     fds: Sequence[int] = (),
+    clock: Clock = SYSTEM_CLOCK,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start a program as the leader of its own process group; the group is stopped when the block ends.
 
     A program that still runs gets the signal *stop*, and SIGKILL after *patience* seconds. The kernel kills it if
-    this process is killed. *env* is added to the environment, *fds* stay open in the program. Raises RunFailed
-    if the program cannot be started.
+    this process is killed. *env* is added to the environment, *fds* stay open in the program. *clock* measures the
+    patience. Raises RunFailed if the program cannot be started.
     """
     process = None
     try:
@@ -254,7 +255,7 @@ def child(
         raise RunFailed(f"{argv[0]} cannot be started: {error.strerror}") from error
     finally:
         if process is not None:
-            _stop(process, stop, patience)
+            _stop(process, stop, patience, clock)
 
 
 def _start(
@@ -268,14 +269,14 @@ def _start(
     return subprocess.Popen(argv, env={**os.environ, **(env or {})}, pass_fds=fds, process_group=0, **options)
 
 
-def _stop(process: subprocess.Popen[bytes], first: signal.Signals, patience: float) -> None:
+def _stop(process: subprocess.Popen[bytes], first: signal.Signals, patience: float, clock: Clock) -> None:
     """Stop a process and its group: by the signal *first*, after *patience* seconds by SIGKILL."""
     for number, seconds in ((first, patience), (signal.SIGKILL, None)):
         if wait(process, 0) is not None:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
-        wait(process, seconds)
+        wait(process, seconds, clock=clock)
 
 
 def wait(
@@ -291,10 +292,16 @@ def wait(
     return process.wait()
 
 
-def follow(process: subprocess.Popen[bytes], interval: float, meanwhile: Callable[[], object]) -> int:
+def follow(
+    process: subprocess.Popen[bytes],
+    interval: float,
+    meanwhile: Callable[[], object],
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+) -> int:
     """Call *meanwhile* every *interval* seconds until a process ends; return its exit status."""
     while True:
-        status = wait(process, interval)
+        status = wait(process, interval, clock=clock)
         if status is not None:
             return status
         meanwhile()

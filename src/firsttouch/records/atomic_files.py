@@ -275,8 +275,8 @@ def _inherited_inputs(outputs: Iterable[Path]) -> Iterator[Path]:
 
 
 def _records_in(folder: Path) -> Iterator[Path]:
-    files = (Path(parent, name) for parent, _, names in os.walk(folder) for name in names)
-    return (file for file in files if file.suffix in {".jsonl", ".parquet"})
+    for parent, _, names in os.walk(folder):
+        yield from (Path(parent, name) for name in names if name.endswith((".jsonl", ".parquet")))
 
 
 def _identity(path: Path) -> tuple[int, int] | str | None:
