@@ -420,6 +420,11 @@ def test_scenarios_that_are_none_and_those_of_other_hosts(align, tmp_path):
 PIN = "pu=$(taskset -cp $$ | sed 's/.*: //; s/[,-].*//')"
 
 
+#: Pins all threads of the program, and those that it started meanwhile.
+PIN_ALL = """\
+while taskset -acp $pu $! > /dev/null
+    grep -h Cpus_allowed_list: /proc/$!/task/*/status | grep -qv "\\s$pu$"
+do :; done"""
 #: BWA does not end before its output is read, which is when it has been sampled with its threads.
 SAMPLED_BWA = """\
 {before}
@@ -443,7 +448,7 @@ wait $!
         ("", "taskset -c $pu", ""),
         # The first sample shows the right placement.
         ("sh -c '{wait}'", "taskset -c $pu", ""),
-        ("", "", "taskset -acp $pu $! > /dev/null"),
+        ("", "", PIN_ALL),
     ],
 )
 def test_double_pinning_is_never_just_slow(align, stand_in, tmp_path, monkeypatch, parts):
