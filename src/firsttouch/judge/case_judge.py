@@ -291,11 +291,11 @@ class CaseJudge:
         if len(samples) < FEWEST_HOSTS or samples.values.min() <= 0:
             return None
         values, hosts = np.unique(samples.values[samples.ends], return_counts=True)
-        most = int(hosts.argmax())
-        if 2 * hosts[most] <= len(samples):
+        mode = int(hosts.argmax())
+        if 2 * hosts[mode] <= len(samples):
             return None
-        source = f"{hosts[most]} of {len(samples)} hosts of this fleet"
-        return self._reference(float(values[most]), 0.0, source, None)
+        source = f"{hosts[mode]} of {len(samples)} hosts of this fleet"
+        return self._reference(float(values[mode]), 0.0, source, None)
 
     def _reference(self, value: float, limit: float, source: str, error: float | None) -> Reference:
         case = self.case
@@ -305,9 +305,9 @@ class CaseJudge:
     def judge(self) -> tuple[Verdicts, Bools]:
         """Return the worst of the verdicts by the system, the fleet and the own level, and which rows count."""
         now = self.valid & self._stretches[1]
-        lost = self._drop(now)
-        verdicts = verdict_rows(len(lost), PASS, NONE if self.fleet is None else FLEET)
-        verdicts["words"][lost], verdicts["more"][lost] = INVALID, 1
+        without_newest = self._drop(now)
+        verdicts = verdict_rows(len(without_newest), PASS, NONE if self.fleet is None else FLEET)
+        verdicts["words"][without_newest], verdicts["more"][without_newest] = INVALID, 1
         if self.own is not None:
             verdicts["by"][self.may_judge] = SYSTEM
         for number, reference in ((SYSTEM, self.own), (FLEET, self.fleet)):
@@ -328,9 +328,9 @@ class CaseJudge:
     def _drop(self, now: Bools) -> Bools:
         """Clear *now* in groups whose newest session has no row in it; return these groups."""
         newest = np.maximum.reduceat(np.where(now, self.session, -1), self.samples.begins)
-        lost: Bools = newest < self.last_session
-        now[np.repeat(lost, self.samples.counts)] = False
-        return lost
+        without_newest: Bools = newest < self.last_session
+        now[np.repeat(without_newest, self.samples.counts)] = False
+        return without_newest
 
     def _undisturbed(self, reference: Reference, rows: slice = slice(None)) -> Bools:
         """Return which of some *rows* are valid, and not bad by *reference* while others used the host.

@@ -150,21 +150,22 @@ def _wander(sessions: Sessions, parts: Ints) -> tuple[float, int]:
     return max(middle, float(np.median(tails)) / _TAIL_OF_NORMAL), count
 
 
-def _without_common_changes(sessions: Sessions, times: Ints, *, on_each: bool) -> Sessions:
+def _without_common_changes(sessions: Sessions, times: Ints) -> tuple[Sessions, Sessions]:
     """Return the sessions without the changes that most hosts made at the same time, such as an update.
 
-    *times* are those of the sessions. A common change is clear *on_each* host, or else in the median of all.
+    The former are without changes that are clear on each host, the latter also without those that are clear in the
+    median of all hosts. *times* are those of the sessions.
     """
     if len(sessions.counts) < _FEWEST_HOSTS or not sessions.several.any():
-        return sessions
-    chosen = np.unique(np.linspace(0, len(sessions.counts) - 1, _SIBLINGS).astype(np.int64))
+        return sessions, sessions
+    chosen = _sample(len(sessions.counts))
     places = [np.arange(sessions.counts[host]) + sessions.starts[host] for host in chosen.tolist()]
     moments = np.unique(np.concatenate([times[of_host] for of_host in places]))[1:]
     if len(moments) > _MOMENTS:
         moments = moments[np.linspace(0, len(moments) - 1, _MOMENTS).astype(np.int64)]
     if not len(moments):
-        return sessions
-    means = sessions.means.copy()
+        return sessions, sessions
+    means, on_each = sessions.means.copy(), None
     # The sessions of each host that are before and after each moment.
     middles = np.array([np.searchsorted(times[of_host], moments) for of_host in places])
     lengths = sessions.counts[chosen][:, None]
@@ -172,9 +173,9 @@ def _without_common_changes(sessions: Sessions, times: Ints, *, on_each: bool) -
     shown = (middles > 0) & (middles < lengths)
     enough = shown.sum(axis=0) >= max(_FEWEST_HOSTS, len(chosen) / 2)
     if not enough.any():
-        return sessions
+        return sessions, sessions
     # The standard error of a median of normal values is 1.25 times that of their mean.
-    clear = _CHANGED * (1 if on_each else 1.25 / math.sqrt(len(chosen)))
+    of_median = min(1.0, 1.25 / math.sqrt(len(chosen)))
     moments, shown = moments[enough], shown[:, enough]
     lows, middles, highs = lows[:, enough], middles[:, enough], highs[:, enough]
     while True:
@@ -187,9 +188,17 @@ def _without_common_changes(sessions: Sessions, times: Ints, *, on_each: bool) -
         common = np.nanmedian(steps, axis=0)
         scatter = float(np.nanmedian(np.abs(steps - common))) / NORMAL_MEDIAN
         largest = int(np.argmax(np.abs(common)))
-        if abs(common[largest]) < clear * max(scatter, _LEAST_ERROR):
-            return replace(sessions, means=means)
+        clear = _CHANGED * max(scatter, _LEAST_ERROR)
+        if on_each is None and abs(common[largest]) < clear:
+            on_each = replace(sessions, means=means.copy())
+        if on_each is not None and abs(common[largest]) < of_median * clear:
+            return on_each, replace(sessions, means=means)
         means[times >= moments[largest]] -= common[largest]
+
+
+def _sample(hosts: int) -> Ints:
+    """Return the numbers of the hosts, of all *hosts*, that show what all have in common."""
+    return np.unique(np.linspace(0, hosts - 1, _SIBLINGS).astype(np.int64))
 
 
 def _deviation(steps: list[Floats]) -> float | None:
@@ -285,6 +294,14 @@ class Newest:
         )
         return variance, max(self.errors.freedom, 1.0)
 
+    @cached_property
+    def _siblings(self) -> tuple[Ints, Ints]:
+        """The sessions of the hosts that show what all have in common, and the host of each."""
+        hosts = _sample(len(self.sessions.counts))
+        owners = np.repeat(np.arange(len(self.sessions.counts)), self.sessions.counts)
+        siblings = np.flatnonzero(np.isin(owners, hosts))
+        return siblings, owners[siblings]
+
     def sibling_changes(self, group: int, times: Ints, own: OwnLevel) -> Spread | None:
         """Return how the levels of siblings changed since the period of *own* (changes of logarithms).
 
@@ -293,10 +310,10 @@ class Newest:
         deviation is without the chance of the siblings' sessions. None: few siblings were measured in the period
         and now.
         """
-        hosts = np.unique(np.linspace(0, len(self.sessions.counts) - 1, _SIBLINGS).astype(np.int64))
-        owners = np.repeat(np.arange(len(self.sessions.counts)), self.sessions.counts)
-        chosen = np.isin(owners, hosts[hosts != group])
-        begins, means, owners = times[self.sessions.begins][chosen], self.sessions.means[chosen], owners[chosen]
+        siblings, owners = self._siblings
+        others = owners != group
+        siblings, owners = siblings[others], owners[others]
+        begins, means = times[self.sessions.begins[siblings]], self.sessions.means[siblings]
         first, last = int(times[own.first_row]), int(times[own.last_row])
         now = int(self.sessions.starts[group] + self.before[group])
         # Hosts are measured at other times of a day or a week: what is nearer to the change is after it.
@@ -316,7 +333,8 @@ class Newest:
         )
         chance = self.errors.step**2 * float((1 / counts[:, both]).sum(axis=0).mean())
         spread = natural_spread.spread_of(since - before)
-        return replace(spread, deviation=math.sqrt(spread.variance_without(chance)))
+        variance = natural_spread.variance_without(spread.deviation, spread.freedom, chance)
+        return replace(spread, deviation=math.sqrt(variance))
 
     def own_level(self, group: int, *, lower_is_better: bool) -> OwnLevel:
         """Return the best stable period of a *group* before its last change.
@@ -328,7 +346,7 @@ class Newest:
         means = self.sessions.means[offset : offset + int(self.sessions.counts[group])]
         of_all = -means if lower_is_better else means
         goodness, since = of_all[:before], float(np.median(of_all[before:]))
-        # What one session of five does not reach is no level, and neither is what one reaches by luck.
+        # Four of five sessions reach a level. One session may be disturbed, or better by luck.
         windows = np.lib.stride_tricks.sliding_window_view(goodness, STABLE_SESSIONS)
         levels = np.partition(windows, 1, axis=1)[:, 1]
         best = int(np.argmax(levels))
@@ -366,10 +384,10 @@ def newest(samples: Groups, session: Ints, times: Ints) -> Newest:
     """
     if samples.values.min() > 0:
         sessions = Sessions.of(samples, session)
-        begins = times[sessions.begins]
-        error = errors(samples, _without_common_changes(sessions, begins, on_each=False))
+        on_each, in_median = _without_common_changes(sessions, times[sessions.begins])
+        error = errors(samples, in_median)
         before = changes(sessions, error)
-        error = _with_wander(error, _without_common_changes(sessions, begins, on_each=True), before)
+        error = _with_wander(error, on_each, before)
     else:  # counts and differences have no relative changes
         sessions = Sessions.of(Groups(np.ones(len(samples.values)), samples.counts), session)
         error, before = (

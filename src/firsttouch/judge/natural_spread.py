@@ -63,13 +63,6 @@ class Spread:
         """The number of good hosts."""
         return int(np.count_nonzero(self.good))
 
-    def variance_without(self, chance: float) -> float:
-        """Return the variance without the part that is surely *chance*, a variance of repetitions or sessions.
-
-        The fewer hosts show the variance, the less of it is certain to be chance.
-        """
-        return variance_without(self.deviation, self.freedom, chance)
-
 
 def variance_without(deviation: float, freedom: float, chance: float) -> float:
     """Return the variance between good hosts without the part that is surely *chance* (a variance).

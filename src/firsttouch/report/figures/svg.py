@@ -68,7 +68,7 @@ def shortened(text: str, room: float, size: float = SIZE) -> str:
 
 
 def wrapped(text: str, room: float, size: float = SIZE) -> list[str]:
-    """Return the lines of a text in *room* px; a longer word is shortened. No text is no line."""
+    """Return the lines of a text in *room* px; a longer word is shortened. An empty text has no lines."""
     lines: list[str] = []
     for word in clean(text).split():
         if lines and width(f"{lines[-1]} {word}", size) <= room:
