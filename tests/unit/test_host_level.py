@@ -185,17 +185,76 @@ def test_many_bad_metrics_fail_a_host_after_two_repetitions():
     assert set(words.values()) == {"pass"}
 
 
-def fleet_words(values):
-    """Return how many hosts have each verdict; *values* are of hosts, weekly sessions and repetitions."""
+def fleet_words(values, chosen=None):
+    """Return how many hosts have each verdict; *values* are of hosts, weekly sessions and repetitions.
+
+    *chosen* are the sessions that some hosts have (default: all).
+    """
     begin = datetime.datetime(2026, 1, 5, tzinfo=datetime.UTC)
     records = []
     for host, sessions in enumerate(values):
-        for week, session in enumerate(sessions):
+        for week in (chosen or {}).get(host, range(len(sessions))):
+            session = sessions[week]
             for number, record in enumerate(rates(*map(float, session), host=f"n{host:03d}")):
                 time = begin + 7 * week * DAY + datetime.timedelta(minutes=3 * number)
                 records.append(replace(record, time=time.isoformat()))
     verdicts = {v.host: v for v in judge(records, Undescribed("s"))}
     return Counter(v.verdict for v in verdicts.values()), verdicts
+
+
+class TestUpdates:
+    """A change of all hosts is no fault, whoever is measured how often and when."""
+
+    @pytest.mark.parametrize("hosts", [3, 5, 6, 12])
+    @pytest.mark.parametrize("change", [0.9, 0.97, 1.06])
+    def test_an_update_of_a_small_fleet(self, hosts, change):
+        rng = np.random.default_rng(hosts)
+        values = (
+            30
+            * (1 + 0.01 * rng.standard_normal((hosts, 1, 1)))
+            * (1 + 0.005 * rng.standard_normal((hosts, 30, 2)))
+        )
+        values[:, 20:] *= change
+        words, _ = fleet_words(values)
+        assert words["fail"] == 0
+
+    def test_once_most_hosts_have_an_update_those_that_had_it_first_pass(self):
+        rng = np.random.default_rng(1)
+        values = 30 * (1 + 0.01 * rng.standard_normal((16, 1, 1))) * (1 + 0.005 * rng.standard_normal((16, 40, 1)))
+        for host in range(11):
+            values[host, 20 + host :] *= 0.93
+        words, _ = fleet_words(values)
+        assert words["fail"] == 0
+        values[0, 36:] *= 0.9
+        assert fleet_words(values)[1]["n000"].verdict == "fail"
+
+    def test_hosts_that_were_retired_before_an_update_do_not_know_what_is_good(self):
+        rng = np.random.default_rng(2)
+        values = 30 * (1 + 0.01 * rng.standard_normal((48, 1, 1))) * (1 + 0.005 * rng.standard_normal((48, 30, 2)))
+        values[:, 20:] *= 0.94
+        values[40, :] *= 0.8
+        words, verdicts = fleet_words(values, dict.fromkeys(range(12, 48), range(16)))
+        assert (words["fail"], verdicts["n040"].verdict) == (1, "fail")
+        # It is compared with what the others reached at that time.
+        finding = verdicts["n040"].findings[0]
+        assert finding.values[-1] / finding.reference.value == pytest.approx(0.8, abs=0.04)
+
+    @pytest.mark.parametrize("interval", [1, 3, 10, 30])
+    def test_a_host_that_is_measured_more_often_than_all_others_is_no_fleet(self, interval):
+        rng = np.random.default_rng(3)
+        failed = 0
+        for _ in range(5):
+            levels = 1 + 0.01 * rng.standard_normal((8, 1, 1))
+            values = (
+                30
+                * levels
+                * (1 + 0.004 * rng.standard_normal((8, 300, 1)))
+                * (1 + 0.01 * rng.standard_normal((8, 300, 3)))
+            )
+            values[0, 150:] *= 0.92
+            chosen = {host: range(0, 300, interval if host == 0 else 30) for host in range(8)}
+            failed += fleet_words(values, chosen)[1]["n000"].verdict == "fail"
+        assert failed == 5
 
 
 class TestOtherModels:
@@ -210,6 +269,20 @@ class TestOtherModels:
         words, _ = fleet_words(30 * (1 + step * np.round(0.5 * rng.standard_normal((60, 26, 1)))))
         assert words["fail"] == 0
         assert words["suspect"] <= 1
+
+    def test_more_data_in_coarse_steps(self, rng):
+        levels = 1 + 0.015 * rng.standard_normal((24, 1, 1))
+        values = levels * (1 + 0.01 * rng.standard_normal((24, 26, 3)))
+        words, _ = fleet_words(100 * np.round(values / 0.05) * 0.05)
+        assert words["fail"] == 0
+
+    def test_levels_that_are_drawn_anew_at_times(self, rng):
+        words = Counter()
+        for _ in range(8):
+            drawn = 1 + 0.02 * rng.standard_normal((24, 26))
+            level = np.take_along_axis(drawn, np.cumsum(rng.random((24, 26)) < 0.05, axis=1), axis=1)
+            words += fleet_words(100 * level[..., None] * (1 + 0.005 * rng.standard_normal((24, 26, 3))))[0]
+        assert words["fail"] <= 2
 
     @pytest.mark.parametrize("repetitions", [1, 6])
     def test_sessions_of_two_levels(self, rng, repetitions):

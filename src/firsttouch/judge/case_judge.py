@@ -39,6 +39,8 @@ _UNUSUAL = 3.0
 #: A host is intermittent if it was bad now and then, this many times at least. It is repaired if as many good
 #: sessions as it has had since are less likely than this.
 _FEWEST_BAD_RUNS, _REPAIRED = 3, 0.1
+#: A limit is at least so many steps in which values are given.
+_STEPS = 1.1
 #: The largest fleet whose metrics are taken together to learn how far good hosts differ.
 _POOLED_HOSTS = 64
 #: The largest number of further repetitions that is counted.
@@ -171,8 +173,9 @@ class CaseJudge:
         self.fleet: Reference | None = None
         self.level: Level | None = None
         self.spread: tuple[float, float] | None = None
-        #: By the number of the group within the case, the own level of each host that is worse than that.
-        self.own_levels: dict[int, Reference] = {}
+        #: By the number of the group within the case, the reference of hosts that no common one has judged: their
+        #: own level, or what the fleet reached before an update.
+        self.own_references: dict[int, Reference] = {}
         rows = table.rows_of(groups)
         self.samples = Groups(table.value[rows], table.counts[groups])
         self.valid, self.session, self.times = table.valid[rows], table.session(groups), table.time[rows]
@@ -217,6 +220,38 @@ class CaseJudge:
         since: Bools = np.arange(len(now)) >= np.repeat(first, self.samples.counts)
         return newest, self.valid & since, some, now
 
+    @cached_property
+    def _step(self) -> float:
+        """The step in which values are given, relative to their median; 0 if none shows.
+
+        Values in steps go up and down by the same step on many hosts. A fault or an update changes a host once.
+        """
+        changes = np.diff(self.samples.values)
+        owners = np.repeat(np.arange(len(self.samples)), self.samples.counts)
+        used = self.positive[1:] & self.positive[:-1] & (owners[1:] == owners[:-1]) & (changes != 0)
+        changes, owners = changes[used], owners[1:][used]
+        if not len(changes):
+            return 0.0
+        step = float(np.abs(changes).min())
+        smallest = np.abs(changes) < 1.5 * step
+        both = np.intersect1d(owners[smallest & (changes > 0)], owners[smallest & (changes < 0)])
+        if 4 * len(both) < len(self.samples):
+            return 0.0
+        return step / float(np.median(self.samples.values[self.positive]))
+
+    @cached_property
+    def _updates_since(self) -> Floats:
+        """How most hosts changed since each host was measured for the last time (the change of a logarithm)."""
+        newest, _, some, counted = self._stretches
+        since = np.zeros(len(self.samples))
+        if newest is not None and newest.updates:
+            last = np.full(len(since), np.iinfo(np.int64).max)
+            sizes = self.samples.sums(counted.astype(np.int64))[some]
+            last[some] = self.times[counted][np.cumsum(sizes) - 1]
+            for time, change in newest.updates:
+                since[last < time] += change
+        return since
+
     def _kept(self, which: Bools) -> tuple[Groups, Bools]:
         """Return the values of a mask, and which groups have some."""
         if which.all():
@@ -226,8 +261,12 @@ class CaseJudge:
 
     @cached_property
     def _current(self) -> tuple[Groups, Bools]:
-        """The repetitions that teach what the fleet reaches: those since each host's last change."""
-        return self._kept(self.may_use & self._stretches[1])
+        """The repetitions that teach what the fleet reaches: those since each host's last change.
+
+        Hosts that were not measured since an update do not know.
+        """
+        updated = np.repeat(self._updates_since == 0, self.samples.counts)
+        return self._kept(self.may_use & self._stretches[1] & updated)
 
     @cached_property
     def host_numbers(self) -> NDArray[np.int32]:
@@ -282,6 +321,8 @@ class CaseJudge:
         )
         if reached is None or reached.doubt > reached.limit / 4:
             return None
+        least = _STEPS * self._step
+        reached = replace(reached, limit=max(reached.limit, least), unusual=max(reached.unusual, least))
         self.level = reached
         source = f"{reached.hosts} of {hosts} hosts of this fleet"
         return self._reference(reached.value, reached.limit, source, reached.error)
@@ -364,7 +405,30 @@ class CaseJudge:
                 self._judge_unusual(judged, samples, reference, self.level)
             verdicts[some] = judged
             self._add_older(verdicts, now, reference)
+            if number == FLEET:
+                self._forgive_updates(verdicts, now, reference)
         return verdicts, now
+
+    def _forgive_updates(self, verdicts: Verdicts, now: Bools, reference: Reference) -> None:
+        """Compare hosts last measured before an update with what the fleet reached then, unless that is worse.
+
+        A host that was bad before the update stays bad.
+        """
+        for group in np.flatnonzero((self._updates_since != 0) & (verdicts["words"] > PASS)).tolist():
+            rows = slice(int(self.samples.begins[group]), int(self.samples.ends[group]) + 1)
+            values = self.samples.values[rows][now[rows]]
+            if not len(values):
+                continue
+            change = self._updates_since[group]
+            since = f"before a change of {100 * abs(change):.1f} % that most hosts have made since"
+            before = replace(
+                reference, value=reference.value * math.exp(-change), source=f"{reference.source}, {since}"
+            )
+            of_host = Groups(values, np.array([len(values)]))
+            verdict = _test(of_host, self.case.better, before, FLEET, exact=self.case.exact)[0]
+            if verdict["words"] <= verdicts["words"][group]:
+                verdicts[group] = verdict
+                self.own_references[group] = before
 
     def _add_older(self, verdicts: Verdicts, now: Bools, reference: Reference) -> None:
         """Add the sessions before a change that are evidence against a host, too: its bad level may have moved.
@@ -479,42 +543,46 @@ class CaseJudge:
         newest, current, some, calm = self._stretches
         if newest is None or self.case.better == "neither":
             return
-        changed = np.flatnonzero(newest.before >= host_level.STABLE_SESSIONS)
+        sign = -1.0 if self.case.better == "lower" else 1.0
+        changed = newest.may_be_worse(LOSS / 2, sign)
         if not len(changed):
             return
         numbers, rows_of_samples = np.flatnonzero(some), np.flatnonzero(calm)
-        sign = -1.0 if self.case.better == "lower" else 1.0
-        times = self.times[rows_of_samples]
         tail = fleet_level.TAIL / self.metrics
         for place in changed.tolist():
             group = int(numbers[place])
             if not self.may_judge[group]:
                 continue
             own = newest.own_level(place, lower_is_better=sign < 0)
-            error = max(own.error, newest.errors.repetition)
             # A host that was like this before, and is not bad, is back at one of its levels.
-            limit = LOSS if own.has_returned else LOSS / 2
-            limit = max(limit, student_quantile(tail, own.freedom) * own.uncertainty)
-            common, changes = 0.0, newest.sibling_changes(place, times, own)
-            if changes is not None:
-                common = min(0.0, changes.centre * sign) * sign
-                wide = math.sqrt(1 + 1 / changes.hosts)
-                limit = max(limit, student_quantile(tail, changes.freedom) * wide * changes.deviation)
-            period = self._period(times, own)
-            if abs(common) >= _COMMON:
-                period += f" less {100 * abs(common):.1f} % that most hosts have lost since"
-            reference = replace(
-                self._reference(own.value * math.exp(common), limit, period, error),
-                lower=-limit if sign > 0 else None,
-                upper=limit if sign < 0 else None,
-            )
+            least = max(LOSS if own.has_returned else LOSS / 2, _STEPS * self._step)
+            limit = max(least, student_quantile(tail, own.freedom) * own.uncertainty)
             rows = slice(int(self.samples.begins[group]), int(self.samples.ends[group]) + 1)
             after = np.arange(rows.start, rows.stop) > rows_of_samples[own.last_row]
+            reference = self._own_reference(newest, own, limit, 0.0)
             verdict, counted = self._by_own_level(rows, after, current[rows], reference)
+            if verdict["words"][0] <= verdicts["words"][group]:
+                continue
+            if (changes := newest.sibling_changes(place, own, sign)) is not None:
+                common = min(0.0, changes.spread.centre * sign) * sign
+                reference = self._own_reference(newest, own, max(limit, changes.limit(tail)), common)
+                verdict, counted = self._by_own_level(rows, after, current[rows], reference)
             if verdict["words"][0] > verdicts["words"][group]:
                 verdicts[group] = verdict[0]
                 now[rows] = counted
-                self.own_levels[group] = reference
+                self.own_references[group] = reference
+
+    def _own_reference(
+        self, newest: host_level.Newest, own: host_level.OwnLevel, limit: float, common: float
+    ) -> Reference:
+        """Return the reference of a host's own level, less a *common* change (of a logarithm)."""
+        period = self._period(own)
+        if abs(common) >= _COMMON:
+            period += f" less {100 * abs(common):.1f} % that most hosts have lost since"
+        error = max(own.error, newest.errors.repetition)
+        reference = self._reference(own.value * math.exp(common), limit, period, error)
+        lower = self.case.better == "lower"
+        return replace(reference, lower=None if lower else -limit, upper=limit if lower else None)
 
     def _by_own_level(
         self, rows: slice, after: Bools, current: Bools, reference: Reference
@@ -542,9 +610,9 @@ class CaseJudge:
         return verdict, counted
 
     @staticmethod
-    def _period(times: Ints, own: host_level.OwnLevel) -> str:
+    def _period(own: host_level.OwnLevel) -> str:
         """Return the own level in words: ``own level of 3 to 21 October 2025, 19 sessions``."""
-        first, last = (datetime.fromtimestamp(times[row] / 1000, UTC) for row in (own.first_row, own.last_row))
+        first, last = (datetime.fromtimestamp(time / 1000, UTC) for time in (own.first_time, own.last_time))
         begin = f"{first.day} {first:%B}" if first.year == last.year else f"{first.day} {first:%B %Y}"
         if first.year == last.year and first.month == last.month:
             begin = f"{first.day}"

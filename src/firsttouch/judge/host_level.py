@@ -11,6 +11,7 @@ history against which the host is compared with itself.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -19,7 +20,7 @@ import numpy as np
 from firsttouch.judge import natural_spread
 from firsttouch.judge.natural_spread import Spread
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
-from firsttouch.judge.statistics import NORMAL_MEDIAN
+from firsttouch.judge.statistics import NORMAL_MEDIAN, student_quantile
 
 #: A host changed if its means before and after differ by this many standard errors. A change by chance does no
 #: harm: the repetitions since decide alone, and fewer of them.
@@ -41,10 +42,19 @@ _SIBLINGS = 100
 _MOMENTS, _AROUND = 400, 3
 #: Hosts have changed for good if they are this many times nearer to their levels before and since than to one.
 _UPDATED = 3.0
-#: The fewest hosts that show what they have in common.
-_FEWEST_HOSTS = 5
+#: The fewest hosts of a fleet in which one does not matter for what all have in common.
+_MANY_HOSTS = 20
+_DAY = 86_400_000
+#: The fewest hosts that show what they have in common, and the fewest siblings that show if they changed, too.
+_FEWEST_HOSTS, _FEWEST_SIBLINGS = 5, 2
+#: Deviations of a variance up to which it may be chance.
+_BY_CHANCE = 3.0
 #: The fewest sessions of a stable period.
 STABLE_SESSIONS = 5
+
+
+#: A change that most hosts made at a time (ms since 1970), and by how much (the change of a logarithm).
+Update = tuple[int, float]
 
 
 @dataclass(frozen=True)
@@ -102,9 +112,9 @@ def errors(samples: Groups, sessions: Sessions) -> Errors:
     The means of *sessions* are without the changes that most hosts have in common.
     """
     logs = Groups(np.log(samples.values), sessions.sizes)
-    repetition = _deviation([np.diff(rows, axis=1).ravel() for _, rows in logs.blocks() if rows.shape[1] > 1])
+    repetition = _deviation([np.diff(rows, axis=1) for _, rows in logs.blocks() if rows.shape[1] > 1])
     of_group = Groups(sessions.means, sessions.counts)
-    total = _deviation([np.diff(rows, axis=1).ravel() for _, rows in of_group.blocks() if rows.shape[1] > 1])
+    total = _deviation([np.diff(rows, axis=1) for _, rows in of_group.blocks() if rows.shape[1] > 1])
     size = float(sessions.sizes.mean())
     if total is None:
         session = _USUAL_SESSION_ERROR
@@ -134,46 +144,49 @@ def _with_wander(error: Errors, sessions: Sessions, before: Ints) -> Errors:
     return replace(error, wander=max(error.wander, wander), freedom=_FREEDOM * count)
 
 
-def _wander(sessions: Sessions, parts: Ints) -> tuple[float, int]:
+def _wander(sessions: Sessions, parts: Ints) -> tuple[float, float]:
     """Return how far sessions are from the level of their part, and their number.
 
     *parts* are the numbers of sessions in the parts of all hosts.
     """
     stretches = [rows for _, rows in Groups(sessions.means, parts[parts > 0]).blocks() if rows.shape[1] > 2]
     around = [np.abs(rows - np.median(rows, axis=1, keepdims=True)) for rows in stretches]
-    count = sum(distances.size for distances in around)
-    if not count:
-        return 0.0, 0
-    middle = float(np.median(np.concatenate([distances.ravel() for distances in around]))) / NORMAL_MEDIAN
+    if not around:
+        return 0.0, 0.0
+    count = sum(float(weights.sum()) for weights in _weights(around))
+    middle = _median(around) / NORMAL_MEDIAN
     # Hosts with two levels, or values in steps, are mostly at one of them. Most hosts count, not a few bad ones.
     tails = np.concatenate([np.quantile(distances, _TAIL, axis=1) for distances in around])
     return max(middle, float(np.median(tails)) / _TAIL_OF_NORMAL), count
 
 
-def _without_common_changes(sessions: Sessions, times: Ints) -> tuple[Sessions, Sessions]:
+def _without_common_changes(sessions: Sessions, times: Ints) -> tuple[Sessions, Sessions, list[Update]]:
     """Return the sessions without the changes that most hosts made at the same time, such as an update.
 
-    The former are without changes that are clear on each host, the latter also without those that are clear in the
-    median of all hosts. *times* are those of the sessions.
+    The first are without changes that are clear on each host, the second also without those that are clear in the
+    median of all hosts. The changes of the first follow. *times* are those of the sessions.
     """
+    updates: list[Update] = []
     if len(sessions.counts) < _FEWEST_HOSTS or not sessions.several.any():
-        return sessions, sessions
+        return sessions, sessions, updates
     chosen = _sample(len(sessions.counts))
     places = [np.arange(sessions.counts[host]) + sessions.starts[host] for host in chosen.tolist()]
     moments = np.unique(np.concatenate([times[of_host] for of_host in places]))[1:]
     if len(moments) > _MOMENTS:
         moments = moments[np.linspace(0, len(moments) - 1, _MOMENTS).astype(np.int64)]
     if not len(moments):
-        return sessions, sessions
+        return sessions, sessions, updates
     means, on_each = sessions.means.copy(), None
     # The sessions of each host that are before and after each moment.
     middles = np.array([np.searchsorted(times[of_host], moments) for of_host in places])
     lengths = sessions.counts[chosen][:, None]
     lows, highs = np.maximum(middles - _AROUND, 0), np.minimum(middles + _AROUND, lengths)
     shown = (middles > 0) & (middles < lengths)
-    enough = shown.sum(axis=0) >= max(_FEWEST_HOSTS, len(chosen) / 2)
+    # Hosts that are not measured any more, or not yet, do not vote.
+    voters = np.minimum((middles > 0).sum(axis=0), (middles < lengths).sum(axis=0))
+    enough = shown.sum(axis=0) >= np.maximum(_FEWEST_HOSTS, voters / 2)
     if not enough.any():
-        return sessions, sessions
+        return sessions, sessions, updates
     # The standard error of a median of normal values is 1.25 times that of their mean.
     of_median = min(1.0, 1.25 / math.sqrt(len(chosen)))
     moments, shown = moments[enough], shown[:, enough]
@@ -192,8 +205,10 @@ def _without_common_changes(sessions: Sessions, times: Ints) -> tuple[Sessions, 
         if on_each is None and abs(common[largest]) < clear:
             on_each = replace(sessions, means=means.copy())
         if on_each is not None and abs(common[largest]) < of_median * clear:
-            return on_each, replace(sessions, means=means)
+            return on_each, replace(sessions, means=means), updates
         means[times >= moments[largest]] -= common[largest]
+        if on_each is None:
+            updates.append((int(moments[largest]), float(common[largest])))
 
 
 def _sample(hosts: int) -> Ints:
@@ -202,11 +217,34 @@ def _sample(hosts: int) -> Ints:
 
 
 def _deviation(steps: list[Floats]) -> float | None:
-    """Return the standard deviation of values from differences of neighbours, None if there are few."""
-    joined = np.concatenate(steps) if steps else np.empty(0)
-    if len(joined) < _FEWEST_STEPS:
+    """Return the standard deviation of values from differences of neighbours, None if there are few.
+
+    *steps* are blocks with a row per host or session.
+    """
+    if sum(rows.size for rows in steps) < _FEWEST_STEPS:
         return None
-    return float(np.median(np.abs(joined))) / NORMAL_MEDIAN / math.sqrt(2)
+    return _median([np.abs(rows) for rows in steps]) / NORMAL_MEDIAN / math.sqrt(2)
+
+
+def _weights(blocks: list[Floats]) -> list[Floats]:
+    """Return the weight of each value of blocks of rows: a row with many more values than most weighs no more.
+
+    So a host that is measured much more often than the others does not count as most hosts.
+    """
+    widths = np.concatenate([np.full(len(rows), rows.shape[1]) for rows in blocks])
+    most = 2 * float(np.median(widths))
+    return [np.full(rows.shape, min(1.0, most / rows.shape[1])) for rows in blocks]
+
+
+def _median(blocks: list[Floats]) -> float:
+    """Return the median of blocks of rows, with the weights of :func:`_weights`."""
+    values = np.concatenate([rows.ravel() for rows in blocks])
+    weights = np.concatenate([rows.ravel() for rows in _weights(blocks)])
+    if (weights == 1).all():
+        return float(np.median(values))
+    order = np.argsort(values)
+    sums = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(sums, sums[-1] / 2)])
 
 
 def changes(sessions: Sessions, error: Errors) -> Ints:
@@ -254,15 +292,17 @@ def _last_change(rows: Floats, sizes: Floats, error: Errors) -> Ints:
 class OwnLevel:
     """The best stable period of a host before its last change.
 
-    *value* is its level, *sessions* the number of its sessions, *first_row* and *last_row* their first and last
-    sample. *error* is the relative deviation of a session from a level. *uncertainty* is that of the level,
-    together with the part of *error* that lasts for more than a session, and *freedom* its degrees of freedom.
+    *value* is its level, *sessions* the number of its sessions, *first_time* and *last_time* are the times of the
+    first and the last one (ms since 1970), *last_row* is its last sample. *error* is the relative deviation of a
+    session from a level. *uncertainty* is that of the level, together with the part of *error* that lasts for more
+    than a session, and *freedom* its degrees of freedom.
     *has_returned* says that the host was stable as it is now before the period.
     """
 
     value: float
     sessions: int
-    first_row: int
+    first_time: int
+    last_time: int
     last_row: int
     error: float
     uncertainty: float
@@ -271,17 +311,61 @@ class OwnLevel:
 
 
 @dataclass(frozen=True)
+class _Siblings:
+    """The sessions of the hosts that show what all have in common, and the *changes* that were looked up before.
+
+    Each session has its host (*owners*), time, mean and whether its host is now as it was then.
+    """
+
+    owners: Ints
+    times: Ints
+    means: Floats
+    is_now: Bools
+    changes: dict[tuple[int, ...], SiblingChanges | None]
+
+    def others(self, group: int) -> _Siblings:
+        """Return the sessions of other hosts than *group*."""
+        rows = self.owners != group
+        return _Siblings(self.owners[rows], self.times[rows], self.means[rows], self.is_now[rows], {})
+
+
+@dataclass(frozen=True)
+class SiblingChanges:
+    """How siblings changed: most of them (*spread*), and those that got better than they ever were.
+
+    The latter are the *share* of all and *count*, and *jump* is their root mean square.
+    """
+
+    spread: Spread
+    jump: float
+    share: float
+    count: int
+
+    def limit(self, tail: float) -> float:
+        """Return the change that a good host exceeds with the probability *tail*."""
+        wide = math.sqrt(1 + 1 / self.spread.hosts)
+        limit = student_quantile(tail, self.spread.freedom) * wide * self.spread.deviation
+        if not self.count:
+            return limit
+        return max(limit, student_quantile(min(tail / self.share, 0.5), self.count) * self.jump)
+
+
+@dataclass(frozen=True)
 class Newest:
     """The newest stretch without a change of each of some groups of samples.
 
-    *rows* marks the samples of the stretches, *before* is the number of *sessions* of each group before
-    its stretch.
+    *rows* marks the samples of the stretches, *times* are those of the *sessions* (ms since 1970), and *before* is
+    the number of sessions of each group before its stretch. *updates* are the changes that most hosts made at the
+    same time, and *steady* are the means of the sessions without these.
     """
 
     rows: Bools
     sessions: Sessions
+    times: Ints
     before: Ints
     errors: Errors
+    updates: Sequence[Update]
+    steady: Floats
 
     @property
     def session_variance(self) -> tuple[float, float]:
@@ -295,36 +379,65 @@ class Newest:
         return variance, max(self.errors.freedom, 1.0)
 
     @cached_property
-    def _siblings(self) -> tuple[Ints, Ints]:
-        """The sessions of the hosts that show what all have in common, and the host of each."""
+    def _siblings(self) -> _Siblings:
         hosts = _sample(len(self.sessions.counts))
         owners = np.repeat(np.arange(len(self.sessions.counts)), self.sessions.counts)
-        siblings = np.flatnonzero(np.isin(owners, hosts))
-        return siblings, owners[siblings]
+        chosen = np.isin(owners, hosts)
+        # What siblings reach now: those that an update has reached later than this host have changed, too.
+        # A single session may be a disturbance.
+        first_now = np.where(self.sessions.counts - self.before > 1, self.before, 0)
+        places = np.arange(len(owners)) - np.repeat(self.sessions.starts, self.sessions.counts)
+        is_now = places >= np.repeat(first_now, self.sessions.counts)
+        return _Siblings(owners[chosen], self.times[chosen], self.sessions.means[chosen], is_now[chosen], {})
 
-    def sibling_changes(self, group: int, times: Ints, own: OwnLevel) -> Spread | None:
+    def may_be_worse(self, loss: float, sign: float) -> Ints:
+        """Return the groups with a best stable period that may have lost more than *loss* since.
+
+        Better is more for a *sign* of 1, and less for -1.
+        """
+        has_period = self.before >= STABLE_SESSIONS
+        if not has_period.any():
+            return np.empty(0, dtype=np.int64)
+        goodness = Groups(sign * self.steady, self.sessions.counts).chosen(has_period)
+        before = self.before[has_period]
+        is_before = np.arange(len(goodness.values)) < np.repeat(goodness.begins + before, goodness.counts)
+        best = np.maximum.reduceat(np.where(is_before, goodness.values, -np.inf), goodness.begins)
+        now = Groups(goodness.values[~is_before], goodness.counts - before).medians()
+        return np.flatnonzero(has_period)[best - now > loss]
+
+    def sibling_changes(self, group: int, own: OwnLevel, sign: float) -> SiblingChanges | None:
         """Return how the levels of siblings changed since the period of *own* (changes of logarithms).
 
-        *own* is the level of *group*, and *times* are those of the samples. An update changes all hosts, but not
-        by the same amount: vector instructions, for example, lower the clock of each processor differently. The
-        deviation is without the chance of the siblings' sessions. None: few siblings were measured in the period
-        and now.
+        *own* is the level of *group*, and better is more for a *sign* of 1, and less for -1. An update changes all
+        hosts, but not by the same amount: vector instructions, for example, lower the clock of each processor
+        differently. The deviation is without the chance of the siblings' sessions. None: few siblings were
+        measured in the period and now.
         """
-        siblings, owners = self._siblings
-        others = owners != group
-        siblings, owners = siblings[others], owners[others]
-        begins, means = times[self.sessions.begins[siblings]], self.sessions.means[siblings]
-        first, last = int(times[own.first_row]), int(times[own.last_row])
         now = int(self.sessions.starts[group] + self.before[group])
         # Hosts are measured at other times of a day or a week: what is nearer to the change is after it.
-        change = int(times[self.sessions.begins[now - 1 : now + 1]].sum()) // 2
-        around = (last - first) // max(own.sessions - 1, 1)
+        change = int(self.times[now - 1 : now + 1].sum()) // 2
+        around = max((own.last_time - own.first_time) // max(own.sessions - 1, 1), 1)
+        siblings = self._siblings
+        if len(self.sessions.counts) < _MANY_HOSTS:
+            return self._changes(siblings.others(group), own, change, around, sign)
+        # A host among many does not matter, and hosts that are measured at about the same times share the result.
+        key = (own.first_time // around, own.last_time // around, change // around, around // _DAY)
+        if key not in siblings.changes:
+            siblings.changes[key] = self._changes(siblings, own, change, around, sign)
+        return siblings.changes[key]
+
+    def _changes(
+        self, siblings: _Siblings, own: OwnLevel, change: int, around: int, sign: float
+    ) -> SiblingChanges | None:
+        """Return how *siblings* changed from before to after a *change*; sessions are *around* apart (both ms)."""
+        owners, begins, means = siblings.owners, siblings.times, siblings.means
         later = begins > change
-        then = (begins >= first - around) & (begins <= last + around) & ~later
+        then = (begins >= own.first_time - around) & (begins <= own.last_time + around) & ~later
+        later &= siblings.is_now
         size = len(self.sessions.counts)
         counts = np.array([np.bincount(owners[rows], minlength=size) for rows in (then, later)])
         both: Bools = np.all(counts > 0, axis=0)
-        if np.count_nonzero(both) < _FEWEST_HOSTS:
+        if np.count_nonzero(both) < _FEWEST_SIBLINGS:
             return None
         # Medians, as some sessions around a period are on the other side of a change.
         before, since = (
@@ -334,7 +447,18 @@ class Newest:
         chance = self.errors.step**2 * float((1 / counts[:, both]).sum(axis=0).mean())
         spread = natural_spread.spread_of(since - before)
         variance = natural_spread.variance_without(spread.deviation, spread.freedom, chance)
-        return replace(spread, deviation=math.sqrt(variance))
+        if spread.deviation**2 <= chance * (1 + _BY_CHANCE * math.sqrt(2 / spread.freedom)):
+            variance = 0.0
+        spread = replace(spread, deviation=math.sqrt(variance))
+        # Hosts whose level is drawn anew now and then get better as often as worse, and bad ones do not.
+        earlier = Groups(sign * means[~later & both[owners]], np.bincount(owners[~later], minlength=size)[both])
+        best = earlier.apply(lambda rows: np.quantile(rows, _TAIL, axis=1))
+        gains = sign * (since - before - spread.centre)
+        clear = _CHANGED * self.errors.step * np.sqrt((1 / counts[:, both]).sum(axis=0))
+        jumps = gains[(gains > clear) & (sign * since - best > clear / 2)]
+        if len(jumps) < _FEWEST_SIBLINGS:
+            return SiblingChanges(spread, 0.0, 0.0, 0)
+        return SiblingChanges(spread, float(np.sqrt((jumps**2).mean())), len(jumps) / len(gains), len(jumps))
 
     def own_level(self, group: int, *, lower_is_better: bool) -> OwnLevel:
         """Return the best stable period of a *group* before its last change.
@@ -368,7 +492,8 @@ class Newest:
         return OwnLevel(
             value=math.exp(-level if lower_is_better else level),
             sessions=len(period),
-            first_row=int(begins[offset + first]),
+            first_time=int(self.times[offset + first]),
+            last_time=int(self.times[offset + last]),
             last_row=int(begins[offset + last] + sizes[offset + last]) - 1,
             error=error,
             uncertainty=math.hypot(lasting, self.errors.step / math.sqrt(STABLE_SESSIONS)),
@@ -384,18 +509,19 @@ def newest(samples: Groups, session: Ints, times: Ints) -> Newest:
     """
     if samples.values.min() > 0:
         sessions = Sessions.of(samples, session)
-        on_each, in_median = _without_common_changes(sessions, times[sessions.begins])
+        steady, in_median, updates = _without_common_changes(sessions, times[sessions.begins])
         error = errors(samples, in_median)
         before = changes(sessions, error)
-        error = _with_wander(error, on_each, before)
+        error = _with_wander(error, steady, before)
     else:  # counts and differences have no relative changes
         sessions = Sessions.of(Groups(np.ones(len(samples.values)), samples.counts), session)
         error, before = (
             Errors(0.0, _LEAST_ERROR, _LEAST_ERROR, _LEAST_ERROR, 0.0),
             np.zeros(len(samples), dtype=np.int64),
         )
+        updates, steady = [], sessions
     rows = np.ones(len(samples.values), dtype=np.bool_)
     if before.any():
         firsts = sessions.begins[sessions.starts + before]
         rows = np.arange(len(rows)) >= np.repeat(firsts, samples.counts)
-    return Newest(rows, sessions, before, error)
+    return Newest(rows, sessions, times[sessions.begins], before, error, updates, steady.means)

@@ -139,7 +139,8 @@ class Judged:
     """The verdicts of a fleet in columns.
 
     *expected* are the references that judge each case: the system's and the fleet's. *own* has, by the number of
-    the group, the host's own level if the host is worse than that. Of each group of *samples* there are the
+    the group, the host's own reference: its own level if the host is worse than that, or what the fleet reached
+    before an update that the host has not been measured since. Of each group of *samples* there are the
     *words* as numbers (see :data:`PASS`), which of the three references decided (*by*; 3: none), the *evidence*
     (NaN: no error is known), and about how many *more* repetitions would decide an undecided or suspect group
     (0: none would). *counts_now* marks the rows that count: valid, and newer than the host's last change. By the
@@ -254,7 +255,7 @@ class Judged:
     def decider(self, group: int) -> Reference | None:
         """Return the reference that decided a group, None if none did."""
         by = int(self.by[group])
-        if by == OWN:
+        if by in {OWN, FLEET} and group in self.own:
             return self.own[group]
         return None if by == NONE else self.expected[int(self.samples.case[group])][by]
 
@@ -267,7 +268,7 @@ class Judged:
                     numbers[case, by] = number
         of_groups: Floats = numbers[self.samples.case, self.by]
         for group, own in self.own.items():
-            if self.by[group] == OWN and (number := getattr(own, attribute)) is not None:
+            if self.by[group] in {OWN, FLEET} and (number := getattr(own, attribute)) is not None:
                 of_groups[group] = number
         return of_groups
 
@@ -504,7 +505,7 @@ def judged(
             fails = by_fact["words"] == FAIL
             verdicts[groups][fails] = by_fact[fails]
         expected.append((own, judge.fleet))
-        owns |= {groups.start + group: reference for group, reference in judge.own_levels.items()}
+        owns |= {groups.start + group: reference for group, reference in judge.own_references.items()}
         for group, text in judge.intermittent(verdicts["words"][groups]).items():
             intermittent[groups.start + group] = text
             verdicts["by"][groups.start + group] = FLEET
