@@ -240,7 +240,7 @@ def _more_repetitions(samples: Groups, error: float | None, natural: float, want
     count = float(np.median(samples.counts))
     chance = min(natural**2, (natural if error is None else error) ** 2 / count)
     target = max(natural**2 - chance, wanted**2)
-    return max(0, math.ceil(count * (chance / target - 1))) if natural > wanted else 0
+    return max(0, math.ceil(round(count * (chance / target - 1), 6))) if natural > wanted else 0
 
 
 def _centred(
