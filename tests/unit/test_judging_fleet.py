@@ -476,6 +476,12 @@ class TestDivided:
             odd = {"n4": 0.5, "n5": 0.7} if hosts > 20 else {}
             assert self.is_divided(repetitions(hosts, 3, error=0.005, seed=seed, **two_kinds(hosts, apart, **odd)))
 
+    def test_halves_whose_hosts_differ_by_nature_are_found(self):
+        for seed in range(10):
+            rng = random.Random(seed)  # noqa: S311
+            levels = {host: level * (1 + rng.gauss(0, 0.008)) for host, level in two_kinds(40, 0.06).items()}
+            assert self.is_divided(repetitions(40, 15, seed=seed, **levels))
+
     def test_hosts_outside_a_clear_majority_fail(self, tmp_path):
         bad = {f"n{i}": 0.9 for i in range(12)}
         judgement = judged(
