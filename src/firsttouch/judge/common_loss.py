@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A loss that most hosts of a system share: an update or references that are out of date, and no bad hosts.
+"""Losses that hosts share: an update, references that are out of date, or one cause for several hosts.
 
-Only losses against the system's references count. A fleet that is compared with itself cannot lose as a whole.
+A loss of most hosts counts against the system's references only. A fleet that is compared with itself cannot lose
+as a whole. Bad hosts may have changed at the same time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from firsttouch.host.host_lists import folded
 
 if TYPE_CHECKING:
     from firsttouch.judge.judging import Judged
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
 FEWEST_ALIKE = 3
 #: A loss is similar to the median of its metric if it differs by less than this part of it.
 _SIMILAR = 0.5
+#: Fewer hosts of a fleet (a share) that got worse at the same time are not worth a line of their own.
+_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -73,4 +79,35 @@ def common_loss(judged: Judged, *, worse_than: int, reference: int) -> CommonLos
         hosts,
         len(np.unique(cases[shared])),
         float(np.median(losses[shared])),
+    )
+
+
+def changed_together(judged: Judged, *, worse_than: int) -> str | None:
+    """Return a line about bad hosts that changed at the same time, None if there are few.
+
+    A verdict whose number is larger than *worse_than* is bad. A host changed between the last session before its
+    present stretch and the first one of it.
+    """
+    table = judged.samples
+    groups = np.flatnonzero((judged.words > worse_than) & (judged.losses > 0))
+    hosts = table.host[groups]
+    if len(np.unique(hosts)) < FEWEST_ALIKE:
+        return None
+    begins = (np.cumsum(table.counts) - table.counts)[groups]
+    firsts = [
+        int(begin + np.argmax(judged.counts_now[begin : begin + count]))
+        for begin, count in zip(begins.tolist(), table.counts[groups].tolist(), strict=True)
+    ]
+    since = table.time[firsts]
+    before = np.where(firsts > begins, table.time[np.maximum(np.array(firsts) - 1, 0)], since)
+    alike = max(((before < time) & (since >= time) for time in np.unique(since)), key=np.count_nonzero)
+    names = sorted({table.hosts[number] for number in hosts[alike].tolist()})
+    if len(names) < max(FEWEST_ALIKE, _SHARE * len(table.hosts)):
+        return None
+    case = table.cases[int(np.bincount(table.case[groups[alike]]).argmax())]
+    begin, end = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (before[alike].max(), since[alike].min()))
+    return (
+        f"{len(names)} of {len(table.hosts)} hosts got worse together, between {begin:%Y-%m-%d %H:%M} and "
+        f"{end:%Y-%m-%d %H:%M} UTC ({folded(names)}; {case.title}): look for what they share, such as an update, "
+        "a rack, cooling or power"
     )

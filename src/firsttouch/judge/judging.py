@@ -39,7 +39,7 @@ from firsttouch.judge.case_judge import (
     verdict_rows,
 )
 from firsttouch.judge.causes import Symptoms, causes
-from firsttouch.judge.common_loss import CommonLoss, common_loss
+from firsttouch.judge.common_loss import CommonLoss, changed_together, common_loss
 from firsttouch.judge.drift import Configuration, Drift, drift, latest
 from firsttouch.judge.fleet_level import Divided
 from firsttouch.judge.samples_table import BANK_BANDWIDTH, SamplesTable
@@ -340,7 +340,7 @@ class Judged:
         return f"verdict {host} {ORDER[self.word(host)]}: {'; '.join(parts)}"
 
     def notes(self) -> list[str]:
-        """Return the lines about the fleet: a loss that most hosts share, and its divisions into two groups.
+        """Return the lines about the fleet: losses that hosts share, and its divisions into two groups.
 
         Metrics that divide the hosts alike share a line, which shows the one with the largest difference.
         """
@@ -348,7 +348,8 @@ class Judged:
         for number, two in self.divided.items():
             # Which group is the better one may differ from metric to metric.
             alike.setdefault(tuple(sorted((tuple(two.better), tuple(two.worse)))), []).append(number)
-        lines = [self.common_loss.text] if self.common_loss else []
+        shared = self.common_loss.text if self.common_loss else changed_together(self, worse_than=UNDECIDED)
+        lines = [shared] if shared else []
         for numbers in sorted(alike.values(), key=len, reverse=True):
             number = max(numbers, key=lambda n: self.divided[n].apart)
             case, two = self.samples.cases[number], self.divided[number]
