@@ -53,7 +53,7 @@ test: ## all tests and lint, or one suite (SUITE=unit|golden|hostile|integration
 compiled-tests:
 	@$(PYTEST) -n 0 --collect-only --ignore=tests/prose tests >/dev/null || :
 
-lint: setup ## ruff, mypy (strict on src/), the import order of the packages, shellcheck, clang-format, names and documents
+lint: setup ## ruff, mypy (strict on src/ and studies/), the import order of the packages, shellcheck, clang-format, names and documents
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/mypy
@@ -68,7 +68,7 @@ bench: setup ## measure this program's own cost, and compare the probe with othe
 	done
 
 paper: setup ## the papers' tables and figures from reports/published, and contradictions with their text (OUT=reports/out/paper)
-	@$(BIN)/firsttouch paper -o $(or $(OUT),reports/out/paper)
+	@PYTHONPATH=studies $(BIN)/python -m paper -o $(or $(OUT),reports/out/paper)
 
 docs: setup ## the manual: reports/out/docs/index.html, which opens from disk, and manual pages in reports/out/man
 	@$(BIN)/python -m sphinx -qEW --keep-going -d .cache/docs -b html docs reports/out/docs

@@ -30,6 +30,7 @@ from firsttouch.genomics import aligners
 from firsttouch.genomics.aligners import aligner
 from firsttouch.host.topology import PROBE
 from firsttouch.systems.definition import load
+from paper import __main__ as paper
 
 # nohup(1), and a shell that starts tests in the background, ignore these signals, and what they start would, too.
 for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
@@ -195,12 +196,8 @@ def installed(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def papers(tmp_path_factory):
-    """The folder that `firsttouch paper` writes."""
-
-    def write(folder):
-        assert cli.main(["paper", "-o", str(folder)]) == 0
-
-    return caches.made_once(tmp_path_factory, "papers", write)
+    """The folder that `make paper` writes."""
+    return caches.made_once(tmp_path_factory, "papers", paper.write)
 
 
 @pytest.fixture(scope="session")

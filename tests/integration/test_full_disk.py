@@ -11,7 +11,7 @@ import pytest
 
 from factories.processes import write_program
 from firsttouch.execution.process_runner import Job, Outcome
-from firsttouch.records import atomic_files
+from firsttouch.records import append_log, atomic_files
 
 FIRSTTOUCH = Path(sys.executable).with_name("firsttouch")
 FULL = "No space left on device"
@@ -78,7 +78,7 @@ def test_lines_that_do_not_fit_name_their_file(small):
     (small / "records.jsonl").write_text("{}\n")
     fill(small)
     with pytest.raises(OSError, match=FULL) as error:
-        atomic_files.append_lines(small / "records.jsonl", "x" * 8192)
+        append_log.append(small / "records.jsonl", "x" * 8192)
     assert error.value.filename == str(small / "records.jsonl")
     with pytest.raises(OSError, match=FULL) as error:
         atomic_files.write(small / "matrix.csv", "x" * 8192)

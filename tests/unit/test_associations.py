@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deviations of configurations that go with a loss of performance, and what divides a fleet."""
 
-import itertools
 import random
 
-import numpy as np
 import pytest
 
 from firsttouch.judge import associations, drift, samples_table
@@ -84,33 +82,6 @@ def test_one_slow_host_may_be_chance_and_good_hosts_are_not_named():
         (group,) = associations.groups(drift.drift(configurations(changed)), healthy)
         false += any(loss.certainty != "may be chance" for loss in group.losses)
     assert false <= 5
-
-
-@pytest.mark.parametrize("total", [6, 9])
-def test_chances_are_those_of_all_ways_to_choose(total):
-    values = np.array([1.0, 2, 2, 4, 5, 5, 7, 8, 9][:total])
-    ranks = associations._ranks(values)
-    assert ranks.sum() == total * (total + 1) / 2
-    for chosen in ([0], [0, 1], [0, 2, 3], [1, 4]):
-        member = np.isin(np.arange(total), chosen)
-        sums = [sum(ranks[list(some)]) for some in itertools.combinations(range(total), len(chosen))]
-        mean, ours = np.mean(sums), sum(ranks[member])
-        low = min(ours, 2 * mean - ours)
-        expected = min(1.0, 2 * np.mean([s <= low for s in sums]))
-        assert associations._chance(ranks, member) == pytest.approx(expected)
-        assert associations._chance(ranks, ~member) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("chosen", [1, 3, 12])
-def test_chances_in_large_fleets(chosen):
-    """Among 500 good hosts, chances are as frequent as they say."""
-    rng = np.random.default_rng(chosen)
-    chances = []
-    for _ in range(200):
-        ranks = associations._ranks(rng.normal(size=500))
-        chances.append(associations._chance(ranks, np.arange(500) < chosen))
-    for level in (0.05, 0.2):
-        assert np.mean(np.array(chances) <= level) == pytest.approx(level, abs=0.08)
 
 
 def test_what_divides_a_fleet():

@@ -305,28 +305,3 @@ def test_a_folder_in_the_place_of_the_link_to_the_newest_report_is_left_alone(tm
     characterize._point(tmp_path / "latest", "2026")
     assert (tmp_path / "latest").readlink().name == "2026"
     assert capsys.readouterr().err == ""
-
-
-def test_lines_are_appended_behind_the_last_whole_one(tmp_path):
-    file = tmp_path / "lines"
-    assert atomic_files.append_lines(file, "a\n") == (0, 2)
-    with file.open("a") as out:
-        out.write("part of a li")
-    assert atomic_files.append_lines(file, "b\nc\n") == (2, 6)
-    assert file.read_bytes() == b"a\nb\nc\n"
-    file.write_bytes(b"a\nwhole")
-    assert atomic_files.append_lines(file, "b\n", is_whole=b"whole".__eq__) == (7, 10)
-    assert file.read_bytes() == b"a\nwhole\nb\n"
-
-
-def test_lines_that_cannot_be_forced_to_the_disk_are_not_there(tmp_path, monkeypatch):
-    file = tmp_path / "lines"
-    file.write_bytes(b"a\n")
-
-    def full(_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
-        atomic_files.append_lines(file, "b\n")
-    assert file.read_bytes() == b"a\n"

@@ -20,6 +20,7 @@ from firsttouch.cli import validate
 from firsttouch.judge import samples_table, sprt
 from firsttouch.judge.judging import Undescribed, judge, judged
 from firsttouch.judge.sprt import Groups
+from firsttouch.judge.statistics import beyond_chance
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records.schema import Record, append, from_frame, to_frame
 
@@ -296,7 +297,10 @@ def test_the_fitted_error_is_the_smallest_that_keeps_the_error_rates(seed, error
 def test_what_is_beyond_chance(evidence):
     findings = {i: plain.Expected("undecided", (), e) for i, e in enumerate(evidence)}
     expected = [f.word == "suspect" for f in plain.with_suspects(findings).values()]
-    assert sprt.beyond_chance(np.array(evidence), np.zeros(len(evidence), dtype=np.int64)).tolist() == expected
+    assert (
+        beyond_chance(np.array(evidence), np.zeros(len(evidence), dtype=np.int64), sprt.CHANCE).tolist()
+        == expected
+    )
 
 
 @given(st.floats(-40, 40))

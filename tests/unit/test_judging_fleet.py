@@ -21,6 +21,7 @@ from firsttouch.judge import baseline, fleet_level, samples_table, sprt
 from firsttouch.judge.fleet_level import divided
 from firsttouch.judge.judging import Undescribed, judge, judged, undecided
 from firsttouch.judge.sprt import Groups
+from firsttouch.judge.statistics import beyond_chance
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records.schema import append
 from firsttouch.systems.definition import load
@@ -436,9 +437,9 @@ class TestSuspect:
     )
     def test_the_number_of_metrics_counts(self, evidence, beyond):
         weights, hosts = np.array(evidence, dtype=float), np.zeros(len(evidence), dtype=np.int64)
-        assert sprt.beyond_chance(weights, hosts).tolist() == beyond
+        assert beyond_chance(weights, hosts, sprt.CHANCE).tolist() == beyond
         # Another host changes nothing.
-        both = sprt.beyond_chance(np.append(weights, [3.0, 30.0]), np.append(hosts, [1, 1]))
+        both = beyond_chance(np.append(weights, [3.0, 30.0]), np.append(hosts, [1, 1]), sprt.CHANCE)
         assert both.tolist() == [*beyond, False, True]
 
 

@@ -15,44 +15,45 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firsttouch import cli, paths
+from firsttouch import paths
 from firsttouch.benchmarks import studies
 from firsttouch.benchmarks.cases import topology_of
 from firsttouch.benchmarks.studies import study
 from firsttouch.errors import BadInput
 from firsttouch.report.model import Table
-from firsttouch.report.paper import claims, page, sheets
-from firsttouch.report.paper import figures as paper_figures
-from firsttouch.report.paper import tables as paper_tables
-from firsttouch.report.paper.claims import Outcome
+from firsttouch.report.published_tables import Sheets
 from firsttouch.systems.definition import load
+from paper import __main__ as paper
+from paper import claims, page, sheets
+from paper import figures as paper_figures
+from paper.claims import Outcome
 
 TIMES = "lenis2017_execution_times.csv"
 PEAKS = "langmead2018_peak_throughput.csv"
 MAIN = "langmead2018_peak_tables.csv"
 
 
-def read(folder: Path = paths.TABLES) -> sheets.Sheets:
+def read(folder: Path = paths.TABLES) -> Sheets:
     return sheets.read(folder, sheets.published())
 
 
 @pytest.fixture(scope="module")
-def published() -> sheets.Sheets:
+def published() -> Sheets:
     return read()
 
 
-def built(name: str, published: sheets.Sheets) -> list[Table]:
+def built(name: str, published: Sheets) -> list[Table]:
     """Return the tables of a study with published values."""
-    return [table for table, described in paper_tables.tables(study(name), published) if not described.planned]
+    return [table for table, described in page.tables(study(name), published) if not described.planned]
 
 
 @pytest.fixture(scope="module")
-def article(published: sheets.Sheets) -> list[Table]:
+def article(published: Sheets) -> list[Table]:
     return built("lenis2017", published)
 
 
 @pytest.fixture(scope="module")
-def judged(published: sheets.Sheets) -> dict[str, Outcome]:
+def judged(published: Sheets) -> dict[str, Outcome]:
     return {o.claim.id: o for o in claims.judge(claims.load(), published)}
 
 
@@ -88,7 +89,7 @@ def titled(tables: list[Table], start: str) -> list[Table]:
     return matching
 
 
-def test_every_published_time_is_in_its_table(published: sheets.Sheets) -> None:
+def test_every_published_time_is_in_its_table(published: Sheets) -> None:
     tables = built("lenis2017", published)
     assert len(tables) == 12  # two systems of four tables of policies, and four tables of partitions
     seen = 0
@@ -131,7 +132,7 @@ def test_cells_of_the_article(
     assert (table_cells[*key, "Mean (s)"], table_cells[*key, "Error (%)"]) == (mean, error)
 
 
-def test_every_published_peak_is_in_its_table(published: sheets.Sheets) -> None:
+def test_every_published_peak_is_in_its_table(published: Sheets) -> None:
     tables = built("scaling2018", published)
     assert len(tables) == 4
     cells_by_table = {t.caption.split(".")[0]: cells(t) for t in tables}
@@ -163,15 +164,15 @@ def test_every_published_peak_is_in_its_table(published: sheets.Sheets) -> None:
     ],
 )
 def test_cells_of_the_thread_scaling_article(
-    published: sheets.Sheets, table: str, key: tuple[str, ...], threads: str, peak: str
+    published: Sheets, table: str, key: tuple[str, ...], threads: str, peak: str
 ) -> None:
     (peak_table,) = titled(built("scaling2018", published), f"Table {table}.")
     table_cells = cells(peak_table)
     assert (table_cells[*key, "Th"], table_cells[*key, "Krd/s"]) == (threads, peak)
 
 
-def test_scenarios_are_checked_against_memory(published: sheets.Sheets) -> None:
-    tables = paper_tables.tables(study("lenis2017"), published)
+def test_scenarios_are_checked_against_memory(published: Sheets) -> None:
+    tables = page.tables(study("lenis2017"), published)
     (table,) = [table for table, described in tables if described.planned]
     amd = {(row[0], row[3]): (row[4], row[5]) for row in table.rows}
     assert amd["BOWTIE2", "8Inst_Original"] == ("A2", "fits")
@@ -316,14 +317,14 @@ def test_a_table_that_is_wrong_is_named_with_its_line(
     file = copied / TIMES
     file.write_text(change(file.read_text(encoding="utf-8")), encoding="utf-8")
     out = copied.parent / "out"
-    assert cli.main(["paper", "-o", str(out), "--tables", str(copied)]) == 2
+    assert paper.main(["-o", str(out), "--tables", str(copied)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{TIMES}{reason}" in line
     assert not out.exists()
 
 
 def test_a_folder_without_the_tables_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["paper", "-o", str(tmp_path / "out"), "--tables", str(tmp_path)]) == 2
+    assert paper.main(["-o", str(tmp_path / "out"), "--tables", str(tmp_path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "cannot be read" in line
 
@@ -377,7 +378,7 @@ def test_a_claim_that_is_wrong_is_named_with_its_line(old: str, new: str, reason
     ],
 )
 def test_a_claim_that_fits_no_cells_is_named_with_its_line(
-    published: sheets.Sheets, old: str, new: str, reason: str
+    published: Sheets, old: str, new: str, reason: str
 ) -> None:
     with pytest.raises(BadInput) as raised:
         claims.judge(claims.parse(CLAIM.replace(old, new), "x.toml"), published)
@@ -398,7 +399,7 @@ def test_a_claim_that_fits_no_cells_is_named_with_its_line(
         (4, False),
     ],
 )
-def test_how_many_are_expected(published: sheets.Sheets, expect: str | int, agrees: bool) -> None:
+def test_how_many_are_expected(published: Sheets, expect: str | int, agrees: bool) -> None:
     # The fastest runs with 64 threads take 104.52, 95.18, 30.18 and 43.07 s.
     text = CLAIM.replace('right = { take = "max" }', "bound = 100").replace(
         'expect = "all"', f"expect = {expect!r}"
@@ -512,7 +513,7 @@ def test_a_further_study_needs_only_its_file_and_its_values(tmp_path: Path) -> N
     further = studies.read(file)
     # Its values are beside its file.
     values = sheets.read(paths.TABLES, [further])
-    ((table, _),) = paper_tables.tables(further, values)
+    ((table, _),) = page.tables(further, values)
     assert table.caption.startswith("Table 1. Peaks ((1) and (2)")
     assert table.rows == [
         ("Mapper", "B-parsing", "2", "20.50"),

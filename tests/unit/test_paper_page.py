@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from test_report_page import local, tree
 
-from firsttouch import cli
+from paper import __main__ as paper
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +107,6 @@ def test_headings_above_columns_span_what_is_below(page: str) -> None:
 def test_an_output_that_is_a_file_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "file"
     file.write_text("mine")
-    assert cli.main(["paper", "-o", str(file)]) == 2
+    assert paper.main(["-o", str(file)]) == 2
     assert "not a folder" in capsys.readouterr().err
     assert file.read_text() == "mine"

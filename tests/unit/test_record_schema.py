@@ -204,6 +204,7 @@ def test_only_an_unfinished_last_record_is_cut(tmp_path):
     line = json.dumps(record().to_dict(), sort_keys=True)
     for rest in ("", "{", line[:50], line[:-1]):
         file.write_text(f"{line}\n{rest}")
+        assert len(schema.read(file)) == 1
         schema.append(file, [record(metric="second")])
         assert [r.metric for r in schema.read(file)] == [record().metric, "second"]
     # The first record of a writer that was killed.
@@ -214,6 +215,7 @@ def test_only_an_unfinished_last_record_is_cut(tmp_path):
     # Complete, except for the newline that an editor dropped.
     for text in (line, f"{line}\n{line}"):
         file.write_text(text)
+        assert len(schema.read(file)) == text.count("\n") + 1
         schema.append(file, [record(metric="second")])
         assert len(schema.read(file)) == text.count("\n") + 2
 

@@ -10,11 +10,8 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from xml.etree import ElementTree as ET
 
-import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from test_verdict import document_of
 
 from factories.drawings import of_class
@@ -705,21 +702,3 @@ class TestCompare:
         )
         assert {c.word for c in compared.changes} == {"undecided"}
         assert {c.low for c in compared.changes} == {None}
-
-    @settings(max_examples=20, deadline=None)
-    @given(st.integers(0, 10**6), st.sampled_from([8, 9, 30, 1200]), st.floats(-0.05, 0.05))
-    def test_the_interval_holds_the_change_as_often_as_it_says(self, seed, hosts, true):
-        rng = np.random.default_rng(seed)
-        missed = 0
-        for _ in range(100):
-            low, high = comparison.interval(true + 0.02 * rng.standard_t(2, hosts))
-            missed += not low <= true <= high
-        # 1 of 100 is expected; 9 or more have a probability below 1e-5.
-        assert missed < 9
-
-    def test_p_is_that_of_tossed_coins(self):
-        assert comparison.sign_test(np.array([0.1] * 8)) == pytest.approx(2 / 2**8)
-        assert comparison.sign_test(np.array([0.1, -0.1] * 4 + [0.0])) == 1.0
-        exact = comparison.sign_test(np.array([0.1] * 540 + [-0.1] * 460))
-        normal = comparison.sign_test(np.array([0.1] * 541 + [-0.1] * 461))
-        assert exact == pytest.approx(normal, rel=0.05)

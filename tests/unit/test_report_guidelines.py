@@ -215,11 +215,6 @@ class TestHostsThatDiffer:
         assert same.clear
         assert not differing.clear
 
-    def test_students_quantiles(self):
-        # Tables of the t distribution, two-sided.
-        wanted = {(0.95, 1): 12.706, (0.95, 2): 4.303, (0.95, 10): 2.228, (0.99, 4): 4.604, (0.99, 5): 4.032}
-        assert {key: round(guidelines.student(*key), 3) for key in wanted} == wanted
-
 
 def test_runs_with_other_numbers_of_threads_are_not_one_scenario(tmp_path):
     # Without a name a scenario is identified by instances and policy, which several runs share.

@@ -53,6 +53,7 @@ def test_a_torn_last_line_is_left_out_and_removed_by_the_next_writer(tmp_path):
     assert [line.time for line in verdict_log.read(tmp_path)["n1"]] == [5.0, 7.0]
     # A line that only lacks its newline is complete.
     write(tmp_path, LINE, end="")
+    assert [line.time for line in verdict_log.read(tmp_path)["n1"]] == [5.0]
     verdict_log.append(verdict(), 7.0, "c", tmp_path)
     assert [line.time for line in verdict_log.read(tmp_path)["n1"]] == [5.0, 7.0]
 

@@ -18,8 +18,8 @@ from typing import Any, Literal, get_args
 from firsttouch.errors import BadInput, Missing
 from firsttouch.execution import slurm
 from firsttouch.host.emulation import name_among
-from firsttouch.records import atomic_files, schema
-from firsttouch.records.atomic_files import append_lines
+from firsttouch.records import append_log, atomic_files, schema
+from firsttouch.records.append_log import AppendLog
 from firsttouch.records.schema import Record
 
 # ----------------------------------------------------------------------
@@ -103,8 +103,7 @@ def now() -> str:
 class Journal:
     """The folder of one *host* in a campaign; only that host writes to it.
 
-    Older campaigns name the folder with the host's domain. *damage* lists the lines of steps.jsonl that could not
-    be read; :meth:`entries` leaves them out.
+    Older campaigns name the folder with the host's domain.
     """
 
     def __init__(self, folder: Path, host: str = "") -> None:
@@ -112,9 +111,9 @@ class Journal:
         self.host = host or folder.name
         self.file = folder / "steps.jsonl"
         self.records = folder / "records.jsonl"
-        self.damage: list[str] = []
-        self._lines: list[Entry] = []
-        self._offset = self._count = 0
+        self._log = AppendLog(
+            self.file, _entry, lambda error: f"not a line of a campaign ({error}): its step counts as not done"
+        )
         self._parsed: dict[tuple[int, int], list[Record] | str] = {}
 
     def open(self) -> None:
@@ -126,15 +125,14 @@ class Journal:
             reserve.write_bytes(os.urandom(_RESERVE))
 
     def entries(self, *, whole: bool = False) -> list[Entry]:
-        """Return all lines, oldest first, without a partial last line.
+        """Return all lines, oldest first, without those that cannot be read.
 
         A step whose records have disappeared is "lost". With *whole* the records themselves are checked, too.
         """
-        self._read_on()
         size = self.records.stat().st_size if self.records.exists() else 0
         noted = set()
         entries = []
-        for line in reversed(self._lines):
+        for line in reversed(self._read()):
             reason = ""
             if line.state == "lost":
                 noted.add(line.place)
@@ -153,48 +151,36 @@ class Journal:
         except ValueError:  # no records, or a malformed time
             return 0.0
 
-    def _read_on(self) -> None:
-        """Read the lines that were appended since the last call."""
-        try:
-            with self.file.open("rb") as file:
-                if file.seek(0, os.SEEK_END) < self._offset:
-                    self._lines, self.damage, self._offset, self._count = [], [], 0, 0
-                file.seek(self._offset)
-                text = file.read()
-        except FileNotFoundError:
-            return
-        text = text[: text.rfind(b"\n") + 1]
-        self._offset += len(text)
-        for line in text.split(b"\n")[:-1]:
-            self._count += 1
-            try:
-                self._lines.append(_entry(json.loads(line)))
-            except (ValueError, TypeError, RecursionError) as error:
-                reason = f"not a line of a campaign ({error}): its step counts as not done"
-                self.damage.append(f"{self.file}:{self._count}: {reason}")
+    @property
+    def damage(self) -> list[str]:
+        """The lines of steps.jsonl that cannot be read, with their file and number."""
+        return [str(line) for line in self._log.lines() if isinstance(line, BadInput)]
+
+    def _read(self) -> list[Entry]:
+        return [line for line in self._log.lines() if not isinstance(line, BadInput)]
 
     def note_lost(self) -> None:
         """Append a line for each lost step, because new records may take the place of its old ones."""
-        entries = self.entries(whole=True)
-        noted = {line.place for line in self._lines if line.state == "lost"}
-        for before, entry in zip(list(self._lines), entries, strict=True):
+        lines, entries = self._read(), self.entries(whole=True)
+        noted = {line.place for line in lines if line.state == "lost"}
+        for before, entry in zip(lines, entries, strict=True):
             if entry.state == "lost" != before.state and before.place not in noted:
                 self.write(replace(entry, time=now()))
 
     def write(self, entry: Entry) -> None:
         """Append a line and sync it to disk; on a full disk the reserve file makes room for it."""
         try:
-            append_lines(self.file, json.dumps(asdict(entry)) + "\n")
+            self._log.append(asdict(entry))
         except OSError as error:
             if not is_full(error):
                 raise
             (self.folder / ".reserve").unlink(missing_ok=True)
-            append_lines(self.file, json.dumps(asdict(entry)) + "\n")
+            self._log.append(asdict(entry))
 
     def add(self, records: Sequence[Record]) -> tuple[int, int]:
         """Append records, all or none; return their byte offsets."""
         text = "".join(json.dumps(r.to_dict(), sort_keys=True) + "\n" for r in records)
-        return append_lines(self.records, text)
+        return append_log.append(self.records, text)
 
     def measured(self) -> Iterator[tuple[Entry, list[Record]]]:
         """Yield each step that ended with records, and its records; unfinished and lost steps are left out."""

@@ -75,7 +75,6 @@ TASKS = {
         "measure": "measure one aspect of this host's memory, such as latency",
         "record": "measure any program under a verified placement",
         "probe": "measure with the native probe and its own options",
-        "paper": "reproduce the papers' tables and figures, and list where their prose disagrees",
     },
 }
 COMMANDS = {name: summary for commands in TASKS.values() for name, summary in commands.items()}

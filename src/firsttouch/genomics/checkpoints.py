@@ -25,7 +25,7 @@ from firsttouch.errors import BadInput, CannotHere
 from firsttouch.genomics import sam
 from firsttouch.genomics.pipe_writer import StopRequest
 from firsttouch.genomics.sam import ByteRange
-from firsttouch.records import atomic_files
+from firsttouch.records import append_log, atomic_files
 from firsttouch.records.file_lock import lock_folder
 
 #: The names of finished stretches.
@@ -51,14 +51,14 @@ class Stretch:
     time: str = ""
 
     @classmethod
-    def parse(cls, line: str) -> Stretch:
+    def parse(cls, line: bytes) -> Stretch:
         """Return the stretch of a line of the journal; raises ValueError."""
         fields = json.loads(line)
         kinds = {name: type(value) for name, value in fields.items()} if isinstance(fields, dict) else {}
         expected = {"file": str, "size": int, "sha256": str, "records": int, "bases": int}
         texts = dict.fromkeys(("misplaced", "unverified", "time"), str)
         if kinds not in (expected, expected | texts) or not _NAME.fullmatch(fields["file"]):
-            raise ValueError(line)
+            raise ValueError(repr(line))
         return cls(**fields)
 
 
@@ -205,19 +205,15 @@ class Checkpoints:
 
     def _recorded(self, journal: Path) -> list[Stretch]:
         """Return the stretches in *journal*; raises BadInput if they are of another run, or a line is damaged."""
-        text = journal.read_text(encoding="utf-8", errors="replace")
-        lines = text.splitlines()
         identity: Any = None
         stretches = []
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(append_log.whole_lines(journal.read_bytes()), 1):
             try:
                 if number == 1:
                     identity = dict(json.loads(line))
                 else:
                     stretches.append(Stretch.parse(line))
             except (ValueError, TypeError) as error:
-                if number == len(lines) and not text.endswith("\n"):  # it was written only in part
-                    break
                 message = f"this line of the journal of finished parts is damaged: {_remedy(self._folder)}"
                 raise BadInput(message, file=journal, line=number) from error
         if stretches and (changed := [key for key in self._identity if identity.get(key) != self._identity[key]]):
@@ -285,7 +281,7 @@ class Checkpoints:
         size, digest = file.stat().st_size, atomic_files.digest(file)
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         stretch = Stretch(name, size, digest, self._part_records, self._part_bases, *self.placement(), now)
-        atomic_files.append_lines(self._folder / _JOURNAL, json.dumps(vars(stretch)) + "\n")
+        append_log.append(self._folder / _JOURNAL, json.dumps(vars(stretch)) + "\n")
         self.stretches.append(stretch)
         self._part_records = self._part_bases = 0
 

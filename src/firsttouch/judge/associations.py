@@ -1,25 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which deviations of hosts' configurations go with a loss of performance, and what divides a fleet.
 
-The hosts that share deviations are compared with all others of their system, metric by metric, by ranks (H. B.
-Mann and D. R. Whitney, On a test of whether one of two random variables is stochastically larger than the other,
-1947), with Holm's correction for the number of comparisons (S. Holm, A simple sequentially rejective multiple test
-procedure, 1979). An association does not prove a cause.
+The hosts that share deviations are compared with all others of their system, metric by metric, by a rank sum test
+with Holm's correction for the number of comparisons. An association does not prove a cause.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from firsttouch.judge.drift import Configuration, Deviation, Drift, comparable, described
 from firsttouch.judge.judging import Judged
 from firsttouch.judge.sprt import Floats
+from firsttouch.judge.statistics import holm, rank_sum_test, ranks_of
 from firsttouch.records.schema import Better
 
 #: Checks whose metrics are no performance.
@@ -30,10 +27,6 @@ _CERTAIN, _LIKELY = 1e-3, 0.05
 _LEAST, _LEAST_OF_CHANCE = 0.01, 0.05
 #: Groups of hosts that are compared, the largest first, and losses that are shown of each.
 _MOST_GROUPS, _MOST_LOSSES = 200, 3
-#: From this number of hosts on, both sides, sums of ranks are normally distributed.
-_NORMAL = 8
-#: Up to this number of hosts all ways to choose some of them are counted.
-_COUNTED = 100
 #: The least share of either group of a divided fleet that a setting must tell apart.
 _TELLS = 0.8
 
@@ -107,16 +100,16 @@ def _losses(all_hosts: Sequence[tuple[str, ...]], judged: Judged) -> dict[tuple[
     for column, values in enumerate(levels.T):
         valid = ~np.isnan(values)
         ranks = np.zeros(len(values))
-        ranks[valid] = _ranks(values[valid])
+        ranks[valid] = ranks_of(values[valid])
         for row, members in enumerate(numbers):
             member = np.zeros(len(values), dtype=np.bool_)
             member[members] = True
             ours, others = values[member & valid], values[~member & valid]
             if len(ours) and len(others):
                 shares[row, column] = np.median(others) - np.median(ours)
-                chances[row, column] = _chance(ranks[valid], member[valid])
+                chances[row, column] = rank_sum_test(ranks[valid], member[valid])
     tested = ~np.isnan(shares)
-    chances[tested] = _corrected(chances[tested])
+    chances[tested] = holm(chances[tested])
     losses: dict[tuple[str, ...], list[Loss]] = {}
     for row, hosts in enumerate(compared):
         of_hosts = [
@@ -176,58 +169,6 @@ def _medians(judged: Judged) -> Floats:
             medians[case] = median
     of_groups: Floats = medians[judged.samples.case]
     return of_groups
-
-
-def _ranks(values: Floats) -> Floats:
-    """Return the rank of each value, from 1; equal values have the mean of their ranks."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    ranks: Floats = (ends - (counts - 1) / 2)[inverse]
-    return ranks
-
-
-def _chance(ranks: Floats, member: NDArray[np.bool_]) -> float:
-    """Return the probability that hosts chosen by lot have a rank sum as far from its mean, on either side."""
-    if 2 * np.count_nonzero(member) > len(ranks):
-        member = ~member
-    chosen, total = int(np.count_nonzero(member)), len(ranks)
-    rank_sum = float(ranks[member].sum())
-    mirrored = chosen * (total + 1) - rank_sum
-    smaller = min(rank_sum, mirrored)
-    if chosen >= _NORMAL:
-        variance = float(ranks.var(ddof=1)) * chosen * (total - chosen) / total
-        far = abs(rank_sum - mirrored) / 2 - 0.5
-        return math.erfc(max(0.0, far) / math.sqrt(2 * variance)) if variance else 1.0
-    tail = _counted(ranks, chosen, smaller) if total <= _COUNTED else _uniform(chosen, smaller / total)
-    return min(1.0, 2 * tail)
-
-
-def _counted(ranks: Floats, chosen: int, most: float) -> float:
-    """Return the share of the ways to choose *chosen* ranks whose sum is at most *most*."""
-    limit = round(2 * most)
-    ways = np.zeros((chosen + 1, limit + 1))
-    ways[0, 0] = 1
-    for rank in np.rint(2 * ranks).astype(int).tolist():
-        if rank <= limit:
-            ways[1:, rank:] += ways[:-1, : limit + 1 - rank].copy()
-    return float(ways[chosen].sum()) / math.comb(len(ranks), chosen)
-
-
-def _uniform(count: int, most: float) -> float:
-    """Return the probability that the sum of *count* uniform variables is at most *most* (Irwin, Hall: 1927)."""
-    total = 0.0
-    for k in range(math.floor(most) + 1):
-        total += (-1) ** k * math.comb(count, k) * (most - k) ** count
-    return min(1.0, max(0.0, total / math.factorial(count)))
-
-
-def _corrected(chances: Floats) -> Floats:
-    """Return probabilities after Holm's correction for their number."""
-    order = np.argsort(chances)
-    grown = np.maximum.accumulate(chances[order] * np.arange(len(chances), 0, -1)).clip(max=1.0)
-    corrected = np.empty_like(chances)
-    corrected[order] = grown
-    return corrected
 
 
 # ----------------------------------------------------------------------

@@ -68,7 +68,7 @@ def _test(samples: Groups, better: Better, reference: Reference, by: int, *, exa
     Otherwise all repetitions decide, by their evidence if the error of a repetition is known. If not, they are
     counted: outside in all of at least two is a fail, outside in less than half of them a pass, and anything
     between is undecided. Which undecided groups are suspect depends on all metrics of a host
-    (:func:`firsttouch.judge.sprt.beyond_chance`).
+    (:func:`firsttouch.judge.statistics.beyond_chance`).
     """
     bad, good = out_of_limits(samples.values, better, reference)
     verdicts = verdict_rows(len(samples), PASS, by)

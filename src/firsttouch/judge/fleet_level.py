@@ -18,7 +18,7 @@ from firsttouch.host.host_lists import folded
 from firsttouch.judge import natural_spread, sprt
 from firsttouch.judge.natural_spread import Spread
 from firsttouch.judge.sprt import Floats, Groups
-from firsttouch.judge.statistics import NORMAL_MEDIAN, student_quantile
+from firsttouch.judge.statistics import robust_deviation, robust_location, robust_variance, student_quantile
 from firsttouch.records.schema import Better
 
 #: The fewest hosts of a fleet from which a level is learnt.
@@ -84,7 +84,7 @@ def divided(samples: Groups, hosts: Sequence[str], better: Better) -> Divided | 
         middle = begin + least + int(np.argmax(gaps))
         low, high = ordered[begin:middle], ordered[middle:end]
         values = float(np.median(low)), float(np.median(high))
-        within = math.sqrt(_variance(np.concatenate([low - values[0], high - values[1]])))
+        within = math.sqrt(robust_variance(np.concatenate([low - values[0], high - values[1]])))
         far = (_FAR + _FAR_OF_FEW / count**2) * within
         if values[1] - values[0] < max(far, _APART * values[1]):
             return None
@@ -148,7 +148,7 @@ def host_levels(samples: Groups) -> HostLevels | None:
     unit = float(np.median(samples.medians()))
     relative = Groups(samples.values / unit, samples.counts)
     error = _error(relative)
-    levels = relative.apply(lambda rows: _location(rows, error or 0.0))
+    levels = relative.apply(lambda rows: robust_location(rows, error or 0.0))
     chance = (error or 0.0) * math.sqrt(float((1 / samples.counts).mean()))
     return HostLevels(unit, relative, error, levels, natural_spread.spread_of(levels, chance))
 
@@ -202,8 +202,8 @@ def level(
     # All repetitions weigh the same: a host that was measured again because it was slow is not slow for that.
     chosen = relative.chosen(good)
     centre = reached.spread.centre
-    repetition = _deviation(levels[good] - centre) if reached.error is None else reached.error
-    centre = float(_location(chosen.values[None, :], repetition)[0]) if len(chosen.values) > 1 else centre
+    repetition = robust_deviation(levels[good] - centre) if reached.error is None else reached.error
+    centre = float(robust_location(chosen.values[None, :], repetition)[0]) if len(chosen.values) > 1 else centre
     chance = (reached.error or 0.0) ** 2 * float((1 / chosen.counts).mean())
     variance = natural_spread.variance_without(between, freedom, chance)
     natural = math.sqrt(variance + session[0])
@@ -271,35 +271,12 @@ def _fitted(changes: Floats, error: float, better: Better, loss: float) -> float
     return None if None in errors else max(e for e in errors if e is not None)
 
 
-def _location(rows: Floats, error: float) -> Floats:
-    """Return Huber's location of each row: its mean after values far off for this *error* are drawn near."""
-    if rows.shape[1] == 1:
-        return rows[:, 0]
-    centre: Floats = np.median(rows, axis=1)
-    if rows.shape[1] > 2:
-        for _ in range(5):
-            near = np.maximum(rows, (centre - 1.5 * error)[:, None])
-            centre = np.minimum(near, (centre + 1.5 * error)[:, None]).mean(axis=1)
-    return centre
-
-
-def _deviation(differences: Floats) -> float:
-    return float(np.median(np.abs(differences))) / NORMAL_MEDIAN
-
-
 def _error(samples: Groups) -> float | None:
     """Return the standard deviation of a repetition from differences of neighbours, None if few are repeated."""
     if np.count_nonzero(samples.counts > 1) < _TWICE:
         return None
     steps = [np.diff(rows, axis=1).ravel() for _, rows in samples.blocks()]
-    return _deviation(np.concatenate(steps)) / math.sqrt(2)
-
-
-def _variance(values: Floats) -> float:
-    """Return the variance around the median, with outliers drawn near."""
-    distances = np.abs(values - np.median(values))
-    far = 2.5 * float(np.median(distances)) / NORMAL_MEDIAN
-    return float((np.minimum(distances, far) ** 2).mean())
+    return robust_deviation(np.concatenate(steps)) / math.sqrt(2)
 
 
 def _few(count: int) -> float:

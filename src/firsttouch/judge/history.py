@@ -33,7 +33,7 @@ from firsttouch.judge import drift
 from firsttouch.judge.drift import Configuration
 from firsttouch.judge.samples_table import GAP, SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
-from firsttouch.judge.statistics import NORMAL_MEDIAN, student_as_normal
+from firsttouch.judge.statistics import NORMAL_MEDIAN, binomial_tail, normal_tails, student_as_normal
 from firsttouch.judge.verdict_log import Logged
 from firsttouch.records.schema import Better
 from firsttouch.systems.cases import Case
@@ -371,9 +371,7 @@ def _chance(distance: Floats, freedom: Floats, sessions: Ints | int) -> Floats:
 
     *distance* is in standard deviations that were learnt with some degrees of *freedom*: Student's distribution.
     """
-    normal = student_as_normal(distance, freedom)
-    # The tail of the normal distribution: at most its density divided by the distance, and at most 1/2 per side.
-    tail = np.exp(-(normal**2) / 2) * np.minimum(1.0, math.sqrt(2 / math.pi) / np.maximum(normal, 1e-9))
+    tail = normal_tails(student_as_normal(distance, freedom))
     places: Ints = np.maximum(np.asarray(sessions) - 2 * FEWEST_SESSIONS + 1, 1)
     result: Floats = np.minimum(tail * places, 1.0)
     return result
@@ -632,14 +630,6 @@ def _common(votes: Columns, extent: Extent, case: int, of: int, chance: float) -
         (low, high),
         chance,
     )
-
-
-def binomial_tail(count: Ints, trials: Ints, probability: Floats) -> Floats:
-    """Return an upper bound (H. Chernoff, 1952) of the probability of at least *count* successes."""
-    share = np.clip(count / np.maximum(trials, 1), 1e-9, 1.0)
-    rest = np.maximum(1 - share, 1e-12)
-    divergence = share * np.log(share / probability) + rest * np.log(rest / np.maximum(1 - probability, 1e-12))
-    return np.where(share <= probability, 1.0, np.exp(-trials * divergence))
 
 
 # ----------------------------------------------------------------------

@@ -44,6 +44,7 @@ from firsttouch.judge.drift import Configuration, Drift, drift, latest
 from firsttouch.judge.fleet_level import Divided
 from firsttouch.judge.samples_table import BANK_BANDWIDTH, SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
+from firsttouch.judge.statistics import beyond_chance
 from firsttouch.judge.verdict import ORDER, Finding, HostVerdict, Word, compared, figure, natural
 from firsttouch.records.schema import Better, Record
 from firsttouch.systems.cases import Case
@@ -79,7 +80,7 @@ def _reason(
     """Return the reason of a verdict; *word*, *evidence* and *more* are those of :class:`Judged`.
 
     *whose* value is expected. The certainty of a fail by the sequential test is that of its error rates, and of a
-    suspicion that of :func:`firsttouch.judge.sprt.beyond_chance`.
+    suspicion that of :func:`firsttouch.judge.statistics.beyond_chance`.
     """
     parts = [compared(values, reference, whose)]
     outside = int(np.count_nonzero(out_of_limits(np.array(values), better, reference)[0]))
@@ -515,7 +516,7 @@ def judged(
         if judge.divided is not None:
             divisions[number] = judge.divided
     words, evidence = verdicts["words"], verdicts["evidence"]
-    words[(words == UNDECIDED) & sprt.beyond_chance(evidence, samples.host)] = SUSPECT
+    words[(words == UNDECIDED) & beyond_chance(evidence, samples.host, sprt.CHANCE)] = SUSPECT
     words[list(intermittent)], verdicts["more"][list(intermittent)] = SUSPECT, 0
     bad_together = _bad_together(samples, verdicts, now)
     words[bad_together], verdicts["more"][bad_together] = FAIL, 0

@@ -17,15 +17,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from statistics import NormalDist
 
 import numpy as np
 
 from firsttouch.judge.sprt import Bools, Floats
-from firsttouch.judge.statistics import student_quantile
+from firsttouch.judge.statistics import digamma, student_quantile, trigamma, trigamma_inverse, truncated_deviation
 
-_NORMAL = NormalDist()
 #: Deviations of the hosts so far up to which another one is good, and the number of hosts below which it is more.
 _REACH, _FEW = 2.8, 12.0
 #: The share of good hosts of a large fleet that are taken for good ones, and the least size of such a fleet.
@@ -72,15 +69,6 @@ def variance_without(deviation: float, freedom: float, chance: float) -> float:
     return deviation**2 - min(chance * max(0.0, 1 - 2 * math.sqrt(2 / freedom)), deviation**2)
 
 
-@cache
-def _truncated(share: float) -> float:
-    """Return the standard deviation of the middle *share* of a standard normal distribution."""
-    if share >= 1:
-        return 1.0
-    end = _NORMAL.inv_cdf((1 + share) / 2)
-    return math.sqrt(1 - 2 * end * _NORMAL.pdf(end) / share)
-
-
 def spread_of(levels: Floats, least: float = 0.0) -> Spread:
     """Return the spread among good hosts of which these are the *levels* (two or more).
 
@@ -109,7 +97,7 @@ def spread_of(levels: Floats, least: float = 0.0) -> Spread:
             break
         begin, end = low, high
     if count >= _MANY:  # some good hosts are always left out
-        deviation /= _truncated(_KEPT)
+        deviation /= truncated_deviation(_KEPT)
     size = end - begin
     good = (levels - offset >= ordered[begin]) & (levels - offset <= ordered[end - 1])
     near = np.abs(levels - offset - centre) < (_NEAR + _NEAR_FEW / count) * deviation
@@ -141,13 +129,13 @@ def pooled(spreads: Sequence[Spread], levels: Sequence[Floats]) -> list[tuple[fl
     freedom = np.array([spreads[i].freedom for i in usable])
     logs = 2 * np.log([spreads[i].deviation for i in usable])
     # Mean and variance of the logarithm of a mean square with these degrees of freedom.
-    means, variances = _digamma(freedom / 2) - np.log(freedom / 2), _trigamma(freedom / 2)
+    means, variances = digamma(freedom / 2) - np.log(freedom / 2), trigamma(freedom / 2)
     centred = logs - means
     common = float(np.median(centred))
     excess = float(np.var(centred, ddof=1)) - float(variances.mean())
     error = math.sqrt(2 / (independent - 1)) * float(variances.mean())
     between = max(excess, 0.0) + _UPPER * error
-    prior = 2 * _trigamma_inverse(between)
+    prior = 2 * trigamma_inverse(between)
     # The common spread has an error, too.
     prior = min(prior, float(freedom.mean()) * independent)
     for place, i in enumerate(usable):
@@ -169,31 +157,3 @@ def _independent(spreads: Sequence[Spread], levels: Sequence[Floats]) -> float:
     chance = 1 / max(hosts - 1, 2)
     shared = max(0.0, (squares - chance) / (1 - chance))
     return float(count / (1 + (count - 1) * shared))
-
-
-def _digamma(x: Floats) -> Floats:
-    """Return the logarithmic derivative of the gamma function (asymptotic series after six steps up)."""
-    steps = sum(1 / (x + i) for i in range(6))
-    y = x + 6
-    result: Floats = np.log(y) - 1 / (2 * y) - 1 / (12 * y**2) + 1 / (120 * y**4) - steps
-    return result
-
-
-def _trigamma(x: Floats) -> Floats:
-    """Return the derivative of the digamma function."""
-    steps = sum(1 / (x + i) ** 2 for i in range(6))
-    y = x + 6
-    result: Floats = 1 / y + 1 / (2 * y**2) + 1 / (6 * y**3) - 1 / (30 * y**5) + steps
-    return result
-
-
-def _trigamma_inverse(value: float) -> float:
-    """Return the argument at which the trigamma function is *value*."""
-    low, high = 1e-3, 1e6
-    for _ in range(60):
-        middle = math.sqrt(low * high)
-        if float(_trigamma(np.array(middle))) > value:
-            low = middle
-        else:
-            high = middle
-    return low

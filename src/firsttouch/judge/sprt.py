@@ -106,7 +106,7 @@ _MOST = FAIL_AT / FEWEST_TO_FAIL * (1 + 1e-9)
 #: reach it by chance in at most exp(-CHANGED), one of 22 validations.
 CHANGED = -PASS_AT / 2
 #: The largest share of good hosts on which evidence that is short of a fail is called beyond chance, whatever the
-#: number of their metrics; see :func:`beyond_chance`.
+#: number of their metrics; see :func:`firsttouch.judge.statistics.beyond_chance`.
 CHANCE = 0.01
 
 
@@ -123,30 +123,6 @@ def weights(losses: Floats, limit: float, error: float) -> Floats:
 def reach(limit: float, error: float) -> float:
     """Return the loss above which a repetition adds no more evidence."""
     return limit + _MOST * max(error, _LEAST_ERROR * limit) ** 2 / (2 * limit)
-
-
-def beyond_chance(evidence: Floats, owners: NDArray[np.integer[Any]]) -> Bools:
-    """Return which *evidence* chance does not explain, given the number of metrics of each owner.
-
-    *owners* are numbers of hosts, one for each metric; NaN is no evidence and does not count. exp(evidence) is an
-    e-value, as its mean is at most 1 for a good host. A host's e-values are tested together by the procedure of
-    Benjamini and Hochberg for e-values (R. Wang and A. Ramdas, False discovery rate control with e-values, 2022):
-    of its m metrics, the k largest are beyond chance if each is at least m / (k x CHANCE). This holds for metrics
-    that depend on each other in any way: at most CHANCE of the good hosts have such a metric.
-    """
-    beyond = np.zeros(len(evidence), dtype=np.bool_)
-    candidates = np.flatnonzero(evidence >= -math.log(CHANCE))
-    if not len(candidates):
-        return beyond
-    metrics = np.bincount(owners[np.isfinite(evidence)])
-    order = candidates[np.lexsort((-evidence[candidates], owners[candidates]))]
-    owner = owners[order]
-    rank = np.arange(len(order)) - np.searchsorted(owner, owner) + 1
-    enough = evidence[order] >= np.log(metrics[owner] / (rank * CHANCE))
-    last = np.zeros(len(metrics), dtype=np.int64)
-    np.maximum.at(last, owner[enough], rank[enough])
-    beyond[order] = rank <= last[owner]
-    return beyond
 
 
 def repetitions_to_fail(evidence: Floats, limit: float, error: float) -> Floats:

@@ -14,7 +14,7 @@ import io
 import itertools
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,7 +24,7 @@ from firsttouch.execution.progress import say
 from firsttouch.host.emulation import HOST
 from firsttouch.judge import verdict_file
 from firsttouch.judge.verdict import ORDER, HostVerdict, Word
-from firsttouch.records import atomic_files, file_lock
+from firsttouch.records import append_log, file_lock
 
 if TYPE_CHECKING:
     import polars as pl
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _LONGEST = 400
 #: The end of a host's log that is read (bytes): some thousands of verdicts.
 _MOST_BYTES = 1 << 20
-#: Logs that are read as one table: a torn line delays only the others of its table.
+#: Logs that are read as one table: a foreign line delays only the others of its table.
 _AT_ONCE = 500
 
 
@@ -88,8 +88,8 @@ def append(verdict: HostVerdict, measured: float, source: str, to: Path | None =
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # a file system without locks
             stack.enter_context(file_lock.locked(file))
-        if logged not in _lines(_end_of(file), verdict.host, SYSTEM_CLOCK.time()):
-            atomic_files.append_lines(file, json.dumps(logged._asdict()) + "\n", is_whole=_is_whole)
+        if logged not in _logged_lines(append_log.end_of(file, _MOST_BYTES), verdict.host, SYSTEM_CLOCK.time()):
+            append_log.append(file, json.dumps(logged._asdict()) + "\n")
 
 
 def _check_name(verdict: HostVerdict) -> None:
@@ -107,13 +107,13 @@ def read(of: Path | None = None, *, clock: Clock = SYSTEM_CLOCK) -> dict[str, li
     now = clock.time()
     with _without_collector():
         logs: dict[str, list[Logged]] = {}
-        texts = _texts(of or folder())
-        while batch := list(itertools.islice(texts, _AT_ONCE)):
+        ends = _ends(of or folder())
+        while batch := list(itertools.islice(ends, _AT_ONCE)):
             logs |= _logs(batch, now)
     return logs
 
 
-def _texts(of: Path) -> Iterator[tuple[str, bytes]]:
+def _ends(of: Path) -> Iterator[tuple[str, list[bytes]]]:
     """Yield each host with a log in the folder *of*, in order, and the lines at the end of its log."""
     try:
         entries = sorted(os.scandir(of), key=lambda entry: entry.name)
@@ -123,43 +123,34 @@ def _texts(of: Path) -> Iterator[tuple[str, bytes]]:
         host, _, suffix = entry.name.rpartition(".")
         if suffix == "jsonl" and HOST.fullmatch(host) and entry.is_file():
             with contextlib.suppress(OSError):  # of another user
-                yield host, _end_of(Path(entry.path))
+                yield host, append_log.end_of(Path(entry.path), _MOST_BYTES)
 
 
-def _end_of(file: Path) -> bytes:
-    """Return the lines at the end of a log; the last one may be torn."""
-    with file.open("rb", buffering=0) as log:
-        begin = max(0, os.fstat(log.fileno()).st_size - _MOST_BYTES)
-        log.seek(begin)
-        text = log.read(2 * _MOST_BYTES)
-    return text.partition(b"\n")[2] if begin else text
+def _logs(ends: Sequence[tuple[str, list[bytes]]], now: float) -> dict[str, list[Logged]]:
+    """Return the verdicts of some hosts by the lines of their logs.
 
-
-def _logs(texts: Sequence[tuple[str, bytes]], now: float) -> dict[str, list[Logged]]:
-    """Return the verdicts of some hosts by the texts of their logs.
-
-    All lines are read as one table, which takes a third of the time. It is refused if any line is torn or foreign;
-    then each line is read by itself.
+    All lines are read as one table, which takes a third of the time. It is refused if any line is foreign; then
+    each line is read by itself.
     """
     logs: dict[str, list[Logged]] = {}
-    table = _table(texts, now)
+    table = _table(ends, now)
     if table is None:
-        return {host: _once(lines) for host, text in texts if (lines := _lines(text, host, now))}
+        return {host: _once(logged) for host, lines in ends if (logged := _logged_lines(lines, host, now))}
     rows = map(Logged._make, zip(*(table[name].to_list() for name in Logged._fields), strict=True))
     for host, count in table["host"].rle().struct.unnest().select("value", "len").iter_rows():
         logs[host] = list(itertools.islice(rows, count))
     return logs
 
 
-def _table(texts: Sequence[tuple[str, bytes]], now: float) -> pl.DataFrame | None:
-    """Return the lines of *texts* as a table, by host and time, each measurement once; None if a line is wrong."""
+def _table(ends: Sequence[tuple[str, list[bytes]]], now: float) -> pl.DataFrame | None:
+    """Return the lines of *ends* as a table, by host and time, each measurement once; None if a line is wrong."""
     import polars as pl  # noqa: PLC0415 - a large import
 
     schema = {name: pl.Float64 if name == "time" else pl.String for name in Logged._fields}
-    whole = [text if text.endswith(b"\n") else text + b"\n" for _, text in texts]
-    hosts = [host for (host, _), text in zip(texts, whole, strict=True) for _ in range(text.count(b"\n"))]
+    hosts = [host for host, lines in ends for _ in lines]
+    text = b"\n".join(line for _, lines in ends for line in lines)
     try:
-        table = pl.read_ndjson(io.BytesIO(b"".join(whole)), schema=schema)
+        table = pl.read_ndjson(io.BytesIO(text), schema=schema)
     except pl.exceptions.PolarsError:
         return None
     column = pl.col
@@ -181,15 +172,15 @@ def _once(lines: Sequence[Logged]) -> list[Logged]:
     return sorted(last.values(), key=lambda line: line.time)
 
 
-def _lines(text: bytes, host: str, now: float) -> list[Logged]:
-    """Return the lines of a *host* in *text*, in their order."""
-    values = (value for row in text.split(b"\n") for value in _value(row))
+def _logged_lines(lines: Sequence[bytes], host: str, now: float) -> list[Logged]:
+    """Return the verdicts of a *host* among *lines*, in their order."""
+    values = (value for line in lines for value in _value(line))
     return [logged for value in values if (logged := _logged(value, host, now)) is not None]
 
 
-def _value(row: bytes) -> Iterator[Any]:
+def _value(line: bytes) -> Iterator[Any]:
     with contextlib.suppress(ValueError, RecursionError):
-        yield json.loads(row)
+        yield json.loads(line)
 
 
 def _logged(value: Any, host: str, now: float) -> Logged | None:
@@ -202,11 +193,6 @@ def _logged(value: Any, host: str, now: float) -> Logged | None:
     except (TypeError, KeyError):
         pass
     return None
-
-
-def _is_whole(line: bytes) -> bool:
-    """Return whether a last line without its newline, left by a writer that was killed, is complete."""
-    return any(isinstance(value, Mapping) for value in _value(line))
 
 
 @contextlib.contextmanager

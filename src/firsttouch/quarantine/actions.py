@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import json
 import os
 import secrets
 from collections.abc import Iterable, Iterator
@@ -24,7 +23,8 @@ from firsttouch.clock import MOST_SKEW, SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, RunFailed
 from firsttouch.execution.progress import say
 from firsttouch.host.emulation import HOST
-from firsttouch.records import atomic_files, file_lock
+from firsttouch.records import file_lock
+from firsttouch.records.append_log import AppendLog
 
 #: hold, test, drain, release and resume change Slurm. The others state what was seen: the result of a test, a host
 #: that somebody else released or resumed, a host without a decision (stuck), a verdict (fail), what would be done
@@ -177,18 +177,13 @@ class Actions:
         self.clock = clock
         self.lines: list[Action] = []
         self.lives: dict[str, QuarantineState] = {}
-        for number, line in enumerate(self._text().split(b"\n")[:-1], 1):
-            try:
-                self._take(_action(json.loads(line)))
-            except (ValueError, TypeError, RecursionError) as error:
-                reason = f"not a line of the journal of actions ({error}): repair or remove it"
-                raise BadInput(reason, file=self.file, line=number) from error
-
-    def _text(self) -> bytes:
-        try:
-            return self.file.read_bytes()
-        except FileNotFoundError:
-            return b""
+        self._log = AppendLog(
+            self.file,
+            _action,
+            lambda error: f"not a line of the journal of actions ({error}): repair or remove it",
+        )
+        for action in self._log.values():
+            self._take(action)
 
     def _take(self, action: Action) -> None:
         self.lines.append(action)
@@ -200,7 +195,7 @@ class Actions:
 
     def write(self, action: Action) -> Action:
         """Append a line, which is on the disk when this returns."""
-        atomic_files.append_lines(self.file, json.dumps(asdict(action)) + "\n")
+        self._log.append(asdict(action))
         self._take(action)
         return action
 

@@ -5,5 +5,6 @@ In: measured values. Out: JSON lines, Parquet tables and stores, read back as re
 
 - ``schema``: :class:`~schema.Record`, appending to and reading JSON lines, and tables (``to_frame``)
 - ``store``: Parquet files in a folder that many hosts append to (``append``, ``find``, ``scan``, ``compact``)
+- ``append_log``: files that grow by lines, of which a killed writer may leave the last one torn
 - ``atomic_files``, ``file_lock``: files that appear complete or not at all, and locks
 """

@@ -17,10 +17,9 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 from firsttouch.errors import BadInput
 from firsttouch.records.file_lock import lock_folder
@@ -114,45 +113,6 @@ def write(place: Path, text: str) -> None:
     """Write *text* as UTF-8 to *place*; a reader sees the old file or the new one."""
     with output(place) as partial:
         partial.write_text(text, encoding="utf-8")
-
-
-def append_lines(file: Path, text: str, *, is_whole: Callable[[bytes], bool] = lambda _: False) -> tuple[int, int]:
-    """Append whole lines to *file*, which is created if need be, and force them to the disk: all or none.
-
-    Returns where they begin and end (bytes). A last line without a newline, left by a killed writer, is removed
-    first, unless *is_whole* accepts it: then it gets its newline. Raises OSError.
-    """
-    data = text.encode()
-    with naming(file), file.open("a+b", buffering=0) as out:
-        begin, size = _end_of_lines(out), out.seek(0, os.SEEK_END)
-        if begin < size:
-            out.seek(begin)
-            if is_whole(out.read()):
-                begin, data = size, b"\n" + data
-            else:
-                out.truncate(begin)
-        rest = memoryview(data)
-        try:
-            while rest:
-                rest = rest[out.write(rest) :]
-            os.fsync(out.fileno())
-        except OSError:
-            out.truncate(begin)
-            raise
-    return begin, begin + len(data)
-
-
-def _end_of_lines(file: IO[bytes]) -> int:
-    """Return where the last whole line of *file* ends, read from the end of the file."""
-    end = file.seek(0, os.SEEK_END)
-    while end > 0:
-        begin = max(0, end - (1 << 16))
-        file.seek(begin)
-        newline = file.read(end - begin).rfind(b"\n")
-        if newline >= 0:
-            return begin + newline + 1
-        end = begin
-    return 0
 
 
 def digest(file: Path) -> str:

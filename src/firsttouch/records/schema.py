@@ -26,7 +26,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 from firsttouch import __version__
 from firsttouch.errors import BadInput, RunFailed
 from firsttouch.host import emulation
-from firsttouch.records import atomic_files
+from firsttouch.records import append_log, atomic_files
 from firsttouch.units import UNITS
 
 if TYPE_CHECKING:
@@ -338,14 +338,13 @@ class Unread:
 def append(path: Path, records: Iterable[Record]) -> None:
     """Append *records* to the JSON-lines file *path* and force them to the disk.
 
-    A last line without its newline, left by a killed writer, is removed, or it would spoil the first new line.
-    Raises BadInput for a file that does not hold records, and leaves it unchanged.
+    A part of a last line, left by a killed writer, is removed, or it would spoil the first new line. Raises
+    BadInput for a file that does not hold records, and leaves it unchanged.
     """
     check_appendable(path)
     text = "".join(json.dumps(r.to_dict(), sort_keys=True) + "\n" for r in records)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # An editor may have dropped the newline of a whole record.
-    atomic_files.append_lines(path, text, is_whole=_is_json)
+    append_log.append(path, text)
 
 
 def check_appendable(path: Path) -> None:
@@ -382,18 +381,11 @@ _BEGIN = b'{"better": "'
 _LONGEST = 1 << 24
 
 
-def _is_json(text: bytes) -> bool:
-    try:
-        return isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
-        return False
-
-
 def read(path: Path) -> list[Record]:
     """Return the records of one JSON-lines file.
 
-    A last line without a newline, which a killed writer leaves, is ignored. Any other bad line raises BadInput
-    with file and line.
+    A part of a last line, which a killed writer leaves, is ignored. Any other bad line raises BadInput with file
+    and line.
     """
     records, unread = read_good(path)
     if unread is not None:
@@ -409,7 +401,7 @@ def read_good(path: Path) -> tuple[list[Record], Unread | None]:
     records: list[Record] = []
     errors: list[BadInput] = []
     hosts: set[str | None] = set()
-    for number, text in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+    for number, text in enumerate(append_log.whole_lines(path.read_bytes()), start=1):
         host = None
         try:
             data = json.loads(text.decode("utf-8"))

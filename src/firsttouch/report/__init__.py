@@ -3,6 +3,6 @@
 
 In go records (:mod:`firsttouch.records.schema`), hwloc's XML, verdicts and stored advice. Out come index.html for
 readers, summary.md for a ticket, summary.json for programs, metrics.prom for monitoring, junit.xml for continuous
-integration, and records.parquet. Public are ``pages.build`` and the classes of ``model`` for a few hosts,
-``fleet`` for many hosts and for comparisons, and ``paper.page.build`` for the publications.
+integration, and records.parquet. Public are ``pages.build`` and the classes of ``model`` for a few hosts, and
+``fleet`` for many hosts and for comparisons.
 """

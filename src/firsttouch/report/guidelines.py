@@ -16,6 +16,7 @@ import numpy as np
 from firsttouch import paths
 from firsttouch.advice import replay
 from firsttouch.advice.replay import Cell, Row
+from firsttouch.judge.statistics import pooled_variance, student_interval
 from firsttouch.records.schema import Record
 from firsttouch.report import speedups, studies
 from firsttouch.report.model import HostView, Table, dataset_of, reads_per_thread, whole
@@ -135,10 +136,10 @@ def gains(times: Mapping[Scenario, Times], default: Scenario) -> dict[Scenario, 
     base = means[default]
     ratios = {s: {h: base[h] - mean for h, mean in of.items()} for s, of in means.items() if s != default}
     level = 1 - (1 - CONFIDENCE) / max(1, len(ratios))
-    repeated, of_repeated = _pooled_noise(
+    repeated, of_repeated = pooled_variance(
         [np.log(some).tolist() for of_host in times.values() for some in of_host.values()]
     )
-    between, of_between = _pooled_noise([list(of_host.values()) for of_host in ratios.values()])
+    between, of_between = pooled_variance([list(of_host.values()) for of_host in ratios.values()])
     result = {default: SAME}
     for scenario, of_host in ratios.items():
         gain = float(np.mean(list(of_host.values())))
@@ -149,7 +150,7 @@ def gains(times: Mapping[Scenario, Times], default: Scenario) -> dict[Scenario, 
         if not freedom:
             result[scenario] = Interval(math.exp(gain))
             continue
-        half = math.sqrt(variance) * student(level, freedom)
+        half = math.sqrt(variance) * student_interval(level, freedom)
         elsewhere = [gain, *_elsewhere(base, means[scenario])]
         low, high = min(elsewhere) - half, max(elsewhere) + half
         result[scenario] = Interval(math.exp(gain), math.exp(low), math.exp(high))
@@ -160,13 +161,6 @@ def _mean_log(seconds: Sequence[float]) -> float:
     return float(np.mean(np.log(seconds)))
 
 
-def _pooled_noise(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
-    """Return the pooled variance within groups, and its degrees of freedom."""
-    freedom = sum(len(some) - 1 for some in groups)
-    squares = sum(float(np.sum(np.square(np.array(some) - np.mean(some)))) for some in groups)
-    return (squares / freedom if freedom else 0.0), freedom
-
-
 def _elsewhere(base: Mapping[str, float], means: Mapping[str, float]) -> Iterator[float]:
     """Yield the log gain on each host without the scenario, if hosts differ by a constant number of seconds."""
     for host, mean in means.items():
@@ -174,30 +168,6 @@ def _elsewhere(base: Mapping[str, float], means: Mapping[str, float]) -> Iterato
             seconds = math.exp(mean) + math.exp(base[other]) - math.exp(base[host])
             if seconds > 0:
                 yield base[other] - math.log(seconds)
-
-
-def student(confidence: float, freedom: int) -> float:
-    """Return the two-sided quantile of Student's t; *freedom* is an integer above 0."""
-    low, high = 0.0, 1.0
-    while _within(high, freedom) < confidence:
-        low, high = high, 2 * high
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _within(middle, freedom) < confidence else (low, middle)
-    return high
-
-
-def _within(t: float, freedom: int) -> float:
-    """Return the probability that Student's t is within +-*t* (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
-    angle = math.atan(t / math.sqrt(freedom))
-    odd = freedom % 2
-    term = total = math.cos(angle) if odd else 1.0
-    if freedom == 1:
-        total = 0.0
-    for k in range(2 + odd, freedom - 1, 2):
-        term *= math.cos(angle) ** 2 * (k - 1) / k
-        total += term
-    return 2 / math.pi * (angle + math.sin(angle) * total) if odd else math.sin(angle) * total
 
 
 # ----------------------------------------------------------------------

@@ -60,9 +60,15 @@ def _script() -> Markup:
     return Markup(resources.files("firsttouch.report").joinpath("templates", "page.js").read_text())  # noqa: S704
 
 
-def html(facts: Mapping[str, Any], template: str = "report.html.j2") -> str:
-    """Return a page, or a part of one, which needs the style sheets that the page includes."""
-    return _environment(html=True).get_template(template).render(**facts)
+def html(facts: Mapping[str, Any], template: str | Path = "report.html.j2") -> str:
+    """Return a page, or a part of one, which needs the style sheets that the page includes.
+
+    *template* is the name of a template of this package, or the path of another.
+    """
+    templates = _environment(html=True)
+    if isinstance(template, Path):
+        return templates.from_string(template.read_text(encoding="utf-8")).render(**facts)
+    return templates.get_template(template).render(**facts)
 
 
 def ticket(facts: Mapping[str, Any], template: str = "summary.md.j2") -> str:

@@ -18,9 +18,8 @@ from firsttouch.benchmarks.studies import MATES, Family, Reads, Study
 from firsttouch.benchmarks.studies import Table as PlannedTable
 from firsttouch.errors import BadInput
 from firsttouch.records.schema import Record
+from firsttouch.report import published_tables
 from firsttouch.report.model import HostView, Table, dataset_of, whole
-from firsttouch.report.paper import sheets
-from firsttouch.report.paper import tables as published_tables
 from firsttouch.report.speedups import Interval, Key, pivot, repetitions
 from firsttouch.report.text import count, listed, number, percent
 
@@ -294,16 +293,16 @@ def _omitted_steps(view: HostView) -> list[str]:
     return [f"Left out: {p.name} ({p.reason})." for p in view.problems if p.reason.startswith("omitted:")]
 
 
-def _published(study: Study) -> sheets.Sheets | None:
+def _published(study: Study) -> published_tables.Sheets | None:
     if not study.sheets:
         return None
     try:
-        return sheets.read(paths.TABLES, [study])
+        return published_tables.read(paths.TABLES, [study])
     except BadInput:  # `make paper` reports it; the host's own values need none of them
         return None
 
 
-def _peak_table(study: Repeated, described: PlannedTable, values: sheets.Sheets | None) -> list[Table]:
+def _peak_table(study: Repeated, described: PlannedTable, values: published_tables.Sheets | None) -> list[Table]:
     """Return the table of peaks, or none without a peak."""
     names = described.configurations
     here = {(c, run.line): run for c in study.comparisons for run in c.peaks(names)}
@@ -359,12 +358,12 @@ def _cells(study: Repeated, here: Mapping[tuple[Comparison, str], Run]) -> dict[
 
 
 def _beside(
-    study: Study, described: PlannedTable, values: sheets.Sheets | None, rows: Sequence[Key]
+    study: Study, described: PlannedTable, values: published_tables.Sheets | None, rows: Sequence[Key]
 ) -> Table | None:
     """Return the published table with the same rows, None if there is none."""
     if values is None or not described.sheet:
         return None
-    (table,) = published_tables.published(study, described, values)
+    (table,) = published_tables.tables(study, described, values)
     cells = {tuple(row[:2]): row for row in table.rows}
     none = ("",) * len(table.header)
     return Table(table.caption, table.header, [cells.get(row, none) for row in rows], table.numeric, table.groups)

@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import datetime
 import json
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +18,7 @@ from tabulate import tabulate
 from firsttouch.judge.fleet_level import LOSS
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.sprt import Floats
+from firsttouch.judge.statistics import holm, median_interval, robust_deviation, sign_test
 from firsttouch.judge.verdict import natural
 from firsttouch.report.figures.svg import MUTED, SERIES, WARN, Canvas
 from firsttouch.report.fleet import fleet_pages
@@ -32,8 +31,7 @@ from firsttouch.systems.cases import Case
 #
 # Each host is compared with itself, so differences between hosts do not matter. The size is the median of the
 # relative changes, its interval lies between two order statistics, and p is that of the sign test. Both are exact
-# for any distribution (W. J. Conover, Practical nonparametric statistics, 1971). p is corrected for the number of
-# metrics by Holm's method (S. Holm, A simple sequentially rejective multiple test procedure, 1979).
+# for any distribution. p is corrected for the number of metrics by Holm's method.
 
 Word = Literal["worse", "better", "changed", "undecided", "unchanged"]
 #: In order of urgency.
@@ -45,8 +43,6 @@ FEWEST = 8
 NEGLIGIBLE, WITHIN = 0.005, LOSS / 2
 #: Deviations from the median beyond which a host changed unlike the others: one in a million by chance.
 _UNLIKE = 4.9
-#: Above this number of hosts, the normal distribution replaces the binomial one.
-_EXACT = 1000
 
 
 @dataclass(frozen=True)
@@ -178,48 +174,19 @@ def _key(case: Case) -> str:
 def _change(case: Case, hosts: Sequence[str], before: Floats, after: Floats) -> Change:
     changes = after / before - 1
     size = float(np.median(changes))
-    low, high = interval(changes)
+    low, high = median_interval(changes, CONFIDENCE) or (None, None)
     far = np.abs(changes - size)
-    limit = max(_UNLIKE * float(np.median(far)) / 0.6745, WITHIN)
+    limit = max(_UNLIKE * robust_deviation(far), WITHIN)
     beyond = np.flatnonzero(far > limit).tolist() if len(hosts) >= FEWEST else []
     unlike = [(hosts[i], float(changes[i])) for i in sorted(beyond, key=lambda i: -far[i])]
     medians = float(np.median(before)), float(np.median(after))
     return Change(case, len(hosts), *medians, size, low, high, sign_test(changes), unlike)
 
 
-def interval(changes: Floats) -> tuple[float, float] | tuple[None, None]:
-    """Return the interval of the median with :data:`CONFIDENCE`, Nones for too few hosts."""
-    count = len(changes)
-    if count < FEWEST:
-        return None, None
-    # The largest k for which at most k - 1 values below the median are improbable enough.
-    if count <= _EXACT:
-        k, tail = 0, 0
-        while 2 * (tail + math.comb(count, k)) <= (1 - CONFIDENCE) * 2**count:
-            tail += math.comb(count, k)
-            k += 1
-    else:
-        k = math.floor((count - 2.5758 * math.sqrt(count)) / 2)
-    ordered = np.sort(changes)
-    return float(ordered[k - 1]), float(ordered[count - k])
-
-
-def sign_test(changes: Floats) -> float:
-    """Return the two-sided p of the sign test, which ignores hosts without any change."""
-    up, down = int((changes > 0).sum()), int((changes < 0).sum())
-    count, fewer = up + down, min(up, down)
-    if not count:
-        return 1.0
-    if count <= _EXACT:
-        tail = sum(math.comb(count, k) for k in range(fewer + 1))
-        return float(min(1.0, 2 * tail / 2**count))
-    return float(min(1.0, math.erfc((count / 2 - fewer - 0.5) / math.sqrt(count / 2))))
-
-
 def _decided(changes: Sequence[Change]) -> list[Change]:
     """Return the changes with their words and with p corrected by Holm's method."""
     ordered = sorted(changes, key=lambda c: c.p)
-    corrected = accumulate((min(1.0, c.p * (len(ordered) - rank)) for rank, c in enumerate(ordered)), max)
+    corrected = holm(np.array([c.p for c in ordered])).tolist()
     return [replace(c, p=p, word=_word(c, p)) for c, p in zip(ordered, corrected, strict=True)]
 
 

@@ -7,19 +7,23 @@ import ast
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from firsttouch import documents
 from firsttouch.benchmarks.cases import topology_of
 from firsttouch.errors import BadInput, none_such
 from firsttouch.genomics.aligners import aligner
-from firsttouch.report.paper import sheets as published
-from firsttouch.report.paper.sheets import Row, Sheets, Taken, groups, matches, number, take
+from firsttouch.report.published_tables import Row, Sheets, groups, matches
 from firsttouch.report.text import count, listed
 from firsttouch.scenarios.placement import plan
 from firsttouch.systems import definition
+from paper import sheets as published
+from paper.sheets import Taken, number, take
+
+#: The claims: a TOML file per paper.
+FOLDER = Path(__file__).with_name("claims")
 
 # ----------------------------------------------------------------------
 # Formulas of claims: arithmetic with names.
@@ -215,9 +219,9 @@ class Claim:
 
 def load() -> list[Claim]:
     """Return the claims of all papers, in the order of their files and places."""
-    folder = resources.files("firsttouch.report.paper").joinpath("claims")
-    files = sorted((f for f in folder.iterdir() if f.name.endswith(".toml")), key=lambda f: f.name)
-    claims = [claim for f in files for claim in parse(f.read_text(encoding="utf-8"), f.name)]
+    claims = [
+        claim for f in sorted(FOLDER.glob("*.toml")) for claim in parse(f.read_text(encoding="utf-8"), f.name)
+    ]
     seen: dict[str, Claim] = {}
     for claim in claims:
         if claim.id in seen:

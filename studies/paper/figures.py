@@ -15,9 +15,9 @@ from firsttouch.report.figures import drawing
 from firsttouch.report.figures.drawing import Bar, Point
 from firsttouch.report.figures.summary import KINDS
 from firsttouch.report.model import Figure, Panel, Table
-from firsttouch.report.paper import tables
-from firsttouch.report.paper.sheets import Row, Sheets, is_default, matches
+from firsttouch.report.published_tables import Row, Sheets, heading, matches, rows_of
 from firsttouch.report.text import count, number, times
+from paper.sheets import is_default
 
 _RATIO_ERRORS = " The error of a ratio is the square root of the sum of the squares of both errors."
 _SPEEDUPS = ("aligner", "scenario", "instances and threads", "speedup", "error")
@@ -44,7 +44,7 @@ def _rows(study: Study, figure: Planned, sheets: Sheets, needed: Sequence[str]) 
     if len(names) > 1 or lacking:
         reason = f"needs column {lacking[0]}" if lacking else "needs tables of one sheet"
         raise study.document.error(f"figure '{figure.title}': {figure.shows} {reason}", "figure")
-    rows = [row for table in described for row in tables.rows_of(table, sheets)]
+    rows = [row for table in described for row in rows_of(table, sheets)]
     return sheet, [row for row in rows if matches(row, figure.select)]
 
 
@@ -102,7 +102,7 @@ def _of_runs(how: str, draw: Callable[..., _Drawn]) -> Callable[..., Figure]:
         sheet, rows = _rows(study, planned, sheets, ("aligner", "system", "dataset", *OF_SCENARIO))
         name = f"{study.name}-figure-{place}"
         thesis = f" (thesis: {planned.thesis})" if planned.thesis else ""
-        of = [study.datasets.get(v, tables.heading(study, c, v)) for c, v in planned.select.items()]
+        of = [study.datasets.get(v, heading(study, c, v)) for c, v in planned.select.items()]
         title = ": ".join(filter(None, (f"Figure {place}{thesis}. {planned.title}", ", ".join(of))))
         drawn, threads = [], 0
         for family in study.families.values():

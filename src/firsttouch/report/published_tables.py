@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The published tables of studies: rows of cells, and tables in the layout that a study's file describes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from firsttouch.benchmarks.studies import Layout, Sheet, Study
+from firsttouch.benchmarks.studies import Table as Planned
+from firsttouch.errors import BadInput
+from firsttouch.report.model import Table
+from firsttouch.report.speedups import Key, pivot
+from firsttouch.scenarios.placement import parse_name
+from firsttouch.systems import references
+
+#: The marks replace the colours of the publications.
+MARKED = " ((1) and (2): highest and second highest of the aligner)"
+
+# ----------------------------------------------------------------------
+# Rows
+
+#: A row: its cells by column, and its ``label``, which names its place in a paper.
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Sheets:
+    """The rows of each sheet of some studies by its name, and what the studies say of the sheets (*specs*)."""
+
+    rows: Mapping[str, Sequence[Row]]
+    specs: Mapping[str, Sheet]
+
+    def __getitem__(self, name: str) -> Sequence[Row]:
+        return self.rows[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.rows
+
+
+def read(folder: Path, having: Sequence[Study]) -> Sheets:
+    """Return the sheets of the studies, whose files are in *folder* or beside the file of a study.
+
+    Raises BadInput with file, line and reason.
+    """
+    rows = {}
+    for study in having:
+        for name, sheet in study.sheets.items():
+            file, beside = folder / sheet.file, Path(study.document.file).parent / sheet.file
+            rows[name] = list(_rows(beside if beside.exists() and not file.exists() else file, sheet, study))
+    return Sheets(rows, {name: sheet for study in having for name, sheet in study.sheets.items()})
+
+
+def _rows(file: Path, sheet: Sheet, study: Study) -> Iterable[Row]:
+    wanted = (*sheet.text, *sheet.numbers)
+    have, rows = references.read(file)
+    if lacking := [c for c in wanted if c not in have]:
+        raise BadInput(f"no column {', '.join(lacking)}: needed are {', '.join(wanted)}", file=file, line=1)
+    seen: dict[str, int] = {}
+    for row in rows:
+        cells: dict[str, Any] = {c: row.cells[c] for c in sheet.text} | {c: _number(row, c) for c in sheet.numbers}
+        if {"instances", "threads_per_instance", "policy"} <= cells.keys():
+            cells |= _of_scenario(cells, study)
+        label = sheet.label.format_map(cells)
+        if label in seen:
+            raise BadInput(f"{label}: line {seen[label]} has it already", file=file, line=row.line)
+        seen[label] = row.line
+        yield {**cells, "label": label}
+    if not seen:
+        raise BadInput("no rows below the first line", file=file, line=1)
+
+
+def _of_scenario(cells: Row, study: Study) -> Row:
+    """Return the columns that follow from instances, threads per instance and policy."""
+    instances, each, policy = (cells[c] for c in ("instances", "threads_per_instance", "policy"))
+    scenario = f"{instances}Inst_{policy.capitalize()}"
+    name = parse_name(scenario)
+    configuration = next((c.name for c in study.configurations.values() if name and c.has(name, instances)), "")
+    shape = f"{scenario} ({instances} x {each})"
+    return {"scenario": scenario, "threads": instances * each, "shape": shape, "configuration": configuration}
+
+
+def _number(row: references.Row, column: str) -> float:
+    """Return a cell as a number, an integer if it is whole; raises BadInput if it is empty."""
+    value = row.number(column)
+    if value is None:
+        raise BadInput(f"column {column} is empty", file=row.file, line=row.line)
+    return int(value) if value.is_integer() else value
+
+
+def matches(row: Row, wanted: Mapping[str, Any]) -> bool:
+    """Return whether each column has its wanted value, one of a list, or not the value of ``{"not": ...}``."""
+    return all(_matches(row, column, value) for column, value in wanted.items())
+
+
+def _matches(row: Row, column: str, value: Any) -> bool:
+    if column not in row:
+        raise BadInput(f"there is no column '{column}': there are {', '.join(row)}")
+    if isinstance(value, Mapping):
+        return not _matches(row, column, value["not"])
+    return row[column] in (value if isinstance(value, list) else [value])
+
+
+def groups(rows: Iterable[Row], columns: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
+    """Return *rows* by their cells in *columns*, in the order of first appearance."""
+    by_cells: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        by_cells.setdefault(tuple(row[c] for c in columns), []).append(row)
+    return by_cells
+
+
+# ----------------------------------------------------------------------
+# Tables
+
+
+def tables(study: Study, described: Planned, sheets: Sheets) -> Iterable[Table]:
+    """Yield a table with its published values, one for each value of the column *each* of its layout."""
+    layout = study.layouts[described.layout]
+    rows = rows_of(described, sheets)
+    title = caption(described) + (MARKED if layout.best else "")
+    if not layout.each:
+        yield _table(study, described, layout, rows, title)
+        return
+    for (value,), selected in groups(rows, (layout.each,)).items():
+        yield _table(study, described, layout, selected, f"{title}: {heading(study, layout.each, value)}")
+
+
+def _table(study: Study, described: Planned, layout: Layout, rows: Sequence[Row], title: str) -> Table:
+    marks = _marks(study, layout, rows)
+    cells = {}
+    for row in rows:
+        texts = [
+            printed(row[column], form) + (marks.get(row["label"], "") if column == layout.best else "")
+            for _, column, form in layout.cells
+        ]
+        above = tuple(heading(study, column, row[column]) for column in layout.columns)
+        cells[_names(layout, row), above] = tuple(texts)
+    return pivot(
+        title,
+        corner=tuple(layout.rows),
+        rows=_row_order(described, layout, rows),
+        columns=_in_order([above for _, above in cells]),
+        cells=cells,
+        heads=tuple(head for head, _, _ in layout.cells),
+    )
+
+
+def _names(layout: Layout, row: Row) -> Key:
+    return tuple(str(row[column]) for column in layout.rows.values())
+
+
+def _row_order(described: Planned, layout: Layout, rows: Sequence[Row]) -> list[Key]:
+    """Return the rows in the order of their first appearance, of one aligner in that of its configurations."""
+    ordered = list(dict.fromkeys(_names(layout, row) for row in rows))
+    if "configuration" in layout.rows.values() and len({row["aligner"] for row in rows}) == 1:
+        of_row = {_names(layout, row): row["configuration"] for row in rows}
+        listed = {name: place for place, name in enumerate(described.configurations)}
+        ordered.sort(key=lambda key: listed.get(of_row[key], len(listed)))
+    return ordered
+
+
+def _in_order(columns: Sequence[Key]) -> list[Key]:
+    """Return the columns so that those with the same first headings are adjacent."""
+    unique = list(dict.fromkeys(columns))
+    first = [list(dict.fromkeys(key[level] for key in unique)) for level in range(len(unique[0]))]
+    return sorted(unique, key=lambda key: [first[level].index(part) for level, part in enumerate(key)])
+
+
+def _marks(study: Study, layout: Layout, rows: Sequence[Row]) -> Mapping[str, str]:
+    """Return the mark of each row, by its label, that is the best or the second of its aligner in a column."""
+    if not layout.best:
+        return {}
+    families = study.families
+    beside = {f.published: families[f.beside].published for f in families.values() if f.beside}
+    rivals: dict[Key, list[tuple[Key, float]]] = {}
+    for row in rows:
+        aligner = str(beside.get(row["aligner"], row["aligner"]))
+        key = (aligner, *(str(row[column]) for column in layout.columns))
+        rivals.setdefault(key, []).append(((row["label"],), row[layout.best]))
+    return {label: f" ({place})" for values in rivals.values() for (label,), place in places(values).items()}
+
+
+def rows_of(described: Planned, sheets: Sheets) -> list[Row]:
+    """Return the published rows of a table."""
+    return [row for row in sheets[described.sheet] if matches(row, described.select)]
+
+
+def caption(described: Planned) -> str:
+    """Return the caption of a table, with its number and that in the thesis."""
+    thesis = f" (thesis: {described.thesis})" if described.thesis else ""
+    return f"Table {described.number}{thesis}. {described.title}" if described.number else described.title
+
+
+def heading(study: Study, column: str, value: object) -> str:
+    """Return the heading of a value of a column: the title that the study gives it, or its text."""
+    if column == "system" and value in study.systems:
+        return study.systems[str(value)][0]
+    text = str(value)
+    return text[:1].upper() + text[1:]
+
+
+def places(rivals: Sequence[tuple[Key, float]]) -> dict[Key, int]:
+    """Return the place, 1 or 2, of the highest two values; equal values share a place, and one has no rival."""
+    ranks = {key: 1 + sum(other > value for _, other in rivals) for key, value in rivals}
+    return {key: rank for key, rank in ranks.items() if rank <= 2 and len(rivals) > 1}
+
+
+def printed(value: float, form: str = "") -> str:
+    """Return a number in the format *form*, else as the tables print it: with at least two decimals."""
+    if form:
+        return format(int(value) if form.endswith("d") else value, form)
+    text = f"{value:.6f}".rstrip("0")
+    return text if len(text.partition(".")[2]) > 2 else f"{value:.2f}"
