@@ -13,8 +13,8 @@ from firsttouch.cli import options
 from firsttouch.errors import BadInput
 from firsttouch.execution.progress import say
 from firsttouch.host.topology import load
+from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record, append, check_appendable
-from firsttouch.systems.cases import case_in_words, case_of
 
 EXAMPLES = """\
   firsttouch measure latency --records records.jsonl            every NUMA node x every bank, the whole curve
@@ -137,8 +137,8 @@ def _spread(measured: Sequence[Record]) -> Iterator[str]:
     widest = repeated[-1]
     spread = f"{widest.spread:.1%}"
     if len(repeated) > 1:
-        name = case_in_words(widest.check, widest.metric, case_of(widest.check, widest.parameters))
-        spread = f"median {statistics.median(r.spread for r in repeated):.1%}, widest {spread} ({name})"
+        median = statistics.median(r.spread for r in repeated)
+        spread = f"median {median:.1%}, widest {spread} ({Case.of(widest).title})"
     yield f"spread of {widest.repetitions} repetitions: {spread}"
     if wide := [r for r in repeated if r.spread > measure.WIDE]:
         yield (
