@@ -8,13 +8,14 @@ hundreds of threads on general-purpose processors, 2018, sections 2.1 and 2.2).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import Any
 
 from firsttouch.benchmarks.profiles import Effort
 from firsttouch.host.cpusets import format_list
+from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
 
 CHECK = "locks"
@@ -23,8 +24,6 @@ RECORDS, BATCH, WAITING = "lock_records", "lock_batch", "lock_waiting"
 COMMON = 32
 #: A batch is large enough if its rate is below that of larger ones by at most this share.
 WITHIN = 0.05
-#: The parameters of one curve over batch sizes.
-_CURVE = ("lock", "work_ns", "threads", "placement", "bank", "pages")
 
 
 def thread_counts(most: int) -> list[int]:
@@ -60,12 +59,13 @@ def batches_needed(records: Iterable[Record]) -> list[Record]:
 
     A curve with an invalid record, or with one batch only, has none.
     """
-    curves: dict[tuple[Any, ...], list[Record]] = {}
+    curves: dict[str, list[Record]] = {}
     batched = [r for r in records if r.metric == RECORDS and r.parameters["parsing"] == "batched"]
     most = max((r.parameters["threads"] for r in batched), default=0)
     for record in batched:
         if record.parameters["threads"] == most:
-            curves.setdefault(tuple(record.parameters.get(name) for name in _CURVE), []).append(record)
+            curve_of = {k: v for k, v in Case.of(record).parameters.items() if k != "batch"}
+            curves.setdefault(json.dumps(curve_of, default=str), []).append(record)
     needed = []
     for curve in curves.values():
         rates = {r.parameters["batch"]: r.samples for r in curve}

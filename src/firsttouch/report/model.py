@@ -233,8 +233,8 @@ def _bank(record: Record) -> Any:
 
 
 def varying(records: Iterable[Record], *, ignore: Iterable[str] = ()) -> list[str]:
-    """Return the names of the parameters that differ between *records*, ascending."""
-    cases = [r.parameters for r in records]
+    """Return the names of the parameters in which the cases of *records* differ, ascending."""
+    cases = [Case.of(r).parameters for r in records]
     names = {name for case in cases for name in case} - set(ignore)
     # A parameter that some records lack differs, too; no JSON text is the default.
     texts = {n: {json.dumps(c[n], sort_keys=True, default=str) if n in c else "" for c in cases} for n in names}
