@@ -13,8 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
+from firsttouch.benchmarks import probe, profiles, programs
+from firsttouch.benchmarks.measure import LEAST, Asked, Aspect, run
 from firsttouch.benchmarks.profiles import Effort
+from firsttouch.errors import BadInput
 from firsttouch.host.cpusets import format_list
+from firsttouch.host.topology import Topology
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
 
@@ -87,3 +91,32 @@ def describe(record: Record) -> str:
         f"lock {p['lock']}, {p['work_ns']:g} ns of work, {p['threads']} threads: "
         f"{record.value:.0f} records at once are within {WITHIN:.0%} of more at once"
     )
+
+
+def _measure(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Record]]:
+    """Measure all locks and ways to parse, by numbers of threads, and by batch sizes with the most threads."""
+    effort = profiles.chosen()
+    nodes = tuple(asked.pu_nodes or host.cpu_nodes)
+    most = len(programs.pus_of(host, nodes))
+    for bank in asked.banks or ():
+        programs.bank_bytes(host, bank)
+    threads = sorted(asked.threads or effort.some(effort.threads, thread_counts(most)))
+    if wrong := [number for number in threads if not 1 <= number <= most]:
+        raise BadInput(
+            f"{wrong[-1]} threads: NUMA nodes {format_list(nodes)} have 1 to {most} PUs for this process"
+        )
+    where = [f"--pu-nodes={format_list(nodes)}"]
+    where += [f"--banks={format_list(asked.banks)}"] if asked.banks else []
+    measured: list[Record] = []
+    for options in runs(threads, effort):
+        # Time matters more than precision: there are hundreds of cases on a large host.
+        for records in run(asked, [*where, *options], say, most=LEAST):
+            measured.extend(records)
+            yield records
+    needed = batches_needed(measured)
+    for record in needed:
+        say(describe(record))
+    yield needed
+
+
+ASPECT = Aspect(_measure, frozenset({"pu_nodes", "banks", "threads"}), validates=False)

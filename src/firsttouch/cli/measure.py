@@ -30,24 +30,17 @@ EXAMPLES = """\
   firsttouch measure loaded-latency --records records.jsonl     latency while other PUs load memory
   firsttouch measure locks --threads 1,8,64                     records/s from one reader by lock and batch"""
 
-#: Option -> the aspects that it applies to. With others it is an error.
-_FOR = {
-    "pu_nodes": {"latency", "bandwidth", "stores", "loaded-latency", "core-to-core", "locks", "pages"},
-    "set_sizes": {"bandwidth"},
-    "banks": {"latency", "bandwidth", "contention", "stores", "loaded-latency", "core-to-core", "locks", "pages"},
-    "interleave": {"bandwidth"},
-    "threads": {"contention", "locks"},
-    "pu_pairs": {"core-to-core"},
-}
+#: The options that only some aspects take. With others they are an error.
+_OPTIONS = ("pu_nodes", "set_sizes", "banks", "interleave", "threads", "pu_pairs")
 
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "measure", EXAMPLES)
     parser.add_argument(
-        "aspect", metavar="ASPECT", choices=tuple(measure.PROGRAMS), help=", ".join(measure.PROGRAMS)
+        "aspect", metavar="ASPECT", choices=tuple(measure.aspects()), help=", ".join(measure.aspects())
     )
-    programs = dict.fromkeys(program for names in measure.PROGRAMS.values() for program in names)
+    programs = dict.fromkeys(program for aspect in measure.aspects().values() for program in aspect.programs)
     parser.add_argument(
         "--program",
         choices=tuple(programs),
@@ -149,10 +142,11 @@ def _spread(measured: Sequence[Record]) -> Iterator[str]:
 
 def _asked(args: argparse.Namespace) -> measure.Asked:
     """Return the request of the options; raises BadInput for an option of another aspect."""
-    for name, its in _FOR.items():
-        if getattr(args, name) is not None and args.aspect not in its:
+    for name in _OPTIONS:
+        takers = sorted(aspect for aspect, how in measure.aspects().items() if name in how.options)
+        if getattr(args, name) is not None and args.aspect not in takers:
             raise BadInput(
-                f"--{name.replace('_', '-')} is not an option of {args.aspect}, but of {' and '.join(sorted(its))}"
+                f"--{name.replace('_', '-')} is not an option of {args.aspect}, but of {' and '.join(takers)}"
             )
     lists = {n: getattr(args, n) for n in ("pu_nodes", "set_sizes", "banks", "threads")}
     return measure.Asked(
