@@ -275,6 +275,11 @@ def test_no_two_cases_of_any_kind_print_alike(cases):
     assert len({c.name for c in named}) == len({c.title for c in named}) == len(cases)
 
 
+def test_tables_round_no_number_that_identifies_a_case():
+    assert case({"rate": 0.12345}) == "rate 0.12345"
+    assert case({"rate": 0.75, "pu_nodes": [0, 1], "x": 8.0}) == "rate 0.750, pu nodes 0-1, x 8"
+
+
 def test_the_catalogue_agrees_with_all_records():
     for source, records in golden_records().items():
         for r in records if source != "a machine" else ():  # its units are made up
