@@ -26,9 +26,13 @@ named = ["pages"]
 needed = { bank = "nodes" }
 drawn = true
 metrics = { fault_time = { unit = "us", better = "lower" } }
+
+["odd.name"]
+metrics = { x = "1" }
+parameters = []
 """
 MEASURING = """
-from firsttouch.benchmarks.measure import Aspect
+from firsttouch.benchmarks.measure import Benchmark
 from firsttouch.records.schema import Record
 
 
@@ -38,7 +42,7 @@ def _measure(host, asked, say):
         yield [Record("first_touch", "fault_time", "us", "lower", (0.5, 0.6), parameters, host="n1", system="s")]
 
 
-ASPECT = Aspect(_measure, frozenset({"banks"}), ("touch",), validates=False)
+BENCHMARK = Benchmark(_measure, frozenset({"banks"}), ("touch",), validates=False)
 """
 SHOWING = """
 from firsttouch.report.headlines import Headline

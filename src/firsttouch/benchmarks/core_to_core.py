@@ -16,7 +16,7 @@ from typing import Any
 
 from firsttouch.benchmarks import probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases
-from firsttouch.benchmarks.measure import Asked, Aspect, run
+from firsttouch.benchmarks.measure import Asked, Benchmark, run
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
@@ -254,4 +254,4 @@ def _steps(cases: Cases) -> list[list[str]]:
     return [[]] if len(cases.host.allowed_pus) > 1 else []
 
 
-ASPECT = Aspect(_measure, frozenset({"pu_nodes", "banks", "pu_pairs"}), steps=_steps)
+BENCHMARK = Benchmark(_measure, frozenset({"pu_nodes", "banks", "pu_pairs"}), steps=_steps)

@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from firsttouch.benchmarks import probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases
-from firsttouch.benchmarks.measure import Asked, Aspect, run
+from firsttouch.benchmarks.measure import Asked, Benchmark, run
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Better, Record
@@ -124,4 +124,4 @@ def _steps(cases: Cases) -> list[list[str]]:
     return [[]] if any(cases.loads(node) for node in cases.pu_nodes()) else []
 
 
-ASPECT = Aspect(_measure, steps=_steps)
+BENCHMARK = Benchmark(_measure, steps=_steps)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from statistics import median
 
 from firsttouch.benchmarks import probe, profiles, programs
-from firsttouch.benchmarks.measure import LEAST, Asked, Aspect, run
+from firsttouch.benchmarks.measure import LEAST, Asked, Benchmark, run
 from firsttouch.benchmarks.profiles import Effort
 from firsttouch.errors import BadInput
 from firsttouch.host.cpusets import format_list
@@ -119,4 +119,4 @@ def _measure(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Reco
     yield needed
 
 
-ASPECT = Aspect(_measure, frozenset({"pu_nodes", "banks", "threads"}), validates=False)
+BENCHMARK = Benchmark(_measure, frozenset({"pu_nodes", "banks", "threads"}), validates=False)

@@ -78,8 +78,8 @@ def _one_step(_cases: Cases) -> list[list[str]]:
 
 
 @dataclass(frozen=True)
-class Aspect:
-    """How an aspect is measured: the module of this package that is named like its check has it as ``ASPECT``."""
+class Benchmark:
+    """How an aspect is measured: the ``BENCHMARK`` of the module here that is named like the aspect's check."""
 
     measure: Measure
     #: The options of ``firsttouch measure`` that it takes.
@@ -93,17 +93,17 @@ class Aspect:
 
 
 @functools.cache
-def aspects() -> Mapping[str, Aspect]:
+def aspects() -> Mapping[str, Benchmark]:
     """Return the aspects by name, in the order of the catalogue of checks."""
-    by_name: dict[str, Aspect] = {}
+    by_name: dict[str, Benchmark] = {}
     for check in checks():
         name = check.replace("_", "-")
         if check in _ASPECTS:
             by_name[name] = _ASPECTS[check]
-        elif importlib.util.find_spec(f"{__package__}.{check}"):
+        elif check.isidentifier() and importlib.util.find_spec(f"{__package__}.{check}"):
             module = importlib.import_module(f"{__package__}.{check}")
-            if hasattr(module, "ASPECT"):
-                by_name[name] = module.ASPECT
+            if hasattr(module, "BENCHMARK"):
+                by_name[name] = module.BENCHMARK
     return by_name
 
 
@@ -274,12 +274,12 @@ def _topology(host: Topology, _asked: Asked, say: probe.Say) -> Iterator[list[Re
 #: bytes of a random cycle), STREAM's kernels (GB/s, regular stores), and the rates (GB/s) of threads that access
 #: one bank at once, at random (thesis section 3.5). Campaigns divide them into steps.
 _ASPECTS = {
-    "topology": Aspect(_topology, frozenset(), ()),
-    "latency": Aspect(_by_program, programs=(probe.NAME, "lmbench")),
-    "bandwidth": Aspect(
+    "topology": Benchmark(_topology, frozenset(), ()),
+    "latency": Benchmark(_by_program, programs=(probe.NAME, "lmbench")),
+    "bandwidth": Benchmark(
         _by_program,
         frozenset({"pu_nodes", "set_sizes", "banks", "interleave"}),
         (probe.NAME, "likwid-bench", "stream"),
     ),
-    "contention": Aspect(_by_program, frozenset({"banks", "threads"}), (probe.NAME, "likwid-bench")),
+    "contention": Benchmark(_by_program, frozenset({"banks", "threads"}), (probe.NAME, "likwid-bench")),
 }

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from firsttouch.benchmarks import probe, profiles, programs, stores
 from firsttouch.benchmarks.cases import Cases
-from firsttouch.benchmarks.measure import Asked, Aspect, run
+from firsttouch.benchmarks.measure import Asked, Benchmark, run
 from firsttouch.errors import CannotHere
 from firsttouch.host import available_memory
 from firsttouch.host.cpusets import format_list
@@ -95,4 +95,4 @@ def _steps(cases: Cases) -> list[list[str]]:
     return [["--pu-nodes", format_list(cases.pu_nodes())]]
 
 
-ASPECT = Aspect(_measure, steps=_steps)
+BENCHMARK = Benchmark(_measure, steps=_steps)

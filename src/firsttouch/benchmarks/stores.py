@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from firsttouch.benchmarks import probe, profiles, programs
-from firsttouch.benchmarks.measure import Asked, Aspect, run
+from firsttouch.benchmarks.measure import Asked, Benchmark, run
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
@@ -60,4 +60,4 @@ def _streaming_gain(measured: Sequence[Record], kernel: str, say: probe.Say) -> 
     )
 
 
-ASPECT = Aspect(_measure)
+BENCHMARK = Benchmark(_measure)

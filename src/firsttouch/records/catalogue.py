@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from firsttouch.records.schema import Better
 
 #: How a check gets its values: it reads them from the host, measures them, or times an aligner.
-Kind = Literal["read", "measured", "aligner"]
+CheckKind = Literal["read", "measured", "aligner"]
 #: A parameter identifies a case, maybe along an axis of a figure, or is a result. A condition identifies a case,
 #: too, but no reference may name it.
 Role = Literal["case", "axis", "condition", "result"]
 #: The form of a parameter that a figure needs: a number from 1, a share up to 1, NUMA nodes (one or a list), text.
-Form = Literal["number", "share", "nodes", "text"]
+ParameterForm = Literal["number", "share", "nodes", "text"]
 
 #: The key of what all checks share.
 _ALL = "*"
@@ -52,6 +52,7 @@ SCHEMA: dict[str, Any] = {
             "title": {"type": "string", "minLength": 1},
             "kind": {"enum": ["read", "measured", "aligner"]},
             "emulated_counts": {"type": "boolean"},
+            "follows_clock": {"type": "boolean"},
             "data": _METRICS,
             **dict.fromkeys(("axes", "results", "named"), _NAMES),
             "needed": {
@@ -105,11 +106,13 @@ class Check:
     named: frozenset[str] = frozenset()
     #: The heading of its section in a report.
     title: str = ""
-    kind: Kind = "measured"
+    kind: CheckKind = "measured"
     #: Whether its counts hold for an emulated host, too.
     emulated_counts: bool = False
+    #: Whether its values follow the clock of the cores and of their caches, and not memory.
+    follows_clock: bool = False
     #: The parameters without which no figure can show a record.
-    needed: Mapping[str, Form] = field(default_factory=dict)
+    needed: Mapping[str, ParameterForm] = field(default_factory=dict)
     #: The metrics that figures and facts of a report show; True: all.
     drawn: frozenset[str] | bool = False
     #: The limits of metrics that count events.
@@ -197,6 +200,7 @@ def _check(name: str, table: Mapping[str, Any]) -> Check:
         title=table.get("title") or name.replace("_", " ").capitalize(),
         kind=table.get("kind", "measured"),
         emulated_counts=table.get("emulated_counts", False),
+        follows_clock=table.get("follows_clock", False),
         needed=table.get("needed", {}),
         drawn=drawn if isinstance(drawn, bool) else frozenset(drawn),
         limits={metric: Limit(**limit) for metric, limit in table.get("limits", {}).items()},
@@ -228,7 +232,7 @@ def direction(check: str, metric: str, unit: str) -> Better:
     return stated.better if stated else better(unit)
 
 
-def of_kind(kind: Kind) -> list[str]:
+def of_kind(kind: CheckKind) -> list[str]:
     """Return the names of the checks of a kind."""
     return [name for name, check in checks().items() if check.kind == kind]
 
