@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import csv
 import functools
+import importlib
 import itertools
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from markupsafe import escape
@@ -24,23 +25,8 @@ from firsttouch.benchmarks import cases
 from firsttouch.host import topology
 from firsttouch.records import schema
 from firsttouch.records.schema import Record
-from firsttouch.report import model
-from firsttouch.report.figures import (
-    bandwidth,
-    contention,
-    core_to_core,
-    latency,
-    loaded_latency,
-    locks,
-    page_sizes,
-    placement,
-    scaling,
-    stores,
-    summary,
-    throughput,
-)
-from firsttouch.report.figures import topology as drawing
-from firsttouch.report.model import Absent, Figure
+from firsttouch.report import figures, model
+from firsttouch.report.model import Figure
 from firsttouch.systems import definition
 
 _HERE = Path(__file__).resolve().parent.parent
@@ -76,25 +62,11 @@ def html(name: str) -> str:
 @functools.cache
 def draw(name: str) -> tuple[Figure, _Source]:
     """Return the first figure of a kind that the example's records give, and the source of the records."""
-    draw_figures, source = {
-        "topology": (drawing.figures, _OPTERON),
-        "latency": (latency.figures, _VM),
-        "bandwidth": (bandwidth.figures, _MATRIX),
-        "contention": (contention.figures, _VM),
-        "scaling": (scaling.figures, _PUBLISHED),
-        "placement": (placement.figures, _PUBLISHED),
-        "summary": (summary.figures, _PUBLISHED),
-        "throughput": (throughput.figures, _VM),
-        "loaded_latency": (lambda view: loaded_latency.figures(view, _expected), _SIMULATED),
-        "core_to_core": (core_to_core.figures, _SIMULATED),
-        "locks": (locks.figures, _SIMULATED),
-        "page_sizes": (page_sizes.figures, _SIMULATED),
-        "stores": (stores.figures, _SIMULATED),
-    }[name]
+    module, source = importlib.import_module(f"{figures.__name__}.{name}"), _SOURCES[name]
     host = topology.parse_xml(source.topology.read_text(encoding="utf-8")) if source.topology else None
     (view,) = model.split(source.records(), (), host)
-    figure = draw_figures(view)[0]
-    if isinstance(figure, Absent):
+    figure = module.figures(replace(view, expected=_expected))[0]
+    if not isinstance(figure, Figure):
         raise ValueError(f"figure {name}: {figure.reason}")
     return figure, source
 
@@ -204,3 +176,19 @@ _PUBLISHED = _Source(
     "Published means of ten runs of BWA-MEM with the reads NA12878 on the AMD system; bars show the published "
     "error (Lenis and Senar 2017, appendix).",
 )
+#: The source of the manual's figure of each kind: the module that draws it has the same name.
+_SOURCES = {
+    "topology": _OPTERON,
+    "latency": _VM,
+    "bandwidth": _MATRIX,
+    "contention": _VM,
+    "scaling": _PUBLISHED,
+    "placement": _PUBLISHED,
+    "summary": _PUBLISHED,
+    "throughput": _VM,
+    "loaded_latency": _SIMULATED,
+    "core_to_core": _SIMULATED,
+    "locks": _SIMULATED,
+    "page_sizes": _SIMULATED,
+    "stores": _SIMULATED,
+}

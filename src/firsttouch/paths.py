@@ -48,7 +48,7 @@ _BUILT_IN = {
     "policies.toml": PACKAGE / "scenarios",
     "memory_options.toml": PACKAGE / "scenarios",
     "causes.toml": PACKAGE / "judge",
-    "metrics.toml": PACKAGE / "systems",
+    "metrics.toml": PACKAGE / "records",
 }
 #: The kinds whose folders an environment variable may name.
 _IN_VARIABLES = ("systems", "datasets")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Literal
 
 from firsttouch.errors import BadInput
 
@@ -34,6 +35,11 @@ UNITS: dict[str, tuple[str, float]] = {
 }
 _PERCENT = re.compile(r"([+-]?[0-9]+(?:\.[0-9]+)?) ?%\Z")
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]+)\s*\Z")
+
+
+def better(unit: str) -> Literal["higher", "lower"]:
+    """Return whether higher or lower values in *unit* are usually better: of times the lower."""
+    return "lower" if UNITS.get(unit, ("",))[0] == "seconds" else "higher"
 
 
 def parse(text: str, dimension: str) -> float:

@@ -4,22 +4,32 @@
 import datetime
 import json
 import re
+from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import polars as pl
 import pytest
+import test_judging_columns
 from hypothesis import given
 from hypothesis import strategies as st
 from junitparser import JUnitXml
 
+from factories import memory_records
+from factories.fleet_records import records_by_host
+from factories.host_records import Machine, matrix_records
+from firsttouch.benchmarks import probe
 from firsttouch.judge import samples_table
 from firsttouch.judge.judging import Undescribed, judged, undecided_cases
 from firsttouch.judge.verdict import Finding, HostVerdict
-from firsttouch.records.schema import Record
+from firsttouch.records import catalogue
+from firsttouch.records.cases import Case, distinguished, identifying
+from firsttouch.records.catalogue import checks
+from firsttouch.records.schema import Record, read
 from firsttouch.report import metrics, model, multiqc, openmetrics, pages, tables
 from firsttouch.report.figures import core_to_core
 from firsttouch.report.fleet import ranks
-from firsttouch.systems.cases import Case, case_key, distinguished
+from firsttouch.report.text import case
 from firsttouch.systems.references import Reference
 
 PLACE = {"program": "firsttouch-probe", "pu_nodes": [0], "bank": 0, "threads": 4, "kernel": "copy"}
@@ -50,7 +60,7 @@ def record(check, metric, unit="1", value=1.0, day=1, *, host="n1", better="neit
 )
 def test_results_are_no_part_of_a_case(check, metric, parameters, results):
     records = [record(check, metric, day=day, **parameters, **result) for day, result in enumerate(results, 1)]
-    assert len({case_key(r.check, r.metric, r.parameters) for r in records}) == 1
+    assert len({Case.of(r).key for r in records}) == 1
     (view,) = model.split(records, (), None)
     assert (view.valid, view.superseded) == ((records[-1],), len(records) - 1)
 
@@ -67,7 +77,8 @@ def test_results_are_no_part_of_a_case(check, metric, parameters, results):
     ],
 )
 def test_other_parameters_are_other_cases(check, metric, parameters, different):
-    assert case_key(check, metric, parameters) != case_key(check, metric, different)
+    cases = [Case.of(record(check, metric, **p)) for p in (parameters, different)]
+    assert cases[0].key != cases[1].key
 
 
 def test_counters_have_one_series_however_often_they_were_read():
@@ -178,6 +189,130 @@ def test_evidence_names_what_distinguishes_a_case(alike):
 def test_names_of_different_cases_differ(parameters):
     cases = [Case("s", "bandwidth", "copy_bandwidth", p, "GB/s", "higher") for p in parameters]
     assert len({case.name for case in distinguished(cases)}) == len(cases)
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def golden_records():
+    """Return all kinds of records that the tests have, by their source."""
+    probe_outputs = {
+        file.name: [*probe.parse(file.read_text()).records()]
+        for file in sorted((ROOT / "tests" / "golden").glob("probe_*.jsonl"))
+    }
+    memory = memory_records.Host("n1", at_once=True)
+    return {
+        **probe_outputs,
+        **{name: read(ROOT / name) for name in ("tests/golden/study_records.jsonl", "docs/examples/vm.jsonl")},
+        "a machine": Machine(4).everything(),
+        "a matrix": matrix_records() + matrix_records(effort="quick") + matrix_records(size=1 << 20),
+        "memory": [*memory.topology(), *memory.loaded(), *memory.pairs(), *memory.locks(), *memory.stores()],
+        "page sizes": [*memory.pages()],
+        "a fleet": [r for host_records in records_by_host(8).values() for r in host_records],
+        "a simulated fleet": test_judging_columns.simulated(5),
+        "repeated runs": [
+            record("scaling", "alignment_time", "s", better="lower", aligner="bwa", reads=reads, **given)
+            for reads in (1000, 2000)
+            for given in ({}, {"division": "static"}, {"division": "dynamic"}, {"threads": 2})
+        ],
+    }
+
+
+@pytest.mark.parametrize(("source", "records"), golden_records().items(), ids=golden_records())
+def test_no_two_cases_print_alike(source, records):
+    for system in {r.system for r in records}:
+        cases = samples_table.of_records(records, system).cases
+        for texts in ([c.name for c in cases], [c.title for c in cases], ranks.names(cases).of):
+            assert [text for text, times in Counter(texts).items() if times > 1] == []
+    for view in model.split(records, (), None):
+        shown = [(r.check, r.metric, case(identifying(r.check, r.parameters))) for r in view.valid]
+        assert len({*shown}) == len(shown)
+
+
+PLAIN = [
+    ("unit", {}, {"unit": "s", "better": "lower"}),
+    ("direction", {}, {"better": "lower"}),
+    ("absent program", {"parameters": {"bank": 0}}, {"parameters": {"bank": 0, "program": "firsttouch-probe"}}),
+    ("bank and banks", {"parameters": {"bank": 0}}, {"parameters": {"banks": [0]}}),
+    ("sizes", {"parameters": {"size_bytes": 10**9}}, {"parameters": {"size_bytes": 10**9 + 1}}),
+    ("types", {"parameters": {"threads": "1"}}, {"parameters": {"threads": 1}}),
+    ("list and text", {"parameters": {"pu_nodes": [0, 1]}}, {"parameters": {"pu_nodes": "0,1"}}),
+    ("places of a value", {"parameters": {"stores": "x"}}, {"parameters": {"instructions": "x"}}),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), [pair[1:] for pair in PLAIN], ids=[pair[0] for pair in PLAIN])
+def test_what_a_name_leaves_out_is_stated_where_cases_differ_in_it(first, second):
+    usual = {"metric": "copy_bandwidth", "parameters": {}, "unit": "GB/s", "better": "higher"}
+    cases = distinguished([Case("s", "bandwidth", **{**usual, **fields}) for fields in (first, second)])
+    assert cases[0].name != cases[1].name
+    assert cases[0].title != cases[1].title
+    alone = [distinguished([replace(c, distinctive=(), details=())])[0] for c in cases]
+    assert [c.details for c in alone] == [(), ()]
+
+
+VALUES = st.one_of(st.integers(0, 2), st.sampled_from(["0", "1", "x", True, 1.0]), st.lists(st.integers(0, 1)))
+
+
+@given(
+    st.lists(
+        st.builds(
+            Case,
+            system=st.just("s"),
+            check=st.sampled_from(["bandwidth", "a", "a_b"]),
+            metric=st.sampled_from(["copy_bandwidth", "c", "b_c"]),
+            parameters=st.dictionaries(
+                st.sampled_from(["bank", "banks", "program", "size_bytes", "x", "unit", "load"]), VALUES
+            ),
+            unit=st.sampled_from(["1", "s"]),
+            better=st.sampled_from(["higher", "lower"]),
+        ),
+        unique_by=lambda c: c.key,
+    )
+)
+def test_no_two_cases_of_any_kind_print_alike(cases):
+    named = distinguished(cases)
+    assert len({c.name for c in named}) == len({c.title for c in named}) == len(cases)
+
+
+def test_tables_round_no_number_that_identifies_a_case():
+    assert case({"rate": 0.12345}) == "rate 0.12345"
+    assert case({"rate": 0.75, "pu_nodes": [0, 1], "x": 8.0}) == "rate 0.750, pu nodes 0-1, x 8"
+
+
+def test_the_catalogue_agrees_with_all_records():
+    for source, records in golden_records().items():
+        for r in records if source != "a machine" else ():  # its units are made up
+            if (check := checks().get(r.check)) and (metric := {**check.data, **check.metrics}.get(r.metric)):
+                assert (metric.unit, metric.better) == (r.unit, r.better), (r.check, r.metric)
+
+
+@pytest.mark.parametrize(("name", "check"), checks().items(), ids=[*checks()])
+def test_each_parameter_has_one_role(name, check):
+    common = catalogue.catalogue().common
+    assert check.axes <= {*check.parameters}
+    assert not check.results & {*check.parameters}
+    assert check.named <= {*check.parameters}
+    assert check.needed.keys() <= {*check.parameters}
+    assert not {*common.conditions} & {*check.parameters, *check.results}
+    assert check.drawn is True or {*(check.drawn or ())} <= check.metrics.keys()
+    assert check.limits.keys() <= check.metrics.keys()
+    roles = {p: catalogue.role(name, p) for p in (*check.parameters, *common.conditions, *common.results)}
+    assert {roles[p] for p in common.conditions} == {"condition"}
+    assert {roles[p] for p in check.parameters} <= {"case", "axis"}
+
+
+def test_every_parameter_of_our_records_is_in_the_catalogue():
+    common = catalogue.catalogue().common
+    unknown = {
+        (r.check, name)
+        for source, records in golden_records().items()
+        if source not in {"a machine", "a simulated fleet"}  # theirs are made up
+        for r in records
+        for name in r.parameters
+        if r.check in checks() and name not in checks()[r.check].results and name not in common.results
+    }
+    assert {(check, name) for check, name in unknown if catalogue.role(check, name) == "result"} == set()
 
 
 # ----------------------------------------------------------------------

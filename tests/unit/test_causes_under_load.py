@@ -119,7 +119,7 @@ def test_points_and_states_are_not_judged_and_states_are_the_smallest_of_all_ban
 def test_a_baseline_learns_references_that_judge(fleet, tmp_path):
     opteron = dataclasses.replace(load("amd-opteron"), references=())
     baseline = learnt(samples_table.of_records(fleet), opteron)
-    checks = {r.sample.check for r in baseline.learnt}
+    checks = {r.case.check for r in baseline.learnt}
     assert {"loaded_latency", "pages"} <= checks
     file = tmp_path / "amd-opteron.yaml"
     file.write_text(

@@ -30,6 +30,7 @@ from firsttouch.errors import CANNOT_HERE, NOT_INSTALLED, BadInput
 from firsttouch.judge import verdict_log
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records import schema
+from firsttouch.records.catalogue import checks
 from firsttouch.records.schema import Record
 from firsttouch.report import guidelines, model
 
@@ -69,6 +70,12 @@ class TestPlan:
         steps = {"latency-0", "latency-7", "bandwidth-1", "bandwidth-8", "contention", "stores", "loaded-latency"}
         steps |= {"core-to-core", "pages"}
         assert steps <= set(names)
+
+    def test_the_steps_of_a_host_are_of_checks_of_the_catalogue(self, tmp_path):
+        measured = {s.check for s in planned(tmp_path, "characterize").steps}
+        assert measured == {name for name, c in checks().items() if c.kind == "measured" and c.metrics} | {
+            "topology"
+        }
 
     def test_validate_measures_no_locks(self, tmp_path):
         with_locks = [

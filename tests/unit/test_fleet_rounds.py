@@ -17,8 +17,8 @@ from firsttouch.execution import slurm
 from firsttouch.judge import samples_table
 from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.judge.verdict import Finding, HostVerdict
+from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
-from firsttouch.systems.cases import case_key
 from firsttouch.systems.references import Reference
 
 STEPS = ("latency-0", "bandwidth-1")
@@ -51,8 +51,7 @@ def record(host, step, loss=0.0):
 
 
 def key(step):
-    check, metric, _, _, _, parameters = METRICS[step]
-    return case_key(check, metric, parameters)
+    return Case.of(record("n1", step)).key
 
 
 @pytest.fixture

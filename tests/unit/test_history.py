@@ -18,9 +18,9 @@ from firsttouch.judge.sprt import Groups
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.judge.verdict_log import Logged
 from firsttouch.records import store
+from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
 from firsttouch.report.fleet import history as pages
-from firsttouch.systems.cases import Case
 
 DAY = 86_400_000
 START = 20_500 * DAY  # 2026-02-16

@@ -618,7 +618,10 @@ class TestBaseline:
                 case = {"pu_nodes": [0], "bank": 0, "size_bytes": size}
                 records += rates(*values, host=host, parameters=case, **fields)
         fleet_baseline = baseline_of(records, _without_references())
-        assert sorted(reference.case["size_bytes"] for reference in fleet_baseline.learnt) == [sizes[0], sizes[-1]]
+        assert sorted(reference.case.parameters["size_bytes"] for reference in fleet_baseline.learnt) == [
+            sizes[0],
+            sizes[-1],
+        ]
 
     def test_nothing_learnt_is_an_error_that_says_why(self, tmp_path, run_cli):
         document_of(tmp_path)

@@ -16,12 +16,12 @@ from firsttouch.execution import index_cache
 from firsttouch.host import page_cache
 from firsttouch.host.page_cache import Cached
 from firsttouch.host.topology import load
+from firsttouch.records.cases import Case
+from firsttouch.records.catalogue import checks
 from firsttouch.records.schema import Record
 from firsttouch.report import model, speedups
 from firsttouch.scenarios.placement import plan
 from firsttouch.systems import definition
-from firsttouch.systems.cases import case_key
-from firsttouch.systems.metrics import checks
 
 PAGE = mmap.PAGESIZE
 HOST = load()
@@ -267,7 +267,7 @@ def test_other_states_are_other_cases():
         Record(check, metric, "s", "lower", (1.0,), case | ({"index_cache": state} if state else {}))
         for state in ("", "cold", "interleave")
     ]
-    assert len({case_key(r.check, r.metric, r.parameters) for r in records}) == len(records)
+    assert len({Case.of(r).key for r in records}) == len(records)
     (view,) = model.split(records, (), None)
     assert len(view.valid) == len(records)
     datasets = [study.dataset for study in speedups.studies(view)]

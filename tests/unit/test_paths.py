@@ -11,8 +11,8 @@ from firsttouch import documents, paths
 from firsttouch.errors import BadInput
 from firsttouch.genomics import aligners
 from firsttouch.judge import causes
+from firsttouch.records import catalogue
 from firsttouch.scenarios import memory_options, policies
-from firsttouch.systems import metrics
 
 OWN = """\
 [%s]
@@ -35,7 +35,7 @@ def own(tmp_path, monkeypatch):
     for folder in folders:
         for kind in ("systems", "aligners", "datasets"):
             (folder / kind).mkdir(parents=True)
-    cached = (aligners.aligner, policies.policies, memory_options.options, causes.rules, metrics.checks)
+    cached = (aligners.aligner, policies.policies, memory_options.options, causes.rules, catalogue.catalogue)
     for function in cached:
         function.cache_clear()
     yield folders
@@ -87,9 +87,17 @@ def test_metrics_of_site_and_user_are_added_and_change_none(own):
         '[latency]\nmetrics = {page_latency = "ns", random_latency = "s"}\nparameters = ["bank", "level"]\n'
     )
     (user / "metrics.toml").write_text('[hpcg]\nmetrics = {time = "s"}\nparameters = []\n')
-    assert metrics.checks()["hpcg"] == metrics.Check({"rate": "GB/s", "time": "s"}, ("threads",))
-    latency = metrics.checks()["latency"]
-    assert latency.metrics == {"random_latency": "ns", "sequential_latency": "ns", "page_latency": "ns"}
+    assert {name: (m.unit, m.better) for name, m in catalogue.checks()["hpcg"].metrics.items()} == {
+        "rate": ("GB/s", "higher"),
+        "time": ("s", "lower"),
+    }
+    assert catalogue.checks()["hpcg"].parameters == ("threads",)
+    latency = catalogue.checks()["latency"]
+    assert {name: metric.unit for name, metric in latency.metrics.items()} == {
+        "random_latency": "ns",
+        "sequential_latency": "ns",
+        "page_latency": "ns",
+    }
     assert (latency.parameters[0], latency.parameters[-1]) == ("program", "level")
     assert latency.parameters.count("bank") == 1
 
@@ -98,7 +106,7 @@ def test_metrics_of_site_and_user_are_added_and_change_none(own):
 def test_a_wrong_table_of_the_site_is_reported_and_ignored(own, capsys, name):
     _, site = own
     (site / name).write_text("[x]\nwrong = 1\n")
-    before = len(policies.policies()), len(memory_options.options()), len(causes.rules()), len(metrics.checks())
+    before = len(policies.policies()), len(memory_options.options()), len(causes.rules()), len(catalogue.checks())
     assert min(before) > 3
     assert f"firsttouch: this file is ignored: {site / name}:" in capsys.readouterr().err
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from factories.drawings import extent
 from firsttouch.judge.verdict import natural
+from firsttouch.records.cases import Case
 from firsttouch.report.fleet import comparison
 from firsttouch.report.fleet.comparison import Change, Comparison, Host
 from firsttouch.report.fleet.ranks import names
-from firsttouch.systems.cases import Case
 
 
 def case(metric="copy_bandwidth", better="higher", **parameters):

@@ -62,7 +62,7 @@ def test_a_panel_for_each_load_has_curves_by_read_share_and_marks(view: HostView
     own = [*Host("n1", fault=FAULTS["memory saturates early"][1]).loaded((1.0,), points=False)]
     verdicts = judge([*fleet, *own], Undescribed("amd-opteron"))
     expected = model.judging_references(verdicts, None)
-    (figure,) = loaded_latency.figures(view, expected)
+    (figure,) = loaded_latency.figures(replace(view, expected=expected))
     assert isinstance(figure, Figure)
     assert len(figure.panels) == 3
     local = texts(figure.panels[0])
@@ -90,7 +90,7 @@ def test_without_counters_or_theory_the_figure_says_so() -> None:
     records = [
         r for r in memory_records(nodes=1) if r.check == "loaded_latency" and r.parameters["read_share"] == 1
     ]
-    (figure,) = loaded_latency.figures(view_of(records), no_reference)
+    (figure,) = loaded_latency.figures(view_of(records))
     assert isinstance(figure, Figure)
     assert len(figure.panels) == 1
     assert not {"theoretical bandwidth", "expected saturation, reads 100 %"} & set(texts(figure.panels[0]))
@@ -100,7 +100,7 @@ def test_without_counters_or_theory_the_figure_says_so() -> None:
     # Counted without cache misses, as on many virtual machines.
     (view,) = model.split([*records, *counted(1.0)[:1]], (), None)
     assert load_curves.programs(view) == []
-    (figure,) = loaded_latency.figures(view, no_reference)
+    (figure,) = loaded_latency.figures(view)
     assert isinstance(figure, Figure)
     assert "this host counts no cache misses" in figure.shows[1]
 
@@ -109,7 +109,7 @@ def test_a_band_beyond_all_rates_is_within_the_axes() -> None:
     def usual(record: Record) -> model.Reference:
         return model.Reference(2 * record.value, 1.9 * record.value, None, "a fleet")
 
-    (figure,) = loaded_latency.figures(view_of([*memory_records()]), usual)
+    (figure,) = loaded_latency.figures(replace(view_of([*memory_records()]), expected=usual))
     assert isinstance(figure, Figure)
     root = ET.fromstring(str(figure.panels[0].svg))  # noqa: S314
     signs = [e for e in root if e.get("fill-opacity")]
@@ -132,10 +132,10 @@ def test_a_load_that_seldom_doubles_the_latency_has_no_star() -> None:
 
 
 def test_curves_that_cannot_be_drawn_are_absent_with_the_reason() -> None:
-    (absent,) = loaded_latency.figures(view_of(Machine().topology()), no_reference)
+    (absent,) = loaded_latency.figures(view_of(Machine().topology()))
     assert isinstance(absent, Absent)
     records = [invalid(r, "9 % of the pages lie elsewhere") for r in Host("n1").loaded((1.0,))]
-    (absent,) = loaded_latency.figures(view_of(records), no_reference)
+    (absent,) = loaded_latency.figures(view_of(records))
     assert isinstance(absent, Absent)
     assert "9 % of the pages lie elsewhere" in absent.reason
     (wrong,) = list(

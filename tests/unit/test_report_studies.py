@@ -165,7 +165,7 @@ def test_the_section_is_on_the_page(tmp_path: Path) -> None:
         r for r in STORED if r.parameters["reads"] == r.parameters["instances"] * r.parameters["threads"] * 5000
     ]
     _, page, _ = built_report(tmp_path, unpaired)
-    section = page.split('study-section">Thread scaling study</h3>')[1].split("<h3 ")[0]
+    section = page.split('weak_scaling-section">Thread scaling study</h3>')[1].split("<h3 ")[0]
     assert section.count("<table") == 3 + 3
     assert section.count("<svg") == 6
     assert section.index("Table 4 on this host") < section.index("as in figure 4 of Langmead et al. 2018")

@@ -14,9 +14,9 @@ from firsttouch.documents import parse_yaml
 from firsttouch.judge import verdict_file
 from firsttouch.judge.judging import judge, undecided
 from firsttouch.judge.verdict import HostVerdict, conclusion, exit_status, figure, status, worst
+from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record, append
 from firsttouch.systems import definition
-from firsttouch.systems.cases import case_in_words
 
 WORDS = ("pass", "undecided", "suspect", "invalid", "fail")
 LIMITS = {"higher": {"lower": "-10 %"}, "lower": {"upper": "10 %"}}
@@ -366,4 +366,4 @@ def test_figures_have_three_digits(value, text):
     ],
 )
 def test_short_names_say_where(check, metric, case, name):
-    assert case_in_words(check, metric, case) == name
+    assert Case("s", check, metric, case, "1", "higher").title == name

@@ -9,6 +9,7 @@ any, adjust their weights.
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import statistics
 from collections import Counter, defaultdict
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from firsttouch.host.topology import Topology
+from firsttouch.records.cases import without_axes
 from firsttouch.scenarios import memory_options
 from firsttouch.scenarios.memory_fit import bank_bytes
 from firsttouch.scenarios.memory_options import Kind
@@ -197,13 +199,13 @@ def _latency_ratio(records: Iterable[Record]) -> float | None:
 
     Only latencies that one program measured in one way are comparable: the way with most remote pairs is used.
     """
-    ways: dict[tuple[str, ...], dict[tuple[int, int], tuple[int, float]]] = defaultdict(dict)
+    ways: dict[str, dict[tuple[int, int], tuple[int, float]]] = defaultdict(dict)
     for r in records:
         nodes, bank = r.parameters.get("pu_nodes"), r.parameters.get("bank")
         size = r.parameters.get("size_bytes")
         if r.metric != "random_latency" or not isinstance(nodes, list) or len(nodes) != 1:
             continue
-        way = ways[tuple(str(r.parameters.get(name)) for name in ("program", "stride_bytes", "order", "pages"))]
+        way = ways[json.dumps(without_axes("latency", r.parameters), default=str)]
         if isinstance(bank, int) and isinstance(size, int) and size >= way.get((nodes[0], bank), (0, 0))[0]:
             way[nodes[0], bank] = (size, r.value)
     pairs = max(ways.values(), key=lambda way: sum(node != bank for node, bank in way), default={})

@@ -22,10 +22,8 @@ from firsttouch.benchmarks import profiles
 from firsttouch.benchmarks.cases import cases, system
 from firsttouch.errors import CANNOT_HERE
 from firsttouch.execution import backends
+from firsttouch.records.catalogue import of_kind
 from firsttouch.records.schema import Record, read
-
-#: The checks of records that commands write beside their measurements: these have no performance variables.
-_BESIDE = frozenset({"configuration", "health"})
 
 
 class OneHost(RunOnlyRegressionTest):
@@ -217,8 +215,12 @@ def _say_once(text: str) -> None:
 
 @functools.lru_cache(maxsize=1)
 def _read(file: Path, _written: int) -> Sequence[Record]:
-    """Return a check's measurements; the file is read again only if it has changed."""
-    return tuple(record for record in read(file) if record.check not in _BESIDE)
+    """Return a check's measurements; the file is read again only if it has changed.
+
+    What commands read from the host beside their measurements has no performance variables.
+    """
+    beside = {*of_kind("read")} - {"topology"}
+    return tuple(record for record in read(file) if record.check not in beside)
 
 
 class ReferenceRun(FirstTouchCheck):

@@ -14,6 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from firsttouch.benchmarks import probe, profiles, programs
+from firsttouch.benchmarks.cases import Cases
+from firsttouch.benchmarks.measure import Asked, Benchmark, run
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
@@ -227,3 +230,28 @@ def describe(record: Record) -> str:
         return f"the matrix shows what hwloc reports: {shown or 'no groups of PUs'}"
     pairs = ", ".join(f"{a}-{b}" for a, b in p["contradicting"][:5])
     return f"the matrix contradicts hwloc at {p['contradictions']} pairs: {pairs}; it shows {shown or 'no groups'}"
+
+
+def _measure(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Record]]:
+    """Measure pairs of PUs, with the line on the bank nearest to the first of them unless banks are given."""
+    nodes = tuple(asked.pu_nodes or host.cpu_nodes)
+    programs.pus_of(host, nodes)
+    for bank in asked.banks or ():
+        programs.bank_bytes(host, bank)
+    options = [f"--pairs={asked.pairs or profiles.chosen().pairs}", f"--pu-nodes={format_list(nodes)}"]
+    options += [f"--banks={format_list(asked.banks)}"] if asked.banks else []
+    matrix: list[Record] = []
+    for records in run(asked, options, say):
+        matrix.extend(records)
+        yield records
+    figures = list(summary(matrix, host))
+    for record in figures:
+        say(describe(record))
+    yield figures
+
+
+def _steps(cases: Cases) -> list[list[str]]:
+    return [[]] if len(cases.host.allowed_pus) > 1 else []
+
+
+BENCHMARK = Benchmark(_measure, frozenset({"pu_nodes", "banks", "pu_pairs"}), steps=_steps)

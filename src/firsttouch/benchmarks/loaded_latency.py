@@ -14,6 +14,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from firsttouch.benchmarks import probe, profiles, programs
+from firsttouch.benchmarks.cases import Cases
+from firsttouch.benchmarks.measure import Asked, Benchmark, run
+from firsttouch.host.cpusets import format_list
+from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Better, Record
 
 CHECK = "loaded_latency"
@@ -93,3 +98,30 @@ def of_curve(points: Sequence[Record]) -> list[Record]:
 
 def _curve(record: Record) -> str:
     return json.dumps({name: value for name, value in record.parameters.items() if name != "rate"}, sort_keys=True)
+
+
+def _loaded(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Record]]:
+    """Measure all curves in one run of the probe, which takes the memory of all banks once."""
+    cases = Cases(host, profiles.chosen())
+    nodes = list(asked.pu_nodes or cases.pu_nodes())
+    banks = list(asked.banks or host.memory_nodes)
+    if not asked.banks and not asked.pu_nodes and len(nodes) < len(host.cpu_nodes):
+        banks = sorted({programs.nearest(host, (node,)) for node in nodes})  # none of the other NUMA nodes'
+    for node in nodes:
+        programs.pus_of(host, (node,))
+    for bank in banks:
+        programs.bank_bytes(host, bank)
+    shares = ",".join(f"{share:g}" for share in profiles.chosen().read_shares)
+    where = [f"--pu-nodes={format_list(nodes)}", f"--banks={format_list(banks)}"]
+    yield from run(asked, [*where, f"--read-shares={shares}"], say)
+
+
+def _measure(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Record]]:
+    yield from curves(_loaded(host, asked, say))
+
+
+def _steps(cases: Cases) -> list[list[str]]:
+    return [[]] if any(cases.loads(node) for node in cases.pu_nodes()) else []
+
+
+BENCHMARK = Benchmark(_measure, steps=_steps)

@@ -8,13 +8,18 @@ hundreds of threads on general-purpose processors, 2018, sections 2.1 and 2.2).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import Any
 
+from firsttouch.benchmarks import probe, profiles, programs
+from firsttouch.benchmarks.measure import LEAST, Asked, Benchmark, run
 from firsttouch.benchmarks.profiles import Effort
+from firsttouch.errors import BadInput
 from firsttouch.host.cpusets import format_list
+from firsttouch.host.topology import Topology
+from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
 
 CHECK = "locks"
@@ -23,8 +28,6 @@ RECORDS, BATCH, WAITING = "lock_records", "lock_batch", "lock_waiting"
 COMMON = 32
 #: A batch is large enough if its rate is below that of larger ones by at most this share.
 WITHIN = 0.05
-#: The parameters of one curve over batch sizes.
-_CURVE = ("lock", "work_ns", "threads", "placement", "bank", "pages")
 
 
 def thread_counts(most: int) -> list[int]:
@@ -60,12 +63,13 @@ def batches_needed(records: Iterable[Record]) -> list[Record]:
 
     A curve with an invalid record, or with one batch only, has none.
     """
-    curves: dict[tuple[Any, ...], list[Record]] = {}
+    curves: dict[str, list[Record]] = {}
     batched = [r for r in records if r.metric == RECORDS and r.parameters["parsing"] == "batched"]
     most = max((r.parameters["threads"] for r in batched), default=0)
     for record in batched:
         if record.parameters["threads"] == most:
-            curves.setdefault(tuple(record.parameters.get(name) for name in _CURVE), []).append(record)
+            curve_of = {k: v for k, v in Case.of(record).parameters.items() if k != "batch"}
+            curves.setdefault(json.dumps(curve_of, default=str), []).append(record)
     needed = []
     for curve in curves.values():
         rates = {r.parameters["batch"]: r.samples for r in curve}
@@ -87,3 +91,32 @@ def describe(record: Record) -> str:
         f"lock {p['lock']}, {p['work_ns']:g} ns of work, {p['threads']} threads: "
         f"{record.value:.0f} records at once are within {WITHIN:.0%} of more at once"
     )
+
+
+def _measure(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Record]]:
+    """Measure all locks and ways to parse, by numbers of threads, and by batch sizes with the most threads."""
+    effort = profiles.chosen()
+    nodes = tuple(asked.pu_nodes or host.cpu_nodes)
+    most = len(programs.pus_of(host, nodes))
+    for bank in asked.banks or ():
+        programs.bank_bytes(host, bank)
+    threads = sorted(asked.threads or effort.some(effort.threads, thread_counts(most)))
+    if wrong := [number for number in threads if not 1 <= number <= most]:
+        raise BadInput(
+            f"{wrong[-1]} threads: NUMA nodes {format_list(nodes)} have 1 to {most} PUs for this process"
+        )
+    where = [f"--pu-nodes={format_list(nodes)}"]
+    where += [f"--banks={format_list(asked.banks)}"] if asked.banks else []
+    measured: list[Record] = []
+    for options in runs(threads, effort):
+        # Time matters more than precision: there are hundreds of cases on a large host.
+        for records in run(asked, [*where, *options], say, most=LEAST):
+            measured.extend(records)
+            yield records
+    needed = batches_needed(measured)
+    for record in needed:
+        say(describe(record))
+    yield needed
+
+
+BENCHMARK = Benchmark(_measure, frozenset({"pu_nodes", "banks", "threads"}), validates=False)

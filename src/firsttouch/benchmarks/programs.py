@@ -141,7 +141,7 @@ _SMALL = {
 
 def probe_options(aspect: str) -> list[str]:
     """Return the probe's options for an emulated host: none on a real one."""
-    return _SMALL[aspect] if emulation.emulator() else []
+    return _SMALL.get(aspect, []) if emulation.emulator() else []
 
 
 def watching_of_host() -> Watching:

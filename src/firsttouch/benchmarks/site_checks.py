@@ -19,6 +19,7 @@ from firsttouch.errors import BadInput, RunFailed, TimedOut, none_such
 from firsttouch.execution.process_runner import Job, child, ending, run_together
 from firsttouch.execution.progress import say
 from firsttouch.host.topology import load as load_topology
+from firsttouch.records import catalogue
 from firsttouch.records.schema import Record, software, wrong_parameter
 from firsttouch.scenarios.placement import Scenario, plan
 from firsttouch.units import UNITS
@@ -82,8 +83,8 @@ class Spec:
 
     @property
     def direction(self) -> Literal["higher", "lower", "neither"]:
-        """Whether higher or lower values are better: of times the lower."""
-        return self.better or ("lower" if UNITS.get(self.unit, ("",))[0] == "seconds" else "higher")
+        """Whether higher or lower values are better: by default as the catalogue states, or else by the unit."""
+        return self.better or catalogue.direction(self.check, self.metric, self.unit)
 
 
 def names() -> list[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from firsttouch import paths
+from firsttouch.benchmarks import measure
 from firsttouch.benchmarks import profiles as effort_module
 from firsttouch.benchmarks.cases import Cases, topology_of
 from firsttouch.benchmarks.studies import Case
@@ -34,7 +35,7 @@ class Kind:
 
     *spread* ``each``: every host does every step. ``shared``: any host does a step, once; bridges
     (:meth:`Campaign.bridge`) are done by every host that takes part. *aspects*: the four aspects are measured.
-    *locks*: so are locks. *widest*: of the PU-sets with several NUMA nodes, only that with all is measured.
+    *widest*: of the PU-sets with several NUMA nodes, only that with all is measured.
     *aligners*: all aligners by default, not none. *judged*: hosts get a verdict, and undecided and suspect metrics
     are measured again.
     """
@@ -42,14 +43,13 @@ class Kind:
     title: str
     spread: Literal["each", "shared"]
     aspects: bool
-    locks: bool = False
     widest: bool = False
     aligners: bool = False
     judged: bool = False
 
 
 KINDS: Mapping[str, Kind] = {
-    "characterize": Kind("the four aspects of a host", "each", aspects=True, locks=True),
+    "characterize": Kind("the four aspects of a host", "each", aspects=True),
     "validate": Kind("hosts against their system's references", "each", aspects=True, widest=True, judged=True),
     "strategy": Kind("the placement scenarios of aligners", "shared", aspects=False, aligners=True),
     "study": Kind("the configurations of a study", "shared", aspects=False),
@@ -69,7 +69,7 @@ class Step:
     def check(self) -> str:
         """The check that its records have."""
         if self.argv[0] == "measure":
-            return self.argv[1]
+            return self.argv[1].replace("-", "_")
         return "weak_scaling" if "--reads-per-thread" in self.argv else "placement"
 
     @property
@@ -280,14 +280,13 @@ def _aspects(cases: Cases, repetitions: int, kind: Kind) -> list[Step]:
             steps.append(Step(f"bandwidth-{size}", (*argv, *cases.bank_options(), *again)))
     threads, banks = _list(cases.contention_threads()), _list(cases.banks(*cases.host.cpu_nodes))
     argv = ("measure", "contention", "--threads", threads, "--banks", banks)
-    steps += [Step("contention", (*argv, *again)), Step("stores", ("measure", "stores", *again))]
-    if any(cases.loads(node) for node in cases.pu_nodes()):
-        steps.append(Step("loaded-latency", ("measure", "loaded-latency", *again)))
-    steps.append(Step("pages", ("measure", "pages", "--pu-nodes", _list(cases.pu_nodes()), *again)))
-    if len(cases.host.allowed_pus) > 1:
-        steps.append(Step("core-to-core", ("measure", "core-to-core", *again)))
-    if kind.locks:
-        steps.append(Step("locks", ("measure", "locks", *again)))
+    steps.append(Step("contention", (*argv, *again)))
+    divided = {step.argv[1] for step in steps}
+    for name, aspect in measure.aspects().items():
+        if name not in divided and (aspect.validates or not kind.judged):
+            for number, options in enumerate(aspect.steps(cases), start=1):
+                step = name if number == 1 else f"{name}-{number}"
+                steps.append(Step(step, ("measure", name, *options, *again)))
     return steps
 
 

@@ -20,8 +20,8 @@ from firsttouch.execution import slurm
 from firsttouch.host.host_lists import folded
 from firsttouch.judge.judging import Judged, undecided_cases
 from firsttouch.judge.verdict import ORDER, HostVerdict
+from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
-from firsttouch.systems.cases import case_in_words, case_key
 
 #: The step of the journal's lines that end a round.
 ROUND = "round"
@@ -40,7 +40,7 @@ def repetitions(records: Iterable[Record]) -> dict[str, Counter[str]]:
     """Return how often each host has measured each case (by its key)."""
     counts: dict[str, Counter[str]] = {}
     for record in records:
-        key = case_key(record.check, record.metric, record.parameters)
+        key = Case.of(record).key
         counts.setdefault(record.host, Counter())[key] += 1
     return counts
 
@@ -59,7 +59,7 @@ def plan(
     failing: set[tuple[str, str]] = set()
     for host in hosts:
         for finding in fleet.of(host).findings if open_cases[host] or fleet.word(host) else ():
-            key = case_key(finding.check, finding.metric, finding.case)
+            key = finding.identity.key
             if finding.verdict == "fail":
                 failing.add((host, key))
             if key in open_cases[host]:
@@ -197,5 +197,5 @@ def spent(verdicts: Sequence[HostVerdict], seconds: float, limit: str) -> Spent:
             titles[verdict.host] = ["nothing was judged"]
         elif findings:
             findings.sort(key=lambda f: (ORDER.index(f.verdict), f.evidence or 0.0), reverse=True)
-            titles[verdict.host] = [case_in_words(f.check, f.metric, f.case, f.distinctive) for f in findings]
+            titles[verdict.host] = [f.title for f in findings]
     return Spent(seconds, (min(counts), max(counts)), limit, titles)

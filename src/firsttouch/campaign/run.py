@@ -31,8 +31,8 @@ from firsttouch.judge.fleet_level import FEWEST_HOSTS
 from firsttouch.judge.judging import MOST_REPETITIONS, Judged, judged, undecided, undecided_cases
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records import schema
+from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
-from firsttouch.systems.cases import case_key
 from firsttouch.systems.definition import System, load
 
 Say = Callable[[str], None]
@@ -429,7 +429,7 @@ class _Runner:
         names: dict[str, set[str]] = defaultdict(set)
         for entry, records in self.journal.measured():
             for record in records:
-                names[case_key(record.check, record.metric, record.parameters)].add(entry.step)
+                names[Case.of(record).key].add(entry.step)
         ordered = dict.fromkeys(name for key in keys for name in sorted(names[key]))
         by_name = {step.name: step for step in self.steps}
         return [by_name[name] for name in ordered if name in by_name]

@@ -95,9 +95,9 @@ def _document(learned: baseline.Baseline, system: str, hosts: int, loss: float) 
         "hosts": hosts,
         "references": [
             {
-                "case": reference.name,
+                "case": reference.case.name,
                 "value": reference.level.value,
-                "unit": reference.sample.unit,
+                "unit": reference.case.unit,
                 "limit": reference.level.limit,
                 "error": reference.level.error,
                 "spread": reference.level.spread,

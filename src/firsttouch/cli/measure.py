@@ -13,8 +13,8 @@ from firsttouch.cli import options
 from firsttouch.errors import BadInput
 from firsttouch.execution.progress import say
 from firsttouch.host.topology import load
+from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record, append, check_appendable
-from firsttouch.systems.cases import case_in_words, case_of
 
 EXAMPLES = """\
   firsttouch measure latency --records records.jsonl            every NUMA node x every bank, the whole curve
@@ -30,24 +30,17 @@ EXAMPLES = """\
   firsttouch measure loaded-latency --records records.jsonl     latency while other PUs load memory
   firsttouch measure locks --threads 1,8,64                     records/s from one reader by lock and batch"""
 
-#: Option -> the aspects that it applies to. With others it is an error.
-_FOR = {
-    "pu_nodes": {"latency", "bandwidth", "stores", "loaded-latency", "core-to-core", "locks", "pages"},
-    "set_sizes": {"bandwidth"},
-    "banks": {"latency", "bandwidth", "contention", "stores", "loaded-latency", "core-to-core", "locks", "pages"},
-    "interleave": {"bandwidth"},
-    "threads": {"contention", "locks"},
-    "pu_pairs": {"core-to-core"},
-}
+#: The options that only some aspects take. With others they are an error.
+_OPTIONS = ("pu_nodes", "set_sizes", "banks", "interleave", "threads", "pu_pairs")
 
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "measure", EXAMPLES)
     parser.add_argument(
-        "aspect", metavar="ASPECT", choices=tuple(measure.PROGRAMS), help=", ".join(measure.PROGRAMS)
+        "aspect", metavar="ASPECT", choices=tuple(measure.aspects()), help=", ".join(measure.aspects())
     )
-    programs = dict.fromkeys(program for names in measure.PROGRAMS.values() for program in names)
+    programs = dict.fromkeys(program for aspect in measure.aspects().values() for program in aspect.programs)
     parser.add_argument(
         "--program",
         choices=tuple(programs),
@@ -137,8 +130,8 @@ def _spread(measured: Sequence[Record]) -> Iterator[str]:
     widest = repeated[-1]
     spread = f"{widest.spread:.1%}"
     if len(repeated) > 1:
-        name = case_in_words(widest.check, widest.metric, case_of(widest.check, widest.parameters))
-        spread = f"median {statistics.median(r.spread for r in repeated):.1%}, widest {spread} ({name})"
+        median = statistics.median(r.spread for r in repeated)
+        spread = f"median {median:.1%}, widest {spread} ({Case.of(widest).title})"
     yield f"spread of {widest.repetitions} repetitions: {spread}"
     if wide := [r for r in repeated if r.spread > measure.WIDE]:
         yield (
@@ -149,10 +142,11 @@ def _spread(measured: Sequence[Record]) -> Iterator[str]:
 
 def _asked(args: argparse.Namespace) -> measure.Asked:
     """Return the request of the options; raises BadInput for an option of another aspect."""
-    for name, its in _FOR.items():
-        if getattr(args, name) is not None and args.aspect not in its:
+    for name in _OPTIONS:
+        takers = sorted(aspect for aspect, how in measure.aspects().items() if name in how.options)
+        if getattr(args, name) is not None and args.aspect not in takers:
             raise BadInput(
-                f"--{name.replace('_', '-')} is not an option of {args.aspect}, but of {' and '.join(sorted(its))}"
+                f"--{name.replace('_', '-')} is not an option of {args.aspect}, but of {' and '.join(takers)}"
             )
     lists = {n: getattr(args, n) for n in ("pu_nodes", "set_sizes", "banks", "threads")}
     return measure.Asked(

@@ -24,7 +24,7 @@ from firsttouch.host.emulation import name_among
 from firsttouch.judge import drift, samples_table
 from firsttouch.judge.drift import Configuration
 from firsttouch.judge.samples_table import SamplesTable
-from firsttouch.records import schema
+from firsttouch.records import catalogue, schema
 from firsttouch.records.schema import Record, Unread
 from firsttouch.records.store import Sources, batches, find, newer
 from firsttouch.systems.definition import System
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-#: The checks that run aligners.
-ALIGNER_CHECKS = ("scaling", "placement", "weak_scaling")
 #: The most unreadable files that are named.
 _MOST_PRINTED = 20
 
@@ -92,12 +90,13 @@ class Gathered:
         """Return all records, or only those of *hosts* or of *aligners*' checks, each once, the oldest first."""
         import polars as pl  # noqa: PLC0415 - see firsttouch.records
 
-        if aligners and self.checks and self.checks.isdisjoint(ALIGNER_CHECKS):
+        aligner_checks = catalogue.of_kind("aligner")
+        if aligners and self.checks and self.checks.isdisjoint(aligner_checks):
             return []  # the samples have been read, and a large store takes as long again
         wanted = pl.lit(value=True) if hosts is None else pl.col("host").is_in(hosts)
         frames = self._frames(tuple(schema.columns()))
         if aligners:
-            wanted &= pl.col("check").is_in(ALIGNER_CHECKS)
+            wanted &= pl.col("check").is_in(aligner_checks)
         records = [r for frame in frames for r in schema.from_frame(frame.filter(wanted))]
         once = {json.dumps(r.to_dict(), sort_keys=True): r for r in records}
         return sorted(once.values(), key=lambda r: r.time)

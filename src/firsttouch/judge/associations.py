@@ -19,8 +19,6 @@ from firsttouch.judge.sprt import Floats
 from firsttouch.judge.statistics import holm, rank_sum_test, ranks_of
 from firsttouch.records.schema import Better
 
-#: Checks whose metrics are no performance.
-_NO_SPEED = frozenset({"topology", "health", "configuration"})
 #: Probabilities of a chance difference, after correction, below which an association is certain, or likely.
 _CERTAIN, _LIKELY = 1e-3, 0.05
 #: The least difference that is shown, and the least one that is shown though it may be chance.
@@ -137,7 +135,7 @@ def _levels(judged: Judged) -> tuple[list[tuple[str, Better]], Floats]:
     signs = np.ones(len(columns))
     names: list[tuple[str, Better]] = []
     for number, case in enumerate(judged.samples.cases):
-        if case.better != "neither" and case.check not in _NO_SPEED:
+        if case.better != "neither" and not case.exact:
             if (case.check, case.metric) not in metrics:
                 metrics[case.check, case.metric] = len(names)
                 plain = case.metric if case.check in case.metric else f"{case.check} {case.metric}"

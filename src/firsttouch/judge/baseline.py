@@ -6,8 +6,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +16,9 @@ from firsttouch.judge import fleet_level, host_level
 from firsttouch.judge.fleet_level import FEWEST_HOSTS, LOSS, Level, divided, level
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.sprt import Groups
-from firsttouch.systems.cases import Case, case_in_words, case_name
+from firsttouch.records.cases import Case, distinguished
+from firsttouch.records.catalogue import checks
 from firsttouch.systems.definition import System
-from firsttouch.systems.metrics import checks
 
 #: The lines around learnt references. A later run finds the block by them, and blocks of earlier versions too.
 BEGIN = "  # Learnt by `firsttouch baseline`, which writes these lines anew: do not change them."
@@ -32,34 +31,23 @@ _EMPTY, _LIST = "references: []", "references:"
 
 @dataclass(frozen=True)
 class Learnt:
-    """A learnt reference: the parameters that name its case, a sample of the case, and the fleet's level."""
+    """A learnt reference: its case as references name it, and the fleet's level."""
 
-    case: Mapping[str, Any]
-    sample: Case
+    case: Case
     level: Level
-
-    @property
-    def name(self) -> str:
-        """The metric with the parameters of its case."""
-        return case_name(self.sample.check, self.sample.metric, self.case, self.sample.distinctive)
-
-    @property
-    def title(self) -> str:
-        """The same in words."""
-        return case_in_words(self.sample.check, self.sample.metric, self.case, self.sample.distinctive)
 
     def line(self) -> str:
         """Return the reference as an item of the list in the system's file."""
-        sample, level = self.sample, self.level
-        value = f"{level.value:.6g}" if sample.unit == "1" else json.dumps(f"{level.value:.6g} {sample.unit}")
+        case, level = self.case, self.level
+        value = f"{level.value:.6g}" if case.unit == "1" else json.dumps(f"{level.value:.6g} {case.unit}")
         share = f"{100 * level.limit:.3f} %"
-        sides = {"lower": f"-{share}"} if sample.better != "lower" else {}
-        sides |= {"upper": share} if sample.better != "higher" else {}
+        sides = {"lower": f"-{share}"} if case.better != "lower" else {}
+        sides |= {"upper": share} if case.better != "higher" else {}
         today = datetime.date.today().isoformat()
         fields = {
-            "check": sample.check,
-            "metric": sample.metric,
-            "parameters": json.dumps(dict(self.case)),
+            "check": case.check,
+            "metric": case.metric,
+            "parameters": json.dumps(dict(case.parameters)),
             "value": value,
             "tolerance": json.dumps(sides),
             "error": f'"{100 * level.error:.4f} %"',
@@ -72,7 +60,7 @@ class Learnt:
 class Baseline:
     """References, cases *not_learnt* with the reason, and *outliers* (case, relative difference) by host.
 
-    Cases have the names of :attr:`Learnt.name`; *titles* are these in words.
+    Cases have the names of :attr:`Case.name`; *titles* are these in words.
     """
 
     learnt: tuple[Learnt, ...]
@@ -82,7 +70,7 @@ class Baseline:
 
     def weak(self, loss: float) -> dict[str, float]:
         """Return, by name, the smallest loss that each reference detects if that is more than *loss*."""
-        return {r.name: r.level.visible for r in self.learnt if r.level.visible > loss * 1.001}
+        return {r.case.name: r.level.visible for r in self.learnt if r.level.visible > loss * 1.001}
 
 
 def learnt(samples: SamplesTable, system: System, *, loss: float = LOSS) -> Baseline:
@@ -90,80 +78,71 @@ def learnt(samples: SamplesTable, system: System, *, loss: float = LOSS) -> Base
 
     *system* is without earlier learnt references. Its own references stay: no other is learnt for their cases.
     """
-    alike: dict[str, list[int]] = {}
-    for number, case in enumerate(samples.cases):
-        check = checks().get(case.check)
+    numbers_of: dict[str, list[int]] = {}
+    by_key: dict[str, Case] = {}
+    for number, measured in enumerate(samples.cases):
+        check, case = checks().get(measured.check), measured.of_references
         if check and case.metric in check.metrics and case.metric not in check.limits:
-            key = json.dumps([case.check, case.metric, _parameters(case)], sort_keys=True)
-            alike.setdefault(key, []).append(number)
+            numbers_of.setdefault(case.key, []).append(number)
+            by_key.setdefault(case.key, case)
     references, not_learnt, titles = [], {}, {}
     outliers: dict[str, list[tuple[str, float]]] = {}
     teachers = [
         teacher
-        for numbers in _ends_of_curves(list(alike.values()), samples.cases)
-        if (teacher := _teacher(samples, numbers)) is not None
+        for case in _ends_of_curves(distinguished([*by_key.values()]))
+        if (teacher := _teacher(samples, case, numbers_of[case.key])) is not None
     ]
     spreads = fleet_level.pooled_spreads(
-        [((t.sample.check, t.sample.metric), fleet_level.host_levels(t.values), t.hosts) for t in teachers],
+        [((t.case.check, t.case.metric), fleet_level.host_levels(t.values), t.hosts) for t in teachers],
         len(samples.hosts),
     )
     for teacher, spread in zip(teachers, spreads, strict=True):
-        sample, good = teacher.sample, teacher.values
+        case, good = teacher.case, teacher.values
         names = [samples.hosts[h] for h in teacher.hosts]
         reached = level(
             good,
             names,
-            sample.better,
+            case.better,
             loss,
             metrics=len(teachers),
             spread=spread,
             session=teacher.session,
         )
-        why = _why_not(reached, sample, len(good), system)
-        if not why and (two := divided(good, names, sample.better)) is not None:
-            why = f"two groups of hosts, name the right one with --hosts: {two.text(sample.unit)}"
+        why = _why_not(reached, case, len(good), system)
+        if not why and (two := divided(good, names, case.better)) is not None:
+            why = f"two groups of hosts, name the right one with --hosts: {two.text(case.unit)}"
         elif not why and reached is not None and reached.visible > _LARGEST * loss:
             why = _too_wide(reached)
+        titles[case.name] = case.title
         if reached is None or why:
-            naming = (sample.check, sample.metric, _parameters(sample), sample.distinctive)
-            not_learnt[case_name(*naming)] = why
-            titles[case_name(*naming)] = case_in_words(*naming)
+            not_learnt[case.name] = why
             continue
-        references.append(Learnt(_parameters(sample), sample, reached))
-        titles[references[-1].name] = references[-1].title
+        references.append(Learnt(case, reached))
         for host, share in reached.outliers.items():
-            outliers.setdefault(host, []).append((references[-1].name, share))
+            outliers.setdefault(host, []).append((case.name, share))
     return Baseline(tuple(references), not_learnt, outliers, titles)
 
 
-def _parameters(case: Case) -> dict[str, Any]:
-    """Return the parameters of a case that a reference may name."""
-    return {k: case.parameters[k] for k in checks()[case.check].parameters if k in case.parameters}
-
-
-def _ends_of_curves(alike: Sequence[Sequence[int]], cases: Sequence[Case]) -> list[Sequence[int]]:
+def _ends_of_curves(cases: Sequence[Case]) -> list[Case]:
     """Return the cases, but only the ends of a curve over sizes: at a cache's edge, hosts differ."""
-    sizes: dict[str, list[tuple[int, Sequence[int]]]] = {}
+    curves: dict[str, list[tuple[int, Case]]] = {}
     kept = []
-    for numbers in alike:
-        case = cases[numbers[0]]
+    for case in cases:
         if (size := case.parameters.get("size_bytes")) is None:
-            kept.append(numbers)
+            kept.append(case)
         else:
-            rest = {k: v for k, v in _parameters(case).items() if k != "size_bytes"}
-            key = json.dumps([case.check, case.metric, rest], sort_keys=True)
-            sizes.setdefault(key, []).append((size, numbers))
-    for curve in sizes.values():
-        ordered = [numbers for _, numbers in sorted(curve, key=lambda c: c[0])]
+            others = {k: v for k, v in case.parameters.items() if k != "size_bytes"}
+            curves.setdefault(replace(case, parameters=others).key, []).append((size, case))
+    for curve in curves.values():
+        ordered = [case for _, case in sorted(curve, key=lambda point: point[0])]
         kept += ordered if len(ordered) == 1 else [ordered[0], ordered[-1]]
     return kept
 
 
-def _why_not(reached: Level | None, sample: Case, hosts: int, system: System) -> str:
+def _why_not(reached: Level | None, case: Case, hosts: int, system: System) -> str:
     """Return why there is no reference of a case, or an empty string."""
-    parameters = _parameters(sample)
-    own = system.reference(sample.check, sample.metric, parameters)
-    if own is not None and len(own.parameters) >= len(parameters):
+    own = system.reference(case.check, case.metric, case.parameters)
+    if own is not None and len(own.parameters) >= len(case.parameters):
         return f"the system's file already has a reference for it (line {own.line})"
     if reached is None and hosts < FEWEST_HOSTS:
         return f"{hosts} hosts have it, {FEWEST_HOSTS} are needed"
@@ -184,19 +163,19 @@ def _too_wide(reached: Level) -> str:
 
 @dataclass(frozen=True)
 class _Teacher:
-    """The repetitions since each host's last change of some cases taken as one, of which *sample* is one.
+    """The repetitions since each host's last change of some cases that are one for references, *case*.
 
     *hosts* are the numbers of the hosts, and *session* are the variance of a single session beyond a level, and
     its degrees of freedom.
     """
 
-    sample: Case
+    case: Case
     values: Groups
     hosts: NDArray[np.int32]
     session: tuple[float, float]
 
 
-def _teacher(samples: SamplesTable, numbers: Sequence[int]) -> _Teacher | None:
+def _teacher(samples: SamplesTable, case: Case, numbers: Sequence[int]) -> _Teacher | None:
     """Return the repetitions of some cases that a reference can be learnt from, None if there are none."""
     good, hosts, session, times = samples.good(numbers)
     if not len(good):
@@ -204,7 +183,7 @@ def _teacher(samples: SamplesTable, numbers: Sequence[int]) -> _Teacher | None:
     newest = host_level.newest(good, session, times)
     counts = good.sums(newest.rows.astype(np.int64))
     current = Groups(good.values[newest.rows], counts)
-    return _Teacher(samples.cases[numbers[0]], current, hosts, newest.session_variance)
+    return _Teacher(case, current, hosts, newest.session_variance)
 
 
 def without(text: str) -> str:

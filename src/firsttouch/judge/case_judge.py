@@ -22,8 +22,8 @@ from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
 from firsttouch.judge.statistics import student_quantile
 from firsttouch.judge.verdict import ORDER
+from firsttouch.records.cases import Case
 from firsttouch.records.schema import Better
-from firsttouch.systems.cases import Case
 from firsttouch.systems.references import Reference
 
 #: The verdicts as numbers, from good to bad.

@@ -16,6 +16,7 @@ from firsttouch import documents
 from firsttouch.host.memory_modules import channel_of, socket_of_slot, without_channel
 from firsttouch.judge.drift import ABSENT, ModuleDeviation, ModuleDeviations
 from firsttouch.judge.verdict import Finding, natural
+from firsttouch.records.catalogue import Check, checks
 from firsttouch.systems.facts import Facts
 
 #: Sizes in bytes: up to the first fits every processor's first cache, from the second on no cache fits.
@@ -145,7 +146,8 @@ class _Place:
     def of_clock(self) -> bool:
         """Whether it follows the clock of the cores and of their caches, and not memory."""
         cache = self.check == "latency" and 0 < self.size <= _CACHE
-        return cache or self.check in {"core_to_core", "locks"} or "flop" in f"{self.unit} {self.metric}".lower()
+        follows = checks().get(self.check, Check()).follows_clock
+        return cache or follows or "flop" in f"{self.unit} {self.metric}".lower()
 
     def key(self, by: str) -> str:
         """Return the group of the place: its bank, its NUMA node, the pair of both, or what its PUs share."""

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.sprt import Bools, Floats
 from firsttouch.judge.verdict import ORDER
-from firsttouch.systems.cases import Case
-from firsttouch.systems.metrics import Limit, checks
+from firsttouch.records.cases import Case
+from firsttouch.records.catalogue import Limit, checks
 from firsttouch.systems.references import Reference
 
 _HOUR = 3.6e6  # ms

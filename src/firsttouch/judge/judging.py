@@ -46,8 +46,8 @@ from firsttouch.judge.samples_table import BANK_BANDWIDTH, SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
 from firsttouch.judge.statistics import beyond_chance
 from firsttouch.judge.verdict import ORDER, Finding, HostVerdict, Word, compared, figure, natural
+from firsttouch.records.cases import Case
 from firsttouch.records.schema import Better, Record
-from firsttouch.systems.cases import Case
 from firsttouch.systems.references import FACTS, Reference
 
 if TYPE_CHECKING:
@@ -437,7 +437,7 @@ class Judged:
             if word == "suspect" and by == FLEET and number in self.divided and not more:
                 why += _OF_TWO
             naming = (case.check, case.metric, case.parameters, case.unit)
-            state = {"better": case.better, "more": more, "distinctive": case.distinctive}
+            state = {"better": case.better, "more": more, "title": case.title}
             yield Finding(*naming, values, reference, word, why, evidence, **state)
 
     def _invalid(self, group: int, rows: slice) -> str:

@@ -21,9 +21,9 @@ from firsttouch.benchmarks.kernel_settings import BUSY
 from firsttouch.benchmarks.kernel_settings import METRICS as SETTINGS
 from firsttouch.errors import BadInput
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
+from firsttouch.records.cases import Case, distinguished, identifying
+from firsttouch.records.catalogue import checks, counts_if_emulated
 from firsttouch.records.schema import Record, columns, in_utc, to_frame
-from firsttouch.systems.cases import Case, case_key, case_of, distinguished
-from firsttouch.systems.metrics import checks
 
 if TYPE_CHECKING:
     import polars as pl
@@ -244,10 +244,18 @@ def _reduced(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFr
         "value",
         naming=pl.concat_str(_NAMING, separator="\0").cast(pl.Categorical),
         valid=valid,
-        judged=((pl.col("check") == "topology") & (pl.col("unit") == "1")) | ~emulated,
+        judged=_counts_if_emulated() | ~emulated,
         reason=pl.when(valid).then(pl.lit("")).otherwise("reason").cast(pl.Categorical),
     )
     return rows, topology, spans
+
+
+def _counts_if_emulated() -> pl.Expr:
+    """Return whether a row holds for an emulated host, too (see :attr:`Record.judged`)."""
+    import polars as pl  # noqa: PLC0415 - a large import
+
+    counting = [name for name in checks() if counts_if_emulated(name, "1")]
+    return pl.col("check").is_in(counting) & (pl.col("unit") == "1")
 
 
 def _is_data() -> pl.Expr:
@@ -290,8 +298,8 @@ def _cases(namings: pl.Series) -> tuple[list[Case], pl.Expr]:
     number_of: list[int] = []
     for naming in namings:
         system, check, metric, unit, better, parameters = naming.split("\0")
-        case = Case(system, check, metric, case_of(check, json.loads(parameters)), unit, better)
-        key = "\0".join([system, unit, better, case_key(check, metric, case.parameters)])
+        case = Case(system, check, metric, identifying(check, json.loads(parameters)), unit, better)
+        key = f"{system}\0{case.key}"
         if key not in numbers:
             numbers[key] = len(cases)
             cases.append(case)

@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import Any, Literal
 
 from firsttouch.judge import sprt
+from firsttouch.records.cases import Case
 from firsttouch.records.schema import Better
-from firsttouch.systems.cases import case_in_words
 from firsttouch.systems.references import Reference
 
 Word = Literal["pass", "undecided", "suspect", "invalid", "fail"]
@@ -57,7 +57,7 @@ class Finding:
     """The verdict of one metric in one case of one host, and *why*.
 
     *values* are those of the repetitions that count, oldest first, in *unit*. *case* are the parameters that name
-    the case, and *distinctive* those of them that its name shows because another case differs in nothing else.
+    the case, and *title* is the case in words.
     *evidence* is against the host (see :mod:`firsttouch.judge.sprt`), None if the error of a repetition
     is unknown. *more* repetitions, about, decide a finding that is neither a pass nor a fail (0: none would).
     """
@@ -73,11 +73,21 @@ class Finding:
     evidence: float | None = None
     better: Better = "higher"
     more: int = 0
-    distinctive: tuple[str, ...] = ()
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        """Set the title, unless it must distinguish the case from others of the host."""
+        if not self.title:
+            object.__setattr__(self, "title", self.identity.title)
+
+    @property
+    def identity(self) -> Case:
+        """The case of the finding's records, without their system."""
+        return Case("", self.check, self.metric, self.case, self.unit, self.better)
 
     def text(self) -> str:
         """Return the evidence as one line; limits and repetitions are in :meth:`to_dict`."""
-        return f"{case_in_words(self.check, self.metric, self.case, self.distinctive)}: {self.why}"
+        return f"{self.title}: {self.why}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""

@@ -3,6 +3,8 @@
 
 In: measured values. Out: JSON lines, Parquet tables and stores, read back as records or tables.
 
+- ``catalogue``: the checks with their metrics, and the roles of their parameters, from metrics.toml
+- ``cases``: what identifies a measurement, and what it is called
 - ``schema``: :class:`~schema.Record`, appending to and reading JSON lines, and tables (``to_frame``)
 - ``store``: Parquet files in a folder that many hosts append to (``append``, ``find``, ``scan``, ``compact``)
 - ``append_log``: files that grow by lines, of which a killed writer may leave the last one torn

@@ -26,7 +26,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 from firsttouch import __version__
 from firsttouch.errors import BadInput, RunFailed
 from firsttouch.host import emulation
-from firsttouch.records import append_log, atomic_files
+from firsttouch.records import append_log, atomic_files, catalogue
 from firsttouch.units import UNITS
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Record:
 
         Its speed is the emulator's, also in ratios. Its memory has no distance, and is as small as possible.
         """
-        return "emulator" not in self.software or (self.check == "topology" and self.unit == "1")
+        return "emulator" not in self.software or catalogue.counts_if_emulated(self.check, self.unit)
 
     @property
     def value(self) -> float:

@@ -17,12 +17,12 @@ from firsttouch import paths
 from firsttouch.advice import replay
 from firsttouch.advice.replay import Cell, Row
 from firsttouch.judge.statistics import pooled_variance, student_interval
+from firsttouch.records.cases import identifying
 from firsttouch.records.schema import Record
 from firsttouch.report import speedups, studies
 from firsttouch.report.model import HostView, Table, dataset_of, reads_per_thread, whole
 from firsttouch.report.speedups import Interval
 from firsttouch.report.text import clean, count, listed, number, plain, times
-from firsttouch.systems.cases import case_of
 
 # ----------------------------------------------------------------------
 # The data of a guideline: scenarios with their times or rates, and the choice.
@@ -337,7 +337,7 @@ def _seconds(record: Record) -> list[float]:
 
 
 def _title(record: Record, hosts: int) -> str:
-    p = case_of(record.check, record.parameters)
+    p = identifying(record.check, record.parameters)
     reads = reads_per_thread(record) or (f"{plain(p['reads'])} reads" if "reads" in p else "")
     return clean(", ".join(filter(None, ("measured", dataset_of(record), reads, count(hosts, "host")))))
 

@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from tabulate import tabulate
 
+from firsttouch.records.catalogue import checks
 from firsttouch.records.schema import Record
-from firsttouch.report import load_curves, lock_rates, metrics, speedups, studies
+from firsttouch.report import figures, load_curves, lock_rates, metrics, speedups, studies
 from firsttouch.report.model import HostView, Problem, banks
 from firsttouch.report.text import clean, count, nodes, percent, quantity, times
 from firsttouch.units import format_bytes
@@ -36,7 +37,7 @@ class Headline:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        figures = (
+        numbers = (
             {
                 "value": self.record.value,
                 "unit": self.record.unit,
@@ -46,7 +47,7 @@ class Headline:
             if self.record
             else {}
         )
-        return {"label": self.label, "text": self.text, "compared": self.compared, **figures}
+        return {"label": self.label, "text": self.text, "compared": self.compared, **numbers}
 
 
 @dataclass(frozen=True)
@@ -82,10 +83,14 @@ def not_measured(problems: Iterable[Problem], invalid: int) -> str:
 
 
 def headlines(view: HostView) -> tuple[Headline, ...]:
-    """Return the headlines of a host in the order of the methodology."""
-    memory = (*_latency(view), *_bandwidth(view), *_contention(view), *_load(view), *_cores(view), *_locks(view))
-    more = (*_pages(view), *_stores(view), *_scenarios(view), *_studies(view))
-    return (*_topology(view), *memory, *more)
+    """Return the headlines of a host, in the order of the catalogue."""
+    return tuple(line for check in checks() for lines in _of_check(check) for line in lines(view))
+
+
+def _of_check(check: str) -> list[Callable[[HostView], Iterable[Headline]]]:
+    """Return the functions that state the headlines of a check."""
+    of_modules = [module.headlines for module in figures.of_check(check) if hasattr(module, "headlines")]
+    return [*([_LINES[check]] if check in _LINES else []), *of_modules]
 
 
 def _topology(view: HostView) -> Iterator[Headline]:
@@ -284,6 +289,22 @@ def _studies(view: HostView) -> Iterator[Headline]:
             text = f"{best.text}, {best.line}"
             compared = studies.beside_default(comparison, study.study.configurations)
             yield Headline(label, text, best.record, compared)
+
+
+#: The headlines of a check. The module of its figures may have others.
+_LINES: dict[str, Callable[[HostView], Iterable[Headline]]] = {
+    "topology": _topology,
+    "latency": _latency,
+    "bandwidth": _bandwidth,
+    "contention": _contention,
+    "loaded_latency": _load,
+    "core_to_core": _cores,
+    "locks": _locks,
+    "pages": _pages,
+    "stores": _stores,
+    "scaling": _scenarios,
+    "weak_scaling": _studies,
+}
 
 
 def _by_others(view: HostView, record: Record) -> str:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 from firsttouch.judge.verdict import HostVerdict
+from firsttouch.records.cases import identifying
 from firsttouch.report.model import HostView, Problem
 from firsttouch.report.text import case, clean, count
-from firsttouch.systems.cases import case_of
 
 if TYPE_CHECKING:
     from junitparser import TestCase
@@ -99,7 +99,7 @@ def _records(view: HostView) -> Iterator[TestCase]:
     for check in sorted({r.check for r in view.valid}):
         yield _case(check, f"measured: {count(len(view.of(check)), 'case')}", "pass", "")
     for r in view.invalid:
-        yield _case(r.check, f"{r.metric} {case(case_of(r.check, r.parameters))}", "invalid", r.reason)
+        yield _case(r.check, f"{r.metric} {case(identifying(r.check, r.parameters))}", "invalid", r.reason)
 
 
 def _case(check: str, name: str, kind: str, reason: str) -> TestCase:

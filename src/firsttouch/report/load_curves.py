@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
 from firsttouch.report.model import HostView, banks, dataset_of, pu_nodes
 from firsttouch.report.text import clean, percent, quantity
@@ -16,8 +18,6 @@ LATENCY, BANDWIDTH = "loaded_latency", "load_bandwidth"
 UNLOADED, SATURATION, PEAK = "unloaded_latency", "saturation_bandwidth", "peak_bandwidth"
 #: Where the load comes from, seen from the NUMA node of the chase, in the order of figures.
 LOADS = ("local", "outgoing", "incoming")
-#: The parameters that identify a curve.
-_CURVE = ("program", "pu_nodes", "bank", "load", "load_bank", "read_share", "loaders", "pages", "instructions")
 #: Events of perf that count cache lines from memory, and the bytes of a line.
 _LINES = ("cache_misses", "llc_load_misses")
 _LINE_BYTES = 64
@@ -84,8 +84,7 @@ def load_curves(view: HostView) -> list[LoadCurve]:
     """Return the curves of a host: by load, NUMA node and bank of the load, reads alone first."""
     grouped: dict[str, list[Record]] = {}
     for record in view.of(CHECK):
-        key = repr([record.parameters.get(name) for name in _CURVE])
-        grouped.setdefault(key, []).append(record)
+        grouped.setdefault(json.dumps(Case.of(record).way, default=str), []).append(record)
     curves = [_curve(records) for records in grouped.values()]
     return sorted((c for c in curves if c is not None), key=_order)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from firsttouch.benchmarks.locks import BATCH, CHECK, COMMON, RECORDS, WAITING, WITHIN
+from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
 from firsttouch.report.model import HostView, whole
 from firsttouch.report.text import clean, count, listed, percent, plain, quantity, times
@@ -16,8 +17,8 @@ from firsttouch.report.text import clean, count, listed, percent, plain, quantit
 LOCKS = ("spin", "ticket", "mutex", "queue", "atomic")
 PARSINGS = ("original", "deferred", "batched", "blocked")
 COMPACT, SPREAD = "compact", "spread"
-#: The parameters that tell groups of rates apart, and what a title calls them.
-_GROUPS = {"bank": "bank", "pages": "pages", "record_bytes": "bytes of a record", "effort": "effort"}
+#: What a title calls parameters that tell groups of rates apart; others have their names.
+_LABELS = {"record_bytes": "bytes of a record"}
 _UNIT, _MILLION = "Mrecords/s", 1e6
 
 
@@ -60,16 +61,17 @@ class Rates:
 
 def rates(view: HostView) -> list[Rates]:
     """Return the rates of the host, a group for each amount of work, the least work first."""
+    ways = [(record, {k: plain(v) for k, v in Case.of(record).way.items()}) for record in view.of(CHECK)]
+    names = [name for name in dict.fromkeys(name for _, way in ways for name in way) if name != "work_ns"]
     groups: dict[tuple[float, tuple[str, ...]], list[Record]] = {}
-    for record in view.of(CHECK):
-        values = tuple(plain(record.parameters.get(name)) for name in _GROUPS)
-        groups.setdefault((_work(record), values), []).append(record)
+    for record, way in ways:
+        groups.setdefault((_work(record), tuple(way.get(name, "") for name in names)), []).append(record)
     varying = [len(set(column)) > 1 for column in zip(*(values for _, values in groups), strict=True)]
     result = []
     for (work_ns, values), records in sorted(groups.items(), key=lambda item: item[0]):
         labels = [
-            f"{label} {value or 'full'}"
-            for label, value, varies in zip(_GROUPS.values(), values, varying, strict=True)
+            f"{_LABELS.get(name, name.replace('_', ' '))} {value or 'full'}"
+            for name, value, varies in zip(names, values, varying, strict=True)
             if varies
         ]
         if group := _rates(clean(", ".join([work_text(work_ns), *labels])), work_ns, records):

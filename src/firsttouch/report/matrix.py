@@ -16,6 +16,7 @@ from firsttouch.errors import BadInput, one_line
 from firsttouch.host.cpusets import format_hwloc, format_list
 from firsttouch.host.emulation import name_among
 from firsttouch.host.topology import Topology
+from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
 from firsttouch.report.model import banks, node_set, pu_nodes
 from firsttouch.report.text import clean, csv_cell
@@ -23,8 +24,6 @@ from firsttouch.scenarios import tiers
 from firsttouch.units import format_bytes
 
 LATENCY, COPY = "random_latency", "copy_bandwidth"
-#: The parameters that a matrix has in common: values of another way of measuring are not mixed in.
-_WAY = ("program", "instructions", "stores", "pages", "order", "stride_bytes")
 #: The columns of CSV and JSON; docs/howto/tiers.md describes them.
 COLUMNS = (
     *("initiator", "bank", "metric", "value", "unit", "samples", "minimum", "maximum", "spread"),
@@ -121,12 +120,17 @@ def _best_way(records: Sequence[Record]) -> dict[Pair, Record]:
 
     Of a latency curve the largest size counts, which is memory.
     """
-    ways: dict[tuple[str, ...], dict[Pair, Record]] = {}
+    ways: dict[str, dict[Pair, Record]] = {}
     for record in sorted(records, key=lambda r: (r.parameters.get("size_bytes", 0), r.time)):
-        way = tuple(str(record.parameters.get(name, "")) for name in _WAY)
+        way = json.dumps(Case.of(record).way, default=str)
         for pair in _pairs(record):
             ways.setdefault(way, {})[pair] = record
-    return max(ways.items(), key=lambda w: (len(w[1]), w[0][0] == NAME, w[0][2] == "regular", w[0]))[1]
+
+    def rank(item: tuple[str, Mapping[Pair, Record]]) -> tuple[int, bool, bool, str]:
+        p = next(iter(item[1].values())).parameters
+        return (len(item[1]), p.get("program") == NAME, p.get("stores") == "regular", item[0])
+
+    return max(ways.items(), key=rank)[1]
 
 
 # ----------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 from firsttouch.benchmarks.probe import NAME
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
+from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
 from firsttouch.report.model import HostView, Table, banks, pu_nodes, varying, whole
 from firsttouch.report.text import case, clean, number, percent, plain, quantity
@@ -22,12 +23,12 @@ from firsttouch.units import format_bytes
 
 EACH = "thread_bandwidth"
 TOTAL = "total_bandwidth"
-#: The parameters that identify a way of measuring, in the order of its name.
-_WAY = ("program", "access", "kernel", "instructions", "stores", "pages", "policy", "effort")
+#: The order of a way of measuring in its name; other parameters follow.
+_ORDER = ("program", "access", "kernel", "instructions", "stores", "pages", "policy", "effort")
 #: The parameters whose values need no name beside them.
 _NAMELESS = {"program", "access", "kernel", "policy"}
 #: Parameters that do not identify a series, because they follow from the number of threads.
-_FOLLOWING = (*_WAY, "threads", "array_bytes", "pus", "pu_nodes")
+_FOLLOWING = ("threads", "array_bytes", "pu_nodes")
 
 #: Records by the name of their series, then by threads, ascending.
 Series = dict[str, dict[int, Record]]
@@ -48,17 +49,28 @@ class Way:
 
 def ways(view: HostView) -> list[Way]:
     """Return every way of measuring contention among the host's valid records, the probe's first."""
-    grouped: dict[tuple[str, ...], list[Record]] = {}
+    grouped: dict[str, list[Record]] = {}
     for record in view.of("contention"):
-        key = tuple(clean(plain(record.parameters.get(name))) for name in _WAY)
-        grouped.setdefault(key, []).append(record)
+        grouped.setdefault(_key_of_way(record), []).append(record)
     result = []
-    for key, records in sorted(grouped.items(), key=lambda item: (item[0][0] != NAME, item[0])):
+    for _, records in sorted(grouped.items(), key=lambda item: (program(item[1][0]) != NAME, item[0])):
         each = [r for r in records if r.metric == EACH]
         total = [r for r in records if r.metric == TOTAL]
-        name = _way_name(dict(zip(_WAY, key, strict=True)))
+        name = _way_name(_way(records[0], _ORDER))
         result.append(Way(name, _series(view, each), _series(view, total), _positions(each)))
     return [way for way in result if way.each or way.total]
+
+
+def _way(record: Record, order: Sequence[str]) -> dict[str, Any]:
+    """Return the parameters that identify the way of measuring a record, those of *order* first."""
+    way = Case.of(record).way
+    return {name: way[name] for name in (*order, *sorted(way.keys() - {*order})) if name in way}
+
+
+def _key_of_way(record: Record) -> str:
+    """Return a text that is the same for all records of one way of measuring contention, and sorts by its name."""
+    way = _way(record, _ORDER)
+    return json.dumps([(way.get(name, ""), name) for name in dict.fromkeys((*_ORDER, *way))], default=str)
 
 
 def _way_name(parameters: Mapping[str, Any]) -> str:
@@ -108,8 +120,8 @@ def _positions(records: Iterable[Record]) -> tuple[Record, ...]:
 
 #: The order of STREAM; other kernels follow alphabetically.
 KERNELS = ("copy", "scale", "add", "triad")
-#: Parameters that vary within a matrix, so they do not identify one.
-_WITHIN = ("kernel", "pu_nodes", "bank", "banks", "threads", "array_bytes", "pus", "stands_for")
+#: The order of a way of measuring bandwidth in its name; other parameters follow.
+_ORDER_OF_MATRICES = ("program", "instructions", "stores", "policy")
 
 Nodes = tuple[int, ...]
 #: PU-set and bank, and the record.
@@ -190,10 +202,7 @@ def variants(view: HostView) -> list[Variant]:
     """Return every way of measuring bandwidth among the valid records of a host, in a stable order."""
     grouped: dict[str, list[Record]] = {}
     for record in view.of("bandwidth"):
-        way = {k: v for k, v in record.parameters.items() if k not in _WITHIN}
-        order = ("program", "instructions", "stores", "policy")
-        ordered = {k: way[k] for k in (*order, *sorted(set(way) - set(order))) if k in way}
-        grouped.setdefault(json.dumps(ordered, default=str), []).append(record)
+        grouped.setdefault(json.dumps(_way(record, _ORDER_OF_MATRICES), default=str), []).append(record)
     result = []
     for key, records in sorted(grouped.items()):
         kernels: dict[str, dict[tuple[Nodes, Nodes], Record]] = {}
@@ -262,14 +271,14 @@ SEQUENTIAL = "sequential_latency"
 MemoryWay = tuple[tuple[str, Any], ...]
 #: A size that fits into a cache and takes this share of the time of memory is not in the cache.
 _AS_MEMORY = 0.8
-_MEMORY_WAY = ("stride_bytes", "order", "pages", "effort")
+_ORDER_OF_CURVES = ("stride_bytes", "order", "pages", "effort")
 
 
 @dataclass(frozen=True)
 class Curve:
     """Latency over size (bytes, ascending) for loads from the PUs of some NUMA nodes to one bank.
 
-    Curves of the same *program* and *way* (stride, order of the accesses, pages) are comparable.
+    Curves of the same *program* and *way* (stride, order of the accesses, pages, ...) are comparable.
     """
 
     metric: str
@@ -322,9 +331,14 @@ def curves(view: HostView, metric: str) -> list[Curve]:
     """Return the latency curves of *metric*: local ones first, the probe's first, then by NUMA nodes and way."""
     grouped: dict[tuple[tuple[int, ...], tuple[int, ...], str, MemoryWay], dict[int, Record]] = {}
     for record in view.of("latency", metric=metric):
-        p = record.parameters
-        way = tuple((name, p[name]) for name in _MEMORY_WAY if isinstance(p.get(name), (int, str)))
-        key = (pu_nodes(record), banks(record), str(p.get("program", "")), way)
+        way = _way(record, _ORDER_OF_CURVES)
+        by = str(way.pop("program", ""))
+        key = (
+            pu_nodes(record),
+            banks(record),
+            by,
+            tuple((k, v) for k, v in way.items() if isinstance(v, (int, str))),
+        )
         grouped.setdefault(key, {})[whole(record, "size_bytes")] = record
     unordered = [Curve(metric, *key, tuple(sorted(points.items()))) for key, points in grouped.items()]
     return sorted(unordered, key=_curve_order)

@@ -14,9 +14,10 @@ from markupsafe import Markup
 
 from firsttouch.host.topology import Topology
 from firsttouch.judge.verdict import HostVerdict
+from firsttouch.records.cases import Case, identifying
+from firsttouch.records.catalogue import Check, checks
 from firsttouch.records.schema import Record
 from firsttouch.report.text import listed
-from firsttouch.systems.cases import case_key, case_of
 from firsttouch.systems.definition import System
 
 # ----------------------------------------------------------------------
@@ -53,6 +54,10 @@ class Reference:
 References = Callable[[Record], Reference | None]
 
 
+def _no_reference(_record: Record) -> None:
+    return None
+
+
 def references_of(system: System | None) -> References | None:
     """Return the references of *system* for its own judged records; None without a system."""
     if system is None:
@@ -72,15 +77,14 @@ def references_of(system: System | None) -> References | None:
 def judging_references(verdicts: Iterable[HostVerdict], otherwise: References | None) -> References:
     """Return the references that judged the records of *verdicts*, those of a fleet, too, else *otherwise*."""
     judged = {
-        (verdict.host, verdict.system, case_key(f.check, f.metric, f.case)): f.reference
+        (verdict.host, verdict.system, f.identity.key): f.reference
         for verdict in verdicts
         for f in verdict.findings
         if f.reference is not None
     }
 
     def reference(record: Record) -> Reference | None:
-        key = case_key(record.check, record.metric, record.parameters)
-        expected = judged.get((record.host, record.system, key))
+        expected = judged.get((record.host, record.system, Case.of(record).key))
         if expected is None:
             return otherwise(record) if otherwise else None
         return Reference(expected.value, expected.minimum, expected.maximum, expected.source)
@@ -134,38 +138,13 @@ class Absent:
 # ----------------------------------------------------------------------
 # The records of each host: current, superseded, invalid, and those that no figure can show.
 
-#: Check -> the parameters that place its records in a figure: numbers from 1, shares up to 1, NUMA nodes (one or a
-#: list), or text.
-NEEDED: dict[str, dict[str, str]] = {
-    "latency": {"size_bytes": "number", "pu_nodes": "nodes", "bank": "nodes"},
-    "bandwidth": {"kernel": "text", "pu_nodes": "nodes", "bank": "nodes"},
-    "contention": {"threads": "number"},
-    "loaded_latency": {"pu_nodes": "nodes", "load": "text", "read_share": "share"},
-    "locks": {"lock": "text", "parsing": "text", "threads": "number"},
-    "scaling": {
-        "aligner": "text",
-        "dataset": "text",
-        "policy": "text",
-        "instances": "number",
-        "threads": "number",
-    },
-}
-NEEDED["placement"] = NEEDED["scaling"]
-NEEDED["weak_scaling"] = {**NEEDED["scaling"], "reads_per_thread": "number"}
-
-#: The checks in the order of a report; others follow by name.
-_CHECKS = (
-    *("topology", "configuration", "health", "latency", "bandwidth", "contention", "loaded_latency"),
-    *("core_to_core", "locks", "pages", "stores", "scaling", "weak_scaling", "placement"),
-)
-
 
 @dataclass(frozen=True)
 class HostView:
     """One host of one system and partition, and its records.
 
     *valid* holds the latest valid record of each case, in a stable order; *superseded* counts the older ones.
-    *key* is unique in the report.
+    *key* is unique in the report. *expected* are the references that judge the records.
     """
 
     key: str
@@ -177,6 +156,7 @@ class HostView:
     superseded: int
     problems: tuple[Problem, ...]
     topology: Topology | None
+    expected: References = _no_reference
 
     def of(self, *checks: str, metric: str | None = None) -> list[Record]:
         """Return the valid records of *checks*, or of one *metric* of them."""
@@ -206,11 +186,6 @@ def titles(views: Sequence[HostView]) -> dict[str, str]:
     }
 
 
-def check_order(check: str) -> tuple[int, str]:
-    """Return a key that sorts checks as a report shows them."""
-    return (_CHECKS.index(check) if check in _CHECKS else len(_CHECKS), check)
-
-
 def dataset_of(record: Record) -> str:
     """Return the dataset of an aligner's run, with the state of the index cache if one was asked for."""
     state = record.parameters.get("index_cache")
@@ -230,12 +205,12 @@ def reads_per_thread(record: Record) -> str:
 
 def common(records: Sequence[Record]) -> dict[str, Any]:
     """Return the case parameters that all *records* share."""
-    first, *rest = [case_of(r.check, r.parameters) for r in records]
+    first, *rest = [identifying(r.check, r.parameters) for r in records]
     return {k: v for k, v in first.items() if all(k in other and other[k] == v for other in rest)}
 
 
 def whole(record: Record, name: str) -> int:
-    """Return a numeric parameter as an integer (:data:`NEEDED` ensures that it is a number)."""
+    """Return a numeric parameter as an integer (the catalogue ensures that a needed one is a number)."""
     return int(record.parameters[name])
 
 
@@ -263,8 +238,8 @@ def _bank(record: Record) -> Any:
 
 
 def varying(records: Iterable[Record], *, ignore: Iterable[str] = ()) -> list[str]:
-    """Return the names of the parameters that differ between *records*, ascending."""
-    cases = [r.parameters for r in records]
+    """Return the names of the parameters in which the cases of *records* differ, ascending."""
+    cases = [Case.of(r).parameters for r in records]
     names = {name for case in cases for name in case} - set(ignore)
     # A parameter that some records lack differs, too; no JSON text is the default.
     texts = {n: {json.dumps(c[n], sort_keys=True, default=str) if n in c else "" for c in cases} for n in names}
@@ -306,24 +281,20 @@ def split(records: Sequence[Record], problems: Sequence[Problem], topology: Topo
     return views
 
 
-def _case(record: Record) -> str:
-    return case_key(record.check, record.metric, record.parameters)
-
-
 def _order(record: Record) -> tuple[Any, ...]:
-    return (_case(record), record.time, record.samples)
+    return (Case.of(record).key, record.time, record.samples)
 
 
 def _latest(records: Iterable[Record]) -> tuple[tuple[Record, ...], int]:
     """Return the latest record of each case, and the number of the others."""
     ordered = sorted(records, key=_order)
-    latest = {_case(record): record for record in ordered}
+    latest = {Case.of(record).key: record for record in ordered}
     return tuple(latest.values()), len(ordered) - len(latest)
 
 
 def _misplaced(record: Record) -> str:
     """Return why no figure can show the record, or an empty text."""
-    for name, kind in NEEDED.get(record.check, {}).items():
+    for name, form in checks().get(record.check, Check()).needed.items():
         value = _bank(record) if name == "bank" else record.parameters.get(name)
         amount = value if isinstance(value, (int, float)) and not isinstance(value, bool) else 0
         good = {
@@ -332,6 +303,6 @@ def _misplaced(record: Record) -> str:
             "nodes": node_set(value) is not None,
             "text": isinstance(value, str),
         }
-        if not good[kind]:
+        if not good[form]:
             return f"the record cannot be shown: parameter {name} is {value!r}"
     return ""

@@ -25,11 +25,11 @@ from prometheus_client.registry import Collector
 
 from firsttouch.host.cpusets import format_list
 from firsttouch.judge.verdict import ORDER, HostVerdict
+from firsttouch.records.cases import identifying
 from firsttouch.records.schema import Record
 from firsttouch.report import metrics
 from firsttouch.report.model import HostView
 from firsttouch.report.text import clean
-from firsttouch.systems.cases import case_of
 from firsttouch.units import UNITS
 
 #: With more cases, the file has only the verdicts and the numbers of records, because a scrape reads all of it.
@@ -206,7 +206,7 @@ def _records(families: _Families, view: HostView) -> None:
 
 def _case(families: _Families, view: HostView, record: Record) -> None:
     unit, factor = base_unit(record.unit)
-    case = {_label(k): _value(v) for k, v in case_of(record.check, record.parameters).items()}
+    case = {_label(k): _value(v) for k, v in identifying(record.check, record.parameters).items()}
     labels = {**_place(view), "check": record.check, **case}
     # The text names no check, because checks may share a metric.
     description = f"{record.metric.replace('_', ' ').capitalize()}, median of the repetitions."

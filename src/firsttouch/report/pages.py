@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
@@ -23,23 +24,9 @@ from firsttouch.errors import BadInput
 from firsttouch.host import topology
 from firsttouch.judge.common_loss import CommonLoss
 from firsttouch.judge.verdict import ORDER, HostVerdict
+from firsttouch.records.catalogue import checks
 from firsttouch.records.schema import Record, write_table
-from firsttouch.report import card, document, guidelines, junit, model, multiqc, openmetrics, studies, tables
-from firsttouch.report.figures import (
-    bandwidth,
-    contention,
-    core_to_core,
-    latency,
-    loaded_latency,
-    locks,
-    page_sizes,
-    placement,
-    scaling,
-    stores,
-    throughput,
-)
-from firsttouch.report.figures import studies as study_figures
-from firsttouch.report.figures import summary as summary_figures
+from firsttouch.report import card, document, figures, guidelines, junit, model, multiqc, openmetrics, tables
 from firsttouch.report.figures import topology as topology_figures
 from firsttouch.report.headlines import HEADER, Headline, Summary, headlines, not_measured
 from firsttouch.report.model import Absent, Figure, HostView, Problem, References, Table
@@ -246,7 +233,7 @@ def build(
         document=document.make(lines, all_problems, references, verdicts, guided, title=title, generated=stated),
     )
     expected = model.judging_references(verdicts, references)
-    sections = [_section(view, expected) for view in views]
+    sections = [_section(replace(view, expected=expected)) for view in views]
     facts = {
         "title": title,
         "generated": stated,
@@ -318,21 +305,8 @@ def _cards(
     return sorted(cards, key=lambda c: -ORDER.index(c.word) if c.word else 1)
 
 
-def _section(view: HostView, expected: References) -> dict[str, Any]:
-    """Return the groups of figures and the tables of a host; *expected* are the references that judge it."""
-    groups: list[tuple[str, str, list[Figure | Absent]]] = [
-        ("latency", "Latency", latency.figures(view)),
-        ("bandwidth", "Bandwidth", bandwidth.figures(view)),
-        ("contention", "Contention", contention.figures(view)),
-        ("load", "Memory under load", loaded_latency.figures(view, expected)),
-        ("cores", "Between cores", core_to_core.figures(view)),
-        ("locks", "Locks", locks.figures(view)),
-        ("pages", "Page sizes and stores", [*page_sizes.figures(view), *stores.figures(view)]),
-        ("scaling", "Threads and memory policies", [*scaling.figures(view), *throughput.figures(view)]),
-        ("study", "Thread scaling study", [*study_figures.figures(view)]),
-        ("placement", "Scenarios", [*placement.figures(view), *summary_figures.figures(view)]),
-    ]
-    tabled = studies.tables(view)
+def _section(view: HostView) -> dict[str, Any]:
+    """Return the groups of figures and the tables of a host."""
     topological = (
         [tables.numa_nodes(view.topology), tables.caches(view.topology), tables.distances(view.topology)]
         if view.topology
@@ -340,17 +314,7 @@ def _section(view: HostView, expected: References) -> dict[str, Any]:
     )
     return {
         "view": view,
-        "groups": [
-            {
-                "id": f"{view.key}-{name}-section",
-                "heading": heading,
-                "figures": [f for f in figures if isinstance(f, Figure)],
-                "absent": [f for f in figures if isinstance(f, Absent)],
-                "tables": tabled if name == "study" else [],
-            }
-            for name, heading, figures in groups
-            if figures or (name == "study" and tabled)
-        ],
+        "groups": [group for check in checks() if (group := _group(view, check))],
         "facts": tables.topology_facts(view),
         "no_topology": view.why_absent("topology"),
         "drawing": topology_figures.figures(view),
@@ -359,4 +323,20 @@ def _section(view: HostView, expected: References) -> dict[str, Any]:
         "others": tables.others(view),
         "placements": tables.placements(view),
         "software": tables.software(view),
+    }
+
+
+def _group(view: HostView, check: str) -> dict[str, Any] | None:
+    """Return the figures and tables of a check, None without any; those of the topology are in its own section."""
+    modules = [module for module in figures.of_check(check) if module is not topology_figures]
+    drawn: list[Figure | Absent] = [figure for module in modules for figure in module.figures(view)]
+    tabled = [table for module in modules if hasattr(module, "tables") for table in module.tables(view)]
+    if not drawn and not tabled:
+        return None
+    return {
+        "id": f"{view.key}-{check}-section",
+        "heading": checks()[check].title,
+        "figures": [figure for figure in drawn if isinstance(figure, Figure)],
+        "absent": [figure for figure in drawn if isinstance(figure, Absent)],
+        "tables": tabled,
     }

@@ -12,25 +12,14 @@ from typing import Any
 from firsttouch.benchmarks.measure import WIDE
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
+from firsttouch.records.cases import identifying
+from firsttouch.records.catalogue import Check, checks
 from firsttouch.records.schema import Record
-from firsttouch.report import metrics, speedups
+from firsttouch.report import metrics
 from firsttouch.report.model import HostView, Problem, References, Table, common
 from firsttouch.report.text import case, clean, count, number, percent, quantity, span
-from firsttouch.systems.cases import case_of
 from firsttouch.units import format_bytes
 
-#: The checks and metrics that figures or the facts of the topology show; all others go to a table.
-_WHOLLY_SHOWN = frozenset(
-    {"topology", "configuration", "bandwidth", "loaded_latency", "core_to_core", "locks", "pages"}
-)
-_SHOWN: dict[str, set[str]] = {
-    "latency": {metrics.RANDOM, metrics.SEQUENTIAL},
-    "contention": {metrics.EACH, metrics.TOTAL},
-    "stores": {"copy_bandwidth", "triad_bandwidth"},
-    "scaling": {speedups.METRIC},
-    "placement": {speedups.METRIC},
-    "weak_scaling": {"throughput"},
-}
 #: The spread from which a cell is coloured.
 _LOOSE = 0.1
 _NO_PLACEMENT: Mapping[str, Any] = {}
@@ -166,9 +155,9 @@ def _actual(placement: Mapping[str, Any]) -> str:
 def others(view: HostView) -> Table | None:
     """Return the valid records that no figure shows: counters, and checks without a figure."""
     rows = [
-        ((r.check, r.metric, case(case_of(r.check, r.parameters)), r.unit), r)
+        ((r.check, r.metric, case(identifying(r.check, r.parameters)), r.unit), r)
         for r in view.valid
-        if r.check not in _WHOLLY_SHOWN and r.metric not in _SHOWN.get(r.check, ())
+        if not checks().get(r.check, Check()).draws(r.metric)
     ]
     return value_table("Counters and other metrics", ("check", "metric", "case", "unit"), rows) if rows else None
 
@@ -183,7 +172,7 @@ def references(view: HostView, find: References | None) -> Table | None:
             rows.append(
                 (
                     f"{record.check}: {record.metric}",
-                    case(case_of(record.check, record.parameters)),
+                    case(identifying(record.check, record.parameters)),
                     record.unit,
                     number(record.value),
                     number(reference.value),
@@ -214,7 +203,7 @@ def invalid_records(views: Sequence[HostView]) -> list[tuple[str, str, str]]:
         for record in view.invalid:
             # All sizes of a latency curve belong to one run.
             case_without_size = case(
-                {k: v for k, v in case_of(record.check, record.parameters).items() if k != "size_bytes"}
+                {k: v for k, v in identifying(record.check, record.parameters).items() if k != "size_bytes"}
             )
             key = (view.host, record.check, record.metric, case_without_size, record.reason)
             grouped.setdefault(key, []).append(record)

@@ -120,6 +120,11 @@ def plain(value: Any) -> str:
 
 
 def case(parameters: Mapping[str, Any]) -> str:
-    """Return the parameters of a record on one line, names without underscores."""
-    parts = ((key.replace("_", " "), plain(value)) for key, value in parameters.items())
+    """Return the parameters of a record on one line, names without underscores; no number is rounded."""
+    parts = ((key.replace("_", " "), _exact(value)) for key, value in parameters.items())
     return clean(", ".join(f"{key} {value}" for key, value in parts if value))
+
+
+def _exact(value: Any) -> str:
+    rounded = plain(value)
+    return repr(value) if isinstance(value, float) and float(rounded) != value else rounded

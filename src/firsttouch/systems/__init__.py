@@ -5,7 +5,6 @@ In: the YAML file of a system, or the topology of this host. Out: a :class:`~def
 
 - ``definition``: load and find systems, and compare a host with one
 - ``facts``: what the hosts are made of
-- ``metrics``: the metrics and parameters of all checks, from metrics.toml
 - ``references``: the expected values, from the file or from published tables
 - ``draft``: the YAML of a system drafted from a topology
 - ``theoretical_bandwidth``: the theoretical bandwidth of a host's memory

@@ -16,8 +16,8 @@ from firsttouch import units
 from firsttouch.documents import Document, Where
 from firsttouch.errors import BadInput
 from firsttouch.paths import TABLES
+from firsttouch.records.catalogue import checks
 from firsttouch.systems.facts import RELATIONS, Facts
-from firsttouch.systems.metrics import checks
 
 # ----------------------------------------------------------------------
 # Tables of published figures: CSV files that references name, so that no figure is written twice
@@ -192,7 +192,7 @@ class _Entry:
                     metrics = ", ".join(check.metrics)
                     self.problem(f"unknown metric '{metric}' of {name}: known are {metrics}", *at_metric)
                 else:
-                    yield name, metric, check.metrics[metric]
+                    yield name, metric, check.metrics[metric].unit
             for parameter in self.entry.get("parameters", {}):
                 if parameter not in check.parameters:
                     parameters = ", ".join(check.parameters) or "none"

@@ -13,6 +13,7 @@ from firsttouch.report.tables import measured
 from firsttouch.report.text import nodes, number, percent, quantity, span, times
 from firsttouch.units import format_bytes
 
+CHECK = "bandwidth"
 _TITLE = "Bandwidth from PU-set to memory bank"
 _HOW = (
     "A cell is the bandwidth of threads on the NUMA nodes of its row with all memory on the bank of its column. "

@@ -12,6 +12,7 @@ from firsttouch.report.model import Absent, Figure, HostView, Panel, Table, bank
 from firsttouch.report.tables import measured, value_table
 from firsttouch.report.text import count, number, percent, quantity, times
 
+CHECK = "contention"
 _TITLE = "Contention for one memory bank"
 _HOW = (
     "The line per thread is level if the threads do not disturb each other, and falls if they share the bandwidth "

@@ -15,6 +15,7 @@ from firsttouch.report.tables import measured, value_table
 from firsttouch.report.text import clean, count, listed, nodes, quantity, times
 from firsttouch.units import format_bytes
 
+CHECK = "latency"
 _TITLE = "Latency of a load, by size of the memory it walks"
 _HOW = (
     "Each step up is a level of the memory hierarchy that is too small for the data; the plateau at the right is "

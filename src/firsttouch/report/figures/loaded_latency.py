@@ -10,7 +10,7 @@ from firsttouch.report import load_curves, metrics
 from firsttouch.report.figures import drawing
 from firsttouch.report.figures.drawing import Chart, Look
 from firsttouch.report.figures.svg import INK, MUTED, WARN
-from firsttouch.report.load_curves import LoadCurve, Program, stated
+from firsttouch.report.load_curves import CHECK, LoadCurve, Program, stated
 from firsttouch.report.model import Absent, Figure, HostView, Panel, Reference, References, Table
 from firsttouch.report.tables import measured
 from firsttouch.report.text import count, number, percent, plain, quantity, times
@@ -36,19 +36,19 @@ _THEORY = Look(INK, line=1.5, dashes="6 4")
 _EXPECTED = Look(MUTED, area=0.22)
 
 
-def figures(view: HostView, expected: References) -> list[Figure | Absent]:
-    """Return the figure of the host's curves, or why there is none; *expected* gives the bands."""
+def figures(view: HostView) -> list[Figure | Absent]:
+    """Return the figure of the host's curves with the bands of their references, or why there is none."""
     curves = load_curves.load_curves(view)
     loads = [w for load in dict.fromkeys(c.load for c in curves) if (w := load_curves.weakest(curves, load))]
     shown = [[c for c in curves if _place(c) == _place(worst) and c.points] for worst in loads]
     if not any(shown):
-        return [Absent(_TITLE, view.why_absent(load_curves.CHECK))]
+        return [Absent(_TITLE, view.why_absent(CHECK))]
     theory = metrics.bank_bandwidth(view)
     name = f"{view.key}-loaded-latency"
     programs = load_curves.programs(view)
-    shows = [*(_shows(c, theory, expected) for c in loads), _of_programs(view, programs, curves)]
+    shows = [*(_shows(c, theory, view.expected) for c in loads), _of_programs(view, programs, curves)]
     panels = [
-        _panel(f"{name}-{i}", some, _marks(some, theory, expected, programs), " ".join(shows))
+        _panel(f"{name}-{i}", some, _marks(some, theory, view.expected, programs), " ".join(shows))
         for i, some in enumerate(filter(None, shown), start=1)
     ]
     return [

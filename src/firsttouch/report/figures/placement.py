@@ -12,6 +12,7 @@ from firsttouch.report.speedups import Interval, Study
 from firsttouch.report.tables import VALUE_HEADER, measured, values
 from firsttouch.report.text import count, quantity, times
 
+CHECK = "placement"
 _TITLE = "Speedup of the scenarios against the default run"
 _HOW = (
     "Longer is better. The line at 1 is the default run, without any placement options. A scenario whose error "

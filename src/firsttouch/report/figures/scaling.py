@@ -11,6 +11,7 @@ from firsttouch.report.speedups import Study
 from firsttouch.report.tables import measured, value_table
 from firsttouch.report.text import count, number, quantity, times
 
+CHECK = "scaling"
 _TITLE = "Time of one instance by threads and memory policy"
 _HOW = (
     "Lower is better. A line that halves with twice the threads scales perfectly. One that levels off or rises "

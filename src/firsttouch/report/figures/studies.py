@@ -15,6 +15,7 @@ from firsttouch.report.studies import Comparison, Comparisons, Repeated, Run
 from firsttouch.report.tables import measured, value_table
 from firsttouch.report.text import number
 
+CHECK = "weak_scaling"
 _TITLE = "Time and throughput by threads"
 _HOW = (
     "Each thread has the same number of reads, so perfect scaling is a flat line of seconds and a straight rising "
@@ -34,6 +35,11 @@ def figures(view: HostView) -> list[Figure]:
         for planned in study.figures
     ]
     return [figure for figure in drawn if figure is not None]
+
+
+def tables(view: HostView) -> list[tuple[Table, str]]:
+    """Return the published tables with the times of this host, and what to note below."""
+    return studies.tables(view)
 
 
 def _figure(key: str, study: Repeated, planned: Comparisons, case: tuple[Reads, str]) -> Figure | None:

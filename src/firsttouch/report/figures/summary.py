@@ -15,6 +15,7 @@ from firsttouch.report.speedups import Study, pivot
 from firsttouch.report.tables import measured
 from firsttouch.report.text import number, quantity, times
 
+CHECK = "placement"
 _TITLE = "Summary: default run, best policy, best partition"
 _HOW = (
     "Shorter is better. For each dataset: the default run, the fastest run of one instance with another policy, "

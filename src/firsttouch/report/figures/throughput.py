@@ -13,6 +13,7 @@ from firsttouch.report.speedups import Key, pivot, scenario, total_threads
 from firsttouch.report.tables import measured, value_table
 from firsttouch.report.text import count, number, quantity
 
+CHECK = "scaling"
 _TITLE = "Throughput with the same number of reads per thread"
 _HOW = (
     "Higher is better. Every thread has the same work, so a straight line through zero is perfect scaling. The "

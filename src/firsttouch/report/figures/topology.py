@@ -14,6 +14,7 @@ from firsttouch.report.model import Figure, HostView, Panel
 from firsttouch.report.text import count, listed
 from firsttouch.units import format_bytes
 
+CHECK = "topology"
 _TITLE = "The host as hwloc sees it"
 _HOW = (
     "A box is a NUMA node with its memory, its PUs (hardware threads) by number, and its caches below them. "

@@ -20,11 +20,11 @@ from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.sprt import Floats
 from firsttouch.judge.statistics import holm, median_interval, robust_deviation, sign_test
 from firsttouch.judge.verdict import natural
+from firsttouch.records.cases import Case
 from firsttouch.report.figures.svg import MUTED, SERIES, WARN, Canvas
 from firsttouch.report.fleet import fleet_pages
 from firsttouch.report.fleet.ranks import names, worse
 from firsttouch.report.text import clean, count, listed, quantity
-from firsttouch.systems.cases import Case
 
 # ----------------------------------------------------------------------
 # The changes of each metric.

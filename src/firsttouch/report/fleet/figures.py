@@ -17,9 +17,9 @@ from firsttouch.judge.case_judge import PASS
 from firsttouch.judge.history import day
 from firsttouch.judge.sprt import Floats
 from firsttouch.judge.verdict import ORDER, natural
+from firsttouch.records import catalogue
 from firsttouch.report.figures.svg import MUTED, SERIES, WARN, Canvas
 from firsttouch.report.fleet.ranks import Ranks, worse
-from firsttouch.report.model import check_order
 from firsttouch.report.text import NOT_MEASURED, SIGNS, count, listed, number, percent, quantity
 from firsttouch.systems.references import Reference
 
@@ -139,7 +139,7 @@ def _columns(ranks: Ranks, hosts: Sequence[str]) -> list[int]:
             break
         chosen.add(case)
     cases = ranks.judged.samples.cases
-    return sorted(chosen, key=lambda case: (check_order(cases[case].check), natural(cases[case].name)))
+    return sorted(chosen, key=lambda case: (catalogue.order(cases[case].check), natural(cases[case].name)))
 
 
 def _others(ranks: Ranks, hosts: Sequence[str], cases: Sequence[int]) -> list[Cell]:

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,8 +17,8 @@ from polars.io.plugins import register_io_source
 from firsttouch.judge.judging import Judged
 from firsttouch.judge.sprt import Floats
 from firsttouch.judge.verdict import ORDER
+from firsttouch.records.cases import Case, distinguished
 from firsttouch.records.schema import table_file
-from firsttouch.systems.cases import Case, case_in_words, distinguished
 
 # ----------------------------------------------------------------------
 # Short names of metrics: without the parameters that all cases of a metric share.
@@ -34,24 +34,22 @@ class Names:
 
 def names(cases: Sequence[Case]) -> Names:
     """Return the shortest names that distinguish *cases*."""
-    cases = distinguished(cases)
     shared: dict[tuple[str, str], dict[str, Any]] = {}
     for case in cases:
         same = shared.setdefault((case.check, case.metric), dict(case.parameters))
         for key in [k for k, v in same.items() if case.parameters.get(k) != v]:
             del same[key]
+
+    def reduced(case: Case, parameters: Mapping[str, Any]) -> Case:
+        return replace(case, parameters=parameters, distinctive=(), details=())
+
     short = [
-        case_in_words(
-            c.check,
-            c.metric,
-            {k: v for k, v in c.parameters.items() if k not in shared[c.check, c.metric]},
-            c.distinctive,
-        )
-        for c in cases
+        reduced(c, {k: v for k, v in c.parameters.items() if k not in shared[c.check, c.metric]}) for c in cases
     ]
-    omitted = (case_in_words(*metric, same) for metric, same in shared.items() if same)
-    bare = {case_in_words(*metric, {}) for metric in shared}
-    return Names(short, [text for text in omitted if text not in bare])
+    first = {(c.check, c.metric): c for c in reversed(cases)}
+    omitted = (reduced(first[metric], same).title for metric, same in shared.items() if same)
+    bare = {reduced(first[metric], {}).title for metric in shared}
+    return Names([case.title for case in distinguished(short)], [text for text in omitted if text not in bare])
 
 
 # ----------------------------------------------------------------------

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stores: copy and triad by every instruction set, with regular and with streaming stores."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from firsttouch.benchmarks import probe, profiles, programs
+from firsttouch.benchmarks.measure import Asked, Benchmark, run
+from firsttouch.host.cpusets import format_list
+from firsttouch.host.topology import Topology
+from firsttouch.records.schema import Record
+
+CHECK = "stores"
+#: The kernels: the one that gains most from streaming stores, and STREAM's headline.
+KERNELS = ("copy", "triad")
+
+
+def _measure(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Record]]:
+    """Measure every instruction set x store type on one NUMA node (default: the first) and its nearest bank."""
+    nodes = tuple(asked.pu_nodes or host.cpu_nodes[:1])
+    banks = list(asked.banks or [programs.nearest(host, nodes)])
+    programs.pus_of(host, nodes)
+    for bank in banks:
+        programs.bank_bytes(host, bank)
+    kernels = [k for k in KERNELS if k in profiles.chosen().kernels]
+    options = ["--instructions=all", "--stores=both", f"--kernels={','.join(kernels)}", "--interleave=none"]
+    for bank in banks:
+        where = [f"--pu-nodes={format_list(nodes)}", f"--set-sizes={len(nodes)}", f"--banks={bank}"]
+        running = run(replace(asked, aspect="bandwidth"), [*where, *options], say)
+        measured = [replace(r, check=CHECK) for records in running for r in records]
+        yield [*measured, *(gain for kernel in kernels for gain in _streaming_gain(measured, kernel, say))]
+
+
+def _streaming_gain(measured: Sequence[Record], kernel: str, say: probe.Say) -> Iterator[Record]:
+    """Yield the rate of a kernel's fastest streaming stores over that of its fastest regular ones.
+
+    There is no such record on a processor without streaming stores. A sample compares the two rates of a
+    repetition, in which the probe runs all cases one after the other.
+    """
+    rates = [r for r in measured if r.parameters["kernel"] == kernel]
+    fastest = {}
+    for stores in ("regular", "streaming"):
+        of_stores = [r for r in rates if r.parameters["stores"] == stores]
+        fastest[stores] = max(of_stores, key=lambda r: statistics.median(r.samples), default=None)
+    streaming, regular = fastest["streaming"], fastest["regular"]
+    if streaming is None or regular is None:
+        return
+    names = {f"fastest_{stores}": r.parameters["instructions"] for stores, r in fastest.items() if r}
+    gains = tuple(s / r for s, r in zip(streaming.samples, regular.samples, strict=False))
+    say(
+        f"{kernel}: the fastest streaming stores are {names['fastest_streaming']}, "
+        f"{statistics.median(gains):.2f} times the fastest regular ones, {names['fastest_regular']}"
+    )
+    parameters = {k: v for k, v in streaming.parameters.items() if k not in {"instructions", "stores"}} | names
+    yield replace(
+        streaming, metric="streaming_gain", unit="1", better="neither", samples=gains, parameters=parameters
+    )
+
+
+BENCHMARK = Benchmark(_measure)

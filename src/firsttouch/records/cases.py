@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What identifies a measurement: records of one case are repetitions of the same thing.
+
+The catalogue (:mod:`firsttouch.records.catalogue`) states the roles of the parameters of each check. The cases of
+a check without an entry are identified by all parameters.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from firsttouch.records.catalogue import catalogue, checks
+from firsttouch.units import format_bytes
+
+if TYPE_CHECKING:
+    from firsttouch.records.schema import Better, Record
+
+#: Parameters that titles state in words.
+_IN_TITLES = ("pu_nodes", "bank", "banks", "size_bytes", "threads", "load", "pages", "program")
+_PROBE = frozenset(["firsttouch-probe", "probe"])
+
+
+@dataclass(frozen=True)
+class Case:
+    """A metric of a check in one case: *parameters* are those that identify it. Values are in *unit*.
+
+    *distinctive* are those of the parameters that its name shows beside the usual ones, because another case of
+    the same records differs in nothing else. *details* are further facts with their texts, if the name or the
+    title would still be that of another case.
+    """
+
+    system: str
+    check: str
+    metric: str
+    parameters: Mapping[str, Any]
+    unit: str
+    better: Better
+    distinctive: tuple[str, ...] = field(default=(), compare=False)
+    details: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+
+    @classmethod
+    def of(cls, record: Record) -> Case:
+        """Return the case of a record."""
+        parameters = identifying(record.check, record.parameters)
+        return cls(record.system, record.check, record.metric, parameters, record.unit, record.better)
+
+    @cached_property
+    def key(self) -> str:
+        """A text that is the same for all records of the case, of any system, and for no others."""
+        facts = [self.check, self.metric, self.unit, self.better, self.parameters]
+        return json.dumps(facts, sort_keys=True, default=str)
+
+    @property
+    def way(self) -> dict[str, Any]:
+        """The parameters that are no axis: those of the cases of one curve or matrix are equal."""
+        return without_axes(self.check, self.parameters)
+
+    @property
+    def of_references(self) -> Case:
+        """The case as references name it: without the conditions under which it was measured."""
+        conditions = catalogue().common.conditions
+        parameters = {k: v for k, v in self.parameters.items() if k not in conditions}
+        return replace(self, parameters=parameters, distinctive=(), details=())
+
+    @property
+    def exact(self) -> bool:
+        """Whether values are read from the host and not measured: a single one is as good as many."""
+        return self.check in checks() and checks()[self.check].kind == "read"
+
+    @cached_property
+    def name(self) -> str:
+        """The metric with the parameters that distinguish its case from others of the check, for programs."""
+        shown = self._shown
+        texts = [f"{k}={_text(v)}" for k, v in self.parameters.items() if k in shown]
+        return " ".join([self.check, self.metric, *texts, *(f"{k}={text}" for k, text in self.details)])
+
+    @cached_property
+    def title(self) -> str:
+        """The same in words, for readers: ``copy, NUMA 1 to bank 1``.
+
+        The check is named if it is not the first one of the catalogue that has the metric.
+        """
+        check, metric, case = self.check, self.metric, self.parameters
+        name = metric.removesuffix("_bandwidth") if check == "bandwidth" else metric
+        first = next((other for other, c in checks().items() if metric in c.metrics or metric in c.data), "")
+        prefix = "" if first == check or check in metric else f"{check} "
+        parts = [f"{prefix}{name}".replace("_", " ")]
+        nodes, bank = case.get("pu_nodes"), case.get("bank", case.get("banks"))
+        if nodes is not None:
+            where = f"NUMA {_text(nodes)}"
+            parts.append(where if bank is None else f"{where} to bank {_text(bank)}")
+        elif bank is not None:
+            parts.append(f"bank {_text(bank)}")
+        if "size_bytes" in case:
+            size = case["size_bytes"]
+            parts.append(format_bytes(size) if isinstance(size, (int, float)) else _text(size))
+        if "threads" in case:
+            parts.append(f"{_text(case['threads'])} thread{'s' * (case['threads'] != 1)}")
+        if "load" in case:
+            parts.append(f"{_text(case['load'])} load")
+        if "pages" in case:
+            parts.append(f"{_text(case['pages'])} pages")
+        unlabelled = catalogue().common.unlabelled
+        parts += [_text(case[k]) for k in unlabelled if k in case]
+        if _text(case.get("program", "probe")) not in _PROBE:
+            parts.append(_text(case["program"]))
+        in_words = {*unlabelled, *_IN_TITLES}
+        in_words |= {"kernel"} if metric.startswith(_text(case.get("kernel", "")) or metric) else set()
+        shown = self._shown - in_words
+        parts += [f"{k.replace('_', ' ')} {_text(v)}" for k, v in case.items() if k in shown]
+        return ", ".join([*parts, *(f"{k.replace('_', ' ')} {text}" for k, text in self.details)])
+
+    @property
+    def _shown(self) -> set[str]:
+        named = checks()[self.check].named if self.check in checks() else ()
+        return {*catalogue().common.named, *named, *self.distinctive}
+
+
+def identifying(check: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those *parameters* of a record that identify its case among others of the check."""
+    names = (*checks()[check].parameters, *catalogue().common.conditions) if check in checks() else parameters
+    return {name: parameters[name] for name in names if name in parameters}
+
+
+def without_axes(check: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those *parameters* that tell the ways apart in which a check was measured."""
+    axes = checks()[check].axes if check in checks() else ()
+    return {k: v for k, v in identifying(check, parameters).items() if k not in axes}
+
+
+def _text(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+# ----------------------------------------------------------------------
+# Names that differ
+
+
+def distinguished(cases: Sequence[Case]) -> list[Case]:
+    """Return *cases* with names and titles that differ between all cases of one system.
+
+    Each shows the fewest further parameters that tell it apart.
+    """
+    result = list(cases)
+    for numbers in _alike(result, lambda case: case.name):
+        names = _distinctive([{k: _text(v) for k, v in cases[n].parameters.items()} for n in numbers])
+        for number in numbers:
+            result[number] = replace(cases[number], distinctive=names)
+    # Different values may have the same text, a title leaves some out, and no parameter states the unit.
+    for text in (_name, _title):
+        for numbers in _alike(result, text):
+            facts = [_facts(cases[n]) for n in numbers]
+            names = _distinctive(facts)
+            for number, facts_of_case in zip(numbers, facts, strict=True):
+                texts = tuple((name, facts_of_case[name]) for name in names if name in facts_of_case)
+                result[number] = replace(result[number], details=(*result[number].details, *texts))
+    return result
+
+
+def _name(case: Case) -> str:
+    return case.name
+
+
+def _title(case: Case) -> str:
+    return case.title
+
+
+def _alike(cases: Sequence[Case], text: Callable[[Case], str]) -> list[list[int]]:
+    """Return the numbers of the cases of one system that have the same text, group by group."""
+    groups: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for number, case in enumerate(cases):
+        groups[case.system, text(case)].append(number)
+    return [numbers for numbers in groups.values() if len(numbers) > 1]
+
+
+def _facts(case: Case) -> dict[str, str]:
+    """Return everything that identifies a case, as texts that are equal for equal values only."""
+    stated = {"unit": case.unit, "better": case.better, "check": case.check, "metric": case.metric}
+    values = {k: json.dumps(v, sort_keys=True, default=str) for k, v in case.parameters.items()}
+    return {**{f"parameter {k}" if k in stated else k: text for k, text in values.items()}, **stated}
+
+
+def _distinctive(alike: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
+    """Return the names of the facts that tell cases apart which otherwise have the same name."""
+    present = {name for facts in alike for name in facts}
+    telling = catalogue().common.distinctive
+    order = [*(name for name in telling if name in present), *sorted(present.difference(telling))]
+    chosen: list[str] = []
+    texts = [""] * len(alike)
+    for name in order:
+        longer = [f"{text} {name}={f[name]}" if name in f else text for text, f in zip(texts, alike, strict=True)]
+        if len({*longer}) > len({*texts}):
+            chosen.append(name)
+            texts = longer
+        if len({*texts}) == len(texts):
+            break
+    return tuple(chosen)

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The catalogue of checks, from metrics.toml: their titles and order, metrics, and the roles of their parameters.
+
+References may name no other checks and metrics: they could never match a record. Records may; a report lists them
+as other metrics.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from firsttouch import documents
+from firsttouch.units import UNITS, better
+
+if TYPE_CHECKING:
+    from firsttouch.records.schema import Better
+
+#: How a check gets its values: it reads them from the host, measures them, or times an aligner.
+CheckKind = Literal["read", "measured", "aligner"]
+#: A parameter identifies a case, maybe along an axis of a figure, or is a result. A condition identifies a case,
+#: too, but no reference may name it.
+Role = Literal["case", "axis", "condition", "result"]
+#: The form of a parameter that a figure needs: a number from 1, a share up to 1, NUMA nodes (one or a list), text.
+ParameterForm = Literal["number", "share", "nodes", "text"]
+
+#: The key of what all checks share.
+_ALL = "*"
+_NAMES: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
+_UNIT: dict[str, Any] = {"enum": ["1", *UNITS], "description": "the unit of a record"}
+_METRICS: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": {
+        "if": {"type": "object"},
+        "then": documents.table_schema({"unit": _UNIT, "better": {"enum": ["higher", "lower", "neither"]}}),
+        "else": _UNIT,
+    },
+}
+#: The form of metrics.toml.
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        _ALL: documents.table_schema(
+            {}, dict.fromkeys(("conditions", "results", "named", "unlabelled", "distinctive"), _NAMES)
+        )
+    },
+    "additionalProperties": documents.table_schema(
+        {"metrics": _METRICS, "parameters": _NAMES},
+        {
+            "title": {"type": "string", "minLength": 1},
+            "kind": {"enum": ["read", "measured", "aligner"]},
+            "emulated_counts": {"type": "boolean"},
+            "follows_clock": {"type": "boolean"},
+            "data": _METRICS,
+            **dict.fromkeys(("axes", "results", "named"), _NAMES),
+            "needed": {
+                "type": "object",
+                "additionalProperties": {"enum": ["number", "share", "nodes", "text"]},
+            },
+            "drawn": {"anyOf": [{"type": "boolean"}, _NAMES], "description": "true, false or a list of metrics"},
+            "limits": {
+                "type": "object",
+                "additionalProperties": documents.table_schema(
+                    {"verdict": {"enum": ["suspect", "fail"]}, "most": {"type": "number", "minimum": 0}},
+                    {"per_hour": {"type": "boolean"}},
+                ),
+            },
+        },
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The verdict of a host with more events than *most*, in one session or per hour."""
+
+    verdict: Literal["suspect", "fail"]
+    most: float
+    per_hour: bool = False
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric's unit, and which values are better."""
+
+    unit: str
+    better: Better
+
+
+@dataclass(frozen=True)
+class Check:
+    """An entry of the catalogue."""
+
+    #: The metrics that are judged, and those that nothing judges.
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    data: Mapping[str, Metric] = field(default_factory=dict)
+    #: The parameters that identify a case and may be named by a reference, in the order of names.
+    parameters: tuple[str, ...] = ()
+    #: Those of the parameters along which the cases of one curve or matrix differ.
+    axes: frozenset[str] = frozenset()
+    #: Parameters that identify nothing.
+    results: frozenset[str] = frozenset()
+    #: Parameters that names state, beside those that the names of all checks state.
+    named: frozenset[str] = frozenset()
+    #: The heading of its section in a report.
+    title: str = ""
+    kind: CheckKind = "measured"
+    #: Whether its counts hold for an emulated host, too.
+    emulated_counts: bool = False
+    #: Whether its values follow the clock of the cores and of their caches, and not memory.
+    follows_clock: bool = False
+    #: The parameters without which no figure can show a record.
+    needed: Mapping[str, ParameterForm] = field(default_factory=dict)
+    #: The metrics that figures and facts of a report show; True: all.
+    drawn: frozenset[str] | bool = False
+    #: The limits of metrics that count events.
+    limits: Mapping[str, Limit] = field(default_factory=dict)
+
+    def draws(self, metric: str) -> bool:
+        """Return whether a figure or a fact of a report shows the metric."""
+        return self.drawn if isinstance(self.drawn, bool) else metric in self.drawn
+
+
+@dataclass(frozen=True)
+class Common:
+    """What all checks share."""
+
+    #: Parameters that identify the cases of any check, although no reference may name them.
+    conditions: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
+    #: Parameters that the names of all checks state.
+    named: tuple[str, ...] = ()
+    #: Parameters whose values need no label in a title, in the order of titles.
+    unlabelled: tuple[str, ...] = ()
+    #: The parameters that a name states first where it would not be unique without.
+    distinctive: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The checks by name, in the order of a report, and what they share."""
+
+    checks: Mapping[str, Check]
+    common: Common = Common()
+
+
+@functools.cache
+def catalogue() -> Catalogue:
+    """Return the catalogue; the site's and the user's files add to it and may set limits."""
+    first, *others = documents.tables("metrics.toml", parse)
+    return functools.reduce(_merged, others, first)
+
+
+def _merged(catalogue: Catalogue, added: Catalogue) -> Catalogue:
+    checks = dict(catalogue.checks)
+    for name, check in added.checks.items():
+        checks[name] = _extended(checks[name], check) if name in checks else check
+    common = {f.name: (*getattr(catalogue.common, f.name), *getattr(added.common, f.name)) for f in fields(Common)}
+    return Catalogue(checks, Common(**common))
+
+
+def _extended(check: Check, added: Check) -> Check:
+    """Return a check with what a later file adds: metrics and parameters that it has stay as they are."""
+    drawn = (
+        check.drawn or added.drawn
+        if isinstance(check.drawn, bool) or isinstance(added.drawn, bool)
+        else check.drawn | added.drawn
+    )
+    return replace(
+        check,
+        metrics={**{name: m for name, m in added.metrics.items() if name not in check.data}, **check.metrics},
+        data={**added.data, **check.data},
+        parameters=tuple(dict.fromkeys((*check.parameters, *added.parameters))),
+        axes=check.axes | added.axes,
+        results=check.results | added.results,
+        named=check.named | added.named,
+        needed={**added.needed, **check.needed},
+        drawn=drawn,
+        limits={**check.limits, **added.limits},
+    )
+
+
+def parse(text: str, file: str) -> Catalogue:
+    """Return the catalogue of a TOML text; raises BadInput naming *file*, the line and the entry."""
+    document = documents.parse_toml(text, file)
+    document.check(SCHEMA)
+    checks = {name: _check(name, table) for name, table in document.data.items() if name != _ALL}
+    return Catalogue(checks, Common(**{key: tuple(names) for key, names in document.data.get(_ALL, {}).items()}))
+
+
+def _check(name: str, table: Mapping[str, Any]) -> Check:
+    drawn = table.get("drawn", False)
+    return Check(
+        metrics=_metrics(table["metrics"]),
+        data=_metrics(table.get("data", {})),
+        parameters=tuple(table["parameters"]),
+        **{key: frozenset(table.get(key, ())) for key in ("axes", "results", "named")},
+        title=table.get("title") or name.replace("_", " ").capitalize(),
+        kind=table.get("kind", "measured"),
+        emulated_counts=table.get("emulated_counts", False),
+        follows_clock=table.get("follows_clock", False),
+        needed=table.get("needed", {}),
+        drawn=drawn if isinstance(drawn, bool) else frozenset(drawn),
+        limits={metric: Limit(**limit) for metric, limit in table.get("limits", {}).items()},
+    )
+
+
+def _metrics(table: Mapping[str, Any]) -> dict[str, Metric]:
+    return {
+        name: Metric(entry, better(entry)) if isinstance(entry, str) else Metric(**entry)
+        for name, entry in table.items()
+    }
+
+
+def checks() -> Mapping[str, Check]:
+    """Return the checks by name, in the order of a report."""
+    return catalogue().checks
+
+
+def order(check: str) -> tuple[int, str]:
+    """Return a key that sorts checks as a report shows them; those that the catalogue has not follow by name."""
+    names = list(checks())
+    return (names.index(check) if check in checks() else len(names), check)
+
+
+def direction(check: str, metric: str, unit: str) -> Better:
+    """Return which values of a metric are better, by the catalogue or else by the unit."""
+    entry = checks().get(check, Check())
+    stated = entry.metrics.get(metric) or entry.data.get(metric)
+    return stated.better if stated else better(unit)
+
+
+def of_kind(kind: CheckKind) -> list[str]:
+    """Return the names of the checks of a kind."""
+    return [name for name, check in checks().items() if check.kind == kind]
+
+
+def counts_if_emulated(check: str, unit: str) -> bool:
+    """Return whether values in *unit* of a check hold for an emulated host, too: its speed is the emulator's."""
+    return unit == "1" and check in checks() and checks()[check].emulated_counts
+
+
+def role(check: str, parameter: str) -> Role:
+    """Return the role of a parameter of a check's records."""
+    if parameter in catalogue().common.conditions:
+        return "condition"
+    entry = checks().get(check)
+    if entry is None:
+        return "case"
+    return "axis" if parameter in entry.axes else "case" if parameter in entry.parameters else "result"
