@@ -14,8 +14,9 @@ from firsttouch.campaign import collect
 from firsttouch.cli import record_inputs as given
 from firsttouch.cli.record_inputs import Gathered
 from firsttouch.errors import BadInput
+from firsttouch.judge.findings import Judged
 from firsttouch.judge.history import changes
-from firsttouch.judge.judging import Judged, Undescribed, judged
+from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.records.schema import Unread
 from firsttouch.report import guidelines, model

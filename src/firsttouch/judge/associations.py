@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firsttouch.judge.drift import Configuration, Deviation, Drift, comparable, described
-from firsttouch.judge.judging import Judged
+from firsttouch.judge.findings import Judged
 from firsttouch.judge.sprt import Floats
 from firsttouch.records.schema import Better
 
