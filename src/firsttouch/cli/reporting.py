@@ -56,7 +56,7 @@ def report_of(
     gathered = given.gather(kept, max_age)
     # Advice is no record of any host: the records of all hosts are complete without it.
     gathered.unread.update({str(error): Unread(error, hosts=frozenset()) for error in damaged})
-    samples = gathered.samples()
+    samples = gathered.samples(few=few)
     if described is not None and described.name not in {*samples.by_system(), *gathered.missing_of}:
         raise BadInput(f"no record of system {described.name} in {', '.join(map(str, paths))}")
     if len({*samples.hosts, *samples.settings, *gathered.missing}) <= few:
