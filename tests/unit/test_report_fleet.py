@@ -16,9 +16,11 @@ from test_verdict import document_of
 
 from factories.drawings import of_class
 from factories.fleet_records import records_by_host
+from factories.host_records import Machine
 from firsttouch import cli
 from firsttouch.campaign import campaigns
 from firsttouch.campaign.journal import Entry
+from firsttouch.cli import record_inputs
 from firsttouch.judge import samples_table
 from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.records import schema, store
@@ -486,6 +488,39 @@ class TestCommand:
         first, second = json.loads((tmp_path / "out" / "summary.json").read_text())["systems"]
         assert (first["system"], len(first["hosts"])) == ("s", 5)
         assert (second["system"], second["hosts"][0]["host"]) == ("t", "t-n007")
+
+    @pytest.mark.parametrize(("hosts", "details"), [(4, 0), (9, 0), (9, 1)])
+    def test_a_report_reads_its_records_once(self, tmp_path, command, monkeypatch, hosts, details):
+        """Pages of single hosts take a second pass, over their rows only, as these hosts are not known before."""
+        runs = [replace(r, system="s") for r in Machine(2, 4).placement("bowtie2", "GCAT")]
+        for number, host_records in enumerate(records_by_host(hosts=hosts).values()):
+            of_host = [replace(r, host=host_records[0].host) for r in runs]
+            if number % 2:
+                store.append(tmp_path / "in", [*host_records, *of_host])
+            else:
+                schema.append(tmp_path / "in" / f"{number}.d" / "records.jsonl", [*host_records, *of_host])
+        read = []
+
+        def counted(sources, columns, on_unread, where):
+            read.append([*store.batches(sources, columns, on_unread, where)])
+            return iter(read[-1])
+
+        monkeypatch.setattr(record_inputs, "batches", counted)
+        done = command("report", tmp_path / "in", "-o", tmp_path / "out", "--details", str(details))
+        assert done.returncode == 0, done.stderr
+        assert len(read) == 1 + details
+        assert all({*frame["host"]} == {"n007"} for again in read[1:] for frame in again if len(frame))
+        document = json.loads((tmp_path / "out" / "summary.json").read_text())
+        assert [guide["aligner"] for guide in document["guidelines"]] == ["bowtie2"]
+
+    @pytest.mark.parametrize("few", [0, 8, 9, 10])
+    def test_records_that_were_kept_are_those_of_the_files(self, tmp_path, few):
+        for host_records in records_by_host(hosts=9).values():
+            store.append(tmp_path, host_records)
+        gathered = record_inputs.gather([tmp_path])
+        gathered.samples(few=few)
+        assert gathered.records() == record_inputs.gather([tmp_path]).records()
+        assert gathered.records(["n003"]) == record_inputs.gather([tmp_path]).records(["n003"])
 
     def test_a_report_read_again_with_its_records_counts_nothing_twice(self, stores, tmp_path, command):
         by_host = records_by_host(hosts=6)

@@ -12,6 +12,7 @@ import pytest
 from factories.host_records import Machine, invalid
 from factories.processes import run_parsed
 from firsttouch.errors import BadInput
+from firsttouch.judge.verdict import Finding, HostVerdict
 from firsttouch.report import model, multiqc
 from firsttouch.report.speedups import METRIC
 
@@ -37,8 +38,8 @@ def test_no_name_is_html() -> None:
         for r in Machine(2, 4).everything()
     ]
     files = multiqc.of_hosts(model.split(records, (), None), [])
-    fleet = {"host": name, "verdict": "pass", "loss": 0.0, "missing": 0, "findings": {}}
-    files["fleet"] = multiqc.of_fleet({"systems": [{"hosts": [fleet]}]})[multiqc.HOSTS]
+    fault = Finding("latency", "random_latency", {"bank": 0}, "ns", (1.0,), None, "fail", name)
+    files["fleet"] = multiqc.of_hosts([], [HostVerdict(name, "s", (fault,), 0, ()).summary])[multiqc.HOSTS]
     files["run"] = multiqc.of_records(records)
     assert len(files) == 4
     for text in files.values():

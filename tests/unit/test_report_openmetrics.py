@@ -16,7 +16,7 @@ from factories.host_records import Machine
 from firsttouch import cli
 from firsttouch.judge.judging import judge
 from firsttouch.records.schema import append
-from firsttouch.report import junit, model
+from firsttouch.report import model
 from firsttouch.report import openmetrics as module
 
 
@@ -91,7 +91,7 @@ def test_the_verdict_is_one_of_five(tmp_path):
     entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "an order"}
     system = system_of(tmp_path, {**entry, "tolerance": LIMITS["higher"]})
     records = [*rates(10.0, host="good"), *rates(1.0, 1.0, host="slow")]
-    series = samples(text(records, judge(records, system)))
+    series = samples(text(records, [v.summary for v in judge(records, system)]))
     verdicts = {(s.labels["host"], s.labels["verdict"]): s.value for s in series if s.name == "firsttouch_verdict"}
     assert {key for key, value in verdicts.items() if value == 1} == {("good", "pass"), ("slow", "fail")}
     assert len(verdicts) == 10
@@ -113,7 +113,7 @@ def test_the_summary_of_a_host_has_few_series_without_parameters(tmp_path):
     assert 1e9 < series["firsttouch_local_bandwidth_bytes_per_second"].value < 1e11
     entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "an order"}
     verdicts = judge(rates(1.0, 1.0, host="n1"), system_of(tmp_path, {**entry, "tolerance": LIMITS["higher"]}))
-    judged = samples(module.summary([], verdicts, version="1.2", generated=1.7e9))
+    judged = samples(module.summary([], [v.summary for v in verdicts], version="1.2", generated=1.7e9))
     assert [s.labels["verdict"] for s in judged if s.name == "firsttouch_verdict" and s.value] == ["fail"]
 
 
@@ -161,16 +161,14 @@ def test_a_fleet_exports_its_verdicts(tmp_path):
     assert cli.main(["report", str(tmp_path / "records.jsonl"), "-o", str(out)]) == 0
     document = json.loads((out / "summary.json").read_text())
     assert document["kind"] == "fleet"
-    series = samples(module.of_fleet(document))
+    series = samples((out / "summary.prom").read_text())
     verdicts = {
         s.labels["host"]: s.labels["verdict"] for s in series if s.name == "firsttouch_verdict" and s.value
     }
     (system,) = document["systems"]
     assert verdicts == {h["host"]: h["verdict"] for h in system["hosts"]}
     assert len(set(verdicts.values())) > 1
-    text = junit.of_fleet(document)
-    (tmp_path / "junit.xml").write_text(text)
-    suites = {suite.name: suite for suite in JUnitXml.fromfile(str(tmp_path / "junit.xml"))}
+    suites = {suite.name: suite for suite in JUnitXml.fromfile(str(out / "junit.xml"))}
     assert {name: not [r for case in suite for r in case.result] for name, suite in suites.items()} == {
         host: word == "pass" for host, word in verdicts.items()
     }

@@ -18,7 +18,8 @@ from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.execution.progress import say
 from firsttouch.judge import drift, samples_table, verdict_file, verdict_log
 from firsttouch.judge.common_loss import CommonLoss
-from firsttouch.judge.judging import Judged, judged, undecided_cases
+from firsttouch.judge.findings import Judged
+from firsttouch.judge.judging import judged, undecided_cases
 from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import Record

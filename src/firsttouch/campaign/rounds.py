@@ -18,7 +18,8 @@ from firsttouch.campaign.leases import BEAT, GONE, Leases
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.execution import slurm
 from firsttouch.host.host_lists import folded
-from firsttouch.judge.judging import Judged, undecided_cases
+from firsttouch.judge.findings import Judged
+from firsttouch.judge.judging import undecided_cases
 from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record

@@ -27,8 +27,9 @@ from firsttouch.execution.process_runner import child, follow, last_lines
 from firsttouch.execution.progress import Steps
 from firsttouch.host.emulation import host_name
 from firsttouch.judge import samples_table, verdict_log
+from firsttouch.judge.findings import Judged
 from firsttouch.judge.fleet_level import FEWEST_HOSTS
-from firsttouch.judge.judging import MOST_REPETITIONS, Judged, judged, undecided, undecided_cases
+from firsttouch.judge.judging import MOST_REPETITIONS, judged, undecided, undecided_cases
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records import schema
 from firsttouch.records.cases import Case

@@ -31,7 +31,8 @@ from firsttouch.execution.progress import coloured, say
 from firsttouch.host import topology
 from firsttouch.host.emulation import HOST, host_name
 from firsttouch.host.host_lists import unfolded
-from firsttouch.judge.judging import MOST_REPETITIONS, Judged
+from firsttouch.judge.findings import Judged
+from firsttouch.judge.judging import MOST_REPETITIONS
 from firsttouch.judge.verdict import HostVerdict, conclusion, exit_status
 from firsttouch.quarantine import drain
 from firsttouch.systems.definition import System, load, mismatch

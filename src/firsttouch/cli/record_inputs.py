@@ -37,6 +37,36 @@ if TYPE_CHECKING:
 _MOST_PRINTED = 20
 
 
+def _of_aligners() -> pl.Expr:
+    """Return whether a row is of a check that runs aligners."""
+    import polars as pl  # noqa: PLC0415 - see firsttouch.records
+
+    return pl.col("check").is_in(catalogue.of_kind("aligner"))
+
+
+@dataclass
+class Kept:
+    """Rows that are needed as records: all of them as long as they are of *few* hosts, else those of aligners."""
+
+    few: int
+    frames: list[pl.DataFrame] = field(default_factory=list)
+    hosts: set[str] = field(default_factory=set)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether these are all rows."""
+        return len(self.hosts) <= self.few
+
+    def add(self, frame: pl.DataFrame) -> None:
+        """Keep the rows of a further part of the records."""
+        was_complete = self.is_complete
+        self.hosts.update(frame["host"].unique())
+        self.frames.append(frame)
+        if not self.is_complete:
+            new = 0 if was_complete else -1
+            self.frames[new:] = [part for f in self.frames[new:] if len(part := f.filter(_of_aligners()))]
+
+
 @dataclass(frozen=True)
 class Gathered:
     """The inputs: files with records, the state of campaigns, and the troubles of ReFrame's run reports.
@@ -45,8 +75,8 @@ class Gathered:
     *dated_ahead* has the latest time (ms since 1970) of such records by system and host.
 
     *unread* are unreadable files, folders and records, *systems* the number of records of each system, and
-    *configured* the records of configurations (:func:`firsttouch.judge.drift.changes`), *checks* the names of the
-    checks. They are complete once the samples have been read.
+    *configured* the records of configurations (:func:`firsttouch.judge.drift.changes`). They are complete once the
+    samples have been read. *kept* are the rows that a report needs as records, which are read with the samples.
     """
 
     paths: Sequence[Path]
@@ -56,7 +86,7 @@ class Gathered:
     unread: dict[str, Unread] = field(default_factory=dict)
     systems: Counter[str] = field(default_factory=Counter)
     configured: list[pl.DataFrame] = field(default_factory=list)
-    checks: set[str] = field(default_factory=set)
+    kept: list[Kept] = field(default_factory=list)
     since: int = 0
     dated_ahead: dict[tuple[str, str], int] = field(default_factory=dict)
     clock: Clock = SYSTEM_CLOCK
@@ -80,29 +110,38 @@ class Gathered:
     def _measured(self) -> list[Record]:
         return [r for seen in self.campaigns for r in collect.measured(seen)]
 
-    def samples(self, system: str | None = None) -> SamplesTable:
-        """Return the samples of all records, or only those of *system*."""
+    def samples(self, system: str | None = None, *, few: int | None = None) -> SamplesTable:
+        """Return the samples of all records, or only those of *system*.
+
+        With *few*, the rows that :meth:`records` returns are kept: of so many hosts all of them, of more hosts
+        those of aligners. Other rows are read again if they are asked for.
+        """
         self.systems.clear()
         self.configured.clear()
-        return samples_table.of_frames(self._counted(self._frames(samples_table.READ)), system)
+        self.kept.clear()
+        columns: Sequence[str] = samples_table.READ
+        if few is not None:
+            columns = list(schema.columns())
+            self.kept.append(Kept(few))
+        return samples_table.of_frames(self._counted(self._frames(columns)), system)
 
     def records(self, hosts: Sequence[str] | None = None, *, aligners: bool = False) -> list[Record]:
         """Return all records, or only those of *hosts* or of *aligners*' checks, each once, the oldest first."""
         import polars as pl  # noqa: PLC0415 - see firsttouch.records
 
-        aligner_checks = catalogue.of_kind("aligner")
-        if aligners and self.checks and self.checks.isdisjoint(aligner_checks):
-            return []  # the samples have been read, and a large store takes as long again
         wanted = pl.lit(value=True) if hosts is None else pl.col("host").is_in(hosts)
-        frames = self._frames(tuple(schema.columns()))
         if aligners:
-            wanted &= pl.col("check").is_in(aligner_checks)
+            wanted &= _of_aligners()
+        kept = next((kept for kept in self.kept if aligners or kept.is_complete), None)
+        # Campaigns may name the hosts of records otherwise.
+        where = None if self.missing else wanted
+        frames = kept.frames if kept else self._frames(tuple(schema.columns()), where)
         records = [r for frame in frames for r in schema.from_frame(frame.filter(wanted))]
         once = {json.dumps(r.to_dict(), sort_keys=True): r for r in records}
         return sorted(once.values(), key=lambda r: r.time)
 
-    def _frames(self, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
-        for frame in map(self._of_the_past, self._all_frames(columns)):
+    def _frames(self, columns: Sequence[str], where: pl.Expr | None = None) -> Iterator[pl.DataFrame]:
+        for frame in map(self._of_the_past, self._all_frames(columns, where)):
             yield frame.filter(samples_table.milliseconds(frame["time"]) >= self.since) if self.since else frame
 
     def _of_the_past(self, frame: pl.DataFrame) -> pl.DataFrame:
@@ -142,8 +181,8 @@ class Gathered:
         if (more := len(self.ahead()) - _MOST_PRINTED) > 0:
             print(f"firsttouch: {more} more hosts have records that are dated in the future", file=sys.stderr)
 
-    def _all_frames(self, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
-        for frame in batches(self.sources, columns, self._keep_unread):
+    def _all_frames(self, columns: Sequence[str], where: pl.Expr | None) -> Iterator[pl.DataFrame]:
+        for frame in batches(self.sources, columns, self._keep_unread, where):
             yield self._renamed(frame)
         if self._measured:
             yield schema.to_frame(self._measured).select(columns)
@@ -159,7 +198,8 @@ class Gathered:
         for frame in frames:
             self.systems.update(dict(frame["system"].value_counts().iter_rows()))
             self.configured.append(drift.changes(frame))
-            self.checks.update(frame["check"].unique())
+            for kept in self.kept:
+                kept.add(frame)
             yield frame
 
     def configurations(self) -> dict[str, list[Configuration]]:

@@ -14,8 +14,9 @@ from firsttouch.campaign import collect
 from firsttouch.cli import record_inputs as given
 from firsttouch.cli.record_inputs import Gathered
 from firsttouch.errors import BadInput
+from firsttouch.judge.findings import Judged
 from firsttouch.judge.history import changes
-from firsttouch.judge.judging import Judged, Undescribed, judged
+from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.records.schema import Unread
 from firsttouch.report import guidelines, model
@@ -55,7 +56,7 @@ def report_of(
     gathered = given.gather(kept, max_age)
     # Advice is no record of any host: the records of all hosts are complete without it.
     gathered.unread.update({str(error): Unread(error, hosts=frozenset()) for error in damaged})
-    samples = gathered.samples()
+    samples = gathered.samples(few=few)
     if described is not None and described.name not in {*samples.by_system(), *gathered.missing_of}:
         raise BadInput(f"no record of system {described.name} in {', '.join(map(str, paths))}")
     if len({*samples.hosts, *samples.settings, *gathered.missing}) <= few:

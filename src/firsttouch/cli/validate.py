@@ -10,7 +10,8 @@ import sys
 from firsttouch.cli import options, record_inputs
 from firsttouch.errors import BadInput, one_line
 from firsttouch.execution.progress import coloured
-from firsttouch.judge.judging import Judged, judged
+from firsttouch.judge.findings import Judged
+from firsttouch.judge.judging import judged
 from firsttouch.judge.verdict import ORDER, conclusion, worst
 from firsttouch.judge.verdict import status as status_of
 from firsttouch.quarantine import drain

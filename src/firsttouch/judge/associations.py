@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from firsttouch.judge.drift import Configuration, Deviation, Drift, comparable, described
-from firsttouch.judge.judging import Judged
+from firsttouch.judge.findings import Judged
 from firsttouch.judge.sprt import Floats
 from firsttouch.judge.statistics import holm, rank_sum_test, ranks_of
 from firsttouch.records.schema import Better

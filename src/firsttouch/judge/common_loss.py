@@ -17,7 +17,7 @@ import numpy as np
 from firsttouch.host.host_lists import folded
 
 if TYPE_CHECKING:
-    from firsttouch.judge.judging import Judged
+    from firsttouch.judge.findings import Judged
 
 #: Fewer hosts that lose alike may be a coincidence.
 FEWEST_ALIKE = 3

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import re
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -56,8 +55,8 @@ def conclusion(words: Sequence[Word], *, strict: bool = False) -> str:
 class Finding:
     """The verdict of one metric in one case of one host, and *why*.
 
-    *values* are those of the repetitions that count, oldest first, in *unit*. *case* are the parameters that name
-    the case, and *title* is the case in words.
+    *values* are those of the repetitions that count, oldest first, in *unit*, and *value* is their median. *case*
+    are the parameters that name the case, and *title* is the case in words.
     *evidence* is against the host (see :mod:`firsttouch.judge.sprt`), None if the error of a repetition
     is unknown. *more* repetitions, about, decide a finding that is neither a pass nor a fail (0: none would).
     """
@@ -74,6 +73,7 @@ class Finding:
     better: Better = "higher"
     more: int = 0
     title: str = ""
+    value: float | None = None
 
     def __post_init__(self) -> None:
         """Set the title, unless it must distinguish the case from others of the host."""
@@ -99,7 +99,7 @@ class Finding:
             "metric": self.metric,
             "case": dict(self.case),
             "unit": self.unit,
-            "value": statistics.median(self.values) if self.values else None,
+            "value": self.value,
             "passes": list(self.values),
             "reference": expected,
             "verdict": self.verdict,
@@ -110,6 +110,42 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class HostSummary:
+    """The verdict of a host in numbers, which exports read.
+
+    *counts* are its metrics by verdict, *unjudged* those without a reference, *missing* those that it lacks.
+    *loss* is the largest one of a metric that does not pass (a fraction), *newest* the time of the newest
+    repetition (ms since 1970, 0: unknown). *detail* has the sentences, if they were composed.
+    """
+
+    host: str
+    system: str
+    verdict: Word
+    counts: Mapping[Word, int]
+    unjudged: int
+    missing: int
+    loss: float = 0.0
+    newest: int = 0
+    detail: HostVerdict | None = None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A line of the evidence of a verdict: the verdict of a metric (or ``missing``), and the sentence."""
+
+    word: str
+    sentence: str
+
+    def text(self) -> str:
+        """Return the line."""
+        return f"{self.word}: {self.sentence}" if self.word else self.sentence
+
+    def sentence_of(self, verdict: Word) -> str:
+        """Return the line beside the *verdict* of its host, which it does not repeat."""
+        return self.sentence if self.word == verdict else self.text()
+
+
+@dataclass(frozen=True)
 class HostVerdict:
     """The verdict of a *host*: the worst of its *findings*.
 
@@ -117,7 +153,7 @@ class HostVerdict:
     with the reason. A host never passes if something is missing or nothing was judged. *causes* are the possible
     causes of a fail: those whose signatures it has. *described* is whether a system's file gives references.
     *visible* are the smallest losses (fractions) that a comparison with the fleet finds: in the median metric,
-    and in the metric that shows losses worst.
+    and in the metric that shows losses worst. *loss* and *newest* are those of :class:`HostSummary`.
     """
 
     host: str
@@ -128,6 +164,8 @@ class HostVerdict:
     causes: tuple[str, ...] = ()
     described: bool = True
     visible: tuple[float, float] | None = None
+    loss: float = 0.0
+    newest: int = 0
 
     @property
     def verdict(self) -> Word:
@@ -136,15 +174,30 @@ class HostVerdict:
         return worst([worst_finding, "suspect"]) if self.missing else worst_finding
 
     @cached_property
-    def evidence(self) -> list[str]:
-        """Return the causes and a line for each finding that is not a pass, the worst and surest first."""
-        lines = [f"possible cause: {cause}" for cause in self.causes]
-        lines += [f"{f.verdict}: {f.text()}" for f in self._bad()]
+    def summary(self) -> HostSummary:
+        """The verdict in numbers."""
+        words = [f.verdict for f in self.findings]
+        counts = {word: words.count(word) for word in ORDER if word in words}
+        numbers: Any = {"unjudged": self.unjudged, "missing": len(self.missing), "loss": self.loss}
+        return HostSummary(
+            self.host, self.system, self.verdict, counts, **numbers, newest=self.newest, detail=self
+        )
+
+    @cached_property
+    def findings_evidence(self) -> list[Evidence]:
+        """What is not a pass, the worst and surest first, and what is missing."""
+        lines = [Evidence(f.verdict, f.text()) for f in self._bad()]
         # For a host that was not measured only the reason is shown.
         if not self.findings and (self.unjudged or not self.missing):
             text = _NOTHING if self.described else _UNDESCRIBED
-            lines.append(text.format(system=self.system, unjudged=self.unjudged))
-        return [*lines, *(f"missing: {m}" for m in self.missing)]
+            lines.append(Evidence("", text.format(system=self.system, unjudged=self.unjudged)))
+        return [*lines, *(Evidence("missing", reason) for reason in self.missing)]
+
+    @cached_property
+    def evidence(self) -> list[str]:
+        """The possible causes and the lines of :attr:`findings_evidence`."""
+        causes = [f"possible cause: {cause}" for cause in self.causes]
+        return [*causes, *(line.text() for line in self.findings_evidence)]
 
     @property
     def more(self) -> int:
@@ -181,6 +234,10 @@ class HostVerdict:
 
     def line(self) -> str:
         """Return the one-line verdict."""
+        return f"verdict {self.host} {self.verdict}: {self.outcome()}"
+
+    def outcome(self) -> str:
+        """Return the one-line verdict without its word: how many metrics pass, and the worst evidence."""
         passed = sum(f.verdict == "pass" for f in self.findings)
         parts = [f"{passed} of {len(self.findings)} judged metrics pass", *self.evidence[:_NAMED]]
         if (more := len(self.evidence) - _NAMED) > 0:
@@ -192,7 +249,7 @@ class HostVerdict:
             parts.append(f"{self.unjudged} of {total} measured metrics were not judged")
             parts += [self.caveat] if self.caveat else []
         parts += [self.blindness] if self.blindness else []
-        return f"verdict {self.host} {self.verdict}: {'; '.join(parts)}"
+        return "; ".join(parts)
 
     @property
     def blindness(self) -> str:
@@ -250,13 +307,13 @@ def figure(value: float) -> str:
     return f"{value:.{max(0, digits)}f}"
 
 
-def compared(values: Sequence[float], reference: Reference, whose: str) -> str:
-    """Return values with what is expected: ``23.3 GB/s, 24.8 % below the fleet (31.0), 6 repetitions``."""
-    value, unit = statistics.median(values), "" if reference.unit == "1" else f" {reference.unit}"
+def compared(value: float, repetitions: int, reference: Reference, whose: str) -> str:
+    """Return a value with what is expected: ``23.3 GB/s, 24.8 % below the fleet (31.0), 6 repetitions``."""
+    unit = "" if reference.unit == "1" else f" {reference.unit}"
     if reference.value:
         change = value / reference.value - 1
         difference = f"{100 * abs(change):.1f} % {'below' if change < 0 else 'above'} {whose}"
     else:
         difference = f"{whose} is another"
-    times = "1 repetition" if len(values) == 1 else f"{len(values)} repetitions"
+    times = "1 repetition" if repetitions == 1 else f"{repetitions} repetitions"
     return f"{figure(value)}{unit}, {difference} ({figure(reference.value)}), {times}"

@@ -32,7 +32,7 @@ def shell_safe(text: str) -> str:
 def line(verdict: HostVerdict, measured: float | None = None) -> str:
     """Return the file's line without its newline; *measured* is the time of the measurement (default: now)."""
     stated = int(time.time() if measured is None else measured)
-    text = shell_safe(verdict.line().split(": ", 1)[1])[:_LONGEST]
+    text = shell_safe(verdict.outcome())[:_LONGEST]
     host, system = (shell_safe(name).replace(" ", "_") for name in (verdict.host, verdict.system))
     return f"{verdict.verdict} {stated} {host} {system} {text}"
 

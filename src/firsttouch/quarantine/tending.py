@@ -28,7 +28,8 @@ from firsttouch.campaign.state import missing_of
 from firsttouch.errors import BadInput, FirstTouchError, RunFailed, TimedOut
 from firsttouch.execution import slurm
 from firsttouch.judge import drift, samples_table, verdict_log
-from firsttouch.judge.judging import Judged, judge, judged
+from firsttouch.judge.findings import Judged
+from firsttouch.judge.judging import judge, judged
 from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.quarantine import drain, notices, screening
 from firsttouch.quarantine.actions import DRAINED, Action, Actions, QuarantineState, Test, user

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 import polars as pl
 
@@ -283,8 +283,12 @@ def scan(paths: Iterable[Path]) -> pl.LazyFrame:
     return pl.concat(parts) if parts else pl.LazyFrame(schema=wanted)
 
 
-def batches(sources: Sources, columns: Sequence[str], on_unread: OnUnread = refuse) -> Iterator[pl.DataFrame]:
+def batches(
+    sources: Sources, columns: Sequence[str], on_unread: OnUnread = refuse, where: pl.Expr | None = None
+) -> Iterator[pl.DataFrame]:
     """Yield the records of *sources* as tables of some of their *columns*, of about :data:`ROWS` rows each.
+
+    Only rows are yielded for which *where* holds: tables are read only where their statistics leave it open.
 
     *on_unread* is called for each file that is not a table of records or has wrong rows. Its good rows are
     yielded. The default raises BadInput.
@@ -296,32 +300,44 @@ def batches(sources: Sources, columns: Sequence[str], on_unread: OnUnread = refu
             good, unread = [], Unread(_cannot(error, file))
         if unread is not None:
             on_unread(unread)
-        yield schema.to_frame(good).select(columns)
+        yield _filtered(schema.to_frame(good), where).select(columns)
     for frame in sources.piped:
-        yield frame.select(columns)
+        yield _filtered(frame, where).select(columns)
     judge = _Judge()
     for some in _together(sources.tables):
-        if len(some) > 1 and (rows := _all_good(some, columns, judge)) is not None:
+        if len(some) > 1 and (rows := _all_good(some, columns, judge, where)) is not None:
             yield _in_utc(rows)
             continue
         for file in some:
-            yield from map(_in_utc, _of_table(file, columns, judge, on_unread))
+            yield from map(_in_utc, _of_table(file, columns, judge, on_unread, where))
 
 
 def _in_utc(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(schema.in_utc(rows["time"])) if "time" in rows.columns else rows
 
 
-def _all_good(files: Sequence[Path], columns: Sequence[str], judge: _Judge) -> pl.DataFrame | None:
+_Frame = TypeVar("_Frame", pl.DataFrame, pl.LazyFrame)
+
+
+def _filtered(rows: _Frame, where: pl.Expr | None) -> _Frame:
+    return rows if where is None else rows.filter(where)
+
+
+def _all_good(
+    files: Sequence[Path], columns: Sequence[str], judge: _Judge, where: pl.Expr | None
+) -> pl.DataFrame | None:
     """Return the rows of small tables, None if one of them is wrong."""
     try:
-        rows = tables(files).select(_looked_at(columns)).collect()
+        rows = _filtered(tables(files), where).select(_looked_at(columns)).collect()
     except (pl.exceptions.PolarsError, OSError):
         return None
-    return rows.select(columns) if rows.schema == _schema(rows.columns) and judge.of(rows) is None else None
+    is_good = rows.schema == _schema(rows.columns) and judge.of(rows) is None
+    return rows.select(columns) if is_good else None
 
 
-def _of_table(file: Path, columns: Sequence[str], judge: _Judge, on_unread: OnUnread) -> Iterator[pl.DataFrame]:
+def _of_table(
+    file: Path, columns: Sequence[str], judge: _Judge, on_unread: OnUnread, where: pl.Expr | None
+) -> Iterator[pl.DataFrame]:
     """Yield the good rows of a table, and call *on_unread* for the others."""
     wanted = _looked_at(columns)
     bad, reason, hosts = 0, "", set[str | None]()
@@ -329,7 +345,7 @@ def _of_table(file: Path, columns: Sequence[str], judge: _Judge, on_unread: OnUn
     try:
         check_columns(file, wanted)
         while not last:
-            rows = tables([file]).slice(begin, ROWS).select(wanted).collect()
+            rows = _filtered(tables([file]), where).slice(begin, ROWS).select(wanted).collect()
             begin, last = begin + ROWS, len(rows) < ROWS
             if (wrong := judge.of(rows)) is not None:
                 mask, first = wrong
@@ -384,7 +400,8 @@ def _looked_at(columns: Sequence[str]) -> list[str]:
 
 
 def _schema(columns: Iterable[str]) -> pl.Schema:
-    return pl.Schema({name: kind for name, kind in schema.columns().items() if name in set(columns)})
+    kinds = schema.columns()
+    return pl.Schema({name: kinds[name] for name in columns})
 
 
 class _Judge:

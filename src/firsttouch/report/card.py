@@ -242,7 +242,7 @@ def _worst_loss(ranks: Sequence[Ranks]) -> Tile:
 
 def _age(ranks: Sequence[Ranks], generated: datetime.datetime) -> str:
     """Return how old the newest results of the hosts are, in days before the report."""
-    newest = [r.newest[r.newest > 0] for r in ranks]
+    newest = [r.judged.host_newest[r.judged.host_newest > 0] for r in ranks]
     times_of = np.concatenate(newest) if newest else np.array([], dtype=np.int64)
     if not len(times_of):
         return "no time was recorded"

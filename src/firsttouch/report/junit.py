@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
-from firsttouch.judge.verdict import HostVerdict
+from firsttouch.judge.verdict import HostSummary, HostVerdict
 from firsttouch.records.cases import identifying
 from firsttouch.report.model import HostView, Problem
 from firsttouch.report.text import case, clean, count
@@ -32,6 +32,8 @@ _CHILDREN = {
     "failed": "error",
     "fail": "failure",
 }
+#: Lines of evidence in the test case of a host's verdict.
+_KEPT = 20
 #: The suite of problems that belong to no single host.
 _NO_HOST = "all hosts"
 
@@ -42,25 +44,30 @@ _Properties = Mapping[str, Sequence[tuple[str, str]]]
 
 def text(
     views: Sequence[HostView],
-    verdicts: Sequence[HostVerdict],
+    hosts: Sequence[HostSummary],
     problems: Sequence[Problem],
     *,
     title: str,
     generated: str,
+    each: bool = True,
 ) -> str:
     """Return junit.xml; *generated* is the time of the report in ISO 8601.
 
-    The test cases of a judged host are its metrics, those of another host are the checks that gave a result.
+    The test cases of a judged host are its metrics, or only its verdict without *each*; those of another host are
+    the checks that gave a result.
     """
     cases: dict[str, list[TestCase]] = defaultdict(list)
     properties: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for view in views:
         properties[view.host] += [("system", view.system), ("partition", view.partition)]
-    for verdict in verdicts:
-        properties[verdict.host] += [("system", verdict.system), ("verdict", verdict.verdict)]
-        properties[verdict.host] += [("cause", cause) for cause in verdict.causes]
-        cases[verdict.host] += _findings(verdict)
-    judged = {(v.host, v.system) for v in verdicts}
+    for summary in hosts:
+        properties[summary.host] += [("system", summary.system), ("verdict", summary.verdict)]
+        if each and (verdict := summary.detail):
+            properties[summary.host] += [("cause", cause) for cause in verdict.causes]
+            cases[summary.host] += _findings(verdict)
+        else:
+            cases[summary.host].append(_verdict(summary))
+    judged = {(summary.host, summary.system) for summary in hosts}
     for view in views:
         cases[view.host] += () if (view.host, view.system) in judged else _records(view)
     for p in problems:
@@ -68,22 +75,14 @@ def text(
     return _file(title, cases, properties, generated)
 
 
-def of_fleet(document: Mapping[str, Any]) -> str:
-    """Return junit.xml of a fleet's summary.json (*document*): one test case per host, its verdict."""
-    cases: dict[str, list[TestCase]] = defaultdict(list)
-    properties: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for system in document["systems"]:
-        for host in system["hosts"]:
-            counts = ", ".join(f"{n} {word}" for word, n in host["findings"].items())
-            missing = [f"{count(host['missing'], 'metric')} missing"] if host["missing"] else []
-            evidence = [*host.get("causes", ()), *host.get("evidence", ())]
-            reason = "; ".join([*evidence, counts or "nothing was judged", *missing])
-            name, verdict = host["host"], host["verdict"]
-            cases[name].append(_case("verdict", f"verdict of {name}", verdict, reason))
-            properties[name] += [("system", system["system"]), ("verdict", verdict)]
-    for p in document["problems"]:
-        cases[p["host"] or _NO_HOST].append(_case("", p["name"], p["kind"], p["reason"]))
-    return _file(document["title"], cases, properties, document["generated"])
+def _verdict(summary: HostSummary) -> TestCase:
+    """Return the verdict of a host as one test case."""
+    counts = ", ".join(f"{n} {word}" for word, n in summary.counts.items())
+    missing = [f"{count(summary.missing, 'metric')} missing"] if summary.missing else []
+    detail = summary.detail
+    evidence = [*detail.causes, *(line.text() for line in detail.findings_evidence[:_KEPT])] if detail else []
+    reason = "; ".join([*evidence, counts or "nothing was judged", *missing])
+    return _case("verdict", f"verdict of {summary.host}", summary.verdict, reason)
 
 
 def _findings(verdict: HostVerdict) -> Iterator[TestCase]:

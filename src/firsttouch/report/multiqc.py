@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from firsttouch.judge.verdict import HostVerdict
+from firsttouch.judge.verdict import HostSummary
 from firsttouch.records.schema import Record
 from firsttouch.report import metrics, speedups
 from firsttouch.report.model import HostView, titles
@@ -30,14 +30,16 @@ _COLOURS = {
 }
 
 
-def of_hosts(views: Sequence[HostView], verdicts: Sequence[HostVerdict]) -> dict[str, str]:
-    """Return the files of a report of a few hosts, by name."""
-    words = {(v.host, v.system): v.verdict for v in verdicts}
+def of_hosts(views: Sequence[HostView], hosts: Sequence[HostSummary]) -> dict[str, str]:
+    """Return the files of a report by name: a table of its hosts, as far as it has room, and of *views* the times.
+
+    *views* may be of hosts without a verdict, and *hosts* may have no view.
+    """
     names = titles(views)
+    summaries = {(summary.host, summary.system): summary for summary in hosts[:_MOST]}
     rows: dict[str, dict[str, Any]] = {}
     for view in views:
-        judged = (view.host, view.system)
-        row: dict[str, Any] = {"verdict": words[judged]} if judged in words else {}
+        row = _verdict(summaries.get((view.host, view.system)))
         for key, record in (
             ("latency", metrics.local_latency(view)),
             ("bandwidth", metrics.local_bandwidth(view)),
@@ -46,6 +48,8 @@ def of_hosts(views: Sequence[HostView], verdicts: Sequence[HostVerdict]) -> dict
                 row[key] = record.value
         if row:
             rows[_escaped(names[view.key])] = row
+    viewed = {(view.host, view.system) for view in views}
+    rows |= {_escaped(s.host): _verdict(s) for key, s in summaries.items() if key not in viewed}
     times: dict[str, dict[str, float]] = {}
     for view in views:
         for study in speedups.studies(view):
@@ -55,19 +59,17 @@ def of_hosts(views: Sequence[HostView], verdicts: Sequence[HostVerdict]) -> dict
     return {**_table(rows), **_bars(times)}
 
 
-def of_fleet(document: Mapping[str, Any]) -> dict[str, str]:
-    """Return the files of a fleet's summary.json: its hosts, the worst first, as far as the table has room."""
-    hosts = [host for system in document["systems"] for host in system["hosts"]]
-    rows = {
-        _escaped(host["host"]): {
-            "verdict": host["verdict"],
-            "loss": 100 * host["loss"],
-            "missing": host["missing"],
-            "judged": sum(host["findings"].values()),
-        }
-        for host in hosts[:_MOST]
+def _verdict(summary: HostSummary | None) -> dict[str, Any]:
+    """Return the cells of a host that is judged."""
+    if summary is None:
+        return {}
+    return {
+        "verdict": summary.verdict,
+        "loss": 100 * summary.loss,
+        "missing": summary.missing,
+        "judged": sum(summary.counts.values()),
+        "reason": _escaped(summary.detail.reason()) if summary.detail else "",
     }
-    return _table(rows)
 
 
 def of_records(records: Sequence[Record]) -> str:
@@ -106,6 +108,7 @@ def _table(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
         "loss": {"title": "Worst loss", "description": "Among metrics that do not pass", "suffix": " %"},
         "missing": {"title": "Missing", "description": "Results that other hosts have", "format": "{:,.0f}"},
         "judged": {"title": "Judged", "description": "Metrics that judge the host", "format": "{:,.0f}"},
+        "reason": {"title": "Reason", "description": "The worst finding", "scale": False},
     }
     used = {key: head for key, head in headers.items() if any(key in row for row in rows.values())}
     section = {

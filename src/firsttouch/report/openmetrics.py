@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """metrics.prom and summary.prom: a report's values and verdicts for monitoring, in the OpenMetrics text format.
 
-metrics.prom has a series per case, with the parameters of the case as labels. summary.prom has at most fifteen
-series per host, whose only labels are host, system and verdict: it is what a large fleet scrapes.
+metrics.prom has a series per host and case, with the parameters of the case as labels. summary.prom has at most
+fifteen series per host, whose only labels are host, system and verdict: it is what a large fleet scrapes.
 
 All metrics are gauges, so that node exporter's textfile collector reads the file, too: it knows only the older
 text format of Prometheus, which has no state sets, info metrics and timestamps.
@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import datetime
 import functools
+import math
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -24,7 +24,8 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from firsttouch.host.cpusets import format_list
-from firsttouch.judge.verdict import ORDER, HostVerdict
+from firsttouch.judge.findings import Judged
+from firsttouch.judge.verdict import ORDER, HostSummary, Word
 from firsttouch.records.cases import identifying
 from firsttouch.records.schema import Record
 from firsttouch.report import metrics
@@ -55,11 +56,19 @@ _PLACE = ("host", "system", "partition")
 _OWN = (*_PLACE, "check", "metric")
 
 
-def text(views: Sequence[HostView], verdicts: Sequence[HostVerdict], *, version: str, generated: float) -> str:
+def text(
+    views: Sequence[HostView],
+    hosts: Sequence[HostSummary],
+    *,
+    version: str,
+    generated: float,
+    findings: Sequence[Judged] = (),
+) -> str:
     """Return metrics.prom; *generated* is the time of the report (s since 1970), *version* that of firsttouch.
 
-    Values are medians in base units. The labels of a series are host, system, partition, check and the parameters
-    of the case. An emulated host has only counts, because its speed is meaningless.
+    Values are medians in base units: those of the records of *views*, and those of *findings*. The labels of a
+    series are host, system, partition, check and the parameters of the case. An emulated host has only counts,
+    because its speed is meaningless.
     """
     families = _Families()
     families.generated(version, generated)
@@ -69,35 +78,44 @@ def text(views: Sequence[HostView], verdicts: Sequence[HostVerdict], *, version:
         for view in views:
             for record in filter(lambda r: r.judged, view.valid):
                 _case(families, view, record)
-    _judged(families, views, verdicts)
+    for fleet in findings:
+        _values(families, fleet)
+    _judged(families, views, hosts)
     return families.text()
 
 
 def summary(
     views: Sequence[HostView],
-    verdicts: Sequence[HostVerdict],
+    hosts: Sequence[HostSummary],
     *,
     version: str,
     generated: float,
     common_losses: Mapping[str, float] = MappingProxyType({}),
+    dated_ahead: Mapping[tuple[str, str], int] = MappingProxyType({}),
 ) -> str:
-    """Return summary.prom of a few hosts.
+    """Return summary.prom.
 
-    *common_losses* has the loss that most hosts share by system, 0 for none. The other arguments are those of
-    :func:`text`.
+    *common_losses* has the loss that most hosts share by system, 0 for none, *dated_ahead* the latest time (ms
+    since 1970) of records of the future by system and host. The other arguments are those of :func:`text`.
     """
     families = _Families()
     families.generated(version, generated)
+    for (system, host), latest in sorted(dated_ahead.items()):
+        place = {"host": host, "system": system}
+        families.add("dated_ahead_timestamp", "seconds", _AHEAD, place, latest / 1000)
     for system, loss in common_losses.items():
         families.common_loss(system, loss)
-    for v in verdicts:
-        place = {"host": v.host, "system": v.system}
-        families.verdict(place, v.verdict, Counter(f.verdict for f in v.findings))
-        families.add("missing", "", _MISSING, place, len(v.missing))
     # The labels name no partition: of several partitions of a host, the newest record counts.
     of_hosts: dict[tuple[str, str], list[HostView]] = {}
     for view in views:
         of_hosts.setdefault((view.host, view.system), []).append(view)
+    for h in hosts:
+        place = {"host": h.host, "system": h.system}
+        families.verdict(place, h.verdict, h.counts)
+        families.add("missing", "", _MISSING, place, h.missing)
+        if h.newest and (h.host, h.system) not in of_hosts:
+            families.add("measured_timestamp", "seconds", _MEASURED, place, h.newest / 1000)
+        families.add("worst_loss", "ratio", _LOSS, place, h.loss)
     for (host, system), partitions in of_hosts.items():
         place = {"host": host, "system": system}
         times = [_seconds(r) for view in partitions for r in view.valid if r.time]
@@ -118,29 +136,6 @@ def summary(
 def _seconds(record: Record) -> float:
     """Return the time of a record in seconds since 1970, 0 if it has none."""
     return datetime.datetime.fromisoformat(record.time).timestamp() if record.time else 0.0
-
-
-def of_fleet(document: Mapping[str, Any]) -> str:
-    """Return summary.prom of a fleet's summary.json (*document*), which is metrics.prom of a large one, too."""
-    families = _Families()
-    time = datetime.datetime.fromisoformat(document["generated"])
-    families.generated(document["firsttouch"], time.timestamp())
-    for ahead in document["dated_ahead"]:
-        place = {"host": ahead["host"], "system": ahead["system"]}
-        time = datetime.datetime.fromisoformat(ahead["time"])
-        families.add("dated_ahead_timestamp", "seconds", _AHEAD, place, time.timestamp())
-    for system in document["systems"]:
-        loss = system["common_loss"]
-        families.common_loss(system["system"], loss["loss"] if loss else 0.0)
-        for host in system["hosts"]:
-            place = {"host": host["host"], "system": system["system"]}
-            families.verdict(place, host["verdict"], host["findings"])
-            families.add("missing", "", _MISSING, place, host["missing"])
-            if host["measured"] is not None:
-                time = datetime.datetime.fromisoformat(host["measured"])
-                families.add("measured_timestamp", "seconds", _MEASURED, place, time.timestamp())
-            families.add("worst_loss", "ratio", _LOSS, place, host["loss"])
-    return families.text()
 
 
 def base_unit(unit: str) -> tuple[str, float]:
@@ -175,7 +170,7 @@ class _Families(Collector):
         labels = {"version": version}
         self.add("report_generated_timestamp", "seconds", "Time of the report.", labels, generated)
 
-    def verdict(self, place: Mapping[str, str], verdict: str, counts: Mapping[str, int]) -> None:
+    def verdict(self, place: Mapping[str, str], verdict: str, counts: Mapping[Word, int]) -> None:
         """Add the verdict of a host, and the number of its metrics by verdict."""
         for word in ORDER:
             labels = {**place, "verdict": word}
@@ -205,26 +200,46 @@ def _records(families: _Families, view: HostView) -> None:
 
 
 def _case(families: _Families, view: HostView, record: Record) -> None:
-    unit, factor = base_unit(record.unit)
-    case = {_label(k): _value(v) for k, v in identifying(record.check, record.parameters).items()}
-    labels = {**_place(view), "check": record.check, **case}
-    # The text names no check, because checks may share a metric.
-    description = f"{record.metric.replace('_', ' ').capitalize()}, median of the repetitions."
-    families.add(record.metric, unit, description, labels, record.value * factor)
+    labels = {**_place(view), **_labels(record.check, identifying(record.check, record.parameters))}
+    _value_of_case(families, record.metric, record.unit, labels, record.value)
     if record.repetitions > 1:
         description = "(Largest - smallest repetition) / median."
         families.add("spread", "ratio", description, {**labels, "metric": record.metric}, record.spread)
 
 
-def _judged(families: _Families, views: Sequence[HostView], verdicts: Sequence[HostVerdict]) -> None:
+def _values(families: _Families, findings: Judged) -> None:
+    """Add the values of a fleet that count."""
+    samples = findings.samples
+    for number, case in enumerate(samples.cases):
+        labels = {"system": case.system, **_labels(case.check, case.parameters)}
+        rows = samples.groups(number)
+        last = samples.begins[rows] + samples.counts[rows] - 1
+        columns = samples.host[rows], findings.value[rows], samples.judged[last]
+        for host, value, is_judged in zip(*(column.tolist() for column in columns), strict=True):
+            if is_judged and not math.isnan(value):
+                _value_of_case(families, case.metric, case.unit, {"host": samples.hosts[host], **labels}, value)
+
+
+def _value_of_case(families: _Families, metric: str, unit: str, labels: Mapping[str, str], value: float) -> None:
+    base, factor = base_unit(unit)
+    # The text names no check, because checks may share a metric.
+    description = f"{metric.replace('_', ' ').capitalize()}, median of the repetitions."
+    families.add(metric, base, description, labels, value * factor)
+
+
+def _labels(check: str, parameters: Mapping[str, Any]) -> dict[str, str]:
+    return {"check": check, **{_label(name): _value(value) for name, value in parameters.items()}}
+
+
+def _judged(families: _Families, views: Sequence[HostView], hosts: Sequence[HostSummary]) -> None:
     partitions: dict[tuple[str, str], set[str]] = {}
     for view in views:
         partitions.setdefault((view.host, view.system), set()).add(view.partition)
-    for v in verdicts:
+    for h in hosts:
         # A verdict names no partition; the records do if all are of the same one.
-        names = partitions.get((v.host, v.system), set())
-        place = {"host": v.host, "system": v.system, "partition": next(iter(names)) if len(names) == 1 else ""}
-        families.verdict(place, v.verdict, Counter(f.verdict for f in v.findings))
+        names = partitions.get((h.host, h.system), set())
+        place = {"host": h.host, "system": h.system, "partition": next(iter(names)) if len(names) == 1 else ""}
+        families.verdict(place, h.verdict, h.counts)
 
 
 def _place(view: HostView) -> dict[str, str]:

@@ -130,14 +130,15 @@ def verdict_table(verdicts: Sequence[HostVerdict]) -> Table | None:
 
 def evidence_row(verdict: HostVerdict, page: str = "") -> dict[str, Any]:
     """Return what a page shows of a verdict (the macro *evidence*); *page* is the address of the host's page."""
-    lines = verdict.evidence[len(verdict.causes) :]
+    lines = verdict.findings_evidence
     return {
         "host": verdict.host,
         "page": page,
         "verdict": verdict.verdict,
         "judged": f"{_passed(verdict)} of {len(verdict.findings)} pass",
         "cause": verdict.cause,
-        "evidence": lines[:_FOLDED],
+        "why": lines[0].sentence_of(verdict.verdict) if lines else "",
+        "evidence": [line.text() for line in lines[:_FOLDED]],
         "more": max(0, len(lines) - _FOLDED),
     }
 
@@ -151,7 +152,7 @@ def _passed(verdict: HostVerdict) -> int:
 
 
 def _evidence(verdict: HostVerdict) -> str:
-    lines = verdict.evidence[len(verdict.causes) :]
+    lines = [line.text() for line in verdict.findings_evidence]
     more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
     return "; ".join([*lines[:_SHOWN], *more])
 
@@ -257,22 +258,23 @@ def build(
         "sections": sections,
         "references": {view.key: tables.references(view, references) for view in views},
     }
+    summaries = [verdict.summary for verdict in verdicts]
     files = {
         "summary.json": json.dumps(summary.document, indent=1, sort_keys=True, allow_nan=False) + "\n",
         "summary.md": ticket(facts),
         "index.html": html(facts),
         "metrics.prom": openmetrics.text(
-            views, verdicts, version=firsttouch.__version__, generated=now.timestamp()
+            views, summaries, version=firsttouch.__version__, generated=now.timestamp()
         ),
         "summary.prom": openmetrics.summary(
             views,
-            verdicts,
+            summaries,
             version=firsttouch.__version__,
             generated=now.timestamp(),
             common_losses={name: loss.loss if loss else 0.0 for name, loss in common_losses.items()},
         ),
-        "junit.xml": junit.text(views, verdicts, all_problems, title=title, generated=stated),
-        **multiqc.of_hosts(views, verdicts),
+        "junit.xml": junit.text(views, summaries, all_problems, title=title, generated=stated),
+        **multiqc.of_hosts(views, summaries),
         **({} if topology_xml is None else {"topology.xml": topology_xml}),
     }
     for name, text in files.items():

@@ -10,7 +10,7 @@ from typing import Any
 from firsttouch.host.host_lists import folded
 from firsttouch.judge.associations import Division, Group, divisions, groups
 from firsttouch.judge.drift import Configuration, Drift, drift
-from firsttouch.judge.judging import Judged
+from firsttouch.judge.findings import Judged
 from firsttouch.report.text import clean, count
 
 #: Groups of deviating hosts on the page, in the ticket and in summary.json, and settings that are named of each.

@@ -86,23 +86,27 @@ def heat(ranks: Ranks) -> Heat | None:
     map_rows: list[tuple[str, str, Sequence[Cell]]] = []
     for host in hosts:
         cells = [Cell("", NOT_MEASURED)] * len(cases)
-        rest = []
-        for group in judged.groups(host):
+        others: list[float] = []
+        rows = judged.groups(host)
+        differences = judged.from_reference(rows).tolist()
+        for place, group in enumerate(rows.tolist()):
             case = int(samples.case[group])
-            change, word = float(judged.deviation[group]), ORDER[judged.words[group]]
+            word = ORDER[judged.words[group]]
+            # A cell and its tooltip have the same expected value: that of the column, or the one that decided.
+            change = differences[place] if word == "pass" else float(judged.change[group])
             if case in column:
                 sign = "" if word == "pass" else SIGNS[word]
-                tip = _tip(ranks, host, int(group))
+                tip = _tip(ranks, host, group)
                 cells[column[case]] = _cell(change, better[column[case]], sign, tip)
-            elif np.isfinite(change):
-                rest.append(-worse(change, samples.cases[case].better))
-        cells.append(_summed(rest) if len(ranks.cases) > len(cases) else Cell(""))
+            elif np.isfinite(differences[place]):
+                others.append(-worse(differences[place], samples.cases[case].better))
+        cells.append(_summed(others) if len(ranks.cases) > len(cases) else Cell(""))
         map_rows.append((host, ORDER[ranks.words[host]], cells))
-    others = len(samples.hosts) - len(hosts)
-    if others:
-        map_rows.append((count(others, "other"), "", _others(ranks, hosts, cases)))
+    left_out = len(samples.hosts) - len(hosts)
+    if left_out:
+        map_rows.append((count(left_out, "other"), "", _others(ranks, hosts, cases)))
     checks = [(check, len(list(some))) for check, some in groupby(samples.cases[c].check for c in cases)]
-    return Heat([ranks.names.of[c] for c in cases], checks, map_rows, others, len(ranks.cases) - len(cases))
+    return Heat([ranks.names.of[c] for c in cases], checks, map_rows, left_out, len(ranks.cases) - len(cases))
 
 
 def _tip(ranks: Ranks, host: str, group: int) -> str:
@@ -121,7 +125,7 @@ def _tip(ranks: Ranks, host: str, group: int) -> str:
     limits = ends.get(case.better, (reference.minimum, reference.maximum))
     limit = " to ".join(number(end) for end in limits if end is not None)
     limit = f", limit {limit}" if limit else ""
-    return f"{host}: {value}, expected {number(reference.value)}{limit}, n {judged.samples.counts[group]}"
+    return f"{host}: {value}, expected {number(reference.value)}{limit}, n {judged.n[group]}"
 
 
 def _columns(ranks: Ranks, hosts: Sequence[str]) -> list[int]:
@@ -151,7 +155,7 @@ def _others(ranks: Ranks, hosts: Sequence[str], cases: Sequence[int]) -> list[Ce
     cells = []
     for case in cases:
         where = samples.groups(case)
-        changes = judged.deviation[where][~named[samples.host[where]]]
+        changes = judged.from_reference(where)[~named[samples.host[where]]]
         changes = changes[np.isfinite(changes)]
         cells.append(
             _cell(float(np.median(changes)), samples.cases[case].better, "") if len(changes) else Cell("")
@@ -209,7 +213,7 @@ def rows(ranks: Ranks) -> list[tuple[str, ...]]:
 def _values(ranks: Ranks, case: int) -> tuple[Floats, list[int], Reference | None]:
     """Return the deviations of the hosts, the numbers of their groups of samples, and their reference."""
     where = ranks.judged.samples.groups(case)
-    deviations = ranks.judged.deviation[where]
+    deviations = ranks.judged.from_reference(where)
     measured = np.isfinite(deviations)
     groups = np.arange(where.start, where.stop)[measured].tolist()
     return deviations[measured], groups, ranks.judged.reference(case)
@@ -358,18 +362,21 @@ def lines(ranks: Ranks, key: str = "") -> list[Line]:
         if len(histories) == MOST_HISTORIES or ranks.words[host] == 0:
             break
         groups = judged.groups(host)
-        drawable = (judged.samples.counts[groups] > 1) & np.isfinite(judged.deviation[groups])
+        drawable = (judged.samples.counts[groups] > 1) & np.isfinite(judged.from_reference(groups))
         groups = groups[drawable & (judged.words[groups] > PASS)]
         dated = [group for group in groups.tolist() if len(_samples(ranks, group)[0]) > 1]
         if dated:
-            worst = sorted(dated, key=lambda g: (-int(judged.words[g]), -_loss(ranks, g)))
+            losses = dict(zip(dated, _losses(ranks, dated), strict=True))
+            worst = sorted(dated, key=lambda g: (-int(judged.words[g]), -losses[g]))
             histories.append(_history(ranks, host, worst[:_METRICS], f"line{key}{len(histories)}"))
     return histories
 
 
-def _loss(ranks: Ranks, group: int) -> float:
+def _losses(ranks: Ranks, rows: Sequence[int]) -> list[float]:
+    """Return how much worse each row is than the reference of its case."""
     samples = ranks.judged.samples
-    return worse(float(ranks.judged.deviation[group]), samples.cases[samples.case[group]].better)
+    differences = ranks.judged.from_reference(np.array(rows, dtype=np.intp)).tolist()
+    return [worse(d, samples.cases[samples.case[row]].better) for d, row in zip(differences, rows, strict=True)]
 
 
 def _samples(ranks: Ranks, group: int) -> tuple[np.ndarray, Floats, float]:

@@ -16,9 +16,10 @@ from tabulate import tabulate
 
 import firsttouch
 from firsttouch.judge.drift import Configuration
+from firsttouch.judge.findings import Judged
 from firsttouch.judge.history import iso
-from firsttouch.judge.judging import Judged, Undescribed
-from firsttouch.judge.verdict import ORDER, HostVerdict, Word, natural
+from firsttouch.judge.judging import Undescribed
+from firsttouch.judge.verdict import ORDER, HostSummary, HostVerdict, Word, natural
 from firsttouch.report import card, junit, multiqc, openmetrics, pages
 from firsttouch.report.document import DOCUMENT, SCHEMA
 from firsttouch.report.fleet import configuration, figures, history, ranks
@@ -123,7 +124,7 @@ class Fleet:
 
     def table(self) -> str:
         """Return the table for a terminal: the number of hosts by verdict, and the worst ones."""
-        rows = [[clean(v.host), v.verdict, clean(_cause(v)), clean(_first(v))] for v in self.worst[:_SHORT]]
+        rows = [[clean(v.host), v.verdict, clean(v.cause), clean(_first(v))] for v in self.worst[:_SHORT]]
         body = tabulate(
             rows, ("host", "verdict", "possible cause", "evidence"), "simple", maxcolwidths=[24, 9, 36, 60]
         )
@@ -162,6 +163,8 @@ def build(
     """
     with ThreadPoolExecutor(1) as beside:
         # The table takes as long as the page, so they are written at the same time.
+        for fleet in judged:
+            _ = fleet.table  # both read it: build it once
         written = beside.submit(ranks.write, judged, out / "findings.parquet")
         now = generated or datetime.datetime.now(datetime.UTC)
         over_time = [
@@ -202,10 +205,12 @@ def _pages(
     unjudged = sum(len(fleet.hosts) for fleet in judged if not _is_judged(fleet))
     judged = [fleet for fleet in judged if _is_judged(fleet)]
     ranks = [Ranks(fleet) for fleet in judged]
-    worst = [[r.judged.of(h) for h in r.hosts[:MOST_DETAILED] if r.words[h]] for r in ranks]
+    each = sum(len(fleet.samples.counts) for fleet in judged) <= MOST_RESULTS
+    summaries = [_summaries(r, each=each) for r in ranks]
+    hosts = [summary for of_system in summaries for summary in of_system]
+    worst = [_worst(of_system) for of_system in summaries]
     lost = table(judged, problems)
     counts = {word: sum(int(r.counts[i]) for r in ranks) for i, word in enumerate(ORDER)}
-    each = sum(len(fleet.samples.counts) for fleet in judged) <= MOST_RESULTS
     configured = [configuration.section(configurations, fleet) for fleet in judged]
     sections = [
         {**_section(r, verdicts, pages_of, f"{number}-"), "timeline": timeline, "configuration": drifted}
@@ -225,11 +230,13 @@ def _pages(
             "problems": [{"name": p.name, "kind": p.kind, "reason": p.reason, "host": p.host} for p in problems],
             "systems": [
                 {
-                    **_system(r, verdicts),
+                    **_system(r, of_system, verdicts),
                     "changes": timeline.documents,
                     "configuration": drifted.to_dict() if drifted else None,
                 }
-                for r, verdicts, timeline, drifted in zip(ranks, worst, over_time, configured, strict=True)
+                for r, of_system, verdicts, timeline, drifted in zip(
+                    ranks, summaries, worst, over_time, configured, strict=True
+                )
             ],
             "guidelines": [guide.to_dict() for guide in guided],
             "dated_ahead": [
@@ -260,18 +267,18 @@ def _pages(
             **figures.legend(),
         },
     )
-    summary = openmetrics.of_fleet(document)
-    if each:
-        verdicts = [fleet.of(host) for fleet in judged for host in fleet.hosts]
-        metrics = openmetrics.text((), verdicts, version=firsttouch.__version__, generated=generated.timestamp())
-        tests = junit.text((), verdicts, problems, title=title, generated=stated)
-    else:
-        metrics, tests = summary, junit.of_fleet(document)
-    (out / "metrics.prom").write_text(metrics, encoding="utf-8")
-    (out / "summary.prom").write_text(summary, encoding="utf-8")
-    for name, text in multiqc.of_fleet(document).items():
+    number: Any = {"version": firsttouch.__version__, "generated": generated.timestamp()}
+    common = {fleet.system.name: fleet.common_loss for fleet in judged}
+    losses = {name: loss.loss if loss else 0.0 for name, loss in common.items()}
+    summary = openmetrics.summary((), hosts, **number, common_losses=losses, dated_ahead=dated_ahead)
+    files = {
+        "summary.prom": summary,
+        "metrics.prom": openmetrics.text((), hosts, **number, findings=judged) if each else summary,
+        "junit.xml": junit.text((), hosts, problems, title=title, generated=stated, each=each),
+        **multiqc.of_hosts((), hosts),
+    }
+    for name, text in files.items():
         (out / name).write_text(text, encoding="utf-8")
-    (out / "junit.xml").write_text(tests, encoding="utf-8")
     return Fleet(document, [v for verdicts in worst for v in verdicts], ranks, guided, configured)
 
 
@@ -330,17 +337,8 @@ def _section(ranks: Ranks, worst: Sequence[HostVerdict], pages_of: Mapping[str, 
     }
 
 
-def _cause(verdict: HostVerdict) -> str:
-    return verdict.cause
-
-
-def _evidence(verdict: HostVerdict) -> list[str]:
-    """Return the evidence without the causes, which stand beside it."""
-    return verdict.evidence[len(verdict.causes) :]
-
-
 def _first(verdict: HostVerdict) -> str:
-    first, *others = _evidence(verdict) or [""]
+    first, *others = [line.text() for line in verdict.findings_evidence] or [""]
     return first + (f"; and {len(others)} more" if others else "")
 
 
@@ -357,27 +355,39 @@ def _line(counts: dict[Word, int], unjudged: int, divided: int, lost: Lost) -> s
     return f"{total}: {verdicts}; {', '.join(gaps) or 'nothing is missing'}."
 
 
-def _system(ranks: Ranks, worst: Sequence[HostVerdict]) -> dict[str, Any]:
+def _summaries(ranks: Ranks, *, each: bool) -> list[HostSummary]:
+    """Return all hosts, the worst first; these, or with *each* all hosts, have the sentences of their verdicts."""
+    summaries = []
+    for place, host in enumerate(ranks.hosts):
+        is_detailed = each or (place < MOST_DETAILED and ranks.words[host])
+        summaries.append(ranks.judged.summary(host, ranks.judged.of(host) if is_detailed else None))
+    return summaries
+
+
+def _worst(hosts: Sequence[HostSummary]) -> list[HostVerdict]:
+    """Return the verdicts of the worst hosts that do not pass."""
+    return [host.detail for host in hosts[:MOST_DETAILED] if host.verdict != "pass" and host.detail]
+
+
+def _system(ranks: Ranks, summaries: Sequence[HostSummary], worst: Sequence[HostVerdict]) -> dict[str, Any]:
     judged = ranks.judged
-    detailed = {v.host: {"causes": list(v.causes), "evidence": _evidence(v)[:_KEPT]} for v in worst}
-    hosts = []
-    for host in ranks.hosts:
-        number = judged.number.get(host)
-        newest = int(ranks.newest[number]) if number is not None else 0
-        counted = judged.counts[number].tolist() if number is not None else [0] * (len(ORDER) + 1)
-        hosts.append(
-            {
-                "host": host,
-                "verdict": ORDER[ranks.words[host]],
-                "findings": {w: n for w, n in zip(ORDER, counted, strict=False) if n},
-                "unjudged": counted[-1],
-                "loss": float(ranks.losses[number]) if number is not None else 0.0,
-                "measured": iso(newest) if newest else None,
-                "missing": len(judged.missing.get(host, ()))
-                + (int(judged.absent[number]) if number is not None else 0),
-                **detailed.get(host, {}),
-            }
-        )
+    detailed = {
+        v.host: {"causes": list(v.causes), "evidence": [line.text() for line in v.findings_evidence[:_KEPT]]}
+        for v in worst
+    }
+    hosts = [
+        {
+            "host": summary.host,
+            "verdict": summary.verdict,
+            "findings": summary.counts,
+            "unjudged": summary.unjudged,
+            "loss": summary.loss,
+            "measured": iso(summary.newest) if summary.newest else None,
+            "missing": summary.missing,
+            **detailed.get(summary.host, {}),
+        }
+        for summary in summaries
+    ]
     cases = judged.samples.cases
     return {
         "system": judged.system.name,

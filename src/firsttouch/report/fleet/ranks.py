@@ -14,7 +14,8 @@ import polars as pl
 from numpy.typing import NDArray
 from polars.io.plugins import register_io_source
 
-from firsttouch.judge.judging import Judged
+from firsttouch.judge.case_judge import NONE, PASS
+from firsttouch.judge.findings import DECIDERS, Judged
 from firsttouch.judge.sprt import Floats
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records.cases import Case, distinguished
@@ -117,21 +118,6 @@ class Ranks:
         """The number of hosts with each verdict, from good to bad."""
         return np.bincount(list(self.words.values()), minlength=len(ORDER))
 
-    @cached_property
-    def newest(self) -> NDArray[np.int64]:
-        """The time of the newest repetition of each host that has some, ms since 1970."""
-        samples = self.judged.samples
-        newest = np.zeros(len(samples.hosts), dtype=np.int64)
-        np.maximum.at(newest, samples.host, samples.time[samples.begins + samples.counts - 1])
-        return newest
-
-    @cached_property
-    def losses(self) -> Floats:
-        """The largest loss of each host that has repetitions, as a fraction (0: all its metrics pass)."""
-        losses = np.zeros(len(self.judged.samples.hosts))
-        np.maximum.at(losses, self.judged.samples.host, self.judged.losses)
-        return losses
-
 
 _Change = TypeVar("_Change", float, Floats)
 
@@ -142,10 +128,10 @@ def worse(change: _Change, better: str) -> _Change:
 
 
 # ----------------------------------------------------------------------
-# findings.parquet: a row per host and metric with its value, the expected value and its limits, and the verdict.
+# findings.parquet: the findings with names in place of numbers.
 
-#: Cases per batch, and rows per row group of the file.
-_CASES, _ROWS = 20, 1 << 18
+#: Rows per row group of the file.
+_ROWS = 1 << 18
 _SCHEMA = {
     "system": pl.String(),
     "host": pl.String(),
@@ -156,47 +142,48 @@ _SCHEMA = {
     "minimum": pl.Float64(),
     "maximum": pl.Float64(),
     "change": pl.Float64(),
+    "loss": pl.Float64(),
+    "by": pl.String(),
     "passes": pl.Int64(),
+    "sessions": pl.Int64(),
+    "newest": pl.Datetime("ms", "UTC"),
     "verdict": pl.String(),
     "evidence": pl.Float64(),
+    "more_repetitions": pl.Int64(),
 }
 
 
 def write(judged: Sequence[Judged], file: Path) -> None:
-    """Write the findings of fleets to *file*, some metrics at a time."""
+    """Write the findings of fleets to *file*, some rows at a time."""
 
     def parts(*_: object) -> Iterator[pl.DataFrame]:
         for fleet in judged:
-            yield from _parts(fleet)
+            for begin in range(0, len(fleet.table), _ROWS):
+                yield _named(fleet, fleet.table[begin : begin + _ROWS])
 
     with table_file(file) as out:
         register_io_source(parts, schema=_SCHEMA).sink_parquet(out, compression_level=1, row_group_size=_ROWS)
 
 
-def _parts(judged: Judged) -> Iterator[pl.DataFrame]:
-    samples = judged.samples
-    hosts, words = pl.Series(samples.hosts, dtype=pl.String), pl.Series([*ORDER, "not judged"])
-    names, units = pl.Series([c.name for c in samples.cases]), pl.Series([c.unit for c in samples.cases])
-    expected, minimum, maximum = map(judged.of_decider, ("value", "minimum", "maximum"))
-    for begin in range(0, len(samples.cases), _CASES):
-        cases = range(begin, min(begin + _CASES, len(samples.cases)))
-        where = slice(samples.groups(cases[0]).start, samples.groups(cases[-1]).stop)
-        numbers = samples.case[where]
-        word = np.where((judged.by[where] == 2) & (judged.words[where] == 0), len(ORDER), judged.words[where])
-        yield pl.DataFrame(
-            {
-                "system": pl.repeat(judged.system.name, len(numbers), eager=True),
-                "host": hosts.gather(samples.host[where]),
-                "metric": names.gather(numbers),
-                "unit": units.gather(numbers),
-                "value": judged.value[where],
-                "expected": expected[where],
-                "minimum": minimum[where],
-                "maximum": maximum[where],
-                "change": judged.change[where],
-                "passes": samples.counts[where],
-                "verdict": words.gather(word),
-                "evidence": judged.evidence[where],
-            },
-            schema=_SCHEMA,
-        ).with_columns(pl.col(pl.Float64).fill_nan(None))
+def _named(judged: Judged, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows of the findings as in the file."""
+    cases = judged.samples.cases
+    is_unjudged = (rows["by"] == NONE) & (rows["word"] == PASS)
+    texts = {
+        "host": pl.Series(judged.samples.hosts, dtype=pl.String).gather(rows["host"]),
+        "metric": pl.Series([case.name for case in cases], dtype=pl.String).gather(rows["case"]),
+        "unit": pl.Series([case.unit for case in cases], dtype=pl.String).gather(rows["case"]),
+        "by": pl.Series(DECIDERS).gather(rows["by"]),
+        "verdict": pl.Series([*ORDER, "not judged"]).gather(rows["word"].set(is_unjudged, len(ORDER))),
+    }
+    return (
+        rows.with_columns(**texts)
+        .with_columns(
+            pl.col(pl.Float64).fill_nan(None),
+            system=pl.lit(judged.system.name),
+            newest=pl.when(pl.col("newest") > 0).then("newest").cast(pl.Datetime("ms", "UTC")),
+            passes=pl.col("n"),
+            more_repetitions=pl.col("more"),
+        )
+        .select(pl.col(name).cast(kind) for name, kind in _SCHEMA.items())
+    )

@@ -1,0 +1,541 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The findings of a fleet: one table with a row per host and case, which every page and every export reads.
+
+A row has the value that was measured, what is expected and its limits, all in the unit of its case, and the
+verdict with its evidence. A relative change is always that of the row's value from the row's expected value.
+Sentences are composed only for the hosts that are asked for (:meth:`Judged.of`), so that a large fleet stays
+cheap.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from firsttouch.judge import event_limits, fleet_level, sprt
+from firsttouch.judge.case_judge import (
+    FLEET,
+    INVALID,
+    MOST_COUNTED,
+    NONE,
+    OWN,
+    PASS,
+    SUSPECT,
+    SYSTEM,
+    UNDECIDED,
+    out_of_limits,
+)
+from firsttouch.judge.causes import Symptoms, causes
+from firsttouch.judge.common_loss import CommonLoss, changed_together, common_loss
+from firsttouch.judge.drift import Configuration, Drift, drift
+from firsttouch.judge.fleet_level import Divided
+from firsttouch.judge.samples_table import BANK_BANDWIDTH, SamplesTable
+from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
+from firsttouch.judge.verdict import ORDER, Finding, HostSummary, HostVerdict, Word, compared, figure, natural
+from firsttouch.records.cases import Case
+from firsttouch.records.schema import Better
+from firsttouch.systems.references import FACTS, Reference
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from firsttouch.judge.judging import Undescribed
+    from firsttouch.systems.definition import System
+
+#: What decided a row, in words, by its number (see :data:`firsttouch.judge.case_judge.SYSTEM`).
+DECIDERS = ("system", "fleet", "own level", "none")
+_NO_REFERENCE, _NO_PLACEMENT = "no reference", "its placement did not hold"
+_TWO = "nothing shows which group is right: `firsttouch baseline --hosts` learns from one of them"
+_OF_TWO = ", the host is in the worse of two groups of hosts"
+#: Metrics that are stated as shares of the theoretical bandwidth of a bank, with their verbs.
+_OF_THEORY = {"saturation_bandwidth": "saturates", "peak_bandwidth": "reaches its peak"}
+_DISTURBED = "disturbed: other processes used {busy:.2g} PUs; measure it again"
+
+
+# ----------------------------------------------------------------------
+# Sentences
+
+
+def _reason(
+    values: Sequence[float],
+    better: Better,
+    reference: Reference,
+    whose: str,
+    *,
+    value: float,
+    word: Word,
+    evidence: float | None,
+    more: int,
+    natural_suspicion: bool,
+) -> str:
+    """Return the reason of a verdict; *value*, *word*, *evidence* and *more* are those of its row.
+
+    *whose* value is expected. The certainty of a fail by the sequential test is that of its error rates, and of a
+    suspicion that of :func:`firsttouch.judge.statistics.beyond_chance`.
+    """
+    parts = [compared(value, len(values), reference, whose)]
+    outside = int(np.count_nonzero(out_of_limits(np.array(values), better, reference)[0]))
+    fine = evidence <= 0 if evidence is not None else 2 * outside < len(values)
+    if word == "fail":
+        parts.append("certain" if evidence is not None or len(values) == 1 else "all outside the limits")
+    elif word == "suspect" and fine and reference.line:
+        parts.append("better than it can be: a wrong measurement or reference")
+    elif word == "suspect" and evidence is not None and more:
+        parts.append(f"over {100 * (1 - sprt.CHANCE):.0f} % certain")
+    elif word == "suspect" and natural_suspicion:
+        parts.append(f"further than {100 * (1 - fleet_level.SUSPECT_TAIL):.0f} % of good hosts by nature")
+    elif word == "undecided" and evidence is None:
+        parts.append(f"outside the limits in {outside} of {len(values)}")
+    if word == "undecided" and more:
+        count = f"over {MOST_COUNTED - 1}" if more >= MOST_COUNTED else f"about {more}"
+        parts.append(f"needs {count} more {'repetition' if more == 1 else 'repetitions'}")
+    return ", ".join(parts)
+
+
+def _of_theory(metric: str, value: float, reference: Reference, theory: float | None) -> str:
+    """Return ``saturates at 61 % of theory; this system's reference is 78 to 84 %``, in GB/s without *theory*."""
+    ends = [end for end in (reference.minimum, reference.maximum) if end is not None]
+    low, high = min([*ends, reference.value]), max([*ends, reference.value])
+    whose = "system" if reference.line else "fleet"
+    if theory:
+        at, of = (
+            f"{100 * value / theory:.0f} % of theory",
+            f"{100 * low / theory:.0f} to {100 * high / theory:.0f} %",
+        )
+    else:
+        at, of = f"{value:.4g} {reference.unit}", f"{low:.4g} to {high:.4g} {reference.unit}"
+    return f"{_OF_THEORY[metric]} at {at}; this {whose}'s reference is {of}; "
+
+
+# ----------------------------------------------------------------------
+# The findings of all hosts
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The findings of the hosts of a *system*.
+
+    A row stands for a host and a case, as a group of *samples* does, and has the same number. Its verdict is one
+    of the *words* as numbers (see :data:`~firsttouch.judge.case_judge.PASS`), *by* the reference that decided (3:
+    none), with the *evidence* (NaN: no error is known), and about how many *more* repetitions would decide an
+    undecided or suspect row (0: none would). :attr:`table` has these and the values.
+
+    By the number of the case, *references* are the system's and the fleet's, *visible* is the smallest loss that a
+    comparison with the fleet finds, and *divided* has each metric in which the hosts form two groups; hosts of the
+    worse group are suspect, as nothing shows which group is right. By the number of the row, *own* has the host's
+    own reference: its own level if the host is worse than that, or what the fleet reached before an update that
+    the host has not been measured since. *intermittent* says how often a host was bad that is good in most
+    repetitions. *counts_now* marks the repetitions that count: valid, and newer than the host's last change.
+    *missing* names, by host, what should have been measured and was not, with the reason.
+    """
+
+    samples: SamplesTable
+    system: System | Undescribed
+    references: Sequence[tuple[Reference | None, Reference | None]]
+    words: NDArray[np.uint8]
+    by: NDArray[np.uint8]
+    evidence: Floats
+    more: NDArray[np.int32]
+    counts_now: Bools
+    missing: Mapping[str, Sequence[str]]
+    divided: Mapping[int, Divided]
+    own: Mapping[int, Reference]
+    visible: Mapping[int, float]
+    intermittent: Mapping[int, str]
+    #: Returns the newest configuration of each host; called only if a host is suspect or fails.
+    configurations: Callable[[], Mapping[str, Configuration]] = dict
+
+    @cached_property
+    def table(self) -> pl.DataFrame:
+        """The findings, one row per host and case.
+
+        ===================  =========================================================================
+        ``case``, ``host``   their numbers in *samples*
+        ``value``            the median of the repetitions that count (NaN: none does)
+        ``n``, ``sessions``  the number of these repetitions and of their sessions
+        ``newest``           the time of the newest repetition (ms since 1970, 0: unknown)
+        ``by``, ``word``     the numbers of what decided and of the verdict
+        ``expected``         what the reference that decided expects (NaN: none decided)
+        ``minimum``          its lower limit, and ``maximum`` its upper one (NaN: none)
+        ``change``           ``value`` relative to ``expected``, less 1 (NaN: not comparable)
+        ``loss``             how much worse that is, from 0 (and for a pass) to 1
+        ``evidence``         as in :mod:`firsttouch.judge.sprt`, and ``more``: repetitions that decide
+        ===================  =========================================================================
+        """
+        import polars as pl  # noqa: PLC0415 - a large import
+
+        samples = self.samples
+        groups = Groups(samples.value, samples.counts)
+        if self.counts_now.all():
+            n, medians, sessions = samples.counts, groups.medians(), self._sessions(samples.counts)
+        else:
+            n = groups.sums(self.counts_now.astype(np.int64))
+            medians = np.full(len(n), np.nan)
+            if n.any():
+                medians[n > 0] = Groups(samples.value[self.counts_now], n[n > 0]).medians()
+            sessions = self._sessions(n)
+        expected, minimum, maximum = map(self._of_decider, ("value", "minimum", "maximum"))
+        comparable = (expected > 0) & ~self._of_events[samples.case]
+        change = medians / np.where(comparable, expected, np.nan)
+        change -= 1
+        return pl.DataFrame(
+            {
+                "case": samples.case,
+                "host": samples.host,
+                "value": medians,
+                "n": n.astype(np.uint32),
+                "sessions": sessions,
+                "newest": samples.time[groups.ends],
+                "by": self.by,
+                "word": self.words,
+                "expected": expected,
+                "minimum": minimum,
+                "maximum": maximum,
+                "change": change,
+                "loss": self._losses(change),
+                "evidence": self.evidence,
+                "more": self.more,
+            }
+        )
+
+    def _sessions(self, n: Ints) -> NDArray[np.uint16]:
+        """Return the number of sessions of the repetitions that count; *n* is the number of these."""
+        sessions = np.zeros(len(n), dtype=np.uint16)
+        if (n <= 1).all():
+            sessions[n == 1] = 1
+            return sessions
+        number = self.samples.rows["session"].to_numpy()
+        group = np.repeat(np.arange(len(n), dtype=np.int32), self.samples.counts)
+        if not self.counts_now.all():
+            number, group = number[self.counts_now], group[self.counts_now]
+        is_first = np.ones(len(number), dtype=np.bool_)
+        is_first[1:] = (number[1:] != number[:-1]) | (group[1:] != group[:-1])
+        counts = np.bincount(group[is_first], minlength=len(n))
+        return np.minimum(counts, np.iinfo(np.uint16).max).astype(np.uint16)
+
+    def _losses(self, change: Floats) -> Floats:
+        signs = {"higher": -1.0, "lower": 1.0, "neither": np.nan}
+        sign = np.array([signs[case.better] for case in self.samples.cases])[self.samples.case]
+        losses = np.where(np.isnan(sign), np.abs(change), change * sign)
+        np.nan_to_num(losses, copy=False)
+        losses[self.words == PASS] = 0.0
+        return np.clip(losses, 0.0, 1.0, out=losses)
+
+    def _of_decider(self, attribute: str) -> Floats:
+        """Return a number of the reference that decided each row; NaN if none did, or if it has none."""
+        numbers = np.full((len(self.samples.cases), NONE + 1), np.nan)
+        for case, references in enumerate(self.references):
+            for by, reference in enumerate(references):
+                if reference is not None and (number := getattr(reference, attribute)) is not None:
+                    numbers[case, by] = number
+        column: Floats = numbers[self.samples.case, self.by]
+        for row, own in self.own.items():
+            if self.by[row] in {OWN, FLEET}:
+                number = getattr(own, attribute)
+                column[row] = np.nan if number is None else number
+        return column
+
+    def _column(self, name: str) -> NDArray[Any]:
+        return self.table[name].to_numpy()
+
+    @cached_property
+    def value(self) -> Floats:
+        """The column ``value`` of the table."""
+        return self._column("value")
+
+    @cached_property
+    def change(self) -> Floats:
+        """The column ``change`` of the table."""
+        return self._column("change")
+
+    @cached_property
+    def losses(self) -> Floats:
+        """The column ``loss`` of the table."""
+        return self._column("loss")
+
+    @cached_property
+    def n(self) -> NDArray[np.uint32]:
+        """The column ``n`` of the table."""
+        return self._column("n")
+
+    @cached_property
+    def _drift(self) -> Drift:
+        """How the configurations of the hosts differ."""
+        return drift({host: c for host, c in self.configurations().items() if host in self.number})
+
+    @cached_property
+    def hosts(self) -> list[str]:
+        """All hosts by name: those with repetitions, and those of which something is missing."""
+        return sorted({*self.samples.hosts, *self.missing})
+
+    @cached_property
+    def number(self) -> Mapping[str, int]:
+        """The number of each host that has repetitions."""
+        return {name: i for i, name in enumerate(self.samples.hosts)}
+
+    @cached_property
+    def counts(self) -> NDArray[np.int64]:
+        """The number of groups of each host by word; the last column counts those that nothing judges."""
+        unjudged = (self.by == NONE) & (self.words == PASS)
+        column = np.where(unjudged, np.uint8(len(ORDER)), self.words)
+        width = len(ORDER) + 1
+        cells = (self.samples.host * width + column)[~self._quiet]
+        counts = np.bincount(cells, minlength=len(self.samples.hosts) * width)
+        return counts.reshape(-1, width)
+
+    @cached_property
+    def judging(self) -> NDArray[np.bool_]:
+        """Which cases judge at least one host, and should be known of every host.
+
+        Cases of events are known of those hosts only on which there were some.
+        """
+        counts = np.bincount(self.samples.case[self.by != NONE], minlength=len(self.samples.cases))
+        return (counts > 0) & ~self._of_events
+
+    @cached_property
+    def _of_events(self) -> Bools:
+        """Which cases count events."""
+        return np.array([event_limits.limit_of(case) is not None for case in self.samples.cases], np.bool_)
+
+    @cached_property
+    def _quiet(self) -> Bools:
+        """Which groups are of events that did not happen, or not too often: they count as no metric."""
+        quiet: Bools = (self.by == NONE) & self._of_events[self.samples.case]
+        return quiet
+
+    @cached_property
+    def absent(self) -> Ints:
+        """How many of these cases each host has no repetition of."""
+        present = self.samples.host[self.judging[self.samples.case]]
+        return np.count_nonzero(self.judging) - np.bincount(present, minlength=len(self.samples.hosts))
+
+    @cached_property
+    def unsure(self) -> Bools:
+        """Which groups are undecided or suspect, or have too little evidence for either verdict."""
+        open_: Bools = (self.words == UNDECIDED) | (self.words == SUSPECT)
+        return open_ | ((self.evidence > sprt.PASS_AT) & (self.evidence < sprt.FAIL_AT))
+
+    @cached_property
+    def disturbed(self) -> Bools:
+        """Which groups are invalid only because other processes used the host."""
+        valid = Groups(self.samples.value, self.samples.counts).sums(self.samples.valid.astype(np.int64))
+        invalid: Bools = self.words == INVALID
+        return invalid & (valid > 0)
+
+    def word(self, host: str) -> int:
+        """Return the number of a host's verdict."""
+        number = self.number.get(host)
+        if number is None:
+            return SUSPECT
+        some = np.flatnonzero(self.counts[number, : len(ORDER)])
+        worst = int(some[-1]) if len(some) else UNDECIDED
+        return max(worst, SUSPECT) if self.missing.get(host) or self.absent[number] else worst
+
+    def decider(self, group: int) -> Reference | None:
+        """Return the reference that decided a group, None if none did."""
+        by = int(self.by[group])
+        if by in {OWN, FLEET} and group in self.own:
+            return self.own[group]
+        return None if by == NONE else self.references[int(self.samples.case[group])][by]
+
+    def reference(self, case: int) -> Reference | None:
+        """Return the reference that pages compare all hosts with: the one that decided the worst verdict."""
+        system, fleet = self.references[case]
+        if system is None or fleet is None:
+            return system or fleet
+        groups = self.samples.groups(case)
+        worst = [int(self.words[groups][self.by[groups] == by].max(initial=PASS)) for by in (SYSTEM, FLEET)]
+        return fleet if worst[FLEET] > worst[SYSTEM] else system
+
+    @cached_property
+    def _case_values(self) -> Floats:
+        """What the :meth:`reference` of each case expects; NaN if there is none, or no change can be stated."""
+        references = map(self.reference, range(len(self.samples.cases)))
+        values = np.array([reference.value if reference else np.nan for reference in references], dtype=float)
+        return np.where((values > 0) & ~self._of_events, values, np.nan)
+
+    def from_reference(self, rows: slice | NDArray[np.intp]) -> Floats:
+        """Return the relative difference of the values of *rows* from the :meth:`reference` of their cases.
+
+        All hosts are compared with the same value, so these can be drawn and counted together. NaN: not judged.
+        """
+        expected = np.where(self.by[rows] == NONE, np.nan, self._case_values[self.samples.case[rows]])
+        differences: Floats = self.value[rows] / expected - 1
+        return differences
+
+    @cached_property
+    def common_loss(self) -> CommonLoss | None:
+        """The loss against the system's references that most hosts share, None if there is none."""
+        return common_loss(self, worse_than=UNDECIDED, reference=SYSTEM)
+
+    @cached_property
+    def host_losses(self) -> Floats:
+        """The largest loss of each host that has repetitions, as a fraction (0: all its metrics pass)."""
+        losses = np.zeros(len(self.samples.hosts))
+        np.maximum.at(losses, self.samples.host, self.losses)
+        return losses
+
+    @cached_property
+    def host_newest(self) -> Ints:
+        """The time of the newest repetition of each host that has some (ms since 1970, 0: unknown)."""
+        newest = np.zeros(len(self.samples.hosts), dtype=np.int64)
+        np.maximum.at(newest, self.samples.host, self._column("newest"))
+        return newest
+
+    def by_severity(self) -> list[str]:
+        """Return all hosts, the worst first: by the verdict, then by the largest loss (1 if something is missing).
+
+        The number of losses does not count: many small ones are not worse than a large one.
+        """
+
+        def severity(host: str) -> tuple[int, float, object]:
+            number = self.number.get(host)
+            is_incomplete = number is None or self.missing.get(host) or self.absent[number]
+            return -self.word(host), -1.0 if is_incomplete else -float(self.host_losses[number]), natural(host)
+
+        return sorted(self.hosts, key=severity)
+
+    def summary(self, host: str, detail: HostVerdict | None = None) -> HostSummary:
+        """Return the verdict of a host in numbers; *detail* is its verdict with sentences, if it was composed."""
+        number = self.number.get(host)
+        counts = [0] * (len(ORDER) + 1) if number is None else self.counts[number].tolist()
+        return HostSummary(
+            host,
+            self.system.name,
+            ORDER[self.word(host)],
+            counts={word: count for word, count in zip(ORDER, counts, strict=False) if count},
+            unjudged=counts[-1],
+            missing=len(self.missing.get(host, ())) + (0 if number is None else int(self.absent[number])),
+            loss=0.0 if number is None else float(self.host_losses[number]),
+            newest=0 if number is None else int(self.host_newest[number]),
+            detail=detail,
+        )
+
+    def line(self, host: str) -> str:
+        """Return the one-line verdict of a host without its evidence."""
+        summary = self.summary(host)
+        parts = [f"{summary.counts.get('pass', 0)} of {sum(summary.counts.values())} judged metrics pass"]
+        parts += [f"{count} {word}" for word, count in summary.counts.items() if word != "pass"]
+        parts += [f"{summary.missing} missing"] if summary.missing else []
+        return f"verdict {host} {summary.verdict}: {'; '.join(parts)}"
+
+    def notes(self) -> list[str]:
+        """Return the lines about the fleet: losses that hosts share, and its divisions into two groups.
+
+        Metrics that divide the hosts alike share a line, which shows the one with the largest difference.
+        """
+        alike: dict[tuple[tuple[str, ...], ...], list[int]] = {}
+        for number, two in self.divided.items():
+            # Which group is the better one may differ from metric to metric.
+            alike.setdefault(tuple(sorted((tuple(two.better), tuple(two.worse)))), []).append(number)
+        shared = self.common_loss.text if self.common_loss else changed_together(self, worse_than=UNDECIDED)
+        lines = [shared] if shared else []
+        for numbers in sorted(alike.values(), key=len, reverse=True):
+            number = max(numbers, key=lambda n: self.divided[n].apart)
+            case, two = self.samples.cases[number], self.divided[number]
+            count = "1 metric" if len(numbers) == 1 else f"{len(numbers)} metrics"
+            lines.append(f"two groups of hosts in {count}: {case.title}: {two.text(case.unit)}; {_TWO}")
+        return lines
+
+    def groups(self, host: str) -> NDArray[np.intp]:
+        """Return the groups of a host, by case."""
+        number = self.number.get(host)
+        return np.empty(0, dtype=np.intp) if number is None else self.samples.groups_of_host(number)
+
+    def of(self, host: str) -> HostVerdict:
+        """Return the verdict of one host with its evidence."""
+        groups = self.groups(host)
+        settings = self.samples.settings.get(host, {})
+        metrics = list(self._findings(groups, settings.get(BANK_BANDWIDTH)))
+        findings = tuple(f for f in metrics if f.reference or f.verdict != "pass")
+        lost = self._lost(groups)
+        slow = any(f.verdict in {"suspect", "fail"} for f in findings)
+        modules = self._drift.modules(host, lambda name: self.word(name) == PASS) if slow else None
+        missing = [(case.check, case.parameters) for case in lost]
+        symptoms = Symptoms(findings, settings, self.system.facts, missing, modules)
+        return HostVerdict(
+            host,
+            self.system.name,
+            findings,
+            len(metrics) - len(findings),
+            (*self.missing.get(host, ()), *(f"{case.title}: other hosts were judged by it" for case in lost)),
+            tuple(causes(symptoms)) if slow else (),
+            described=self.system.facts is not None,
+            visible=self._visible(groups),
+            loss=float(self.host_losses[self.number[host]]) if host in self.number else 0.0,
+            newest=int(self.host_newest[self.number[host]]) if host in self.number else 0,
+        )
+
+    def _visible(self, groups: NDArray[np.intp]) -> tuple[float, float] | None:
+        """Return the smallest losses that the fleet's comparison finds: of the median metric and of the worst."""
+        by_fleet = groups[self.by[groups] == FLEET]
+        losses = [
+            self.visible[number] for number in self.samples.case[by_fleet].tolist() if number in self.visible
+        ]
+        return (float(np.median(losses)), max(losses)) if losses else None
+
+    def _lost(self, groups: NDArray[np.intp]) -> list[Case]:
+        """Return the cases that judge other hosts and that a measured host lacks."""
+        if not len(groups):
+            return []
+        lost = self.judging.copy()
+        lost[self.samples.case[groups]] = False
+        return [self.samples.cases[number] for number in np.flatnonzero(lost).tolist()]
+
+    def _findings(self, groups: NDArray[np.intp], theory: float | None) -> Iterator[Finding]:
+        """Yield the finding of each group; its reference is None if nothing judges it.
+
+        *theory* is the theoretical bandwidth of one bank (GB/s).
+        """
+        samples, groups = self.samples, groups[~self._quiet[groups]]
+        columns = samples.case, self.by, self.words, self.evidence, self.more, self.value
+        lists = (column[groups].tolist() for column in (*columns, samples.begins, samples.counts))
+        for group, number, by, verdict, weight, more, value, begin, count in zip(
+            groups.tolist(), *lists, strict=True
+        ):
+            case, word, rows = samples.cases[number], ORDER[verdict], slice(begin, begin + count)
+            values = tuple(samples.value[rows][self.counts_now[rows]].tolist())
+            reference = self.decider(group)
+            evidence = None if math.isnan(weight) else weight
+            if word == "invalid":
+                values, why = (), self._invalid(group, rows)
+            elif reference is None:
+                why = _NO_REFERENCE
+            elif reference.source == FACTS:
+                why = f"this host has {figure(values[-1])}, {self.system.name} has {figure(reference.value)}"
+            elif limit := event_limits.limit_of(case):
+                why = event_limits.reason(values, limit)
+            else:
+                learnt = by == FLEET or reference.source.startswith("fleet")
+                whose = "the fleet" if learnt else f"the reference of {self.system.name}"
+                whose = f"its {reference.source}" if by == OWN else whose
+                is_intermittent = group in self.intermittent
+                state: Any = {"word": "pass" if is_intermittent else word, "evidence": evidence, "more": more}
+                state["value"] = value
+                natural_suspicion = by == FLEET and number not in self.divided
+                why = _reason(values, case.better, reference, whose, **state, natural_suspicion=natural_suspicion)
+                if is_intermittent:
+                    why += f", {self.intermittent[group]}"
+                if case.metric in _OF_THEORY:
+                    why = _of_theory(case.metric, value, reference, theory) + why
+            if word == "suspect" and by == FLEET and number in self.divided and not more:
+                why += _OF_TWO
+            naming = (case.check, case.metric, case.parameters, case.unit)
+            state = {"better": case.better, "more": more, "title": case.title}
+            state["value"] = value if values else None
+            yield Finding(*naming, values, reference, word, why, evidence, **state)
+
+    def _invalid(self, group: int, rows: slice) -> str:
+        """Return why no repetition of a group's newest session counts."""
+        groups = slice(group, group + 1)
+        session, valid = self.samples.session(groups), self.samples.valid[rows]
+        if not valid[session == session[-1]].any():
+            return self.samples.rows["reason"][rows.stop - 1] or _NO_PLACEMENT
+        busy = self.samples.busy(groups)
+        return _DISTURBED.format(busy=0 if busy is None else busy[valid].max())

@@ -1,0 +1,382 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The findings of a fleet: every number of its pages and exports is computed here from the records again."""
+
+import datetime
+import json
+import random
+import re
+import statistics
+from dataclasses import dataclass, replace
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import plain_verdict as plain
+import polars as pl
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from test_judging_columns import references, simulated
+
+from factories.fleet_records import records_by_host
+from firsttouch.judge import samples_table
+from firsttouch.judge.findings import DECIDERS
+from firsttouch.judge.judging import Undescribed, judged
+from firsttouch.judge.verdict import ORDER
+from firsttouch.records.schema import Record
+from firsttouch.report.fleet import figures, fleet_pages
+from firsttouch.report.fleet.ranks import names
+from firsttouch.report.text import SIGNS
+from firsttouch.systems.definition import System
+from firsttouch.systems.facts import Facts
+from firsttouch.systems.references import Reference
+
+PLACE = {"pu_nodes": [0], "bank": 0}
+NOW = datetime.datetime(2026, 11, 24, 12, tzinfo=datetime.UTC)
+LAX = Reference("bandwidth", "copy_bandwidth", {"relation": "local"}, 80.0, -0.2, None, "GB/s", "the order", 7)
+FACTOR = {"GB/s": 1e9, "ns": 1e-9, "1": 1.0}
+
+
+def copy(host, value, time):
+    where = {"parameters": PLACE, "host": host, "system": "s", "time": time.isoformat()}
+    return Record("bandwidth", "copy_bandwidth", "GB/s", "higher", (value,), **where)
+
+
+def by_two_references():
+    """Hosts of 100 GB/s, and n07 of 85: its system's reference passes it, and its fleet does not."""
+    noise, begin = random.Random(1), datetime.datetime(2026, 11, 1, 10, tzinfo=datetime.UTC)  # noqa: S311
+    return [
+        copy(f"n{host:02}", level * (1 + noise.gauss(0, 0.004)), begin + datetime.timedelta(minutes=minute))
+        for host, level in enumerate([100.0] * 7 + [85.0] + [100.0] * 4)
+        for minute in range(8)
+    ]
+
+
+def of_a_fleet(**more):
+    return [r for host_records in records_by_host(**more).values() for r in host_records]
+
+
+def of_two_groups():
+    return [
+        replace(r, samples=(r.value * 0.9,)) if r.check == "contention" and int(r.host[1:]) % 2 else r
+        for r in of_a_fleet(hosts=30)
+    ]
+
+
+def of_weeks():
+    """Weekly sessions: n0 and n1 lose 7 %, n2 is slow now and then, and all others lose 3 % later."""
+    noise, begin = np.random.default_rng(3), datetime.datetime(2026, 1, 5, 8, tzinfo=datetime.UTC)
+    values = 30 * (1 + 0.01 * noise.standard_normal((16, 1, 1))) * (1 + 0.01 * noise.standard_normal((16, 24, 3)))
+    values[:2, 14:] *= 0.93
+    values[3:, 20:] *= 0.97
+    values[2] *= np.where(noise.random((24, 3)) < 0.2, 0.75, 1)
+    return [
+        copy(f"n{host}", float(value), begin + datetime.timedelta(days=7 * week, minutes=3 * number))
+        for host in range(16)
+        for week in range(24)
+        for number, value in enumerate(values[host, week])
+    ]
+
+
+FLEETS = {
+    "two references": (by_two_references, lambda _: 100),
+    "a slow bank": (of_a_fleet, lambda _: 100),
+    "after an update": (
+        lambda: [*of_a_fleet(), *of_a_fleet(day="2026-02-01", slower=0.06)],
+        lambda case: 106 if case[0] == "latency" else 100,
+    ),
+    "two groups": (of_two_groups, lambda _: 100),
+    "own levels": (of_weeks, None),
+    "noise 5003": (lambda: simulated(5003), None),
+    "noise 5020": (lambda: simulated(5020), None),
+}
+
+
+@dataclass
+class Row:
+    """What a row of the findings has to say."""
+
+    values: tuple[float, ...]
+    reference: Reference | None
+    word: str
+    unit: str
+    better: str
+
+    @property
+    def value(self):
+        return statistics.median(self.values) if self.values else None
+
+    def limits(self):
+        """Return the least and the largest value within the tolerance."""
+        sides = (self.reference.lower, self.reference.upper)
+        return [None if side is None else self.reference.value * (1 + side) for side in sides]
+
+    def change(self, expected=None):
+        return self.value / (expected or self.reference.value) - 1
+
+    def loss(self):
+        if self.word == "pass" or self.reference is None or self.value is None:
+            return 0.0
+        change = self.change()
+        return min(max({"higher": -change, "lower": change, "neither": abs(change)}[self.better], 0.0), 1.0)
+
+
+@pytest.fixture(scope="module", params=FLEETS)
+def fleet(request, tmp_path_factory):
+    """A judged fleet, its rows from the records by host and case, and the folder of its report."""
+    make, level = FLEETS[request.param]
+    records, system = make(), Undescribed("s")
+    if request.param == "two references":
+        facts = Facts("x", 1, 1, (0,), (0,), (4,), 1, 4, (2**34,), None, None, None, ())
+        system = System("s", "", (".*",), facts, (), (LAX,), None)
+    elif request.param.startswith("noise"):
+        system = references(tmp_path_factory.getbasetemp(), int(request.param.split()[1]))
+    judgement = judged(samples_table.of_records(records, "s"), system)
+    rows = {}
+    for host in judgement.hosts:
+        plain_host = plain.Host([r for r in records if r.host == host])
+        findings = {(f.check, f.metric, f.case.get("bank")): f for f in judgement.of(host).findings}
+        for case in plain_host.cases():
+            records_of_case = [r for r in plain_host.records if plain.key(r) == case]
+            finding, record = findings.get(case), records_of_case[0]
+            if finding is None:
+                valid = tuple(r.value for r in records_of_case if r.status == "valid")
+                rows[host, case] = Row(valid, None, "not judged", record.unit, record.better)
+                continue
+            values = ()
+            if finding.reference and finding.verdict != "invalid":
+                values = plain_host.verdict(case, finding.reference, len(finding.values)).values
+                # What a fleet reaches is known, because its hosts are simulated.
+                if level and not finding.reference.line:
+                    assert finding.reference.value == pytest.approx(level(case), rel=0.005)
+            rows[host, case] = Row(values, finding.reference, finding.verdict, record.unit, record.better)
+    out = tmp_path_factory.mktemp("report")
+    fleet_pages.build([judgement], out, generated=NOW)
+    return judgement, rows, out
+
+
+def short_names(judgement):
+    """Return the short name of each case of a fleet: it is the key of columns and drawings."""
+    cases = judgement.samples.cases
+    keys = [(c.check, c.metric, None if c.check == "topology" else c.parameters["bank"]) for c in cases]
+    return dict(zip(names(cases).of, keys, strict=True)), {
+        case.title: key for case, key in zip(cases, keys, strict=True)
+    }
+
+
+def is_shown(text, value):
+    """Return whether *text* is *value*, rounded."""
+    digits = len(text.partition(".")[2])
+    return abs(float(text.replace("\N{MINUS SIGN}", "-")) - value) <= 0.5 * 10**-digits + 1e-9
+
+
+def page_of(out):
+    text = (out / "index.html").read_text()
+    return ET.fromstring(re.sub(r"^\s*<!DOCTYPE html>", "", text).replace("\N{NO-BREAK SPACE}", " "))  # noqa: S314
+
+
+def compared_with(judgement, rows, key):
+    """Return what the page of a fleet compares a case with: the reference of its worst verdict."""
+    case = next(
+        n
+        for n, c in enumerate(judgement.samples.cases)
+        if (c.check, c.metric, c.parameters.get("bank") if c.check != "topology" else None) == key
+    )
+    return judgement.reference(case)
+
+
+def test_the_table_has_what_the_records_say(fleet):
+    judgement, rows, out = fleet
+    file = pl.read_parquet(out / "findings.parquet").to_dicts()
+    names_of = {case.name: number for number, case in enumerate(judgement.samples.cases)}
+    keys = list(short_names(judgement)[0].values())
+    assert len(file) == len(rows) == len(judgement.table)
+    for line in file:
+        row = rows[line["host"], keys[names_of[line["metric"]]]]
+        assert (line["verdict"], line["unit"], line["system"]) == (row.word, row.unit, "s")
+        if row.word == "invalid":
+            assert line["value"] is None
+            continue
+        if row.reference is None:
+            assert (line["by"], line["expected"], line["minimum"], line["maximum"]) == ("none", None, None, None)
+            continue
+        assert line["value"] == row.value
+        assert line["passes"] == len(row.values)
+        assert line["expected"] == row.reference.value
+        assert [line["minimum"], line["maximum"]] == [end and pytest.approx(end) for end in row.limits()]
+        assert line["change"] == pytest.approx(row.change(), abs=1e-12)
+        assert line["loss"] == pytest.approx(row.loss(), abs=1e-12)
+        assert (line["by"] == "system") == bool(row.reference.line)
+        assert 1 <= line["sessions"] <= line["passes"]
+
+
+def test_the_map_shows_the_values_and_what_is_expected(fleet):
+    judgement, rows, out = fleet
+    (heat,) = [t for t in page_of(out).iter("table") if t.get("class") == "heat"]
+    (key,) = [e for e in page_of(out).iter("ol") if e.get("class") == "key"]
+    columns = [short_names(judgement)[0]["".join(e.itertext())] for e in key]
+    seen = 0
+    for line in heat.find("tbody"):
+        head, *cells = line
+        host = "".join(head.itertext()).split()[-1]
+        for case, cell in zip(columns, cells, strict=False):
+            tip = re.fullmatch(
+                r"(\S+): ([\d.]+)(?: (\S+))?, expected ([\d.]+)(?:, limit ([\d.]+)(?: to ([\d.]+))?)?, n (\d+)",
+                cell.get("title") or "",
+            )
+            if tip is None:
+                continue
+            row = rows[host, case]
+            reference = row.reference if row.word != "pass" else compared_with(judgement, rows, case)
+            shown = replace(row, reference=reference)
+            assert (tip[1], tip[3] or "1", int(tip[7])) == (host, row.unit, len(row.values))
+            assert is_shown(tip[2], row.value)
+            assert is_shown(tip[4], reference.value)
+            low, high = shown.limits()
+            ends = {"higher": [low], "lower": [high]}.get(row.better, [low, high])
+            limits = [end for end in ends if end is not None]
+            stated = [end for end in (tip[5], tip[6]) if end]
+            assert len(stated) == len(limits)
+            assert all(map(is_shown, stated, limits))
+            *sign, percent = "".join(cell.itertext()).split()
+            assert is_shown(percent, 100 * shown.change())
+            assert sign == ([] if row.word == "pass" else [SIGNS[row.word]])
+            seen += 1
+    assert seen
+
+
+def test_distributions_state_values_and_outliers(fleet):
+    judgement, rows, out = fleet
+    page = page_of(out)
+    by_name, by_title = short_names(judgement)
+    (table,) = [t for t in page.iter("table") if "Metrics over the hosts" in "".join(t.itertext())]
+    for line in table.find("tbody"):
+        cells = dict(zip(figures.HEADER, ["".join(cell.itertext()) for cell in line], strict=True))
+        key = by_title[cells["metric"]]
+        reference = compared_with(judgement, rows, key)
+        of_case = {host: row for (host, case), row in rows.items() if case == key}
+        values = [r.value for r in of_case.values() if r.value is not None and r.reference]
+        if not cells["expected"]:
+            continue
+        assert int(cells["hosts"]) == len(values)
+        assert int(cells["not pass"]) == sum(r.word not in {"pass", "not judged"} for r in of_case.values())
+        assert is_shown(cells["expected"].split()[0], reference.value)
+        for name, share in (("lowest", 0), ("5 %", 0.05), ("median", 0.5), ("95 %", 0.95), ("highest", 1)):
+            assert is_shown(cells[name], float(np.quantile(values, share))), (key, name)
+        host, percent = re.fullmatch(r"(\S+) \(([-+][\d.]+) %\)", cells["worst host"]).groups()
+        assert is_shown(percent, 100 * of_case[host].change(reference.value))
+    for card in (e for e in page.iter("li") if e.find("h4") is not None):
+        key = by_name.get("".join(card.find("h4").itertext()))
+        if key is None:  # a history of a host
+            continue
+        reference = compared_with(judgement, rows, key)
+        text = " ".join("".join(p.itertext()) for p in card.iter("p"))
+        for host, value, percent, word in re.findall(
+            r"(\w+) ([\d.]+)(?: \S+)? \(([-+][\d.]+) %, (\w+)", text.partition("Outside: ")[2]
+        ):
+            row = rows[host, key]
+            assert word == row.word
+            assert is_shown(value, row.value)
+            assert is_shown(percent, 100 * row.change(reference.value))
+
+
+def test_sentences_state_the_values_of_the_rows(fleet):
+    judgement, rows, out = fleet
+    document = json.loads((out / "summary.json").read_text())
+    suites = {s.get("name"): s for s in ET.fromstring((out / "junit.xml").read_text())}  # noqa: S314
+    stated = 0
+    for host in judgement.hosts:
+        verdict = judgement.of(host)
+        for finding in verdict.findings:
+            row = rows[host, (finding.check, finding.metric, finding.case.get("bank"))]
+            assert finding.to_dict()["value"] == row.value
+            numbers = re.search(
+                r"^([\d.]+)(?: \S+)?, (?:([\d.]+) % (below|above) .+?) \(([\d.]+)\), (\d+) repetition", finding.why
+            )
+            if numbers is None:
+                continue
+            value, percent, side, expected, count = numbers.groups()
+            assert is_shown(value, row.value)
+            assert is_shown(percent, 100 * abs(row.change()))
+            assert (side == "below") == (row.change() < 0)
+            assert is_shown(expected, row.reference.value)
+            assert int(count) == len(row.values)
+            stated += 1
+        bad = [f for f in verdict.findings if f.verdict != "pass"]
+        messages = {e.get("message") for e in suites[host].iter()}
+        assert {f.why for f in bad} <= messages
+    assert stated
+    for host in document["systems"][0]["hosts"]:
+        losses = [row.loss() for (name, _), row in rows.items() if name == host["host"]]
+        assert host["loss"] == pytest.approx(max(losses, default=0.0), abs=1e-12)
+        assert host["verdict"] == judgement.of(host["host"]).verdict
+
+
+def test_monitoring_has_the_values_and_the_losses(fleet):
+    judgement, rows, out = fleet
+    series = [s for f in text_string_to_metric_families((out / "metrics.prom").read_text()) for s in f.samples]
+    values = {
+        (s.labels["host"], (s.labels["check"], s.name, s.labels.get("bank"))): s.value
+        for s in series
+        if "check" in s.labels
+    }
+    assert values
+    for (host, (check, name, bank)), value in values.items():
+        (row,) = [
+            row
+            for (of_host, key), row in rows.items()
+            if of_host == host
+            and key[0] == check
+            and f"firsttouch_{key[1]}" in name
+            and str(key[2] or 0) == (bank or "0")
+            and (row.value is not None)
+        ] or [None]
+        assert row is not None
+        if row.reference is not None:
+            assert value == pytest.approx(row.value * FACTOR[row.unit])
+    section = json.loads((out / "firsttouch_hosts_mqc.json").read_text())["data"]
+    summary = {
+        s.labels["host"]: s.value
+        for f in text_string_to_metric_families((out / "summary.prom").read_text())
+        for s in f.samples
+        if s.name == "firsttouch_worst_loss_ratio"
+    }
+    for host in judgement.hosts:
+        loss = max((row.loss() for (name, _), row in rows.items() if name == host), default=0.0)
+        assert summary[host] == pytest.approx(loss, abs=1e-12)
+        assert section[host]["loss"] == pytest.approx(100 * loss, abs=1e-9)
+
+
+def test_a_host_in_numbers_is_the_same_with_and_without_sentences(fleet):
+    judgement, _, _ = fleet
+    for host in judgement.hosts:
+        assert judgement.summary(host) == replace(judgement.of(host).summary, detail=None)
+
+
+@pytest.mark.parametrize("most", [50_000, 0])
+def test_the_value_of_a_failing_host_is_on_every_page_and_export(tmp_path, monkeypatch, most):
+    """n07 has 85.1 GB/s, in reports with a line per metric and in those of large fleets."""
+    monkeypatch.setattr(fleet_pages, "MOST_RESULTS", most)
+    facts = Facts("x", 1, 1, (0,), (0,), (4,), 1, 4, (2**34,), None, None, None, ())
+    system = System("s", "", (".*",), facts, (), (LAX,), None)
+    judgement = judged(samples_table.of_records(by_two_references(), "s"), system)
+    fleet_pages.build([judgement], tmp_path, generated=NOW)
+    for name in ("index.html", "summary.md", "summary.json", "junit.xml", "firsttouch_hosts_mqc.json"):
+        assert "85.1" in (tmp_path / name).read_text(), name
+    (row,) = pl.read_parquet(tmp_path / "findings.parquet").filter(host="n07").to_dicts()
+    assert row["value"] == pytest.approx(85.1, abs=0.05)
+    if most:
+        assert re.search(
+            r'bandwidth_bytes_per_second\{.*host="n07".*\} 8\.50\d+e\+10$',
+            (tmp_path / "metrics.prom").read_text(),
+            re.MULTILINE,
+        )
+    assert "85.1 GB/s" in judgement.of("n07").reason()
+    assert "85.1 GB/s" in judgement.of("n07").line()
+
+
+def test_what_nothing_judges_is_named_so(tmp_path):
+    """Three hosts are too few for a comparison, and there is no reference."""
+    judgement = judged(samples_table.of_records(of_a_fleet(hosts=3)), Undescribed("s"))
+    assert {*judgement.table["by"]} == {DECIDERS.index("none")}
+    fleet_pages.build([judgement], tmp_path)
+    assert {*pl.read_parquet(tmp_path / "findings.parquet")["verdict"]} == {"not judged"}
+    assert ORDER.index("pass") == 0
