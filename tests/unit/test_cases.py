@@ -19,6 +19,7 @@ from factories import memory_records
 from factories.fleet_records import records_by_host
 from factories.host_records import Machine, matrix_records
 from firsttouch.benchmarks import probe
+from firsttouch.benchmarks.site_checks import Spec
 from firsttouch.judge import samples_table
 from firsttouch.judge.judging import Undescribed, judged, undecided_cases
 from firsttouch.judge.verdict import Finding, HostVerdict
@@ -275,6 +276,19 @@ def test_no_two_cases_of_any_kind_print_alike(cases):
     assert len({c.name for c in named}) == len({c.title for c in named}) == len(cases)
 
 
+@pytest.mark.parametrize(
+    ("check", "metric", "unit", "direction"),
+    [
+        ("pages", "prefetch_ratio", "1", "neither"),
+        ("pages", "random_latency", "ns", "lower"),
+        ("hpcg", "rate", "GB/s", "higher"),
+        ("hpcg", "wait", "us", "lower"),
+    ],
+)
+def test_a_program_of_the_site_has_the_direction_of_the_catalogue(check, metric, unit, direction):
+    assert Spec(("x",), check, metric, unit, regex="(x)").direction == direction
+
+
 def test_tables_round_no_number_that_identifies_a_case():
     assert case({"rate": 0.12345}) == "rate 0.12345"
     assert case({"rate": 0.75, "pu_nodes": [0, 1], "x": 8.0}) == "rate 0.750, pu nodes 0-1, x 8"
@@ -297,9 +311,6 @@ def test_each_parameter_has_one_role(name, check):
     assert not {*common.conditions} & {*check.parameters, *check.results}
     assert check.drawn is True or {*(check.drawn or ())} <= check.metrics.keys()
     assert check.limits.keys() <= check.metrics.keys()
-    roles = {p: catalogue.role(name, p) for p in (*check.parameters, *common.conditions, *common.results)}
-    assert {roles[p] for p in common.conditions} == {"condition"}
-    assert {roles[p] for p in check.parameters} <= {"case", "axis"}
 
 
 def test_every_parameter_of_our_records_is_in_the_catalogue():
@@ -309,10 +320,10 @@ def test_every_parameter_of_our_records_is_in_the_catalogue():
         for source, records in golden_records().items()
         if source not in {"a machine", "a simulated fleet"}  # theirs are made up
         for r in records
-        for name in r.parameters
-        if r.check in checks() and name not in checks()[r.check].results and name not in common.results
+        if (check := checks().get(r.check))
+        for name in r.parameters.keys() - {*check.parameters, *check.results, *common.conditions, *common.results}
     }
-    assert {(check, name) for check, name in unknown if catalogue.role(check, name) == "result"} == set()
+    assert unknown == set()
 
 
 # ----------------------------------------------------------------------

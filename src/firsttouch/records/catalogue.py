@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 #: How a check gets its values: it reads them from the host, measures them, or times an aligner.
 CheckKind = Literal["read", "measured", "aligner"]
-#: A parameter identifies a case, maybe along an axis of a figure, or is a result. A condition identifies a case,
-#: too, but no reference may name it.
-Role = Literal["case", "axis", "condition", "result"]
 #: The form of a parameter that a figure needs: a number from 1, a share up to 1, NUMA nodes (one or a list), text.
 ParameterForm = Literal["number", "share", "nodes", "text"]
 
@@ -240,13 +237,3 @@ def of_kind(kind: CheckKind) -> list[str]:
 def counts_if_emulated(check: str, unit: str) -> bool:
     """Return whether values in *unit* of a check hold for an emulated host, too: its speed is the emulator's."""
     return unit == "1" and check in checks() and checks()[check].emulated_counts
-
-
-def role(check: str, parameter: str) -> Role:
-    """Return the role of a parameter of a check's records."""
-    if parameter in catalogue().common.conditions:
-        return "condition"
-    entry = checks().get(check)
-    if entry is None:
-        return "case"
-    return "axis" if parameter in entry.axes else "case" if parameter in entry.parameters else "result"
