@@ -185,8 +185,8 @@ def test_many_bad_metrics_fail_a_host_after_two_repetitions():
     assert set(words.values()) == {"pass"}
 
 
-def fleet_words(values, chosen=None):
-    """Return how many hosts have each verdict; *values* are of hosts, weekly sessions and repetitions.
+def records_of(values, chosen=None):
+    """Return records; *values* are of hosts, weekly sessions and repetitions.
 
     *chosen* are the sessions that some hosts have (default: all).
     """
@@ -198,6 +198,12 @@ def fleet_words(values, chosen=None):
             for number, record in enumerate(rates(*map(float, session), host=f"n{host:03d}")):
                 time = begin + 7 * week * DAY + datetime.timedelta(minutes=3 * number)
                 records.append(replace(record, time=time.isoformat()))
+    return records
+
+
+def fleet_words(values, chosen=None):
+    """Return how many hosts have each verdict, and these; the arguments are those of :func:`records_of`."""
+    records = records_of(values, chosen)
     verdicts = {v.host: v for v in judge(records, Undescribed("s"))}
     return Counter(v.verdict for v in verdicts.values()), verdicts
 
@@ -319,6 +325,47 @@ class TestOtherModels:
         words, verdicts = fleet_words(30 * levels * (1 + 0.01 * rng.standard_normal((8, 6, 5))))
         assert words == {"pass": 4, "suspect": 4}
         assert "the host is in the worse of two groups of hosts" in verdicts["n000"].line()
+
+    def test_one_bad_session_after_good_ones_is_no_fail(self):
+        """Repetitions of a session share its disturbance, so the next session decides; a large loss needs none."""
+        rng = np.random.default_rng(5)
+        values = 30 * (1 + 0.01 * rng.standard_normal((12, 1, 1))) * (1 + 0.004 * rng.standard_normal((12, 12, 5)))
+        values[0, 11] *= 0.9
+        words, verdicts = fleet_words(values)
+        assert (verdicts["n000"].verdict, words["fail"]) == ("suspect", 0)
+        assert (
+            "in one session after good ones: it fails if the next one shows this, too" in verdicts["n000"].line()
+        )
+        values[0, 10] *= 0.9
+        assert fleet_words(values)[1]["n000"].verdict == "fail"
+        values[0, 10:] /= 0.9
+        values[0, 11] *= 0.7
+        assert fleet_words(values)[1]["n000"].verdict == "fail"
+
+    @pytest.mark.parametrize("hosts", [6, 8])
+    def test_a_host_far_off_hides_in_no_small_fleet(self, hosts):
+        failed = 0
+        for seed in range(20):
+            rng = np.random.default_rng(seed)
+            levels = 1 + 0.01 * rng.standard_normal((hosts, 1, 1))
+            levels[0] *= 0.5
+            verdict = fleet_words(30 * levels * (1 + 0.006 * rng.standard_normal((hosts, 4, 5))))[1][
+                "n000"
+            ].verdict
+            assert verdict != "pass"
+            failed += verdict == "fail"
+        assert failed >= 18
+
+    def test_a_metric_that_is_measured_no_more_is_missing(self):
+        rng = np.random.default_rng(4)
+        values = 30 * (1 + 0.01 * rng.standard_normal((12, 1, 1))) * (1 + 0.004 * rng.standard_normal((12, 20, 3)))
+        records = records_of(values) + [
+            replace(record, parameters={**record.parameters, "bank": 1})
+            for record in records_of(values, {0: range(4)})
+        ]
+        verdicts = {v.host: v for v in judge(records, Undescribed("s"))}
+        assert (verdicts["n000"].verdict, verdicts["n001"].verdict) == ("suspect", "pass")
+        assert "bank 1: last measured on " in verdicts["n000"].line()
 
     def test_a_fleet_that_hides_everything_says_so(self, rng):
         levels = 1 + 0.003 * rng.standard_normal((6, 1, 1))

@@ -488,7 +488,10 @@ class TestDivided:
         judgement = judged(
             samples_table.of_records(fleet(hosts=40, count=6, error=0.005, **bad)), system_of(tmp_path)
         )
-        assert judgement.notes() == []
+        (note,) = judgement.notes()
+        assert note.startswith(
+            "12 of 40 hosts are about 10.2 % worse than the others (n[0-11]; copy, NUMA 0 to bank 0)"
+        )
         assert {host: judgement.of(host).verdict for host in judgement.hosts} == {
             f"n{i}": "fail" if i < 12 else "pass" for i in range(40)
         }

@@ -40,7 +40,9 @@ _UNUSUAL = 3.0
 #: sessions as it has had since are less likely than this.
 _FEWEST_BAD_RUNS, _REPAIRED = 3, 0.1
 #: A limit is at least so many steps in which values are given.
-_STEPS = 1.1
+_STEPS = 2.1
+#: A smaller loss after a stable period may be a disturbance of one session; more repetitions of it tell nothing.
+_SUDDEN = 0.2
 #: The largest fleet whose metrics are taken together to learn how far good hosts differ.
 _POOLED_HOSTS = 64
 #: The largest number of further repetitions that is counted.
@@ -176,6 +178,8 @@ class CaseJudge:
         #: By the number of the group within the case, the reference of hosts that no common one has judged: their
         #: own level, or what the fleet reached before an update.
         self.own_references: dict[int, Reference] = {}
+        #: The numbers of the groups that fail unless the next session is good.
+        self.awaiting_session: list[int] = []
         rows = table.rows_of(groups)
         self.samples = Groups(table.value[rows], table.counts[groups])
         self.valid, self.session, self.times = table.valid[rows], table.session(groups), table.time[rows]
@@ -321,6 +325,9 @@ class CaseJudge:
         )
         if reached is None or reached.doubt > reached.limit / 4:
             return None
+        if reached.visible >= 1:  # what cannot find any loss compares nothing
+            self.level = reached
+            return None
         least = _STEPS * self._step
         reached = replace(reached, limit=max(reached.limit, least), unusual=max(reached.unusual, least))
         self.level = reached
@@ -364,7 +371,35 @@ class CaseJudge:
                 rows = np.repeat(counts, self.samples.counts)
                 now[rows] = others_now[rows]
         self._judge_by_own_levels(verdicts, now)
+        self._await_sessions(verdicts, now)
         return verdicts, now
+
+    def _await_sessions(self, verdicts: Verdicts, now: Bools) -> None:
+        """Let hosts that were good for a stable period fail in the second bad session, unless they lost much.
+
+        Repetitions of one session share its disturbance.
+        """
+        newest, _, some, _ = self._stretches
+        if newest is None or self.case.exact:
+            return
+        is_first = np.zeros(len(verdicts), dtype=np.bool_)
+        is_first[some] = (newest.before >= host_level.STABLE_SESSIONS) & (
+            newest.sessions.counts - newest.before == 1
+        )
+        for group in np.flatnonzero(is_first & (verdicts["words"] == FAIL)).tolist():
+            by = int(verdicts["by"][group])
+            reference = self.own_references.get(group) if by != SYSTEM else None
+            reference = reference or (self.own if by == SYSTEM else self.fleet)
+            rows = slice(int(self.samples.begins[group]), int(self.samples.ends[group]) + 1)
+            values, session, valid = self.samples.values[rows], self.session[rows], self.valid[rows]
+            value = float(np.median(values[now[rows]]))
+            if reference is None or abs(value / reference.value - 1) >= _SUDDEN:
+                continue
+            is_previous = valid & (session == session[valid & (session < session[-1])][-1])
+            previous = np.array([np.median(values[is_previous])])
+            if not out_of_limits(previous, self.case.better, reference)[0].any():
+                verdicts["words"][group], verdicts["more"][group] = SUSPECT, 0
+                self.awaiting_session.append(group)
 
     def _drop(self, now: Bools) -> Bools:
         """Clear *now* in groups whose newest session has no row in it; return these groups."""

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 FEWEST_ALIKE = 3
 #: A loss is similar to the median of its metric if it differs by less than this part of it.
 _SIMILAR = 0.5
-#: Fewer hosts of a fleet (a share) that got worse at the same time are not worth a line of their own.
+#: Fewer hosts of a fleet (a share) that got worse at the same time, or are alike, are not worth a line.
 _SHARE = 0.1
+#: Bad hosts are alike if the middle half of them is within this part of their distance from the others.
+_ALIKE = 0.25
 
 
 @dataclass(frozen=True)
@@ -110,4 +112,29 @@ def changed_together(judged: Judged, *, worse_than: int) -> str | None:
         f"{len(names)} of {len(table.hosts)} hosts got worse together, between {begin:%Y-%m-%d %H:%M} and "
         f"{end:%Y-%m-%d %H:%M} UTC ({folded(names)}; {case.title}): look for what they share, such as an update, "
         "a rack, cooling or power"
+    )
+
+
+def alike_hosts(judged: Judged, *, worse_than: int) -> str | None:
+    """Return a line about bad hosts that are worse by the same amount, None if there are few.
+
+    A verdict whose number is larger than *worse_than* is bad. Many hosts that lack the same have other parts or
+    another setting, rather than a fault each.
+    """
+    table = judged.samples
+    groups = np.flatnonzero((judged.words > worse_than) & (judged.losses > 0))
+    counts = np.bincount(table.case[groups], minlength=len(table.cases))
+    number = int(counts.argmax()) if len(counts) else 0
+    if not len(groups) or counts[number] < max(FEWEST_ALIKE, _SHARE * len(table.hosts)):
+        return None
+    chosen = groups[table.case[groups] == number]
+    losses = judged.losses[chosen]
+    low, middle, high = np.quantile(losses, (0.25, 0.5, 0.75))
+    if high - low > _ALIKE * middle:
+        return None
+    names = sorted(table.hosts[host] for host in table.host[chosen].tolist())
+    return (
+        f"{len(names)} of {len(table.hosts)} hosts are about {100 * middle:.1f} % worse than the others "
+        f"({folded(names)}; {table.cases[number].title}): look for what they share, such as parts of another "
+        "maker, fewer memory modules or another setting"
     )

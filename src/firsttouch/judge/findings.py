@@ -10,8 +10,9 @@ cheap.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ from firsttouch.judge.case_judge import (
     out_of_limits,
 )
 from firsttouch.judge.causes import Symptoms, causes
-from firsttouch.judge.common_loss import CommonLoss, changed_together, common_loss
+from firsttouch.judge.common_loss import CommonLoss, alike_hosts, changed_together, common_loss
 from firsttouch.judge.drift import Configuration, Drift, drift
 from firsttouch.judge.fleet_level import Divided
 from firsttouch.judge.samples_table import BANK_BANDWIDTH, SamplesTable
@@ -50,8 +51,12 @@ if TYPE_CHECKING:
 
 #: What decided a row, in words, by its number (see :data:`firsttouch.judge.case_judge.SYSTEM`).
 DECIDERS = ("system", "fleet", "own level", "none")
+#: A metric is overdue if most siblings, of so many looked at, have measured it in so many sessions since.
+_SIBLINGS, _MISSED = 100, 3
+_DAY = 86_400_000
 _NO_REFERENCE, _NO_PLACEMENT = "no reference", "its placement did not hold"
 _TWO = "nothing shows which group is right: `firsttouch baseline --hosts` learns from one of them"
+_AWAITING = ", in one session after good ones: it fails if the next one shows this, too"
 _OF_TWO = ", the host is in the worse of two groups of hosts"
 #: Metrics that are stated as shares of the theoretical bandwidth of a bank, with their verbs.
 _OF_THEORY = {"saturation_bandwidth": "saturates", "peak_bandwidth": "reaches its peak"}
@@ -131,8 +136,9 @@ class Judged:
     worse group are suspect, as nothing shows which group is right. By the number of the row, *own* has the host's
     own reference: its own level if the host is worse than that, or what the fleet reached before an update that
     the host has not been measured since. *intermittent* says how often a host was bad that is good in most
-    repetitions. *counts_now* marks the repetitions that count: valid, and newer than the host's last change.
-    *missing* names, by host, what should have been measured and was not, with the reason.
+    repetitions, and *awaiting_session* has hosts that fail unless the next session is good. *counts_now* marks
+    the repetitions that count: valid, and newer than the host's last change. *missing* names, by host, what should
+    have been measured and was not, with the reason.
     """
 
     samples: SamplesTable
@@ -148,6 +154,7 @@ class Judged:
     own: Mapping[int, Reference]
     visible: Mapping[int, float]
     intermittent: Mapping[int, str]
+    awaiting_session: Set[int]
     #: Returns the newest configuration of each host; called only if a host is suspect or fails.
     configurations: Callable[[], Mapping[str, Configuration]] = dict
 
@@ -310,10 +317,36 @@ class Judged:
         return quiet
 
     @cached_property
+    def overdue(self) -> NDArray[np.intp]:
+        """The groups that their hosts have no repetition of any more, although most siblings still have.
+
+        Most siblings have measured such a case several times since, and the host has measured others.
+        """
+        samples = self.samples
+        ends = samples.begins + samples.counts - 1
+        last = samples.time[ends]
+        old = np.flatnonzero((last + _DAY < self.host_newest[samples.host]) & self.judging[samples.case])
+        overdue: list[int] = []
+        for case in np.unique(samples.case[old]).tolist():
+            groups = samples.groups(case)
+            siblings = np.unique(np.linspace(groups.start, groups.stop - 1, _SIBLINGS).astype(np.int64)).tolist()
+            rows = [slice(int(samples.begins[group]), int(ends[group]) + 1) for group in siblings]
+            begins = [
+                samples.time[r][np.diff(samples.rows["session"][r].to_numpy(), prepend=-1) != 0] for r in rows
+            ]
+            for group in old[samples.case[old] == case].tolist():
+                since = [np.count_nonzero(of_sibling > last[group] + _DAY) for of_sibling in begins]
+                if np.median(since) >= _MISSED:
+                    overdue.append(group)
+        return np.array(overdue, dtype=np.intp)
+
+    @cached_property
     def absent(self) -> Ints:
-        """How many of these cases each host has no repetition of."""
-        present = self.samples.host[self.judging[self.samples.case]]
-        return np.count_nonzero(self.judging) - np.bincount(present, minlength=len(self.samples.hosts))
+        """How many of these cases each host has no repetition of, or none any more."""
+        is_present = self.judging[self.samples.case]
+        is_present[self.overdue] = False
+        hosts = self.samples.host[is_present]
+        return np.count_nonzero(self.judging) - np.bincount(hosts, minlength=len(self.samples.hosts))
 
     @cached_property
     def unsure(self) -> Bools:
@@ -385,7 +418,8 @@ class Judged:
     def host_newest(self) -> Ints:
         """The time of the newest repetition of each host that has some (ms since 1970, 0: unknown)."""
         newest = np.zeros(len(self.samples.hosts), dtype=np.int64)
-        np.maximum.at(newest, self.samples.host, self._column("newest"))
+        ends = self.samples.begins + self.samples.counts - 1
+        np.maximum.at(newest, self.samples.host, self.samples.time[ends])
         return newest
 
     def by_severity(self) -> list[str]:
@@ -434,7 +468,8 @@ class Judged:
         for number, two in self.divided.items():
             # Which group is the better one may differ from metric to metric.
             alike.setdefault(tuple(sorted((tuple(two.better), tuple(two.worse)))), []).append(number)
-        shared = self.common_loss.text if self.common_loss else changed_together(self, worse_than=UNDECIDED)
+        shared = self.common_loss.text if self.common_loss else None
+        shared = shared or changed_together(self, worse_than=UNDECIDED) or alike_hosts(self, worse_than=SUSPECT)
         lines = [shared] if shared else []
         for numbers in sorted(alike.values(), key=len, reverse=True):
             number = max(numbers, key=lambda n: self.divided[n].apart)
@@ -464,7 +499,11 @@ class Judged:
             self.system.name,
             findings,
             len(metrics) - len(findings),
-            (*self.missing.get(host, ()), *(f"{case.title}: other hosts were judged by it" for case in lost)),
+            (
+                *self.missing.get(host, ()),
+                *(f"{case.title}: other hosts were judged by it" for case in lost),
+                *self._overdue_texts(groups),
+            ),
             tuple(causes(symptoms)) if slow else (),
             described=self.system.facts is not None,
             visible=self._visible(groups),
@@ -474,7 +513,9 @@ class Judged:
 
     def _visible(self, groups: NDArray[np.intp]) -> tuple[float, float] | None:
         """Return the smallest losses that the fleet's comparison finds: of the median metric and of the worst."""
-        by_fleet = groups[self.by[groups] == FLEET]
+        cases = self.samples.case[groups].tolist()
+        is_blind = np.array([self.visible.get(number, 0.0) >= 1 for number in cases], dtype=np.bool_)
+        by_fleet = groups[(self.by[groups] == FLEET) | ((self.by[groups] == NONE) & is_blind)]
         losses = [
             self.visible[number] for number in self.samples.case[by_fleet].tolist() if number in self.visible
         ]
@@ -487,6 +528,14 @@ class Judged:
         lost = self.judging.copy()
         lost[self.samples.case[groups]] = False
         return [self.samples.cases[number] for number in np.flatnonzero(lost).tolist()]
+
+    def _overdue_texts(self, groups: NDArray[np.intp]) -> Iterator[str]:
+        """Yield which cases of a host are overdue, and since when."""
+        samples = self.samples
+        for group in groups[np.isin(groups, self.overdue)].tolist():
+            newest = samples.time[samples.begins[group] + samples.counts[group] - 1]
+            day = f"{datetime.fromtimestamp(newest / 1000, UTC):%Y-%m-%d}"
+            yield f"{samples.cases[samples.case[group]].title}: last measured on {day}, other hosts still are"
 
     def _findings(self, groups: NDArray[np.intp], theory: float | None) -> Iterator[Finding]:
         """Yield the finding of each group; its reference is None if nothing judges it.
@@ -518,13 +567,17 @@ class Judged:
                 is_intermittent = group in self.intermittent
                 state: Any = {"word": "pass" if is_intermittent else word, "evidence": evidence, "more": more}
                 state["value"] = value
-                natural_suspicion = by == FLEET and number not in self.divided
+                natural_suspicion = (
+                    by == FLEET and number not in self.divided and group not in self.awaiting_session
+                )
                 why = _reason(values, case.better, reference, whose, **state, natural_suspicion=natural_suspicion)
                 if is_intermittent:
                     why += f", {self.intermittent[group]}"
                 if case.metric in _OF_THEORY:
                     why = _of_theory(case.metric, value, reference, theory) + why
-            if word == "suspect" and by == FLEET and number in self.divided and not more:
+            if group in self.awaiting_session:
+                why += _AWAITING
+            elif word == "suspect" and by == FLEET and number in self.divided and not more:
                 why += _OF_TWO
             naming = (case.check, case.metric, case.parameters, case.unit)
             state = {"better": case.better, "more": more, "title": case.title}

@@ -98,6 +98,7 @@ def judged(
     visible: dict[int, float] = {}
     owns: dict[int, Reference] = {}
     intermittent: dict[int, str] = {}
+    awaiting_session: set[int] = set()
     metrics = sum(not case.exact and event_limits.limit_of(case) is None for case in samples.cases)
     judges = pooled_judges(samples, max(1, metrics)) if fleet else {}
     for number, case in enumerate(samples.cases):
@@ -123,6 +124,7 @@ def judged(
             verdicts[groups][fails] = by_fact[fails]
         references.append((own, judge.fleet))
         owns |= {groups.start + group: reference for group, reference in judge.own_references.items()}
+        awaiting_session |= {groups.start + group for group in judge.awaiting_session}
         for group, text in judge.intermittent(verdicts["words"][groups]).items():
             intermittent[groups.start + group] = text
             verdicts["by"][groups.start + group] = FLEET
@@ -149,6 +151,7 @@ def judged(
         own=owns,
         visible=visible,
         intermittent=intermittent,
+        awaiting_session=awaiting_session,
         configurations=configurations,
     )
 

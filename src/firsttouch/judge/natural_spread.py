@@ -27,11 +27,14 @@ from firsttouch.judge.statistics import digamma, student_quantile, trigamma, tri
 _REACH, _FEW = 2.8, 12.0
 #: The share of good hosts of a large fleet that are taken for good ones, and the least size of such a fleet.
 _KEPT, _MANY = 0.993, 24
+#: In a larger fleet, a few good hosts that are left out matter little.
+_LARGE = 100
 #: Degrees of freedom per good host, and those that each host costs that is left out and near: a few hosts may be
 #: near to each other by chance. Fitted to the tail probabilities of simulated good fleets of 5 to 300 hosts.
 _FREEDOM, _CHOICE = 0.8, 1.2
-#: Deviations up to which a host that is left out is near: for many hosts, and more for few ones.
-_NEAR, _NEAR_FEW = 4.0, 100.0
+#: Deviations up to which a host that is left out is near: for many hosts, and more for few ones (divided by their
+#: number, or by its square if that is less). The fewer hosts, the nearer are some of them by chance.
+_NEAR, _NEAR_LEAST, _NEAR_FEW, _NEAR_SOME = 6.5, 4.0, 90.0, 1100.0
 #: The tail at which spreads are compared with each other.
 _TYPICAL = 1e-4
 #: The least degrees of freedom.
@@ -85,30 +88,49 @@ def spread_of(levels: Floats, least: float = 0.0) -> Spread:
     means = (sums[half:] - sums[:-half]) / half
     begin = int(np.argmin((squares[half:] - squares[:-half]) / half - means**2))
     end = begin + half
-    while True:
+
+    def of_part(begin: int, end: int) -> tuple[float, float]:
+        """Return the mean and the standard deviation of a part of the ordered levels."""
         size = end - begin
         centre = float(sums[end] - sums[begin]) / size
         variance = max(float(squares[end] - squares[begin]) / size - centre**2, 0.0) * size / (size - 1)
-        deviation = max(math.sqrt(variance), least)
+        return centre, max(math.sqrt(variance), least)
+
+    while True:
+        centre, deviation = of_part(begin, end)
         nearest = reach * deviation * (1 + 1e-9)
         low = min(begin, int(np.searchsorted(ordered, centre - nearest)))
         high = max(end, int(np.searchsorted(ordered, centre + nearest, "right")))
         if (low, high) == (begin, end):
             break
         begin, end = low, high
-    if count >= _MANY:  # some good hosts are always left out
-        deviation /= truncated_deviation(_KEPT)
-    size = end - begin
-    good = (levels - offset >= ordered[begin]) & (levels - offset <= ordered[end - 1])
-    near = np.abs(levels - offset - centre) < (_NEAR + _NEAR_FEW / count) * deviation
-    doubtful = int(np.count_nonzero(near & ~good))
-    freedom = max(_LEAST_FREEDOM, _FREEDOM * (size - 1) - _CHOICE * doubtful)
-    if doubtful:
-        # All hosts may be good ones, too: the better known of both spreads counts.
-        whole, of_all = float(levels.std(ddof=1)), max(_LEAST_FREEDOM, _FREEDOM * (count - 1))
-        if student_quantile(_TYPICAL, of_all) * whole < student_quantile(_TYPICAL, freedom) * deviation:
-            return Spread(float(levels.mean()), whole, of_all, np.ones(count, dtype=np.bool_))
-    return Spread(centre + offset, deviation, freedom, good)
+    # The hosts so far may be near to each other by chance, and the next ones be good, too: the best known spread
+    # counts. A bad host far off makes none of them wider.
+    near_distance = max(_NEAR, _NEAR_LEAST + min(_NEAR_FEW / count, _NEAR_SOME / count**2))
+    best: Spread | None = None
+    typical = math.inf
+    while True:
+        size = end - begin
+        centre, deviation = of_part(begin, end)
+        distances = np.abs(ordered - centre)
+        near = distances < near_distance * deviation
+        near[begin:end] = False
+        doubtful = int(np.count_nonzero(near))
+        freedom = max(_LEAST_FREEDOM, _FREEDOM * (size - 1) - _CHOICE * doubtful)
+        if count >= _MANY and (best is None or size < count):  # some good hosts are always left out
+            deviation /= truncated_deviation(_KEPT)
+        limit = student_quantile(_TYPICAL, freedom) * deviation
+        if best is None or limit < typical:
+            good = (levels - offset >= ordered[begin]) & (levels - offset <= ordered[end - 1])
+            best, typical = Spread(centre + offset, deviation, freedom, good), limit
+        if not doubtful or size == count:
+            return best
+        if count > _LARGE:
+            begin, end = 0, count
+        elif begin > 0 and (end == count or distances[begin - 1] < distances[end]):
+            begin -= 1
+        else:
+            end += 1
 
 
 def pooled(spreads: Sequence[Spread], levels: Sequence[Floats]) -> list[tuple[float, float]]:

@@ -189,7 +189,7 @@ class HostVerdict:
         lines = [Evidence(f.verdict, f.text()) for f in self._bad()]
         # For a host that was not measured only the reason is shown.
         if not self.findings and (self.unjudged or not self.missing):
-            text = _NOTHING if self.described else _UNDESCRIBED
+            text = _BLIND if self._is_blind else _NOTHING if self.described else _UNDESCRIBED
             lines.append(Evidence("", text.format(system=self.system, unjudged=self.unjudged)))
         return [*lines, *(Evidence("missing", reason) for reason in self.missing)]
 
@@ -252,12 +252,15 @@ class HostVerdict:
         return "; ".join(parts)
 
     @property
+    def _is_blind(self) -> bool:
+        """Whether nothing but a comparison that finds no loss was possible."""
+        return not self.findings and self.visible is not None and self.visible[0] >= 1
+
+    @property
     def blindness(self) -> str:
         """Return which losses the comparison with the fleet would have missed, "" if only small ones."""
-        if self.visible is None or self.visible[0] <= _SEEN:
+        if self.visible is None or self.visible[0] <= _SEEN or self._is_blind:
             return ""
-        if self.visible[0] >= 1:
-            return "the comparison with the fleet sees no loss: its hosts differ too much"
         usual, largest = (f"{100 * min(loss, 1):.0f} %" for loss in self.visible)
         worst_metric = f" ({largest} in the worst metric)" if largest != usual else ""
         return f"the comparison with the fleet sees losses of {usual} and more{worst_metric}"
@@ -290,6 +293,7 @@ _UNDESCRIBED = (
     "nothing was judged: too few hosts have any of the {unjudged} metrics, and --system {system} "
     "(which reads the system's references) was not given"
 )
+_BLIND = "nothing was judged: the comparison with the fleet sees no loss: its hosts differ too much"
 _NOTHING = "nothing was judged: system {system} has no reference for any of the {unjudged} metrics"
 
 
