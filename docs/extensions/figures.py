@@ -24,7 +24,8 @@ from firsttouch.benchmarks import cases
 from firsttouch.host import topology
 from firsttouch.records import schema
 from firsttouch.records.schema import Record
-from firsttouch.report import model
+from firsttouch.report import model, render
+from firsttouch.report.aspects import stores
 from firsttouch.report.figures import (
     bandwidth,
     contention,
@@ -35,7 +36,6 @@ from firsttouch.report.figures import (
     page_sizes,
     placement,
     scaling,
-    stores,
     summary,
     throughput,
 )
@@ -89,7 +89,7 @@ def draw(name: str) -> tuple[Figure, _Source]:
         "core_to_core": (core_to_core.figures, _SIMULATED),
         "locks": (locks.figures, _SIMULATED),
         "page_sizes": (page_sizes.figures, _SIMULATED),
-        "stores": (stores.figures, _SIMULATED),
+        "stores": (lambda view: render.figures(view, stores.aspect(view)), _SIMULATED),
     }[name]
     host = topology.parse_xml(source.topology.read_text(encoding="utf-8")) if source.topology else None
     (view,) = model.split(source.records(), (), host)

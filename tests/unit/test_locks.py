@@ -122,7 +122,7 @@ def test_sentences_of_a_host_of_two_numa_nodes() -> None:
     assert "blocked parsing" not in placement
     (line,) = (h for h in headlines(model.split(list(host.locks()), (), None)[0]) if "one reader" in h.label)
     assert line.label == "one reader, 16 threads, 1 µs of work"
-    assert line.text.endswith(" Mrecords/s")
+    assert line.value.endswith(" Mrecords/s")
     assert "lock, blocked parsing; original parsing 2." in line.compared
     assert line.compared.endswith("; needs 128 records at once")
 

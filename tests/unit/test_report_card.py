@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from factories.host_records import KIB, MIB, Machine
-from firsttouch.report import card, headlines, metrics, model
+from firsttouch.report import card, headlines, metrics, model, render
 from firsttouch.report.figures import latency
 from firsttouch.report.metrics import Curve, by_level
 
@@ -71,7 +71,7 @@ def test_the_page_says_that_a_level_is_not_seen(monkeypatch):
     monkeypatch.setattr(metrics, "cache_levels", lambda *_: CACHES)
     (view,) = model.split([record for _, record in shared.points], (), None)
     why = "161 ns at 16 MiB, as from memory: the cache is shared with others, or a part of it is reserved"
-    (row,) = [line.row() for line in headlines.headlines(view) if line.label == "latency L3"]
+    (row,) = [render.row(line) for line in headlines.headlines(view) if line.label == "latency L3"]
     assert (row[1], row[-1]) == ("not seen", why)
     shown = latency._shows([shared], [], CACHES)
     assert f"L3 is not seen: {why}." in shown

@@ -16,8 +16,9 @@ from factories.host_records import Machine, built_report, invalid
 from factories.memory_records import FAULTS, PEAK, SATURATION, THEORY, Host
 from firsttouch.judge.judging import Undescribed, judge
 from firsttouch.records.schema import Record
-from firsttouch.report import load_curves, model
-from firsttouch.report.figures import core_to_core, loaded_latency, page_sizes, stores
+from firsttouch.report import load_curves, model, render
+from firsttouch.report.aspects import stores
+from firsttouch.report.figures import core_to_core, loaded_latency, page_sizes
 from firsttouch.report.headlines import headlines
 from firsttouch.report.model import Absent, Figure, HostView
 
@@ -234,7 +235,7 @@ def panel_title(panel: model.Panel) -> str:
 
 
 def test_stores_name_the_fastest_instruction_set(view: HostView) -> None:
-    (figure,) = stores.figures(view)
+    (figure,) = render.figures(view, stores.aspect(view))
     assert isinstance(figure, Figure)
     assert re.match(
         r"Copy: fastest streaming stores 4\d\.\d GB/s \(avx2\), fastest regular stores", figure.shows[0]

@@ -12,8 +12,8 @@ import numpy as np
 from firsttouch.benchmarks.measure import WIDE
 from firsttouch.judge.verdict import ORDER, HostVerdict, Word
 from firsttouch.report import metrics, speedups
+from firsttouch.report.aspect import Result
 from firsttouch.report.fleet.ranks import Ranks
-from firsttouch.report.headlines import Headline
 from firsttouch.report.model import HostView, Problem
 from firsttouch.report.text import SIGNS, count, listed, nodes, percent, plain, quantity, times
 
@@ -57,7 +57,7 @@ class Card:
 def of_host(
     view: HostView,
     title: str,
-    lines: Sequence[Headline],
+    lines: Sequence[Result],
     verdict: HostVerdict | None,
     problems: Sequence[Problem],
 ) -> Card:
@@ -139,7 +139,7 @@ def _scenario(view: HostView) -> Tile:
     return Tile(name, times(gain), f"{speedups.scenario(best)}, {study}, against the default run")
 
 
-def _warnings(view: HostView, lines: Sequence[Headline], problems: Sequence[Problem]) -> list[str]:
+def _warnings(view: HostView, lines: Sequence[Result], problems: Sequence[Problem]) -> list[str]:
     """Return what a reader must know before using any number of the page."""
     warnings = []
     repeated = list({id(h.record): h.record for h in lines if h.record and h.record.repetitions > 1}.values())

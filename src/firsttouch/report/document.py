@@ -10,9 +10,9 @@ from typing import Any
 import firsttouch
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records.schema import Record
-from firsttouch.report import metrics, speedups
+from firsttouch.report import metrics, render, speedups
+from firsttouch.report.aspect import Result
 from firsttouch.report.guidelines import Guideline
-from firsttouch.report.headlines import Headline
 from firsttouch.report.model import HostView, Problem, References
 from firsttouch.report.speedups import Study
 
@@ -22,7 +22,7 @@ SCHEMA = 1
 
 
 def make(
-    hosts: Sequence[tuple[HostView, tuple[Headline, ...]]],
+    hosts: Sequence[tuple[HostView, tuple[Result, ...]]],
     problems: Sequence[Problem],
     references: References | None,
     verdicts: Sequence[HostVerdict] = (),
@@ -54,7 +54,7 @@ def make(
     }
 
 
-def _host(view: HostView, lines: Sequence[Headline], references: References | None) -> dict[str, Any]:
+def _host(view: HostView, lines: Sequence[Result], references: References | None) -> dict[str, Any]:
     records = (*view.valid, *view.invalid)
     checks: dict[str, list[dict[str, Any]]] = {}
     for record in records:
@@ -66,7 +66,7 @@ def _host(view: HostView, lines: Sequence[Headline], references: References | No
         "first_time": min((r.time for r in records), default=None),
         "last_time": max((r.time for r in records), default=None),
         "topology": view.topology.to_dict() if view.topology else None,
-        "headlines": [line.to_dict() for line in lines],
+        "headlines": [render.to_dict(line) for line in lines],
         "scenarios": [_study(study) for study in speedups.studies(view)],
         "checks": dict(sorted(checks.items())),
     }

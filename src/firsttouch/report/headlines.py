@@ -12,48 +12,19 @@ from tabulate import tabulate
 
 from firsttouch.records.schema import Record
 from firsttouch.report import load_curves, lock_rates, metrics, speedups, studies
+from firsttouch.report.aspect import Result, value
+from firsttouch.report.aspects import stores
 from firsttouch.report.model import HostView, Problem, banks
+from firsttouch.report.render import HEADER, row
 from firsttouch.report.text import clean, count, nodes, percent, quantity, times
 from firsttouch.units import format_bytes
-
-HEADER = ("", "value", "spread", "n", "compare with")
-
-
-@dataclass(frozen=True)
-class Headline:
-    """One line: a value with its spread and repetitions (of *record*), and another value to compare it with."""
-
-    label: str
-    text: str
-    record: Record | None = None
-    compared: str = ""
-
-    def row(self) -> tuple[str, str, str, str, str]:
-        """Return the cells of the line, as in HEADER."""
-        spread = percent(self.record.spread) if self.record and self.record.repetitions > 1 else ""
-        repetitions = str(self.record.repetitions) if self.record else ""
-        return (self.label, self.text, spread, repetitions, self.compared)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        figures = (
-            {
-                "value": self.record.value,
-                "unit": self.record.unit,
-                "spread": self.record.spread,
-                "repetitions": self.record.repetitions,
-            }
-            if self.record
-            else {}
-        )
-        return {"label": self.label, "text": self.text, "compared": self.compared, **figures}
 
 
 @dataclass(frozen=True)
 class Summary:
     """The summary of a report: the headlines of each host, the problems, and the number of invalid records."""
 
-    hosts: tuple[tuple[HostView, tuple[Headline, ...]], ...]
+    hosts: tuple[tuple[HostView, tuple[Result, ...]], ...]
     problems: tuple[Problem, ...]
     invalid: int
     document: dict[str, Any]
@@ -63,7 +34,7 @@ class Summary:
         parts = []
         for view, lines in self.hosts:
             place = f"{view.host} (system {view.system}, partition {view.partition})"
-            rows = [[clean(cell) for cell in line.row()] for line in lines]
+            rows = [[clean(cell) for cell in row(line)] for line in lines]
             # The values are texts, so tabulate must not align them as numbers.
             body = tabulate(
                 rows, HEADER, "simple", disable_numparse=True, maxcolwidths=[None, None, None, None, 64]
@@ -81,14 +52,14 @@ def not_measured(problems: Iterable[Problem], invalid: int) -> str:
     return f"Checks: {checks}. Invalid records: {invalid}."
 
 
-def headlines(view: HostView) -> tuple[Headline, ...]:
+def headlines(view: HostView) -> tuple[Result, ...]:
     """Return the headlines of a host in the order of the methodology."""
     memory = (*_latency(view), *_bandwidth(view), *_contention(view), *_load(view), *_cores(view), *_locks(view))
-    more = (*_pages(view), *_stores(view), *_scenarios(view), *_studies(view))
+    more = (*_pages(view), *stores.aspect(view).results, *_scenarios(view), *_studies(view))
     return (*_topology(view), *memory, *more)
 
 
-def _topology(view: HostView) -> Iterator[Headline]:
+def _topology(view: HostView) -> Iterator[Result]:
     records = {r.metric: r for r in view.of("topology")}
     parts = []
     for metric, noun in (("numa_nodes", "NUMA node"), ("pus", "PU")):
@@ -97,16 +68,16 @@ def _topology(view: HostView) -> Iterator[Headline]:
     if memory := records.get("memory"):
         parts.append(quantity(memory.value, memory.unit))
     if parts:
-        yield Headline("topology", ", ".join(parts))
+        yield Result("topology", text=", ".join(parts))
     if record := metrics.theoretical(view):
         source = record.parameters.get("source")
         compared = f"per package, from {source}" if source else ""
-        yield Headline("theoretical bandwidth", quantity(record.value, record.unit), compared=compared)
+        yield Result("theoretical bandwidth", compared=compared, text=value(record))
     elif why := metrics.unknown(view):
-        yield Headline("theoretical bandwidth", "unknown", compared=why)
+        yield Result("theoretical bandwidth", compared=why, text="unknown")
 
 
-def _latency(view: HostView) -> Iterator[Headline]:
+def _latency(view: HostView) -> Iterator[Result]:
     curves = metrics.curves(view, metrics.RANDOM)
     local = next((c for c in curves if c.local), None)
     if local is None:
@@ -114,7 +85,7 @@ def _latency(view: HostView) -> Iterator[Headline]:
     remote = metrics.worst_remote_latency(curves, local)
     for level in metrics.by_level(local, metrics.cache_levels(view.topology, local.pu_nodes)):
         if not level.seen:
-            yield Headline(f"latency {level.name}", "not seen", compared=level.why_unseen())
+            yield Result(f"latency {level.name}", compared=level.why_unseen(), text="not seen")
             continue
         record = level.record
         compared = f"at {format_bytes(level.size_bytes)}"
@@ -131,10 +102,10 @@ def _latency(view: HostView) -> Iterator[Headline]:
                 compared += f" (at {format_bytes(size)})"
         if level.cache_bytes is None:
             compared += _by_others(view, record)
-        yield Headline(name, quantity(record.value, record.unit), record, compared)
+        yield Result(name, record, compared)
 
 
-def _bandwidth(view: HostView) -> Iterator[Headline]:
+def _bandwidth(view: HostView) -> Iterator[Result]:
     ways = metrics.variants(view)
     kernels = dict.fromkeys((*metrics.KERNELS, *(m.kernel for w in ways for m in w.matrices)))
     for kernel in kernels:
@@ -152,17 +123,17 @@ def _bandwidth(view: HostView) -> Iterator[Headline]:
         share = metrics.fraction(view, record)
         compared += f"; {percent(share)} of theoretical" if share is not None else ""
         compared += _by_others(view, record)
-        yield Headline(f"{kernel} bandwidth, local", quantity(record.value, record.unit), record, compared)
+        yield Result(f"{kernel} bandwidth, local", record, compared)
 
 
-def _contention(view: HostView) -> Iterator[Headline]:
+def _contention(view: HostView) -> Iterator[Result]:
     # The figures show the other programs.
     for way in metrics.ways(view)[:1]:
         for key, each in way.each.items():
             yield from _of_threads(f"contention, {key}" if key else "contention", each, way.total.get(key, {}))
 
 
-def _of_threads(name: str, each: dict[int, Record], total: dict[int, Record]) -> Iterator[Headline]:
+def _of_threads(name: str, each: dict[int, Record], total: dict[int, Record]) -> Iterator[Result]:
     few, many = min(each), max(each)
     for threads in dict.fromkeys((few, many)):
         record = each[threads]
@@ -172,10 +143,10 @@ def _of_threads(name: str, each: dict[int, Record], total: dict[int, Record]) ->
         if threads in total and threads > 1:
             compared.append(f"{quantity(total[threads].value, total[threads].unit)} in total")
         text = f"{quantity(record.value, record.unit)} per thread"
-        yield Headline(f"{name}, {count(threads, 'thread')}", text, record, ", ".join(compared))
+        yield Result(f"{name}, {count(threads, 'thread')}", record, ", ".join(compared), text)
 
 
-def _load(view: HostView) -> Iterator[Headline]:
+def _load(view: HostView) -> Iterator[Result]:
     curves = load_curves.load_curves(view)
     theory = metrics.bank_bandwidth(view)
     for load in load_curves.LOADS:
@@ -189,21 +160,20 @@ def _load(view: HostView) -> Iterator[Headline]:
             parts.append(f"peak {quantity(curve.peak.value, curve.peak.unit)}")
         parts += [f"{quantity(curve.unloaded.value, curve.unloaded.unit)} without load"] if curve.unloaded else []
         label = f"saturation, {load} load, {curve.name}"
-        text = quantity(curve.saturation.value, curve.saturation.unit)
-        yield Headline(label, text, curve.saturation, "; ".join([f"bank {curve.load_bank}", *parts]))
+        yield Result(label, curve.saturation, "; ".join([f"bank {curve.load_bank}", *parts]))
 
 
-def _cores(view: HostView) -> Iterator[Headline]:
+def _cores(view: HostView) -> Iterator[Result]:
     seen: set[str] = set()
     for record in sorted(view.of("core_to_core", metric="transfer_latency"), key=metrics.near_first):
         shared, p = metrics.shared(record), record.parameters
         if shared not in seen:
             seen.add(shared)
             pairs = f"{p['pairs']} of {count(p['pairs_of'], 'pair')}" if {"pairs", "pairs_of"} <= p.keys() else ""
-            yield Headline(f"core to core, same {shared}", quantity(record.value, record.unit), record, pairs)
+            yield Result(f"core to core, same {shared}", record, pairs)
 
 
-def _locks(view: HostView) -> Iterator[Headline]:
+def _locks(view: HostView) -> Iterator[Result]:
     for group in lock_rates.rates(view):
         best, original = group.best(), group.best(["original"])
         if best is None:
@@ -215,10 +185,10 @@ def _locks(view: HostView) -> Iterator[Headline]:
         if batch := lock_rates.batch_of_host(group):
             compared.append(f"needs {count(batch, 'record')} at once")
         label = f"one reader, {count(group.most, 'thread')}, {group.name}"
-        yield Headline(label, quantity(best.value, best.unit), best, "; ".join(compared))
+        yield Result(label, best, "; ".join(compared))
 
 
-def _pages(view: HostView) -> Iterator[Headline]:
+def _pages(view: HostView) -> Iterator[Result]:
     for record in view.of("pages", metric="random_latency"):
         if record.parameters.get("pages") != "base":
             continue
@@ -233,29 +203,11 @@ def _pages(view: HostView) -> Iterator[Headline]:
         if free := states.get("huge_pages_free"):
             others.append(f"{quantity(free.value, free.unit)} free in huge pages")
         label = f"random latency, base pages, bank {','.join(map(str, banks(record)))}"
-        yield Headline(label, quantity(record.value, record.unit), record, "; ".join(others))
+        yield Result(label, record, "; ".join(others))
         return
 
 
-def _stores(view: HostView) -> Iterator[Headline]:
-    streaming = [
-        r for r in view.of("stores", metric="copy_bandwidth") if r.parameters.get("stores") == "streaming"
-    ]
-    if streaming:
-        best = max(streaming, key=lambda r: r.value)
-        regular = [r for r in view.of("stores", metric=best.metric) if r.parameters.get("stores") == "regular"]
-        compared = [f"{best.parameters.get('instructions')} instructions"]
-        if regular:
-            other = max(regular, key=lambda r: r.value)
-            compared.append(
-                f"regular {quantity(other.value, other.unit)} ({other.parameters.get('instructions')})"
-            )
-        yield Headline(
-            "copy, fastest streaming stores", quantity(best.value, best.unit), best, "; ".join(compared)
-        )
-
-
-def _scenarios(view: HostView) -> Iterator[Headline]:
+def _scenarios(view: HostView) -> Iterator[Result]:
     for study in speedups.studies(view):
         best, default = study.best, study.default
         if best is None:
@@ -273,17 +225,17 @@ def _scenarios(view: HostView) -> Iterator[Headline]:
             gain = speedups.speedup(best, default)
             if gain is not None:
                 compared += f": {times(gain.value)} ({times(gain.low)} to {times(gain.high)})"
-        yield Headline(f"{study.name}: fastest", what, best, compared)
+        yield Result(f"{study.name}: fastest", best, compared, what)
 
 
-def _studies(view: HostView) -> Iterator[Headline]:
+def _studies(view: HostView) -> Iterator[Result]:
     for study in studies.repeated(view):
         for comparison in study.comparisons:
             best = comparison.peaks(study.study.configurations)[0]
             label = f"{comparison.panel}, {comparison.dataset}, {comparison.reads} reads: highest throughput"
             text = f"{best.text}, {best.line}"
             compared = studies.beside_default(comparison, study.study.configurations)
-            yield Headline(label, text, best.record, compared)
+            yield Result(label, best.record, compared, text)
 
 
 def _by_others(view: HostView, record: Record) -> str:

@@ -24,7 +24,20 @@ from firsttouch.host import topology
 from firsttouch.judge.common_loss import CommonLoss
 from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records.schema import Record, write_table
-from firsttouch.report import card, document, guidelines, junit, model, multiqc, openmetrics, studies, tables
+from firsttouch.report import (
+    card,
+    document,
+    guidelines,
+    junit,
+    model,
+    multiqc,
+    openmetrics,
+    render,
+    studies,
+    tables,
+)
+from firsttouch.report.aspect import Result
+from firsttouch.report.aspects import stores
 from firsttouch.report.figures import (
     bandwidth,
     contention,
@@ -35,13 +48,12 @@ from firsttouch.report.figures import (
     page_sizes,
     placement,
     scaling,
-    stores,
     throughput,
 )
 from firsttouch.report.figures import studies as study_figures
 from firsttouch.report.figures import summary as summary_figures
 from firsttouch.report.figures import topology as topology_figures
-from firsttouch.report.headlines import HEADER, Headline, Summary, headlines, not_measured
+from firsttouch.report.headlines import Summary, headlines, not_measured
 from firsttouch.report.model import Absent, Figure, HostView, Problem, References, Table
 from firsttouch.report.text import SIGNS, clean, count, markdown
 from firsttouch.units import UNITS
@@ -90,7 +102,8 @@ def _environment(*, html: bool) -> Environment:
     templates.globals.update(
         count=count,
         not_measured=not_measured,
-        header=HEADER,
+        header=render.HEADER,
+        row=render.row,
         verdict_signs=SIGNS,
         spread_tone=tables.spread_tone,
         purposes=PURPOSES,
@@ -298,7 +311,7 @@ def _common_problems(common_losses: Mapping[str, CommonLoss | None]) -> list[Pro
 
 
 def _cards(
-    lines: Sequence[tuple[HostView, tuple[Headline, ...]]],
+    lines: Sequence[tuple[HostView, tuple[Result, ...]]],
     verdicts: Sequence[HostVerdict],
     problems: Sequence[Problem],
 ) -> list[card.Card]:
@@ -314,6 +327,7 @@ def _cards(
 
 def _section(view: HostView, expected: References) -> dict[str, Any]:
     """Return the groups of figures and the tables of a host; *expected* are the references that judge it."""
+    drawn = functools.partial(render.figures, view)
     groups: list[tuple[str, str, list[Figure | Absent]]] = [
         ("latency", "Latency", latency.figures(view)),
         ("bandwidth", "Bandwidth", bandwidth.figures(view)),
@@ -321,7 +335,11 @@ def _section(view: HostView, expected: References) -> dict[str, Any]:
         ("load", "Memory under load", loaded_latency.figures(view, expected)),
         ("cores", "Between cores", core_to_core.figures(view)),
         ("locks", "Locks", locks.figures(view)),
-        ("pages", "Page sizes and stores", [*page_sizes.figures(view), *stores.figures(view)]),
+        (
+            "pages",
+            "Page sizes and stores",
+            [*page_sizes.figures(view), *drawn(stores.aspect(view))],
+        ),
         ("scaling", "Threads and memory policies", [*scaling.figures(view), *throughput.figures(view)]),
         ("study", "Thread scaling study", [*study_figures.figures(view)]),
         ("placement", "Scenarios", [*placement.figures(view), *summary_figures.figures(view)]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -14,8 +14,9 @@ from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
 from firsttouch.report import metrics, speedups
+from firsttouch.report.aspect import value_table
 from firsttouch.report.model import HostView, Problem, References, Table, common
-from firsttouch.report.text import case, clean, count, number, percent, quantity, span
+from firsttouch.report.text import case, clean, count, number, percent, quantity
 from firsttouch.systems.cases import case_of
 from firsttouch.units import format_bytes
 
@@ -34,45 +35,6 @@ _SHOWN: dict[str, set[str]] = {
 #: The spread from which a cell is coloured.
 _LOOSE = 0.1
 _NO_PLACEMENT: Mapping[str, Any] = {}
-#: Header of the cells of a value.
-VALUE_HEADER = ("median", "fastest", "slowest", "spread", "n")
-
-
-def values(record: Record | None) -> tuple[str, ...]:
-    """Return the cells of VALUE_HEADER; they are empty without a record."""
-    if record is None:
-        return ("",) * len(VALUE_HEADER)
-    low, high = min(record.samples), max(record.samples)
-    best, worst = (high, low) if record.better == "higher" else (low, high)
-    return (
-        number(record.value),
-        number(best),
-        number(worst),
-        percent(record.spread) if record.repetitions > 1 else "",
-        str(record.repetitions),
-    )
-
-
-def value_table(caption: str, labels: tuple[str, ...], rows: Iterable[tuple[tuple[str, ...], Record]]) -> Table:
-    """Return a table of records, each after the texts of its *labels*."""
-    header = (*labels, *VALUE_HEADER)
-    numeric = {i for i, head in enumerate(header) if i >= len(labels) or head in {"threads", "size"}}
-    return Table(caption, header, [(*texts, *values(record)) for texts, record in rows], frozenset(numeric))
-
-
-def measured(records: Iterable[Record], marks: str) -> str:
-    """Return the sentence on repetitions and spread below a figure; *marks* states what draws the spread."""
-    counts, spreads = zip(*((r.repetitions, abs(r.spread)) for r in records), strict=True)
-    if set(counts) == {1}:
-        return "Measured once each, so the spread is unknown."
-    widest = max(spreads)
-    text = (
-        f"Median of {span(counts)} repetitions; {marks}, from the smallest to the largest repetition. "
-        f"The widest spread, (largest - smallest) / median, is {percent(widest)}"
-    )
-    if widest > WIDE:
-        return f"{text}, too wide for a comparison. Make sure that the host is idle, then measure again."
-    return f"{text}."
 
 
 def numa_nodes(topology: Topology) -> Table:

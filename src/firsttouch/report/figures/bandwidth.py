@@ -6,10 +6,10 @@ from __future__ import annotations
 from firsttouch.host.cpusets import format_list
 from firsttouch.records.schema import Record
 from firsttouch.report import metrics
+from firsttouch.report.aspect import measured
 from firsttouch.report.figures import drawing
 from firsttouch.report.metrics import Matrix, Variant
 from firsttouch.report.model import Absent, Figure, HostView, Panel, Table
-from firsttouch.report.tables import measured
 from firsttouch.report.text import nodes, number, percent, quantity, span, times
 from firsttouch.units import format_bytes
 

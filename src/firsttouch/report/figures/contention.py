@@ -6,10 +6,10 @@ from __future__ import annotations
 from firsttouch.host.cpusets import format_list
 from firsttouch.records.schema import Record
 from firsttouch.report import metrics
+from firsttouch.report.aspect import measured, value_table
 from firsttouch.report.figures import drawing
 from firsttouch.report.metrics import Series, Way
 from firsttouch.report.model import Absent, Figure, HostView, Panel, Table, banks, pu_nodes
-from firsttouch.report.tables import measured, value_table
 from firsttouch.report.text import count, number, percent, quantity, times
 
 _TITLE = "Contention for one memory bank"
@@ -39,7 +39,6 @@ def _figure(name: str, way: Way) -> Figure:
         shows=shows,
         measured=measured(
             (r for s in (way.each, way.total) for points in s.values() for r in points.values()),
-            "the bars show all of them",
         ),
         panels=tuple(_panel(f"{name}-{i}", title, s, " ".join(shows)) for i, title, s in parts if s),
         tables=(

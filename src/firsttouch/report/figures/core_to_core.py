@@ -7,10 +7,10 @@ import statistics
 from collections.abc import Sequence
 
 from firsttouch.records.schema import Record
+from firsttouch.report.aspect import measured, value_table
 from firsttouch.report.figures import drawing
 from firsttouch.report.metrics import near_first, shared
 from firsttouch.report.model import Absent, Figure, HostView, Panel
-from firsttouch.report.tables import measured, value_table
 from firsttouch.report.text import clean, count, number, quantity, span
 
 CHECK = "core_to_core"

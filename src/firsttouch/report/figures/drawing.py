@@ -403,12 +403,12 @@ def draw_records(
     label: Callable[[Record], str],
     kind: str,
     kinds: Sequence[str],
-    what: str,
     name: str,
     title: str,
+    heading: str,
     description: str,
 ) -> Panel:
-    """Return thin bars of the *records* of one metric, which is named *what*.
+    """Return thin bars of the *records* of one metric, which *heading* names.
 
     *label* returns the name of a record's group, and the parameter *kind* is one of *kinds*.
     """
@@ -420,11 +420,11 @@ def draw_records(
     return draw_bars(
         bars,
         kinds=kinds,
-        axis=f"{what} ({records[0].unit})",
+        axis=f"{heading} ({records[0].unit})",
         name=name,
-        title=f"{title}: {what}",
+        title=title,
         description=description,
-        heading=what.capitalize(),
+        heading=heading.capitalize(),
         thin=True,
     )
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from math import ceil, floor, log2
 
 from firsttouch.report import metrics
+from firsttouch.report.aspect import measured, value_table
 from firsttouch.report.figures import drawing, svg
 from firsttouch.report.figures.drawing import Scale
 from firsttouch.report.metrics import Curve
 from firsttouch.report.model import Absent, Figure, HostView, Panel, Table
-from firsttouch.report.tables import measured, value_table
 from firsttouch.report.text import clean, count, listed, nodes, quantity, times
 from firsttouch.units import format_bytes
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from firsttouch.report import load_curves, metrics
+from firsttouch.report.aspect import measured
 from firsttouch.report.figures import drawing
 from firsttouch.report.figures.drawing import Chart, Look
 from firsttouch.report.figures.svg import INK, MUTED, WARN
 from firsttouch.report.load_curves import LoadCurve, Program, stated
 from firsttouch.report.model import Absent, Figure, HostView, Panel, Reference, References, Table
-from firsttouch.report.tables import measured
 from firsttouch.report.text import count, number, percent, plain, quantity, times
 
 _TITLE = "Latency of memory while it is loaded"
@@ -57,9 +57,7 @@ def figures(view: HostView, expected: References) -> list[Figure | Absent]:
             title=_TITLE,
             how=_HOW,
             shows=tuple(shows),
-            measured=measured(
-                (r for some in shown for c in some for r in c.records()), "the bars show all of them"
-            ),
+            measured=measured(r for some in shown for c in some for r in c.records()),
             panels=tuple(panels),
             tables=(
                 _merits(curves, theory),

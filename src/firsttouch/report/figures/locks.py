@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from firsttouch.benchmarks.locks import CHECK
 from firsttouch.records.schema import Record
 from firsttouch.report import lock_rates
+from firsttouch.report.aspect import measured, value_table
 from firsttouch.report.figures import drawing
 from firsttouch.report.lock_rates import COMPACT, Rates
 from firsttouch.report.model import Absent, Figure, HostView, Panel, Table
-from firsttouch.report.tables import measured, value_table
 from firsttouch.report.text import clean, count, percent, plain
 
 _TITLE = "Records per second from one reader under a lock"
@@ -45,7 +45,7 @@ def _figure(name: str, group: Rates) -> Figure:
         title=f"{_TITLE}: {group.name}",
         how=_HOW,
         shows=shows,
-        measured=measured(group.records(), "the bars show all of them"),
+        measured=measured(group.records()),
         panels=tuple(panels),
         tables=(*(_table(group, parsing) for parsing in group.by_threads), *_batch_tables(group)),
     )

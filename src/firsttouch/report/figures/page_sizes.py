@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from firsttouch.records.schema import Record
+from firsttouch.report.aspect import measured, value_table
 from firsttouch.report.figures import drawing
 from firsttouch.report.model import Absent, Figure, HostView, Table, banks
-from firsttouch.report.tables import measured, value_table
 from firsttouch.report.text import clean, nodes, percent, quantity, times
 
 CHECK = "pages"
@@ -42,16 +42,16 @@ def figures(view: HostView) -> list[Figure | Absent]:
             title=_TITLE,
             how=_HOW,
             shows=tuple(shows),
-            measured=measured(sized, "the bars show all of them"),
+            measured=measured(sized),
             panels=tuple(
                 drawing.draw_records(
                     records,
                     label=lambda r: f"NUMA node {_bank(r)}",
                     kind="pages",
                     kinds=_PAGES,
-                    what=metric.replace("_", " "),
                     name=f"{name}-{i}",
-                    title=_TITLE,
+                    title=f"{_TITLE}: {metric.replace('_', ' ')}",
+                    heading=metric.replace("_", " "),
                     description=" ".join(shows),
                 )
                 for i, (metric, records) in enumerate(by_metric.items(), start=1)

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from firsttouch.records.schema import Record
 from firsttouch.report import speedups
+from firsttouch.report.aspect import VALUE_HEADER, measured, values
 from firsttouch.report.figures import drawing
 from firsttouch.report.figures.drawing import Bar
 from firsttouch.report.model import Absent, Figure, HostView, Panel, Table
 from firsttouch.report.speedups import Interval, Study
-from firsttouch.report.tables import VALUE_HEADER, measured, values
 from firsttouch.report.text import count, quantity, times
 
 _TITLE = "Speedup of the scenarios against the default run"

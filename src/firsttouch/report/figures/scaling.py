@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from firsttouch.records.schema import Record
 from firsttouch.report import speedups
+from firsttouch.report.aspect import measured, value_table
 from firsttouch.report.figures import drawing
 from firsttouch.report.model import Absent, Figure, HostView, Panel, Table, whole
 from firsttouch.report.speedups import Study
-from firsttouch.report.tables import measured, value_table
 from firsttouch.report.text import count, number, quantity, times
 
 _TITLE = "Time of one instance by threads and memory policy"
@@ -36,7 +36,7 @@ def _figure(name: str, study: Study) -> Figure:
         title=f"{_TITLE}: {study.name}",
         how=how,
         shows=shows,
-        measured=measured(study.single, "the bars show all of them"),
+        measured=measured(study.single),
         panels=(_panel(name, study, " ".join(shows)),),
         tables=(_table(study),),
     )

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from firsttouch.benchmarks.studies import Reads
 from firsttouch.report import studies
+from firsttouch.report.aspect import measured, value_table
 from firsttouch.report.figures import drawing
 from firsttouch.report.figures.drawing import Point
 from firsttouch.report.model import Figure, HostView, Panel, Table
 from firsttouch.report.speedups import Interval
 from firsttouch.report.studies import Comparison, Comparisons, Repeated, Run
-from firsttouch.report.tables import measured, value_table
 from firsttouch.report.text import number
 
 _TITLE = "Time and throughput by threads"
@@ -62,7 +62,7 @@ def _figure(key: str, study: Repeated, planned: Comparisons, case: tuple[Reads, 
         title=title,
         how=_HOW,
         shows=tuple(shows),
-        measured=measured([r.record for r in runs], "the bars show all of them"),
+        measured=measured([r.record for r in runs]),
         panels=tuple(panels),
         tables=tuple(_numbers(c, names) for c in comparisons),
     )

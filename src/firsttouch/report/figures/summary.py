@@ -8,11 +8,11 @@ from itertools import groupby
 
 from firsttouch.records.schema import Record
 from firsttouch.report import speedups
+from firsttouch.report.aspect import measured
 from firsttouch.report.figures import drawing
 from firsttouch.report.figures.drawing import Bar
 from firsttouch.report.model import Figure, HostView, Panel, Table, whole
 from firsttouch.report.speedups import Study, pivot
-from firsttouch.report.tables import measured
 from firsttouch.report.text import number, quantity, times
 
 _TITLE = "Summary: default run, best policy, best partition"
@@ -57,7 +57,7 @@ def _figure(name: str, aligner: str, studies: Sequence[Study]) -> Figure:
         title=f"{_TITLE}: {aligner}",
         how=_HOW,
         shows=shows,
-        measured=measured(runs, "the bars show all of them"),
+        measured=measured(runs),
         panels=(_panel(name, aligner, studies, " ".join(shows)),),
         tables=tuple(tables),
     )

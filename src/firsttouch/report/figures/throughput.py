@@ -7,10 +7,10 @@ from itertools import groupby
 
 from firsttouch.records.schema import Record
 from firsttouch.report import studies
+from firsttouch.report.aspect import measured, value_table
 from firsttouch.report.figures import drawing
 from firsttouch.report.model import Absent, Figure, HostView, Panel, Table, dataset_of, reads_per_thread, whole
 from firsttouch.report.speedups import Key, pivot, scenario, total_threads
-from firsttouch.report.tables import measured, value_table
 from firsttouch.report.text import count, number, quantity
 
 _TITLE = "Throughput with the same number of reads per thread"
@@ -70,7 +70,7 @@ def _figure(name: str, study: tuple[str, str, str], runs: list[Record], all_peak
         title=title,
         how=_HOW,
         shows=shows,
-        measured=measured(runs, "the bars show all of them"),
+        measured=measured(runs),
         panels=(_panel(name, title, runs, " ".join(shows)),),
         tables=(_table(runs, peaks), all_peaks),
     )

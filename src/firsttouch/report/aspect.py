@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An aspect of a host: its results and charts, from which every form of a report is made (see render.py).
+
+To add an aspect, write ``aspects/NAME.py`` with a function ``aspect(view)``, and name it in
+``aspects/__init__.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from firsttouch.benchmarks.measure import WIDE
+from firsttouch.records.schema import Record
+from firsttouch.report.model import Absent, Panel, Table
+from firsttouch.report.text import number, percent, quantity, span
+
+# ----------------------------------------------------------------------
+# What an aspect consists of.
+
+
+@dataclass(frozen=True)
+class Result:
+    """A line of the summary: the value of a *record*, or a *text*, and what to compare it with."""
+
+    label: str
+    record: Record | None = None
+    compared: str = ""
+    text: str = ""
+
+    @property
+    def value(self) -> str:
+        """What the line states."""
+        return self.text or (value(self.record) if self.record else "")
+
+
+class Draw(Protocol):
+    """Draws a panel whose ids begin with *name*; *title* and *description* are its text alternative."""
+
+    def __call__(self, *, name: str, title: str, heading: str, description: str) -> Panel:
+        """Return the panel."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure before it is drawn: *how* to read it, what it *shows* (sentences) and how it was *measured*.
+
+    *key* is unique among the charts of a host. *panels* are the drawings by their headings.
+    """
+
+    key: str
+    title: str
+    how: str
+    shows: Sequence[str]
+    measured: str
+    panels: Mapping[str, Draw]
+    tables: Sequence[Table] = ()
+
+
+@dataclass(frozen=True)
+class Aspect:
+    """What the records of a host say about one aspect, and the charts that are *absent* with the reason."""
+
+    results: Sequence[Result] = ()
+    charts: Sequence[Chart] = ()
+    absent: Sequence[Absent] = ()
+
+
+# ----------------------------------------------------------------------
+# What aspects have in common.
+
+Item = TypeVar("Item")
+Key = TypeVar("Key")
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Return the items by their key, in the order in which keys occur first."""
+    groups: dict[Key, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
+def best(records: Iterable[Record]) -> Record | None:
+    """Return the record with the best median, None without records."""
+    return max(records, key=lambda r: r.value if r.better == "higher" else -r.value, default=None)
+
+
+def value(record: Record) -> str:
+    """Return the median with its unit."""
+    return quantity(record.value, record.unit)
+
+
+def spread(record: Record) -> str:
+    """Return the spread in percent; one repetition has none."""
+    return percent(record.spread) if record.repetitions > 1 else ""
+
+
+def measured(records: Iterable[Record], marks: str = "the bars show all of them") -> str:
+    """Return the sentence on repetitions and spread below a figure; *marks* states what draws the spread."""
+    counts, spreads = zip(*((r.repetitions, abs(r.spread)) for r in records), strict=True)
+    if set(counts) == {1}:
+        return "Measured once each, so the spread is unknown."
+    widest = max(spreads)
+    text = (
+        f"Median of {span(counts)} repetitions; {marks}, from the smallest to the largest repetition. "
+        f"The widest spread, (largest - smallest) / median, is {percent(widest)}"
+    )
+    if widest > WIDE:
+        return f"{text}, too wide for a comparison. Make sure that the host is idle, then measure again."
+    return f"{text}."
+
+
+#: Header of the cells of a value.
+VALUE_HEADER = ("median", "fastest", "slowest", "spread", "n")
+
+
+def values(record: Record) -> tuple[str, ...]:
+    """Return the cells of VALUE_HEADER."""
+    ends = sorted((min(record.samples), max(record.samples)), reverse=record.better == "higher")
+    return (number(record.value), *map(number, ends), spread(record), str(record.repetitions))
+
+
+def value_table(caption: str, labels: tuple[str, ...], rows: Iterable[tuple[tuple[str, ...], Record]]) -> Table:
+    """Return a table of records, each after the texts of its *labels*."""
+    header = (*labels, *VALUE_HEADER)
+    numeric = {i for i, head in enumerate(header) if i >= len(labels) or head in {"threads", "size"}}
+    return Table(caption, header, [(*texts, *values(record)) for texts, record in rows], frozenset(numeric))
