@@ -25,7 +25,8 @@ from firsttouch.host import topology
 from firsttouch.records import schema
 from firsttouch.records.schema import Record
 from firsttouch.report import model, render
-from firsttouch.report.aspects import stores
+from firsttouch.report.aspect import Aspect
+from firsttouch.report.aspects import scaling, stores
 from firsttouch.report.figures import (
     bandwidth,
     contention,
@@ -35,12 +36,11 @@ from firsttouch.report.figures import (
     locks,
     page_sizes,
     placement,
-    scaling,
     summary,
     throughput,
 )
 from firsttouch.report.figures import topology as drawing
-from firsttouch.report.model import Absent, Figure
+from firsttouch.report.model import Absent, Figure, HostView
 from firsttouch.systems import definition
 
 _HERE = Path(__file__).resolve().parent.parent
@@ -81,7 +81,7 @@ def draw(name: str) -> tuple[Figure, _Source]:
         "latency": (latency.figures, _VM),
         "bandwidth": (bandwidth.figures, _MATRIX),
         "contention": (contention.figures, _VM),
-        "scaling": (scaling.figures, _PUBLISHED),
+        "scaling": (_of(scaling.aspect), _PUBLISHED),
         "placement": (placement.figures, _PUBLISHED),
         "summary": (summary.figures, _PUBLISHED),
         "throughput": (throughput.figures, _VM),
@@ -89,7 +89,7 @@ def draw(name: str) -> tuple[Figure, _Source]:
         "core_to_core": (core_to_core.figures, _SIMULATED),
         "locks": (locks.figures, _SIMULATED),
         "page_sizes": (page_sizes.figures, _SIMULATED),
-        "stores": (lambda view: render.figures(view, stores.aspect(view)), _SIMULATED),
+        "stores": (_of(stores.aspect), _SIMULATED),
     }[name]
     host = topology.parse_xml(source.topology.read_text(encoding="utf-8")) if source.topology else None
     (view,) = model.split(source.records(), (), host)
@@ -97,6 +97,10 @@ def draw(name: str) -> tuple[Figure, _Source]:
     if isinstance(figure, Absent):
         raise ValueError(f"figure {name}: {figure.reason}")
     return figure, source
+
+
+def _of(aspect: Callable[[HostView], Aspect]) -> Callable[[HostView], list[Figure | Absent]]:
+    return lambda view: render.figures(view, aspect(view))
 
 
 def _opteron() -> list[Record]:

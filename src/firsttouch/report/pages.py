@@ -37,7 +37,7 @@ from firsttouch.report import (
     tables,
 )
 from firsttouch.report.aspect import Result
-from firsttouch.report.aspects import stores
+from firsttouch.report.aspects import scaling, stores
 from firsttouch.report.figures import (
     bandwidth,
     contention,
@@ -47,7 +47,6 @@ from firsttouch.report.figures import (
     locks,
     page_sizes,
     placement,
-    scaling,
     throughput,
 )
 from firsttouch.report.figures import studies as study_figures
@@ -340,7 +339,7 @@ def _section(view: HostView, expected: References) -> dict[str, Any]:
             "Page sizes and stores",
             [*page_sizes.figures(view), *drawn(stores.aspect(view))],
         ),
-        ("scaling", "Threads and memory policies", [*scaling.figures(view), *throughput.figures(view)]),
+        ("scaling", "Threads and memory policies", [*drawn(scaling.aspect(view)), *throughput.figures(view)]),
         ("study", "Thread scaling study", [*study_figures.figures(view)]),
         ("placement", "Scenarios", [*placement.figures(view), *summary_figures.figures(view)]),
     ]
