@@ -26,7 +26,7 @@ from firsttouch.records import schema
 from firsttouch.records.schema import Record
 from firsttouch.report import model, render
 from firsttouch.report.aspect import Aspect
-from firsttouch.report.aspects import scaling, stores
+from firsttouch.report.aspects import scaling, stores, throughput
 from firsttouch.report.figures import (
     bandwidth,
     contention,
@@ -37,7 +37,6 @@ from firsttouch.report.figures import (
     page_sizes,
     placement,
     summary,
-    throughput,
 )
 from firsttouch.report.figures import topology as drawing
 from firsttouch.report.model import Absent, Figure, HostView
@@ -84,7 +83,7 @@ def draw(name: str) -> tuple[Figure, _Source]:
         "scaling": (_of(scaling.aspect), _PUBLISHED),
         "placement": (placement.figures, _PUBLISHED),
         "summary": (summary.figures, _PUBLISHED),
-        "throughput": (throughput.figures, _VM),
+        "throughput": (_of(throughput.aspect), _VM),
         "loaded_latency": (lambda view: loaded_latency.figures(view, _expected), _SIMULATED),
         "core_to_core": (core_to_core.figures, _SIMULATED),
         "locks": (locks.figures, _SIMULATED),

@@ -14,8 +14,8 @@ from test_report import built_report
 from firsttouch.records import schema
 from firsttouch.records.schema import Record
 from firsttouch.report import guidelines, model, studies
+from firsttouch.report.aspects import throughput
 from firsttouch.report.figures import studies as study_figures
-from firsttouch.report.figures import throughput
 from firsttouch.report.headlines import headlines
 from firsttouch.report.model import Figure, HostView, Problem
 
@@ -77,7 +77,8 @@ def test_real_records_are_drawn_as_the_figures_of_the_study() -> None:
 
 def test_each_run_is_shown_once() -> None:
     view = view_of(STORED)
-    assert throughput.figures(view) == []
+    assert not throughput.aspect(view).charts
+    assert not throughput.aspect(view).absent
     assert list(guidelines.measured([view])) == []
     labels = [line.label for line in headlines(view)]
     assert labels == [f"Bowtie 2, lambda, {reads} reads: highest throughput" for reads in ("paired", "unpaired")]
@@ -85,7 +86,7 @@ def test_each_run_is_shown_once() -> None:
     alone = view_of([r for r in STORED if r.parameters["aligner"] == "bwa-mem"])
     assert study_figures.figures(alone) == []
     # Paired and unpaired runs are different cases.
-    titles = [figure.title for figure in throughput.figures(alone)]
+    titles = [chart.title for chart in throughput.aspect(alone).charts]
     assert [title.split(", ")[-1] for title in titles] == ["5000 pairs per thread", "5000 reads per thread"]
     assert len(list(guidelines.measured([alone]))) == 2
 

@@ -9,7 +9,7 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
@@ -36,8 +36,8 @@ from firsttouch.report import (
     studies,
     tables,
 )
-from firsttouch.report.aspect import Result
-from firsttouch.report.aspects import scaling, stores
+from firsttouch.report.aspect import Aspect, Result
+from firsttouch.report.aspects import scaling, stores, throughput
 from firsttouch.report.figures import (
     bandwidth,
     contention,
@@ -47,7 +47,6 @@ from firsttouch.report.figures import (
     locks,
     page_sizes,
     placement,
-    throughput,
 )
 from firsttouch.report.figures import studies as study_figures
 from firsttouch.report.figures import summary as summary_figures
@@ -326,7 +325,10 @@ def _cards(
 
 def _section(view: HostView, expected: References) -> dict[str, Any]:
     """Return the groups of figures and the tables of a host; *expected* are the references that judge it."""
-    drawn = functools.partial(render.figures, view)
+
+    def drawn(*aspects: Callable[[HostView], Aspect]) -> list[Figure | Absent]:
+        return [figure for aspect in aspects for figure in render.figures(view, aspect(view))]
+
     groups: list[tuple[str, str, list[Figure | Absent]]] = [
         ("latency", "Latency", latency.figures(view)),
         ("bandwidth", "Bandwidth", bandwidth.figures(view)),
@@ -337,9 +339,9 @@ def _section(view: HostView, expected: References) -> dict[str, Any]:
         (
             "pages",
             "Page sizes and stores",
-            [*page_sizes.figures(view), *drawn(stores.aspect(view))],
+            [*page_sizes.figures(view), *drawn(stores.aspect)],
         ),
-        ("scaling", "Threads and memory policies", [*drawn(scaling.aspect(view)), *throughput.figures(view)]),
+        ("scaling", "Threads and memory policies", drawn(scaling.aspect, throughput.aspect)),
         ("study", "Thread scaling study", [*study_figures.figures(view)]),
         ("placement", "Scenarios", [*placement.figures(view), *summary_figures.figures(view)]),
     ]
