@@ -26,7 +26,7 @@ from firsttouch.records import schema
 from firsttouch.records.schema import Record
 from firsttouch.report import model, render
 from firsttouch.report.aspect import Aspect
-from firsttouch.report.aspects import scaling, stores, throughput
+from firsttouch.report.aspects import page_sizes, scaling, stores, throughput
 from firsttouch.report.figures import (
     bandwidth,
     contention,
@@ -34,7 +34,6 @@ from firsttouch.report.figures import (
     latency,
     loaded_latency,
     locks,
-    page_sizes,
     placement,
     summary,
 )
@@ -87,7 +86,7 @@ def draw(name: str) -> tuple[Figure, _Source]:
         "loaded_latency": (lambda view: loaded_latency.figures(view, _expected), _SIMULATED),
         "core_to_core": (core_to_core.figures, _SIMULATED),
         "locks": (locks.figures, _SIMULATED),
-        "page_sizes": (page_sizes.figures, _SIMULATED),
+        "page_sizes": (_of(page_sizes.aspect), _SIMULATED),
         "stores": (_of(stores.aspect), _SIMULATED),
     }[name]
     host = topology.parse_xml(source.topology.read_text(encoding="utf-8")) if source.topology else None

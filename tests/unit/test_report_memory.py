@@ -17,8 +17,8 @@ from factories.memory_records import FAULTS, PEAK, SATURATION, THEORY, Host
 from firsttouch.judge.judging import Undescribed, judge
 from firsttouch.records.schema import Record
 from firsttouch.report import load_curves, model, render
-from firsttouch.report.aspects import stores
-from firsttouch.report.figures import core_to_core, loaded_latency, page_sizes
+from firsttouch.report.aspects import page_sizes, stores
+from firsttouch.report.figures import core_to_core, loaded_latency
 from firsttouch.report.headlines import headlines
 from firsttouch.report.model import Absent, Figure, HostView
 
@@ -218,15 +218,14 @@ def _topology(machine: Machine) -> Any:
 
 
 def test_page_sizes_state_gains_prefetchers_and_free_huge_pages(view: HostView) -> None:
-    (figure,) = page_sizes.figures(view)
+    (figure,) = render.figures(view, page_sizes.aspect(view))
     assert isinstance(figure, Figure)
     shows = " ".join(figure.shows)
     assert re.search(r"NUMA node 0: 1\d\d ns with base pages, \d+\.?\d* ns with thp \(1\d\.\d % less\)", shows)
     assert "so prefetchers work" in shows
     assert "could be had as huge pages" in shows
     assert [panel_title(p) for p in figure.panels] == ["random latency", "copy bandwidth", "triad bandwidth"]
-    (off,) = page_sizes.figures(view_of(list(Host("n1", fault=FAULTS["prefetchers off"][0]).pages())))
-    assert isinstance(off, Figure)
+    (off,) = page_sizes.aspect(view_of(list(Host("n1", fault=FAULTS["prefetchers off"][0]).pages()))).charts
     assert "prefetchers seem to be off" in " ".join(off.shows)
 
 

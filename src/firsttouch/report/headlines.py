@@ -13,7 +13,7 @@ from tabulate import tabulate
 from firsttouch.records.schema import Record
 from firsttouch.report import load_curves, lock_rates, metrics, speedups, studies
 from firsttouch.report.aspect import Result, value
-from firsttouch.report.aspects import stores
+from firsttouch.report.aspects import page_sizes, stores
 from firsttouch.report.model import HostView, Problem, banks
 from firsttouch.report.render import HEADER, row
 from firsttouch.report.text import clean, count, nodes, percent, quantity, times
@@ -55,7 +55,7 @@ def not_measured(problems: Iterable[Problem], invalid: int) -> str:
 def headlines(view: HostView) -> tuple[Result, ...]:
     """Return the headlines of a host in the order of the methodology."""
     memory = (*_latency(view), *_bandwidth(view), *_contention(view), *_load(view), *_cores(view), *_locks(view))
-    more = (*_pages(view), *stores.aspect(view).results, *_scenarios(view), *_studies(view))
+    more = (*page_sizes.aspect(view).results, *stores.aspect(view).results, *_scenarios(view), *_studies(view))
     return (*_topology(view), *memory, *more)
 
 
@@ -186,25 +186,6 @@ def _locks(view: HostView) -> Iterator[Result]:
             compared.append(f"needs {count(batch, 'record')} at once")
         label = f"one reader, {count(group.most, 'thread')}, {group.name}"
         yield Result(label, best, "; ".join(compared))
-
-
-def _pages(view: HostView) -> Iterator[Result]:
-    for record in view.of("pages", metric="random_latency"):
-        if record.parameters.get("pages") != "base":
-            continue
-        others = [
-            f"{r.parameters['pages']} {quantity(r.value, r.unit)}"
-            for r in view.of("pages", metric="random_latency")
-            if banks(r) == banks(record) and r is not record and r.parameters.get("pages")
-        ]
-        states = {r.metric: r for r in view.of("pages") if banks(r) == banks(record)}
-        if ratio := states.get("prefetch_ratio"):
-            others.append(f"sequential {times(ratio.value)} as fast")
-        if free := states.get("huge_pages_free"):
-            others.append(f"{quantity(free.value, free.unit)} free in huge pages")
-        label = f"random latency, base pages, bank {','.join(map(str, banks(record)))}"
-        yield Result(label, record, "; ".join(others))
-        return
 
 
 def _scenarios(view: HostView) -> Iterator[Result]:

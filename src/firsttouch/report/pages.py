@@ -37,7 +37,7 @@ from firsttouch.report import (
     tables,
 )
 from firsttouch.report.aspect import Aspect, Result
-from firsttouch.report.aspects import scaling, stores, throughput
+from firsttouch.report.aspects import page_sizes, scaling, stores, throughput
 from firsttouch.report.figures import (
     bandwidth,
     contention,
@@ -45,7 +45,6 @@ from firsttouch.report.figures import (
     latency,
     loaded_latency,
     locks,
-    page_sizes,
     placement,
 )
 from firsttouch.report.figures import studies as study_figures
@@ -339,7 +338,7 @@ def _section(view: HostView, expected: References) -> dict[str, Any]:
         (
             "pages",
             "Page sizes and stores",
-            [*page_sizes.figures(view), *drawn(stores.aspect)],
+            drawn(page_sizes.aspect, stores.aspect),
         ),
         ("scaling", "Threads and memory policies", drawn(scaling.aspect, throughput.aspect)),
         ("study", "Thread scaling study", [*study_figures.figures(view)]),
