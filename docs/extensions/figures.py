@@ -26,11 +26,10 @@ from firsttouch.records import schema
 from firsttouch.records.schema import Record
 from firsttouch.report import model, render
 from firsttouch.report.aspect import Aspect
-from firsttouch.report.aspects import page_sizes, scaling, stores, throughput
+from firsttouch.report.aspects import core_to_core, page_sizes, scaling, stores, throughput
 from firsttouch.report.figures import (
     bandwidth,
     contention,
-    core_to_core,
     latency,
     loaded_latency,
     locks,
@@ -84,7 +83,7 @@ def draw(name: str) -> tuple[Figure, _Source]:
         "summary": (summary.figures, _PUBLISHED),
         "throughput": (_of(throughput.aspect), _VM),
         "loaded_latency": (lambda view: loaded_latency.figures(view, _expected), _SIMULATED),
-        "core_to_core": (core_to_core.figures, _SIMULATED),
+        "core_to_core": (_of(core_to_core.aspect), _SIMULATED),
         "locks": (locks.figures, _SIMULATED),
         "page_sizes": (_of(page_sizes.aspect), _SIMULATED),
         "stores": (_of(stores.aspect), _SIMULATED),

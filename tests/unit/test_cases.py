@@ -17,7 +17,7 @@ from firsttouch.judge.judging import Undescribed, judged, undecided_cases
 from firsttouch.judge.verdict import Finding, HostVerdict
 from firsttouch.records.schema import Record
 from firsttouch.report import metrics, model, multiqc, openmetrics, pages, tables
-from firsttouch.report.figures import core_to_core
+from firsttouch.report.aspects import core_to_core
 from firsttouch.report.fleet import ranks
 from firsttouch.systems.cases import Case, case_key, distinguished
 from firsttouch.systems.references import Reference

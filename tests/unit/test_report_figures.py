@@ -151,7 +151,7 @@ def bars(*values: float, label: str = "b", text: str = "{} s", **options: Any) -
 def heatmap(*cells: float | None, columns: int = 2, **options: Any) -> Panel:
     """Return a square matrix."""
     names = [f"{i}-{i + 3},{i + 8}" for i in range(columns)]
-    options = {"unit": "GB/s", "name": "x", "title": "copy (GB/s)", "description": "x", **options}
+    options = {"unit": "GB/s", "name": "x", "title": "x", "heading": "copy (GB/s)", "description": "x", **options}
     rows = [list(cells) * (columns // len(cells)) for _ in names]
     return charts.draw_heatmap(
         rows, rows=names, columns=names, highest=max(filter(None, cells), default=0.0), axes=AXES, **options
@@ -179,7 +179,7 @@ CHARTS = {
     "long texts": lambda: bars(3.0, 0.2, label=LONG, text=LONG, footer=LONG * 2, line=1, axis=LONG),
     "matrix": lambda: heatmap(1.0, None, 1234567.0, 0.000012, columns=8),
     "small matrix": lambda: heatmap(0.0, columns=1),
-    "long title": lambda: heatmap(0.0, 9.0, title=LONG),
+    "long title": lambda: heatmap(0.0, 9.0, heading=LONG),
 }
 
 

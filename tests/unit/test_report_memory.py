@@ -17,8 +17,8 @@ from factories.memory_records import FAULTS, PEAK, SATURATION, THEORY, Host
 from firsttouch.judge.judging import Undescribed, judge
 from firsttouch.records.schema import Record
 from firsttouch.report import load_curves, model, render
-from firsttouch.report.aspects import page_sizes, stores
-from firsttouch.report.figures import core_to_core, loaded_latency
+from firsttouch.report.aspects import core_to_core, page_sizes, stores
+from firsttouch.report.figures import loaded_latency
 from firsttouch.report.headlines import headlines
 from firsttouch.report.model import Absent, Figure, HostView
 
@@ -183,7 +183,7 @@ def test_parameters_of_any_kind_and_values_of_zero_make_a_page(tmp_path: Path) -
 
 
 def test_pairs_are_a_symmetric_matrix_or_numa_nodes_of_a_large_host(view: HostView) -> None:
-    (figure,) = core_to_core.figures(view)
+    (figure,) = render.figures(view, core_to_core.aspect(view))
     assert isinstance(figure, Figure)
     assert figure.shows[0].startswith("PUs that share a core: ")
     assert figure.shows[1].startswith("PUs that share an L3 cache: 2")
@@ -197,14 +197,14 @@ def test_pairs_are_a_symmetric_matrix_or_numa_nodes_of_a_large_host(view: HostVi
         for r in Host("n1", at_once=True, repetitions=1).pairs(16)
     ]
     (large,) = model.split(few, (), _topology(machine))
-    (figure,) = core_to_core.figures(large)
+    (figure,) = render.figures(view, core_to_core.aspect(large))
     assert isinstance(figure, Figure)
     assert "PU of NUMA node" in texts(figure.panels[0])
     assert "3 of 8 pairs with the same core were measured." in figure.shows
     (other,) = Host("n1", at_once=True, fault=lambda *_: 0.0).add(
         "core_to_core", "clusters_agree", "1", "neither", 1.0, contradictions=2, contradicting=[[0, 1], [2, 3]]
     )
-    (figure,) = core_to_core.figures(view_of([*few, other]))
+    (figure,) = render.figures(view, core_to_core.aspect(view_of([*few, other])))
     assert isinstance(figure, Figure)
     assert any(
         s.startswith("The latencies contradict hwloc at 2 pairs, such as 0 and 1, 2 and 3") for s in figure.shows

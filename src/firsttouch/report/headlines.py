@@ -13,7 +13,7 @@ from tabulate import tabulate
 from firsttouch.records.schema import Record
 from firsttouch.report import load_curves, lock_rates, metrics, speedups, studies
 from firsttouch.report.aspect import Result, value
-from firsttouch.report.aspects import page_sizes, stores
+from firsttouch.report.aspects import core_to_core, page_sizes, stores
 from firsttouch.report.model import HostView, Problem, banks
 from firsttouch.report.render import HEADER, row
 from firsttouch.report.text import clean, count, nodes, percent, quantity, times
@@ -54,7 +54,14 @@ def not_measured(problems: Iterable[Problem], invalid: int) -> str:
 
 def headlines(view: HostView) -> tuple[Result, ...]:
     """Return the headlines of a host in the order of the methodology."""
-    memory = (*_latency(view), *_bandwidth(view), *_contention(view), *_load(view), *_cores(view), *_locks(view))
+    memory = (
+        *_latency(view),
+        *_bandwidth(view),
+        *_contention(view),
+        *_load(view),
+        *core_to_core.aspect(view).results,
+        *_locks(view),
+    )
     more = (*page_sizes.aspect(view).results, *stores.aspect(view).results, *_scenarios(view), *_studies(view))
     return (*_topology(view), *memory, *more)
 
@@ -161,16 +168,6 @@ def _load(view: HostView) -> Iterator[Result]:
         parts += [f"{quantity(curve.unloaded.value, curve.unloaded.unit)} without load"] if curve.unloaded else []
         label = f"saturation, {load} load, {curve.name}"
         yield Result(label, curve.saturation, "; ".join([f"bank {curve.load_bank}", *parts]))
-
-
-def _cores(view: HostView) -> Iterator[Result]:
-    seen: set[str] = set()
-    for record in sorted(view.of("core_to_core", metric="transfer_latency"), key=metrics.near_first):
-        shared, p = metrics.shared(record), record.parameters
-        if shared not in seen:
-            seen.add(shared)
-            pairs = f"{p['pairs']} of {count(p['pairs_of'], 'pair')}" if {"pairs", "pairs_of"} <= p.keys() else ""
-            yield Result(f"core to core, same {shared}", record, pairs)
 
 
 def _locks(view: HostView) -> Iterator[Result]:

@@ -383,27 +383,6 @@ def by_level(curve: Curve, caches: Sequence[tuple[str, int]]) -> list[Level]:
 
 
 # ----------------------------------------------------------------------
-# Transfers of a cache line between two PUs, by the closest thing that the two share.
-
-#: From near to far.
-_SHARED = {"core": "core", "cache": "cache", "numa-node": "NUMA node", "package": "package", "host": "host"}
-
-
-def shared(record: Record) -> str:
-    """Return what the PUs of a pair share: ``core``, ``L3 cache``, ``NUMA node``, ``package`` or ``host``."""
-    name = str(record.parameters.get("shared", ""))
-    level = record.parameters.get("cache_level")
-    return clean(f"L{level} cache" if name == "cache" and level else _SHARED.get(name, name))
-
-
-def near_first(record: Record) -> tuple[int, str, bool]:
-    """Return a key that sorts transfers by what is shared, and those of a near line first."""
-    names, name = list(_SHARED), str(record.parameters.get("shared", ""))
-    rank = names.index(name) if name in names else len(names)
-    return (rank, shared(record), record.parameters.get("line") == "far")
-
-
-# ----------------------------------------------------------------------
 # The probe compared with other programs: the same case on the same host.
 
 #: Store types that count as equal; the compiler chooses those of STREAM, and STREAM does not report which.

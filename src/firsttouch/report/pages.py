@@ -37,11 +37,10 @@ from firsttouch.report import (
     tables,
 )
 from firsttouch.report.aspect import Aspect, Result
-from firsttouch.report.aspects import page_sizes, scaling, stores, throughput
+from firsttouch.report.aspects import core_to_core, page_sizes, scaling, stores, throughput
 from firsttouch.report.figures import (
     bandwidth,
     contention,
-    core_to_core,
     latency,
     loaded_latency,
     locks,
@@ -333,7 +332,7 @@ def _section(view: HostView, expected: References) -> dict[str, Any]:
         ("bandwidth", "Bandwidth", bandwidth.figures(view)),
         ("contention", "Contention", contention.figures(view)),
         ("load", "Memory under load", loaded_latency.figures(view, expected)),
-        ("cores", "Between cores", core_to_core.figures(view)),
+        ("cores", "Between cores", drawn(core_to_core.aspect)),
         ("locks", "Locks", locks.figures(view)),
         (
             "pages",

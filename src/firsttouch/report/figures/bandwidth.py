@@ -91,7 +91,8 @@ def _panel(name: str, matrix: Matrix, *, unit: str, highest: float) -> Panel:
         axes=("PU-set (NUMA nodes)", "memory bank (NUMA node)"),
         unit=unit,
         name=name,
-        title=f"{matrix.kernel} ({unit})",
+        title=f"{_TITLE}: {matrix.kernel} ({unit})",
+        heading=f"{matrix.kernel} ({unit})",
         description=_shows(matrix),
     )
 

@@ -97,7 +97,8 @@ def _matrix(name: str, host: Topology) -> Panel | None:
         axes=("PUs of NUMA node", "memory of NUMA node"),
         unit="",
         name=name,
-        title="Distances according to the firmware",
+        title=f"{_TITLE}: distances according to the firmware",
+        heading="Distances according to the firmware",
         description=" ".join(
             f"From NUMA node {a}: {listed((f'{d:g} to {b}' for b, d in zip(order, row, strict=True)), most=99)}."
             for a, row in zip(order, values, strict=True)
