@@ -26,13 +26,12 @@ from firsttouch.records import schema
 from firsttouch.records.schema import Record
 from firsttouch.report import model, render
 from firsttouch.report.aspect import Aspect
-from firsttouch.report.aspects import core_to_core, page_sizes, scaling, stores, throughput
+from firsttouch.report.aspects import core_to_core, locks, page_sizes, scaling, stores, throughput
 from firsttouch.report.figures import (
     bandwidth,
     contention,
     latency,
     loaded_latency,
-    locks,
     placement,
     summary,
 )
@@ -84,7 +83,7 @@ def draw(name: str) -> tuple[Figure, _Source]:
         "throughput": (_of(throughput.aspect), _VM),
         "loaded_latency": (lambda view: loaded_latency.figures(view, _expected), _SIMULATED),
         "core_to_core": (_of(core_to_core.aspect), _SIMULATED),
-        "locks": (locks.figures, _SIMULATED),
+        "locks": (_of(locks.aspect), _SIMULATED),
         "page_sizes": (_of(page_sizes.aspect), _SIMULATED),
         "stores": (_of(stores.aspect), _SIMULATED),
     }[name]

@@ -11,9 +11,9 @@ from typing import Any
 from tabulate import tabulate
 
 from firsttouch.records.schema import Record
-from firsttouch.report import load_curves, lock_rates, metrics, speedups, studies
+from firsttouch.report import load_curves, metrics, speedups, studies
 from firsttouch.report.aspect import Result, value
-from firsttouch.report.aspects import core_to_core, page_sizes, stores
+from firsttouch.report.aspects import core_to_core, locks, page_sizes, stores
 from firsttouch.report.model import HostView, Problem, banks
 from firsttouch.report.render import HEADER, row
 from firsttouch.report.text import clean, count, nodes, percent, quantity, times
@@ -60,7 +60,7 @@ def headlines(view: HostView) -> tuple[Result, ...]:
         *_contention(view),
         *_load(view),
         *core_to_core.aspect(view).results,
-        *_locks(view),
+        *locks.aspect(view).results,
     )
     more = (*page_sizes.aspect(view).results, *stores.aspect(view).results, *_scenarios(view), *_studies(view))
     return (*_topology(view), *memory, *more)
@@ -168,21 +168,6 @@ def _load(view: HostView) -> Iterator[Result]:
         parts += [f"{quantity(curve.unloaded.value, curve.unloaded.unit)} without load"] if curve.unloaded else []
         label = f"saturation, {load} load, {curve.name}"
         yield Result(label, curve.saturation, "; ".join([f"bank {curve.load_bank}", *parts]))
-
-
-def _locks(view: HostView) -> Iterator[Result]:
-    for group in lock_rates.rates(view):
-        best, original = group.best(), group.best(["original"])
-        if best is None:
-            continue
-        compared = [f"{best.parameters['lock']} lock, {best.parameters['parsing']} parsing"]
-        if original is not None and original is not best:
-            rate = quantity(original.value, original.unit)
-            compared.append(f"original parsing {rate}, {original.parameters['lock']} lock")
-        if batch := lock_rates.batch_of_host(group):
-            compared.append(f"needs {count(batch, 'record')} at once")
-        label = f"one reader, {count(group.most, 'thread')}, {group.name}"
-        yield Result(label, best, "; ".join(compared))
 
 
 def _scenarios(view: HostView) -> Iterator[Result]:

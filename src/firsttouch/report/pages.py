@@ -37,13 +37,12 @@ from firsttouch.report import (
     tables,
 )
 from firsttouch.report.aspect import Aspect, Result
-from firsttouch.report.aspects import core_to_core, page_sizes, scaling, stores, throughput
+from firsttouch.report.aspects import core_to_core, locks, page_sizes, scaling, stores, throughput
 from firsttouch.report.figures import (
     bandwidth,
     contention,
     latency,
     loaded_latency,
-    locks,
     placement,
 )
 from firsttouch.report.figures import studies as study_figures
@@ -333,7 +332,7 @@ def _section(view: HostView, expected: References) -> dict[str, Any]:
         ("contention", "Contention", contention.figures(view)),
         ("load", "Memory under load", loaded_latency.figures(view, expected)),
         ("cores", "Between cores", drawn(core_to_core.aspect)),
-        ("locks", "Locks", locks.figures(view)),
+        ("locks", "Locks", drawn(locks.aspect)),
         (
             "pages",
             "Page sizes and stores",
