@@ -14,7 +14,7 @@ import functools
 import itertools
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from markupsafe import escape
@@ -26,12 +26,11 @@ from firsttouch.records import schema
 from firsttouch.records.schema import Record
 from firsttouch.report import model, render
 from firsttouch.report.aspect import Aspect
-from firsttouch.report.aspects import core_to_core, locks, page_sizes, scaling, stores, throughput
+from firsttouch.report.aspects import core_to_core, loaded_latency, locks, page_sizes, scaling, stores, throughput
 from firsttouch.report.figures import (
     bandwidth,
     contention,
     latency,
-    loaded_latency,
     placement,
     summary,
 )
@@ -81,7 +80,7 @@ def draw(name: str) -> tuple[Figure, _Source]:
         "placement": (placement.figures, _PUBLISHED),
         "summary": (summary.figures, _PUBLISHED),
         "throughput": (_of(throughput.aspect), _VM),
-        "loaded_latency": (lambda view: loaded_latency.figures(view, _expected), _SIMULATED),
+        "loaded_latency": (_of(loaded_latency.aspect), _SIMULATED),
         "core_to_core": (_of(core_to_core.aspect), _SIMULATED),
         "locks": (_of(locks.aspect), _SIMULATED),
         "page_sizes": (_of(page_sizes.aspect), _SIMULATED),
@@ -89,7 +88,7 @@ def draw(name: str) -> tuple[Figure, _Source]:
     }[name]
     host = topology.parse_xml(source.topology.read_text(encoding="utf-8")) if source.topology else None
     (view,) = model.split(source.records(), (), host)
-    figure = draw_figures(view)[0]
+    figure = draw_figures(replace(view, expected=_expected))[0]
     if isinstance(figure, Absent):
         raise ValueError(f"figure {name}: {figure.reason}")
     return figure, source

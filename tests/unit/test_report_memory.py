@@ -16,9 +16,8 @@ from factories.host_records import Machine, built_report, invalid
 from factories.memory_records import FAULTS, PEAK, SATURATION, THEORY, Host
 from firsttouch.judge.judging import Undescribed, judge
 from firsttouch.records.schema import Record
-from firsttouch.report import load_curves, model, render
-from firsttouch.report.aspects import core_to_core, page_sizes, stores
-from firsttouch.report.figures import loaded_latency
+from firsttouch.report import model, render
+from firsttouch.report.aspects import core_to_core, loaded_latency, page_sizes, stores
 from firsttouch.report.headlines import headlines
 from firsttouch.report.model import Absent, Figure, HostView
 
@@ -43,8 +42,8 @@ def view_of(records: list[Record]) -> HostView:
     return view
 
 
-def no_reference(_: Record) -> None:
-    return None
+def loads_of(view: HostView) -> list[Figure | Absent]:
+    return render.figures(view, loaded_latency.aspect(view))
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +62,7 @@ def test_a_panel_for_each_load_has_curves_by_read_share_and_marks(view: HostView
     own = [*Host("n1", fault=FAULTS["memory saturates early"][1]).loaded((1.0,), points=False)]
     verdicts = judge([*fleet, *own], Undescribed("amd-opteron"))
     expected = model.judging_references(verdicts, None)
-    (figure,) = loaded_latency.figures(view, expected)
+    (figure,) = loads_of(replace(view, expected=expected))
     assert isinstance(figure, Figure)
     assert len(figure.panels) == 3
     local = texts(figure.panels[0])
@@ -91,7 +90,7 @@ def test_without_counters_or_theory_the_figure_says_so() -> None:
     records = [
         r for r in memory_records(nodes=1) if r.check == "loaded_latency" and r.parameters["read_share"] == 1
     ]
-    (figure,) = loaded_latency.figures(view_of(records), no_reference)
+    (figure,) = loads_of(view_of(records))
     assert isinstance(figure, Figure)
     assert len(figure.panels) == 1
     assert not {"theoretical bandwidth", "expected saturation, reads 100 %"} & set(texts(figure.panels[0]))
@@ -100,8 +99,8 @@ def test_without_counters_or_theory_the_figure_says_so() -> None:
     assert figure.shows[1].startswith("No program is drawn, because its memory traffic is unknown: the records")
     # Counted without cache misses, as on many virtual machines.
     (view,) = model.split([*records, *counted(1.0)[:1]], (), None)
-    assert load_curves.programs(view) == []
-    (figure,) = loaded_latency.figures(view, no_reference)
+    assert loaded_latency.programs_of(view) == []
+    (figure,) = loads_of(view)
     assert isinstance(figure, Figure)
     assert "this host counts no cache misses" in figure.shows[1]
 
@@ -110,7 +109,7 @@ def test_a_band_beyond_all_rates_is_within_the_axes() -> None:
     def usual(record: Record) -> model.Reference:
         return model.Reference(2 * record.value, 1.9 * record.value, None, "a fleet")
 
-    (figure,) = loaded_latency.figures(view_of([*memory_records()]), usual)
+    (figure,) = loads_of(replace(view_of(memory_records()), expected=usual))
     assert isinstance(figure, Figure)
     root = ET.fromstring(str(figure.panels[0].svg))  # noqa: S314
     signs = [e for e in root if e.get("fill-opacity")]
@@ -120,7 +119,7 @@ def test_a_band_beyond_all_rates_is_within_the_axes() -> None:
 
 
 def test_a_load_that_seldom_doubles_the_latency_has_no_star() -> None:
-    (curve,) = load_curves.load_curves(
+    (curve,) = loaded_latency.load_curves(
         view_of([r for r in memory_records(nodes=1) if r.check == "loaded_latency"][:17])
     )
     assert curve.saturates
@@ -129,14 +128,14 @@ def test_a_load_that_seldom_doubles_the_latency_has_no_star() -> None:
     peaks = curve.peak.samples
     seldom = replace(curve, saturation=replace(curve.saturation, samples=(1.0, 2.0, *peaks[2:])))
     assert not seldom.saturates
-    assert load_curves.stated(seldom, None).startswith("latency does not double up to 4")
+    assert loaded_latency.stated(seldom, None).startswith("latency does not double up to 4")
 
 
 def test_curves_that_cannot_be_drawn_are_absent_with_the_reason() -> None:
-    (absent,) = loaded_latency.figures(view_of(Machine().topology()), no_reference)
+    (absent,) = loads_of(view_of(Machine().topology()))
     assert isinstance(absent, Absent)
     records = [invalid(r, "9 % of the pages lie elsewhere") for r in Host("n1").loaded((1.0,))]
-    (absent,) = loaded_latency.figures(view_of(records), no_reference)
+    (absent,) = loads_of(view_of(records))
     assert isinstance(absent, Absent)
     assert "9 % of the pages lie elsewhere" in absent.reason
     (wrong,) = list(

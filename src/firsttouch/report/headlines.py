@@ -11,9 +11,9 @@ from typing import Any
 from tabulate import tabulate
 
 from firsttouch.records.schema import Record
-from firsttouch.report import load_curves, metrics, speedups, studies
+from firsttouch.report import metrics, speedups, studies
 from firsttouch.report.aspect import Result, value
-from firsttouch.report.aspects import core_to_core, locks, page_sizes, stores
+from firsttouch.report.aspects import core_to_core, loaded_latency, locks, page_sizes, stores
 from firsttouch.report.model import HostView, Problem, banks
 from firsttouch.report.render import HEADER, row
 from firsttouch.report.text import clean, count, nodes, percent, quantity, times
@@ -58,7 +58,7 @@ def headlines(view: HostView) -> tuple[Result, ...]:
         *_latency(view),
         *_bandwidth(view),
         *_contention(view),
-        *_load(view),
+        *loaded_latency.aspect(view).results,
         *core_to_core.aspect(view).results,
         *locks.aspect(view).results,
     )
@@ -151,23 +151,6 @@ def _of_threads(name: str, each: dict[int, Record], total: dict[int, Record]) ->
             compared.append(f"{quantity(total[threads].value, total[threads].unit)} in total")
         text = f"{quantity(record.value, record.unit)} per thread"
         yield Result(f"{name}, {count(threads, 'thread')}", record, ", ".join(compared), text)
-
-
-def _load(view: HostView) -> Iterator[Result]:
-    curves = load_curves.load_curves(view)
-    theory = metrics.bank_bandwidth(view)
-    for load in load_curves.LOADS:
-        curve = load_curves.weakest(curves, load)
-        if curve is None or curve.saturation is None:
-            continue
-        parts = [f"{percent(curve.saturation.value / theory)} of theory"] if theory else []
-        if not curve.saturates:
-            parts.append("its peak, as latency does not double")
-        elif curve.peak:
-            parts.append(f"peak {quantity(curve.peak.value, curve.peak.unit)}")
-        parts += [f"{quantity(curve.unloaded.value, curve.unloaded.unit)} without load"] if curve.unloaded else []
-        label = f"saturation, {load} load, {curve.name}"
-        yield Result(label, curve.saturation, "; ".join([f"bank {curve.load_bank}", *parts]))
 
 
 def _scenarios(view: HostView) -> Iterator[Result]:

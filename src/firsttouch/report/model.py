@@ -177,6 +177,8 @@ class HostView:
     superseded: int
     problems: tuple[Problem, ...]
     topology: Topology | None
+    #: Returns the reference that judges a record.
+    expected: References = field(default=lambda _: None, repr=False, compare=False)
 
     def of(self, *checks: str, metric: str | None = None) -> list[Record]:
         """Return the valid records of *checks*, or of one *metric* of them."""

@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
@@ -37,12 +38,11 @@ from firsttouch.report import (
     tables,
 )
 from firsttouch.report.aspect import Aspect, Result
-from firsttouch.report.aspects import core_to_core, locks, page_sizes, scaling, stores, throughput
+from firsttouch.report.aspects import core_to_core, loaded_latency, locks, page_sizes, scaling, stores, throughput
 from firsttouch.report.figures import (
     bandwidth,
     contention,
     latency,
-    loaded_latency,
     placement,
 )
 from firsttouch.report.figures import studies as study_figures
@@ -234,7 +234,8 @@ def build(
         raise BadInput("there is no record to report: give files or folders with the records of a run")
     host = topology.parse_xml(topology_xml) if topology_xml is not None else None
     all_views = model.split(records, problems, host)
-    views = [view for view in all_views if drawn is None or view.host in drawn]
+    expected = model.judging_references(verdicts, references)
+    views = [replace(view, expected=expected) for view in all_views if drawn is None or view.host in drawn]
     # Problems that belong to no host are in several views.
     all_problems = tuple(dict.fromkeys((*problems, *(p for view in views for p in view.problems))))
     now = generated or datetime.datetime.now(datetime.UTC)
@@ -247,8 +248,7 @@ def build(
         invalid=sum(len(view.invalid) for view in views),
         document=document.make(lines, all_problems, references, verdicts, guided, title=title, generated=stated),
     )
-    expected = model.judging_references(verdicts, references)
-    sections = [_section(view, expected) for view in views]
+    sections = [_section(view) for view in views]
     facts = {
         "title": title,
         "generated": stated,
@@ -320,8 +320,8 @@ def _cards(
     return sorted(cards, key=lambda c: -ORDER.index(c.word) if c.word else 1)
 
 
-def _section(view: HostView, expected: References) -> dict[str, Any]:
-    """Return the groups of figures and the tables of a host; *expected* are the references that judge it."""
+def _section(view: HostView) -> dict[str, Any]:
+    """Return the groups of figures and the tables of a host."""
 
     def drawn(*aspects: Callable[[HostView], Aspect]) -> list[Figure | Absent]:
         return [figure for aspect in aspects for figure in render.figures(view, aspect(view))]
@@ -330,7 +330,7 @@ def _section(view: HostView, expected: References) -> dict[str, Any]:
         ("latency", "Latency", latency.figures(view)),
         ("bandwidth", "Bandwidth", bandwidth.figures(view)),
         ("contention", "Contention", contention.figures(view)),
-        ("load", "Memory under load", loaded_latency.figures(view, expected)),
+        ("load", "Memory under load", drawn(loaded_latency.aspect)),
         ("cores", "Between cores", drawn(core_to_core.aspect)),
         ("locks", "Locks", drawn(locks.aspect)),
         (
