@@ -26,10 +26,18 @@ from firsttouch.records import schema
 from firsttouch.records.schema import Record
 from firsttouch.report import model, render
 from firsttouch.report.aspect import Aspect
-from firsttouch.report.aspects import core_to_core, loaded_latency, locks, page_sizes, scaling, stores, throughput
+from firsttouch.report.aspects import (
+    contention,
+    core_to_core,
+    loaded_latency,
+    locks,
+    page_sizes,
+    scaling,
+    stores,
+    throughput,
+)
 from firsttouch.report.figures import (
     bandwidth,
-    contention,
     latency,
     placement,
     summary,
@@ -75,7 +83,7 @@ def draw(name: str) -> tuple[Figure, _Source]:
         "topology": (drawing.figures, _OPTERON),
         "latency": (latency.figures, _VM),
         "bandwidth": (bandwidth.figures, _MATRIX),
-        "contention": (contention.figures, _VM),
+        "contention": (_of(contention.aspect), _VM),
         "scaling": (_of(scaling.aspect), _PUBLISHED),
         "placement": (placement.figures, _PUBLISHED),
         "summary": (summary.figures, _PUBLISHED),

@@ -12,6 +12,7 @@ import pytest
 from factories.host_records import Machine, built_report
 from firsttouch.records.schema import Record
 from firsttouch.report import metrics
+from firsttouch.report.aspects import contention
 from firsttouch.report.model import HostView, split
 
 PROBE = {"program": "firsttouch-probe", "pages": "base"}
@@ -133,7 +134,7 @@ def test_few_threads_are_those_nearest_to_the_bank() -> None:
         for node, value in ((0, value / 2), (1, value), (2, value * 3))  # the farthest one is an outlier
     ]
     records.append(thread(0.5, 8, [1, 0, 2], 1))
-    (way,) = metrics.ways(view(records))
+    (way,) = contention.ways_of(view(records))
     ((_, points),) = way.each.items()
     assert {threads: r.value for threads, r in points.items()} == {1: 2.0, 2: 1.5, 8: 0.5}
     assert len(way.positions) == 6
@@ -153,7 +154,7 @@ def test_contention_by_two_programs_are_two_ways(tmp_path: Path) -> None:
         )
         for threads, value in ((1, 9.0), (4, 4.0))
     ]
-    ways = metrics.ways(view([*likwid, *probe]))
+    ways = contention.ways_of(view([*likwid, *probe]))
     assert [way.name.split(",")[0] for way in ways] == ["firsttouch-probe", "likwid-bench"]
     summary, page, _ = built_report(tmp_path, [*likwid, *probe])
     assert "Contention for one memory bank: firsttouch-probe, random read-modify-write" in page

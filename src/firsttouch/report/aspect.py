@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from firsttouch.benchmarks.measure import WIDE
 from firsttouch.records.schema import Record
-from firsttouch.report.model import Absent, Panel, Table
-from firsttouch.report.text import number, percent, quantity, span
+from firsttouch.report.model import Absent, Panel, Table, banks
+from firsttouch.report.text import clean, number, percent, plain, quantity, span
 
 # ----------------------------------------------------------------------
 # What an aspect consists of.
@@ -59,12 +59,22 @@ class Chart:
 
 
 @dataclass(frozen=True)
+class Tile:
+    """A result in large letters on the card of a host or a fleet; without a *value*, the *note* says why."""
+
+    name: str
+    value: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
 class Aspect:
-    """What the records of a host say about one aspect, and the charts that are *absent* with the reason."""
+    """What the records of a host say about one aspect: charts may be *absent*, and the card may have a *tile*."""
 
     results: Sequence[Result] = ()
     charts: Sequence[Chart] = ()
     absent: Sequence[Absent] = ()
+    tile: Tile | None = None
 
 
 # ----------------------------------------------------------------------
@@ -90,6 +100,11 @@ def best(records: Iterable[Record]) -> Record | None:
 def value(record: Record) -> str:
     """Return the median with its unit."""
     return quantity(record.value, record.unit)
+
+
+def bank_text(record: Record) -> str:
+    """Return the banks of a record: ``0,1``."""
+    return ",".join(map(str, banks(record)))
 
 
 def spread(record: Record) -> str:
@@ -127,3 +142,23 @@ def value_table(caption: str, labels: tuple[str, ...], rows: Iterable[tuple[tupl
     header = (*labels, *VALUE_HEADER)
     numeric = {i for i, head in enumerate(header) if i >= len(labels) or head in {"threads", "size"}}
     return Table(caption, header, [(*texts, *values(record)) for texts, record in rows], frozenset(numeric))
+
+
+# ----------------------------------------------------------------------
+# Ways of measuring.
+
+#: The parameters whose values need no name beside them.
+_NAMELESS = {"program", "access", "kernel", "policy"}
+
+
+def way_name(parameters: Mapping[str, Any]) -> str:
+    """Return a way of measuring as a title."""
+    words = []
+    for key, value in parameters.items():
+        text = clean(plain(value))
+        if key in {"instructions", "stores", "pages"}:
+            # "compiler": the program does not reveal what the compiler chose.
+            words.append(f"{key} by the compiler" if text == "compiler" else text and f"{text} {key}")
+        else:
+            words.append(text if key in _NAMELESS else text and f"{key.replace('_', ' ')} {text}")
+    return ", ".join(filter(None, words))

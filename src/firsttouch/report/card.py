@@ -12,26 +12,11 @@ import numpy as np
 from firsttouch.benchmarks.measure import WIDE
 from firsttouch.judge.verdict import ORDER, HostVerdict, Word
 from firsttouch.report import metrics, speedups
-from firsttouch.report.aspect import Result
+from firsttouch.report.aspect import Result, Tile
+from firsttouch.report.aspects import contention
 from firsttouch.report.fleet.ranks import Ranks
 from firsttouch.report.model import HostView, Problem
 from firsttouch.report.text import SIGNS, count, listed, nodes, percent, plain, quantity, times
-
-_NOT_MEASURED = "not measured"
-
-
-@dataclass(frozen=True)
-class Tile:
-    """One result in large letters: its *name*, *value* and a *note*."""
-
-    name: str
-    value: str
-    note: str = ""
-
-    @property
-    def absent(self) -> bool:
-        """Whether there is no such result."""
-        return self.value == _NOT_MEASURED
 
 
 @dataclass(frozen=True)
@@ -74,7 +59,7 @@ def of_host(
         title=title,
         word=verdict.verdict if verdict else None,
         sentence=sentence,
-        tiles=(_latency(view), _bandwidth(view), _contention(view), _scenario(view)),
+        tiles=(_latency(view), _bandwidth(view), contention.aspect(view).tile or Tile(""), _scenario(view)),
         warnings=_warnings(view, lines, problems),
         facts=_facts(view),
     )
@@ -84,7 +69,7 @@ def _latency(view: HostView) -> Tile:
     curves = metrics.curves(view, metrics.RANDOM)
     local = next((c for c in curves if c.local), None)
     if local is None:
-        return Tile("Latency, local", _NOT_MEASURED, view.why_absent("latency"))
+        return Tile("Latency, local", note=view.why_absent("latency"))
     record = local.largest[1]
     note = "only local memory was measured"
     if remote := metrics.worst_remote_latency(curves, local):
@@ -97,7 +82,7 @@ def _latency(view: HostView) -> Tile:
 def _bandwidth(view: HostView) -> Tile:
     best = metrics.stands_for_bandwidth(view)
     if best is None:
-        return Tile("Bandwidth, local", _NOT_MEASURED, view.why_absent("bandwidth"))
+        return Tile("Bandwidth, local", note=view.why_absent("bandwidth"))
     _, matrix, ((place, _), record) = best
     notes = [f"{matrix.kernel}, {nodes(place)}"]
     share = metrics.fraction(view, record)
@@ -109,30 +94,13 @@ def _bandwidth(view: HostView) -> Tile:
     return Tile("Bandwidth, local", quantity(record.value, record.unit), "; ".join(notes))
 
 
-def _contention(view: HostView) -> Tile:
-    name = "Each thread under contention"
-    way = next(iter(metrics.ways(view)), None)
-    each = next(iter(way.each.values()), {}) if way else {}
-    if not each:
-        return Tile(name, _NOT_MEASURED, view.why_absent("contention"))
-    few, many = min(each), max(each)
-    if few == many or each[few].value <= 0:
-        why = f"{count(few, 'thread')} only" if few == many else f"the bandwidth of {count(few, 'thread')} is 0"
-        return Tile(name, _NOT_MEASURED, why)
-    share = percent(each[many].value / each[few].value)
-    note = f"with {count(many, 'thread')}; {share} of what {'it has alone' if few == 1 else f'{few} threads have'}"
-    total = next(iter(way.total.values()), {}).get(many) if way else None
-    note += f"; {quantity(total.value, total.unit)} in total" if total else ""
-    return Tile(name, quantity(each[many].value, each[many].unit), note)
-
-
 def _scenario(view: HostView) -> Tile:
     name = "Best scenario"
     runs = [(s.name, s.best, s.default) for s in speedups.studies(view)]
     pairs = [(study, best, default) for study, best, default in runs if best is not None and default is not None]
     gains = [(g.value, study, b, d) for study, b, d in pairs if (g := speedups.speedup(b, d)) is not None]
     if not gains:
-        return Tile(name, _NOT_MEASURED, view.why_absent("placement", "scaling"))
+        return Tile(name, note=view.why_absent("placement", "scaling"))
     gain, study, best, default = max(gains, key=lambda item: item[0])
     if best is default:
         return Tile(name, "the default", f"{study}: no scenario is faster")
@@ -210,11 +178,11 @@ def of_fleet(
         word=worst,
         sentence=sentence,
         tiles=(
-            Tile("Hosts", hosts or _NOT_MEASURED, words),
+            Tile("Hosts", hosts, words),
             _worst_loss(ranks),
             Tile(
                 "Complete",
-                f"{total - partial - without} of {total}" if total else _NOT_MEASURED,
+                f"{total - partial - without} of {total}" if total else "",
                 _age(ranks, generated),
             ),
             _drift(ranks, configured, deviating),

@@ -13,8 +13,8 @@ from tabulate import tabulate
 from firsttouch.records.schema import Record
 from firsttouch.report import metrics, speedups, studies
 from firsttouch.report.aspect import Result, value
-from firsttouch.report.aspects import core_to_core, loaded_latency, locks, page_sizes, stores
-from firsttouch.report.model import HostView, Problem, banks
+from firsttouch.report.aspects import contention, core_to_core, loaded_latency, locks, page_sizes, stores
+from firsttouch.report.model import HostView, Problem
 from firsttouch.report.render import HEADER, row
 from firsttouch.report.text import clean, count, nodes, percent, quantity, times
 from firsttouch.units import format_bytes
@@ -57,7 +57,7 @@ def headlines(view: HostView) -> tuple[Result, ...]:
     memory = (
         *_latency(view),
         *_bandwidth(view),
-        *_contention(view),
+        *contention.aspect(view).results,
         *loaded_latency.aspect(view).results,
         *core_to_core.aspect(view).results,
         *locks.aspect(view).results,
@@ -131,26 +131,6 @@ def _bandwidth(view: HostView) -> Iterator[Result]:
         compared += f"; {percent(share)} of theoretical" if share is not None else ""
         compared += _by_others(view, record)
         yield Result(f"{kernel} bandwidth, local", record, compared)
-
-
-def _contention(view: HostView) -> Iterator[Result]:
-    # The figures show the other programs.
-    for way in metrics.ways(view)[:1]:
-        for key, each in way.each.items():
-            yield from _of_threads(f"contention, {key}" if key else "contention", each, way.total.get(key, {}))
-
-
-def _of_threads(name: str, each: dict[int, Record], total: dict[int, Record]) -> Iterator[Result]:
-    few, many = min(each), max(each)
-    for threads in dict.fromkeys((few, many)):
-        record = each[threads]
-        compared = [f"bank {','.join(map(str, banks(record)))}"] if banks(record) else []
-        if threads != few and each[few].value > 0:
-            compared.append(f"{percent(record.value / each[few].value)} of {count(few, 'thread')}")
-        if threads in total and threads > 1:
-            compared.append(f"{quantity(total[threads].value, total[threads].unit)} in total")
-        text = f"{quantity(record.value, record.unit)} per thread"
-        yield Result(f"{name}, {count(threads, 'thread')}", record, ", ".join(compared), text)
 
 
 def _scenarios(view: HostView) -> Iterator[Result]:

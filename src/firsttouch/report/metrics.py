@@ -13,95 +13,10 @@ from firsttouch.benchmarks.probe import NAME
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
-from firsttouch.report.model import HostView, Table, banks, pu_nodes, varying, whole
-from firsttouch.report.text import case, clean, number, percent, plain, quantity
+from firsttouch.report.aspect import way_name
+from firsttouch.report.model import HostView, Table, banks, pu_nodes, whole
+from firsttouch.report.text import clean, number, percent, quantity
 from firsttouch.units import format_bytes
-
-# ----------------------------------------------------------------------
-# Contention: the bandwidth of a bank per thread and in total, over the number of threads.
-
-EACH = "thread_bandwidth"
-TOTAL = "total_bandwidth"
-#: The parameters that identify a way of measuring, in the order of its name.
-_WAY = ("program", "access", "kernel", "instructions", "stores", "pages", "policy", "effort")
-#: The parameters whose values need no name beside them.
-_NAMELESS = {"program", "access", "kernel", "policy"}
-#: Parameters that do not identify a series, because they follow from the number of threads.
-_FOLLOWING = (*_WAY, "threads", "array_bytes", "pus", "pu_nodes")
-
-#: Records by the name of their series, then by threads, ascending.
-Series = dict[str, dict[int, Record]]
-
-
-@dataclass(frozen=True)
-class Way:
-    """One way of measuring (program, kind of accesses, ...): bandwidth per thread (*each*) and in *total*.
-
-    *positions* are the records per thread that were repeated on several NUMA nodes with the same bank.
-    """
-
-    name: str
-    each: Series
-    total: Series
-    positions: tuple[Record, ...]
-
-
-def ways(view: HostView) -> list[Way]:
-    """Return every way of measuring contention among the host's valid records, the probe's first."""
-    grouped: dict[tuple[str, ...], list[Record]] = {}
-    for record in view.of("contention"):
-        key = tuple(clean(plain(record.parameters.get(name))) for name in _WAY)
-        grouped.setdefault(key, []).append(record)
-    result = []
-    for key, records in sorted(grouped.items(), key=lambda item: (item[0][0] != NAME, item[0])):
-        each = [r for r in records if r.metric == EACH]
-        total = [r for r in records if r.metric == TOTAL]
-        name = _way_name(dict(zip(_WAY, key, strict=True)))
-        result.append(Way(name, _series(view, each), _series(view, total), _positions(each)))
-    return [way for way in result if way.each or way.total]
-
-
-def _way_name(parameters: Mapping[str, Any]) -> str:
-    """Return a way of measuring as a title."""
-    words = []
-    for key, value in parameters.items():
-        text = clean(plain(value))
-        if key in {"instructions", "stores", "pages"}:
-            # "compiler": the program does not reveal what the compiler chose.
-            words.append(f"{key} by the compiler" if text == "compiler" else text and f"{text} {key}")
-        else:
-            words.append(text if key in _NAMELESS else text and f"{key.replace('_', ' ')} {text}")
-    return ", ".join(filter(None, words))
-
-
-def _series(view: HostView, records: Iterable[Record]) -> Series:
-    """Return the series; if threads were measured on several NUMA nodes, the one nearest to the bank counts."""
-    ordered = sorted(records, key=lambda r: (whole(r, "threads"), _distance(view, r), pu_nodes(r)))
-    names = varying(ordered, ignore=_FOLLOWING)
-    series: Series = {}
-    for record in ordered:
-        key = case({n: record.parameters.get(n) for n in names})
-        series.setdefault(key, {}).setdefault(whole(record, "threads"), record)
-    return dict(sorted(series.items()))
-
-
-def _distance(view: HostView, record: Record) -> float:
-    """Return the mean distance from PUs to memory according to the firmware, else the share of remote pairs."""
-    pairs = [(node, bank) for node in pu_nodes(record) for bank in banks(record)]
-    if not pairs:
-        return 0.0
-    if view.topology is None or not view.topology.distances:
-        return sum(node != bank for node, bank in pairs) / len(pairs)
-    return sum(view.topology.distance(node, bank) for node, bank in pairs) / len(pairs)
-
-
-def _positions(records: Iterable[Record]) -> tuple[Record, ...]:
-    """Return the records whose number of threads was measured on several NUMA nodes with the same bank."""
-    grouped: dict[tuple[int, tuple[int, ...]], list[Record]] = {}
-    for record in records:
-        grouped.setdefault((whole(record, "threads"), banks(record)), []).append(record)
-    return tuple(r for members in grouped.values() if len(members) > 1 for r in members)
-
 
 # ----------------------------------------------------------------------
 # Bandwidth as matrices of PU-sets by memory banks, one per kernel and way of measuring.
@@ -169,7 +84,7 @@ class Variant:
     @property
     def name(self) -> str:
         """The way of measuring as a title: ``likwid-bench, avx512 instructions, regular stores, membind``."""
-        return _way_name(self.parameters) or "bandwidth"
+        return way_name(self.parameters) or "bandwidth"
 
     @property
     def by_probe(self) -> bool:

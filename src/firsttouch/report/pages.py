@@ -38,10 +38,18 @@ from firsttouch.report import (
     tables,
 )
 from firsttouch.report.aspect import Aspect, Result
-from firsttouch.report.aspects import core_to_core, loaded_latency, locks, page_sizes, scaling, stores, throughput
+from firsttouch.report.aspects import (
+    contention,
+    core_to_core,
+    loaded_latency,
+    locks,
+    page_sizes,
+    scaling,
+    stores,
+    throughput,
+)
 from firsttouch.report.figures import (
     bandwidth,
-    contention,
     latency,
     placement,
 )
@@ -329,7 +337,7 @@ def _section(view: HostView) -> dict[str, Any]:
     groups: list[tuple[str, str, list[Figure | Absent]]] = [
         ("latency", "Latency", latency.figures(view)),
         ("bandwidth", "Bandwidth", bandwidth.figures(view)),
-        ("contention", "Contention", contention.figures(view)),
+        ("contention", "Contention", drawn(contention.aspect)),
         ("load", "Memory under load", drawn(loaded_latency.aspect)),
         ("cores", "Between cores", drawn(core_to_core.aspect)),
         ("locks", "Locks", drawn(locks.aspect)),

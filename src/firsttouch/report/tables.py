@@ -15,6 +15,7 @@ from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
 from firsttouch.report import metrics, speedups
 from firsttouch.report.aspect import value_table
+from firsttouch.report.aspects import contention
 from firsttouch.report.model import HostView, Problem, References, Table, common
 from firsttouch.report.text import case, clean, count, number, percent, quantity
 from firsttouch.systems.cases import case_of
@@ -26,7 +27,7 @@ _WHOLLY_SHOWN = frozenset(
 )
 _SHOWN: dict[str, set[str]] = {
     "latency": {metrics.RANDOM, metrics.SEQUENTIAL},
-    "contention": {metrics.EACH, metrics.TOTAL},
+    "contention": {contention.EACH, contention.TOTAL},
     "stores": {"copy_bandwidth", "triad_bandwidth"},
     "scaling": {speedups.METRIC},
     "placement": {speedups.METRIC},

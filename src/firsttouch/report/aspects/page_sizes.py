@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from firsttouch.records.schema import Record
-from firsttouch.report.aspect import Aspect, Chart, Result, grouped, measured, value, value_table
+from firsttouch.report.aspect import Aspect, Chart, Result, bank_text, grouped, measured, value, value_table
 from firsttouch.report.figures.drawing import draw_records
 from firsttouch.report.model import Absent, HostView, banks
 from firsttouch.report.text import clean, nodes, percent, times
@@ -44,12 +44,12 @@ def aspect(view: HostView) -> Aspect:
         value_table(
             f"{metric} ({records[0].unit})",
             ("bank", "pages"),
-            [((_bank(r), r.parameters["pages"]), r) for r in records],
+            [((bank_text(r), r.parameters["pages"]), r) for r in records],
         )
         for metric, records in by_metric.items()
     ]
     if states:
-        rows = [((_bank(r), r.metric.replace("_", " "), clean(r.unit)), r) for r in states]
+        rows = [((bank_text(r), r.metric.replace("_", " "), clean(r.unit)), r) for r in states]
         tables.append(value_table("Prefetchers and free huge pages", ("bank", "metric", "unit"), rows))
     chart = Chart(
         key=CHECK,
@@ -71,12 +71,8 @@ def _order(record: Record) -> tuple[bool, str, tuple[int, ...], int]:
     return (record.metric != LATENCY, record.metric, banks(record), _PAGES.index(record.parameters["pages"]))
 
 
-def _bank(record: Record) -> str:
-    return ",".join(map(str, banks(record)))
-
-
 def _place(record: Record) -> str:
-    return f"NUMA node {_bank(record)}"
+    return f"NUMA node {bank_text(record)}"
 
 
 def _others(latencies: Mapping[str, Record]) -> dict[str, Record]:
@@ -92,7 +88,7 @@ def _result(latencies: Mapping[str, Record], states: Sequence[Record]) -> Result
         compared.append(f"sequential {times(ratio.value)} as fast")
     if free := of_bank.get(FREE):
         compared.append(f"{value(free)} free in huge pages")
-    return Result(f"random latency, base pages, bank {_bank(base)}", base, "; ".join(compared))
+    return Result(f"random latency, base pages, bank {bank_text(base)}", base, "; ".join(compared))
 
 
 def _gain(latencies: Mapping[str, Record]) -> str:
