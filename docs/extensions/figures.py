@@ -27,6 +27,7 @@ from firsttouch.records.schema import Record
 from firsttouch.report import model, render
 from firsttouch.report.aspect import Aspect
 from firsttouch.report.aspects import (
+    bandwidth,
     contention,
     core_to_core,
     loaded_latency,
@@ -37,7 +38,6 @@ from firsttouch.report.aspects import (
     throughput,
 )
 from firsttouch.report.figures import (
-    bandwidth,
     latency,
     placement,
     summary,
@@ -82,7 +82,7 @@ def draw(name: str) -> tuple[Figure, _Source]:
     draw_figures, source = {
         "topology": (drawing.figures, _OPTERON),
         "latency": (latency.figures, _VM),
-        "bandwidth": (bandwidth.figures, _MATRIX),
+        "bandwidth": (_of(bandwidth.aspect), _MATRIX),
         "contention": (_of(contention.aspect), _VM),
         "scaling": (_of(scaling.aspect), _PUBLISHED),
         "placement": (placement.figures, _PUBLISHED),

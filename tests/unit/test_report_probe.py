@@ -11,8 +11,8 @@ import pytest
 
 from factories.host_records import Machine, built_report
 from firsttouch.records.schema import Record
-from firsttouch.report import metrics
-from firsttouch.report.aspects import contention
+from firsttouch.report import aspect, metrics
+from firsttouch.report.aspects import bandwidth, contention
 from firsttouch.report.model import HostView, split
 
 PROBE = {"program": "firsttouch-probe", "pages": "base"}
@@ -53,7 +53,7 @@ def view(records: list[Record]) -> HostView:
 
 
 def test_membind_and_interleaved_are_matrices_of_their_own() -> None:
-    ways = metrics.variants(view(sweep()))
+    ways = bandwidth.variants(view(sweep()))
     assert [way.parameters["policy"] for way in ways] == ["interleave", "membind"]
     interleaved, bound = ways
     assert len(bound.matrices[0].cells) == 10 * 4
@@ -62,7 +62,7 @@ def test_membind_and_interleaved_are_matrices_of_their_own() -> None:
 
 
 def test_the_local_bandwidth_is_that_of_one_bank() -> None:
-    best = metrics.best_local(metrics.variants(view(sweep())), "copy")
+    best = bandwidth.best_local(bandwidth.variants(view(sweep())), "copy")
     assert best is not None
     way, _, ((nodes, _), record) = best
     assert (way.parameters["policy"], len(nodes), record.value) == ("membind", 1, 9.0)
@@ -70,20 +70,20 @@ def test_the_local_bandwidth_is_that_of_one_bank() -> None:
 
 def test_the_sweep_goes_before_a_single_cell_that_is_faster() -> None:
     faster = rate(99.0, (0,), (0,), program="likwid-bench")
-    ways = metrics.variants(view([*sweep(), faster]))
-    best = metrics.best_local(ways, "copy")
+    ways = bandwidth.variants(view([*sweep(), faster]))
+    best = bandwidth.best_local(ways, "copy")
     assert best is not None
     assert best[0].parameters["program"] == "firsttouch-probe"
     # A single cell is not drawn as a matrix: it is in a table beside the probe's value.
-    assert "likwid-bench" not in {way.parameters["program"] for way in metrics.drawn(ways)}
+    assert "likwid-bench" not in {way.parameters["program"] for way in bandwidth.drawn(ways)}
     remote = rate(3.0, (0,), (1,), program="likwid-bench")
-    drawn = metrics.drawn(metrics.variants(view([*sweep(), faster, remote])))
+    drawn = bandwidth.drawn(bandwidth.variants(view([*sweep(), faster, remote])))
     assert "likwid-bench" in {way.parameters["program"] for way in drawn}
 
 
 def test_records_of_other_programs_alone_are_drawn() -> None:
-    ways = metrics.variants(view([rate(9.0, (0,), (0,), program="stream")]))
-    assert metrics.drawn(ways) == ways
+    ways = bandwidth.variants(view([rate(9.0, (0,), (0,), program="stream")]))
+    assert bandwidth.drawn(ways) == ways
 
 
 def test_other_programs_stand_beside_the_probe() -> None:
@@ -92,11 +92,11 @@ def test_other_programs_stand_beside_the_probe() -> None:
     elsewhere, fewer = rate(1.0, (0,), (1,), program="stream"), rate(1.0, (0,), (0,), program="x", threads=1)
     streaming = rate(7.0, (0,), (0,), program="likwid-bench", stores="streaming")
     host = view([probe, likwid, stream, elsewhere, fewer, streaming])
-    assert [r.value for r in metrics.beside(host, probe)] == [8.0, 5.0]
-    table = metrics.table(host, [probe])
+    assert [r.value for r in aspect.by_other_programs(host, probe)] == [8.0, 5.0]
+    table = aspect.comparison_table(host, [probe])
     assert table is not None
     assert [(row[5], row[-1]) for row in table.rows] == [("likwid-bench", "1.25"), ("stream", "2.00")]
-    assert metrics.table(view([probe]), [probe]) is None
+    assert aspect.comparison_table(view([probe]), [probe]) is None
 
 
 def test_the_share_of_the_theoretical_bandwidth() -> None:
@@ -114,8 +114,8 @@ def test_the_share_of_the_theoretical_bandwidth() -> None:
 
 def test_the_report_says_shares_or_why_there_are_none(tmp_path: Path) -> None:
     summary, page, document = built_report(tmp_path, [*theory(), rate(12.8, (0,), (0,))])
-    assert "50.0 % of theoretical" in " ".join(summary.table().split())
-    assert "of theoretical" in page
+    assert "50.0 % of theory" in " ".join(summary.table().split())
+    assert "of theory" in page
     (record,) = document["hosts"][0]["checks"]["bandwidth"]
     assert record["theoretical_percent"] == pytest.approx(50)
     why = {"reason": "dmidecode is not installed"}

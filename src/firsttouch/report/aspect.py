@@ -8,12 +8,14 @@ To add an aspect, write ``aspects/NAME.py`` with a function ``aspect(view)``, an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from firsttouch.benchmarks.measure import WIDE
+from firsttouch.benchmarks.probe import NAME
+from firsttouch.host.cpusets import format_list
 from firsttouch.records.schema import Record
-from firsttouch.report.model import Absent, Panel, Table, banks
+from firsttouch.report.model import Absent, HostView, Panel, Table, banks, pu_nodes
 from firsttouch.report.text import clean, number, percent, plain, quantity, span
 
 # ----------------------------------------------------------------------
@@ -46,7 +48,8 @@ class Draw(Protocol):
 class Chart:
     """A figure before it is drawn: *how* to read it, what it *shows* (sentences) and how it was *measured*.
 
-    *key* is unique among the charts of a host. *panels* are the drawings by their headings.
+    *key* is unique among the charts of a host. *panels* are the drawings by their headings; *descriptions*
+    say what a panel shows to readers who do not see it (default: all that the figure shows).
     """
 
     key: str
@@ -56,6 +59,7 @@ class Chart:
     measured: str
     panels: Mapping[str, Draw]
     tables: Sequence[Table] = ()
+    descriptions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -162,3 +166,74 @@ def way_name(parameters: Mapping[str, Any]) -> str:
         else:
             words.append(text if key in _NAMELESS else text and f"{key.replace('_', ' ')} {text}")
     return ", ".join(filter(None, words))
+
+
+# ----------------------------------------------------------------------
+# The probe compared with other programs: the same case on the same host.
+
+#: Store types that count as equal; the compiler chooses those of STREAM, and STREAM does not report which.
+_REGULAR = frozenset({"regular", "compiler", None})
+#: Parameters that identify a case, beside PU-set and bank.
+_SAME = ("threads", "size_bytes")
+
+
+def program(record: Record) -> str:
+    """Return the program that measured, an empty text if not recorded."""
+    return clean(str(record.parameters.get("program", "")))
+
+
+def by_other_programs(view: HostView, record: Record) -> list[Record]:
+    """Return the records of other programs that measured the same case as *record*, by program."""
+    return _same_case(view.of(record.check, metric=record.metric), record)
+
+
+def _same_case(records: Iterable[Record], record: Record) -> list[Record]:
+    return sorted(
+        (
+            r
+            for r in records
+            if r.metric == record.metric and program(r) != program(record) and _is_same_case(record, r)
+        ),
+        key=program,
+    )
+
+
+def others_text(view: HostView, record: Record) -> str:
+    """Return the same case by other programs: ``likwid-bench 10.1 GB/s; stream 9.70 GB/s``."""
+    return "; ".join(f"{program(r)} {value(r)}" for r in by_other_programs(view, record))
+
+
+def _is_same_case(record: Record, other: Record) -> bool:
+    a, b = record.parameters, other.parameters
+    same = all(n not in a or n not in b or a[n] == b[n] for n in _SAME)
+    regular = {a.get("stores"), b.get("stores")} <= _REGULAR
+    return same and regular and (pu_nodes(record), banks(record)) == (pu_nodes(other), banks(other))
+
+
+def comparison_table(view: HostView, records: Sequence[Record]) -> Table | None:
+    """Return the probe's *records* beside those of other programs in the same case, None if there are none."""
+    others = [r for check in {r.check for r in records} for r in view.of(check) if program(r) != NAME]
+    rows = [
+        (
+            record.metric.replace("_", " "),
+            format_list(pu_nodes(record)),
+            format_list(banks(record)),
+            number(record.value),
+            percent(record.spread),
+            program(other),
+            number(other.value),
+            percent(other.spread),
+            f"{record.value / other.value:.2f}" if other.value else "",
+        )
+        for record in records
+        if program(record) == NAME
+        for other in _same_case(others, record)
+    ]
+    if not rows:
+        return None
+    unit = records[0].unit
+    header = (
+        *("metric", "PU-set", "bank", "probe", "spread", "other program"),
+        *("its value", "its spread", "probe / other"),
+    )
+    return Table(f"The probe and other programs ({unit}, medians)", header, rows, frozenset({3, 4, 6, 7, 8}))

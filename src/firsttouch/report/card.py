@@ -13,10 +13,10 @@ from firsttouch.benchmarks.measure import WIDE
 from firsttouch.judge.verdict import ORDER, HostVerdict, Word
 from firsttouch.report import metrics, speedups
 from firsttouch.report.aspect import Result, Tile
-from firsttouch.report.aspects import contention
+from firsttouch.report.aspects import bandwidth, contention
 from firsttouch.report.fleet.ranks import Ranks
 from firsttouch.report.model import HostView, Problem
-from firsttouch.report.text import SIGNS, count, listed, nodes, percent, plain, quantity, times
+from firsttouch.report.text import SIGNS, count, listed, percent, plain, quantity, times
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,12 @@ def of_host(
         title=title,
         word=verdict.verdict if verdict else None,
         sentence=sentence,
-        tiles=(_latency(view), _bandwidth(view), contention.aspect(view).tile or Tile(""), _scenario(view)),
+        tiles=(
+            _latency(view),
+            bandwidth.aspect(view).tile or Tile(""),
+            contention.aspect(view).tile or Tile(""),
+            _scenario(view),
+        ),
         warnings=_warnings(view, lines, problems),
         facts=_facts(view),
     )
@@ -77,21 +82,6 @@ def _latency(view: HostView) -> Tile:
         ratio = f", {times(far.value / record.value)} as long" if record.value > 0 else ""
         note = f"remote at most {quantity(far.value, far.unit)}{ratio}"
     return Tile("Latency, local", quantity(record.value, record.unit), note)
-
-
-def _bandwidth(view: HostView) -> Tile:
-    best = metrics.stands_for_bandwidth(view)
-    if best is None:
-        return Tile("Bandwidth, local", note=view.why_absent("bandwidth"))
-    _, matrix, ((place, _), record) = best
-    notes = [f"{matrix.kernel}, {nodes(place)}"]
-    share = metrics.fraction(view, record)
-    notes += [f"{percent(share)} of theory"] if share is not None else []
-    whole = [(pus, r) for (pus, banks), r in matrix.cells.items() if pus == banks and len(pus) > len(place)]
-    if whole:
-        pus, total = max(whole, key=lambda cell: (len(cell[0]), cell[1].value))
-        notes.append(f"{quantity(total.value, total.unit)} in total with {nodes(pus)}")
-    return Tile("Bandwidth, local", quantity(record.value, record.unit), "; ".join(notes))
 
 
 def _scenario(view: HostView) -> Tile:

@@ -10,13 +10,20 @@ from typing import Any
 
 from tabulate import tabulate
 
-from firsttouch.records.schema import Record
 from firsttouch.report import metrics, speedups, studies
-from firsttouch.report.aspect import Result, value
-from firsttouch.report.aspects import contention, core_to_core, loaded_latency, locks, page_sizes, stores
+from firsttouch.report.aspect import Result, others_text, value
+from firsttouch.report.aspects import (
+    bandwidth,
+    contention,
+    core_to_core,
+    loaded_latency,
+    locks,
+    page_sizes,
+    stores,
+)
 from firsttouch.report.model import HostView, Problem
 from firsttouch.report.render import HEADER, row
-from firsttouch.report.text import clean, count, nodes, percent, quantity, times
+from firsttouch.report.text import clean, count, nodes, quantity, times
 from firsttouch.units import format_bytes
 
 
@@ -56,7 +63,7 @@ def headlines(view: HostView) -> tuple[Result, ...]:
     """Return the headlines of a host in the order of the methodology."""
     memory = (
         *_latency(view),
-        *_bandwidth(view),
+        *bandwidth.aspect(view).results,
         *contention.aspect(view).results,
         *loaded_latency.aspect(view).results,
         *core_to_core.aspect(view).results,
@@ -108,29 +115,8 @@ def _latency(view: HostView) -> Iterator[Result]:
             if size != level.size_bytes:
                 compared += f" (at {format_bytes(size)})"
         if level.cache_bytes is None:
-            compared += _by_others(view, record)
+            compared += f"; {text}" if (text := others_text(view, record)) else ""
         yield Result(name, record, compared)
-
-
-def _bandwidth(view: HostView) -> Iterator[Result]:
-    ways = metrics.variants(view)
-    kernels = dict.fromkeys((*metrics.KERNELS, *(m.kernel for w in ways for m in w.matrices)))
-    for kernel in kernels:
-        best = metrics.best_local(ways, kernel)
-        if best is None:
-            continue
-        way, matrix, ((place, _), record) = best
-        compared = f"{nodes(place)}; {way.name}"
-        if remote := matrix.worst_remote():
-            (pus, bank), far = remote
-            compared = (
-                f"worst remote {quantity(far.value, far.unit)}, {nodes(pus)} to bank "
-                f"{','.join(map(str, bank))}{factor(record.value, far.value, 'less')}; {way.name}"
-            )
-        share = metrics.fraction(view, record)
-        compared += f"; {percent(share)} of theoretical" if share is not None else ""
-        compared += _by_others(view, record)
-        yield Result(f"{kernel} bandwidth, local", record, compared)
 
 
 def _scenarios(view: HostView) -> Iterator[Result]:
@@ -162,12 +148,6 @@ def _studies(view: HostView) -> Iterator[Result]:
             text = f"{best.text}, {best.line}"
             compared = studies.beside_default(comparison, study.study.configurations)
             yield Result(label, best.record, compared, text)
-
-
-def _by_others(view: HostView, record: Record) -> str:
-    """Return the same case by other programs, such as ``; likwid-bench 10.1 GB/s``."""
-    texts = (f"{metrics.program(r)} {quantity(r.value, r.unit)}" for r in metrics.beside(view, record))
-    return "".join(f"; {text}" for text in texts)
 
 
 def factor(larger: float, smaller: float, words: str) -> str:

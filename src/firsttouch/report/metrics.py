@@ -3,168 +3,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 from firsttouch.benchmarks.probe import NAME
-from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
-from firsttouch.report.aspect import way_name
-from firsttouch.report.model import HostView, Table, banks, pu_nodes, whole
-from firsttouch.report.text import clean, number, percent, quantity
+from firsttouch.report.model import HostView, banks, pu_nodes, whole
+from firsttouch.report.text import percent, quantity
 from firsttouch.units import format_bytes
-
-# ----------------------------------------------------------------------
-# Bandwidth as matrices of PU-sets by memory banks, one per kernel and way of measuring.
-
-#: The order of STREAM; other kernels follow alphabetically.
-KERNELS = ("copy", "scale", "add", "triad")
-#: Parameters that vary within a matrix, so they do not identify one.
-_WITHIN = ("kernel", "pu_nodes", "bank", "banks", "threads", "array_bytes", "pus", "stands_for")
-
-Nodes = tuple[int, ...]
-#: PU-set and bank, and the record.
-Cell = tuple[tuple[Nodes, Nodes], Record]
-
-
-@dataclass(frozen=True)
-class Matrix:
-    """The records of one kernel by (PU-set, bank)."""
-
-    kernel: str
-    cells: Mapping[tuple[Nodes, Nodes], Record]
-
-    @property
-    def rows(self) -> list[Nodes]:
-        """The PU-sets: single NUMA nodes first."""
-        return sorted({row for row, _ in self.cells}, key=lambda nodes: (len(nodes), nodes))
-
-    @property
-    def columns(self) -> list[Nodes]:
-        """The banks."""
-        return sorted({bank for _, bank in self.cells}, key=lambda nodes: (len(nodes), nodes))
-
-    def local(self) -> list[Cell]:
-        """Return the cells whose PUs and memory are on the same NUMA nodes, of the smallest PU-sets only.
-
-        More PUs do not make a bank faster.
-        """
-        cells = [(place, r) for place, r in self.cells.items() if place[0] == place[1]]
-        smallest = min((len(place[0]) for place, _ in cells), default=0)
-        return [cell for cell in cells if len(cell[0][0]) == smallest]
-
-    def remote(self) -> list[Cell]:
-        """Return the cells whose PUs and memory share no NUMA node."""
-        return [cell for cell in self.cells.items() if not set(cell[0][0]) & set(cell[0][1])]
-
-    def best_local(self) -> Cell | None:
-        """Return the local cell with the highest bandwidth."""
-        return max(self.local(), key=_value, default=None)
-
-    def worst_remote(self) -> Cell | None:
-        """Return the cell with the lowest bandwidth among the remote ones."""
-        return min(self.remote(), key=_value, default=None)
-
-
-def _value(cell: Cell) -> float:
-    return cell[1].value
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One way of measuring (program, instructions, stores, policy, ...) and its matrices."""
-
-    parameters: Mapping[str, Any]
-    matrices: tuple[Matrix, ...]
-
-    @property
-    def name(self) -> str:
-        """The way of measuring as a title: ``likwid-bench, avx512 instructions, regular stores, membind``."""
-        return way_name(self.parameters) or "bandwidth"
-
-    @property
-    def by_probe(self) -> bool:
-        """Whether the probe measured."""
-        return self.parameters.get("program") == NAME
-
-    def records(self) -> Iterator[Record]:
-        """Yield the records of all matrices."""
-        for matrix in self.matrices:
-            yield from matrix.cells.values()
-
-
-def _rank(kernel: str) -> tuple[int, str]:
-    return (KERNELS.index(kernel) if kernel in KERNELS else len(KERNELS), kernel)
-
-
-def variants(view: HostView) -> list[Variant]:
-    """Return every way of measuring bandwidth among the valid records of a host, in a stable order."""
-    grouped: dict[str, list[Record]] = {}
-    for record in view.of("bandwidth"):
-        way = {k: v for k, v in record.parameters.items() if k not in _WITHIN}
-        order = ("program", "instructions", "stores", "policy")
-        ordered = {k: way[k] for k in (*order, *sorted(set(way) - set(order))) if k in way}
-        grouped.setdefault(json.dumps(ordered, default=str), []).append(record)
-    result = []
-    for key, records in sorted(grouped.items()):
-        kernels: dict[str, dict[tuple[Nodes, Nodes], Record]] = {}
-        for record in records:
-            # The metric names the kernel (copy_bandwidth); the parameter is the name that the program uses.
-            kernel = record.metric.removesuffix("_bandwidth") or str(record.parameters["kernel"])
-            kernels.setdefault(kernel, {})[pu_nodes(record), banks(record)] = record
-        matrices = tuple(Matrix(k, kernels[k]) for k in sorted(kernels, key=_rank))
-        result.append(Variant(json.loads(key), matrices))
-    return result
-
-
-def drawn(ways: list[Variant]) -> list[Variant]:
-    """Return the ways with matrices: those of the probe, and others with more than local cells."""
-    probe = [way for way in ways if way.by_probe]
-    rest = [way for way in ways if way not in probe]
-    return [
-        *probe,
-        *(way for way in rest if not probe or any(row != bank for m in way.matrices for row, bank in m.cells)),
-    ]
-
-
-def best_local(ways: list[Variant], kernel: str) -> tuple[Variant, Matrix, Cell] | None:
-    """Return the way, matrix and cell of the highest local bandwidth of *kernel*.
-
-    Of several ways of measuring, the one with the smallest PU-sets counts, then the one with the most cells.
-    """
-    candidates = [
-        (way, matrix, cell)
-        for way in ways
-        for matrix in way.matrices
-        if matrix.kernel == kernel and (cell := matrix.best_local())
-    ]
-
-    # A candidate is (way, matrix, ((PU-set, bank), record)).
-    def order(item: tuple[Variant, Matrix, Cell]) -> tuple[int, int, bool, float]:
-        return (-len(item[2][0][0]), len(item[1].cells), item[0].by_probe, _value(item[2]))
-
-    return max(candidates, key=order, default=None)
-
-
-#: The kernel that stands for the bandwidth of a host, in order of preference.
-_STANDS = ("triad", "copy", "add", "scale")
-
-
-def local_bandwidth(view: HostView) -> Record | None:
-    """Return the record that stands for the bandwidth of local memory."""
-    best = stands_for_bandwidth(view)
-    return best[2][1] if best else None
-
-
-def stands_for_bandwidth(view: HostView) -> tuple[Variant, Matrix, Cell] | None:
-    """Return the way, matrix and cell that stand for the bandwidth of local memory: triad, or what there is."""
-    ways = variants(view)
-    return next(filter(None, (best_local(ways, kernel) for kernel in _STANDS)), None)
-
 
 # ----------------------------------------------------------------------
 # The levels of a latency curve: which of its sizes represent which cache, and memory.
@@ -298,75 +147,6 @@ def by_level(curve: Curve, caches: Sequence[tuple[str, int]]) -> list[Level]:
 
 
 # ----------------------------------------------------------------------
-# The probe compared with other programs: the same case on the same host.
-
-#: Store types that count as equal; the compiler chooses those of STREAM, and STREAM does not report which.
-_REGULAR = frozenset({"regular", "compiler", None})
-#: Parameters that identify a case, beside PU-set and bank.
-_SAME = ("threads", "size_bytes")
-
-
-def program(record: Record) -> str:
-    """Return the program that measured, an empty text if not recorded."""
-    return clean(str(record.parameters.get("program", "")))
-
-
-def beside(view: HostView, record: Record) -> list[Record]:
-    """Return the records of other programs that measured the same case as *record*, by program."""
-    return _among(view.of(record.check, metric=record.metric), record)
-
-
-def _among(records: Iterable[Record], record: Record) -> list[Record]:
-    return sorted(
-        (r for r in records if r.metric == record.metric and program(r) != program(record) and _alike(record, r)),
-        key=program,
-    )
-
-
-def _alike(record: Record, other: Record) -> bool:
-    a, b = record.parameters, other.parameters
-    same = all(n not in a or n not in b or a[n] == b[n] for n in _SAME)
-    regular = {a.get("stores"), b.get("stores")} <= _REGULAR
-    return same and regular and (pu_nodes(record), banks(record)) == (pu_nodes(other), banks(other))
-
-
-def table(view: HostView, records: Sequence[Record]) -> Table | None:
-    """Return the probe's *records* beside those of other programs in the same case, None if there are none."""
-    others = [r for check in {r.check for r in records} for r in view.of(check) if program(r) != NAME]
-    rows = [
-        (
-            record.metric.replace("_", " "),
-            format_list(pu_nodes(record)),
-            format_list(banks(record)),
-            number(record.value),
-            percent(record.spread),
-            program(other),
-            number(other.value),
-            percent(other.spread),
-            f"{record.value / other.value:.2f}" if other.value else "",
-        )
-        for record in records
-        if program(record) == NAME
-        for other in _among(others, record)
-    ]
-    if not rows:
-        return None
-    unit = records[0].unit
-    header = (
-        "metric",
-        "PU-set",
-        "bank",
-        "probe",
-        "spread",
-        "other program",
-        "its value",
-        "its spread",
-        "probe / other",
-    )
-    return Table(f"The probe and other programs ({unit}, medians)", header, rows, frozenset({3, 4, 6, 7, 8}))
-
-
-# ----------------------------------------------------------------------
 # Measured bandwidth as a fraction of the theoretical one (thesis, section 3.2, formula 3.1).
 
 METRIC = "theoretical_bandwidth"
@@ -382,6 +162,12 @@ def fraction(view: HostView, record: Record) -> float | None:
     if bank is None or record.unit != "GB/s" or not banks(record):
         return None
     return record.value / (bank * len(banks(record)))
+
+
+def of_theory(view: HostView, record: Record) -> str:
+    """Return the record's rate as a share of the theoretical one, an empty text if that is unknown."""
+    share = fraction(view, record)
+    return "" if share is None else f"{percent(share)} of theory"
 
 
 def bank_bandwidth(view: HostView) -> float | None:

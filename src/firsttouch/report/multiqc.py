@@ -15,6 +15,7 @@ from typing import Any
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records.schema import Record
 from firsttouch.report import metrics, speedups
+from firsttouch.report.aspects import bandwidth
 from firsttouch.report.model import HostView, titles
 from firsttouch.report.text import clean
 
@@ -40,7 +41,7 @@ def of_hosts(views: Sequence[HostView], verdicts: Sequence[HostVerdict]) -> dict
         row: dict[str, Any] = {"verdict": words[judged]} if judged in words else {}
         for key, record in (
             ("latency", metrics.local_latency(view)),
-            ("bandwidth", metrics.local_bandwidth(view)),
+            ("bandwidth", bandwidth.local_bandwidth(view)),
         ):
             if record is not None:
                 row[key] = record.value

@@ -27,6 +27,7 @@ from firsttouch.host.cpusets import format_list
 from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records.schema import Record
 from firsttouch.report import metrics
+from firsttouch.report.aspects import bandwidth
 from firsttouch.report.model import HostView
 from firsttouch.report.text import clean
 from firsttouch.systems.cases import case_of
@@ -105,7 +106,7 @@ def summary(
             families.add("measured_timestamp", "seconds", _MEASURED, place, max(times))
         for name, description, find in (
             ("local_latency", "Latency of a random load from local memory.", metrics.local_latency),
-            ("local_bandwidth", "Highest bandwidth of a NUMA node to its own memory.", metrics.local_bandwidth),
+            ("local_bandwidth", "Highest bandwidth of a NUMA node to its own memory.", bandwidth.local_bandwidth),
         ):
             records = [record for view in partitions if (record := find(view)) is not None and record.judged]
             if records:

@@ -39,6 +39,7 @@ from firsttouch.report import (
 )
 from firsttouch.report.aspect import Aspect, Result
 from firsttouch.report.aspects import (
+    bandwidth,
     contention,
     core_to_core,
     loaded_latency,
@@ -49,7 +50,6 @@ from firsttouch.report.aspects import (
     throughput,
 )
 from firsttouch.report.figures import (
-    bandwidth,
     latency,
     placement,
 )
@@ -336,7 +336,7 @@ def _section(view: HostView) -> dict[str, Any]:
 
     groups: list[tuple[str, str, list[Figure | Absent]]] = [
         ("latency", "Latency", latency.figures(view)),
-        ("bandwidth", "Bandwidth", bandwidth.figures(view)),
+        ("bandwidth", "Bandwidth", drawn(bandwidth.aspect)),
         ("contention", "Contention", drawn(contention.aspect)),
         ("load", "Memory under load", drawn(loaded_latency.aspect)),
         ("cores", "Between cores", drawn(core_to_core.aspect)),

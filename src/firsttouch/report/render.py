@@ -46,7 +46,7 @@ def figure(view: HostView, chart: Chart) -> Figure:
                 name=f"{name}-{position}",
                 title=": ".join(filter(None, (chart.title, heading))),
                 heading=heading,
-                description=" ".join(chart.shows),
+                description=chart.descriptions.get(heading) or " ".join(chart.shows),
             )
             for position, (heading, draw) in enumerate(chart.panels.items(), start=1)
         ),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from math import ceil, floor, log2
 
 from firsttouch.report import metrics
-from firsttouch.report.aspect import measured, value_table
+from firsttouch.report.aspect import comparison_table, measured, value_table
 from firsttouch.report.figures import drawing, svg
 from firsttouch.report.figures.drawing import Scale
 from firsttouch.report.metrics import Curve
@@ -53,7 +53,7 @@ def figures(view: HostView) -> list[Figure | Absent]:
                 filter(
                     None,
                     (
-                        metrics.table(view, [c.largest[1] for c in random]),
+                        comparison_table(view, [c.largest[1] for c in random]),
                         *(_table(c) for c in (*random, *sequential)),
                     ),
                 )
