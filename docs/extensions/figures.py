@@ -30,6 +30,7 @@ from firsttouch.report.aspects import (
     bandwidth,
     contention,
     core_to_core,
+    latency,
     loaded_latency,
     locks,
     page_sizes,
@@ -38,7 +39,6 @@ from firsttouch.report.aspects import (
     throughput,
 )
 from firsttouch.report.figures import (
-    latency,
     placement,
     summary,
 )
@@ -81,7 +81,7 @@ def draw(name: str) -> tuple[Figure, _Source]:
     """Return the first figure of a kind that the example's records give, and the source of the records."""
     draw_figures, source = {
         "topology": (drawing.figures, _OPTERON),
-        "latency": (latency.figures, _VM),
+        "latency": (_of(latency.aspect), _VM),
         "bandwidth": (_of(bandwidth.aspect), _MATRIX),
         "contention": (_of(contention.aspect), _VM),
         "scaling": (_of(scaling.aspect), _PUBLISHED),

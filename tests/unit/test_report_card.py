@@ -6,10 +6,9 @@ from dataclasses import replace
 import pytest
 
 from factories.host_records import KIB, MIB, Machine
-from firsttouch.report import headlines, metrics, model, render
-from firsttouch.report.aspects import contention
-from firsttouch.report.figures import latency
-from firsttouch.report.metrics import Curve, by_level
+from firsttouch.report import model, render
+from firsttouch.report.aspects import contention, latency
+from firsttouch.report.aspects.latency import Curve, by_level
 
 CACHES = [("L1d", 32 * KIB), ("L2", MIB), ("L3", 32 * MIB)]
 
@@ -49,7 +48,7 @@ def curve(**ns_at):
         (n, replace(record, samples=(ns,), parameters={**record.parameters, "size_bytes": n}))
         for n, ns in sorted(sizes.items())
     ]
-    return Curve(metrics.RANDOM, (0,), (0,), "firsttouch-probe", (), tuple(points))
+    return Curve(latency.RANDOM, (0,), (0,), "firsttouch-probe", (), tuple(points))
 
 
 @pytest.mark.parametrize(
@@ -69,12 +68,12 @@ def test_a_cache_level_as_slow_as_memory_is_not_seen(ns_at, seen):
 
 def test_the_page_says_that_a_level_is_not_seen(monkeypatch):
     shared = curve(kib16=1.3, kib512=5.0, mib16=161.0, mib128=170.0)
-    monkeypatch.setattr(metrics, "curves", lambda *_: [shared])
-    monkeypatch.setattr(metrics, "cache_levels", lambda *_: CACHES)
+    monkeypatch.setattr(latency, "curves", lambda *_: [shared])
+    monkeypatch.setattr(latency, "cache_levels", lambda *_: CACHES)
     (view,) = model.split([record for _, record in shared.points], (), None)
     why = "161 ns at 16 MiB, as from memory: the cache is shared with others, or a part of it is reserved"
-    (row,) = [render.row(line) for line in headlines.headlines(view) if line.label == "latency L3"]
+    (row,) = [render.row(line) for line in latency.aspect(view).results if line.label == "latency L3"]
     assert (row[1], row[-1]) == ("not seen", why)
-    shown = latency._shows([shared], [], CACHES)
+    shown = list(latency._sentences([shared], [], CACHES))
     assert f"L3 is not seen: {why}." in shown
     assert "161 ns in L3" not in " ".join(shown)

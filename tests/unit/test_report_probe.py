@@ -12,7 +12,7 @@ import pytest
 from factories.host_records import Machine, built_report
 from firsttouch.records.schema import Record
 from firsttouch.report import aspect, metrics
-from firsttouch.report.aspects import bandwidth, contention
+from firsttouch.report.aspects import bandwidth, contention, latency
 from firsttouch.report.model import HostView, split
 
 PROBE = {"program": "firsttouch-probe", "pages": "base"}
@@ -182,7 +182,7 @@ def test_curves_of_programs_and_ways_stay_apart(tmp_path: Path) -> None:
     huge = curve("firsttouch-probe", 0, 0, 0.8, order="random", pages="thp")
     lmbench = curve("lmbench", 0, 0, 1.1, stride_bytes=256) + curve("lmbench", 0, 1, 9.0, stride_bytes=256)
     records = [*lmbench, *huge, *(r for bank_records in probe for r in bank_records)]
-    curves = metrics.curves(view(records), metrics.RANDOM)
+    curves = latency.curves(view(records), latency.RANDOM)
     assert len(curves) == 5
     assert (curves[0].program, curves[0].local) == ("firsttouch-probe", True)
     summary, page, _ = built_report(tmp_path, records)

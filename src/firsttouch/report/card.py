@@ -11,9 +11,9 @@ import numpy as np
 
 from firsttouch.benchmarks.measure import WIDE
 from firsttouch.judge.verdict import ORDER, HostVerdict, Word
-from firsttouch.report import metrics, speedups
+from firsttouch.report import speedups
 from firsttouch.report.aspect import Result, Tile
-from firsttouch.report.aspects import bandwidth, contention
+from firsttouch.report.aspects import bandwidth, contention, latency
 from firsttouch.report.fleet.ranks import Ranks
 from firsttouch.report.model import HostView, Problem
 from firsttouch.report.text import SIGNS, count, listed, percent, plain, quantity, times
@@ -60,7 +60,7 @@ def of_host(
         word=verdict.verdict if verdict else None,
         sentence=sentence,
         tiles=(
-            _latency(view),
+            latency.aspect(view).tile or Tile(""),
             bandwidth.aspect(view).tile or Tile(""),
             contention.aspect(view).tile or Tile(""),
             _scenario(view),
@@ -68,20 +68,6 @@ def of_host(
         warnings=_warnings(view, lines, problems),
         facts=_facts(view),
     )
-
-
-def _latency(view: HostView) -> Tile:
-    curves = metrics.curves(view, metrics.RANDOM)
-    local = next((c for c in curves if c.local), None)
-    if local is None:
-        return Tile("Latency, local", note=view.why_absent("latency"))
-    record = local.largest[1]
-    note = "only local memory was measured"
-    if remote := metrics.worst_remote_latency(curves, local):
-        far = remote.largest[1]
-        ratio = f", {times(far.value / record.value)} as long" if record.value > 0 else ""
-        note = f"remote at most {quantity(far.value, far.unit)}{ratio}"
-    return Tile("Latency, local", quantity(record.value, record.unit), note)
 
 
 def _scenario(view: HostView) -> Tile:

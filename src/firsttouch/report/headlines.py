@@ -11,11 +11,12 @@ from typing import Any
 from tabulate import tabulate
 
 from firsttouch.report import metrics, speedups, studies
-from firsttouch.report.aspect import Result, others_text, value
+from firsttouch.report.aspect import Result, value
 from firsttouch.report.aspects import (
     bandwidth,
     contention,
     core_to_core,
+    latency,
     loaded_latency,
     locks,
     page_sizes,
@@ -23,8 +24,7 @@ from firsttouch.report.aspects import (
 )
 from firsttouch.report.model import HostView, Problem
 from firsttouch.report.render import HEADER, row
-from firsttouch.report.text import clean, count, nodes, quantity, times
-from firsttouch.units import format_bytes
+from firsttouch.report.text import clean, count, quantity, times
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def not_measured(problems: Iterable[Problem], invalid: int) -> str:
 def headlines(view: HostView) -> tuple[Result, ...]:
     """Return the headlines of a host in the order of the methodology."""
     memory = (
-        *_latency(view),
+        *latency.aspect(view).results,
         *bandwidth.aspect(view).results,
         *contention.aspect(view).results,
         *loaded_latency.aspect(view).results,
@@ -89,34 +89,6 @@ def _topology(view: HostView) -> Iterator[Result]:
         yield Result("theoretical bandwidth", compared=compared, text=value(record))
     elif why := metrics.unknown(view):
         yield Result("theoretical bandwidth", compared=why, text="unknown")
-
-
-def _latency(view: HostView) -> Iterator[Result]:
-    curves = metrics.curves(view, metrics.RANDOM)
-    local = next((c for c in curves if c.local), None)
-    if local is None:
-        return
-    remote = metrics.worst_remote_latency(curves, local)
-    for level in metrics.by_level(local, metrics.cache_levels(view.topology, local.pu_nodes)):
-        if not level.seen:
-            yield Result(f"latency {level.name}", compared=level.why_unseen(), text="not seen")
-            continue
-        record = level.record
-        compared = f"at {format_bytes(level.size_bytes)}"
-        name = f"latency {level.name}"
-        if level.cache_bytes is not None:
-            name += f" ({format_bytes(level.cache_bytes)})"
-        elif remote is not None:
-            size, far = remote.largest
-            compared = (
-                f"worst remote {quantity(far.value, far.unit)}, {nodes(remote.pu_nodes)} to bank "
-                f"{','.join(map(str, remote.bank))}" + factor(far.value, record.value, "as long")
-            )
-            if size != level.size_bytes:
-                compared += f" (at {format_bytes(size)})"
-        if level.cache_bytes is None:
-            compared += f"; {text}" if (text := others_text(view, record)) else ""
-        yield Result(name, record, compared)
 
 
 def _scenarios(view: HostView) -> Iterator[Result]:
@@ -148,8 +120,3 @@ def _studies(view: HostView) -> Iterator[Result]:
             text = f"{best.text}, {best.line}"
             compared = studies.beside_default(comparison, study.study.configurations)
             yield Result(label, best.record, compared, text)
-
-
-def factor(larger: float, smaller: float, words: str) -> str:
-    """Return ``, 1.63x as long``, or an empty text if *smaller* is 0."""
-    return f", {times(larger / smaller)} {words}" if smaller > 0 else ""

@@ -14,8 +14,8 @@ from typing import Any
 
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records.schema import Record
-from firsttouch.report import metrics, speedups
-from firsttouch.report.aspects import bandwidth
+from firsttouch.report import speedups
+from firsttouch.report.aspects import bandwidth, latency
 from firsttouch.report.model import HostView, titles
 from firsttouch.report.text import clean
 
@@ -40,7 +40,7 @@ def of_hosts(views: Sequence[HostView], verdicts: Sequence[HostVerdict]) -> dict
         judged = (view.host, view.system)
         row: dict[str, Any] = {"verdict": words[judged]} if judged in words else {}
         for key, record in (
-            ("latency", metrics.local_latency(view)),
+            ("latency", latency.local_latency(view)),
             ("bandwidth", bandwidth.local_bandwidth(view)),
         ):
             if record is not None:

@@ -26,8 +26,7 @@ from prometheus_client.registry import Collector
 from firsttouch.host.cpusets import format_list
 from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records.schema import Record
-from firsttouch.report import metrics
-from firsttouch.report.aspects import bandwidth
+from firsttouch.report.aspects import bandwidth, latency
 from firsttouch.report.model import HostView
 from firsttouch.report.text import clean
 from firsttouch.systems.cases import case_of
@@ -105,7 +104,7 @@ def summary(
         if times:
             families.add("measured_timestamp", "seconds", _MEASURED, place, max(times))
         for name, description, find in (
-            ("local_latency", "Latency of a random load from local memory.", metrics.local_latency),
+            ("local_latency", "Latency of a random load from local memory.", latency.local_latency),
             ("local_bandwidth", "Highest bandwidth of a NUMA node to its own memory.", bandwidth.local_bandwidth),
         ):
             records = [record for view in partitions if (record := find(view)) is not None and record.judged]

@@ -42,6 +42,7 @@ from firsttouch.report.aspects import (
     bandwidth,
     contention,
     core_to_core,
+    latency,
     loaded_latency,
     locks,
     page_sizes,
@@ -50,7 +51,6 @@ from firsttouch.report.aspects import (
     throughput,
 )
 from firsttouch.report.figures import (
-    latency,
     placement,
 )
 from firsttouch.report.figures import studies as study_figures
@@ -335,7 +335,7 @@ def _section(view: HostView) -> dict[str, Any]:
         return [figure for aspect in aspects for figure in render.figures(view, aspect(view))]
 
     groups: list[tuple[str, str, list[Figure | Absent]]] = [
-        ("latency", "Latency", latency.figures(view)),
+        ("latency", "Latency", drawn(latency.aspect)),
         ("bandwidth", "Bandwidth", drawn(bandwidth.aspect)),
         ("contention", "Contention", drawn(contention.aspect)),
         ("load", "Memory under load", drawn(loaded_latency.aspect)),

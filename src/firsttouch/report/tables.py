@@ -15,7 +15,7 @@ from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
 from firsttouch.report import metrics, speedups
 from firsttouch.report.aspect import value_table
-from firsttouch.report.aspects import contention
+from firsttouch.report.aspects import contention, latency
 from firsttouch.report.model import HostView, Problem, References, Table, common
 from firsttouch.report.text import case, clean, count, number, percent, quantity
 from firsttouch.systems.cases import case_of
@@ -26,7 +26,7 @@ _WHOLLY_SHOWN = frozenset(
     {"topology", "configuration", "bandwidth", "loaded_latency", "core_to_core", "locks", "pages"}
 )
 _SHOWN: dict[str, set[str]] = {
-    "latency": {metrics.RANDOM, metrics.SEQUENTIAL},
+    "latency": {latency.RANDOM, latency.SEQUENTIAL},
     "contention": {contention.EACH, contention.TOTAL},
     "stores": {"copy_bandwidth", "triad_bandwidth"},
     "scaling": {speedups.METRIC},
