@@ -38,11 +38,11 @@ from firsttouch.report.aspects import (
     stores,
     throughput,
 )
+from firsttouch.report.aspects import topology as topology_aspect
 from firsttouch.report.figures import (
     placement,
     summary,
 )
-from firsttouch.report.figures import topology as drawing
 from firsttouch.report.model import Absent, Figure, HostView
 from firsttouch.systems import definition
 
@@ -80,7 +80,7 @@ def html(name: str) -> str:
 def draw(name: str) -> tuple[Figure, _Source]:
     """Return the first figure of a kind that the example's records give, and the source of the records."""
     draw_figures, source = {
-        "topology": (drawing.figures, _OPTERON),
+        "topology": (_of(topology_aspect.aspect), _OPTERON),
         "latency": (_of(latency.aspect), _VM),
         "bandwidth": (_of(bandwidth.aspect), _MATRIX),
         "contention": (_of(contention.aspect), _VM),

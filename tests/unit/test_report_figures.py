@@ -16,10 +16,10 @@ from factories import drawings, topologies
 from factories.drawings import extent, local, of_class
 from factories.host_records import Machine
 from firsttouch.host import topology
-from firsttouch.report import model
+from firsttouch.report import model, render
+from firsttouch.report.aspects import topology as drawing
 from firsttouch.report.figures import drawing as charts
 from firsttouch.report.figures import summary
-from firsttouch.report.figures import topology as drawing
 from firsttouch.report.model import Panel
 from firsttouch.report.speedups import pivot
 
@@ -32,7 +32,7 @@ def drawn(name: str) -> tuple[topology.Topology, tuple[Panel, ...]]:
     made_up = name in topologies.SHAPES
     host = topology.parse_xml(topologies.made_up(name)) if made_up else topology.load(xml=STORED / name)
     (view,) = model.split(Machine().topology(), [], host)
-    (figure,) = drawing.figures(view)
+    (figure,) = (render.figure(view, chart) for chart in drawing.aspect(view).charts)
     return host, figure.panels
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from factories.host_records import Machine, built_report
 from firsttouch.records.schema import Record
-from firsttouch.report import aspect, metrics
-from firsttouch.report.aspects import bandwidth, contention, latency
+from firsttouch.report import aspect
+from firsttouch.report.aspects import bandwidth, contention, latency, topology
 from firsttouch.report.model import HostView, split
 
 PROBE = {"program": "firsttouch-probe", "pages": "base"}
@@ -103,13 +103,13 @@ def test_the_share_of_the_theoretical_bandwidth() -> None:
     local, both = rate(12.8, (0,), (0,)), rate(12.8, (0, 1), (0, 1))
     host = view([*theory(), local, both])
     # 4 packages of 51.2 GB/s are 25.6 GB/s for each of 8 banks.
-    assert metrics.fraction(host, local) == pytest.approx(0.5)
-    assert metrics.fraction(host, both) == pytest.approx(0.25)
-    assert metrics.unknown(host) == ""
-    assert metrics.fraction(view([local]), local) is None
+    assert topology.fraction(host, local) == pytest.approx(0.5)
+    assert topology.fraction(host, both) == pytest.approx(0.25)
+    assert topology.unknown(host) == ""
+    assert topology.fraction(view([local]), local) is None
     # Older records do not have the numbers of packages and banks.
     old = Record("topology", "theoretical_bandwidth", "GB/s", "neither", (51.2,), host="n1")
-    assert metrics.fraction(view([old, local]), local) is None
+    assert topology.fraction(view([old, local]), local) is None
 
 
 def test_the_report_says_shares_or_why_there_are_none(tmp_path: Path) -> None:

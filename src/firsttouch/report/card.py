@@ -13,10 +13,10 @@ from firsttouch.benchmarks.measure import WIDE
 from firsttouch.judge.verdict import ORDER, HostVerdict, Word
 from firsttouch.report import speedups
 from firsttouch.report.aspect import Result, Tile
-from firsttouch.report.aspects import bandwidth, contention, latency
+from firsttouch.report.aspects import bandwidth, contention, latency, topology
 from firsttouch.report.fleet.ranks import Ranks
 from firsttouch.report.model import HostView, Problem
-from firsttouch.report.text import SIGNS, count, listed, percent, plain, quantity, times
+from firsttouch.report.text import SIGNS, count, listed, percent, plain, times
 
 
 @dataclass(frozen=True)
@@ -111,11 +111,7 @@ def _facts(view: HostView) -> list[str]:
     names: Mapping[str, object] = settings if isinstance(settings, Mapping) else {}
     model = names.get("cpu.model") or (view.topology.info.get("CPUModel") if view.topology else None)
     facts = [plain(model)] if model else []
-    counts = {r.metric: r for r in view.of("topology")}
-    for metric, noun in (("numa_nodes", "NUMA node"), ("pus", "PU")):
-        facts += [count(round(counts[metric].value), noun)] if metric in counts else []
-    if memory := counts.get("memory"):
-        facts.append(quantity(memory.value, memory.unit))
+    facts += topology.size_texts(view)
     firmware = " ".join(plain(names[k]) for k in ("firmware.vendor", "firmware.version") if k in names)
     facts += [f"firmware {firmware}"] if firmware else []
     days = sorted({r.time[:10] for r in (*view.valid, *view.invalid) if r.time})

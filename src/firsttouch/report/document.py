@@ -10,8 +10,9 @@ from typing import Any
 import firsttouch
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records.schema import Record
-from firsttouch.report import metrics, render, speedups
+from firsttouch.report import render, speedups
 from firsttouch.report.aspect import Result
+from firsttouch.report.aspects import topology
 from firsttouch.report.guidelines import Guideline
 from firsttouch.report.model import HostView, Problem, References
 from firsttouch.report.speedups import Study
@@ -76,7 +77,7 @@ def _metric(view: HostView, record: Record, references: References | None) -> di
     valid = record.status == "valid"
     reference = references(record) if references and valid else None
     stated = record.check == "bandwidth" or (record.check == "loaded_latency" and record.unit == "GB/s")
-    share = metrics.fraction(view, record) if valid and stated else None
+    share = topology.fraction(view, record) if valid and stated else None
     return {
         "metric": record.metric,
         "parameters": dict(record.parameters),

@@ -10,8 +10,8 @@ from typing import Any
 
 from tabulate import tabulate
 
-from firsttouch.report import metrics, speedups, studies
-from firsttouch.report.aspect import Result, value
+from firsttouch.report import speedups, studies
+from firsttouch.report.aspect import Result
 from firsttouch.report.aspects import (
     bandwidth,
     contention,
@@ -21,10 +21,11 @@ from firsttouch.report.aspects import (
     locks,
     page_sizes,
     stores,
+    topology,
 )
 from firsttouch.report.model import HostView, Problem
 from firsttouch.report.render import HEADER, row
-from firsttouch.report.text import clean, count, quantity, times
+from firsttouch.report.text import clean, quantity, times
 
 
 @dataclass(frozen=True)
@@ -70,25 +71,7 @@ def headlines(view: HostView) -> tuple[Result, ...]:
         *locks.aspect(view).results,
     )
     more = (*page_sizes.aspect(view).results, *stores.aspect(view).results, *_scenarios(view), *_studies(view))
-    return (*_topology(view), *memory, *more)
-
-
-def _topology(view: HostView) -> Iterator[Result]:
-    records = {r.metric: r for r in view.of("topology")}
-    parts = []
-    for metric, noun in (("numa_nodes", "NUMA node"), ("pus", "PU")):
-        if metric in records:
-            parts.append(count(round(records[metric].value), noun))
-    if memory := records.get("memory"):
-        parts.append(quantity(memory.value, memory.unit))
-    if parts:
-        yield Result("topology", text=", ".join(parts))
-    if record := metrics.theoretical(view):
-        source = record.parameters.get("source")
-        compared = f"per package, from {source}" if source else ""
-        yield Result("theoretical bandwidth", compared=compared, text=value(record))
-    elif why := metrics.unknown(view):
-        yield Result("theoretical bandwidth", compared=why, text="unknown")
+    return (*topology.aspect(view).results, *memory, *more)
 
 
 def _scenarios(view: HostView) -> Iterator[Result]:

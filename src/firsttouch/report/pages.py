@@ -50,12 +50,12 @@ from firsttouch.report.aspects import (
     stores,
     throughput,
 )
+from firsttouch.report.aspects import topology as topology_aspect
 from firsttouch.report.figures import (
     placement,
 )
 from firsttouch.report.figures import studies as study_figures
 from firsttouch.report.figures import summary as summary_figures
-from firsttouch.report.figures import topology as topology_figures
 from firsttouch.report.headlines import Summary, headlines, not_measured
 from firsttouch.report.model import Absent, Figure, HostView, Problem, References, Table
 from firsttouch.report.text import SIGNS, clean, count, markdown
@@ -351,11 +351,6 @@ def _section(view: HostView) -> dict[str, Any]:
         ("placement", "Scenarios", [*placement.figures(view), *summary_figures.figures(view)]),
     ]
     tabled = studies.tables(view)
-    topological = (
-        [tables.numa_nodes(view.topology), tables.caches(view.topology), tables.distances(view.topology)]
-        if view.topology
-        else []
-    )
     return {
         "view": view,
         "groups": [
@@ -369,10 +364,10 @@ def _section(view: HostView) -> dict[str, Any]:
             for name, heading, figures in groups
             if figures or (name == "study" and tabled)
         ],
-        "facts": tables.topology_facts(view),
+        "facts": topology_aspect.facts(view),
         "no_topology": view.why_absent("topology"),
-        "drawing": topology_figures.figures(view),
-        "topology": [table for table in topological if table is not None],
+        "drawing": drawn(topology_aspect.aspect),
+        "topology": topology_aspect.tables(view),
         "configuration": tables.configuration(view),
         "others": tables.others(view),
         "placements": tables.placements(view),

@@ -4,22 +4,18 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
 from firsttouch.benchmarks.measure import WIDE
-from firsttouch.host.cpusets import format_list
-from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
-from firsttouch.report import metrics, speedups
+from firsttouch.report import speedups
 from firsttouch.report.aspect import value_table
 from firsttouch.report.aspects import contention, latency
 from firsttouch.report.model import HostView, Problem, References, Table, common
-from firsttouch.report.text import case, clean, count, number, percent, quantity
+from firsttouch.report.text import case, clean, count, number, percent
 from firsttouch.systems.cases import case_of
-from firsttouch.units import format_bytes
 
 #: The checks and metrics that figures or the facts of the topology show; all others go to a table.
 _WHOLLY_SHOWN = frozenset(
@@ -36,45 +32,6 @@ _SHOWN: dict[str, set[str]] = {
 #: The spread from which a cell is coloured.
 _LOOSE = 0.1
 _NO_PLACEMENT: Mapping[str, Any] = {}
-
-
-def numa_nodes(topology: Topology) -> Table:
-    """Return the NUMA nodes with their PUs and memory."""
-    rows = []
-    for node in topology.numa_nodes:
-        usable = topology.usable_pus(node.index)
-        rows.append(
-            (
-                str(node.index),
-                format_list(node.pus),
-                str(len(usable)),
-                format_bytes(node.memory_bytes) if node.memory_bytes else "memoryless",
-                node.subtype or ("DRAM" if node.memory_bytes else ""),
-            )
-        )
-    header = ("NUMA node", "PUs", "PUs that may be used", "memory", "kind")
-    return Table("NUMA nodes", header, rows, frozenset({2, 3}))
-
-
-def caches(topology: Topology) -> Table:
-    """Return the sizes of the data caches, their number, and the number of PUs that share one."""
-    groups = Counter((cache.level, cache.size_bytes, len(cache.pus)) for cache in topology.caches)
-    rows = [
-        (f"L{level}{'d' if level == 1 else ''}", format_bytes(size), str(how_many), str(sharing))
-        for (level, size, sharing), how_many in sorted(groups.items())
-    ]
-    return Table("Data caches", ("level", "size", "how many", "PUs that share one"), rows, frozenset({1, 2, 3}))
-
-
-def distances(topology: Topology) -> Table | None:
-    """Return the firmware's distances between NUMA nodes, None if it states none."""
-    order = [n.index for n in topology.numa_nodes]
-    if not topology.distances or len(order) == 1:
-        return None
-    rows = [(f"from {a}", *(str(topology.distance(a, b)) for b in order)) for a in order]
-    caption = "Distances according to the firmware (10 is local; not measured)"
-    header = ("NUMA node", *(f"to {b}" for b in order))
-    return Table(caption, header, rows, frozenset(range(1, len(order) + 1)))
 
 
 def software(view: HostView) -> Table | None:
@@ -190,24 +147,6 @@ def invalid_records(views: Sequence[HostView]) -> list[tuple[str, str, str]]:
         )
         for (host, check, metric, _, reason), records in grouped.items()
     ]
-
-
-def topology_facts(view: HostView) -> list[tuple[str, str, str]]:
-    """Return the metrics of the topology check as (name, value, note)."""
-    names = {"numa_nodes": "NUMA nodes", "pus": "PUs", "memory": "memory"}
-    records = {r.metric: r for r in view.of("topology")}
-    if theory := metrics.theoretical(view):
-        records[metrics.METRIC] = theory
-    unknown = [("theoretical bandwidth", "unknown", why)] if (why := metrics.unknown(view)) else []
-    facts = [
-        (
-            names.get(metric, metric.replace("_", " ")),
-            quantity(records[metric].value, "" if metric in {"numa_nodes", "pus"} else records[metric].unit),
-            "",
-        )
-        for metric in sorted(records.keys() - {metrics.KNOWN}, key=lambda m: ([*names, m].index(m), m))
-    ]
-    return facts + unknown
 
 
 def spread_tone(header: str, cell: str) -> str:

@@ -12,7 +12,6 @@ from typing import Any
 from firsttouch.benchmarks.probe import NAME
 from firsttouch.host.cpusets import format_list
 from firsttouch.records.schema import Record
-from firsttouch.report import metrics
 from firsttouch.report.aspect import (
     Aspect,
     Chart,
@@ -27,6 +26,7 @@ from firsttouch.report.aspect import (
     value,
     way_name,
 )
+from firsttouch.report.aspects import topology
 from firsttouch.report.figures.drawing import draw_heatmap
 from firsttouch.report.model import Absent, HostView, Table, banks, pu_nodes
 from firsttouch.report.text import nodes, number, percent, span, times
@@ -74,7 +74,7 @@ def _result(view: HostView, way: Variant, matrix: Matrix, cell: Cell) -> Result:
         far = remote[1]
         where = f"worst remote {value(far)}, {_pair(remote)}"
         where += f", {times(record.value / far.value)} less" if far.value > 0 else ""
-    parts = (where, way.name, metrics.of_theory(view, record), others_text(view, record))
+    parts = (where, way.name, topology.of_theory(view, record), others_text(view, record))
     return Result(f"{matrix.kernel} bandwidth, local", record, "; ".join(filter(None, parts)))
 
 
@@ -88,7 +88,7 @@ def _tile(view: HostView, ways: list[Variant]) -> Tile:
     if fastest is None:
         return Tile(_TILE, note="no local pair was measured")
     _, matrix, ((place, _), record) = fastest
-    notes = [f"{matrix.kernel}, {nodes(place)}", metrics.of_theory(view, record)]
+    notes = [f"{matrix.kernel}, {nodes(place)}", topology.of_theory(view, record)]
     wider = [(pus, r) for (pus, bank), r in matrix.cells.items() if pus == bank and len(pus) > len(place)]
     if wider:
         pus, total = max(wider, key=lambda cell: (len(cell[0]), cell[1].value))
@@ -294,7 +294,7 @@ def _table(view: HostView, way: Variant, unit: str) -> Table:
     places = sorted(
         {place for m in way.matrices for place in m.cells}, key=lambda p: (len(p[0]), p[0], len(p[1]), p[1])
     )
-    shares = any(metrics.fraction(view, r) is not None for r in way.records())
+    shares = any(topology.fraction(view, r) is not None for r in way.records())
     heads = ("of theory", "spread", "n") if shares else ("spread", "n")
     header = ("PU-set", "bank", "threads", *(head for m in way.matrices for head in (m.kernel, *heads)))
     rows = []
@@ -309,6 +309,6 @@ def _table(view: HostView, way: Variant, unit: str) -> Table:
 def _cells(view: HostView, record: Record | None, *, shares: bool) -> list[str]:
     if record is None:
         return [""] * (3 + shares)
-    share = metrics.fraction(view, record) if shares else None
+    share = topology.fraction(view, record) if shares else None
     of_theory = [percent(share) if share is not None else ""] if shares else []
     return [number(record.value), *of_theory, spread(record), str(record.repetitions)]

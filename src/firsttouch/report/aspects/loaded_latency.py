@@ -9,8 +9,8 @@ from functools import partial
 from itertools import pairwise
 
 from firsttouch.records.schema import Record
-from firsttouch.report import metrics
 from firsttouch.report.aspect import Aspect, Chart, Result, grouped, measured, spread, value
+from firsttouch.report.aspects import topology
 from firsttouch.report.figures import drawing
 from firsttouch.report.figures.svg import INK, MUTED, WARN
 from firsttouch.report.model import Absent, HostView, Panel, Reference, Table, banks, dataset_of, pu_nodes
@@ -52,7 +52,7 @@ _EXPECTED = drawing.Look(MUTED, area=0.22)
 def aspect(view: HostView) -> Aspect:
     """Return where the weakest curve of each kind of load saturates, and the chart of these curves."""
     curves = load_curves(view)
-    theory = metrics.bank_bandwidth(view)
+    theory = topology.bank_bandwidth(view)
     results = [r for load in LOADS if (c := weakest(curves, load)) and (r := _result(c, theory))]
     first = [curve for load in dict.fromkeys(c.load for c in curves) if (curve := weakest(curves, load))]
     by_load = [of_load for c in first if (of_load := [o for o in curves if _place(o) == _place(c) and o.points])]
