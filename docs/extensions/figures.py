@@ -25,7 +25,6 @@ from firsttouch.host import topology
 from firsttouch.records import schema
 from firsttouch.records.schema import Record
 from firsttouch.report import model, render
-from firsttouch.report.aspect import Aspect
 from firsttouch.report.aspects import (
     bandwidth,
     contention,
@@ -34,16 +33,13 @@ from firsttouch.report.aspects import (
     loaded_latency,
     locks,
     page_sizes,
+    placement,
     scaling,
     stores,
     throughput,
 )
 from firsttouch.report.aspects import topology as topology_aspect
-from firsttouch.report.figures import (
-    placement,
-    summary,
-)
-from firsttouch.report.model import Absent, Figure, HostView
+from firsttouch.report.model import Figure
 from firsttouch.systems import definition
 
 _HERE = Path(__file__).resolve().parent.parent
@@ -79,31 +75,29 @@ def html(name: str) -> str:
 @functools.cache
 def draw(name: str) -> tuple[Figure, _Source]:
     """Return the first figure of a kind that the example's records give, and the source of the records."""
-    draw_figures, source = {
-        "topology": (_of(topology_aspect.aspect), _OPTERON),
-        "latency": (_of(latency.aspect), _VM),
-        "bandwidth": (_of(bandwidth.aspect), _MATRIX),
-        "contention": (_of(contention.aspect), _VM),
-        "scaling": (_of(scaling.aspect), _PUBLISHED),
-        "placement": (placement.figures, _PUBLISHED),
-        "summary": (summary.figures, _PUBLISHED),
-        "throughput": (_of(throughput.aspect), _VM),
-        "loaded_latency": (_of(loaded_latency.aspect), _SIMULATED),
-        "core_to_core": (_of(core_to_core.aspect), _SIMULATED),
-        "locks": (_of(locks.aspect), _SIMULATED),
-        "page_sizes": (_of(page_sizes.aspect), _SIMULATED),
-        "stores": (_of(stores.aspect), _SIMULATED),
+    aspect, source = {
+        "topology": (topology_aspect.aspect, _OPTERON),
+        "latency": (latency.aspect, _VM),
+        "bandwidth": (bandwidth.aspect, _MATRIX),
+        "contention": (contention.aspect, _VM),
+        "scaling": (scaling.aspect, _PUBLISHED),
+        "placement": (placement.aspect, _PUBLISHED),
+        "summary": (placement.aspect, _PUBLISHED),
+        "throughput": (throughput.aspect, _VM),
+        "loaded_latency": (loaded_latency.aspect, _SIMULATED),
+        "core_to_core": (core_to_core.aspect, _SIMULATED),
+        "locks": (locks.aspect, _SIMULATED),
+        "page_sizes": (page_sizes.aspect, _SIMULATED),
+        "stores": (stores.aspect, _SIMULATED),
     }[name]
     host = topology.parse_xml(source.topology.read_text(encoding="utf-8")) if source.topology else None
     (view,) = model.split(source.records(), (), host)
-    figure = draw_figures(replace(view, expected=_expected))[0]
-    if isinstance(figure, Absent):
-        raise ValueError(f"figure {name}: {figure.reason}")
-    return figure, source
-
-
-def _of(aspect: Callable[[HostView], Aspect]) -> Callable[[HostView], list[Figure | Absent]]:
-    return lambda view: render.figures(view, aspect(view))
+    view = replace(view, expected=_expected)
+    charts = aspect(view).charts
+    if not charts:
+        raise ValueError(f"figure {name}: {aspect(view).absent[0].reason}")
+    # The summary is the last chart of the scenarios.
+    return render.figure(view, charts[-1 if name == "summary" else 0]), source
 
 
 def _opteron() -> list[Record]:

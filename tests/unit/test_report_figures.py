@@ -17,9 +17,9 @@ from factories.drawings import extent, local, of_class
 from factories.host_records import Machine
 from firsttouch.host import topology
 from firsttouch.report import model, render
+from firsttouch.report.aspects import placement
 from firsttouch.report.aspects import topology as drawing
 from firsttouch.report.figures import drawing as charts
-from firsttouch.report.figures import summary
 from firsttouch.report.model import Panel
 from firsttouch.report.speedups import pivot
 
@@ -107,11 +107,11 @@ def test_the_summary_has_the_three_runs_of_each_dataset(tmp_path: Path) -> None:
     timed("1Inst_Interleave", 8, 19.0, 20.0, 21.0)
     timed("2Inst_Original", 4, 9.0, 10.0, 11.0)
     (view,) = model.split(runs, [], None)
-    (figure,) = summary.figures(view)
-    assert figure.shows == (
+    _, figure = placement.aspect(view).charts
+    assert figure.shows == [
         "GCAT, 10000 reads: default run 41 s; best policy 20 s (1Inst_Interleave, 8 threads: 2.05x); "
         "best partition 10 s (2Inst_Original, 2 x 4 threads: 4.10x).",
-    )
+    ]
     policies, partitions = figure.tables
     assert policies.header == ("threads", *("median", "spread (%)") * 3)
     assert policies.groups == (
@@ -292,7 +292,7 @@ def test_one_run_alone_is_no_summary() -> None:
         r for r in Machine(1, 2).scaling() if r.parameters == {**r.parameters, "policy": "original", "threads": 2}
     ]
     (view,) = model.split([run], [], None)
-    assert summary.figures(view) == []
+    assert placement.aspect(view).charts == []
 
 
 def test_a_pivot_has_its_headings_above_their_columns() -> None:

@@ -11,12 +11,11 @@ import numpy as np
 
 from firsttouch.benchmarks.measure import WIDE
 from firsttouch.judge.verdict import ORDER, HostVerdict, Word
-from firsttouch.report import speedups
 from firsttouch.report.aspect import Result, Tile
-from firsttouch.report.aspects import bandwidth, contention, latency, topology
+from firsttouch.report.aspects import bandwidth, contention, latency, placement, topology
 from firsttouch.report.fleet.ranks import Ranks
 from firsttouch.report.model import HostView, Problem
-from firsttouch.report.text import SIGNS, count, listed, percent, plain, times
+from firsttouch.report.text import SIGNS, count, listed, percent, plain
 
 
 @dataclass(frozen=True)
@@ -63,24 +62,11 @@ def of_host(
             latency.aspect(view).tile or Tile(""),
             bandwidth.aspect(view).tile or Tile(""),
             contention.aspect(view).tile or Tile(""),
-            _scenario(view),
+            placement.aspect(view).tile or Tile(""),
         ),
         warnings=_warnings(view, lines, problems),
         facts=_facts(view),
     )
-
-
-def _scenario(view: HostView) -> Tile:
-    name = "Best scenario"
-    runs = [(s.name, s.best, s.default) for s in speedups.studies(view)]
-    pairs = [(study, best, default) for study, best, default in runs if best is not None and default is not None]
-    gains = [(g.value, study, b, d) for study, b, d in pairs if (g := speedups.speedup(b, d)) is not None]
-    if not gains:
-        return Tile(name, note=view.why_absent("placement", "scaling"))
-    gain, study, best, default = max(gains, key=lambda item: item[0])
-    if best is default:
-        return Tile(name, "the default", f"{study}: no scenario is faster")
-    return Tile(name, times(gain), f"{speedups.scenario(best)}, {study}, against the default run")
 
 
 def _warnings(view: HostView, lines: Sequence[Result], problems: Sequence[Problem]) -> list[str]:

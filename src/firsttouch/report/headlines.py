@@ -10,7 +10,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from firsttouch.report import speedups, studies
+from firsttouch.report import studies
 from firsttouch.report.aspect import Result
 from firsttouch.report.aspects import (
     bandwidth,
@@ -20,12 +20,13 @@ from firsttouch.report.aspects import (
     loaded_latency,
     locks,
     page_sizes,
+    placement,
     stores,
     topology,
 )
 from firsttouch.report.model import HostView, Problem
 from firsttouch.report.render import HEADER, row
-from firsttouch.report.text import clean, quantity, times
+from firsttouch.report.text import clean
 
 
 @dataclass(frozen=True)
@@ -70,29 +71,13 @@ def headlines(view: HostView) -> tuple[Result, ...]:
         *core_to_core.aspect(view).results,
         *locks.aspect(view).results,
     )
-    more = (*page_sizes.aspect(view).results, *stores.aspect(view).results, *_scenarios(view), *_studies(view))
+    more = (
+        *page_sizes.aspect(view).results,
+        *stores.aspect(view).results,
+        *placement.aspect(view).results,
+        *_studies(view),
+    )
     return (*topology.aspect(view).results, *memory, *more)
-
-
-def _scenarios(view: HostView) -> Iterator[Result]:
-    for study in speedups.studies(view):
-        best, default = study.best, study.default
-        if best is None:
-            continue
-        what = f"{quantity(best.value, best.unit)}, {speedups.scenario(best)} ({speedups.shape(best)})"
-        if default is None:
-            compared = "no valid default run (1 instance, original)"
-        elif best is default:
-            compared = "this is the default run"
-        else:
-            compared = (
-                f"default {quantity(default.value, default.unit)}, {speedups.scenario(default)} "
-                f"({speedups.shape(default)})"
-            )
-            gain = speedups.speedup(best, default)
-            if gain is not None:
-                compared += f": {times(gain.value)} ({times(gain.low)} to {times(gain.high)})"
-        yield Result(f"{study.name}: fastest", best, compared, what)
 
 
 def _studies(view: HostView) -> Iterator[Result]:

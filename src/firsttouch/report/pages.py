@@ -46,16 +46,13 @@ from firsttouch.report.aspects import (
     loaded_latency,
     locks,
     page_sizes,
+    placement,
     scaling,
     stores,
     throughput,
 )
 from firsttouch.report.aspects import topology as topology_aspect
-from firsttouch.report.figures import (
-    placement,
-)
 from firsttouch.report.figures import studies as study_figures
-from firsttouch.report.figures import summary as summary_figures
 from firsttouch.report.headlines import Summary, headlines, not_measured
 from firsttouch.report.model import Absent, Figure, HostView, Problem, References, Table
 from firsttouch.report.text import SIGNS, clean, count, markdown
@@ -348,7 +345,7 @@ def _section(view: HostView) -> dict[str, Any]:
         ),
         ("scaling", "Threads and memory policies", drawn(scaling.aspect, throughput.aspect)),
         ("study", "Thread scaling study", [*study_figures.figures(view)]),
-        ("placement", "Scenarios", [*placement.figures(view), *summary_figures.figures(view)]),
+        ("placement", "Scenarios", drawn(placement.aspect)),
     ]
     tabled = studies.tables(view)
     return {
