@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from tabulate import tabulate
 
-from firsttouch.report import studies
 from firsttouch.report.aspect import Result
 from firsttouch.report.aspects import (
     bandwidth,
@@ -22,6 +21,7 @@ from firsttouch.report.aspects import (
     page_sizes,
     placement,
     stores,
+    study,
     topology,
 )
 from firsttouch.report.model import HostView, Problem
@@ -75,16 +75,6 @@ def headlines(view: HostView) -> tuple[Result, ...]:
         *page_sizes.aspect(view).results,
         *stores.aspect(view).results,
         *placement.aspect(view).results,
-        *_studies(view),
+        *study.aspect(view).results,
     )
     return (*topology.aspect(view).results, *memory, *more)
-
-
-def _studies(view: HostView) -> Iterator[Result]:
-    for study in studies.repeated(view):
-        for comparison in study.comparisons:
-            best = comparison.peaks(study.study.configurations)[0]
-            label = f"{comparison.panel}, {comparison.dataset}, {comparison.reads} reads: highest throughput"
-            text = f"{best.text}, {best.line}"
-            compared = studies.beside_default(comparison, study.study.configurations)
-            yield Result(label, best.record, compared, text)

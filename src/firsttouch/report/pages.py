@@ -34,7 +34,6 @@ from firsttouch.report import (
     multiqc,
     openmetrics,
     render,
-    studies,
     tables,
 )
 from firsttouch.report.aspect import Aspect, Result
@@ -49,10 +48,10 @@ from firsttouch.report.aspects import (
     placement,
     scaling,
     stores,
+    study,
     throughput,
 )
 from firsttouch.report.aspects import topology as topology_aspect
-from firsttouch.report.figures import studies as study_figures
 from firsttouch.report.headlines import Summary, headlines, not_measured
 from firsttouch.report.model import Absent, Figure, HostView, Problem, References, Table
 from firsttouch.report.text import SIGNS, clean, count, markdown
@@ -344,10 +343,10 @@ def _section(view: HostView) -> dict[str, Any]:
             drawn(page_sizes.aspect, stores.aspect),
         ),
         ("scaling", "Threads and memory policies", drawn(scaling.aspect, throughput.aspect)),
-        ("study", "Thread scaling study", [*study_figures.figures(view)]),
+        ("study", "Thread scaling study", drawn(study.aspect)),
         ("placement", "Scenarios", drawn(placement.aspect)),
     ]
-    tabled = studies.tables(view)
+    tabled = study.tables(view)
     return {
         "view": view,
         "groups": [

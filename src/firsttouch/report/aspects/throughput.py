@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from firsttouch.records.schema import Record
-from firsttouch.report import studies
 from firsttouch.report.aspect import Aspect, Chart, grouped, measured, value, value_table
+from firsttouch.report.aspects.study import compared
 from firsttouch.report.figures.drawing import draw_lines, of
 from firsttouch.report.model import Absent, HostView, Table, dataset_of, reads_per_thread, whole
 from firsttouch.report.speedups import Key, pivot, scenario, total_threads
@@ -28,13 +28,13 @@ _Lines = Mapping[str, Sequence[Record]]
 
 def aspect(view: HostView) -> Aspect:
     """Return a chart per aligner, dataset and number of reads; aspect study has the runs that are compared."""
-    compared = {id(r) for r in studies.compared(view)}
-    records = [r for r in view.of("weak_scaling") if id(r) not in compared]
+    of_studies = {id(r) for r in compared(view)}
+    records = [r for r in view.of("weak_scaling") if id(r) not in of_studies]
     by_study = grouped(sorted(records, key=lambda r: r.time), _study)
     lines = {study: _lines(by_study[study]) for study in sorted(by_study)}
     peaks = _peaks(lines)
     charts = [_chart(f"throughput-{i}", study, lines[study], peaks) for i, study in enumerate(lines, start=1)]
-    if records or compared:
+    if records or of_studies:
         return Aspect(charts=charts)
     return Aspect(absent=[Absent(_TITLE, view.why_absent("weak_scaling"))])
 
