@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from factories import drawings
 from factories.memory_records import NEEDED, Host
 from firsttouch.benchmarks import locks, probe, profiles
 from firsttouch.records.schema import Record
-from firsttouch.report import model, render
+from firsttouch.report import model
 from firsttouch.report.aspects import locks as lock_rates
 from firsttouch.report.model import Absent, Figure
 
@@ -86,7 +87,7 @@ def test_a_batch_of_each_lock_from_the_output_of_the_probe(golden: Any) -> None:
         assert (record.parameters["threads"], "batch" in record.parameters) == (2, False)
         assert f"{record.value:.0f} records at once" in locks.describe(record)
     (view,) = model.split([*records, *needed], (), None)
-    figures = render.figures(view, lock_rates.aspect(view))
+    figures = drawings.figures(view, lock_rates.aspect(view))
     (figure,) = figures
     assert isinstance(figure, Figure)
     assert figure.title.endswith(": 1 µs of work")
@@ -167,14 +168,14 @@ def test_parameters_of_any_kind_and_rates_of_zero_make_figures() -> None:
         (view,) = model.split(some, (), None)
         aspect = lock_rates.aspect(view)
         assert aspect.results
-        assert all(isinstance(figure, Figure) for figure in render.figures(view, aspect))
+        assert all(isinstance(figure, Figure) for figure in drawings.figures(view, aspect))
 
 
 def test_rates_of_spread_threads_alone_are_drawn_and_named() -> None:
     spread = [rate(1, 1, threads=n, placement="spread", parsing="original") for n in (2, 4)]
     for records, heading in ((spread, "Original parsing, threads spread"), ([*spread, rate(1, 1)], "Original")):
         (view,) = model.split(records, (), None)
-        (figure,) = render.figures(view, lock_rates.aspect(view))
+        (figure,) = drawings.figures(view, lock_rates.aspect(view))
         assert isinstance(figure, Figure)
         assert heading in figure.panels[0].svg
 

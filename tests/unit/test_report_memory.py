@@ -16,9 +16,8 @@ from factories.host_records import Machine, built_report, invalid
 from factories.memory_records import FAULTS, PEAK, SATURATION, THEORY, Host
 from firsttouch.judge.judging import Undescribed, judge
 from firsttouch.records.schema import Record
-from firsttouch.report import model, render
+from firsttouch.report import aspects, model, render
 from firsttouch.report.aspects import core_to_core, loaded_latency, page_sizes, stores
-from firsttouch.report.headlines import headlines
 from firsttouch.report.model import Absent, Figure, HostView
 
 
@@ -43,7 +42,7 @@ def view_of(records: list[Record]) -> HostView:
 
 
 def loads_of(view: HostView) -> list[Figure | Absent]:
-    return render.figures(view, loaded_latency.aspect(view))
+    return drawings.figures(view, loaded_latency.aspect(view))
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +181,7 @@ def test_parameters_of_any_kind_and_values_of_zero_make_a_page(tmp_path: Path) -
 
 
 def test_pairs_are_a_symmetric_matrix_or_numa_nodes_of_a_large_host(view: HostView) -> None:
-    (figure,) = render.figures(view, core_to_core.aspect(view))
+    (figure,) = drawings.figures(view, core_to_core.aspect(view))
     assert isinstance(figure, Figure)
     assert figure.shows[0].startswith("PUs that share a core: ")
     assert figure.shows[1].startswith("PUs that share an L3 cache: 2")
@@ -196,14 +195,14 @@ def test_pairs_are_a_symmetric_matrix_or_numa_nodes_of_a_large_host(view: HostVi
         for r in Host("n1", at_once=True, repetitions=1).pairs(16)
     ]
     (large,) = model.split(few, (), _topology(machine))
-    (figure,) = render.figures(view, core_to_core.aspect(large))
+    (figure,) = drawings.figures(view, core_to_core.aspect(large))
     assert isinstance(figure, Figure)
     assert "PU of NUMA node" in texts(figure.panels[0])
     assert "3 of 8 pairs with the same core were measured." in figure.shows
     (other,) = Host("n1", at_once=True, fault=lambda *_: 0.0).add(
         "core_to_core", "clusters_agree", "1", "neither", 1.0, contradictions=2, contradicting=[[0, 1], [2, 3]]
     )
-    (figure,) = render.figures(view, core_to_core.aspect(view_of([*few, other])))
+    (figure,) = drawings.figures(view, core_to_core.aspect(view_of([*few, other])))
     assert isinstance(figure, Figure)
     assert any(
         s.startswith("The latencies contradict hwloc at 2 pairs, such as 0 and 1, 2 and 3") for s in figure.shows
@@ -217,7 +216,7 @@ def _topology(machine: Machine) -> Any:
 
 
 def test_page_sizes_state_gains_prefetchers_and_free_huge_pages(view: HostView) -> None:
-    (figure,) = render.figures(view, page_sizes.aspect(view))
+    (figure,) = drawings.figures(view, page_sizes.aspect(view))
     assert isinstance(figure, Figure)
     shows = " ".join(figure.shows)
     assert re.search(r"NUMA node 0: 1\d\d ns with base pages, \d+\.?\d* ns with thp \(1\d\.\d % less\)", shows)
@@ -233,7 +232,7 @@ def panel_title(panel: model.Panel) -> str:
 
 
 def test_stores_name_the_fastest_instruction_set(view: HostView) -> None:
-    (figure,) = render.figures(view, stores.aspect(view))
+    (figure,) = drawings.figures(view, stores.aspect(view))
     assert isinstance(figure, Figure)
     assert re.match(
         r"Copy: fastest streaming stores 4\d\.\d GB/s \(avx2\), fastest regular stores", figure.shows[0]
@@ -242,7 +241,7 @@ def test_stores_name_the_fastest_instruction_set(view: HostView) -> None:
 
 
 def test_headlines_state_the_new_checks(view: HostView) -> None:
-    labels = {line.label: line for line in headlines(view)}
+    labels = {line.label: line for line in render.results(aspects.of_host(view))}
     assert {
         "saturation, local load, reads 100 %",
         "saturation, incoming load, reads 100 %",

@@ -11,8 +11,9 @@ import numpy as np
 
 from firsttouch.benchmarks.measure import WIDE
 from firsttouch.judge.verdict import ORDER, HostVerdict, Word
-from firsttouch.report.aspect import Result, Tile
-from firsttouch.report.aspects import bandwidth, contention, latency, placement, topology
+from firsttouch.report import render
+from firsttouch.report.aspect import Tile
+from firsttouch.report.aspects import Aspects, topology
 from firsttouch.report.fleet.ranks import Ranks
 from firsttouch.report.model import HostView, Problem
 from firsttouch.report.text import SIGNS, count, listed, percent, plain
@@ -41,11 +42,11 @@ class Card:
 def of_host(
     view: HostView,
     title: str,
-    lines: Sequence[Result],
+    aspects: Aspects,
     verdict: HostVerdict | None,
     problems: Sequence[Problem],
 ) -> Card:
-    """Return the card of a host; *lines* are its headlines, *problems* its checks without a result."""
+    """Return the card of a host; *problems* are its checks without a result."""
     if verdict is None:
         sentence = "No references judge it: name its system (--system), or report five hosts or more together."
     else:
@@ -58,21 +59,17 @@ def of_host(
         title=title,
         word=verdict.verdict if verdict else None,
         sentence=sentence,
-        tiles=(
-            latency.aspect(view).tile or Tile(""),
-            bandwidth.aspect(view).tile or Tile(""),
-            contention.aspect(view).tile or Tile(""),
-            placement.aspect(view).tile or Tile(""),
-        ),
-        warnings=_warnings(view, lines, problems),
+        tiles=[aspect.tile for section in aspects.values() for aspect in section if aspect.tile],
+        warnings=_warnings(view, aspects, problems),
         facts=_facts(view),
     )
 
 
-def _warnings(view: HostView, lines: Sequence[Result], problems: Sequence[Problem]) -> list[str]:
+def _warnings(view: HostView, aspects: Aspects, problems: Sequence[Problem]) -> list[str]:
     """Return what a reader must know before using any number of the page."""
     warnings = []
-    repeated = list({id(h.record): h.record for h in lines if h.record and h.record.repetitions > 1}.values())
+    records = {id(result.record): result.record for result in render.results(aspects)}
+    repeated = [r for r in records.values() if r and r.repetitions > 1]
     wide = [r for r in repeated if r.spread > WIDE]
     if wide:
         warnings.append(

@@ -9,7 +9,7 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -36,24 +36,10 @@ from firsttouch.report import (
     render,
     tables,
 )
-from firsttouch.report.aspect import Aspect, Result
-from firsttouch.report.aspects import (
-    bandwidth,
-    contention,
-    core_to_core,
-    latency,
-    loaded_latency,
-    locks,
-    page_sizes,
-    placement,
-    scaling,
-    stores,
-    study,
-    throughput,
-)
+from firsttouch.report.aspects import SECTIONS, Aspects, of_host, study
 from firsttouch.report.aspects import topology as topology_aspect
-from firsttouch.report.headlines import Summary, headlines, not_measured
-from firsttouch.report.model import Absent, Figure, HostView, Problem, References, Table
+from firsttouch.report.model import HostView, Problem, References, Table
+from firsttouch.report.render import Summary
 from firsttouch.report.text import SIGNS, clean, count, markdown
 from firsttouch.units import UNITS
 
@@ -100,7 +86,7 @@ def _environment(*, html: bool) -> Environment:
     )
     templates.globals.update(
         count=count,
-        not_measured=not_measured,
+        not_measured=render.not_measured,
         header=render.HEADER,
         row=render.row,
         verdict_signs=SIGNS,
@@ -244,7 +230,8 @@ def build(
     all_problems = tuple(dict.fromkeys((*problems, *(p for view in views for p in view.problems))))
     now = generated or datetime.datetime.now(datetime.UTC)
     stated = now.isoformat(timespec="seconds")
-    lines = tuple((view, headlines(view)) for view in views)
+    aspects = [of_host(view) for view in views]
+    lines = tuple((view, render.results(of_view)) for view, of_view in zip(views, aspects, strict=True))
     guided = guidelines.guidelines(all_views, advice)
     summary = Summary(
         hosts=lines,
@@ -252,13 +239,13 @@ def build(
         invalid=sum(len(view.invalid) for view in views),
         document=document.make(lines, all_problems, references, verdicts, guided, title=title, generated=stated),
     )
-    sections = [_section(view) for view in views]
+    sections = [_section(view, of_view) for view, of_view in zip(views, aspects, strict=True)]
     facts = {
         "title": title,
         "generated": stated,
         "version": firsttouch.__version__,
         "verdicts": verdict_table(verdicts),
-        "cards": _cards(lines, verdicts, all_problems),
+        "cards": _cards(views, aspects, verdicts, all_problems),
         "fleet_page": fleet_page,
         "files": [name for name in PURPOSES if name in FILES and (name != "topology.xml" or topology_xml)],
         "evidence_rows": [evidence_row(v) for v in _worst_first(verdicts)],
@@ -310,59 +297,41 @@ def _common_problems(common_losses: Mapping[str, CommonLoss | None]) -> list[Pro
 
 
 def _cards(
-    lines: Sequence[tuple[HostView, tuple[Result, ...]]],
+    views: Sequence[HostView],
+    aspects: Sequence[Aspects],
     verdicts: Sequence[HostVerdict],
     problems: Sequence[Problem],
 ) -> list[card.Card]:
     """Return the cards of the hosts, the worst first."""
     judged = {(v.host, v.system): v for v in verdicts}
-    titles = model.titles([view for view, _ in lines])
+    titles = model.titles(views)
     cards = [
         card.of_host(view, titles[view.key], of_view, judged.get((view.host, view.system)), problems)
-        for view, of_view in lines
+        for view, of_view in zip(views, aspects, strict=True)
     ]
     return sorted(cards, key=lambda c: -ORDER.index(c.word) if c.word else 1)
 
 
-def _section(view: HostView) -> dict[str, Any]:
+def _section(view: HostView, aspects: Aspects) -> dict[str, Any]:
     """Return the groups of figures and the tables of a host."""
-
-    def drawn(*aspects: Callable[[HostView], Aspect]) -> list[Figure | Absent]:
-        return [figure for aspect in aspects for figure in render.figures(view, aspect(view))]
-
-    groups: list[tuple[str, str, list[Figure | Absent]]] = [
-        ("latency", "Latency", drawn(latency.aspect)),
-        ("bandwidth", "Bandwidth", drawn(bandwidth.aspect)),
-        ("contention", "Contention", drawn(contention.aspect)),
-        ("load", "Memory under load", drawn(loaded_latency.aspect)),
-        ("cores", "Between cores", drawn(core_to_core.aspect)),
-        ("locks", "Locks", drawn(locks.aspect)),
-        (
-            "pages",
-            "Page sizes and stores",
-            drawn(page_sizes.aspect, stores.aspect),
-        ),
-        ("scaling", "Threads and memory policies", drawn(scaling.aspect, throughput.aspect)),
-        ("study", "Thread scaling study", drawn(study.aspect)),
-        ("placement", "Scenarios", drawn(placement.aspect)),
+    groups = [
+        {
+            "id": f"{view.key}-{name}-section",
+            "heading": heading,
+            "figures": [render.figure(view, chart) for aspect in aspects[name] for chart in aspect.charts],
+            "absent": [absent for aspect in aspects[name] for absent in aspect.absent],
+            "tables": study.tables(view) if name == "study" else [],
+        }
+        for name, (heading, _) in SECTIONS.items()
     ]
-    tabled = study.tables(view)
+    # The topology has a place of its own, above the others.
+    drawing, *others = groups
     return {
         "view": view,
-        "groups": [
-            {
-                "id": f"{view.key}-{name}-section",
-                "heading": heading,
-                "figures": [f for f in figures if isinstance(f, Figure)],
-                "absent": [f for f in figures if isinstance(f, Absent)],
-                "tables": tabled if name == "study" else [],
-            }
-            for name, heading, figures in groups
-            if figures or (name == "study" and tabled)
-        ],
+        "groups": [group for group in others if group["figures"] or group["absent"] or group["tables"]],
         "facts": topology_aspect.facts(view),
         "no_topology": view.why_absent("topology"),
-        "drawing": drawn(topology_aspect.aspect),
+        "drawing": drawing["figures"],
         "topology": topology_aspect.tables(view),
         "configuration": tables.configuration(view),
         "others": tables.others(view),

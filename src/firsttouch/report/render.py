@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns results and charts of aspects into lines of the summary, JSON and drawn figures."""
+"""Turns results and charts of aspects into the summary, JSON and drawn figures."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
-from firsttouch.report.aspect import Aspect, Chart, Result, spread
-from firsttouch.report.model import Absent, Figure, HostView
+from tabulate import tabulate
+
+from firsttouch.report.aspect import Chart, Result, spread
+from firsttouch.report.aspects import Aspects
+from firsttouch.report.model import Figure, HostView, Problem
+from firsttouch.report.text import clean
 
 HEADER = ("", "value", "spread", "n", "compare with")
 
@@ -27,9 +34,9 @@ def to_dict(result: Result) -> dict[str, Any]:
     }
 
 
-def figures(view: HostView, aspect: Aspect) -> list[Figure | Absent]:
-    """Return the charts of an aspect as figures, and what is absent."""
-    return [*(figure(view, chart) for chart in aspect.charts), *aspect.absent]
+def results(aspects: Aspects) -> tuple[Result, ...]:
+    """Return the results of all aspects of a host."""
+    return tuple(result for section in aspects.values() for aspect in section for result in aspect.results)
 
 
 def figure(view: HostView, chart: Chart) -> Figure:
@@ -52,3 +59,39 @@ def figure(view: HostView, chart: Chart) -> Figure:
         ),
         tables=tuple(chart.tables),
     )
+
+
+# ----------------------------------------------------------------------
+# The summary.
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The summary of a report: the results of each host, the problems, and the number of invalid records."""
+
+    hosts: tuple[tuple[HostView, tuple[Result, ...]], ...]
+    problems: tuple[Problem, ...]
+    invalid: int
+    document: dict[str, Any]
+
+    def table(self) -> str:
+        """Return the table for a terminal: a line per result, and below it what was not measured."""
+        parts = []
+        for view, lines in self.hosts:
+            place = f"{view.host} (system {view.system}, partition {view.partition})"
+            rows = [[clean(cell) for cell in row(line)] for line in lines]
+            # The values are texts, so tabulate must not align them as numbers.
+            body = tabulate(
+                rows, HEADER, "simple", disable_numparse=True, maxcolwidths=[None, None, None, None, 64]
+            )
+            parts.append(f"{clean(place)}\n{body}")
+        parts.append(not_measured(self.problems, self.invalid))
+        return "\n\n".join(parts)
+
+
+def not_measured(problems: Iterable[Problem], invalid: int) -> str:
+    """Return the line that counts the *problems* and the *invalid* records."""
+    kinds = Counter(p.kind for p in problems)
+    parts = [f"{kinds[kind]} {kind}" for kind in ("failed", "skipped", "invalid") if kinds[kind]]
+    checks = ", ".join(parts) if parts else "none failed, skipped or invalid"
+    return f"Checks: {checks}. Invalid records: {invalid}."
