@@ -119,9 +119,8 @@ def test_report_and_verdict_take_the_newest_known_theoretical_bandwidth(days, ba
     assert topology.bank_bandwidth(view) == bank
     settings = samples_table.of_records(records, "s").settings["n1"]
     assert settings.get(samples_table.BANK_BANDWIDTH) == bank
-    facts = [fact for fact in topology.facts(view) if fact[0] == "theoretical bandwidth"]
     shown = f"{bank:.0f} GB/s" if bank else "unknown"
-    assert [value for _, value, _ in facts] == [shown]
+    assert [r.value for r in topology.aspect(view).results if r.label == "theoretical bandwidth"] == [shown]
 
 
 # ----------------------------------------------------------------------

@@ -90,7 +90,7 @@ def test_each_run_is_shown_once() -> None:
 
 
 def test_peaks_stand_beside_the_published_ones() -> None:
-    first, second, last = (table for table, _ in study.tables(view_of(STORED)))
+    first, second, last = study.aspect(view_of(STORED)).tables
     assert first.caption.startswith("Table 2 on this host. Peak throughputs for four lock types")
     assert [name for name, _ in first.groups[0]] == [
         "",
@@ -208,7 +208,7 @@ scenario = "1x{{threads}}-unbound"
     assert [chart.title for chart in study.aspect(view).charts] == [
         "Time and throughput by threads: Locks of ours: unpaired reads"
     ]
-    ((table, note),) = study.tables(view)
+    (table,), note = (aspect := study.aspect(view)).tables, aspect.note
     assert table.caption.startswith("Peak throughputs, on this host")
     assert [row[1:4] for row in table.rows] == [("spin", "2", "1.00 (2)"), ("queue", "2", "2.00 (1)")]
     assert note.endswith("Left out: mapper.unpaired.1t.spin (omitted: it took too long).")

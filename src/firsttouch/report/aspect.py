@@ -79,6 +79,9 @@ class Aspect:
     charts: Sequence[Chart] = ()
     absent: Sequence[Absent] = ()
     tile: Tile | None = None
+    #: Tables that are not the numbers of a chart, and a *note* on them.
+    tables: Sequence[Table] = ()
+    note: str = ""
 
 
 # ----------------------------------------------------------------------

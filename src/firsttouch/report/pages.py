@@ -36,8 +36,7 @@ from firsttouch.report import (
     render,
     tables,
 )
-from firsttouch.report.aspects import SECTIONS, Aspects, of_host, study
-from firsttouch.report.aspects import topology as topology_aspect
+from firsttouch.report.aspects import SECTIONS, Aspects, of_host
 from firsttouch.report.model import HostView, Problem, References, Table
 from firsttouch.report.render import Summary
 from firsttouch.report.text import SIGNS, clean, count, markdown
@@ -320,19 +319,15 @@ def _section(view: HostView, aspects: Aspects) -> dict[str, Any]:
             "heading": heading,
             "figures": [render.figure(view, chart) for aspect in aspects[name] for chart in aspect.charts],
             "absent": [absent for aspect in aspects[name] for absent in aspect.absent],
-            "tables": study.tables(view) if name == "study" else [],
+            "tables": [table for aspect in aspects[name] for table in aspect.tables],
+            "notes": [aspect.note for aspect in aspects[name] if aspect.note],
         }
         for name, (heading, _) in SECTIONS.items()
     ]
-    # The topology has a place of its own, above the others.
-    drawing, *others = groups
+    shown = ("figures", "absent", "tables", "notes")
     return {
         "view": view,
-        "groups": [group for group in others if group["figures"] or group["absent"] or group["tables"]],
-        "facts": topology_aspect.facts(view),
-        "no_topology": view.why_absent("topology"),
-        "drawing": drawing["figures"],
-        "topology": topology_aspect.tables(view),
+        "groups": [group for group in groups if any(group[part] for part in shown)],
         "configuration": tables.configuration(view),
         "others": tables.others(view),
         "placements": tables.placements(view),

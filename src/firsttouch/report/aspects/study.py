@@ -45,7 +45,13 @@ def aspect(view: HostView) -> Aspect:
         for reads in study.study.reads
         for planned in study.figures
     ]
-    return Aspect([result for study in studies for result in _results(study)], [*filter(None, charts)])
+    tables = _tables(studies)
+    return Aspect(
+        [result for study in studies for result in _results(study)],
+        [*filter(None, charts)],
+        tables=tables,
+        note=" ".join([_NORMALIZED, *_omitted_steps(view)]) if tables else "",
+    )
 
 
 def _results(study: Repeated) -> Iterator[Result]:
@@ -310,15 +316,15 @@ _NORMALIZED = (
 )
 
 
-def tables(view: HostView) -> list[tuple[Table, str]]:
-    """Return the tables of peaks that the figures of each study use, each with sentences on its values."""
-    result = []
-    note = " ".join([_NORMALIZED, *_omitted_steps(view)])
-    for study in repeated(view):
-        values = _published(study.study)
-        described = {table.name: table for figure in study.figures for table in figure.tables}
-        result += [(t, note) for of in described.values() for t in _peak_table(study, of, values)]
-    return result
+def _tables(studies: Iterable[Repeated]) -> list[Table]:
+    """Return the tables of peaks that the figures of each study use."""
+    return [
+        table
+        for study in studies
+        for values in [_published(study.study)]
+        for planned in {t.name: t for figure in study.figures for t in figure.tables}.values()
+        for table in _peak_table(study, planned, values)
+    ]
 
 
 def _omitted_steps(view: HostView) -> list[str]:

@@ -14,8 +14,8 @@ from firsttouch.records.schema import Record
 from firsttouch.report.aspect import Aspect, Chart, Draw, Result, value
 from firsttouch.report.figures import drawing
 from firsttouch.report.figures.svg import INK, MUTED, PAPER, RAISED, Canvas
-from firsttouch.report.model import HostView, Panel, Table, banks
-from firsttouch.report.text import count, listed, percent, quantity
+from firsttouch.report.model import Absent, HostView, Panel, Table, banks
+from firsttouch.report.text import count, listed, percent
 from firsttouch.units import format_bytes
 
 CHECK = "topology"
@@ -48,7 +48,12 @@ def aspect(view: HostView) -> Aspect:
         results.append(Result("theoretical bandwidth", compared=compared, text=value(record)))
     elif why := unknown(view):
         results.append(Result("theoretical bandwidth", compared=why, text="unknown"))
-    return Aspect(results, [_chart(view.topology)] if view.topology else [])
+    host = view.topology
+    absent = [] if results else [Absent("the metrics of the topology check", view.why_absent(CHECK))]
+    if host is None:
+        return Aspect(results, absent=absent, note="No topology (hwloc XML) of this host was given.")
+    tables = [*filter(None, (_numa_nodes(host), _caches(host), _distances(host)))]
+    return Aspect(results, [_chart(host)], absent, tables=tables)
 
 
 def size_texts(view: HostView) -> list[str]:
@@ -57,24 +62,6 @@ def size_texts(view: HostView) -> list[str]:
     nouns = (("numa_nodes", "NUMA node"), ("pus", "PU"))
     texts = [count(round(records[metric].value), noun) for metric, noun in nouns if metric in records]
     return [*texts, value(records["memory"])] if "memory" in records else texts
-
-
-def facts(view: HostView) -> list[tuple[str, str, str]]:
-    """Return the metrics of the topology check as (name, value, note)."""
-    names = {"numa_nodes": "NUMA nodes", "pus": "PUs", "memory": "memory"}
-    records = {r.metric: r for r in view.of(CHECK)}
-    if theory := theoretical(view):
-        records[METRIC] = theory
-    reasons = [("theoretical bandwidth", "unknown", why)] if (why := unknown(view)) else []
-    rows = [
-        (
-            names.get(metric, metric.replace("_", " ")),
-            quantity(records[metric].value, "" if metric in {"numa_nodes", "pus"} else records[metric].unit),
-            "",
-        )
-        for metric in sorted(records.keys() - {KNOWN}, key=lambda m: ([*names, m].index(m), m))
-    ]
-    return rows + reasons
 
 
 # ----------------------------------------------------------------------
@@ -127,12 +114,6 @@ def unknown(view: HostView) -> str:
 
 # ----------------------------------------------------------------------
 # Tables.
-
-
-def tables(view: HostView) -> list[Table]:
-    """Return the NUMA nodes, caches and distances; none if the topology is unknown."""
-    host = view.topology
-    return [*filter(None, (_numa_nodes(host), _caches(host), _distances(host)))] if host else []
 
 
 def _numa_nodes(topology: Topology) -> Table:
