@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of a report, one module per kind.
+"""The drawing library of reports, without knowledge of records of a check.
 
-``figures(view)`` of a module takes the records of a host (:class:`firsttouch.report.model.HostView`) and returns
-its figures, or the reason why there are none. ``drawing`` has what they share: axes, bars, lines and heat maps.
+``drawing`` makes panels with lines, bars or heat maps of the values of aspects (:mod:`firsttouch.report.aspects`).
 ``svg`` writes the shapes and texts.
 """
