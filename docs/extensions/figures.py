@@ -25,7 +25,7 @@ from firsttouch.benchmarks import cases
 from firsttouch.host import topology
 from firsttouch.records import schema
 from firsttouch.records.schema import Record
-from firsttouch.report import figures, model
+from firsttouch.report import aspects, model, render
 from firsttouch.report.model import Figure
 from firsttouch.systems import definition
 
@@ -62,13 +62,16 @@ def html(name: str) -> str:
 @functools.cache
 def draw(name: str) -> tuple[Figure, _Source]:
     """Return the first figure of a kind that the example's records give, and the source of the records."""
-    module, source = importlib.import_module(f"{figures.__name__}.{name}"), _SOURCES[name]
+    source = _SOURCES[name]
+    # The summary is the last chart of the scenarios.
+    module, number = ("placement", -1) if name == "summary" else (name, 0)
     host = topology.parse_xml(source.topology.read_text(encoding="utf-8")) if source.topology else None
     (view,) = model.split(source.records(), (), host)
-    figure = module.figures(replace(view, expected=_expected))[0]
-    if not isinstance(figure, Figure):
-        raise ValueError(f"figure {name}: {figure.reason}")
-    return figure, source
+    view = replace(view, expected=_expected)
+    aspect = importlib.import_module(f"{aspects.__name__}.{module}").aspect(view)
+    if not aspect.charts:
+        raise ValueError(f"figure {name}: {aspect.absent[0].reason}")
+    return render.figure(view, aspect.charts[number]), source
 
 
 def _opteron() -> list[Record]:
@@ -176,7 +179,7 @@ _PUBLISHED = _Source(
     "Published means of ten runs of BWA-MEM with the reads NA12878 on the AMD system; bars show the published "
     "error (Lenis and Senar 2017, appendix).",
 )
-#: The source of the manual's figure of each kind: the module that draws it has the same name.
+#: The source of the manual's figure of each kind: the module of its aspect has the same name.
 _SOURCES = {
     "topology": _OPTERON,
     "latency": _VM,

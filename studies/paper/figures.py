@@ -11,9 +11,9 @@ from typing import Any
 from firsttouch.benchmarks.studies import OF_SCENARIO, Family, Reads, Sheet, Study
 from firsttouch.benchmarks.studies import Figure as Planned
 from firsttouch.errors import BadInput
+from firsttouch.report.aspects.placement import KINDS
 from firsttouch.report.figures import drawing
 from firsttouch.report.figures.drawing import Bar, Point
-from firsttouch.report.figures.summary import KINDS
 from firsttouch.report.model import Figure, Panel, Table
 from firsttouch.report.published_tables import Row, Sheets, heading, matches, rows_of
 from firsttouch.report.text import count, number, times

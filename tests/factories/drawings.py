@@ -7,10 +7,18 @@ import re
 import xml.etree.ElementTree as ET
 from itertools import combinations
 
+from firsttouch.report import render
+from firsttouch.report.aspect import Aspect
 from firsttouch.report.figures import svg
+from firsttouch.report.model import Absent, Figure, HostView
 
 #: Left, top, right and bottom, px.
 Extent = tuple[float, float, float, float]
+
+
+def figures(view: HostView, aspect: Aspect) -> list[Figure | Absent]:
+    """Return the charts of an aspect as figures, and what is absent."""
+    return [*(render.figure(view, chart) for chart in aspect.charts), *aspect.absent]
 
 
 def local(element: ET.Element) -> str:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from firsttouch.records.schema import Record, read
-from firsttouch.report.headlines import Summary
 from firsttouch.report.pages import build
+from firsttouch.report.render import Summary
 
 SOFTWARE = {
     "latency": {"lmbench": "3.0-a9"},

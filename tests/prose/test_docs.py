@@ -94,14 +94,20 @@ def test_commands_that_a_page_names_exist() -> None:
 
 
 def test_every_kind_of_figure_has_a_title_that_is_explained() -> None:
-    plots = ROOT / "src" / "firsttouch" / "report" / "figures"
-    titles = {
-        file.name: title[1]
-        for file in plots.glob("*.py")
-        if (title := re.search(r'^_TITLE = "(.+)"$', file.read_text(encoding="utf-8"), re.MULTILINE))
-    }
-    assert len(titles) >= 8
-    drawing = {f.name for f in plots.glob("*.py") if "\ndef figures(" in f.read_text(encoding="utf-8")}
-    assert set(titles) == drawing
+    report = ROOT / "src" / "firsttouch" / "report"
+    texts = [
+        file.read_text(encoding="utf-8")
+        for room in ("figures", "aspects")
+        for file in (report / room).glob("*.py")
+    ]
+    drawing = [text for text in texts if "\ndef figures(" in text or "\ndef aspect(" in text]
+    titles = [re.findall(r'^_(?:\w+_)?TITLE = "(.+)"$', text, re.MULTILINE) for text in drawing]
+    assert all(titles)
+    assert len(titles) >= 12
     explained = "|".join(documented.report_contents("The page of a few hosts"))
-    assert [t for t in titles.values() if not any(re.fullmatch(explained, text) for text in (t, f"{t}: x"))] == []
+    assert [
+        title
+        for of_file in titles
+        for title in of_file
+        if not any(re.fullmatch(explained, text) for text in (title, f"{title}: x"))
+    ] == []

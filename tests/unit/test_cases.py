@@ -27,8 +27,8 @@ from firsttouch.records import catalogue
 from firsttouch.records.cases import Case, distinguished, identifying
 from firsttouch.records.catalogue import checks
 from firsttouch.records.schema import Record, read
-from firsttouch.report import metrics, model, multiqc, openmetrics, pages, tables
-from firsttouch.report.figures import core_to_core
+from firsttouch.report import model, multiqc, openmetrics, pages, tables
+from firsttouch.report.aspects import core_to_core, topology
 from firsttouch.report.fleet import ranks
 from firsttouch.report.text import case
 from firsttouch.systems.references import Reference
@@ -122,18 +122,17 @@ def test_report_and_verdict_take_the_newest_known_theoretical_bandwidth(days, ba
     records = []
     for day, source, value in days:
         origin = {"source": source} if value else {"reason": "dmidecode: permission denied"}
-        records.append(record("topology", metrics.KNOWN, value=float(bool(value)), day=day, **origin))
+        records.append(record("topology", topology.KNOWN, value=float(bool(value)), day=day, **origin))
         if value:
             records.append(
-                record("topology", metrics.METRIC, "GB/s", value, day, source=source, packages=2, banks=2)
+                record("topology", topology.METRIC, "GB/s", value, day, source=source, packages=2, banks=2)
             )
     (view,) = model.split(records, (), None)
-    assert metrics.bank_bandwidth(view) == bank
+    assert topology.bank_bandwidth(view) == bank
     settings = samples_table.of_records(records, "s").settings["n1"]
     assert settings.get(samples_table.BANK_BANDWIDTH) == bank
-    facts = [fact for fact in tables.topology_facts(view) if fact[0] == "theoretical bandwidth"]
     shown = f"{bank:.0f} GB/s" if bank else "unknown"
-    assert [value for _, value, _ in facts] == [shown]
+    assert [r.value for r in topology.aspect(view).results if r.label == "theoretical bandwidth"] == [shown]
 
 
 # ----------------------------------------------------------------------

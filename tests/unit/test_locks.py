@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from factories import drawings
 from factories.memory_records import NEEDED, Host
 from firsttouch.benchmarks import locks, probe, profiles
 from firsttouch.records.schema import Record
-from firsttouch.report import lock_rates, model
-from firsttouch.report.figures import locks as drawing
-from firsttouch.report.headlines import headlines
+from firsttouch.report import model
+from firsttouch.report.aspects import locks as lock_rates
 from firsttouch.report.model import Absent, Figure
 
 BATCHES = tuple(2**i for i in range(9))
@@ -28,7 +28,7 @@ RATES = st.dictionaries(st.sampled_from(BATCHES), st.lists(st.floats(0, 1e9), mi
 def rates_of(records: list[Record]) -> lock_rates.Rates:
     """Return the only group of rates of the only host."""
     (view,) = model.split(records, (), None)
-    (group,) = lock_rates.rates(view)
+    (group,) = lock_rates.rates_of(view)
     return group
 
 
@@ -86,7 +86,8 @@ def test_a_batch_of_each_lock_from_the_output_of_the_probe(golden: Any) -> None:
         assert record.value in {1, 8, 32}
         assert (record.parameters["threads"], "batch" in record.parameters) == (2, False)
         assert f"{record.value:.0f} records at once" in locks.describe(record)
-    figures = drawing.figures(model.split([*records, *needed], (), None)[0])
+    (view,) = model.split([*records, *needed], (), None)
+    figures = drawings.figures(view, lock_rates.aspect(view))
     (figure,) = figures
     assert isinstance(figure, Figure)
     assert figure.title.endswith(": 1 µs of work")
@@ -120,9 +121,9 @@ def test_sentences_of_a_host_of_two_numa_nodes() -> None:
     assert placement.startswith("8 threads that are spread over the NUMA nodes reach these shares")
     assert "original parsing" in placement
     assert "blocked parsing" not in placement
-    (line,) = (h for h in headlines(model.split(list(host.locks()), (), None)[0]) if "one reader" in h.label)
+    (line,) = lock_rates.aspect(model.split(list(host.locks()), (), None)[0]).results
     assert line.label == "one reader, 16 threads, 1 µs of work"
-    assert line.text.endswith(" Mrecords/s")
+    assert line.value.endswith(" Mrecords/s")
     assert "lock, blocked parsing; original parsing 2." in line.compared
     assert line.compared.endswith("; needs 128 records at once")
 
@@ -145,7 +146,7 @@ def test_a_host_with_one_pu_and_groups_of_several_banks() -> None:
     alone = [rate(32, 1, threads=1), rate(1, 1, threads=1, parsing="original")]
     assert len(lock_rates.sentences(rates_of(alone))) == 1
     several = [replace(r, parameters={**r.parameters, "bank": bank}) for r in alone for bank in (0, 1)]
-    names = [group.name for group in lock_rates.rates(model.split(several, (), None)[0])]
+    names = [group.name for group in lock_rates.rates_of(model.split(several, (), None)[0])]
     assert names == ["no other work, bank 0", "no other work, bank 1"]
 
 
@@ -165,24 +166,24 @@ def test_parameters_of_any_kind_and_rates_of_zero_make_figures() -> None:
     ]
     for some in (records[1:], wrong):
         (view,) = model.split(some, (), None)
-        assert all(isinstance(figure, Figure) for figure in drawing.figures(view))
-        assert headlines(view)
+        aspect = lock_rates.aspect(view)
+        assert aspect.results
+        assert all(isinstance(figure, Figure) for figure in drawings.figures(view, aspect))
 
 
 def test_rates_of_spread_threads_alone_are_drawn_and_named() -> None:
     spread = [rate(1, 1, threads=n, placement="spread", parsing="original") for n in (2, 4)]
     for records, heading in ((spread, "Original parsing, threads spread"), ([*spread, rate(1, 1)], "Original")):
         (view,) = model.split(records, (), None)
-        (figure,) = drawing.figures(view)
+        (figure,) = drawings.figures(view, lock_rates.aspect(view))
         assert isinstance(figure, Figure)
         assert heading in figure.panels[0].svg
-        headlines(view)
 
 
 def test_without_rates_the_section_states_why() -> None:
-    (absent,) = drawing.figures(model.split([replace(rate(1, 1), check="other")], (), None)[0])
+    (absent,) = lock_rates.aspect(model.split([replace(rate(1, 1), check="other")], (), None)[0]).absent
     assert absent == Absent(absent.title, "the records of this report contain none of this check")
     wrong = replace(rate(1, 1), status="invalid", reason="not every record was handed out once")
-    (absent,) = drawing.figures(model.split([wrong], (), None)[0])
+    (absent,) = lock_rates.aspect(model.split([wrong], (), None)[0]).absent
     assert isinstance(absent, Absent)
     assert "not every record was handed out once" in absent.reason

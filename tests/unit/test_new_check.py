@@ -15,7 +15,7 @@ from firsttouch.judge import baseline, samples_table
 from firsttouch.judge.judging import Undescribed
 from firsttouch.records import catalogue
 from firsttouch.records.cases import Case
-from firsttouch.report import figures, pages
+from firsttouch.report import aspects, pages
 from firsttouch.systems.definition import load
 
 ENTRY = """
@@ -45,32 +45,34 @@ def _measure(host, asked, say):
 BENCHMARK = Benchmark(_measure, frozenset({"banks"}), ("touch",), validates=False)
 """
 SHOWING = """
-from firsttouch.report.headlines import Headline
-from firsttouch.report.model import Absent, Figure
+from firsttouch.report.aspect import Aspect, Chart, Result, Tile
+from firsttouch.report.model import Absent, Table
 
 CHECK = "first_touch"
 
 
-def figures(view):
+def aspect(view):
     records = view.of(CHECK)
     if not records:
-        return [Absent("Faults of all banks", view.why_absent(CHECK))]
-    return [Figure("faults", "Faults of all banks", "Short is good.", ("It is shown.",), "Once.", (), ())]
-
-
-def headlines(view):
-    for record in view.of(CHECK):
-        yield Headline("first touch", f"{record.value:g} {record.unit}", record)
+        return Aspect(absent=[Absent("Faults of all banks", view.why_absent(CHECK))])
+    chart = Chart("faults", "Faults of all banks", "Short is good.", ["It is shown."], "Once.", {})
+    return Aspect(
+        [Result("first touch", record) for record in records],
+        [chart],
+        tile=Tile("A fault", "0.5 us"),
+        tables=[Table("Banks with a fault", ("bank",), [("0",)])],
+        note="A note.",
+    )
 """
 
 
 @pytest.fixture
 def new_check(tmp_path, monkeypatch):
-    caches = (catalogue.catalogue, measure.aspects, figures._by_check)
+    caches = (catalogue.catalogue, measure.aspects, aspects._by_check)
     (tmp_path / "metrics.toml").write_text(ENTRY)
     built_in, *others = paths.tables_of("metrics.toml")
     monkeypatch.setattr(paths, "tables_of", lambda _name: [built_in, *others, tmp_path / "metrics.toml"])
-    for package, text in ((benchmarks, MEASURING), (figures, SHOWING)):
+    for package, text in ((benchmarks, MEASURING), (aspects, SHOWING)):
         folder = tmp_path / package.__name__
         folder.mkdir()
         (folder / "first_touch.py").write_text(text)
@@ -80,7 +82,7 @@ def new_check(tmp_path, monkeypatch):
     yield
     for function in caches:
         function.cache_clear()
-    for package in (benchmarks, figures):
+    for package in (benchmarks, aspects):
         sys.modules.pop(f"{package.__name__}.first_touch", None)
 
 
@@ -110,6 +112,9 @@ def test_it_is_reported_in_a_section_with_headlines(records, tmp_path):
     page = (tmp_path / "index.html").read_text()
     section = page.split('first_touch-section">First touch</h3>')[1].split("<h3")[0]
     assert "Faults of all banks" in section
+    assert "Banks with a fault" in section
+    assert "A note." in section
+    assert "A fault" in page.split("</section>")[0]
     assert "Counters and other metrics" not in page
     (host,) = json.loads((tmp_path / "summary.json").read_text())["hosts"]
     assert [line["label"] for line in host["headlines"]] == ["first touch"] * 2

@@ -261,4 +261,4 @@ def test_command_shows_percent_of_theoretical(fake, firsttouch, stand_in, tmp_pa
         assert result["theoretical_percent"] == pytest.approx(100 * result["value"] / 102.4)
     shown = firsttouch("probe", "bandwidth")
     assert "theoretical bandwidth: 102.4 GB/s (SMBIOS)" in shown.stdout
-    assert "% of theoretical" in shown.stdout
+    assert "% of theory" in shown.stdout

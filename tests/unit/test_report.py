@@ -18,9 +18,9 @@ import pytest
 
 from factories.host_records import Machine, built_report, invalid
 from firsttouch.records.schema import Record
-from firsttouch.report.headlines import Summary
 from firsttouch.report.model import Reference
 from firsttouch.report.pages import FILES
+from firsttouch.report.render import Summary
 
 NOON = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC)
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from factories.host_records import KIB, MIB, Machine
-from firsttouch.report import card, headlines, metrics, model
-from firsttouch.report.figures import latency
-from firsttouch.report.metrics import Curve, by_level
+from firsttouch.report import model, render
+from firsttouch.report.aspects import contention, latency
+from firsttouch.report.aspects.latency import Curve, by_level
 
 CACHES = [("L1d", 32 * KIB), ("L2", MIB), ("L3", 32 * MIB)]
 
@@ -22,20 +22,21 @@ CACHES = [("L1d", 32 * KIB), ("L2", MIB), ("L3", 32 * MIB)]
             "with 8 threads; 25.0 % of what it has alone; 20 GB/s in total",
         ),
         ({2: 10.0, 8: 5.0}, "5 GB/s", "with 8 threads; 50.0 % of what 2 threads have; 40 GB/s in total"),
-        ({4: 5.0}, "not measured", "4 threads only"),
-        ({1: 0.0, 8: 2.5}, "not measured", "the bandwidth of 1 thread is 0"),
-        ({}, "not measured", "the records of this report contain none of this check"),
+        ({4: 5.0}, "", "4 threads only"),
+        ({1: 0.0, 8: 2.5}, "", "the bandwidth of 1 thread is 0"),
+        ({}, "", "the records of this report contain none of this check"),
     ],
 )
 def test_contention_is_a_bandwidth(rates, value, note):
     records = [
-        replace(r, samples=(rate * (threads if r.metric == metrics.TOTAL else 1),))
+        replace(r, samples=(rate * (threads if r.metric == contention.TOTAL else 1),))
         for r in Machine(1, 1).contention()
         for threads, rate in rates.items()
         for r in [replace(r, parameters={**r.parameters, "threads": threads})]
     ]
     (view,) = model.split(records or Machine(1, 1).latency(), (), None)
-    tile = card._contention(view)
+    tile = contention.aspect(view).tile
+    assert tile is not None
     assert (tile.value, tile.note) == (value, note)
 
 
@@ -47,7 +48,7 @@ def curve(**ns_at):
         (n, replace(record, samples=(ns,), parameters={**record.parameters, "size_bytes": n}))
         for n, ns in sorted(sizes.items())
     ]
-    return Curve(metrics.RANDOM, (0,), (0,), "firsttouch-probe", (), tuple(points))
+    return Curve(latency.RANDOM, (0,), (0,), "firsttouch-probe", (), tuple(points))
 
 
 @pytest.mark.parametrize(
@@ -67,12 +68,12 @@ def test_a_cache_level_as_slow_as_memory_is_not_seen(ns_at, seen):
 
 def test_the_page_says_that_a_level_is_not_seen(monkeypatch):
     shared = curve(kib16=1.3, kib512=5.0, mib16=161.0, mib128=170.0)
-    monkeypatch.setattr(metrics, "curves", lambda *_: [shared])
-    monkeypatch.setattr(metrics, "cache_levels", lambda *_: CACHES)
+    monkeypatch.setattr(latency, "curves", lambda *_: [shared])
+    monkeypatch.setattr(latency, "cache_levels", lambda *_: CACHES)
     (view,) = model.split([record for _, record in shared.points], (), None)
     why = "161 ns at 16 MiB, as from memory: the cache is shared with others, or a part of it is reserved"
-    (row,) = [line.row() for line in headlines.headlines(view) if line.label == "latency L3"]
+    (row,) = [render.row(line) for line in latency.aspect(view).results if line.label == "latency L3"]
     assert (row[1], row[-1]) == ("not seen", why)
-    shown = latency._shows([shared], [], CACHES)
+    shown = list(latency._sentences([shared], [], CACHES))
     assert f"L3 is not seen: {why}." in shown
     assert "161 ns in L3" not in " ".join(shown)

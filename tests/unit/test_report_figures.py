@@ -16,10 +16,10 @@ from factories import drawings, topologies
 from factories.drawings import extent, local, of_class
 from factories.host_records import Machine
 from firsttouch.host import topology
-from firsttouch.report import model
+from firsttouch.report import model, render
+from firsttouch.report.aspects import placement
+from firsttouch.report.aspects import topology as drawing
 from firsttouch.report.figures import drawing as charts
-from firsttouch.report.figures import summary
-from firsttouch.report.figures import topology as drawing
 from firsttouch.report.model import Panel
 from firsttouch.report.speedups import pivot
 
@@ -32,7 +32,7 @@ def drawn(name: str) -> tuple[topology.Topology, tuple[Panel, ...]]:
     made_up = name in topologies.SHAPES
     host = topology.parse_xml(topologies.made_up(name)) if made_up else topology.load(xml=STORED / name)
     (view,) = model.split(Machine().topology(), [], host)
-    (figure,) = drawing.figures(view)
+    (figure,) = (render.figure(view, chart) for chart in drawing.aspect(view).charts)
     return host, figure.panels
 
 
@@ -107,11 +107,11 @@ def test_the_summary_has_the_three_runs_of_each_dataset(tmp_path: Path) -> None:
     timed("1Inst_Interleave", 8, 19.0, 20.0, 21.0)
     timed("2Inst_Original", 4, 9.0, 10.0, 11.0)
     (view,) = model.split(runs, [], None)
-    (figure,) = summary.figures(view)
-    assert figure.shows == (
+    _, figure = placement.aspect(view).charts
+    assert figure.shows == [
         "GCAT, 10000 reads: default run 41 s; best policy 20 s (1Inst_Interleave, 8 threads: 2.05x); "
         "best partition 10 s (2Inst_Original, 2 x 4 threads: 4.10x).",
-    )
+    ]
     policies, partitions = figure.tables
     assert policies.header == ("threads", *("median", "spread (%)") * 3)
     assert policies.groups == (
@@ -151,7 +151,7 @@ def bars(*values: float, label: str = "b", text: str = "{} s", **options: Any) -
 def heatmap(*cells: float | None, columns: int = 2, **options: Any) -> Panel:
     """Return a square matrix."""
     names = [f"{i}-{i + 3},{i + 8}" for i in range(columns)]
-    options = {"unit": "GB/s", "name": "x", "title": "copy (GB/s)", "description": "x", **options}
+    options = {"unit": "GB/s", "name": "x", "title": "x", "heading": "copy (GB/s)", "description": "x", **options}
     rows = [list(cells) * (columns // len(cells)) for _ in names]
     return charts.draw_heatmap(
         rows, rows=names, columns=names, highest=max(filter(None, cells), default=0.0), axes=AXES, **options
@@ -179,7 +179,7 @@ CHARTS = {
     "long texts": lambda: bars(3.0, 0.2, label=LONG, text=LONG, footer=LONG * 2, line=1, axis=LONG),
     "matrix": lambda: heatmap(1.0, None, 1234567.0, 0.000012, columns=8),
     "small matrix": lambda: heatmap(0.0, columns=1),
-    "long title": lambda: heatmap(0.0, 9.0, title=LONG),
+    "long title": lambda: heatmap(0.0, 9.0, heading=LONG),
 }
 
 
@@ -292,7 +292,7 @@ def test_one_run_alone_is_no_summary() -> None:
         r for r in Machine(1, 2).scaling() if r.parameters == {**r.parameters, "policy": "original", "threads": 2}
     ]
     (view,) = model.split([run], [], None)
-    assert summary.figures(view) == []
+    assert placement.aspect(view).charts == []
 
 
 def test_a_pivot_has_its_headings_above_their_columns() -> None:

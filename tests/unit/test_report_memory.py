@@ -16,9 +16,8 @@ from factories.host_records import Machine, built_report, invalid
 from factories.memory_records import FAULTS, PEAK, SATURATION, THEORY, Host
 from firsttouch.judge.judging import Undescribed, judge
 from firsttouch.records.schema import Record
-from firsttouch.report import load_curves, model
-from firsttouch.report.figures import core_to_core, loaded_latency, page_sizes, stores
-from firsttouch.report.headlines import headlines
+from firsttouch.report import aspects, model, render
+from firsttouch.report.aspects import core_to_core, loaded_latency, page_sizes, stores
 from firsttouch.report.model import Absent, Figure, HostView
 
 
@@ -42,8 +41,8 @@ def view_of(records: list[Record]) -> HostView:
     return view
 
 
-def no_reference(_: Record) -> None:
-    return None
+def loads_of(view: HostView) -> list[Figure | Absent]:
+    return drawings.figures(view, loaded_latency.aspect(view))
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +61,7 @@ def test_a_panel_for_each_load_has_curves_by_read_share_and_marks(view: HostView
     own = [*Host("n1", fault=FAULTS["memory saturates early"][1]).loaded((1.0,), points=False)]
     verdicts = judge([*fleet, *own], Undescribed("amd-opteron"))
     expected = model.judging_references(verdicts, None)
-    (figure,) = loaded_latency.figures(replace(view, expected=expected))
+    (figure,) = loads_of(replace(view, expected=expected))
     assert isinstance(figure, Figure)
     assert len(figure.panels) == 3
     local = texts(figure.panels[0])
@@ -90,7 +89,7 @@ def test_without_counters_or_theory_the_figure_says_so() -> None:
     records = [
         r for r in memory_records(nodes=1) if r.check == "loaded_latency" and r.parameters["read_share"] == 1
     ]
-    (figure,) = loaded_latency.figures(view_of(records))
+    (figure,) = loads_of(view_of(records))
     assert isinstance(figure, Figure)
     assert len(figure.panels) == 1
     assert not {"theoretical bandwidth", "expected saturation, reads 100 %"} & set(texts(figure.panels[0]))
@@ -99,8 +98,8 @@ def test_without_counters_or_theory_the_figure_says_so() -> None:
     assert figure.shows[1].startswith("No program is drawn, because its memory traffic is unknown: the records")
     # Counted without cache misses, as on many virtual machines.
     (view,) = model.split([*records, *counted(1.0)[:1]], (), None)
-    assert load_curves.programs(view) == []
-    (figure,) = loaded_latency.figures(view)
+    assert loaded_latency.programs_of(view) == []
+    (figure,) = loads_of(view)
     assert isinstance(figure, Figure)
     assert "this host counts no cache misses" in figure.shows[1]
 
@@ -109,7 +108,7 @@ def test_a_band_beyond_all_rates_is_within_the_axes() -> None:
     def usual(record: Record) -> model.Reference:
         return model.Reference(2 * record.value, 1.9 * record.value, None, "a fleet")
 
-    (figure,) = loaded_latency.figures(replace(view_of([*memory_records()]), expected=usual))
+    (figure,) = loads_of(replace(view_of(memory_records()), expected=usual))
     assert isinstance(figure, Figure)
     root = ET.fromstring(str(figure.panels[0].svg))  # noqa: S314
     signs = [e for e in root if e.get("fill-opacity")]
@@ -119,7 +118,7 @@ def test_a_band_beyond_all_rates_is_within_the_axes() -> None:
 
 
 def test_a_load_that_seldom_doubles_the_latency_has_no_star() -> None:
-    (curve,) = load_curves.load_curves(
+    (curve,) = loaded_latency.load_curves(
         view_of([r for r in memory_records(nodes=1) if r.check == "loaded_latency"][:17])
     )
     assert curve.saturates
@@ -128,14 +127,14 @@ def test_a_load_that_seldom_doubles_the_latency_has_no_star() -> None:
     peaks = curve.peak.samples
     seldom = replace(curve, saturation=replace(curve.saturation, samples=(1.0, 2.0, *peaks[2:])))
     assert not seldom.saturates
-    assert load_curves.stated(seldom, None).startswith("latency does not double up to 4")
+    assert loaded_latency.stated(seldom, None).startswith("latency does not double up to 4")
 
 
 def test_curves_that_cannot_be_drawn_are_absent_with_the_reason() -> None:
-    (absent,) = loaded_latency.figures(view_of(Machine().topology()))
+    (absent,) = loads_of(view_of(Machine().topology()))
     assert isinstance(absent, Absent)
     records = [invalid(r, "9 % of the pages lie elsewhere") for r in Host("n1").loaded((1.0,))]
-    (absent,) = loaded_latency.figures(view_of(records))
+    (absent,) = loads_of(view_of(records))
     assert isinstance(absent, Absent)
     assert "9 % of the pages lie elsewhere" in absent.reason
     (wrong,) = list(
@@ -182,7 +181,7 @@ def test_parameters_of_any_kind_and_values_of_zero_make_a_page(tmp_path: Path) -
 
 
 def test_pairs_are_a_symmetric_matrix_or_numa_nodes_of_a_large_host(view: HostView) -> None:
-    (figure,) = core_to_core.figures(view)
+    (figure,) = drawings.figures(view, core_to_core.aspect(view))
     assert isinstance(figure, Figure)
     assert figure.shows[0].startswith("PUs that share a core: ")
     assert figure.shows[1].startswith("PUs that share an L3 cache: 2")
@@ -196,14 +195,14 @@ def test_pairs_are_a_symmetric_matrix_or_numa_nodes_of_a_large_host(view: HostVi
         for r in Host("n1", at_once=True, repetitions=1).pairs(16)
     ]
     (large,) = model.split(few, (), _topology(machine))
-    (figure,) = core_to_core.figures(large)
+    (figure,) = drawings.figures(view, core_to_core.aspect(large))
     assert isinstance(figure, Figure)
     assert "PU of NUMA node" in texts(figure.panels[0])
     assert "3 of 8 pairs with the same core were measured." in figure.shows
     (other,) = Host("n1", at_once=True, fault=lambda *_: 0.0).add(
         "core_to_core", "clusters_agree", "1", "neither", 1.0, contradictions=2, contradicting=[[0, 1], [2, 3]]
     )
-    (figure,) = core_to_core.figures(view_of([*few, other]))
+    (figure,) = drawings.figures(view, core_to_core.aspect(view_of([*few, other])))
     assert isinstance(figure, Figure)
     assert any(
         s.startswith("The latencies contradict hwloc at 2 pairs, such as 0 and 1, 2 and 3") for s in figure.shows
@@ -217,15 +216,14 @@ def _topology(machine: Machine) -> Any:
 
 
 def test_page_sizes_state_gains_prefetchers_and_free_huge_pages(view: HostView) -> None:
-    (figure,) = page_sizes.figures(view)
+    (figure,) = drawings.figures(view, page_sizes.aspect(view))
     assert isinstance(figure, Figure)
     shows = " ".join(figure.shows)
     assert re.search(r"NUMA node 0: 1\d\d ns with base pages, \d+\.?\d* ns with thp \(1\d\.\d % less\)", shows)
     assert "so prefetchers work" in shows
     assert "could be had as huge pages" in shows
     assert [panel_title(p) for p in figure.panels] == ["random latency", "copy bandwidth", "triad bandwidth"]
-    (off,) = page_sizes.figures(view_of(list(Host("n1", fault=FAULTS["prefetchers off"][0]).pages())))
-    assert isinstance(off, Figure)
+    (off,) = page_sizes.aspect(view_of(list(Host("n1", fault=FAULTS["prefetchers off"][0]).pages()))).charts
     assert "prefetchers seem to be off" in " ".join(off.shows)
 
 
@@ -234,7 +232,7 @@ def panel_title(panel: model.Panel) -> str:
 
 
 def test_stores_name_the_fastest_instruction_set(view: HostView) -> None:
-    (figure,) = stores.figures(view)
+    (figure,) = drawings.figures(view, stores.aspect(view))
     assert isinstance(figure, Figure)
     assert re.match(
         r"Copy: fastest streaming stores 4\d\.\d GB/s \(avx2\), fastest regular stores", figure.shows[0]
@@ -243,7 +241,7 @@ def test_stores_name_the_fastest_instruction_set(view: HostView) -> None:
 
 
 def test_headlines_state_the_new_checks(view: HostView) -> None:
-    labels = {line.label: line for line in headlines(view)}
+    labels = {line.label: line for line in render.results(aspects.of_host(view))}
     assert {
         "saturation, local load, reads 100 %",
         "saturation, incoming load, reads 100 %",

@@ -42,8 +42,8 @@ def test_only_invalid_records_make_a_report_without_figures(tmp_path: Path) -> N
     records = [invalid(r) for r in Machine(2, 4).everything()]
     summary, page, document = built_report(tmp_path, records)
     assert "<svg" not in page
-    # Four tiles; five figures, each listed first and at its place; and the facts of the topology.
-    assert page.count("all its records are invalid: 11 % of the pages lie on NUMA node 3") == 4 + 5 * 2 + 1
+    # Four tiles; five figures and the metrics of the topology, each listed first and at its place.
+    assert page.count("all its records are invalid: 11 % of the pages lie on NUMA node 3") == 4 + 6 * 2
     assert document["records"] == {"valid": 0, "invalid": len(records), "superseded": 0}
     assert "This host has no valid result." in page
     assert f"Invalid records: {len(records)}." in summary.table()

@@ -11,7 +11,8 @@ import pytest
 
 from factories.host_records import Machine, built_report
 from firsttouch.records.schema import Record
-from firsttouch.report import metrics
+from firsttouch.report import aspect
+from firsttouch.report.aspects import bandwidth, contention, latency, topology
 from firsttouch.report.model import HostView, split
 
 PROBE = {"program": "firsttouch-probe", "pages": "base"}
@@ -52,7 +53,7 @@ def view(records: list[Record]) -> HostView:
 
 
 def test_membind_and_interleaved_are_matrices_of_their_own() -> None:
-    ways = metrics.variants(view(sweep()))
+    ways = bandwidth.variants(view(sweep()))
     assert [way.parameters["policy"] for way in ways] == ["interleave", "membind"]
     interleaved, bound = ways
     assert len(bound.matrices[0].cells) == 10 * 4
@@ -61,7 +62,7 @@ def test_membind_and_interleaved_are_matrices_of_their_own() -> None:
 
 
 def test_the_local_bandwidth_is_that_of_one_bank() -> None:
-    best = metrics.best_local(metrics.variants(view(sweep())), "copy")
+    best = bandwidth.best_local(bandwidth.variants(view(sweep())), "copy")
     assert best is not None
     way, _, ((nodes, _), record) = best
     assert (way.parameters["policy"], len(nodes), record.value) == ("membind", 1, 9.0)
@@ -69,20 +70,20 @@ def test_the_local_bandwidth_is_that_of_one_bank() -> None:
 
 def test_the_sweep_goes_before_a_single_cell_that_is_faster() -> None:
     faster = rate(99.0, (0,), (0,), program="likwid-bench")
-    ways = metrics.variants(view([*sweep(), faster]))
-    best = metrics.best_local(ways, "copy")
+    ways = bandwidth.variants(view([*sweep(), faster]))
+    best = bandwidth.best_local(ways, "copy")
     assert best is not None
     assert best[0].parameters["program"] == "firsttouch-probe"
     # A single cell is not drawn as a matrix: it is in a table beside the probe's value.
-    assert "likwid-bench" not in {way.parameters["program"] for way in metrics.drawn(ways)}
+    assert "likwid-bench" not in {way.parameters["program"] for way in bandwidth.drawn(ways)}
     remote = rate(3.0, (0,), (1,), program="likwid-bench")
-    drawn = metrics.drawn(metrics.variants(view([*sweep(), faster, remote])))
+    drawn = bandwidth.drawn(bandwidth.variants(view([*sweep(), faster, remote])))
     assert "likwid-bench" in {way.parameters["program"] for way in drawn}
 
 
 def test_records_of_other_programs_alone_are_drawn() -> None:
-    ways = metrics.variants(view([rate(9.0, (0,), (0,), program="stream")]))
-    assert metrics.drawn(ways) == ways
+    ways = bandwidth.variants(view([rate(9.0, (0,), (0,), program="stream")]))
+    assert bandwidth.drawn(ways) == ways
 
 
 def test_other_programs_stand_beside_the_probe() -> None:
@@ -91,30 +92,30 @@ def test_other_programs_stand_beside_the_probe() -> None:
     elsewhere, fewer = rate(1.0, (0,), (1,), program="stream"), rate(1.0, (0,), (0,), program="x", threads=1)
     streaming = rate(7.0, (0,), (0,), program="likwid-bench", stores="streaming")
     host = view([probe, likwid, stream, elsewhere, fewer, streaming])
-    assert [r.value for r in metrics.beside(host, probe)] == [8.0, 5.0]
-    table = metrics.table(host, [probe])
+    assert [r.value for r in aspect.by_other_programs(host, probe)] == [8.0, 5.0]
+    table = aspect.comparison_table(host, [probe])
     assert table is not None
     assert [(row[5], row[-1]) for row in table.rows] == [("likwid-bench", "1.25"), ("stream", "2.00")]
-    assert metrics.table(view([probe]), [probe]) is None
+    assert aspect.comparison_table(view([probe]), [probe]) is None
 
 
 def test_the_share_of_the_theoretical_bandwidth() -> None:
     local, both = rate(12.8, (0,), (0,)), rate(12.8, (0, 1), (0, 1))
     host = view([*theory(), local, both])
     # 4 packages of 51.2 GB/s are 25.6 GB/s for each of 8 banks.
-    assert metrics.fraction(host, local) == pytest.approx(0.5)
-    assert metrics.fraction(host, both) == pytest.approx(0.25)
-    assert metrics.unknown(host) == ""
-    assert metrics.fraction(view([local]), local) is None
+    assert topology.fraction(host, local) == pytest.approx(0.5)
+    assert topology.fraction(host, both) == pytest.approx(0.25)
+    assert topology.unknown(host) == ""
+    assert topology.fraction(view([local]), local) is None
     # Older records do not have the numbers of packages and banks.
     old = Record("topology", "theoretical_bandwidth", "GB/s", "neither", (51.2,), host="n1")
-    assert metrics.fraction(view([old, local]), local) is None
+    assert topology.fraction(view([old, local]), local) is None
 
 
 def test_the_report_says_shares_or_why_there_are_none(tmp_path: Path) -> None:
     summary, page, document = built_report(tmp_path, [*theory(), rate(12.8, (0,), (0,))])
-    assert "50.0 % of theoretical" in " ".join(summary.table().split())
-    assert "of theoretical" in page
+    assert "50.0 % of theory" in " ".join(summary.table().split())
+    assert "of theory" in page
     (record,) = document["hosts"][0]["checks"]["bandwidth"]
     assert record["theoretical_percent"] == pytest.approx(50)
     why = {"reason": "dmidecode is not installed"}
@@ -133,7 +134,7 @@ def test_few_threads_are_those_nearest_to_the_bank() -> None:
         for node, value in ((0, value / 2), (1, value), (2, value * 3))  # the farthest one is an outlier
     ]
     records.append(thread(0.5, 8, [1, 0, 2], 1))
-    (way,) = metrics.ways(view(records))
+    (way,) = contention.ways_of(view(records))
     ((_, points),) = way.each.items()
     assert {threads: r.value for threads, r in points.items()} == {1: 2.0, 2: 1.5, 8: 0.5}
     assert len(way.positions) == 6
@@ -153,7 +154,7 @@ def test_contention_by_two_programs_are_two_ways(tmp_path: Path) -> None:
         )
         for threads, value in ((1, 9.0), (4, 4.0))
     ]
-    ways = metrics.ways(view([*likwid, *probe]))
+    ways = contention.ways_of(view([*likwid, *probe]))
     assert [way.name.split(",")[0] for way in ways] == ["firsttouch-probe", "likwid-bench"]
     summary, page, _ = built_report(tmp_path, [*likwid, *probe])
     assert "Contention for one memory bank: firsttouch-probe, random read-modify-write" in page
@@ -181,7 +182,7 @@ def test_curves_of_programs_and_ways_stay_apart(tmp_path: Path) -> None:
     huge = curve("firsttouch-probe", 0, 0, 0.8, order="random", pages="thp")
     lmbench = curve("lmbench", 0, 0, 1.1, stride_bytes=256) + curve("lmbench", 0, 1, 9.0, stride_bytes=256)
     records = [*lmbench, *huge, *(r for bank_records in probe for r in bank_records)]
-    curves = metrics.curves(view(records), metrics.RANDOM)
+    curves = latency.curves(view(records), latency.RANDOM)
     assert len(curves) == 5
     assert (curves[0].program, curves[0].local) == ("firsttouch-probe", True)
     summary, page, _ = built_report(tmp_path, records)

@@ -13,10 +13,8 @@ from test_report import built_report
 
 from firsttouch.records import schema
 from firsttouch.records.schema import Record
-from firsttouch.report import guidelines, model, studies
-from firsttouch.report.figures import studies as study_figures
-from firsttouch.report.figures import throughput
-from firsttouch.report.headlines import headlines
+from firsttouch.report import guidelines, model, render
+from firsttouch.report.aspects import study, throughput
 from firsttouch.report.model import Figure, HostView, Problem
 
 STORED = schema.read(Path(__file__).parents[1] / "golden" / "study_records.jsonl")
@@ -29,7 +27,7 @@ def view_of(records: Sequence[Record]) -> HostView:
 
 
 def figures(records: Sequence[Record]) -> list[Figure]:
-    return study_figures.figures(view_of(records))
+    return [render.figure(view, chart) for view in [view_of(records)] for chart in study.aspect(view).charts]
 
 
 def run(configuration: str, threads: int, *rates: float, **parameters: Any) -> Record:
@@ -77,21 +75,22 @@ def test_real_records_are_drawn_as_the_figures_of_the_study() -> None:
 
 def test_each_run_is_shown_once() -> None:
     view = view_of(STORED)
-    assert throughput.figures(view) == []
+    assert not throughput.aspect(view).charts
+    assert not throughput.aspect(view).absent
     assert list(guidelines.measured([view])) == []
-    labels = [line.label for line in headlines(view)]
+    labels = [line.label for line in study.aspect(view).results]
     assert labels == [f"Bowtie 2, lambda, {reads} reads: highest throughput" for reads in ("paired", "unpaired")]
     # A single configuration is no study: there is nothing to compare.
     alone = view_of([r for r in STORED if r.parameters["aligner"] == "bwa-mem"])
-    assert study_figures.figures(alone) == []
+    assert study.aspect(alone).charts == []
     # Paired and unpaired runs are different cases.
-    titles = [figure.title for figure in throughput.figures(alone)]
+    titles = [chart.title for chart in throughput.aspect(alone).charts]
     assert [title.split(", ")[-1] for title in titles] == ["5000 pairs per thread", "5000 reads per thread"]
     assert len(list(guidelines.measured([alone]))) == 2
 
 
 def test_peaks_stand_beside_the_published_ones() -> None:
-    first, second, last = (table for table, _ in studies.tables(view_of(STORED)))
+    first, second, last = study.aspect(view_of(STORED)).tables
     assert first.caption.startswith("Table 2 on this host. Peak throughputs for four lock types")
     assert [name for name, _ in first.groups[0]] == [
         "",
@@ -206,10 +205,10 @@ scenario = "1x{{threads}}-unbound"
             Problem("mapper.unpaired.1t.spin", "skipped", "omitted: it took too long", check="weak_scaling"),
         ),
     )
-    assert [f.title for f in study_figures.figures(view)] == [
+    assert [chart.title for chart in study.aspect(view).charts] == [
         "Time and throughput by threads: Locks of ours: unpaired reads"
     ]
-    ((table, note),) = studies.tables(view)
+    (table,), note = (aspect := study.aspect(view)).tables, aspect.note
     assert table.caption.startswith("Peak throughputs, on this host")
     assert [row[1:4] for row in table.rows] == [("spin", "2", "1.00 (2)"), ("queue", "2", "2.00 (1)")]
     assert note.endswith("Left out: mapper.unpaired.1t.spin (omitted: it took too long).")

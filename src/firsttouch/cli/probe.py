@@ -119,7 +119,7 @@ def describe(document: dict[str, Any]) -> str:
         notes = [r["reason"]] if r["reason"] else []
         notes += ["partial"] if r["partial"] else []
         if share := r.get("theoretical_percent"):
-            notes.append(f"{share:.0f} % of theoretical")
+            notes.append(f"{share:.0f} % of theory")
         if r.get("stands_for"):
             notes.append(f"stands for {len(r['stands_for'])} more")
         pages = r["pages"]["asked"]

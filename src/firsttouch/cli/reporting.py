@@ -26,8 +26,8 @@ from firsttouch.report.fleet import fleet_pages
 from firsttouch.report.fleet.comparison import Compared
 from firsttouch.report.fleet.fleet_pages import Fleet
 from firsttouch.report.fleet.history import History, Timeline, of_fleet
-from firsttouch.report.headlines import Summary
 from firsttouch.report.model import Problem
+from firsttouch.report.render import Summary
 from firsttouch.systems.definition import System, available, from_file, load
 
 

@@ -11,27 +11,12 @@ import numpy as np
 
 from firsttouch.benchmarks.measure import WIDE
 from firsttouch.judge.verdict import ORDER, HostVerdict, Word
-from firsttouch.report import metrics, speedups
+from firsttouch.report import render
+from firsttouch.report.aspect import Tile
+from firsttouch.report.aspects import Aspects, topology
 from firsttouch.report.fleet.ranks import Ranks
-from firsttouch.report.headlines import Headline
 from firsttouch.report.model import HostView, Problem
-from firsttouch.report.text import SIGNS, count, listed, nodes, percent, plain, quantity, times
-
-_NOT_MEASURED = "not measured"
-
-
-@dataclass(frozen=True)
-class Tile:
-    """One result in large letters: its *name*, *value* and a *note*."""
-
-    name: str
-    value: str
-    note: str = ""
-
-    @property
-    def absent(self) -> bool:
-        """Whether there is no such result."""
-        return self.value == _NOT_MEASURED
+from firsttouch.report.text import SIGNS, count, listed, percent, plain
 
 
 @dataclass(frozen=True)
@@ -57,11 +42,11 @@ class Card:
 def of_host(
     view: HostView,
     title: str,
-    lines: Sequence[Headline],
+    aspects: Aspects,
     verdict: HostVerdict | None,
     problems: Sequence[Problem],
 ) -> Card:
-    """Return the card of a host; *lines* are its headlines, *problems* its checks without a result."""
+    """Return the card of a host; *problems* are its checks without a result."""
     if verdict is None:
         sentence = "No references judge it: name its system (--system), or report five hosts or more together."
     else:
@@ -74,75 +59,17 @@ def of_host(
         title=title,
         word=verdict.verdict if verdict else None,
         sentence=sentence,
-        tiles=(_latency(view), _bandwidth(view), _contention(view), _scenario(view)),
-        warnings=_warnings(view, lines, problems),
+        tiles=[aspect.tile for section in aspects.values() for aspect in section if aspect.tile],
+        warnings=_warnings(view, aspects, problems),
         facts=_facts(view),
     )
 
 
-def _latency(view: HostView) -> Tile:
-    curves = metrics.curves(view, metrics.RANDOM)
-    local = next((c for c in curves if c.local), None)
-    if local is None:
-        return Tile("Latency, local", _NOT_MEASURED, view.why_absent("latency"))
-    record = local.largest[1]
-    note = "only local memory was measured"
-    if remote := metrics.worst_remote_latency(curves, local):
-        far = remote.largest[1]
-        ratio = f", {times(far.value / record.value)} as long" if record.value > 0 else ""
-        note = f"remote at most {quantity(far.value, far.unit)}{ratio}"
-    return Tile("Latency, local", quantity(record.value, record.unit), note)
-
-
-def _bandwidth(view: HostView) -> Tile:
-    best = metrics.stands_for_bandwidth(view)
-    if best is None:
-        return Tile("Bandwidth, local", _NOT_MEASURED, view.why_absent("bandwidth"))
-    _, matrix, ((place, _), record) = best
-    notes = [f"{matrix.kernel}, {nodes(place)}"]
-    share = metrics.fraction(view, record)
-    notes += [f"{percent(share)} of theory"] if share is not None else []
-    whole = [(pus, r) for (pus, banks), r in matrix.cells.items() if pus == banks and len(pus) > len(place)]
-    if whole:
-        pus, total = max(whole, key=lambda cell: (len(cell[0]), cell[1].value))
-        notes.append(f"{quantity(total.value, total.unit)} in total with {nodes(pus)}")
-    return Tile("Bandwidth, local", quantity(record.value, record.unit), "; ".join(notes))
-
-
-def _contention(view: HostView) -> Tile:
-    name = "Each thread under contention"
-    way = next(iter(metrics.ways(view)), None)
-    each = next(iter(way.each.values()), {}) if way else {}
-    if not each:
-        return Tile(name, _NOT_MEASURED, view.why_absent("contention"))
-    few, many = min(each), max(each)
-    if few == many or each[few].value <= 0:
-        why = f"{count(few, 'thread')} only" if few == many else f"the bandwidth of {count(few, 'thread')} is 0"
-        return Tile(name, _NOT_MEASURED, why)
-    share = percent(each[many].value / each[few].value)
-    note = f"with {count(many, 'thread')}; {share} of what {'it has alone' if few == 1 else f'{few} threads have'}"
-    total = next(iter(way.total.values()), {}).get(many) if way else None
-    note += f"; {quantity(total.value, total.unit)} in total" if total else ""
-    return Tile(name, quantity(each[many].value, each[many].unit), note)
-
-
-def _scenario(view: HostView) -> Tile:
-    name = "Best scenario"
-    runs = [(s.name, s.best, s.default) for s in speedups.studies(view)]
-    pairs = [(study, best, default) for study, best, default in runs if best is not None and default is not None]
-    gains = [(g.value, study, b, d) for study, b, d in pairs if (g := speedups.speedup(b, d)) is not None]
-    if not gains:
-        return Tile(name, _NOT_MEASURED, view.why_absent("placement", "scaling"))
-    gain, study, best, default = max(gains, key=lambda item: item[0])
-    if best is default:
-        return Tile(name, "the default", f"{study}: no scenario is faster")
-    return Tile(name, times(gain), f"{speedups.scenario(best)}, {study}, against the default run")
-
-
-def _warnings(view: HostView, lines: Sequence[Headline], problems: Sequence[Problem]) -> list[str]:
+def _warnings(view: HostView, aspects: Aspects, problems: Sequence[Problem]) -> list[str]:
     """Return what a reader must know before using any number of the page."""
     warnings = []
-    repeated = list({id(h.record): h.record for h in lines if h.record and h.record.repetitions > 1}.values())
+    records = {id(result.record): result.record for result in render.results(aspects)}
+    repeated = [r for r in records.values() if r and r.repetitions > 1]
     wide = [r for r in repeated if r.spread > WIDE]
     if wide:
         warnings.append(
@@ -167,11 +94,7 @@ def _facts(view: HostView) -> list[str]:
     names: Mapping[str, object] = settings if isinstance(settings, Mapping) else {}
     model = names.get("cpu.model") or (view.topology.info.get("CPUModel") if view.topology else None)
     facts = [plain(model)] if model else []
-    counts = {r.metric: r for r in view.of("topology")}
-    for metric, noun in (("numa_nodes", "NUMA node"), ("pus", "PU")):
-        facts += [count(round(counts[metric].value), noun)] if metric in counts else []
-    if memory := counts.get("memory"):
-        facts.append(quantity(memory.value, memory.unit))
+    facts += topology.size_texts(view)
     firmware = " ".join(plain(names[k]) for k in ("firmware.vendor", "firmware.version") if k in names)
     facts += [f"firmware {firmware}"] if firmware else []
     days = sorted({r.time[:10] for r in (*view.valid, *view.invalid) if r.time})
@@ -210,11 +133,11 @@ def of_fleet(
         word=worst,
         sentence=sentence,
         tiles=(
-            Tile("Hosts", hosts or _NOT_MEASURED, words),
+            Tile("Hosts", hosts, words),
             _worst_loss(ranks),
             Tile(
                 "Complete",
-                f"{total - partial - without} of {total}" if total else _NOT_MEASURED,
+                f"{total - partial - without} of {total}" if total else "",
                 _age(ranks, generated),
             ),
             _drift(ranks, configured, deviating),

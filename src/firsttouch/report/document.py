@@ -10,9 +10,10 @@ from typing import Any
 import firsttouch
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records.schema import Record
-from firsttouch.report import metrics, speedups
+from firsttouch.report import render, speedups
+from firsttouch.report.aspect import Result
+from firsttouch.report.aspects import topology
 from firsttouch.report.guidelines import Guideline
-from firsttouch.report.headlines import Headline
 from firsttouch.report.model import HostView, Problem, References
 from firsttouch.report.speedups import Study
 
@@ -22,7 +23,7 @@ SCHEMA = 1
 
 
 def make(
-    hosts: Sequence[tuple[HostView, tuple[Headline, ...]]],
+    hosts: Sequence[tuple[HostView, tuple[Result, ...]]],
     problems: Sequence[Problem],
     references: References | None,
     verdicts: Sequence[HostVerdict] = (),
@@ -54,7 +55,7 @@ def make(
     }
 
 
-def _host(view: HostView, lines: Sequence[Headline], references: References | None) -> dict[str, Any]:
+def _host(view: HostView, lines: Sequence[Result], references: References | None) -> dict[str, Any]:
     records = (*view.valid, *view.invalid)
     checks: dict[str, list[dict[str, Any]]] = {}
     for record in records:
@@ -66,7 +67,7 @@ def _host(view: HostView, lines: Sequence[Headline], references: References | No
         "first_time": min((r.time for r in records), default=None),
         "last_time": max((r.time for r in records), default=None),
         "topology": view.topology.to_dict() if view.topology else None,
-        "headlines": [line.to_dict() for line in lines],
+        "headlines": [render.to_dict(line) for line in lines],
         "scenarios": [_study(study) for study in speedups.studies(view)],
         "checks": dict(sorted(checks.items())),
     }
@@ -76,7 +77,7 @@ def _metric(view: HostView, record: Record, references: References | None) -> di
     valid = record.status == "valid"
     reference = references(record) if references and valid else None
     stated = record.check == "bandwidth" or (record.check == "loaded_latency" and record.unit == "GB/s")
-    share = metrics.fraction(view, record) if valid and stated else None
+    share = topology.fraction(view, record) if valid and stated else None
     return {
         "metric": record.metric,
         "parameters": dict(record.parameters),

@@ -19,7 +19,8 @@ from firsttouch.advice.replay import Cell, Row
 from firsttouch.judge.statistics import pooled_variance, student_interval
 from firsttouch.records.cases import identifying
 from firsttouch.records.schema import Record
-from firsttouch.report import speedups, studies
+from firsttouch.report import speedups
+from firsttouch.report.aspects import study
 from firsttouch.report.model import HostView, Table, dataset_of, reads_per_thread, whole
 from firsttouch.report.speedups import Interval
 from firsttouch.report.text import clean, count, listed, number, plain, times
@@ -196,7 +197,7 @@ def measured(views: Iterable[HostView]) -> Iterator[Keyed]:
     for view in sorted(views, key=lambda v: v.system):
         names[view.key] = view.host
         # A study compares variants of aligners with each other, under a scenario that it fixes.
-        of_studies = {id(record) for record in studies.compared(view)}
+        of_studies = {id(record) for record in study.compared(view)}
         weak = [record for record in view.of("weak_scaling") if id(record) not in of_studies]
         for record in view.of("scaling", "placement", metric=speedups.METRIC) + weak:
             of_host = runs.setdefault(_input(view.system, record), {}).setdefault(_run(record), {})

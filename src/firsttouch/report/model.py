@@ -54,10 +54,6 @@ class Reference:
 References = Callable[[Record], Reference | None]
 
 
-def _no_reference(_record: Record) -> None:
-    return None
-
-
 def references_of(system: System | None) -> References | None:
     """Return the references of *system* for its own judged records; None without a system."""
     if system is None:
@@ -144,7 +140,7 @@ class HostView:
     """One host of one system and partition, and its records.
 
     *valid* holds the latest valid record of each case, in a stable order; *superseded* counts the older ones.
-    *key* is unique in the report. *expected* are the references that judge the records.
+    *key* is unique in the report.
     """
 
     key: str
@@ -156,7 +152,8 @@ class HostView:
     superseded: int
     problems: tuple[Problem, ...]
     topology: Topology | None
-    expected: References = _no_reference
+    #: Returns the reference that judges a record.
+    expected: References = field(default=lambda _: None, repr=False, compare=False)
 
     def of(self, *checks: str, metric: str | None = None) -> list[Record]:
         """Return the valid records of *checks*, or of one *metric* of them."""

@@ -14,7 +14,8 @@ from typing import Any
 
 from firsttouch.judge.verdict import HostSummary
 from firsttouch.records.schema import Record
-from firsttouch.report import metrics, speedups
+from firsttouch.report import speedups
+from firsttouch.report.aspects import bandwidth, latency
 from firsttouch.report.model import HostView, titles
 from firsttouch.report.text import clean
 
@@ -41,8 +42,8 @@ def of_hosts(views: Sequence[HostView], hosts: Sequence[HostSummary]) -> dict[st
     for view in views:
         row = _verdict(summaries.get((view.host, view.system)))
         for key, record in (
-            ("latency", metrics.local_latency(view)),
-            ("bandwidth", metrics.local_bandwidth(view)),
+            ("latency", latency.local_latency(view)),
+            ("bandwidth", bandwidth.local_bandwidth(view)),
         ):
             if record is not None:
                 row[key] = record.value

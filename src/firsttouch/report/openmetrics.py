@@ -28,7 +28,7 @@ from firsttouch.judge.findings import Judged
 from firsttouch.judge.verdict import ORDER, HostSummary, Word
 from firsttouch.records.cases import identifying
 from firsttouch.records.schema import Record
-from firsttouch.report import metrics
+from firsttouch.report.aspects import bandwidth, latency
 from firsttouch.report.model import HostView
 from firsttouch.report.text import clean
 from firsttouch.units import UNITS
@@ -122,8 +122,8 @@ def summary(
         if times:
             families.add("measured_timestamp", "seconds", _MEASURED, place, max(times))
         for name, description, find in (
-            ("local_latency", "Latency of a random load from local memory.", metrics.local_latency),
-            ("local_bandwidth", "Highest bandwidth of a NUMA node to its own memory.", metrics.local_bandwidth),
+            ("local_latency", "Latency of a random load from local memory.", latency.local_latency),
+            ("local_bandwidth", "Highest bandwidth of a NUMA node to its own memory.", bandwidth.local_bandwidth),
         ):
             records = [record for view in partitions if (record := find(view)) is not None and record.judged]
             if records:

@@ -26,10 +26,20 @@ from firsttouch.judge.common_loss import CommonLoss
 from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records.catalogue import checks
 from firsttouch.records.schema import Record, write_table
-from firsttouch.report import card, document, figures, guidelines, junit, model, multiqc, openmetrics, tables
-from firsttouch.report.figures import topology as topology_figures
-from firsttouch.report.headlines import HEADER, Headline, Summary, headlines, not_measured
-from firsttouch.report.model import Absent, Figure, HostView, Problem, References, Table
+from firsttouch.report import (
+    card,
+    document,
+    guidelines,
+    junit,
+    model,
+    multiqc,
+    openmetrics,
+    render,
+    tables,
+)
+from firsttouch.report.aspects import Aspects, of_host
+from firsttouch.report.model import HostView, Problem, References, Table
+from firsttouch.report.render import Summary
 from firsttouch.report.text import SIGNS, clean, count, markdown
 from firsttouch.units import UNITS
 
@@ -82,8 +92,9 @@ def _environment(*, html: bool) -> Environment:
     )
     templates.globals.update(
         count=count,
-        not_measured=not_measured,
-        header=HEADER,
+        not_measured=render.not_measured,
+        header=render.HEADER,
+        row=render.row,
         verdict_signs=SIGNS,
         spread_tone=tables.spread_tone,
         purposes=PURPOSES,
@@ -220,12 +231,14 @@ def build(
         raise BadInput("there is no record to report: give files or folders with the records of a run")
     host = topology.parse_xml(topology_xml) if topology_xml is not None else None
     all_views = model.split(records, problems, host)
-    views = [view for view in all_views if drawn is None or view.host in drawn]
+    expected = model.judging_references(verdicts, references)
+    views = [replace(view, expected=expected) for view in all_views if drawn is None or view.host in drawn]
     # Problems that belong to no host are in several views.
     all_problems = tuple(dict.fromkeys((*problems, *(p for view in views for p in view.problems))))
     now = generated or datetime.datetime.now(datetime.UTC)
     stated = now.isoformat(timespec="seconds")
-    lines = tuple((view, headlines(view)) for view in views)
+    reported = [(view, of_host(view)) for view in views]
+    lines = tuple((view, render.results(aspects)) for view, aspects in reported)
     guided = guidelines.guidelines(all_views, advice)
     summary = Summary(
         hosts=lines,
@@ -233,14 +246,13 @@ def build(
         invalid=sum(len(view.invalid) for view in views),
         document=document.make(lines, all_problems, references, verdicts, guided, title=title, generated=stated),
     )
-    expected = model.judging_references(verdicts, references)
-    sections = [_section(replace(view, expected=expected)) for view in views]
+    sections = [_section(view, aspects) for view, aspects in reported]
     facts = {
         "title": title,
         "generated": stated,
         "version": firsttouch.__version__,
         "verdicts": verdict_table(verdicts),
-        "cards": _cards(lines, verdicts, all_problems),
+        "cards": _cards(reported, verdicts, all_problems),
         "fleet_page": fleet_page,
         "files": [name for name in PURPOSES if name in FILES and (name != "topology.xml" or topology_xml)],
         "evidence_rows": [evidence_row(v) for v in _worst_first(verdicts)],
@@ -293,52 +305,39 @@ def _common_problems(common_losses: Mapping[str, CommonLoss | None]) -> list[Pro
 
 
 def _cards(
-    lines: Sequence[tuple[HostView, tuple[Headline, ...]]],
+    reported: Sequence[tuple[HostView, Aspects]],
     verdicts: Sequence[HostVerdict],
     problems: Sequence[Problem],
 ) -> list[card.Card]:
     """Return the cards of the hosts, the worst first."""
     judged = {(v.host, v.system): v for v in verdicts}
-    titles = model.titles([view for view, _ in lines])
+    titles = model.titles([view for view, _ in reported])
     cards = [
-        card.of_host(view, titles[view.key], of_view, judged.get((view.host, view.system)), problems)
-        for view, of_view in lines
+        card.of_host(view, titles[view.key], aspects, judged.get((view.host, view.system)), problems)
+        for view, aspects in reported
     ]
     return sorted(cards, key=lambda c: -ORDER.index(c.word) if c.word else 1)
 
 
-def _section(view: HostView) -> dict[str, Any]:
+def _section(view: HostView, aspects: Aspects) -> dict[str, Any]:
     """Return the groups of figures and the tables of a host."""
-    topological = (
-        [tables.numa_nodes(view.topology), tables.caches(view.topology), tables.distances(view.topology)]
-        if view.topology
-        else []
-    )
+    groups = [
+        {
+            "id": f"{view.key}-{check}-section",
+            "heading": checks()[check].title,
+            "figures": [render.figure(view, chart) for aspect in of_check for chart in aspect.charts],
+            "absent": [absent for aspect in of_check for absent in aspect.absent],
+            "tables": [table for aspect in of_check for table in aspect.tables],
+            "notes": [aspect.note for aspect in of_check if aspect.note],
+        }
+        for check, of_check in aspects.items()
+    ]
+    shown = ("figures", "absent", "tables", "notes")
     return {
         "view": view,
-        "groups": [group for check in checks() if (group := _group(view, check))],
-        "facts": tables.topology_facts(view),
-        "no_topology": view.why_absent("topology"),
-        "drawing": topology_figures.figures(view),
-        "topology": [table for table in topological if table is not None],
+        "groups": [group for group in groups if any(group[part] for part in shown)],
         "configuration": tables.configuration(view),
         "others": tables.others(view),
         "placements": tables.placements(view),
         "software": tables.software(view),
-    }
-
-
-def _group(view: HostView, check: str) -> dict[str, Any] | None:
-    """Return the figures and tables of a check, None without any; those of the topology are in its own section."""
-    modules = [module for module in figures.of_check(check) if module is not topology_figures]
-    drawn: list[Figure | Absent] = [figure for module in modules for figure in module.figures(view)]
-    tabled = [table for module in modules if hasattr(module, "tables") for table in module.tables(view)]
-    if not drawn and not tabled:
-        return None
-    return {
-        "id": f"{view.key}-{check}-section",
-        "heading": checks()[check].title,
-        "figures": [figure for figure in drawn if isinstance(figure, Figure)],
-        "absent": [figure for figure in drawn if isinstance(figure, Absent)],
-        "tables": tabled,
     }

@@ -4,103 +4,21 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
 from firsttouch.benchmarks.measure import WIDE
-from firsttouch.host.cpusets import format_list
-from firsttouch.host.topology import Topology
 from firsttouch.records.cases import identifying
 from firsttouch.records.catalogue import Check, checks
 from firsttouch.records.schema import Record
-from firsttouch.report import metrics
+from firsttouch.report.aspect import value_table
 from firsttouch.report.model import HostView, Problem, References, Table, common
-from firsttouch.report.text import case, clean, count, number, percent, quantity, span
-from firsttouch.units import format_bytes
+from firsttouch.report.text import case, clean, count, number, percent
 
 #: The spread from which a cell is coloured.
 _LOOSE = 0.1
 _NO_PLACEMENT: Mapping[str, Any] = {}
-#: Header of the cells of a value.
-VALUE_HEADER = ("median", "fastest", "slowest", "spread", "n")
-
-
-def values(record: Record | None) -> tuple[str, ...]:
-    """Return the cells of VALUE_HEADER; they are empty without a record."""
-    if record is None:
-        return ("",) * len(VALUE_HEADER)
-    low, high = min(record.samples), max(record.samples)
-    best, worst = (high, low) if record.better == "higher" else (low, high)
-    return (
-        number(record.value),
-        number(best),
-        number(worst),
-        percent(record.spread) if record.repetitions > 1 else "",
-        str(record.repetitions),
-    )
-
-
-def value_table(caption: str, labels: tuple[str, ...], rows: Iterable[tuple[tuple[str, ...], Record]]) -> Table:
-    """Return a table of records, each after the texts of its *labels*."""
-    header = (*labels, *VALUE_HEADER)
-    numeric = {i for i, head in enumerate(header) if i >= len(labels) or head in {"threads", "size"}}
-    return Table(caption, header, [(*texts, *values(record)) for texts, record in rows], frozenset(numeric))
-
-
-def measured(records: Iterable[Record], marks: str) -> str:
-    """Return the sentence on repetitions and spread below a figure; *marks* states what draws the spread."""
-    counts, spreads = zip(*((r.repetitions, abs(r.spread)) for r in records), strict=True)
-    if set(counts) == {1}:
-        return "Measured once each, so the spread is unknown."
-    widest = max(spreads)
-    text = (
-        f"Median of {span(counts)} repetitions; {marks}, from the smallest to the largest repetition. "
-        f"The widest spread, (largest - smallest) / median, is {percent(widest)}"
-    )
-    if widest > WIDE:
-        return f"{text}, too wide for a comparison. Make sure that the host is idle, then measure again."
-    return f"{text}."
-
-
-def numa_nodes(topology: Topology) -> Table:
-    """Return the NUMA nodes with their PUs and memory."""
-    rows = []
-    for node in topology.numa_nodes:
-        usable = topology.usable_pus(node.index)
-        rows.append(
-            (
-                str(node.index),
-                format_list(node.pus),
-                str(len(usable)),
-                format_bytes(node.memory_bytes) if node.memory_bytes else "memoryless",
-                node.subtype or ("DRAM" if node.memory_bytes else ""),
-            )
-        )
-    header = ("NUMA node", "PUs", "PUs that may be used", "memory", "kind")
-    return Table("NUMA nodes", header, rows, frozenset({2, 3}))
-
-
-def caches(topology: Topology) -> Table:
-    """Return the sizes of the data caches, their number, and the number of PUs that share one."""
-    groups = Counter((cache.level, cache.size_bytes, len(cache.pus)) for cache in topology.caches)
-    rows = [
-        (f"L{level}{'d' if level == 1 else ''}", format_bytes(size), str(how_many), str(sharing))
-        for (level, size, sharing), how_many in sorted(groups.items())
-    ]
-    return Table("Data caches", ("level", "size", "how many", "PUs that share one"), rows, frozenset({1, 2, 3}))
-
-
-def distances(topology: Topology) -> Table | None:
-    """Return the firmware's distances between NUMA nodes, None if it states none."""
-    order = [n.index for n in topology.numa_nodes]
-    if not topology.distances or len(order) == 1:
-        return None
-    rows = [(f"from {a}", *(str(topology.distance(a, b)) for b in order)) for a in order]
-    caption = "Distances according to the firmware (10 is local; not measured)"
-    header = ("NUMA node", *(f"to {b}" for b in order))
-    return Table(caption, header, rows, frozenset(range(1, len(order) + 1)))
 
 
 def software(view: HostView) -> Table | None:
@@ -216,24 +134,6 @@ def invalid_records(views: Sequence[HostView]) -> list[tuple[str, str, str]]:
         )
         for (host, check, metric, _, reason), records in grouped.items()
     ]
-
-
-def topology_facts(view: HostView) -> list[tuple[str, str, str]]:
-    """Return the metrics of the topology check as (name, value, note)."""
-    names = {"numa_nodes": "NUMA nodes", "pus": "PUs", "memory": "memory"}
-    records = {r.metric: r for r in view.of("topology")}
-    if theory := metrics.theoretical(view):
-        records[metrics.METRIC] = theory
-    unknown = [("theoretical bandwidth", "unknown", why)] if (why := metrics.unknown(view)) else []
-    facts = [
-        (
-            names.get(metric, metric.replace("_", " ")),
-            quantity(records[metric].value, "" if metric in {"numa_nodes", "pus"} else records[metric].unit),
-            "",
-        )
-        for metric in sorted(records.keys() - {metrics.KNOWN}, key=lambda m: ([*names, m].index(m), m))
-    ]
-    return facts + unknown
 
 
 def spread_tone(header: str, cell: str) -> str:

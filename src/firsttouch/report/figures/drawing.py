@@ -403,12 +403,12 @@ def draw_records(
     label: Callable[[Record], str],
     kind: str,
     kinds: Sequence[str],
-    what: str,
     name: str,
     title: str,
+    heading: str,
     description: str,
 ) -> Panel:
-    """Return thin bars of the *records* of one metric, which is named *what*.
+    """Return thin bars of the *records* of one metric, which *heading* names.
 
     *label* returns the name of a record's group, and the parameter *kind* is one of *kinds*.
     """
@@ -420,11 +420,11 @@ def draw_records(
     return draw_bars(
         bars,
         kinds=kinds,
-        axis=f"{what} ({records[0].unit})",
+        axis=f"{heading} ({records[0].unit})",
         name=name,
-        title=f"{title}: {what}",
+        title=title,
         description=description,
-        heading=what.capitalize(),
+        heading=heading.capitalize(),
         thin=True,
     )
 
@@ -546,13 +546,14 @@ def draw_heatmap(
     unit: str,
     name: str,
     title: str,
+    heading: str,
     description: str,
     empty: str = "none",
 ) -> Panel:
     """Return the matrix; colours run from 0 to *highest* (in *unit*), None is an *empty* cell.
 
-    *axes* label the rows and the columns. *name* prefixes the ids. *title* stands above the matrix and, with
-    *description*, is its text alternative.
+    *axes* label the rows and the columns. *name* prefixes the ids. *heading* stands above the matrix, *title* and
+    *description* are its text alternative.
     """
     left = 9 + max(map(width, rows))
     cell_height = _CELL_HEIGHTS[len(rows) > _FEW_ROWS]
@@ -561,7 +562,7 @@ def draw_heatmap(
     narrowest = max(width(axes[1]), width(f"0    {number(highest)} {unit}"))
     cell_width = max(_CELL_WIDTH, widest + 8, narrowest / len(columns))
     right = left + cell_width * len(columns)
-    head = _Head(max(right, 360), title, {})
+    head = _Head(max(right, 360), heading, {})
     top = head.height + _LINE + 6
     bottom = top + cell_height * len(rows)
     canvas = Canvas(max(right, head.width, width(axes[0])) + 2, bottom + 82, name)

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The topology drawn: NUMA nodes with memory, caches and PUs, and their distances (thesis, figure 2.6)."""
+"""The topology: NUMA nodes with memory, caches and PUs, distances (thesis, figure 2.6), theoretical bandwidth."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import groupby
 
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import NumaNode, Topology
+from firsttouch.records.schema import Record
+from firsttouch.report.aspect import Aspect, Chart, Draw, Result, value
 from firsttouch.report.figures import drawing
 from firsttouch.report.figures.svg import INK, MUTED, PAPER, RAISED, Canvas
-from firsttouch.report.model import Figure, HostView, Panel
-from firsttouch.report.text import count, listed
+from firsttouch.report.model import Absent, HostView, Panel, Table, banks
+from firsttouch.report.text import count, listed, percent
 from firsttouch.units import format_bytes
 
 CHECK = "topology"
@@ -26,6 +30,7 @@ _DISTANCES = (
     "brighter is farther, and 10 is local. The firmware states these distances; latency and bandwidth show the "
     "real ones."
 )
+_MATRIX = "Distances according to the firmware"
 #: Sizes (px): a PU, a row of caches, the names beside the rows, the gaps, the widest drawing.
 _PU, _CACHE, _NAMES, _GAP, _WIDEST = 26, 20, 92, 14, 940
 #: PUs in a row; a NUMA node with more has several rows.
@@ -34,27 +39,143 @@ _ACROSS = 16
 _HEAD, _NO_PUS = 44, 72
 
 
-def figures(view: HostView) -> list[Figure]:
-    """Return the drawing of the host's topology; an empty list if it is unknown."""
+def aspect(view: HostView) -> Aspect:
+    """Return the size of the host, its theoretical bandwidth, and the chart of its topology if it is known."""
+    results = [Result("topology", text=", ".join(sizes))] if (sizes := size_texts(view)) else []
+    if record := theoretical(view):
+        source = record.parameters.get("source")
+        compared = f"per package, from {source}" if source else ""
+        results.append(Result("theoretical bandwidth", compared=compared, text=value(record)))
+    elif why := unknown(view):
+        results.append(Result("theoretical bandwidth", compared=why, text="unknown"))
     host = view.topology
+    absent = [] if results else [Absent("the metrics of the topology check", view.why_absent(CHECK))]
     if host is None:
-        return []
-    name = f"{view.key}-topology"
-    matrix = _matrix(f"{name}-distances", host)
-    return [
-        Figure(
-            name=name,
-            title=_TITLE,
-            how=_HOW + (_DISTANCES if matrix else ""),
-            shows=_shows(host),
-            measured="From the firmware's tables, as the kernel and hwloc report them. Nothing here was measured.",
-            panels=(_drawing(f"{name}-drawing", host), *([matrix] if matrix else [])),
-            tables=(),
+        return Aspect(results, absent=absent, note="No topology (hwloc XML) of this host was given.")
+    tables = [*filter(None, (_numa_nodes(host), _caches(host), _distances(host)))]
+    return Aspect(results, [_chart(host)], absent, tables=tables)
+
+
+def size_texts(view: HostView) -> list[str]:
+    """Return the numbers of NUMA nodes and PUs, and the memory, as far as they were recorded."""
+    records = {r.metric: r for r in view.of(CHECK)}
+    nouns = (("numa_nodes", "NUMA node"), ("pus", "PU"))
+    texts = [count(round(records[metric].value), noun) for metric, noun in nouns if metric in records]
+    return [*texts, value(records["memory"])] if "memory" in records else texts
+
+
+# ----------------------------------------------------------------------
+# Measured bandwidth as a fraction of the theoretical one (thesis, section 3.2, formula 3.1).
+
+METRIC = "theoretical_bandwidth"
+KNOWN = "theoretical_bandwidth_known"
+
+
+def fraction(view: HostView, record: Record) -> float | None:
+    """Return the record's rate over the theoretical bandwidth of its banks, None if that is unknown.
+
+    Formula 3.1 gives the theoretical bandwidth of a package, and all banks are assumed to be alike.
+    """
+    bank = bank_bandwidth(view)
+    if bank is None or record.unit != "GB/s" or not banks(record):
+        return None
+    return record.value / (bank * len(banks(record)))
+
+
+def of_theory(view: HostView, record: Record) -> str:
+    """Return the record's rate as a share of the theoretical one, an empty text if that is unknown."""
+    share = fraction(view, record)
+    return "" if share is None else f"{percent(share)} of theory"
+
+
+def bank_bandwidth(view: HostView) -> float | None:
+    """Return the theoretical bandwidth of one bank (GB/s), None if it is unknown; all are assumed to be alike."""
+    theory = theoretical(view)
+    if theory is None or theory.unit != "GB/s":
+        return None
+    packages, all_banks = theory.parameters.get("packages"), theory.parameters.get("banks")
+    if not isinstance(packages, int) or not isinstance(all_banks, int) or not all_banks or theory.value <= 0:
+        return None
+    return theory.value * packages / all_banks
+
+
+def theoretical(view: HostView) -> Record | None:
+    """Return the newest record of the theoretical bandwidth, whatever its source: verdicts take the same one."""
+    return max(view.of(CHECK, metric=METRIC), key=lambda r: (r.time, r.value), default=None)
+
+
+def unknown(view: HostView) -> str:
+    """Return why the theoretical bandwidth of the host is unknown, an empty text if any record has it."""
+    if theoretical(view) is not None:
+        return ""
+    record = max(view.of(CHECK, metric=KNOWN), key=lambda r: r.time, default=None)
+    return str(record.parameters.get("reason", "")) if record is not None and not record.value else ""
+
+
+# ----------------------------------------------------------------------
+# Tables.
+
+
+def _numa_nodes(topology: Topology) -> Table:
+    """Return the NUMA nodes with their PUs and memory."""
+    rows = []
+    for node in topology.numa_nodes:
+        usable = topology.usable_pus(node.index)
+        rows.append(
+            (
+                str(node.index),
+                format_list(node.pus),
+                str(len(usable)),
+                format_bytes(node.memory_bytes) if node.memory_bytes else "memoryless",
+                node.subtype or ("DRAM" if node.memory_bytes else ""),
+            )
         )
+    header = ("NUMA node", "PUs", "PUs that may be used", "memory", "kind")
+    return Table("NUMA nodes", header, rows, frozenset({2, 3}))
+
+
+def _caches(topology: Topology) -> Table:
+    """Return the sizes of the data caches, their number, and the number of PUs that share one."""
+    groups = Counter((cache.level, cache.size_bytes, len(cache.pus)) for cache in topology.caches)
+    rows = [
+        (f"L{level}{'d' if level == 1 else ''}", format_bytes(size), str(how_many), str(sharing))
+        for (level, size, sharing), how_many in sorted(groups.items())
     ]
+    return Table("Data caches", ("level", "size", "how many", "PUs that share one"), rows, frozenset({1, 2, 3}))
 
 
-def _shows(host: Topology) -> tuple[str, ...]:
+def _distances(topology: Topology) -> Table | None:
+    """Return the firmware's distances between NUMA nodes, None if it states none."""
+    order = [n.index for n in topology.numa_nodes]
+    if not topology.distances or len(order) == 1:
+        return None
+    rows = [(f"from {a}", *(str(topology.distance(a, b)) for b in order)) for a in order]
+    caption = "Distances according to the firmware (10 is local; not measured)"
+    header = ("NUMA node", *(f"to {b}" for b in order))
+    return Table(caption, header, rows, frozenset(range(1, len(order) + 1)))
+
+
+# ----------------------------------------------------------------------
+# The chart.
+
+
+def _chart(host: Topology) -> Chart:
+    panels: dict[str, Draw] = {"": partial(_drawing, host)}
+    descriptions = {}
+    if matrix := _matrix(host):
+        panels[_MATRIX], descriptions[_MATRIX] = matrix
+    return Chart(
+        key=CHECK,
+        title=_TITLE,
+        how=_HOW + (_DISTANCES if matrix else ""),
+        shows=_sentences(host),
+        measured="From the firmware's tables, as the kernel and hwloc report them. Nothing here was measured.",
+        panels=panels,
+        descriptions=descriptions,
+    )
+
+
+def _sentences(host: Topology) -> list[str]:
     packages = {pu.package for pu in host.pus}
     cores = {pu.core for pu in host.pus}
     sentences = [
@@ -74,7 +195,7 @@ def _shows(host: Topology) -> tuple[str, ...]:
     spread = {d for pair, d in host.distances.items() if pair[0] != pair[1]}
     if len(spread) > 1:
         sentences.append(f"Distances to other NUMA nodes: {min(spread)} to {max(spread)}, where 10 is local.")
-    return tuple(sentences)
+    return sentences
 
 
 def _level_name(level: int) -> str:
@@ -85,28 +206,28 @@ def _cache_name(level: int, size: int) -> str:
     return f"{_level_name(level)} {format_bytes(size)}"
 
 
-def _matrix(name: str, host: Topology) -> Panel | None:
+def _matrix(host: Topology) -> tuple[Draw, str] | None:
+    """Return the matrix of distances and its description, None if the firmware states none."""
     order = [n.index for n in host.numa_nodes]
     if not host.distances or len(order) == 1:
         return None
-    values = [[float(host.distance(a, b)) for b in order] for a in order]
-    return drawing.draw_heatmap(
-        values,
-        rows=[str(n) for n in order],
-        columns=[str(n) for n in order],
-        highest=max(map(max, values)),
+    rows = [[float(host.distance(a, b)) for b in order] for a in order]
+    names = [str(n) for n in order]
+    draw = partial(
+        drawing.draw_heatmap,
+        rows,
+        rows=names,
+        columns=names,
+        highest=max(map(max, rows)),
         axes=("PUs of NUMA node", "memory of NUMA node"),
         unit="",
-        name=name,
-        title="Distances according to the firmware",
-        description=" ".join(
-            f"From NUMA node {a}: {listed((f'{d:g} to {b}' for b, d in zip(order, row, strict=True)), most=99)}."
-            for a, row in zip(order, values, strict=True)
-        ),
     )
+    distances = (listed((f"{d:g} to {b}" for b, d in zip(order, row, strict=True)), most=99) for row in rows)
+    return draw, " ".join(f"From NUMA node {a}: {texts}." for a, texts in zip(order, distances, strict=True))
 
 
-def _drawing(name: str, host: Topology) -> Panel:
+def _drawing(host: Topology, *, name: str, title: str, heading: str, description: str) -> Panel:  # noqa: ARG001
+    """Return the drawing of the NUMA nodes; each has its own heading."""
     nodes = _by_package(host)
     across = max(1, min(_ACROSS, max((len(n.pus) for n in nodes), default=1)))
     width = _NAMES + max(across * _PU, 190) + 2 * 10
@@ -121,8 +242,8 @@ def _drawing(name: str, host: Topology) -> Panel:
             canvas.rectangle((left, top), (width, height), "none", stroke=MUTED, rx=6, class_="box")
             _draw_node(canvas, host, node, (left, top), width=width, across=across)
         top += height + _GAP
-    description = " ".join((*_shows(host), *map(_sentence, nodes)))
-    return canvas.panel(_TITLE, description, "topology")
+    description = " ".join((description, *map(_sentence, nodes)))
+    return canvas.panel(title, description, "topology")
 
 
 def _by_package(host: Topology) -> list[NumaNode]:

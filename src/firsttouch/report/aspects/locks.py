@@ -1,17 +1,55 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rates of threads that take records from one reader under a lock, and what they mean for a host."""
+"""Locks: records per second from one reader, over the threads and over the records of a batch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from firsttouch.benchmarks.locks import BATCH, CHECK, COMMON, RECORDS, WAITING, WITHIN
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
-from firsttouch.report.model import HostView, whole
-from firsttouch.report.text import clean, count, listed, percent, plain, quantity, times
+from firsttouch.report.aspect import Aspect, Chart, Draw, Result, best, measured, value, value_table
+from firsttouch.report.figures import drawing
+from firsttouch.report.model import Absent, HostView, Table, whole
+from firsttouch.report.text import clean, count, listed, percent, plain, times
+
+_TITLE = "Records per second from one reader under a lock"
+_HOW = (
+    "Higher is better. A line that doubles with twice the threads scales perfectly. One that levels off or falls "
+    "waits for the lock or the reader. Original parsing is done under the lock. Otherwise, a thread only copies "
+    "under the lock and parses afterwards: one record (deferred), several (batched) or a block of fixed size "
+    "(blocked). Where the curve over batches levels off, larger batches gain nothing."
+)
+
+
+def aspect(view: HostView) -> Aspect:
+    """Return the highest rate and a chart for each amount of work with a record."""
+    groups = rates_of(view)
+    if not groups:
+        return Aspect(absent=[Absent(_TITLE, view.why_absent(CHECK))])
+    return Aspect(
+        [result for group in groups for result in _results(group)],
+        [_chart(f"locks-{position}", group) for position, group in enumerate(groups, start=1)],
+    )
+
+
+def _results(group: Rates) -> Iterable[Result]:
+    fastest, original = group.fastest(), group.fastest(["original"])
+    if fastest is None:
+        return
+    compared = [f"{fastest.parameters['lock']} lock, {fastest.parameters['parsing']} parsing"]
+    if original is not None and original is not fastest:
+        compared.append(f"original parsing {value(original)}, {original.parameters['lock']} lock")
+    if batch := _batch_of_host(group):
+        compared.append(f"needs {count(batch, 'record')} at once")
+    yield Result(f"one reader, {count(group.most, 'thread')}, {group.name}", fastest, "; ".join(compared))
+
+
+# ----------------------------------------------------------------------
+# The rates of a host.
 
 #: The order of locks and parsings, from the simplest on; others follow.
 LOCKS = ("spin", "ticket", "mutex", "queue", "atomic")
@@ -54,12 +92,12 @@ class Rates:
         rates = self.by_threads.get(parsing, {})
         return {lock: r for (lock, place, threads), r in rates.items() if (place, threads) == (COMPACT, self.most)}
 
-    def best(self, parsings: Iterable[str] = PARSINGS) -> Record | None:
+    def fastest(self, parsings: Iterable[str] = PARSINGS) -> Record | None:
         """Return the highest rate of *parsings* with the most threads."""
-        return max((r for p in parsings for r in self.with_all(p).values()), key=lambda r: r.value, default=None)
+        return best(r for parsing in parsings for r in self.with_all(parsing).values())
 
 
-def rates(view: HostView) -> list[Rates]:
+def rates_of(view: HostView) -> list[Rates]:
     """Return the rates of the host, a group for each amount of work, the least work first."""
     ways = [(record, {k: plain(v) for k, v in Case.of(record).way.items()}) for record in view.of(CHECK)]
     names = [name for name in dict.fromkeys(name for _, way in ways for name in way) if name != "work_ns"]
@@ -74,7 +112,7 @@ def rates(view: HostView) -> list[Rates]:
             for name, value, varies in zip(names, values, varying, strict=True)
             if varies
         ]
-        if group := _rates(clean(", ".join([work_text(work_ns), *labels])), work_ns, records):
+        if group := _rates(clean(", ".join([_work_text(work_ns), *labels])), work_ns, records):
             result.append(group)
     return result
 
@@ -90,7 +128,7 @@ def _rates(name: str, work_ns: float, records: Sequence[Record]) -> Rates | None
     by_threads: dict[str, dict[tuple[str, str, int], Record]] = {}
     by_batch: dict[str, dict[int, Record]] = {}
     for record in measured:
-        p, rate = record.parameters, millions(record)
+        p, rate = record.parameters, _millions(record)
         lock, place, threads = p["lock"], str(p.get("placement", COMPACT)), whole(record, "threads")
         if p["parsing"] != "batched" or _batch(record) == batch:
             by_threads.setdefault(p["parsing"], {})[lock, place, threads] = rate
@@ -108,7 +146,7 @@ def _rates(name: str, work_ns: float, records: Sequence[Record]) -> Rates | None
     )
 
 
-def millions(record: Record) -> Record:
+def _millions(record: Record) -> Record:
     """Return a rate in millions of records per second."""
     return replace(record, unit=_UNIT, samples=tuple(s / _MILLION for s in record.samples))
 
@@ -132,7 +170,7 @@ def _position(order: Sequence[str], name: str) -> tuple[int, str]:
     return (order.index(name) if name in order else len(order), name)
 
 
-def work_text(nanoseconds: float) -> str:
+def _work_text(nanoseconds: float) -> str:
     """Return the work with each record: ``no other work``, ``250 ns of work``, ``1 µs of work``."""
     if not nanoseconds:
         return "no other work"
@@ -140,7 +178,7 @@ def work_text(nanoseconds: float) -> str:
 
 
 # ----------------------------------------------------------------------
-# Sentences
+# What the rates show.
 
 
 def sentences(group: Rates) -> tuple[str, ...]:
@@ -149,7 +187,7 @@ def sentences(group: Rates) -> tuple[str, ...]:
     return tuple(filter(None, texts))
 
 
-def batch_of_host(group: Rates) -> int:
+def _batch_of_host(group: Rates) -> int:
     """Return the batch that suffices for every lock, 0 if it is unknown."""
     return max((round(r.value) for r in group.needed.values()), default=0)
 
@@ -158,11 +196,11 @@ def _batches(group: Rates) -> str:
     needed = {lock: round(r.value) for lock, r in group.needed.items()}
     if not needed:
         return ""
-    size, share = batch_of_host(group), percent(WITHIN).replace(".0", "")
+    size, share = _batch_of_host(group), percent(WITHIN).replace(".0", "")
     host = "single records" if size == 1 else f"batches of {size} records"
     by_lock = ", ".join(f"{clean(lock)} {batch}" for lock, batch in needed.items())
     text = (
-        f"With {count(group.most, 'thread')} and {work_text(group.work_ns)}, this host needs {host} to come "
+        f"With {count(group.most, 'thread')} and {_work_text(group.work_ns)}, this host needs {host} to come "
         f"within {share} of the rate of larger batches with each lock: {by_lock}."
     )
     alike = [_not_slower(rates) for rates in group.by_batch.values()]
@@ -176,8 +214,8 @@ def _sized(batch: int) -> str:
 
 def _not_slower(rates: Mapping[int, Record]) -> set[int]:
     """Return the batches that are not slower than the best one in all repetitions."""
-    best = max(rates.values(), key=lambda r: r.value)
-    return {batch for batch, record in rates.items() if not _slower(record, best)}
+    fastest = max(rates.values(), key=lambda r: r.value)
+    return {batch for batch, record in rates.items() if not _slower(record, fastest)}
 
 
 def _slower(record: Record, other: Record) -> bool:
@@ -185,16 +223,20 @@ def _slower(record: Record, other: Record) -> bool:
     return min(record.repetitions, other.repetitions) > 1 and max(record.samples) < min(other.samples)
 
 
+def _differ(record: Record, other: Record) -> bool:
+    return _slower(record, other) or _slower(other, record)
+
+
 def _gain(group: Rates) -> str:
     """Return what taking several records at once gains over parsing under the lock."""
-    original, best = group.best(["original"]), group.best(p for p in PARSINGS if p != "original")
-    if original is None or best is None or original.value <= 0:
+    original, other = group.fastest(["original"]), group.fastest(p for p in PARSINGS if p != "original")
+    if original is None or other is None or original.value <= 0:
         return ""
-    text = f"The best rate, {quantity(best.value, best.unit)} ({_name(best)}), is "
-    if not (_slower(original, best) or _slower(best, original)):
+    text = f"The best rate, {value(other)} ({_name(other)}), is "
+    if not _differ(original, other):
         return f"{text}not clearly different from that of original parsing."
-    gain = times(best.value / original.value)
-    return f"{text}{gain} that of original parsing, {quantity(original.value, original.unit)} ({_name(original)})."
+    gain = times(other.value / original.value)
+    return f"{text}{gain} that of original parsing, {value(original)} ({_name(original)})."
 
 
 def _name(record: Record) -> str:
@@ -208,16 +250,19 @@ def _behind(group: Rates) -> list[str]:
         with_all = group.with_all(parsing)
         if len(with_all) < 2 or group.most < 2:
             continue
-        lock, best = max(with_all.items(), key=lambda item: item[1].value)
-        slow = [(clean(other), percent(r.value / best.value)) for other, r in with_all.items() if _slower(r, best)]
+        lock, fastest = max(with_all.items(), key=lambda item: item[1].value)
+        slow = [
+            (clean(other), percent(r.value / fastest.value))
+            for other, r in with_all.items()
+            if _slower(r, fastest)
+        ]
         if not slow:
             level.append(clean(parsing))
             continue
         (first, share), *others = slow
         reached = listed([f"{first} reaches {share}", *map(" ".join, others)])
-        fastest = f"{clean(lock)} ({quantity(best.value, best.unit)})"
         where = f"{clean(parsing).capitalize()} parsing with {count(group.most, 'thread')}"
-        texts.append(f"{where}: {reached} of {fastest}.")
+        texts.append(f"{where}: {reached} of {clean(lock)} ({value(fastest)}).")
     if level:
         texts.append(f"{listed(level).capitalize()} parsing: no lock falls clearly behind.")
     return texts
@@ -247,7 +292,7 @@ def _placements(group: Rates) -> str:
             compact = by_case.get((lock, COMPACT, threads))
             if (place, threads) != (SPREAD, max(spread)) or compact is None or compact.value <= 0:
                 continue
-            if _slower(record, compact) or _slower(compact, record):
+            if _differ(record, compact):
                 shares.append((record.value / compact.value, lock))
         if shares:
             ends = (
@@ -258,3 +303,84 @@ def _placements(group: Rates) -> str:
     if not texts:
         return f"{text} are not clearly faster or slower than as many on the fewest NUMA nodes."
     return f"{text} reach these shares of the rate on the fewest NUMA nodes: {listed(texts)}."
+
+
+# ----------------------------------------------------------------------
+# The chart.
+
+
+def _chart(key: str, group: Rates) -> Chart:
+    panels = dict(_panel(group, parsing) for parsing in group.by_threads)
+    tables = [_table(group, parsing) for parsing in group.by_threads]
+    if group.by_batch:
+        heading = f"Batched parsing, {count(group.most, 'thread')}"
+        lines = {lock: [drawing.of(n, r) for n, r in rates.items()] for lock, rates in group.by_batch.items()}
+        panels[heading] = _drawn(group, lines, counted="record", across="records of a batch")
+        rows = [
+            ((clean(lock), str(batch), _waiting_share(group, record)), record)
+            for lock, rates in group.by_batch.items()
+            for batch, record in rates.items()
+        ]
+        caption = f"Batched parsing with {count(group.most, 'thread')} ({_UNIT})"
+        tables.append(value_table(caption, ("lock", "batch", "waiting"), rows))
+    return Chart(
+        key=key,
+        title=f"{_TITLE}: {group.name}",
+        how=_HOW,
+        shows=sentences(group),
+        measured=measured(group.records()),
+        panels=panels,
+        tables=tables,
+    )
+
+
+def _heading(group: Rates, parsing: str) -> str:
+    """Return the title of a parsing, with the records that are taken at once."""
+    sizes = {plain(r.parameters.get("batch")) for r in group.by_threads[parsing].values()} - {"", "1"}
+    return clean(f"{parsing} parsing{f', {sizes.pop()} records at once' if len(sizes) == 1 else ''}").capitalize()
+
+
+def _panel(group: Rates, parsing: str) -> tuple[str, Draw]:
+    rates = group.by_threads[parsing]
+    # Compact threads are drawn; if no such rate is valid, those of another placement, which the heading names.
+    places = {place for _, place, _ in rates}
+    drawn = COMPACT if COMPACT in places else min(places)
+    lines: dict[str, list[drawing.Point]] = {}
+    for (lock, place, threads), record in rates.items():
+        if place == drawn:
+            lines.setdefault(lock, []).append(drawing.of(threads, record))
+    heading = _heading(group, parsing) + ("" if drawn == COMPACT else clean(f", threads {drawn}"))
+    return heading, _drawn(group, lines)
+
+
+def _drawn(
+    group: Rates, lines: Mapping[str, Sequence[drawing.Point]], *, counted: str = "thread", across: str = ""
+) -> Draw:
+    """Return how to draw *lines*; all panels of a chart have the same scale."""
+    values = [sample for r in group.records() for sample in r.samples]
+    return partial(
+        drawing.draw_lines,
+        lines,
+        label=f"rate ({_UNIT})",
+        size=(440, 210),
+        logarithmic=drawing.wide(values),
+        scale=values,
+        counted=counted,
+        across=across,
+    )
+
+
+def _waiting_share(group: Rates, record: Record) -> str:
+    share = group.wait(record)
+    return "" if share is None else percent(share)
+
+
+def _table(group: Rates, parsing: str) -> Table:
+    return value_table(
+        f"{_heading(group, parsing)} ({_UNIT})",
+        ("lock", "placement", "threads", "waiting"),
+        [
+            ((clean(lock), clean(place), str(threads), _waiting_share(group, record)), record)
+            for (lock, place, threads), record in group.by_threads[parsing].items()
+        ],
+    )

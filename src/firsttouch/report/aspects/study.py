@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Studies of threads repeated on a host: what its records show, and their peaks beside the published ones.
+"""Studies of threads repeated on a host: seconds and throughput against threads, peaks beside the published ones.
 
 A study file (:mod:`firsttouch.benchmarks.studies`) says which records belong together. Throughput is that of the
 publication: reads per thread times threads, divided by the time of the slowest thread. Pairs count once.
@@ -8,9 +8,9 @@ publication: reads per thread times threads, divided by the time of the slowest 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from firsttouch import paths
 from firsttouch.benchmarks import studies as study_files
@@ -19,9 +19,48 @@ from firsttouch.benchmarks.studies import Table as PlannedTable
 from firsttouch.errors import BadInput
 from firsttouch.records.schema import Record
 from firsttouch.report import published_tables
+from firsttouch.report.aspect import Aspect, Chart, Draw, Result, measured, value_table
+from firsttouch.report.figures.drawing import Point, draw_lines, wide
 from firsttouch.report.model import HostView, Table, dataset_of, whole
 from firsttouch.report.speedups import Interval, Key, pivot, repetitions
 from firsttouch.report.text import count, listed, number, percent
+
+CHECK = "weak_scaling"
+_TITLE = "Time and throughput by threads"
+_HOW = (
+    "Each thread has the same number of reads, so perfect scaling is a flat line of seconds and a straight rising "
+    "line of throughput. The time to load the index is excluded. A square is the peak of a line: the number of "
+    "threads with the highest throughput. A line whose peak is far from the last thread has threads that wait for "
+    "each other."
+)
+
+
+def aspect(view: HostView) -> Aspect:
+    """Return the peaks of each study, dataset and kind of reads that the host has records of, and their charts."""
+    studies = repeated(view)
+    charts = [
+        _chart(study, planned, reads, dataset)
+        for study in studies
+        for dataset in study.datasets
+        for reads in study.study.reads
+        for planned in study.figures
+    ]
+    tables = _tables(studies)
+    return Aspect(
+        [result for study in studies for result in _results(study)],
+        [*filter(None, charts)],
+        tables=tables,
+        note=" ".join([_NORMALIZED, *_omitted_steps(view)]) if tables else "",
+    )
+
+
+def _results(study: Repeated) -> Iterator[Result]:
+    for comparison in study.comparisons:
+        peak = comparison.peaks(study.study.configurations)[0]
+        label = f"{comparison.panel}, {comparison.dataset}, {comparison.reads} reads: highest throughput"
+        compared = _beside_default(comparison, study.study.configurations)
+        yield Result(label, peak.record, compared, f"{peak.text}, {peak.line}")
+
 
 # ----------------------------------------------------------------------
 # The runs of studies among the records of a host
@@ -151,7 +190,7 @@ class Repeated:
 
 def repeated(view: HostView) -> list[Repeated]:
     """Return the studies of which the host has records to compare, by name."""
-    records = view.of("weak_scaling", metric="throughput")
+    records = view.of(CHECK, metric="throughput")
     if not records:
         return []
     pus = view.metric("topology", "pus")
@@ -194,7 +233,7 @@ def compared(view: HostView) -> list[Record]:
 
 
 # ----------------------------------------------------------------------
-# Sentences
+# Sentences.
 
 
 def _clearly_faster(run: Run, other: Run) -> bool:
@@ -207,18 +246,18 @@ def _behind(best: Run, other: Run) -> str:
     return percent(1 - other.rate.value / best.rate.value)
 
 
-def shows(comparison: Comparison, names: Sequence[str]) -> list[str]:
+def _sentence(comparison: Comparison, names: Sequence[str]) -> str:
     """Return which configuration is best, how far the default and the others are behind, and where peaks are."""
     best, *others = comparison.peaks(names)
     sentences = [f"{comparison.panel}: {best.line} peaks highest, {best.text}{_second(best, others)}."]
-    if default := beside_default(comparison, names):
+    if default := _beside_default(comparison, names):
         sentences.append(f"{default[0].upper()}{default[1:]}.")
     if early := _early(comparison, names):
         sentences.append(early)
-    return [" ".join(sentences)]
+    return " ".join(sentences)
 
 
-def beside_default(comparison: Comparison, names: Iterable[str]) -> str:
+def _beside_default(comparison: Comparison, names: Iterable[str]) -> str:
     """Return how the best configuration compares with the aligner's default; nothing if that was not run."""
     best, *others = comparison.peaks(names)
     of_panel = (run for run in (best, *others) if run.is_default and run.family.name == comparison.panel)
@@ -254,7 +293,7 @@ def _early(comparison: Comparison, names: Sequence[str]) -> str:
     return f"More threads than at the peak slow down {listed(falling)}." if falling else ""
 
 
-def omitted(study: Repeated, names: Sequence[str], reads: Reads, dataset: str) -> str:
+def _omitted(study: Repeated, names: Sequence[str], reads: Reads, dataset: str) -> str:
     """Return which runs are left out because they took longer than the limit of the study."""
     runs: dict[str, list[int]] = {}
     for run in study.too_long:
@@ -277,15 +316,15 @@ _NORMALIZED = (
 )
 
 
-def tables(view: HostView) -> list[tuple[Table, str]]:
-    """Return the tables of peaks that the figures of each study use, each with sentences on its values."""
-    result = []
-    note = " ".join([_NORMALIZED, *_omitted_steps(view)])
-    for study in repeated(view):
-        values = _published(study.study)
-        described = {table.name: table for figure in study.figures for table in figure.tables}
-        result += [(t, note) for of in described.values() for t in _peak_table(study, of, values)]
-    return result
+def _tables(studies: Iterable[Repeated]) -> list[Table]:
+    """Return the tables of peaks that the figures of each study use."""
+    return [
+        table
+        for study in studies
+        for values in [_published(study.study)]
+        for planned in {t.name: t for figure in study.figures for t in figure.tables}.values()
+        for table in _peak_table(study, planned, values)
+    ]
 
 
 def _omitted_steps(view: HostView) -> list[str]:
@@ -379,3 +418,68 @@ def _joined(own: Table, beside: Table) -> Table:
         frozenset(range(corner, len(own.header) + len(beside.header) - corner)),
         tuple((*a, *b[1:]) for a, b in zip(own.groups, beside.groups, strict=True)),
     )
+
+
+# ----------------------------------------------------------------------
+# The charts.
+
+
+def _chart(study: Repeated, planned: Comparisons, reads: Reads, dataset: str) -> Chart | None:
+    """Return the chart of one kind of reads and one dataset, None without two lines to compare."""
+    names = planned.names
+    comparisons = [
+        c for c in study.comparisons if (c.reads, c.dataset) == (reads, dataset) and len(c.lines(names)) > 1
+    ]
+    if not comparisons:
+        return None
+    where = f"-{study.datasets.index(dataset) + 1}" if len(study.datasets) > 1 else ""
+    published = planned.number.get(reads)
+    like = f", as in figure {published} of {study.study.short}" if published else ""
+    sentences = {c: _sentence(c, names) for c in comparisons}
+    panels = {heading: (c, draw) for c in comparisons for heading, draw in _panels(c, names)}
+    return Chart(
+        key=f"{study.study.name}-{study.figures.index(planned) + 1}-{reads}{where}",
+        title=f"{_TITLE}{like}: {planned.title}: {reads} reads" + (f", {dataset}" if where else ""),
+        how=_HOW,
+        shows=[*filter(None, (*sentences.values(), _omitted(study, names, reads, dataset)))],
+        measured=measured(r.record for c in comparisons for runs in c.lines(names).values() for r in runs),
+        panels={heading: draw for heading, (_, draw) in panels.items()},
+        descriptions={heading: sentences[comparison] for heading, (comparison, _) in panels.items()},
+        tables=[_numbers(c, names) for c in comparisons],
+    )
+
+
+def _panels(comparison: Comparison, names: Sequence[str]) -> Iterator[tuple[str, Draw]]:
+    lines = comparison.lines(names)
+    for quantity, label in (("time", "time (s)"), ("throughput", f"thousands of {comparison.things} per second")):
+        points = {
+            line: [_point(run.threads, run.seconds if quantity == "time" else run.rate) for run in runs]
+            for line, runs in lines.items()
+        }
+        yield (
+            f"{comparison.heading}: {quantity}",
+            partial(
+                draw_lines,
+                points,
+                label=label,
+                size=(420, 230),
+                logarithmic=wide([end for line in points.values() for p in line for end in (p.low, p.high)]),
+                squares={run.line: run.threads for run in comparison.peaks(names)},
+            ),
+        )
+
+
+def _point(threads: int, interval: Interval) -> Point:
+    return Point(threads, interval.value, interval.low, interval.high)
+
+
+def _numbers(comparison: Comparison, names: Sequence[str]) -> Table:
+    peaks = comparison.peaks(names)
+    rows = [
+        ((line, str(run.threads), number(run.seconds.value), "peak" if run in peaks else ""), run.record)
+        for line, runs in comparison.lines(names).items()
+        for run in runs
+    ]
+    both = ", both mates counted" if comparison.reads == "paired" else ""
+    caption = f"{comparison.heading}: throughput (thousands of reads per second{both})"
+    return value_table(caption, ("configuration", "threads", "seconds", ""), rows)

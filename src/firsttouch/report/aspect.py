@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An aspect of a host: its results and charts, from which every form of a report is made (see render.py).
+
+To add an aspect, write ``aspects/NAME.py`` with the name of its check and a function ``aspect(view)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from firsttouch.benchmarks.measure import WIDE
+from firsttouch.benchmarks.probe import NAME
+from firsttouch.host.cpusets import format_list
+from firsttouch.records.cases import Case
+from firsttouch.records.schema import Record
+from firsttouch.report.model import Absent, HostView, Panel, Table, banks, pu_nodes
+from firsttouch.report.text import clean, number, percent, plain, quantity, span
+
+# ----------------------------------------------------------------------
+# What an aspect consists of.
+
+
+@dataclass(frozen=True)
+class Result:
+    """A line of the summary: the value of a *record*, or a *text*, and what to compare it with."""
+
+    label: str
+    record: Record | None = None
+    compared: str = ""
+    text: str = ""
+
+    @property
+    def value(self) -> str:
+        """What the line states."""
+        return self.text or (value(self.record) if self.record else "")
+
+
+class Draw(Protocol):
+    """Draws a panel whose ids begin with *name*; *title* and *description* are its text alternative."""
+
+    def __call__(self, *, name: str, title: str, heading: str, description: str) -> Panel:
+        """Return the panel."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure before it is drawn: *how* to read it, what it *shows* (sentences) and how it was *measured*.
+
+    *key* is unique among the charts of a host. *panels* are the drawings by their headings; *descriptions*
+    say what a panel shows to readers who do not see it (default: all that the figure shows).
+    """
+
+    key: str
+    title: str
+    how: str
+    shows: Sequence[str]
+    measured: str
+    panels: Mapping[str, Draw]
+    tables: Sequence[Table] = ()
+    descriptions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A result in large letters on the card of a host or a fleet; without a *value*, the *note* says why."""
+
+    name: str
+    value: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Aspect:
+    """What the records of a host say about one aspect: charts may be *absent*, and the card may have a *tile*."""
+
+    results: Sequence[Result] = ()
+    charts: Sequence[Chart] = ()
+    absent: Sequence[Absent] = ()
+    tile: Tile | None = None
+    #: Tables that are not the numbers of a chart, and a *note* on them.
+    tables: Sequence[Table] = ()
+    note: str = ""
+
+
+# ----------------------------------------------------------------------
+# What aspects have in common.
+
+Item = TypeVar("Item")
+Key = TypeVar("Key")
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Return the items by their key, in the order in which keys occur first."""
+    groups: dict[Key, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
+def best(records: Iterable[Record]) -> Record | None:
+    """Return the record with the best median, None without records."""
+    return max(records, key=lambda r: r.value if r.better == "higher" else -r.value, default=None)
+
+
+def value(record: Record) -> str:
+    """Return the median with its unit."""
+    return quantity(record.value, record.unit)
+
+
+def bank_text(record: Record) -> str:
+    """Return the banks of a record: ``0,1``."""
+    return ",".join(map(str, banks(record)))
+
+
+def spread(record: Record) -> str:
+    """Return the spread in percent; one repetition has none."""
+    return percent(record.spread) if record.repetitions > 1 else ""
+
+
+def measured(records: Iterable[Record], marks: str = "the bars show all of them") -> str:
+    """Return the sentence on repetitions and spread below a figure; *marks* states what draws the spread."""
+    counts, spreads = zip(*((r.repetitions, abs(r.spread)) for r in records), strict=True)
+    if set(counts) == {1}:
+        return "Measured once each, so the spread is unknown."
+    widest = max(spreads)
+    text = (
+        f"Median of {span(counts)} repetitions; {marks}, from the smallest to the largest repetition. "
+        f"The widest spread, (largest - smallest) / median, is {percent(widest)}"
+    )
+    if widest > WIDE:
+        return f"{text}, too wide for a comparison. Make sure that the host is idle, then measure again."
+    return f"{text}."
+
+
+#: Header of the cells of a value.
+VALUE_HEADER = ("median", "fastest", "slowest", "spread", "n")
+
+
+def values(record: Record) -> tuple[str, ...]:
+    """Return the cells of VALUE_HEADER."""
+    ends = sorted((min(record.samples), max(record.samples)), reverse=record.better == "higher")
+    return (number(record.value), *map(number, ends), spread(record), str(record.repetitions))
+
+
+def value_table(caption: str, labels: tuple[str, ...], rows: Iterable[tuple[tuple[str, ...], Record]]) -> Table:
+    """Return a table of records, each after the texts of its *labels*."""
+    header = (*labels, *VALUE_HEADER)
+    numeric = {i for i, head in enumerate(header) if i >= len(labels) or head in {"threads", "size"}}
+    return Table(caption, header, [(*texts, *values(record)) for texts, record in rows], frozenset(numeric))
+
+
+# ----------------------------------------------------------------------
+# Ways of measuring.
+
+
+def way_of(record: Record, order: Sequence[str]) -> dict[str, Any]:
+    """Return the parameters that identify the way of measuring a record, those of *order* first."""
+    way = Case.of(record).way
+    return {name: way[name] for name in (*order, *sorted(way.keys() - {*order})) if name in way}
+
+
+#: The parameters whose values need no name beside them.
+_NAMELESS = {"program", "access", "kernel", "policy"}
+
+
+def way_name(parameters: Mapping[str, Any]) -> str:
+    """Return a way of measuring as a title."""
+    words = []
+    for key, value in parameters.items():
+        text = clean(plain(value))
+        if key in {"instructions", "stores", "pages"}:
+            # "compiler": the program does not reveal what the compiler chose.
+            words.append(f"{key} by the compiler" if text == "compiler" else text and f"{text} {key}")
+        else:
+            words.append(text if key in _NAMELESS else text and f"{key.replace('_', ' ')} {text}")
+    return ", ".join(filter(None, words))
+
+
+# ----------------------------------------------------------------------
+# The probe compared with other programs: the same case on the same host.
+
+#: Store types that count as equal; the compiler chooses those of STREAM, and STREAM does not report which.
+_REGULAR = frozenset({"regular", "compiler", None})
+#: Parameters that identify a case, beside PU-set and bank.
+_SAME = ("threads", "size_bytes")
+
+
+def program(record: Record) -> str:
+    """Return the program that measured, an empty text if not recorded."""
+    return clean(str(record.parameters.get("program", "")))
+
+
+def by_other_programs(view: HostView, record: Record) -> list[Record]:
+    """Return the records of other programs that measured the same case as *record*, by program."""
+    return _same_case(view.of(record.check, metric=record.metric), record)
+
+
+def _same_case(records: Iterable[Record], record: Record) -> list[Record]:
+    return sorted(
+        (
+            r
+            for r in records
+            if r.metric == record.metric and program(r) != program(record) and _is_same_case(record, r)
+        ),
+        key=program,
+    )
+
+
+def others_text(view: HostView, record: Record) -> str:
+    """Return the same case by other programs: ``likwid-bench 10.1 GB/s; stream 9.70 GB/s``."""
+    return "; ".join(f"{program(r)} {value(r)}" for r in by_other_programs(view, record))
+
+
+def _is_same_case(record: Record, other: Record) -> bool:
+    a, b = record.parameters, other.parameters
+    same = all(n not in a or n not in b or a[n] == b[n] for n in _SAME)
+    regular = {a.get("stores"), b.get("stores")} <= _REGULAR
+    return same and regular and (pu_nodes(record), banks(record)) == (pu_nodes(other), banks(other))
+
+
+def comparison_table(view: HostView, records: Sequence[Record]) -> Table | None:
+    """Return the probe's *records* beside those of other programs in the same case, None if there are none."""
+    others = [r for check in {r.check for r in records} for r in view.of(check) if program(r) != NAME]
+    rows = [
+        (
+            record.metric.replace("_", " "),
+            format_list(pu_nodes(record)),
+            format_list(banks(record)),
+            number(record.value),
+            percent(record.spread),
+            program(other),
+            number(other.value),
+            percent(other.spread),
+            f"{record.value / other.value:.2f}" if other.value else "",
+        )
+        for record in records
+        if program(record) == NAME
+        for other in _same_case(others, record)
+    ]
+    if not rows:
+        return None
+    unit = records[0].unit
+    header = (
+        *("metric", "PU-set", "bank", "probe", "spread", "other program"),
+        *("its value", "its spread", "probe / other"),
+    )
+    return Table(f"The probe and other programs ({unit}, medians)", header, rows, frozenset({3, 4, 6, 7, 8}))

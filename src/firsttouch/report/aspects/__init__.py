@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The aspects of a host, a module each.
+
+A module states the check in whose section it appears, ``CHECK``. Its ``aspect(view)`` takes the records of a host
+(:class:`firsttouch.report.model.HostView`) and returns their results, charts and tables, or the reason why there
+are none. :func:`of_check` finds the modules, so that nothing lists them. What aspects have in common is in
+:mod:`firsttouch.report.aspect`; :mod:`firsttouch.report.render` shows them.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+
+from firsttouch.records.catalogue import checks
+from firsttouch.report.aspect import Aspect
+from firsttouch.report.model import HostView
+
+#: The aspects of a host by check, in the order of the catalogue.
+Aspects = Mapping[str, Sequence[Aspect]]
+
+
+def of_host(view: HostView) -> Aspects:
+    """Return the aspects of a host."""
+    return {check: [module.aspect(view) for module in of_check(check)] for check in checks()}
+
+
+def of_check(check: str) -> list[ModuleType]:
+    """Return the modules of the aspects of a check, first the one that has its name."""
+    return sorted(_by_check().get(check, []), key=lambda module: (_name(module) != check, _name(module)))
+
+
+@functools.cache
+def _by_check() -> dict[str, list[ModuleType]]:
+    modules: dict[str, list[ModuleType]] = {}
+    for entry in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{entry.name}")
+        if hasattr(module, "CHECK"):
+            modules.setdefault(module.CHECK, []).append(module)
+    return modules
+
+
+def _name(module: ModuleType) -> str:
+    return module.__name__.rpartition(".")[2]

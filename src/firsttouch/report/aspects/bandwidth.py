@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bandwidth as matrices of PU-sets by memory banks, one per kernel (thesis, figures 3.2 to 3.5)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from firsttouch.benchmarks.probe import NAME
+from firsttouch.host.cpusets import format_list
+from firsttouch.records.schema import Record
+from firsttouch.report.aspect import (
+    Aspect,
+    Chart,
+    Draw,
+    Result,
+    Tile,
+    comparison_table,
+    grouped,
+    measured,
+    others_text,
+    spread,
+    value,
+    way_name,
+    way_of,
+)
+from firsttouch.report.aspects import topology
+from firsttouch.report.figures.drawing import draw_heatmap
+from firsttouch.report.model import Absent, HostView, Table, banks, pu_nodes
+from firsttouch.report.text import nodes, number, percent, span, times
+from firsttouch.units import format_bytes
+
+CHECK = "bandwidth"
+#: The order of STREAM; other kernels follow alphabetically.
+KERNELS = ("copy", "scale", "add", "triad")
+#: The order of a way of measuring in its name; other parameters follow.
+_ORDER = ("program", "instructions", "stores", "policy")
+
+Nodes = tuple[int, ...]
+#: PU-set and bank, and the record.
+Cell = tuple[tuple[Nodes, Nodes], Record]
+
+_TITLE = "Bandwidth from PU-set to memory bank"
+_HOW = (
+    "A cell is the bandwidth of threads on the NUMA nodes of its row with {} of its column. Brighter is faster, "
+    "and the scale starts at 0.{} Cells without a valid value are marked none."
+)
+#: What is in the places of _HOW.
+_BOUND = ("all memory on the bank", " Accesses are local if row and column are the same NUMA node.")
+_INTERLEAVED = ("pages interleaved over the banks", "")
+_TILE = "Bandwidth, local"
+
+
+def aspect(view: HostView) -> Aspect:
+    """Return the highest local bandwidth of each kernel, and a chart per way of measuring."""
+    ways = variants(view)
+    if not ways:
+        reason = view.why_absent(CHECK)
+        return Aspect(absent=[Absent(_TITLE, reason)], tile=Tile(_TILE, note=reason))
+    kernels = dict.fromkeys((*KERNELS, *(m.kernel for w in ways for m in w.matrices)))
+    return Aspect(
+        [_result(view, *fastest) for kernel in kernels if (fastest := best_local(ways, kernel))],
+        [_chart(f"bandwidth-{position}", view, way) for position, way in enumerate(drawn(ways), start=1)],
+        tile=_tile(view, ways),
+    )
+
+
+def _result(view: HostView, way: Variant, matrix: Matrix, cell: Cell) -> Result:
+    (place, _), record = cell
+    where = nodes(place)
+    if remote := matrix.worst_remote():
+        far = remote[1]
+        where = f"worst remote {value(far)}, {_pair(remote)}"
+        where += f", {times(record.value / far.value)} less" if far.value > 0 else ""
+    parts = (where, way.name, topology.of_theory(view, record), others_text(view, record))
+    return Result(f"{matrix.kernel} bandwidth, local", record, "; ".join(filter(None, parts)))
+
+
+def _pair(cell: Cell) -> str:
+    (pus, bank), _ = cell
+    return f"{nodes(pus)} to bank {format_list(bank)}"
+
+
+def _tile(view: HostView, ways: list[Variant]) -> Tile:
+    fastest = _standing(ways)
+    if fastest is None:
+        return Tile(_TILE, note="no local pair was measured")
+    _, matrix, ((place, _), record) = fastest
+    notes = [f"{matrix.kernel}, {nodes(place)}", topology.of_theory(view, record)]
+    wider = [(pus, r) for (pus, bank), r in matrix.cells.items() if pus == bank and len(pus) > len(place)]
+    if wider:
+        pus, total = max(wider, key=lambda cell: (len(cell[0]), cell[1].value))
+        notes.append(f"{value(total)} in total with {nodes(pus)}")
+    return Tile(_TILE, value(record), "; ".join(filter(None, notes)))
+
+
+# ----------------------------------------------------------------------
+# The matrices of a host.
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """The records of one kernel by (PU-set, bank)."""
+
+    kernel: str
+    cells: Mapping[tuple[Nodes, Nodes], Record]
+
+    @property
+    def rows(self) -> list[Nodes]:
+        """The PU-sets: single NUMA nodes first."""
+        return sorted({row for row, _ in self.cells}, key=lambda nodes: (len(nodes), nodes))
+
+    @property
+    def columns(self) -> list[Nodes]:
+        """The banks."""
+        return sorted({bank for _, bank in self.cells}, key=lambda nodes: (len(nodes), nodes))
+
+    def local(self) -> list[Cell]:
+        """Return the cells whose PUs and memory are on the same NUMA nodes, of the smallest PU-sets only.
+
+        More PUs do not make a bank faster.
+        """
+        cells = [(place, r) for place, r in self.cells.items() if place[0] == place[1]]
+        smallest = min((len(place[0]) for place, _ in cells), default=0)
+        return [cell for cell in cells if len(cell[0][0]) == smallest]
+
+    def remote(self) -> list[Cell]:
+        """Return the cells whose PUs and memory share no NUMA node."""
+        return [cell for cell in self.cells.items() if not set(cell[0][0]) & set(cell[0][1])]
+
+    def best_local(self) -> Cell | None:
+        """Return the local cell with the highest bandwidth."""
+        return max(self.local(), key=_value, default=None)
+
+    def worst_remote(self) -> Cell | None:
+        """Return the cell with the lowest bandwidth among the remote ones."""
+        return min(self.remote(), key=_value, default=None)
+
+
+def _value(cell: Cell) -> float:
+    return cell[1].value
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way of measuring (program, instructions, stores, policy, ...) and its matrices."""
+
+    parameters: Mapping[str, Any]
+    matrices: tuple[Matrix, ...]
+
+    @property
+    def name(self) -> str:
+        """The way of measuring as a title: ``likwid-bench, avx512 instructions, regular stores, membind``."""
+        return way_name(self.parameters) or "bandwidth"
+
+    @property
+    def by_probe(self) -> bool:
+        """Whether the probe measured."""
+        return self.parameters.get("program") == NAME
+
+    def records(self) -> Iterator[Record]:
+        """Yield the records of all matrices."""
+        for matrix in self.matrices:
+            yield from matrix.cells.values()
+
+
+def _rank(kernel: str) -> tuple[int, str]:
+    return (KERNELS.index(kernel) if kernel in KERNELS else len(KERNELS), kernel)
+
+
+def variants(view: HostView) -> list[Variant]:
+    """Return every way of measuring bandwidth among the valid records of a host, in a stable order."""
+    result = []
+    for key, records in sorted(grouped(view.of(CHECK), _way).items()):
+        kernels: dict[str, dict[tuple[Nodes, Nodes], Record]] = {}
+        for record in records:
+            # The metric names the kernel (copy_bandwidth); the parameter is the name that the program uses.
+            kernel = record.metric.removesuffix("_bandwidth") or str(record.parameters["kernel"])
+            kernels.setdefault(kernel, {})[pu_nodes(record), banks(record)] = record
+        matrices = tuple(Matrix(k, kernels[k]) for k in sorted(kernels, key=_rank))
+        result.append(Variant(json.loads(key), matrices))
+    return result
+
+
+def _way(record: Record) -> str:
+    return json.dumps(way_of(record, _ORDER), default=str)
+
+
+def drawn(ways: list[Variant]) -> list[Variant]:
+    """Return the ways with matrices: those of the probe, and others with more than local cells."""
+    probe = [way for way in ways if way.by_probe]
+    others = [way for way in ways if not way.by_probe]
+    remote = [way for way in others if any(row != bank for m in way.matrices for row, bank in m.cells)]
+    return [*probe, *remote] if probe else others
+
+
+def best_local(ways: list[Variant], kernel: str) -> tuple[Variant, Matrix, Cell] | None:
+    """Return the way, matrix and cell of the highest local bandwidth of *kernel*.
+
+    Of several ways of measuring, the one with the smallest PU-sets counts, then the one with the most cells.
+    """
+    candidates = [
+        (way, matrix, cell)
+        for way in ways
+        for matrix in way.matrices
+        if matrix.kernel == kernel and (cell := matrix.best_local())
+    ]
+
+    # A candidate is (way, matrix, ((PU-set, bank), record)).
+    def order(item: tuple[Variant, Matrix, Cell]) -> tuple[int, int, bool, float]:
+        return (-len(item[2][0][0]), len(item[1].cells), item[0].by_probe, _value(item[2]))
+
+    return max(candidates, key=order, default=None)
+
+
+#: The kernel that stands for the bandwidth of a host, in order of preference.
+_STANDS = ("triad", "copy", "add", "scale")
+
+
+def local_bandwidth(view: HostView) -> Record | None:
+    """Return the record that stands for the bandwidth of local memory."""
+    fastest = _standing(variants(view))
+    return fastest[2][1] if fastest else None
+
+
+def _standing(ways: list[Variant]) -> tuple[Variant, Matrix, Cell] | None:
+    """Return the way, matrix and cell that stand for the bandwidth of local memory: triad, or what there is."""
+    return next(filter(None, (best_local(ways, kernel) for kernel in _STANDS)), None)
+
+
+# ----------------------------------------------------------------------
+# The chart.
+
+
+def _chart(key: str, view: HostView, way: Variant) -> Chart:
+    records = list(way.records())
+    unit = records[0].unit
+    highest = max(r.value for r in records)
+    threads = span(t for r in records if isinstance(t := r.parameters.get("threads"), int))
+    arrays = [b for r in records if isinstance(b := r.parameters.get("array_bytes"), int)]
+    details = [measured(records, "the table has the spread of each cell")]
+    details += [f"Threads: {threads}."] if threads != "none" else []
+    if arrays:
+        details.append(f"Array: {' to '.join(dict.fromkeys(map(format_bytes, (min(arrays), max(arrays)))))}.")
+    sentences = {f"{m.kernel} ({unit})": _sentence(m) for m in way.matrices}
+    return Chart(
+        key=key,
+        title=f"{_TITLE}: {way.name}",
+        how=_HOW.format(*(_INTERLEAVED if way.parameters.get("policy") == "interleave" else _BOUND)),
+        shows=list(sentences.values()),
+        measured=" ".join(details),
+        panels={f"{m.kernel} ({unit})": _panel(m, unit, highest) for m in way.matrices},
+        descriptions=sentences,
+        tables=[*filter(None, [comparison_table(view, records)]), _table(view, way, unit)],
+    )
+
+
+def _sentence(matrix: Matrix) -> str:
+    fastest, slowest = matrix.best_local(), matrix.worst_remote()
+    if fastest is None:
+        cell = max(matrix.remote() or matrix.cells.items(), key=_value)
+        return f"{matrix.kernel}: at most {value(cell[1])}, {_pair(cell)}; none is local."
+    (row, _), record = fastest
+    text = f"{matrix.kernel}: local {value(record)} ({nodes(row)})"
+    if len(local := matrix.local()) > 1:
+        text += f", all local ones {span(r.value for _, r in local)}"
+    if slowest is None:
+        return f"{text}; no remote pair was measured."
+    far = slowest[1]
+    text += f"; the slowest remote pair, {_pair(slowest)}, has {value(far)}"
+    return text + (f", {times(record.value / far.value)} less." if far.value > 0 else ".")
+
+
+def _panel(matrix: Matrix, unit: str, highest: float) -> Draw:
+    return partial(
+        draw_heatmap,
+        [
+            [record.value if (record := matrix.cells.get((row, column))) else None for column in matrix.columns]
+            for row in matrix.rows
+        ],
+        rows=[format_list(row) for row in matrix.rows],
+        columns=[format_list(column) for column in matrix.columns],
+        highest=highest,
+        axes=("PU-set (NUMA nodes)", "memory bank (NUMA node)"),
+        unit=unit,
+    )
+
+
+def _table(view: HostView, way: Variant, unit: str) -> Table:
+    places = sorted(
+        {place for m in way.matrices for place in m.cells}, key=lambda p: (len(p[0]), p[0], len(p[1]), p[1])
+    )
+    shares = any(topology.fraction(view, r) is not None for r in way.records())
+    heads = ("of theory", "spread", "n") if shares else ("spread", "n")
+    header = ("PU-set", "bank", "threads", *(head for m in way.matrices for head in (m.kernel, *heads)))
+    rows = []
+    for pus, bank in places:
+        records = [m.cells.get((pus, bank)) for m in way.matrices]
+        threads = next((str(r.parameters["threads"]) for r in records if r and "threads" in r.parameters), "")
+        cells = [cell for r in records for cell in _cells(view, r, shares=shares)]
+        rows.append((format_list(pus), format_list(bank), threads, *cells))
+    return Table(f"{way.name} ({unit}, medians)", header, rows, frozenset(range(2, len(header))))
+
+
+def _cells(view: HostView, record: Record | None, *, shares: bool) -> list[str]:
+    if record is None:
+        return [""] * (3 + shares)
+    share = topology.fraction(view, record) if shares else None
+    of_theory = [percent(share) if share is not None else ""] if shares else []
+    return [number(record.value), *of_theory, spread(record), str(record.repetitions)]

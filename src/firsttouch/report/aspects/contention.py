@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Contention: bandwidth per thread and in total over the number of threads (thesis, figures 3.6 and 3.7)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from firsttouch.benchmarks.probe import NAME
+from firsttouch.host.cpusets import format_list
+from firsttouch.records.schema import Record
+from firsttouch.report.aspect import (
+    Aspect,
+    Chart,
+    Draw,
+    Result,
+    Tile,
+    bank_text,
+    grouped,
+    measured,
+    program,
+    value,
+    value_table,
+    way_name,
+    way_of,
+)
+from firsttouch.report.figures import drawing
+from firsttouch.report.model import Absent, HostView, Table, banks, pu_nodes, varying, whole
+from firsttouch.report.text import case, count, number, percent, times
+
+CHECK = "contention"
+EACH = "thread_bandwidth"
+TOTAL = "total_bandwidth"
+#: The order of a way of measuring in its name; other parameters follow.
+_ORDER = ("program", "access", "kernel", "instructions", "stores", "pages", "policy", "effort")
+#: Parameters that do not identify a series, because they follow from the number of threads.
+_FOLLOWING = ("threads", "array_bytes", "pu_nodes")
+
+#: Records by threads, ascending, and those by the name of their series.
+Points = dict[int, Record]
+Series = dict[str, Points]
+
+_TITLE = "Contention for one memory bank"
+_HOW = (
+    "The line per thread is level if the threads do not disturb each other, and falls if they share the bandwidth "
+    "of the bank. The total stops rising where the bank, or the path to it, is saturated."
+)
+_TILE = "Each thread under contention"
+
+
+def aspect(view: HostView) -> Aspect:
+    """Return what few and many threads get by the first way of measuring, and a chart per way."""
+    ways = ways_of(view)
+    if not ways:
+        reason = view.why_absent(CHECK)
+        return Aspect(absent=[Absent(_TITLE, reason)], tile=Tile(_TILE, note=reason))
+    each, total = ways[0].each, ways[0].total
+    return Aspect(
+        [result for key, points in each.items() for result in _results(key, points, total.get(key, {}))],
+        [_chart(f"contention-{position}", way) for position, way in enumerate(ways, start=1)],
+        tile=_tile(next(iter(each.values()), {}), next(iter(total.values()), {})),
+    )
+
+
+def _results(key: str, each: Points, total: Points) -> Iterator[Result]:
+    few, many = min(each), max(each)
+    for threads in dict.fromkeys((few, many)):
+        record = each[threads]
+        compared = [f"bank {bank_text(record)}"] if banks(record) else []
+        if threads != few and each[few].value > 0:
+            compared.append(f"{percent(record.value / each[few].value)} of {count(few, 'thread')}")
+        if threads in total and threads > 1:
+            compared.append(f"{value(total[threads])} in total")
+        label = f"{', '.join(filter(None, ('contention', key)))}, {count(threads, 'thread')}"
+        yield Result(label, record, ", ".join(compared), f"{value(record)} per thread")
+
+
+def _tile(each: Points, total: Points) -> Tile:
+    if not each:
+        return Tile(_TILE, note="only totals were measured")
+    few, many = min(each), max(each)
+    if few == many:
+        return Tile(_TILE, note=f"{count(few, 'thread')} only")
+    if each[few].value <= 0:
+        return Tile(_TILE, note=f"the bandwidth of {count(few, 'thread')} is 0")
+    share = percent(each[many].value / each[few].value)
+    note = f"with {count(many, 'thread')}; {share} of what {'it has alone' if few == 1 else f'{few} threads have'}"
+    note += f"; {value(total[many])} in total" if many in total else ""
+    return Tile(_TILE, value(each[many]), note)
+
+
+# ----------------------------------------------------------------------
+# The ways of measuring.
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way of measuring (program, kind of accesses, ...): bandwidth per thread (*each*) and in *total*.
+
+    *positions* are the records per thread that were repeated on several NUMA nodes with the same bank.
+    """
+
+    name: str
+    each: Series
+    total: Series
+    positions: tuple[Record, ...]
+
+
+def ways_of(view: HostView) -> list[Way]:
+    """Return every way of measuring contention among the host's valid records, the probe's first."""
+    by_way = grouped(view.of(CHECK), _key)
+    result = []
+    for _, records in sorted(by_way.items(), key=lambda item: (program(item[1][0]) != NAME, item[0])):
+        each = [r for r in records if r.metric == EACH]
+        total = [r for r in records if r.metric == TOTAL]
+        name = way_name(way_of(records[0], _ORDER))
+        result.append(Way(name, _series(view, each), _series(view, total), _positions(each)))
+    return [way for way in result if way.each or way.total]
+
+
+def _key(record: Record) -> str:
+    """Return a text that is the same for all records of one way of measuring, and sorts by its name."""
+    way = way_of(record, _ORDER)
+    return json.dumps([(way.get(name, ""), name) for name in dict.fromkeys((*_ORDER, *way))], default=str)
+
+
+def _series(view: HostView, records: Iterable[Record]) -> Series:
+    """Return the series; if threads were measured on several NUMA nodes, the one nearest to the bank counts."""
+    ordered = sorted(records, key=lambda r: (whole(r, "threads"), _distance(view, r), pu_nodes(r)))
+    names = varying(ordered, ignore=_FOLLOWING)
+    series: Series = {}
+    for record in ordered:
+        key = case({n: record.parameters.get(n) for n in names})
+        series.setdefault(key, {}).setdefault(whole(record, "threads"), record)
+    return dict(sorted(series.items()))
+
+
+def _distance(view: HostView, record: Record) -> float:
+    """Return the mean distance from PUs to memory according to the firmware, else the share of remote pairs."""
+    pairs = [(node, bank) for node in pu_nodes(record) for bank in banks(record)]
+    if not pairs:
+        return 0.0
+    if view.topology is None or not view.topology.distances:
+        return sum(node != bank for node, bank in pairs) / len(pairs)
+    return sum(view.topology.distance(node, bank) for node, bank in pairs) / len(pairs)
+
+
+def _positions(records: Iterable[Record]) -> tuple[Record, ...]:
+    """Return the records whose number of threads was measured on several NUMA nodes with the same bank."""
+    by_bank = grouped(records, lambda r: (whole(r, "threads"), banks(r)))
+    return tuple(r for members in by_bank.values() if len(members) > 1 for r in members)
+
+
+# ----------------------------------------------------------------------
+# The chart.
+
+
+def _chart(key: str, way: Way) -> Chart:
+    parts = {
+        title: series
+        for title, series in (("Per thread", way.each), ("All threads together", way.total))
+        if series
+    }
+    tables = [_table(title, key, points) for title, series in parts.items() for key, points in series.items()]
+    if way.positions:
+        tables.append(_position_table(way))
+    return Chart(
+        key=key,
+        title=": ".join(filter(None, (_TITLE, way.name))),
+        how=_HOW,
+        shows=[_sentence(name, points, way.total.get(name, {})) for name, points in way.each.items()]
+        or ["Only totals were measured."],
+        measured=measured(r for series in parts.values() for points in series.values() for r in points.values()),
+        panels={title: _panel(series) for title, series in parts.items()},
+        tables=tables,
+    )
+
+
+def _sentence(key: str, each: Points, total: Points) -> str:
+    few, many = min(each), max(each)
+    start, end = each[few], each[many]
+    if few == many:
+        text = f"{value(end)} per thread with {count(many, 'thread')}"
+    else:
+        text = f"with {count(many, 'thread')} each gets {value(end)}"
+        if start.value > 0:
+            share = percent(end.value / start.value)
+            text += f", {share} of the {value(start)} with {count(few, 'thread')}"
+        if few in total and many in total and total[few].value > 0:
+            peak = max(total, key=lambda threads: total[threads].value)
+            growth = times(total[many].value / total[few].value)
+            text += (
+                f"; {number(many / few)} times the threads give {growth} the total, whose highest value is "
+                f"{value(total[peak])} with {count(peak, 'thread')}"
+            )
+    text = f"{key}: {text}." if key else f"{text}."
+    return text[0].upper() + text[1:]
+
+
+def _panel(series: Series) -> Draw:
+    lines = {key: [drawing.of(threads, r) for threads, r in points.items()] for key, points in series.items()}
+    return partial(drawing.draw_lines, lines, label=f"bandwidth ({_unit(series)})", size=(440, 250))
+
+
+def _unit(series: Series) -> str:
+    return next(r.unit for points in series.values() for r in points.values())
+
+
+def _table(title: str, key: str, points: Points) -> Table:
+    caption = f"{', '.join(filter(None, (title, key)))} ({_unit({key: points})})"
+    return value_table(caption, ("threads",), [((str(threads),), r) for threads, r in points.items()])
+
+
+def _position_table(way: Way) -> Table:
+    """Return the table of the threads that were measured on several NUMA nodes, for every bank."""
+    rows = [
+        ((format_list(pu_nodes(r)), format_list(banks(r)), str(r.parameters["threads"])), r)
+        for r in sorted(way.positions, key=lambda r: (r.parameters["threads"], pu_nodes(r), banks(r)))
+    ]
+    caption = f"Few threads on one NUMA node, per thread ({way.positions[0].unit})"
+    return value_table(caption, ("NUMA node", "bank", "threads"), rows)

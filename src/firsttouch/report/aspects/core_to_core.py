@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Core-to-core latency: a heat map of the pairs of PUs, and the medians by what the two share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from statistics import median
+
+from firsttouch.records.schema import Record
+from firsttouch.report.aspect import Aspect, Chart, Draw, Result, grouped, measured, value_table
+from firsttouch.report.figures.drawing import draw_heatmap
+from firsttouch.report.model import Absent, HostView
+from firsttouch.report.text import clean, count, number, quantity, span
+
+CHECK = "core_to_core"
+PAIR, TRANSFER, AGREE = "pair_latency", "transfer_latency", "clusters_agree"
+_TITLE = "Latency of a cache line between two PUs"
+_HOW = (
+    "A cell is the time that a cache line takes from one PU to another, one way. Darker is faster. Blocks on the "
+    "diagonal are PUs that share a core, a cache or a NUMA node. Pairs that were not measured are empty."
+)
+#: With more PUs, the matrix is of NUMA nodes.
+_MOST_PUS = 24
+#: What both PUs share, from near to far, as records name it and as texts do.
+_SHARED = {"core": "core", "cache": "cache", "numa-node": "NUMA node", "package": "package", "host": "host"}
+_ARTICLES = {"core": "a core", "NUMA node": "a NUMA node", "package": "a package", "host": "the host only"}
+
+_Pair = tuple[int, int]
+
+
+def aspect(view: HostView) -> Aspect:
+    """Return the medians by what PUs share, and the chart of the pairs."""
+    medians = sorted(view.of(CHECK, metric=TRANSFER), key=_near_first)
+    results = [_result(name, records[0]) for name, records in grouped(medians, _shared).items()]
+    by_pair: dict[_Pair, Record] = {}
+    for record in view.of(CHECK, metric=PAIR):
+        # With lines on several banks, the nearest counts.
+        if (pair := _pair(record)) and (pair not in by_pair or record.value < by_pair[pair].value):
+            by_pair[pair] = record
+    if not by_pair:
+        reason = "only medians were recorded, no pairs" if medians else view.why_absent(CHECK)
+        return Aspect(results, absent=[Absent(_TITLE, reason)])
+    unit = next(iter(by_pair.values())).unit
+    tables = [
+        value_table(
+            f"Pairs ({unit})",
+            ("PUs", "what both share"),
+            [((f"{a} and {b}", _shared(r)), r) for (a, b), r in sorted(by_pair.items())],
+        )
+    ]
+    if medians:
+        rows = [((_shared(r), clean(str(r.parameters.get("line", "")))), r) for r in medians]
+        tables.insert(0, value_table(f"Medians over pairs ({unit})", ("what both share", "line"), rows))
+    chart = Chart(
+        key="core-to-core",
+        title=_TITLE,
+        how=_HOW,
+        shows=[*_sentences(by_pair.values(), medians), *map(_groups, view.of(CHECK, metric=AGREE))],
+        measured=measured([*by_pair.values(), *medians], "the table has the spread of each pair"),
+        panels={f"pair latency ({unit})": _matrix(view, by_pair, unit)},
+        tables=tables,
+    )
+    return Aspect(results, [chart])
+
+
+def _near_first(record: Record) -> tuple[int, str, bool]:
+    """Return a key that sorts transfers by what is shared, and those of a near line first."""
+    ranks, name = list(_SHARED), str(record.parameters.get("shared", ""))
+    rank = ranks.index(name) if name in ranks else len(ranks)
+    return (rank, _shared(record), record.parameters.get("line") == "far")
+
+
+def _shared(record: Record) -> str:
+    """Return what the PUs of a pair share: ``core``, ``L3 cache``, ``NUMA node``, ``package`` or ``host``."""
+    name = str(record.parameters.get("shared", ""))
+    level = record.parameters.get("cache_level")
+    return clean(f"L{level} cache" if name == "cache" and level else _SHARED.get(name, name))
+
+
+def _pair(record: Record) -> _Pair | None:
+    pus = record.parameters.get("pus")
+    whole = isinstance(pus, (list, tuple)) and len(pus) == 2 and all(isinstance(p, int) for p in pus)
+    return (min(pus), max(pus)) if whole and pus is not None else None
+
+
+def _result(name: str, record: Record) -> Result:
+    p = record.parameters
+    pairs = f"{p['pairs']} of {count(p['pairs_of'], 'pair')}" if {"pairs", "pairs_of"} <= p.keys() else ""
+    return Result(f"core to core, same {name}", record, pairs)
+
+
+def _sentences(pairs: Iterable[Record], medians: Sequence[Record]) -> Iterator[str]:
+    for name, records in grouped(sorted(pairs, key=_near_first), _shared).items():
+        text = quantity(median(r.value for r in records), records[0].unit)
+        if len(records) > 1:
+            text += f" ({span(r.value for r in records)}) over {len(records)} pairs"
+        yield f"PUs that share {_ARTICLES.get(name, f'an {name}')}: {text}."
+    for record in medians:
+        pairs_measured, of = record.parameters.get("pairs"), record.parameters.get("pairs_of")
+        if isinstance(pairs_measured, int) and isinstance(of, int) and pairs_measured < of:
+            yield f"{pairs_measured} of {of} pairs with the same {_shared(record)} were measured."
+
+
+def _groups(record: Record) -> str:
+    """Return whether the groups of PUs that latencies show are those of hwloc."""
+    if record.value >= 1:
+        return "The latencies show the groups of PUs that hwloc reports."
+    number = record.parameters.get("contradictions")
+    contradicting = record.parameters.get("contradicting")
+    pairs = contradicting if isinstance(contradicting, (list, tuple)) else []
+    named = ", ".join(" and ".join(map(str, p)) for p in pairs[:3] if isinstance(p, (list, tuple)))
+    where = f" at {count(number, 'pair')}" if isinstance(number, int) else ""
+    where += f", such as {named}" if named else ""
+    return f"The latencies contradict hwloc{where}: its tables are wrong, or virtual CPUs move between cores."
+
+
+def _matrix(view: HostView, by_pair: Mapping[_Pair, Record], unit: str) -> Draw:
+    pus = sorted({pu for pair in by_pair for pu in pair})
+    groups, axis = {pu: pu for pu in pus}, "PU"
+    if len(pus) > _MOST_PUS and view.topology is not None:
+        groups = {pu: node.index for node in view.topology.numa_nodes for pu in node.pus}
+        axis = "PU of NUMA node"
+    cells: dict[_Pair, list[float]] = {}
+    for (a, b), record in by_pair.items():
+        for row, column in {(a, b), (b, a)}:
+            cells.setdefault((groups.get(row, -1), groups.get(column, -1)), []).append(record.value)
+    order = sorted({row for row, _ in cells})
+    values = [[median(cells[a, b]) if (a, b) in cells else None for b in order] for a in order]
+    return partial(
+        draw_heatmap,
+        values,
+        rows=[number(row) for row in order],
+        columns=[number(row) for row in order],
+        highest=max(v for row in values for v in row if v is not None),
+        axes=(axis, axis),
+        unit=unit,
+        empty="",
+    )

@@ -1,0 +1,363 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The latency of loads over the size of the memory, with the cache levels marked (thesis, figure 3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from math import ceil, floor, log2
+from typing import Any
+
+from firsttouch.benchmarks.probe import NAME
+from firsttouch.host.cpusets import format_list
+from firsttouch.host.topology import Topology
+from firsttouch.records.schema import Record
+from firsttouch.report.aspect import (
+    Aspect,
+    Chart,
+    Result,
+    Tile,
+    comparison_table,
+    measured,
+    others_text,
+    value,
+    value_table,
+    way_of,
+)
+from firsttouch.report.figures import drawing, svg
+from firsttouch.report.figures.drawing import Scale
+from firsttouch.report.model import Absent, HostView, Panel, Table, banks, pu_nodes, whole
+from firsttouch.report.text import clean, count, listed, nodes, times
+from firsttouch.units import format_bytes
+
+CHECK = "latency"
+RANDOM = "random_latency"
+SEQUENTIAL = "sequential_latency"
+#: Parameters and values that the records of a curve share.
+MemoryWay = tuple[tuple[str, Any], ...]
+#: A size that fits into a cache and takes this share of the time of memory is not in the cache.
+_AS_MEMORY = 0.8
+#: The order of a way of measuring in its name; other parameters follow.
+_ORDER = ("stride_bytes", "order", "pages", "effort")
+Nodes = tuple[int, ...]
+#: Names and sizes (bytes) of caches, ascending.
+Caches = Sequence[tuple[str, int]]
+
+_TITLE = "Latency of a load, by size of the memory it walks"
+_HOW = (
+    "Each step up is a level of the memory hierarchy that is too small for the data; the plateau at the right is "
+    "memory. Random loads show the true latency; prefetchers hide part of the latency of sequential loads."
+)
+#: Height (px) of a row of labels of caches, and the size of their letters.
+_ROW, _LABEL = 18, 12
+#: Length (px) of the shortest axis of sizes.
+_LENGTH = 380
+_TILE = "Latency, local"
+
+
+def aspect(view: HostView) -> Aspect:
+    """Return the latency of each level of the local memory hierarchy, and the chart of the curves."""
+    random, sequential = curves(view, RANDOM), curves(view, SEQUENTIAL)
+    if not random:
+        reason = view.why_absent(CHECK)
+        return Aspect(absent=[Absent(_TITLE, reason)], tile=Tile(_TILE, note=reason))
+    first, remote = random[0], worst_remote(random, random[0])
+    caches = cache_levels(view.topology, first.pu_nodes)
+    drawn = _chosen(random, sequential)
+    shows = [*_sentences(random, sequential, caches)]
+    if hidden := len(random) + len(sequential) - len(drawn):
+        shows.append(f"The tables below have {count(hidden, 'more curve')}.")
+    if not caches:
+        shows.append("Cache sizes are not marked, because the topology of this host was not given.")
+    chart = Chart(
+        key=CHECK,
+        title=_TITLE,
+        how=_HOW,
+        shows=shows,
+        measured=measured((r for c in drawn for _, r in c.points), "the bands show all of them"),
+        panels={"": partial(_panel, drawn, caches)},
+        tables=[
+            *filter(None, [comparison_table(view, [c.largest[1] for c in random])]),
+            *(_table(c) for c in (*random, *sequential)),
+        ],
+    )
+    if not first.local:
+        return Aspect(charts=[chart], tile=Tile(_TILE, note="no local pair was measured"))
+    results = [_result(view, level, remote) for level in by_level(first, caches)]
+    return Aspect(results, [chart], tile=_tile(first, remote))
+
+
+def _result(view: HostView, level: Level, remote: Curve | None) -> Result:
+    label = f"latency {level.name}"
+    if not level.seen:
+        return Result(label, compared=level.why_unseen(), text="not seen")
+    if level.cache_bytes is not None:
+        return Result(
+            f"{label} ({format_bytes(level.cache_bytes)})", level.record, f"at {format_bytes(level.size_bytes)}"
+        )
+    compared = f"at {format_bytes(level.size_bytes)}"
+    if remote is not None:
+        size, far = remote.largest
+        compared = f"worst remote {value(far)}, {remote.pair}"
+        compared += f", {times(far.value / level.record.value)} as long" if level.record.value > 0 else ""
+        compared += f" (at {format_bytes(size)})" if size != level.size_bytes else ""
+    return Result(label, level.record, "; ".join(filter(None, (compared, others_text(view, level.record)))))
+
+
+def _tile(local: Curve, remote: Curve | None) -> Tile:
+    record, note = local.largest[1], "only local memory was measured"
+    if remote is not None:
+        far = remote.largest[1]
+        note = f"remote at most {value(far)}"
+        note += f", {times(far.value / record.value)} as long" if record.value > 0 else ""
+    return Tile(_TILE, value(record), note)
+
+
+# ----------------------------------------------------------------------
+# The curves of a host, and which of their sizes represent which cache, and memory.
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Latency over size (bytes, ascending) for loads from the PUs of some NUMA nodes to one bank.
+
+    Curves of the same *program* and *way* (stride, order of the accesses, pages, ...) are comparable.
+    """
+
+    metric: str
+    pu_nodes: Nodes
+    bank: Nodes
+    program: str
+    way: MemoryWay
+    points: tuple[tuple[int, Record], ...]
+
+    @property
+    def local(self) -> bool:
+        """Whether the memory is on the NUMA node of the PUs."""
+        return self.pu_nodes == self.bank
+
+    @property
+    def stride_bytes(self) -> int | None:
+        """Bytes between neighbouring addresses, None if not recorded."""
+        stride = dict(self.way).get("stride_bytes")
+        return stride if isinstance(stride, int) else None
+
+    @property
+    def largest(self) -> tuple[int, Record]:
+        """The largest size (bytes) and its record."""
+        return self.points[-1]
+
+    @property
+    def place(self) -> tuple[Nodes, Nodes]:
+        """The NUMA nodes of the PUs, and the bank."""
+        return self.pu_nodes, self.bank
+
+    @property
+    def pair(self) -> str:
+        """The place in a sentence: ``NUMA node 0 to bank 1``."""
+        return f"{nodes(self.pu_nodes)} to bank {format_list(self.bank)}"
+
+
+@dataclass(frozen=True)
+class Level:
+    """A cache level, or memory (*cache_bytes* None), and the measured size that represents it.
+
+    A level is not *seen* if this size fits, but is as slow as memory: the host has a part of the cache only.
+    """
+
+    name: str
+    cache_bytes: int | None
+    size_bytes: int
+    record: Record
+    seen: bool = True
+
+    def why_unseen(self) -> str:
+        """Return what was measured in place of the level."""
+        return (
+            f"{value(self.record)} at {format_bytes(self.size_bytes)}, as from memory: the cache is shared with "
+            "others, or a part of it is reserved"
+        )
+
+
+def curves(view: HostView, metric: str) -> list[Curve]:
+    """Return the latency curves of *metric*: local ones first, the probe's first, then by NUMA nodes and way."""
+    by_curve: dict[tuple[Nodes, Nodes, str, MemoryWay], dict[int, Record]] = {}
+    for record in view.of(CHECK, metric=metric):
+        way = way_of(record, _ORDER)
+        by = str(way.pop("program", ""))
+        comparable = tuple((k, v) for k, v in way.items() if isinstance(v, (int, str)))
+        key = (pu_nodes(record), banks(record), by, comparable)
+        by_curve.setdefault(key, {})[whole(record, "size_bytes")] = record
+    unordered = [Curve(metric, *key, tuple(sorted(points.items()))) for key, points in by_curve.items()]
+    return sorted(unordered, key=_curve_order)
+
+
+def _curve_order(curve: Curve) -> tuple[Any, ...]:
+    by_others = curve.program != NAME
+    return (not curve.local, by_others, curve.pu_nodes, curve.bank, curve.program, str(curve.way))
+
+
+def worst_remote(curves: Sequence[Curve], local: Curve) -> Curve | None:
+    """Return the curve to a remote bank with the highest latency at its largest size, measured as *local* was."""
+    remote = [c for c in curves if not c.local and (c.program, c.way) == (local.program, local.way)]
+    return max(remote, key=lambda c: c.largest[1].value, default=None)
+
+
+def local_latency(view: HostView) -> Record | None:
+    """Return the record that stands for the latency of local memory: the largest size of the first local curve."""
+    return next((c.largest[1] for c in curves(view, RANDOM) if c.local), None)
+
+
+def cache_levels(topology: Topology | None, nodes: Sequence[int]) -> list[tuple[str, int]]:
+    """Return (name, bytes) of the data caches that the PUs of *nodes* reach, smallest first.
+
+    A host with several kinds of core may have several sizes of a level; all of them are returned.
+    """
+    if topology is None:
+        return []
+    pus = {pu for node in topology.numa_nodes if node.index in nodes for pu in node.pus}
+    sizes = {(c.level, c.size_bytes) for c in topology.caches if c.pus & pus and c.size_bytes}
+    return sorted(
+        ((f"L{level}{'d' if level == 1 else ''}", size) for level, size in sizes), key=lambda item: item[1]
+    )
+
+
+def by_level(curve: Curve, caches: Sequence[tuple[str, int]]) -> list[Level]:
+    """Return the levels that a measured size of the curve represents.
+
+    A cache is shared with code and other data (thesis, section 3.3), so the largest size up to half of it
+    represents it, else the largest that fits. The largest size represents memory if no cache holds it, and a level
+    that is nearly as slow is not seen.
+    """
+    levels = []
+    for (_, below), (name, size) in pairwise([("", 0), *caches]):
+        fitting = [p for p in curve.points if below < p[0] <= size]
+        inner = [p for p in fitting if p[0] <= size / 2] or fitting
+        if inner:
+            levels.append(Level(name, size, *inner[-1]))
+    size, record = curve.largest
+    if caches and size > caches[-1][1]:
+        levels = [replace(level, seen=level.record.value < _AS_MEMORY * record.value) for level in levels]
+        levels.append(Level("memory", None, size, record))
+    elif not caches:
+        levels.append(Level(f"at {format_bytes(size)}", None, size, record))
+    return levels
+
+
+# ----------------------------------------------------------------------
+# The chart.
+
+
+def _chosen(random: Sequence[Curve], sequential: Sequence[Curve]) -> list[Curve]:
+    """Return the curves to draw: the first local one, the worst remote one, and two more of the first place.
+
+    These two are one by another program and the first sequential one.
+    """
+    first = random[0]
+    remote = worst_remote(random, first)
+    others = [c for c in random if c.place == first.place and c.program != first.program]
+    hidden = [c for c in sequential if c.place == first.place]
+    return [first, *([remote] if remote and remote is not first else []), *others[:1], *hidden[:1]]
+
+
+def _label(curve: Curve) -> str:
+    kind = "random" if curve.metric == RANDOM else "sequential"
+    by = f"; {clean(curve.program)}" if curve.program else ""
+    return f"{kind}, local ({nodes(curve.bank)}{by})" if curve.local else f"{kind}, {curve.pair}{by}"
+
+
+def _sentences(random: Sequence[Curve], sequential: Sequence[Curve], caches: Caches) -> Iterator[str]:
+    first = random[0]
+    levels = by_level(first, caches)
+    steps = [level for level in levels if level.seen]
+    if caches and steps:
+        latencies = (
+            f"{value(level.record)} {'from' if level.cache_bytes is None else 'in'} {level.name} "
+            f"(at {format_bytes(level.size_bytes)})"
+            for level in steps
+        )
+        yield f"A random load takes {listed(latencies, most=9)}."
+        yield from (f"{level.name} is not seen: {level.why_unseen()}." for level in levels if not level.seen)
+        if steps[-1].cache_bytes is not None:
+            yield "No size beyond the last cache was measured, so the latency of memory is unknown."
+    else:
+        ends = (f"{value(r)} at {format_bytes(size)}" for size, r in (first.points[0], first.points[-1]))
+        yield f"A random load takes {' and '.join(ends)}."
+    here = dict(first.points)
+    remote = worst_remote(random, first)
+    if remote is not None and first.local:
+        size, far = remote.largest
+        if size in here and here[size].value > 0:
+            yield (
+                f"The farthest pair, {remote.pair}, takes {value(far)} at {format_bytes(size)}: "
+                f"{times(far.value / here[size].value)} the local latency."
+            )
+    elif first.local:
+        yield "Only local memory was measured."
+    for curve in sequential:
+        size, hidden = curve.largest
+        if curve.place == first.place and size in here:
+            yield f"Sequential loads take {value(hidden)} at {format_bytes(size)}."
+            return
+
+
+def _panel(
+    drawn: Sequence[Curve], caches: Caches, *, name: str, title: str, heading: str, description: str
+) -> Panel:
+    looks = [drawing.series(position, line=1.8, radius=2.5) for position in range(len(drawn))]
+    sizes = _sizes(drawn)
+    marked = {f"{level} {format_bytes(size)}": size for level, size in caches if sizes.low <= size <= sizes.high}
+    rows = _rows(marked, sizes)
+    axes = drawing.Chart(
+        name,
+        (sizes, drawing.logarithmic_scale(v for c in drawn for _, r in c.points for v in r.samples)),
+        ("size of the memory walked (bytes, powers of two)", "latency (ns, logarithmic)"),
+        {_label(curve): look for curve, look in zip(drawn, looks, strict=True)},
+        heading=heading,
+        size=(drawing.WIDTH, 310),
+        above=_ROW * (max(rows, default=-1) + 1),
+    )
+    for (label, size), row in zip(marked.items(), rows, strict=True):
+        x, _ = axes.place(size, 0)
+        axes.canvas.text((x, axes.frame.top - 5 - _ROW * row), label, "middle", size=_LABEL)
+        axes.draw_upright(size, drawing.Look(svg.MUTED, line=1, dashes="2 3"))
+    for curve, look in zip(drawn, looks, strict=True):
+        low = [(size, min(r.samples)) for size, r in curve.points]
+        high = [(size, max(r.samples)) for size, r in curve.points]
+        band = [axes.place(*point) for point in (*low, *reversed(high))]
+        axes.canvas.area(band, look.colour, fill_opacity=0.22)
+        tips = [
+            f"{format_bytes(size)}: {drawing.ends(r.value, a, b)} {r.unit}"
+            for (size, r), (_, a), (_, b) in zip(curve.points, low, high, strict=True)
+        ]
+        axes.draw_series(look, [(size, r.value) for size, r in curve.points], tips)
+    return axes.canvas.panel(title, description)
+
+
+def _rows(marked: Mapping[str, int], sizes: Scale) -> list[int]:
+    """Return the row of the label of each cache: the lowest in which it does not touch another one."""
+    rows, ends = [], list[float]()
+    for label, size in marked.items():
+        middle, half = sizes.share(size) * _LENGTH, svg.width(label, _LABEL) / 2 + 4
+        row = next((i for i, end in enumerate(ends) if end <= middle - half), len(ends))
+        ends[row : row + 1] = [middle + half]
+        rows.append(row)
+    return rows
+
+
+def _sizes(drawn: Sequence[Curve]) -> Scale:
+    """Return the axis of sizes, with ticks at powers of two."""
+    sizes = [s for c in drawn for s, _ in c.points]
+    first, last = floor(log2(min(sizes))), ceil(log2(max(sizes)))
+    ticks = [2**e for e in range(first, last + 1, max(1, ceil((last - first) / 7)))]
+    low, high = min(sizes) / 1.3, max(sizes) * 1.3
+    labelled = [(float(t), format_bytes(t)) for t in ticks if low <= t <= high]
+    return Scale(low, high, labelled, logarithmic=True)
+
+
+def _table(curve: Curve) -> Table:
+    stride = f", stride {format_bytes(curve.stride_bytes)}" if curve.stride_bytes else ""
+    caption = f"{_label(curve)}{stride} ({curve.largest[1].unit})"
+    return value_table(caption, ("size",), [((format_bytes(size),), record) for size, record in curve.points])

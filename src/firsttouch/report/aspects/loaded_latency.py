@@ -1,0 +1,420 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Latency of memory while others load it at rising rates, and where programs are on the curve."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+from firsttouch.records.cases import Case
+from firsttouch.records.schema import Record
+from firsttouch.report.aspect import Aspect, Chart, Result, grouped, measured, spread, value
+from firsttouch.report.aspects import topology
+from firsttouch.report.figures import drawing
+from firsttouch.report.figures.svg import INK, MUTED, WARN
+from firsttouch.report.model import Absent, HostView, Panel, Reference, Table, banks, dataset_of, pu_nodes
+from firsttouch.report.text import clean, count, number, percent, plain, quantity, times
+
+CHECK = "loaded_latency"
+LATENCY, BANDWIDTH = "loaded_latency", "load_bandwidth"
+UNLOADED, SATURATION, PEAK = "unloaded_latency", "saturation_bandwidth", "peak_bandwidth"
+#: Where the load comes from, seen from the NUMA node of the chase, in the order of figures.
+LOADS = ("local", "outgoing", "incoming")
+#: Events of perf that count cache lines from memory, and the bytes of a line.
+_LINES = ("cache_misses", "llc_load_misses")
+_LINE_BYTES = 64
+
+_TITLE = "Latency of memory while it is loaded"
+_HOW = (
+    "The load grows to the right. A good curve is flat for long and ends far to the right; the star is where "
+    "latency has doubled, which is called saturation. Stores move their lines twice, so curves with fewer reads "
+    "saturate earlier."
+)
+#: Load -> heading of its panel.
+_HEADINGS = {
+    "local": "PUs of NUMA node {node} load its own bank",
+    "outgoing": "PUs of NUMA node {node} load bank {bank}",
+    "incoming": "Other NUMA nodes load bank {bank}",
+}
+
+_HEIGHT = 250
+#: Programs in a drawing; the table has all of them.
+_MOST_PROGRAMS = 3
+_PROGRAMS = tuple(drawing.Look(WARN, marker=marker, radius=6) for marker in ("cross", "plus", "rhomb"))
+_SATURATION = drawing.Look(INK, marker="star", radius=7)
+_THEORY = drawing.Look(INK, line=1.5, dashes="6 4")
+_EXPECTED = drawing.Look(MUTED, area=0.22)
+
+
+def aspect(view: HostView) -> Aspect:
+    """Return where the weakest curve of each kind of load saturates, and the chart of these curves."""
+    curves = load_curves(view)
+    theory = topology.bank_bandwidth(view)
+    results = [r for load in LOADS if (c := weakest(curves, load)) and (r := _result(c, theory))]
+    first = [curve for load in dict.fromkeys(c.load for c in curves) if (curve := weakest(curves, load))]
+    by_load = [of_load for c in first if (of_load := [o for o in curves if _place(o) == _place(c) and o.points])]
+    if not by_load:
+        return Aspect(results, absent=[Absent(_TITLE, view.why_absent(CHECK))])
+    programs = programs_of(view)
+    local = weakest(curves, "local")
+    chart = Chart(
+        key="loaded-latency",
+        title=_TITLE,
+        how=_HOW,
+        shows=[*(_sentence(view, c, theory) for c in first), _of_programs(view, programs, local)],
+        measured=measured(r for of_load in by_load for c in of_load for r in c.records()),
+        panels={
+            _heading(of_load[0]): partial(_panel, of_load, _marks(view, of_load, theory, programs))
+            for of_load in by_load
+        },
+        tables=[
+            _merits(curves, theory),
+            *(_points(c) for of_load in by_load for c in of_load),
+            *([_program_table(programs, local, theory)] if programs else []),
+        ],
+    )
+    return Aspect(results, [chart])
+
+
+def _result(curve: LoadCurve, theory: float | None) -> Result | None:
+    if curve.saturation is None:
+        return None
+    parts = [f"bank {curve.load_bank}"]
+    parts += [f"{percent(curve.saturation.value / theory)} of theory"] if theory else []
+    if not curve.saturates:
+        parts.append("its peak, as latency does not double")
+    elif curve.peak:
+        parts.append(f"peak {value(curve.peak)}")
+    parts += [f"{value(curve.unloaded)} without load"] if curve.unloaded else []
+    return Result(f"saturation, {curve.load} load, {curve.name}", curve.saturation, "; ".join(parts))
+
+
+# ----------------------------------------------------------------------
+# The curves of a host.
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of a curve: the latency at a bandwidth of the load (None: no load)."""
+
+    latency: Record
+    bandwidth: Record | None
+
+    @property
+    def x(self) -> float:
+        """The bandwidth of the load."""
+        return self.bandwidth.value if self.bandwidth else 0.0
+
+
+@dataclass(frozen=True)
+class LoadCurve:
+    """The curve of one NUMA node's own bank under a kind of *load* on *load_bank*.
+
+    *read_share* is the part of the traffic that are reads. *points* have rising rates. *unloaded*, *saturation*
+    and *peak* are its figures of merit, None if they were not recorded.
+    """
+
+    load: str
+    read_share: float
+    node: int
+    load_bank: int
+    program: str
+    points: tuple[Point, ...]
+    unloaded: Record | None
+    saturation: Record | None
+    peak: Record | None
+
+    @property
+    def saturates(self) -> bool:
+        """Whether the load doubles the latency in most repetitions; in others, the saturation is the peak."""
+        if self.saturation is None or self.peak is None:
+            return self.saturation is not None
+        pairs = list(zip(self.saturation.samples, self.peak.samples, strict=False))
+        return 2 * sum(saturation < peak for saturation, peak in pairs) > len(pairs)
+
+    @property
+    def name(self) -> str:
+        """``reads 75 %``, the name of the curve within its load."""
+        return f"reads {round(100 * self.read_share)} %"
+
+    def records(self) -> list[Record]:
+        """Return the records of all points, latencies first."""
+        return [*(p.latency for p in self.points), *(p.bandwidth for p in self.points if p.bandwidth)]
+
+    def latency_at(self, bandwidth: float) -> float | None:
+        """Return the latency (ns) at a *bandwidth* (GB/s) by interpolation, None beyond the last point."""
+        for low, high in pairwise(self.points):
+            if low.x <= bandwidth <= high.x and high.x > low.x:
+                part = (bandwidth - low.x) / (high.x - low.x)
+                return low.latency.value + part * (high.latency.value - low.latency.value)
+        return None
+
+
+def load_curves(view: HostView) -> list[LoadCurve]:
+    """Return the curves of a host: by load, NUMA node and bank of the load, reads alone first."""
+    by_curve = grouped(view.of(CHECK), lambda r: json.dumps(Case.of(r).way, default=str))
+    return sorted(filter(None, map(_curve, by_curve.values())), key=_order)
+
+
+def _order(curve: LoadCurve) -> tuple[object, ...]:
+    rank = LOADS.index(curve.load) if curve.load in LOADS else len(LOADS)
+    return (rank, curve.node, curve.load_bank, curve.program, -curve.read_share)
+
+
+def _curve(records: Sequence[Record]) -> LoadCurve | None:
+    by_metric: dict[str, dict[float, Record]] = {}
+    for record in records:
+        rate = record.parameters.get("rate")
+        by_metric.setdefault(record.metric, {})[float(rate) if isinstance(rate, (int, float)) else -1.0] = record
+    latencies, rates = by_metric.get(LATENCY, {}), by_metric.get(BANDWIDTH, {})
+    merits = {metric: next(iter(by_rate.values())) for metric, by_rate in by_metric.items()}
+    first = records[0]
+    if not pu_nodes(first) or not (latencies or merits.keys() & {UNLOADED, SATURATION, PEAK}):
+        return None
+    node = pu_nodes(first)[0]
+    bank = first.parameters.get("load_bank")
+    return LoadCurve(
+        load=clean(str(first.parameters["load"])),
+        read_share=float(first.parameters["read_share"]),
+        node=node,
+        load_bank=bank if isinstance(bank, int) else (banks(first) or (node,))[0],
+        program=clean(str(first.parameters.get("program", ""))),
+        # The points of a curve that turns back are in the order of their rates.
+        points=tuple(Point(latencies[rate], rates.get(rate)) for rate in sorted(latencies)),
+        unloaded=merits.get(UNLOADED),
+        saturation=merits.get(SATURATION),
+        peak=merits.get(PEAK),
+    )
+
+
+def weakest(curves: Sequence[LoadCurve], load: str) -> LoadCurve | None:
+    """Return the curve of a load with reads alone that saturates first."""
+    saturations = [(-c.read_share, c.saturation.value, c) for c in curves if c.load == load and c.saturation]
+    return min(saturations, key=lambda item: item[:2], default=(0, 0, None))[2]
+
+
+def stated(curve: LoadCurve, theory: float | None) -> str:
+    """Return where a curve saturates, or its end if it does not; also as a share of *theory* (GB/s) if known."""
+    record = curve.saturation
+    if record is None:
+        return "it was not recorded where it saturates"
+    share = f", {percent(record.value / theory)} of theory" if theory else ""
+    reached = value(record)
+    if not curve.saturates:
+        return f"latency does not double up to {reached}{share}"
+    return f"saturates at {reached}{share}"
+
+
+# ----------------------------------------------------------------------
+# The bandwidth of programs, from hardware counters.
+
+
+@dataclass(frozen=True)
+class Program:
+    """The memory traffic of a program's run, per bank (GB/s), and its *name*."""
+
+    name: str
+    bandwidth: float
+
+
+def programs_of(view: HostView) -> list[Program]:
+    """Return the traffic of the runs whose counters were read: their cache lines from memory by their time.
+
+    The traffic of a run is assumed to be even on all banks of the host. Lines that are written back are not
+    counted, so this is the least that a program needs.
+    """
+    memory = view.metric("topology", "numa_nodes")
+    with_memory = len([n for n in view.topology.numa_nodes if n.memory_bytes]) if view.topology else 0
+    number = with_memory or (round(memory.value) if memory else 1) or 1
+    result = []
+    for name, of_run in sorted(grouped(view.of("counters"), _run).items()):
+        records = {r.metric: r for r in of_run}
+        lines = next((records[event] for event in _LINES if event in records), None)
+        time = records.get("alignment_time")
+        if name and lines is not None and time is not None and time.value > 0 and lines.value > 0:
+            result.append(Program(name, lines.value * _LINE_BYTES / time.value / 1e9 / number))
+    return result
+
+
+def _run(record: Record) -> str:
+    p = record.parameters
+    return ", ".join(clean(str(t)) for t in (p.get("aligner"), dataset_of(record), p.get("scenario")) if t)
+
+
+# ----------------------------------------------------------------------
+# The chart.
+
+
+def _place(curve: LoadCurve) -> tuple[str, int, int, str]:
+    return (curve.load, curve.node, curve.load_bank, curve.program)
+
+
+def _heading(curve: LoadCurve) -> str:
+    return _HEADINGS.get(curve.load, curve.load).format(node=curve.node, bank=curve.load_bank)
+
+
+def _sentence(view: HostView, curve: LoadCurve, theory: float | None) -> str:
+    text = f"{_heading(curve)} ({curve.name}): {stated(curve, theory)}"
+    if curve.saturation and (reference := view.expected(curve.saturation)):
+        text += f"; the reference is {_range(*_ends(reference), theory)}"
+    if curve.unloaded:
+        text += f"; {value(curve.unloaded)} without load"
+        if curve.points:
+            highest = max((p.latency for p in curve.points), key=lambda r: r.value)
+            text += f", at most {value(highest)}"
+            if curve.unloaded.value > 0:
+                text += f" ({times(highest.value / curve.unloaded.value)})"
+    return f"{text}."
+
+
+def _ends(reference: Reference) -> tuple[float, float]:
+    ends = [reference.value, *(e for e in (reference.lower, reference.upper) if e is not None)]
+    return min(ends), max(ends)
+
+
+def _range(low: float, high: float, theory: float | None) -> str:
+    if theory:
+        return f"{100 * low / theory:.0f} to {100 * high / theory:.0f} %"
+    return f"{number(low)} to {number(high)} GB/s"
+
+
+def _of_programs(view: HostView, programs: Sequence[Program], local: LoadCurve | None) -> str:
+    """Return where programs are on the curve, or why none is drawn."""
+    if not programs:
+        none = "this host counts no cache misses, as many virtual machines"
+        why = none if view.of("counters") else view.why_absent("counters")
+        return f"No program is drawn, because its memory traffic is unknown: {why}."
+    texts = []
+    for program in programs[:_MOST_PROGRAMS]:
+        at = local.latency_at(program.bandwidth) if local else None
+        where = f", where latency is {quantity(at, 'ns')}" if at else ""
+        texts.append(f"{program.name} moves at least {quantity(program.bandwidth, 'GB/s')} per bank{where}")
+    return f"{'; '.join(texts)}."
+
+
+@dataclass(frozen=True)
+class _Marks:
+    """What a panel has beside its curves: the theoretical bandwidth, the expected saturation, and programs."""
+
+    theory: float | None
+    band: Reference | None
+    programs: Sequence[Program]
+
+
+def _marks(
+    view: HostView, curves: Sequence[LoadCurve], theory: float | None, programs: Sequence[Program]
+) -> _Marks:
+    """Return the marks of a panel; programs use their own bank, and are drawn where the curve has latencies."""
+    first = curves[0]
+    drawn = [p for p in programs[:_MOST_PROGRAMS] if first.load == "local" and first.latency_at(p.bandwidth)]
+    return _Marks(theory, view.expected(first.saturation) if first.saturation else None, drawn)
+
+
+def _panel(
+    curves: Sequence[LoadCurve], marks: _Marks, *, name: str, title: str, heading: str, description: str
+) -> Panel:
+    latencies = [v for c in curves for p in c.points for v in p.latency.samples]
+    rates = [s for c in curves for p in c.points if p.bandwidth for s in p.bandwidth.samples]
+    band = _ends(marks.band) if marks.band else ()
+    looks = [drawing.series(position) for position in range(len(curves))]
+    legend: dict[str, drawing.Look | None] = {
+        **{curve.name: look for curve, look in zip(curves, looks, strict=True)},
+        "saturation": _SATURATION if any(c.saturates for c in curves) else None,
+        "theoretical bandwidth": _THEORY if marks.theory else None,
+        f"expected saturation, {curves[0].name}": _EXPECTED if band else None,
+        **{program.name: look for program, look in zip(marks.programs, _PROGRAMS, strict=False)},
+    }
+    axes = drawing.Chart(
+        name,
+        (
+            drawing.zero_based_scale(1.05 * max([marks.theory or 0.0, *rates, *band])),
+            drawing.logarithmic_scale(latencies)
+            if drawing.wide(latencies)
+            else drawing.zero_based_scale(1.08 * max(latencies)),
+        ),
+        ("bandwidth of the load (GB/s)", "latency (ns)"),
+        {label: look for label, look in legend.items() if look},
+        heading=heading,
+        size=(drawing.WIDTH, _HEIGHT),
+    )
+    if band:
+        low, high = (axes.place(end, 0)[0] for end in band)
+        size = (max(1.0, high - low), _HEIGHT)
+        axes.canvas.rectangle((low, axes.frame.top), size, MUTED, fill_opacity=_EXPECTED.area)
+    if marks.theory:
+        axes.draw_upright(marks.theory, _THEORY)
+    for curve, look in zip(curves, looks, strict=True):
+        _draw(axes, curve, look)
+    places = [
+        (c.saturation.value, c.latency_at(c.saturation.value) or c.points[-1].latency.value)
+        for c in curves
+        if c.saturation and c.saturates
+    ]
+    tips = [f"saturation: {number(rate)} GB/s, {number(latency)} ns" for rate, latency in places]
+    axes.draw_series(_SATURATION, places, tips)
+    for program, look in zip(marks.programs, _PROGRAMS, strict=False):
+        place = (program.bandwidth, curves[0].latency_at(program.bandwidth) or 0.0)
+        tip = f"{program.name}: {number(program.bandwidth)} GB/s"
+        axes.draw_series(look, [place], [tip])
+    return axes.canvas.panel(title, description)
+
+
+def _draw(axes: drawing.Chart, curve: LoadCurve, look: drawing.Look) -> None:
+    points = [(p.x, p.latency.value) for p in curve.points]
+    spans = []
+    for (x, y), p in zip(points, curve.points, strict=True):
+        loads, latencies = p.bandwidth.samples if p.bandwidth else (0.0,), p.latency.samples
+        spans += [((min(loads), y), (max(loads), y)), ((x, min(latencies)), (x, max(latencies)))]
+    # On a busy host the bars would hide the curve.
+    axes.draw_error_bars(spans, look.colour, cap=0, stroke_opacity=0.45)
+    tips = [f"{curve.name}: {number(x)} GB/s, {number(y)} ns" for x, y in points]
+    axes.draw_series(look, points, tips)
+
+
+def _merits(curves: Sequence[LoadCurve], theory: float | None) -> Table:
+    rows = [
+        (
+            curve.load,
+            str(curve.node),
+            str(curve.load_bank),
+            percent(curve.read_share),
+            *(number(r.value) if r else "" for r in (curve.unloaded, curve.saturation, curve.peak)),
+            percent(curve.saturation.value / theory) if curve.saturation and theory else "unknown",
+            spread(curve.saturation) if curve.saturation else "",
+        )
+        for curve in curves
+    ]
+    header = (
+        *("load", "NUMA node", "loaded bank", "reads", "unloaded (ns)", "saturation (GB/s)", "peak (GB/s)"),
+        *("saturation of theory", "its spread"),
+    )
+    return Table(f"All {count(len(curves), 'curve')}", header, rows, frozenset(range(1, len(header))))
+
+
+def _points(curve: LoadCurve) -> Table:
+    rows = [
+        (
+            plain(p.latency.parameters.get("rate")),
+            number(p.x),
+            number(p.latency.value),
+            number(min(p.latency.samples)),
+            number(max(p.latency.samples)),
+            str(p.latency.repetitions),
+        )
+        for p in curve.points
+    ]
+    header = ("wanted rate", "bandwidth (GB/s)", "latency (ns)", "fastest", "slowest", "n")
+    return Table(f"{_heading(curve)}, {curve.name}", header, rows, frozenset(range(len(header))))
+
+
+def _program_table(programs: Sequence[Program], local: LoadCurve | None, theory: float | None) -> Table:
+    rows = []
+    for program in programs:
+        at = local.latency_at(program.bandwidth) if local else None
+        share = percent(program.bandwidth / theory) if theory else "unknown"
+        rows.append((program.name, number(program.bandwidth), share, number(at) if at else "beyond the curve"))
+    header = ("program", "at least (GB/s per bank)", "of theory", "latency there (ns)")
+    return Table("Programs, by hardware counters", header, rows, frozenset({1, 2, 3}))

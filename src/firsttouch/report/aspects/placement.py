@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scenarios against the default run, and the best of each kind per aligner (thesis, figures 5.8 to 5.12)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import groupby
+
+from firsttouch.records.schema import Record
+from firsttouch.report import speedups
+from firsttouch.report.aspect import VALUE_HEADER, Aspect, Chart, Result, Tile, measured, value, values
+from firsttouch.report.figures.drawing import Bar, draw_bars
+from firsttouch.report.model import Absent, HostView, Table, whole
+from firsttouch.report.speedups import Interval, Study, pivot
+from firsttouch.report.text import count, number, times
+
+CHECK = "placement"
+_TITLE = "Speedup of the scenarios against the default run"
+_HOW = (
+    "Longer is better. The line at 1 is the default run, without any placement options. A scenario whose error "
+    "bar crosses that line is not clearly faster or slower."
+)
+_SUMMARY_TITLE = "Summary: default run, best policy, best partition"
+_SUMMARY_HOW = (
+    "Shorter is better. For each dataset: the default run, the fastest run of one instance with another policy, "
+    "and the fastest run of several instances. If the last is the shortest, copies of the index pay off."
+)
+KINDS = ("default run", "best policy", "best partition")
+_HEADS = ("median", "spread (%)")
+_TILE = "Best scenario"
+
+
+def aspect(view: HostView) -> Aspect:
+    """Return the fastest scenario per aligner and dataset, the gains of all, and a summary per aligner."""
+    studies = speedups.studies(view)
+    charts, absent = [], []
+    for position, study in enumerate(studies, start=1):
+        reason = _why_absent(view, study)
+        if reason or study.default is None:
+            absent.append(Absent(f"{_TITLE}: {study.name}", reason))
+        else:
+            charts.append(_chart(f"placement-{position}", study, study.default))
+    if not studies:
+        absent.append(Absent(_TITLE, view.why_absent(CHECK, "scaling")))
+    several = [s for s in studies if s.default is not None and (s.several or len(s.single) > 1)]
+    by_aligner = [(aligner, list(of_aligner)) for aligner, of_aligner in groupby(several, lambda s: s.aligner)]
+    charts += [
+        _summary(f"summary-{i}", aligner, of_aligner)
+        for i, (aligner, of_aligner) in enumerate(by_aligner, start=1)
+    ]
+    return Aspect([*filter(None, map(_result, studies))], charts, absent, _tile(view, studies))
+
+
+def _named(record: Record) -> str:
+    return f"{speedups.scenario(record)} ({speedups.shape(record)})"
+
+
+def _result(study: Study) -> Result | None:
+    fastest, default = study.best, study.default
+    if fastest is None:
+        return None
+    if default is None:
+        compared = f"no valid default run (1 instance, {speedups.DEFAULT_POLICY})"
+    elif fastest is default:
+        compared = "this is the default run"
+    else:
+        compared = f"default {value(default)}, {_named(default)}"
+        if gain := speedups.speedup(fastest, default):
+            compared += f": {times(gain.value)} ({times(gain.low)} to {times(gain.high)})"
+    return Result(f"{study.name}: fastest", fastest, compared, f"{value(fastest)}, {_named(fastest)}")
+
+
+def _tile(view: HostView, studies: Sequence[Study]) -> Tile:
+    gains = [
+        (gain.value, study)
+        for study in studies
+        if study.best and study.default and (gain := speedups.speedup(study.best, study.default))
+    ]
+    if not gains:
+        return Tile(_TILE, note=view.why_absent(CHECK, "scaling"))
+    highest, study = max(gains, key=lambda item: item[0])
+    if study.best is None or study.best is study.default:
+        return Tile(_TILE, "the default", f"{study.name}: no scenario is faster")
+    return Tile(_TILE, times(highest), f"{speedups.scenario(study.best)}, {study.name}, against the default run")
+
+
+# ----------------------------------------------------------------------
+# The gains of the scenarios of a study.
+
+
+def _gains(study: Study) -> list[tuple[Record, Interval]]:
+    """Return the scenarios besides the default run, and how many times faster they are."""
+    others = (r for r in study.compared() if r is not study.default)
+    return [(r, gain) for r in others if study.default and (gain := speedups.speedup(r, study.default))]
+
+
+def _why_absent(view: HostView, study: Study) -> str:
+    """Return why the gains of a study cannot be drawn, or an empty text."""
+    if study.default is None:
+        reasons = sorted(
+            r.reason
+            for r in view.invalid
+            if r.metric == speedups.METRIC
+            and r.parameters.get("aligner") == study.aligner
+            and r.parameters.get("instances") == 1
+            and r.parameters.get("policy") == speedups.DEFAULT_POLICY
+        )
+        why = f": invalid, {reasons[0]}" if reasons else ""
+        return f"there is no valid default run (1 instance, {speedups.DEFAULT_POLICY}) to compare with{why}"
+    if len(study.compared()) == 1:
+        return "there is no valid scenario besides the default run"
+    return "" if _gains(study) else "a time of 0 has no ratio"
+
+
+def _chart(key: str, study: Study, default: Record) -> Chart:
+    gains = _gains(study)
+    spread = measured([default, *(r for r, _ in gains)], "the table has their spread")
+    bars = "the error bars pair the fastest repetition of one run with the slowest of the other"
+    baseline = f"{speedups.scenario(default)} with {speedups.shape(default)}: {value(default)}"
+    return Chart(
+        key=key,
+        title=f"{_TITLE}: {study.name}",
+        how=_HOW,
+        shows=[f"The default run is {baseline}.", *_sentences(study, default, gains)],
+        measured=f"Ratio of medians; {bars}. {spread}",
+        panels={
+            "": partial(
+                draw_bars,
+                [
+                    Bar(
+                        f"{speedups.scenario(r)}\n{speedups.shape(r)}",
+                        *(gain.value, gain.low, gain.high),
+                        times(gain.value),
+                        str(r.parameters["policy"]),
+                    )
+                    for r, gain in gains
+                ],
+                kinds=speedups.policies((*study.single, *study.several)),
+                axis="speedup (times)",
+                footer=f"dashed line: default run, {baseline}",
+                line=1,
+            )
+        },
+        tables=[_table(default, gains)],
+    )
+
+
+def _sentences(study: Study, default: Record, gains: Sequence[tuple[Record, Interval]]) -> Iterator[str]:
+    fastest, gain = max(gains, key=lambda item: item[1].value)
+    if gain.value <= 1:
+        yield "No scenario is faster."
+    else:
+        text = (
+            f"The fastest scenario is {_named(fastest)} with {value(fastest)}: {times(gain.value)}, between "
+            f"{times(gain.low)} and {times(gain.high)}"
+        )
+        yield text + ("." if gain.clear else "; the repetitions overlap, so the gain is not clear.")
+    if slower := sum(g.high < 1 for _, g in gains):
+        yield f"{count(slower, 'scenario')} {'is' if slower == 1 else 'are'} clearly slower than the default run."
+    threads = speedups.total_threads(default)
+    if study.pus and threads < study.pus:
+        yield f"The default run used {threads} of {study.pus} PUs; no run with more was measured."
+
+
+def _table(default: Record, gains: list[tuple[Record, Interval]]) -> Table:
+    header = ("scenario", "instances and threads", *VALUE_HEADER, "speedup", "from", "to")
+    rows: list[tuple[str, ...]] = [
+        (speedups.scenario(default), speedups.shape(default), *values(default), "1 (default run)", "", "")
+    ]
+    for record, gain in gains:
+        ratios = (times(gain.value), times(gain.low), times(gain.high))
+        rows.append((speedups.scenario(record), speedups.shape(record), *values(record), *ratios))
+    caption = f"Time ({default.unit}) and speedup"
+    return Table(caption, header, rows, frozenset(range(2, len(header))))
+
+
+# ----------------------------------------------------------------------
+# The summary of an aligner.
+
+
+def _chosen(study: Study) -> list[tuple[str, Record]]:
+    """Return the runs of the three bars that exist."""
+    policies = [r for r in study.single if r.parameters["policy"] != speedups.DEFAULT_POLICY]
+    runs = (study.default, min(policies, key=_time, default=None), min(study.several, key=_time, default=None))
+    return [(kind, run) for kind, run in zip(KINDS, runs, strict=True) if run is not None]
+
+
+def _time(record: Record) -> float:
+    return record.value
+
+
+def _name(study: Study) -> str:
+    return study.dataset + (f", {study.reads} reads" if study.reads else "")
+
+
+def _summary(key: str, aligner: str, studies: Sequence[Study]) -> Chart:
+    unit = studies[0].single[0].unit
+    bars = []
+    for study in studies:
+        for kind, run in _chosen(study):
+            text = value(run) + (f", {speedups.scenario(run)}" if kind != KINDS[0] else "")
+            ends = (run.value, min(run.samples), max(run.samples))
+            bars.append(Bar(_name(study).replace(", ", "\n"), *ends, text, kind))
+    return Chart(
+        key=key,
+        title=f"{_SUMMARY_TITLE}: {aligner}",
+        how=_SUMMARY_HOW,
+        shows=[_summary_sentence(study) for study in studies],
+        measured=measured(run for study in studies for _, run in _chosen(study)),
+        panels={"": partial(draw_bars, bars, kinds=KINDS, axis=f"time ({unit})", thin=True)},
+        tables=[table for table in (_policies(aligner, studies), _partitions(aligner, studies)) if table.rows],
+    )
+
+
+def _summary_sentence(study: Study) -> str:
+    parts = []
+    for kind, run in _chosen(study):
+        text = f"{kind} {value(run)}"
+        gain = speedups.speedup(run, study.default) if study.default else None
+        if kind != KINDS[0] and gain is not None:
+            text += f" ({speedups.scenario(run)}, {speedups.shape(run)}: {times(gain.value)})"
+        parts.append(text)
+    return f"{_name(study)}: {'; '.join(parts)}."
+
+
+def _cell(record: Record) -> tuple[str, str]:
+    return number(record.value), f"{100 * record.spread:.1f}" if record.repetitions > 1 else ""
+
+
+def _policies(aligner: str, studies: Sequence[Study]) -> Table:
+    """Return the times of one instance by threads, datasets and policies, in the layout of table A3."""
+    policies = speedups.policies(r for s in studies for r in s.single)
+    return pivot(
+        f"{aligner}, one instance under each policy ({studies[0].single[0].unit}; in the layout of table A3 "
+        "of the thesis, with median and spread instead of mean and error)",
+        corner=("threads",),
+        rows=[(str(t),) for t in sorted({whole(r, "threads") for s in studies for r in s.single})],
+        columns=[(_name(s), policy) for s in studies for policy in policies],
+        cells={
+            ((str(whole(r, "threads")),), (_name(s), str(r.parameters["policy"]))): _cell(r)
+            for s in studies
+            for r in s.single
+        },
+        heads=_HEADS,
+    )
+
+
+def _partitions(aligner: str, studies: Sequence[Study]) -> Table:
+    """Return the times of several instances by scenario and dataset, in the layout of table A4."""
+    runs = sorted(
+        (r for s in studies for r in s.several),
+        key=lambda r: (speedups.policy_rank(r), whole(r, "instances"), -whole(r, "threads")),
+    )
+    return pivot(
+        f"{aligner}, several instances ({studies[0].single[0].unit}; in the layout of table A4 of the "
+        "thesis, with median and spread instead of mean and error)",
+        corner=("scenario", "threads"),
+        rows=list(dict.fromkeys(_row(r) for r in runs)),
+        columns=[(_name(s),) for s in studies],
+        cells={(_row(r), (_name(s),)): _cell(r) for s in studies for r in s.several},
+        heads=_HEADS,
+    )
+
+
+def _row(record: Record) -> tuple[str, str]:
+    return speedups.scenario(record), str(whole(record, "threads"))

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Throughput with the same number of reads per thread (Langmead et al. 2018, figures 3 to 5, tables 2 to 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from firsttouch.records.schema import Record
+from firsttouch.report.aspect import Aspect, Chart, grouped, measured, value, value_table
+from firsttouch.report.aspects import study
+from firsttouch.report.figures.drawing import draw_lines, of
+from firsttouch.report.model import Absent, HostView, Table, dataset_of, reads_per_thread, whole
+from firsttouch.report.speedups import Key, pivot, scenario, total_threads
+from firsttouch.report.text import count, number
+
+#: Its records are those of the study of threads.
+CHECK = "scaling"
+_TITLE = "Throughput with the same number of reads per thread"
+_HOW = (
+    "Higher is better. Every thread has the same work, so a straight line through zero is perfect scaling. The "
+    "time to load the index is excluded. Several unbound processes are the baseline: if they are faster than one "
+    "process with the same number of threads, its threads wait for each other or for one memory bank."
+)
+#: Aligner, dataset and reads per thread.
+_Study = tuple[str, str, str]
+#: The runs of a study as one process, or as several.
+_Lines = Mapping[str, Sequence[Record]]
+
+
+def aspect(view: HostView) -> Aspect:
+    """Return a chart per aligner, dataset and number of reads; aspect study has the runs that are compared."""
+    of_studies = {id(r) for r in study.compared(view)}
+    records = [r for r in view.of(study.CHECK) if id(r) not in of_studies]
+    by_study = grouped(sorted(records, key=lambda r: r.time), _study)
+    lines = {study: _lines(by_study[study]) for study in sorted(by_study)}
+    peaks = _peaks(lines)
+    charts = [_chart(f"throughput-{i}", study, lines[study], peaks) for i, study in enumerate(lines, start=1)]
+    if records or of_studies:
+        return Aspect(charts=charts)
+    return Aspect(absent=[Absent(_TITLE, view.why_absent(study.CHECK))])
+
+
+def _study(record: Record) -> _Study:
+    return str(record.parameters["aligner"]), dataset_of(record), reads_per_thread(record)
+
+
+def _lines(runs: Sequence[Record]) -> _Lines:
+    """Return the runs by line, fewest threads first; of several records of a run, the latest counts."""
+    latest = sorted({scenario(r): r for r in runs}.values(), key=total_threads)
+    return grouped(latest, lambda r: "one process" if whole(r, "instances") == 1 else "several, unbound")
+
+
+def _peak(runs: Sequence[Record]) -> Record:
+    return max(runs, key=lambda r: r.value)
+
+
+def _chart(key: str, study: _Study, lines: _Lines, peaks: Table) -> Chart:
+    records = [r for runs in lines.values() for r in runs]
+    unit = records[0].unit
+    return Chart(
+        key=key,
+        title=f"{_TITLE}: {', '.join(study)}",
+        how=_HOW,
+        shows=[
+            f"{line}: {value(r)} at most, with {count(total_threads(r), 'thread')} ({scenario(r)})."
+            for line, runs in lines.items()
+            for r in [_peak(runs)]
+        ],
+        measured=measured(records),
+        panels={
+            "": partial(
+                draw_lines,
+                {line: [of(total_threads(r), r) for r in runs] for line, runs in lines.items()},
+                label=f"throughput ({unit})",
+            )
+        },
+        tables=[
+            value_table(
+                f"Throughput ({unit})",
+                ("run as", "threads", "scenario", ""),
+                [
+                    ((line, str(total_threads(r)), scenario(r), "peak" if r is _peak(runs) else ""), r)
+                    for line, runs in lines.items()
+                    for r in runs
+                ],
+            ),
+            peaks,
+        ],
+    )
+
+
+def _peaks(by_study: Mapping[_Study, _Lines]) -> Table:
+    """Return the peaks of all aligners and datasets of the host, in the layout of tables 2 to 4."""
+    cells: dict[tuple[Key, Key], tuple[str, ...]] = {}
+    units = set()
+    for (aligner, dataset, each), lines in by_study.items():
+        for line, runs in lines.items():
+            record = _peak(runs)
+            units.add(record.unit)
+            spread = f"{100 * record.spread:.1f}" if record.repetitions > 1 else ""
+            texts = (str(total_threads(record)), number(record.value), spread)
+            cells[(aligner, line), (f"{dataset}, {each}",)] = texts
+    return pivot(
+        "Peaks on this host (median and spread), in the layout of tables 2 to 4 of the thread-scaling article",
+        corner=("aligner", "run as"),
+        rows=sorted({row for row, _ in cells}),
+        columns=sorted({column for _, column in cells}),
+        cells=cells,
+        heads=("threads", ", ".join(sorted(units)), "spread (%)"),
+    )

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turns results and charts of aspects into the summary, JSON and drawn figures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tabulate import tabulate
+
+from firsttouch.report.aspect import Chart, Result, spread
+from firsttouch.report.aspects import Aspects
+from firsttouch.report.model import Figure, HostView, Problem
+from firsttouch.report.text import clean
+
+HEADER = ("", "value", "spread", "n", "compare with")
+
+
+def row(result: Result) -> tuple[str, str, str, str, str]:
+    """Return the cells of a result, as in HEADER."""
+    record = result.record
+    spread_and_n = (spread(record), str(record.repetitions)) if record else ("", "")
+    return (result.label, result.value, *spread_and_n, result.compared)
+
+
+def to_dict(result: Result) -> dict[str, Any]:
+    """Return the JSON form of a result."""
+    record = result.record
+    return {
+        **{"label": result.label, "text": result.value, "compared": result.compared},
+        **({name: getattr(record, name) for name in ("value", "unit", "spread", "repetitions")} if record else {}),
+    }
+
+
+def results(aspects: Aspects) -> tuple[Result, ...]:
+    """Return the results of all aspects of a host."""
+    return tuple(result for section in aspects.values() for aspect in section for result in aspect.results)
+
+
+def figure(view: HostView, chart: Chart) -> Figure:
+    """Draw a chart; the ids of its panels begin with the key of the host."""
+    name = f"{view.key}-{chart.key}"
+    return Figure(
+        name=name,
+        title=chart.title,
+        how=chart.how,
+        shows=tuple(chart.shows),
+        measured=chart.measured,
+        panels=tuple(
+            draw(
+                name=f"{name}-{position}",
+                title=": ".join(filter(None, (chart.title, heading))),
+                heading=heading,
+                description=chart.descriptions.get(heading) or " ".join(chart.shows),
+            )
+            for position, (heading, draw) in enumerate(chart.panels.items(), start=1)
+        ),
+        tables=tuple(chart.tables),
+    )
+
+
+# ----------------------------------------------------------------------
+# The summary.
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The summary of a report: the results of each host, the problems, and the number of invalid records."""
+
+    hosts: tuple[tuple[HostView, tuple[Result, ...]], ...]
+    problems: tuple[Problem, ...]
+    invalid: int
+    document: dict[str, Any]
+
+    def table(self) -> str:
+        """Return the table for a terminal: a line per result, and below it what was not measured."""
+        parts = []
+        for view, lines in self.hosts:
+            place = f"{view.host} (system {view.system}, partition {view.partition})"
+            rows = [[clean(cell) for cell in row(line)] for line in lines]
+            # The values are texts, so tabulate must not align them as numbers.
+            body = tabulate(
+                rows, HEADER, "simple", disable_numparse=True, maxcolwidths=[None, None, None, None, 64]
+            )
+            parts.append(f"{clean(place)}\n{body}")
+        parts.append(not_measured(self.problems, self.invalid))
+        return "\n\n".join(parts)
+
+
+def not_measured(problems: Iterable[Problem], invalid: int) -> str:
+    """Return the line that counts the *problems* and the *invalid* records."""
+    kinds = Counter(p.kind for p in problems)
+    parts = [f"{kinds[kind]} {kind}" for kind in ("failed", "skipped", "invalid") if kinds[kind]]
+    checks = ", ".join(parts) if parts else "none failed, skipped or invalid"
+    return f"Checks: {checks}. Invalid records: {invalid}."
