@@ -50,7 +50,8 @@ from verdict import below, paper, repository
 
 from firsttouch.judge import samples_table
 from firsttouch.judge.baseline import learnt, put
-from firsttouch.judge.judging import MOST_REPETITIONS, Judged, Undescribed, judged
+from firsttouch.judge.findings import Findings
+from firsttouch.judge.judging import MOST_REPETITIONS, Undescribed, judged
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import System, load
@@ -323,12 +324,12 @@ def frame(values: NDArray[np.float64], days: NDArray[np.int64], prefix: str = "n
     )
 
 
-def verdicts_of(frames: Iterable[pl.DataFrame], system: System | Undescribed | None = None) -> Judged:
+def verdicts_of(frames: Iterable[pl.DataFrame], system: System | Undescribed | None = None) -> Findings:
     """Return the verdicts of tables of records, as `report` gives them."""
     return judged(samples_table.of_frames(frames, SYSTEM), system or Undescribed(SYSTEM))
 
 
-def words_of(verdicts: Judged) -> dict[str, str]:
+def words_of(verdicts: Findings) -> dict[str, str]:
     """Return the word of each host."""
     return {host: ORDER[verdicts.word(host)] for host in verdicts.hosts}
 

@@ -18,7 +18,7 @@ from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.execution.progress import say
 from firsttouch.judge import drift, samples_table, verdict_file, verdict_log
 from firsttouch.judge.common_loss import CommonLoss
-from firsttouch.judge.findings import Judged
+from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import judged, undecided_cases
 from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records import atomic_files
@@ -45,7 +45,7 @@ class Collected:
     verdicts: tuple[HostVerdict, ...]
     report: Path
     text: str
-    judged: Judged | None = None
+    judged: Findings | None = None
 
 
 def collect(campaign: Campaign, *, draw: bool = True, clock: Clock = SYSTEM_CLOCK) -> Collected:

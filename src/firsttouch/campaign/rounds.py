@@ -18,7 +18,7 @@ from firsttouch.campaign.leases import BEAT, GONE, Leases
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.execution import slurm
 from firsttouch.host.host_lists import folded
-from firsttouch.judge.findings import Judged
+from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import undecided_cases
 from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records.cases import Case
@@ -47,7 +47,7 @@ def repetitions(records: Iterable[Record]) -> dict[str, Counter[str]]:
 
 
 def plan(
-    fleet: Judged, hosts: Sequence[str], counts: Mapping[str, Mapping[str, int]], most: int
+    fleet: Findings, hosts: Sequence[str], counts: Mapping[str, Mapping[str, int]], most: int
 ) -> dict[str, list[str]]:
     """Return the keys of the cases that each of *hosts* measures in the next round, the most suspicious first.
 

@@ -27,7 +27,7 @@ from firsttouch.execution.process_runner import child, follow, last_lines
 from firsttouch.execution.progress import Steps
 from firsttouch.host.emulation import host_name
 from firsttouch.judge import samples_table, verdict_log
-from firsttouch.judge.findings import Judged
+from firsttouch.judge.findings import Findings
 from firsttouch.judge.fleet_level import FEWEST_HOSTS
 from firsttouch.judge.judging import MOST_REPETITIONS, judged, undecided, undecided_cases
 from firsttouch.judge.verdict import HostVerdict
@@ -52,7 +52,7 @@ class Outcome:
     verdict: HostVerdict | None = None
     #: The verdicts of all hosts of the job, the worst first, and the fleet by which they were judged.
     verdicts: Sequence[HostVerdict] = ()
-    fleet: Judged | None = None
+    fleet: Findings | None = None
     #: What the verdicts cost, and what is undecided.
     spent: rounds.Spent | None = None
     #: Whether this host prints what concerns all hosts of the job, and the hosts that its exit status stands for.

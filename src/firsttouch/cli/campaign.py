@@ -31,7 +31,7 @@ from firsttouch.execution.progress import coloured, say
 from firsttouch.host import topology
 from firsttouch.host.emulation import HOST, host_name
 from firsttouch.host.host_lists import unfolded
-from firsttouch.judge.findings import Judged
+from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import MOST_REPETITIONS
 from firsttouch.judge.verdict import HostVerdict, conclusion, exit_status
 from firsttouch.quarantine import drain
@@ -230,7 +230,7 @@ def _contradictions(system: System, job: slurm.Job | None) -> Iterator[str]:
 
 
 def _drain(
-    verdicts: Sequence[HostVerdict], campaign: Campaign, args: argparse.Namespace, fleet: Judged | None = None
+    verdicts: Sequence[HostVerdict], campaign: Campaign, args: argparse.Namespace, fleet: Findings | None = None
 ) -> int:
     """Drain the hosts that failed, and return the exit status; none if most of the *fleet* lost alike."""
     worst = 0

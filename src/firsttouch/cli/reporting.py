@@ -14,7 +14,7 @@ from firsttouch.campaign import collect
 from firsttouch.cli import record_inputs as given
 from firsttouch.cli.record_inputs import Gathered
 from firsttouch.errors import BadInput
-from firsttouch.judge.findings import Judged
+from firsttouch.judge.findings import Findings
 from firsttouch.judge.history import changes
 from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.judge.samples_table import SamplesTable
@@ -102,7 +102,7 @@ def comparison(before: Path, after: Path, system: str | None) -> Callable[[Path]
     return partial(fleet_comparison.build, compared, names=names)
 
 
-def _judged(samples: SamplesTable, described: System | None, gathered: Gathered) -> list[Judged]:
+def _judged(samples: SamplesTable, described: System | None, gathered: Gathered) -> list[Findings]:
     """Return the verdicts of each system's hosts, with the missing results of its campaigns."""
     missing, parts = gathered.missing_of, samples.by_system()
     unread = gathered.unread_of((), any_host=False)
@@ -174,7 +174,7 @@ def _problems(gathered: Gathered) -> list[Problem]:
 
 
 def _details(
-    gathered: Gathered, fleets: Sequence[Judged], described: System | None, out: Path, most: int
+    gathered: Gathered, fleets: Sequence[Findings], described: System | None, out: Path, most: int
 ) -> dict[str, str]:
     """Write the pages of the worst hosts; return their links from the fleet's page by host."""
     ranked = [

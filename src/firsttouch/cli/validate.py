@@ -10,7 +10,7 @@ import sys
 from firsttouch.cli import options, record_inputs
 from firsttouch.errors import BadInput, one_line
 from firsttouch.execution.progress import coloured
-from firsttouch.judge.findings import Judged
+from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import judged
 from firsttouch.judge.verdict import ORDER, conclusion, worst
 from firsttouch.judge.verdict import status as status_of
@@ -43,7 +43,7 @@ def register(subparsers: options.Subparsers) -> None:
     parser.set_defaults(run=run)
 
 
-def _divided(fleet: Judged) -> list[dict[str, object]]:
+def _divided(fleet: Findings) -> list[dict[str, object]]:
     """Return the metrics in which the hosts form two groups, as JSON."""
     cases = fleet.samples.cases
     return [

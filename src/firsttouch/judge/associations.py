@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from firsttouch.judge.drift import Configuration, Deviation, Drift, comparable, described
-from firsttouch.judge.findings import Judged
+from firsttouch.judge.findings import Findings
 from firsttouch.judge.sprt import Floats
 from firsttouch.judge.statistics import holm, rank_sum_test, ranks_of
 from firsttouch.records.schema import Better
@@ -76,10 +76,10 @@ class Division:
     settings: Sequence[str]
 
 
-def groups(drift: Drift, judged: Judged) -> list[Group]:
+def groups(drift: Drift, findings: Findings) -> list[Group]:
     """Return the hosts that share deviations: first those with a sure loss, then others by their losses."""
     by_hosts = drift.by_hosts()
-    losses = _losses(list(by_hosts), judged)
+    losses = _losses(list(by_hosts), findings)
     listed = [Group(hosts, apart, losses.get(hosts, ())) for hosts, apart in by_hosts.items()]
 
     def rank(group: Group) -> tuple[bool, float]:
@@ -89,10 +89,10 @@ def groups(drift: Drift, judged: Judged) -> list[Group]:
     return sorted(listed, key=rank)
 
 
-def _losses(all_hosts: Sequence[tuple[str, ...]], judged: Judged) -> dict[tuple[str, ...], list[Loss]]:
-    names, levels = _levels(judged)
+def _losses(all_hosts: Sequence[tuple[str, ...]], findings: Findings) -> dict[tuple[str, ...], list[Loss]]:
+    names, levels = _levels(findings)
     compared = sorted(all_hosts, key=len, reverse=True)[:_MOST_GROUPS]
-    numbers = [[judged.number[host] for host in hosts if host in judged.number] for hosts in compared]
+    numbers = [[findings.number[host] for host in hosts if host in findings.number] for hosts in compared]
     shares = np.full((len(compared), len(names)), np.nan)
     chances = np.ones_like(shares)
     for column, values in enumerate(levels.T):
@@ -124,17 +124,17 @@ def _losses(all_hosts: Sequence[tuple[str, ...]], judged: Judged) -> dict[tuple[
     return losses
 
 
-def _levels(judged: Judged) -> tuple[list[tuple[str, Better]], Floats]:
+def _levels(findings: Findings) -> tuple[list[tuple[str, Better]], Floats]:
     """Return the metrics, and how good each host is in each: the median of its cases of that metric.
 
     Each case is a share of the median of all hosts: one base, whichever reference judged a host. Higher is better,
     and NaN is unknown or not judged.
     """
     metrics: dict[tuple[str, str], int] = {}
-    columns = np.full(len(judged.samples.cases), -1)
+    columns = np.full(len(findings.samples.cases), -1)
     signs = np.ones(len(columns))
     names: list[tuple[str, Better]] = []
-    for number, case in enumerate(judged.samples.cases):
+    for number, case in enumerate(findings.samples.cases):
         if case.better != "neither" and not case.exact:
             if (case.check, case.metric) not in metrics:
                 metrics[case.check, case.metric] = len(names)
@@ -142,11 +142,11 @@ def _levels(judged: Judged) -> tuple[list[tuple[str, Better]], Floats]:
                 names.append((plain, case.better))
             columns[number] = metrics[case.check, case.metric]
             signs[number] = 1 if case.better == "higher" else -1
-    levels = np.full((len(judged.samples.hosts), len(names)), np.nan)
-    column = columns[judged.samples.case]
-    shares = judged.value / _medians(judged) * signs[judged.samples.case]
-    kept = (column >= 0) & ~np.isnan(judged.change) & ~np.isnan(shares)
-    key = judged.samples.host[kept].astype(np.int64) * max(1, len(names)) + column[kept]
+    levels = np.full((len(findings.samples.hosts), len(names)), np.nan)
+    column = columns[findings.samples.case]
+    shares = findings.value / _medians(findings) * signs[findings.samples.case]
+    kept = (column >= 0) & ~np.isnan(findings.change) & ~np.isnan(shares)
+    key = findings.samples.host[kept].astype(np.int64) * max(1, len(names)) + column[kept]
     values = shares[kept]
     order = np.lexsort((values, key))
     key, values = key[order], values[order]
@@ -158,14 +158,14 @@ def _levels(judged: Judged) -> tuple[list[tuple[str, Better]], Floats]:
     return names, levels
 
 
-def _medians(judged: Judged) -> Floats:
+def _medians(findings: Findings) -> Floats:
     """Return, for each group, the median over the hosts of the values of its case; NaN if it is not above 0."""
-    medians = np.full(len(judged.samples.cases), np.nan)
+    medians = np.full(len(findings.samples.cases), np.nan)
     for case in range(len(medians)):
-        values = judged.value[judged.samples.groups(case)]
+        values = findings.value[findings.samples.groups(case)]
         if (valid := values[~np.isnan(values)]).size and (median := float(np.median(valid))) > 0:
             medians[case] = median
-    of_groups: Floats = medians[judged.samples.case]
+    of_groups: Floats = medians[findings.samples.case]
     return of_groups
 
 
@@ -173,10 +173,10 @@ def _medians(judged: Judged) -> Floats:
 # Fleets of two groups
 
 
-def divisions(configurations: Mapping[str, Configuration], judged: Judged) -> list[Division]:
+def divisions(configurations: Mapping[str, Configuration], findings: Findings) -> list[Division]:
     """Return the pairs of groups that hosts form in some metrics, those of most metrics first."""
     pairs: dict[tuple[tuple[str, ...], tuple[str, ...]], int] = Counter(
-        (tuple(two.better), tuple(two.worse)) for two in judged.divided.values()
+        (tuple(two.better), tuple(two.worse)) for two in findings.divided.values()
     )
     texts = {
         host: comparable(host, configurations[host].settings)

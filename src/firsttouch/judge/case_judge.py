@@ -53,7 +53,7 @@ MOST_COUNTED = 999
 # The verdict of one reference on groups of repetitions
 
 
-#: The verdict of a group of repetitions, one column of :class:`Judged` per field.
+#: The verdict of a group of repetitions, one column of :class:`Findings` per field.
 VERDICT = np.dtype([("words", "u1"), ("by", "u1"), ("more", "i4"), ("evidence", "f8")], align=True)
 Verdicts = NDArray[np.void]
 
@@ -166,7 +166,7 @@ def pooled_judges(samples: SamplesTable, metrics: int) -> dict[int, CaseJudge]:
 
 
 class CaseJudge:
-    """Judges one case on all hosts that have it. Its columns are those of :class:`Judged`."""
+    """Judges one case on all hosts that have it. Its columns are those of :class:`Findings`."""
 
     def __init__(self, case: Case, table: SamplesTable, groups: slice, metrics: int) -> None:
         self.case, self.table, self.groups, self.metrics = case, table, groups, metrics

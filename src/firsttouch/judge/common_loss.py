@@ -17,7 +17,7 @@ import numpy as np
 from firsttouch.host.host_lists import folded
 
 if TYPE_CHECKING:
-    from firsttouch.judge.findings import Judged
+    from firsttouch.judge.findings import Findings
 
 #: Fewer hosts that lose alike may be a coincidence.
 FEWEST_ALIKE = 3
@@ -48,20 +48,20 @@ class CommonLoss:
         )
 
 
-def common_loss(judged: Judged, *, worse_than: int, reference: int) -> CommonLoss | None:
+def common_loss(findings: Findings, *, worse_than: int, reference: int) -> CommonLoss | None:
     """Return the loss that most hosts share, None if there is none.
 
     A metric is common if more than half of the hosts that have it are bad in it. A host loses alike if at least
     half of its bad metrics are common ones with a similar loss: within half of the median of that metric. A
     verdict whose number is larger than *worse_than* is bad; *reference* is the number of the system's references.
     """
-    table = judged.samples
+    table = findings.samples
     hosts = len(table.hosts)
-    bad = (judged.by == reference) & (judged.words > worse_than) & (judged.losses > 0)
+    bad = (findings.by == reference) & (findings.words > worse_than) & (findings.losses > 0)
     if not bad.any():
         return None
     groups = np.flatnonzero(bad)
-    cases, losses = table.case[groups], judged.losses[groups]
+    cases, losses = table.case[groups], findings.losses[groups]
     having = np.bincount(table.case, minlength=len(table.cases))
     losing = np.bincount(cases, minlength=len(table.cases))
     common = (losing >= FEWEST_ALIKE) & (2 * losing > having)
@@ -84,20 +84,20 @@ def common_loss(judged: Judged, *, worse_than: int, reference: int) -> CommonLos
     )
 
 
-def changed_together(judged: Judged, *, worse_than: int) -> str | None:
+def changed_together(findings: Findings, *, worse_than: int) -> str | None:
     """Return a line about bad hosts that changed at the same time, None if there are few.
 
     A verdict whose number is larger than *worse_than* is bad. A host changed between the last session before its
     present stretch and the first one of it.
     """
-    table = judged.samples
-    groups = np.flatnonzero((judged.words > worse_than) & (judged.losses > 0))
+    table = findings.samples
+    groups = np.flatnonzero((findings.words > worse_than) & (findings.losses > 0))
     hosts = table.host[groups]
     if len(np.unique(hosts)) < FEWEST_ALIKE:
         return None
     begins = (np.cumsum(table.counts) - table.counts)[groups]
     firsts = [
-        int(begin + np.argmax(judged.counts_now[begin : begin + count]))
+        int(begin + np.argmax(findings.counts_now[begin : begin + count]))
         for begin, count in zip(begins.tolist(), table.counts[groups].tolist(), strict=True)
     ]
     since = table.time[firsts]
@@ -115,20 +115,20 @@ def changed_together(judged: Judged, *, worse_than: int) -> str | None:
     )
 
 
-def alike_hosts(judged: Judged, *, worse_than: int) -> str | None:
+def alike_hosts(findings: Findings, *, worse_than: int) -> str | None:
     """Return a line about bad hosts that are worse by the same amount, None if there are few.
 
     A verdict whose number is larger than *worse_than* is bad. Many hosts that lack the same have other parts or
     another setting, rather than a fault each.
     """
-    table = judged.samples
-    groups = np.flatnonzero((judged.words > worse_than) & (judged.losses > 0))
+    table = findings.samples
+    groups = np.flatnonzero((findings.words > worse_than) & (findings.losses > 0))
     counts = np.bincount(table.case[groups], minlength=len(table.cases))
     number = int(counts.argmax()) if len(counts) else 0
     if not len(groups) or counts[number] < max(FEWEST_ALIKE, _SHARE * len(table.hosts)):
         return None
     chosen = groups[table.case[groups] == number]
-    losses = judged.losses[chosen]
+    losses = findings.losses[chosen]
     low, middle, high = np.quantile(losses, (0.25, 0.5, 0.75))
     if high - low > _ALIKE * middle:
         return None

@@ -3,7 +3,7 @@
 
 A row has the value that was measured, what is expected and its limits, all in the unit of its case, and the
 verdict with its evidence. A relative change is always that of the row's value from the row's expected value.
-Sentences are composed only for the hosts that are asked for (:meth:`Judged.of`), so that a large fleet stays
+Sentences are composed only for the hosts that are asked for (:meth:`Findings.of`), so that a large fleet stays
 cheap.
 """
 
@@ -123,7 +123,7 @@ def _of_theory(metric: str, value: float, reference: Reference, theory: float | 
 
 
 @dataclass(frozen=True)
-class Judged:
+class Findings:
     """The findings of the hosts of a *system*.
 
     A row stands for a host and a case, as a group of *samples* does, and has the same number. Its verdict is one
@@ -297,7 +297,7 @@ class Judged:
         return counts.reshape(-1, width)
 
     @cached_property
-    def judging(self) -> NDArray[np.bool_]:
+    def deciding_cases(self) -> NDArray[np.bool_]:
         """Which cases judge at least one host, and should be known of every host.
 
         Cases of events are known of those hosts only on which there were some.
@@ -325,7 +325,7 @@ class Judged:
         samples = self.samples
         ends = samples.begins + samples.counts - 1
         last = samples.time[ends]
-        old = np.flatnonzero((last + _DAY < self.host_newest[samples.host]) & self.judging[samples.case])
+        old = np.flatnonzero((last + _DAY < self.host_newest[samples.host]) & self.deciding_cases[samples.case])
         overdue: list[int] = []
         for case in np.unique(samples.case[old]).tolist():
             groups = samples.groups(case)
@@ -343,10 +343,10 @@ class Judged:
     @cached_property
     def absent(self) -> Ints:
         """How many of these cases each host has no repetition of, or none any more."""
-        is_present = self.judging[self.samples.case]
+        is_present = self.deciding_cases[self.samples.case]
         is_present[self.overdue] = False
         hosts = self.samples.host[is_present]
-        return np.count_nonzero(self.judging) - np.bincount(hosts, minlength=len(self.samples.hosts))
+        return np.count_nonzero(self.deciding_cases) - np.bincount(hosts, minlength=len(self.samples.hosts))
 
     @cached_property
     def unsure(self) -> Bools:
@@ -366,8 +366,8 @@ class Judged:
         number = self.number.get(host)
         if number is None:
             return SUSPECT
-        some = np.flatnonzero(self.counts[number, : len(ORDER)])
-        worst = int(some[-1]) if len(some) else UNDECIDED
+        present = np.flatnonzero(self.counts[number, : len(ORDER)])
+        worst = int(present[-1]) if len(present) else UNDECIDED
         return max(worst, SUSPECT) if self.missing.get(host) or self.absent[number] else worst
 
     def decider(self, group: int) -> Reference | None:
@@ -464,18 +464,18 @@ class Judged:
 
         Metrics that divide the hosts alike share a line, which shows the one with the largest difference.
         """
-        alike: dict[tuple[tuple[str, ...], ...], list[int]] = {}
-        for number, two in self.divided.items():
+        by_pair: dict[tuple[tuple[str, ...], ...], list[int]] = {}
+        for number, division in self.divided.items():
             # Which group is the better one may differ from metric to metric.
-            alike.setdefault(tuple(sorted((tuple(two.better), tuple(two.worse)))), []).append(number)
+            by_pair.setdefault(tuple(sorted((tuple(division.better), tuple(division.worse)))), []).append(number)
         shared = self.common_loss.text if self.common_loss else None
         shared = shared or changed_together(self, worse_than=UNDECIDED) or alike_hosts(self, worse_than=SUSPECT)
         lines = [shared] if shared else []
-        for numbers in sorted(alike.values(), key=len, reverse=True):
+        for numbers in sorted(by_pair.values(), key=len, reverse=True):
             number = max(numbers, key=lambda n: self.divided[n].apart)
-            case, two = self.samples.cases[number], self.divided[number]
+            case, division = self.samples.cases[number], self.divided[number]
             count = "1 metric" if len(numbers) == 1 else f"{len(numbers)} metrics"
-            lines.append(f"two groups of hosts in {count}: {case.title}: {two.text(case.unit)}; {_TWO}")
+            lines.append(f"two groups of hosts in {count}: {case.title}: {division.text(case.unit)}; {_TWO}")
         return lines
 
     def groups(self, host: str) -> NDArray[np.intp]:
@@ -489,10 +489,10 @@ class Judged:
         settings = self.samples.settings.get(host, {})
         metrics = list(self._findings(groups, settings.get(BANK_BANDWIDTH)))
         findings = tuple(f for f in metrics if f.reference or f.verdict != "pass")
-        lost = self._lost(groups)
+        absent_cases = self._absent_cases(groups)
         slow = any(f.verdict in {"suspect", "fail"} for f in findings)
         modules = self._drift.modules(host, lambda name: self.word(name) == PASS) if slow else None
-        missing = [(case.check, case.parameters) for case in lost]
+        missing = [(case.check, case.parameters) for case in absent_cases]
         symptoms = Symptoms(findings, settings, self.system.facts, missing, modules)
         return HostVerdict(
             host,
@@ -501,7 +501,7 @@ class Judged:
             len(metrics) - len(findings),
             (
                 *self.missing.get(host, ()),
-                *(f"{case.title}: other hosts were judged by it" for case in lost),
+                *(f"{case.title}: other hosts were judged by it" for case in absent_cases),
                 *self._overdue_texts(groups),
             ),
             tuple(causes(symptoms)) if slow else (),
@@ -521,13 +521,13 @@ class Judged:
         ]
         return (float(np.median(losses)), max(losses)) if losses else None
 
-    def _lost(self, groups: NDArray[np.intp]) -> list[Case]:
+    def _absent_cases(self, groups: NDArray[np.intp]) -> list[Case]:
         """Return the cases that judge other hosts and that a measured host lacks."""
         if not len(groups):
             return []
-        lost = self.judging.copy()
-        lost[self.samples.case[groups]] = False
-        return [self.samples.cases[number] for number in np.flatnonzero(lost).tolist()]
+        is_absent = self.deciding_cases.copy()
+        is_absent[self.samples.case[groups]] = False
+        return [self.samples.cases[number] for number in np.flatnonzero(is_absent).tolist()]
 
     def _overdue_texts(self, groups: NDArray[np.intp]) -> Iterator[str]:
         """Yield which cases of a host are overdue, and since when."""

@@ -33,7 +33,7 @@ from firsttouch.judge.case_judge import (
     verdict_rows,
 )
 from firsttouch.judge.drift import Configuration, latest
-from firsttouch.judge.findings import Judged
+from firsttouch.judge.findings import Findings
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.sprt import Bools, Groups
 from firsttouch.judge.statistics import beyond_chance
@@ -87,7 +87,7 @@ def judged(
     missing: Mapping[str, Sequence[str]] | None = None,
     fleet: bool = True,
     configurations: Callable[[], Mapping[str, Configuration]] = dict,
-) -> Judged:
+) -> Findings:
     """Return the verdicts of *samples*, all of *system*, in columns; without *fleet*, only references judge.
 
     *configurations* returns the newest configuration of each host, to name causes.
@@ -137,7 +137,7 @@ def judged(
     words[list(intermittent)], verdicts["more"][list(intermittent)] = SUSPECT, 0
     bad_together = _bad_together(samples, verdicts, now)
     words[bad_together], verdicts["more"][bad_together] = FAIL, 0
-    return Judged(
+    return Findings(
         samples,
         system,
         references,
@@ -204,7 +204,7 @@ def undecided(
     return {table.cases[table.case[group]].key: int(counts[group]) for group in groups}
 
 
-def undecided_cases(verdicts: Judged, host: str, most: int = MOST_REPETITIONS) -> dict[str, int]:
+def undecided_cases(verdicts: Findings, host: str, most: int = MOST_REPETITIONS) -> dict[str, int]:
     """Return the keys of the cases of a *host* that one more repetition may decide, with their repetitions so far.
 
     These have fewer than *most* repetitions and are undecided, suspect or unsure, were only measured while other

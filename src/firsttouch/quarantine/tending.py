@@ -28,7 +28,7 @@ from firsttouch.campaign.state import missing_of
 from firsttouch.errors import BadInput, FirstTouchError, RunFailed, TimedOut
 from firsttouch.execution import slurm
 from firsttouch.judge import drift, samples_table, verdict_log
-from firsttouch.judge.findings import Judged
+from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import judge, judged
 from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.quarantine import drain, notices, screening
@@ -83,7 +83,7 @@ class Round:
         self.hold_settings = settings.hold
         self.reservations = slurm.reservations()
         self.failed = False
-        self._judged: dict[str, Judged | None] = {}
+        self._judged: dict[str, Findings | None] = {}
         self._counts: dict[str, int] = {}
         self._would_hold: dict[str, str] = {}
 
@@ -300,7 +300,7 @@ class Round:
     def _may_begin(self) -> bool:
         return self.journal.begun(self.journal.clock.time() - _HOUR) < self.hold_settings.per_hour
 
-    def _fleet(self, source: str) -> Judged | None:
+    def _fleet(self, source: str) -> Findings | None:
         if source not in self._judged:
             self._judged[source] = judged_campaign(source)
         return self._judged[source]
@@ -494,7 +494,7 @@ def _is_settled(journal: Actions, host: str, logged: verdict_log.Logged) -> bool
     return life is not None and (life.hold is not None or bool(life.drained) or logged.time <= life.ended)
 
 
-def judged_campaign(name: str) -> Judged | None:
+def judged_campaign(name: str) -> Findings | None:
     """Return the verdicts of a campaign by the present references, None if it does not exist any more."""
     try:
         campaign = campaigns.existing(name)
@@ -513,7 +513,7 @@ def stops(journal: Actions, settings: Hold) -> list[str]:
     return [line for source, fleet in fleets if fleet and (line := _stop(source, fleet))]
 
 
-def _stop(source: str, fleet: Judged) -> str:
+def _stop(source: str, fleet: Findings) -> str:
     return f"{source}: {fleet.common_loss.text}" if fleet.common_loss else ""
 
 

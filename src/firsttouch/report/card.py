@@ -149,23 +149,23 @@ def of_fleet(
 def _worst_loss(ranks: Sequence[Ranks]) -> Tile:
     name, worst = "Worst loss", (0, 0.0, "")
     for of_system in ranks:
-        judged = of_system.judged
-        if not len(judged.words):
+        findings = of_system.findings
+        if not len(findings.words):
             continue
         bad = np.flatnonzero(
-            (judged.words == judged.words.max()) & (judged.words > 0) & np.isfinite(judged.change)
+            (findings.words == findings.words.max()) & (findings.words > 0) & np.isfinite(findings.change)
         )
         if len(bad):
-            group = int(bad[np.argmax(judged.losses[bad])])
-            host = judged.samples.hosts[judged.samples.host[group]]
-            note = f"{host}, {of_system.names.of[int(judged.samples.case[group])]}"
-            worst = max(worst, (int(judged.words[group]), float(judged.losses[group]), note))
+            group = int(bad[np.argmax(findings.losses[bad])])
+            host = findings.samples.hosts[findings.samples.host[group]]
+            note = f"{host}, {of_system.names.of[int(findings.samples.case[group])]}"
+            worst = max(worst, (int(findings.words[group]), float(findings.losses[group]), note))
     return Tile(name, percent(worst[1]) if worst[0] else "none", worst[2])
 
 
 def _age(ranks: Sequence[Ranks], generated: datetime.datetime) -> str:
     """Return how old the newest results of the hosts are, in days before the report."""
-    newest = [r.judged.host_newest[r.judged.host_newest > 0] for r in ranks]
+    newest = [r.findings.host_newest[r.findings.host_newest > 0] for r in ranks]
     times_of = np.concatenate(newest) if newest else np.array([], dtype=np.int64)
     if not len(times_of):
         return "no time was recorded"
@@ -179,7 +179,7 @@ def _age(ranks: Sequence[Ranks], generated: datetime.datetime) -> str:
 
 
 def _drift(ranks: Sequence[Ranks], configured: int, deviating: int) -> Tile:
-    divided = sum(len(of_system.judged.divided) for of_system in ranks)
+    divided = sum(len(of_system.findings.divided) for of_system in ranks)
     groups = f"hosts form two groups in {count(divided, 'metric')}" if divided else ""
     if not configured:
         return Tile("Drift", "two groups" if divided else "unknown", groups or "no configuration was recorded")

@@ -24,7 +24,7 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from firsttouch.host.cpusets import format_list
-from firsttouch.judge.findings import Judged
+from firsttouch.judge.findings import Findings
 from firsttouch.judge.verdict import ORDER, HostSummary, Word
 from firsttouch.records.cases import identifying
 from firsttouch.records.schema import Record
@@ -62,7 +62,7 @@ def text(
     *,
     version: str,
     generated: float,
-    findings: Sequence[Judged] = (),
+    findings: Sequence[Findings] = (),
 ) -> str:
     """Return metrics.prom; *generated* is the time of the report (s since 1970), *version* that of firsttouch.
 
@@ -176,7 +176,7 @@ class _Families(Collector):
             labels = {**place, "verdict": word}
             self.add("verdict", "", "1 for the verdict of the host, 0 for the others.", labels, verdict == word)
             if counts.get(word, 0):
-                self.add("judged_metrics", "", "Judged metrics of a host, by verdict.", labels, counts[word])
+                self.add("judged_metrics", "", "Findings metrics of a host, by verdict.", labels, counts[word])
 
     def common_loss(self, system: str, loss: float) -> None:
         """Add the loss (a fraction, 0 for none) that most hosts of a system share."""
@@ -207,7 +207,7 @@ def _case(families: _Families, view: HostView, record: Record) -> None:
         families.add("spread", "ratio", description, {**labels, "metric": record.metric}, record.spread)
 
 
-def _values(families: _Families, findings: Judged) -> None:
+def _values(families: _Families, findings: Findings) -> None:
     """Add the values of a fleet that count."""
     samples = findings.samples
     for number, case in enumerate(samples.cases):

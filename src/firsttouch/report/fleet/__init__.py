@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report of a fleet: what is missing, verdicts, hosts x metrics, distributions, history; and comparisons.
 
-The input is :class:`firsttouch.judge.judging.Judged`, a table of columns, so that large fleets stay cheap. Only
+The input is :class:`firsttouch.judge.findings.Findings`, a table of columns, so that large fleets stay cheap. Only
 what stands out becomes rows and drawings. Public are ``fleet_pages.build``, ``fleet_pages.worst``,
 ``comparison.compare`` and ``comparison.build``.
 """

@@ -10,7 +10,7 @@ from typing import Any
 from firsttouch.host.host_lists import folded
 from firsttouch.judge.associations import Division, Group, divisions, groups
 from firsttouch.judge.drift import Configuration, Drift, drift
-from firsttouch.judge.findings import Judged
+from firsttouch.judge.findings import Findings
 from firsttouch.report.text import clean, count
 
 #: Groups of deviating hosts on the page, in the ticket and in summary.json, and settings that are named of each.
@@ -87,13 +87,13 @@ class Section:
         }
 
 
-def section(configurations: Mapping[str, Configuration], judged: Judged) -> Section | None:
+def section(configurations: Mapping[str, Configuration], findings: Findings) -> Section | None:
     """Return the section of a system's hosts; None if the configuration of none of them is known."""
-    own = {host: configurations[host] for host in judged.hosts if host in configurations}
+    own = {host: configurations[host] for host in findings.hosts if host in configurations}
     if not own:
         return None
     apart = drift(own)
-    return Section(apart, groups(apart, judged), divisions(own, judged))
+    return Section(apart, groups(apart, findings), divisions(own, findings))
 
 
 def _settings(group: Group) -> str:

@@ -73,9 +73,9 @@ def legend() -> dict[str, Any]:
 
 def heat(ranks: Ranks) -> Heat | None:
     """Return the map of a fleet, None if nothing is judged."""
-    judged = ranks.judged
-    samples = judged.samples
-    hosts = [h for h in ranks.hosts if h in judged.number]
+    findings = ranks.findings
+    samples = findings.samples
+    hosts = [h for h in ranks.hosts if h in findings.number]
     if len(hosts) > MOST_HOSTS:
         hosts = hosts[: min(MOST_HOSTS, sum(ranks.words[h] > 0 for h in hosts) + _PASSING)]
     cases = _columns(ranks, hosts)
@@ -87,13 +87,13 @@ def heat(ranks: Ranks) -> Heat | None:
     for host in hosts:
         cells = [Cell("", NOT_MEASURED)] * len(cases)
         others: list[float] = []
-        rows = judged.groups(host)
-        differences = judged.from_reference(rows).tolist()
+        rows = findings.groups(host)
+        differences = findings.from_reference(rows).tolist()
         for place, group in enumerate(rows.tolist()):
             case = int(samples.case[group])
-            word = ORDER[judged.words[group]]
+            word = ORDER[findings.words[group]]
             # A cell and its tooltip have the same expected value: that of the column, or the one that decided.
-            change = differences[place] if word == "pass" else float(judged.change[group])
+            change = differences[place] if word == "pass" else float(findings.change[group])
             if case in column:
                 sign = "" if word == "pass" else SIGNS[word]
                 tip = _tip(ranks, host, group)
@@ -114,18 +114,18 @@ def _tip(ranks: Ranks, host: str, group: int) -> str:
 
     The reference is that of the column, or the one by which this host does not pass.
     """
-    judged = ranks.judged
-    number_of_case = int(judged.samples.case[group])
-    case = judged.samples.cases[number_of_case]
-    reference = judged.decider(group) if judged.words[group] else judged.reference(number_of_case)
-    if reference is None or not np.isfinite(judged.change[group]):
+    findings = ranks.findings
+    number_of_case = int(findings.samples.case[group])
+    case = findings.samples.cases[number_of_case]
+    reference = findings.decider(group) if findings.words[group] else findings.reference(number_of_case)
+    if reference is None or not np.isfinite(findings.change[group]):
         return host
-    value = quantity(float(judged.value[group]), case.unit)
+    value = quantity(float(findings.value[group]), case.unit)
     ends = {"higher": (reference.minimum,), "lower": (reference.maximum,)}
     limits = ends.get(case.better, (reference.minimum, reference.maximum))
     limit = " to ".join(number(end) for end in limits if end is not None)
     limit = f", limit {limit}" if limit else ""
-    return f"{host}: {value}, expected {number(reference.value)}{limit}, n {judged.n[group]}"
+    return f"{host}: {value}, expected {number(reference.value)}{limit}, n {findings.n[group]}"
 
 
 def _columns(ranks: Ranks, hosts: Sequence[str]) -> list[int]:
@@ -142,20 +142,20 @@ def _columns(ranks: Ranks, hosts: Sequence[str]) -> list[int]:
         if len(chosen) == MOST_METRICS:
             break
         chosen.add(case)
-    cases = ranks.judged.samples.cases
+    cases = ranks.findings.samples.cases
     return sorted(chosen, key=lambda case: (catalogue.order(cases[case].check), natural(cases[case].name)))
 
 
 def _others(ranks: Ranks, hosts: Sequence[str], cases: Sequence[int]) -> list[Cell]:
     """Return the median change of the hosts without a row in each case, and an empty cell for the last column."""
-    judged = ranks.judged
-    samples = judged.samples
+    findings = ranks.findings
+    samples = findings.samples
     named = np.zeros(len(samples.hosts), dtype=np.bool_)
-    named[[judged.number[h] for h in hosts]] = True
+    named[[findings.number[h] for h in hosts]] = True
     cells = []
     for case in cases:
         where = samples.groups(case)
-        changes = judged.from_reference(where)[~named[samples.host[where]]]
+        changes = findings.from_reference(where)[~named[samples.host[where]]]
         changes = changes[np.isfinite(changes)]
         cells.append(
             _cell(float(np.median(changes)), samples.cases[case].better, "") if len(changes) else Cell("")
@@ -212,21 +212,21 @@ def rows(ranks: Ranks) -> list[tuple[str, ...]]:
 
 def _values(ranks: Ranks, case: int) -> tuple[Floats, list[int], Reference | None]:
     """Return the deviations of the hosts, the numbers of their groups of samples, and their reference."""
-    where = ranks.judged.samples.groups(case)
-    deviations = ranks.judged.from_reference(where)
+    where = ranks.findings.samples.groups(case)
+    deviations = ranks.findings.from_reference(where)
     measured = np.isfinite(deviations)
     groups = np.arange(where.start, where.stop)[measured].tolist()
-    return deviations[measured], groups, ranks.judged.reference(case)
+    return deviations[measured], groups, ranks.findings.reference(case)
 
 
 def _row(ranks: Ranks, number_of_case: int) -> tuple[str, ...]:
     changes, groups, reference = _values(ranks, number_of_case)
-    samples = ranks.judged.samples
+    samples = ranks.findings.samples
     case = samples.cases[number_of_case]
-    bad = np.count_nonzero(ranks.judged.words[samples.groups(number_of_case)])
+    bad = np.count_nonzero(ranks.findings.words[samples.groups(number_of_case)])
     if not len(changes) or reference is None:
         return (case.title, str(len(groups)), *[""] * 6, str(bad), "")
-    values = ranks.judged.value[groups]
+    values = ranks.findings.value[groups]
     shown = [number(value) for value in np.quantile(values, (0, 0.05, 0.5, 0.95, 1)).tolist()]
     at = int(np.argmax(worse(changes, case.better)))
     worst = f"{samples.hosts[samples.host[groups[at]]]} ({100 * float(changes[at]):+.1f} %)"
@@ -235,10 +235,10 @@ def _row(ranks: Ranks, number_of_case: int) -> tuple[str, ...]:
 
 def _spread(ranks: Ranks, number_of_case: int, name: str) -> Spread:
     changes, groups, reference = _values(ranks, number_of_case)
-    judged = ranks.judged
-    case, title = judged.samples.cases[number_of_case], ranks.names.of[number_of_case]
-    where = judged.samples.groups(number_of_case)
-    words = np.bincount(judged.words[where], minlength=len(ORDER)).tolist()
+    findings = ranks.findings
+    case, title = findings.samples.cases[number_of_case], ranks.names.of[number_of_case]
+    where = findings.samples.groups(number_of_case)
+    words = np.bincount(findings.words[where], minlength=len(ORDER)).tolist()
     counts = [f"{n} {w}" for w, n in zip(ORDER, words, strict=True) if n]
     sentences = [f"{count(where.stop - where.start, 'host')}: {', '.join(counts)}."]
     if reference is None or not len(changes):
@@ -246,7 +246,7 @@ def _spread(ranks: Ranks, number_of_case: int, name: str) -> Spread:
     limit = max(abs(reference.lower or 0.0), abs(reference.upper or 0.0))
     losses = worse(changes, case.better)
     order = np.argsort(-losses, kind="stable")
-    beyond = order[(judged.words[groups] > 0)[order] | (losses[order] > limit)].tolist()
+    beyond = order[(findings.words[groups] > 0)[order] | (losses[order] > limit)].tolist()
     outliers = [_outlier(ranks, groups[i], float(changes[i])) for i in beyond]
     if outliers:
         sentences.append(f"Outside: {listed(outliers, most=_NAMED)}.")
@@ -258,19 +258,20 @@ def _spread(ranks: Ranks, number_of_case: int, name: str) -> Spread:
 
 def _outlier(ranks: Ranks, group: int, change: float) -> str:
     """Return a host with its value, the change, its verdict and how certain that is."""
-    judged = ranks.judged
-    value = quantity(float(judged.value[group]), judged.samples.cases[judged.samples.case[group]].unit)
-    evidence = float(judged.evidence[group])
+    findings = ranks.findings
+    value = quantity(float(findings.value[group]), findings.samples.cases[findings.samples.case[group]].unit)
+    evidence = float(findings.evidence[group])
     certain = f", {sprt.certainty_text(evidence)}" if np.isfinite(evidence) else ""
-    word = ORDER[judged.words[group]]
-    return f"{judged.samples.hosts[judged.samples.host[group]]} {value} ({100 * change:+.1f} %, {word}{certain})"
+    word = ORDER[findings.words[group]]
+    host = findings.samples.hosts[findings.samples.host[group]]
+    return f"{host} {value} ({100 * change:+.1f} %, {word}{certain})"
 
 
 def _invalid(ranks: Ranks, where: slice) -> list[str]:
     """Return the sentence that names the hosts without a valid sample; an empty list if every host has one."""
-    judged = ranks.judged
-    wrong = np.flatnonzero(judged.words[where] == ORDER.index("invalid")) + where.start
-    hosts = [judged.samples.hosts[judged.samples.host[group]] for group in wrong.tolist()]
+    findings = ranks.findings
+    wrong = np.flatnonzero(findings.words[where] == ORDER.index("invalid")) + where.start
+    hosts = [findings.samples.hosts[findings.samples.host[group]] for group in wrong.tolist()]
     return [f"Invalid: {listed(hosts, most=_NAMED)}."] if hosts else []
 
 
@@ -338,12 +339,12 @@ class Days:
 
 def days(ranks: Ranks) -> Days:
     """Return how many samples of the worst hosts that do not pass were outside their limits on which day."""
-    judged = ranks.judged
-    times = judged.samples.time
+    findings = ranks.findings
+    times = findings.samples.time
     shown = np.unique(times[times > 0] // _DAY)[-_DAYS:].tolist()
     table = []
-    for host in [h for h in ranks.hosts if h in judged.number and ranks.words[h]][:MOST_HISTORIES]:
-        parts = [_samples(ranks, int(g)) for g in judged.groups(host)]
+    for host in [h for h in ranks.hosts if h in findings.number and ranks.words[h]][:MOST_HISTORIES]:
+        parts = [_samples(ranks, int(g)) for g in findings.groups(host)]
         day_of = np.concatenate([times // _DAY for times, _, _ in parts])
         outside = np.concatenate([loss > limit for _, loss, limit in parts])
         totals = [(np.count_nonzero(outside & (day_of == d)), np.count_nonzero(day_of == d)) for d in shown]
@@ -356,26 +357,26 @@ def lines(ranks: Ranks, key: str = "") -> list[Line]:
 
     *key* is in the names of their drawings.
     """
-    judged = ranks.judged
+    findings = ranks.findings
     histories: list[Line] = []
     for host in ranks.hosts:
         if len(histories) == MOST_HISTORIES or ranks.words[host] == 0:
             break
-        groups = judged.groups(host)
-        drawable = (judged.samples.counts[groups] > 1) & np.isfinite(judged.from_reference(groups))
-        groups = groups[drawable & (judged.words[groups] > PASS)]
+        groups = findings.groups(host)
+        drawable = (findings.samples.counts[groups] > 1) & np.isfinite(findings.from_reference(groups))
+        groups = groups[drawable & (findings.words[groups] > PASS)]
         dated = [group for group in groups.tolist() if len(_samples(ranks, group)[0]) > 1]
         if dated:
             losses = dict(zip(dated, _losses(ranks, dated), strict=True))
-            worst = sorted(dated, key=lambda g: (-int(judged.words[g]), -losses[g]))
+            worst = sorted(dated, key=lambda g: (-int(findings.words[g]), -losses[g]))
             histories.append(_history(ranks, host, worst[:_METRICS], f"line{key}{len(histories)}"))
     return histories
 
 
 def _losses(ranks: Ranks, rows: Sequence[int]) -> list[float]:
     """Return how much worse each row is than the reference of its case."""
-    samples = ranks.judged.samples
-    differences = ranks.judged.from_reference(np.array(rows, dtype=np.intp)).tolist()
+    samples = ranks.findings.samples
+    differences = ranks.findings.from_reference(np.array(rows, dtype=np.intp)).tolist()
     return [worse(d, samples.cases[samples.case[row]].better) for d, row in zip(differences, rows, strict=True)]
 
 
@@ -384,12 +385,12 @@ def _samples(ranks: Ranks, group: int) -> tuple[np.ndarray, Floats, float]:
 
     Samples without a time are left out.
     """
-    samples = ranks.judged.samples
+    samples = ranks.findings.samples
     case = int(samples.case[group])
     begin, size = int(samples.begins[group]), int(samples.counts[group])
     part = slice(begin, begin + size)
     valid = samples.valid[part] & (samples.time[part] > 0)
-    reference = ranks.judged.reference(case)
+    reference = ranks.findings.reference(case)
     if reference is None or not reference.value:
         return samples.time[part][:0], samples.value[part][:0], 0.0
     better = samples.cases[case].better
@@ -399,7 +400,7 @@ def _samples(ranks: Ranks, group: int) -> tuple[np.ndarray, Floats, float]:
 
 
 def _history(ranks: Ranks, host: str, groups: Sequence[int], name: str) -> Line:
-    samples = ranks.judged.samples
+    samples = ranks.findings.samples
     parts = [(ranks.names.of[int(samples.case[g])], *_samples(ranks, g)) for g in groups]
     times = np.concatenate([t for _, t, _, _ in parts])
     first, last = int(times.min()), int(times.max())

@@ -16,7 +16,7 @@ from tabulate import tabulate
 
 import firsttouch
 from firsttouch.judge.drift import Configuration
-from firsttouch.judge.findings import Judged
+from firsttouch.judge.findings import Findings
 from firsttouch.judge.history import iso
 from firsttouch.judge.judging import Undescribed
 from firsttouch.judge.verdict import ORDER, HostSummary, HostVerdict, Word, natural
@@ -48,14 +48,14 @@ class Lost:
     whole: int
 
 
-def table(judged: Sequence[Judged], problems: Sequence[Problem]) -> Lost:
+def table(findings: Sequence[Findings], problems: Sequence[Problem]) -> Lost:
     """Return what is missing: whole hosts first, then steps and checks, then single metrics."""
     whole: list[tuple[str, str]] = [(p.host or p.name, p.reason) for p in problems if not p.check and not p.host]
     steps: list[tuple[str, str]] = []
     metrics: list[tuple[str, str]] = []
     hosts: set[str] = set()
     gone = 0
-    for fleet in judged:
+    for fleet in findings:
         short = names(fleet.samples.cases)
         for host, reasons in sorted(fleet.missing.items(), key=lambda item: natural(item[0])):
             if reasons:
@@ -72,9 +72,9 @@ def table(judged: Sequence[Judged], problems: Sequence[Problem]) -> Lost:
     return Lost([*whole, *steps, *metrics], len(hosts), gone)
 
 
-def _absent(judged: Judged, host: str, short: Names) -> str:
-    absent = judged.judging.copy()
-    absent[judged.samples.case[judged.groups(host)]] = False
+def _absent(findings: Findings, host: str, short: Names) -> str:
+    absent = findings.deciding_cases.copy()
+    absent[findings.samples.case[findings.groups(host)]] = False
     cases = np.flatnonzero(absent).tolist()
     metrics = listed((short.of[case] for case in cases), most=_NAMED)
     return f"{count(len(cases), 'metric')} that other hosts were judged by: {metrics}"
@@ -130,7 +130,7 @@ class Fleet:
         )
         more = sum(n for w, n in self.document["counts"].items() if w != "pass") - len(rows)
         parts = [self.document["line"], *([body] if rows else [])]
-        notes = [clean(note) for ranks in self.ranks for note in ranks.judged.notes()]
+        notes = [clean(note) for ranks in self.ranks for note in ranks.findings.notes()]
         parts += ["\n".join(notes)] if notes else []
         drifted = [clean(line) for its in self.configured if its for line in its.lines()[:_DRIFTED]]
         parts += ["\n".join(["configuration:", *(f"  {line}" for line in drifted)])] if drifted else []
@@ -142,7 +142,7 @@ class Fleet:
 
 
 def build(
-    judged: Sequence[Judged],
+    findings: Sequence[Findings],
     out: Path,
     *,
     problems: Sequence[Problem] = (),
@@ -163,17 +163,17 @@ def build(
     """
     with ThreadPoolExecutor(1) as beside:
         # The table takes as long as the page, so they are written at the same time.
-        for fleet in judged:
+        for fleet in findings:
             _ = fleet.table  # both read it: build it once
-        written = beside.submit(ranks.write, judged, out / "findings.parquet")
+        written = beside.submit(ranks.write, findings, out / "findings.parquet")
         now = generated or datetime.datetime.now(datetime.UTC)
         over_time = [
             history.of_fleet(fleet.samples, (histories or {}).get(fleet.system.name), f"change{number}-")
-            for number, fleet in enumerate(judged)
+            for number, fleet in enumerate(findings)
             if _is_judged(fleet)
         ]
         summary = _pages(
-            judged,
+            findings,
             out,
             problems,
             pages_of or {},
@@ -189,7 +189,7 @@ def build(
 
 
 def _pages(
-    judged: Sequence[Judged],
+    findings: Sequence[Findings],
     out: Path,
     problems: Sequence[Problem],
     pages_of: Mapping[str, str],
@@ -202,16 +202,16 @@ def _pages(
     generated: datetime.datetime,
 ) -> Fleet:
     stated = generated.isoformat(timespec="seconds")
-    unjudged = sum(len(fleet.hosts) for fleet in judged if not _is_judged(fleet))
-    judged = [fleet for fleet in judged if _is_judged(fleet)]
-    ranks = [Ranks(fleet) for fleet in judged]
-    each = sum(len(fleet.samples.counts) for fleet in judged) <= MOST_RESULTS
+    unjudged = sum(len(fleet.hosts) for fleet in findings if not _is_judged(fleet))
+    findings = [fleet for fleet in findings if _is_judged(fleet)]
+    ranks = [Ranks(fleet) for fleet in findings]
+    each = sum(len(fleet.samples.counts) for fleet in findings) <= MOST_RESULTS
     summaries = [_summaries(r, each=each) for r in ranks]
     hosts = [summary for of_system in summaries for summary in of_system]
     worst = [_worst(of_system) for of_system in summaries]
-    lost = table(judged, problems)
+    lost = table(findings, problems)
     counts = {word: sum(int(r.counts[i]) for r in ranks) for i, word in enumerate(ORDER)}
-    configured = [configuration.section(configurations, fleet) for fleet in judged]
+    configured = [configuration.section(configurations, fleet) for fleet in findings]
     sections = [
         {**_section(r, verdicts, pages_of, f"{number}-"), "timeline": timeline, "configuration": drifted}
         for number, (r, verdicts, timeline, drifted) in enumerate(
@@ -224,7 +224,7 @@ def _pages(
             "kind": "fleet",
             "title": title,
             "generated": stated,
-            "line": _line(counts, unjudged, sum(len(fleet.divided) for fleet in judged), lost),
+            "line": _line(counts, unjudged, sum(len(fleet.divided) for fleet in findings), lost),
             "counts": counts,
             "missing": [{"what": what, "reason": reason} for what, reason in lost.rows],
             "problems": [{"name": p.name, "kind": p.kind, "reason": p.reason, "host": p.host} for p in problems],
@@ -248,7 +248,7 @@ def _pages(
             "card": card.of_fleet(
                 ranks,
                 counts,
-                _line(counts, unjudged, sum(len(fleet.divided) for fleet in judged), lost),
+                _line(counts, unjudged, sum(len(fleet.divided) for fleet in findings), lost),
                 partial=lost.hosts - lost.whole,
                 without=lost.whole,
                 configured=sum(drifted.drift.hosts for drifted in configured if drifted),
@@ -268,12 +268,12 @@ def _pages(
         },
     )
     number: Any = {"version": firsttouch.__version__, "generated": generated.timestamp()}
-    common = {fleet.system.name: fleet.common_loss for fleet in judged}
+    common = {fleet.system.name: fleet.common_loss for fleet in findings}
     losses = {name: loss.loss if loss else 0.0 for name, loss in common.items()}
     summary = openmetrics.summary((), hosts, **number, common_losses=losses, dated_ahead=dated_ahead)
     files = {
         "summary.prom": summary,
-        "metrics.prom": openmetrics.text((), hosts, **number, findings=judged) if each else summary,
+        "metrics.prom": openmetrics.text((), hosts, **number, findings=findings) if each else summary,
         "junit.xml": junit.text((), hosts, problems, title=title, generated=stated, each=each),
         **multiqc.of_hosts((), hosts),
     }
@@ -300,14 +300,14 @@ def write(
     return summary
 
 
-def _is_judged(judged: Judged) -> bool:
+def _is_judged(findings: Findings) -> bool:
     """Return whether any metric judges hosts, or anything is missing; times of aligners judge no host."""
-    return bool(judged.judging.any()) or any(judged.missing.values())
+    return bool(findings.deciding_cases.any()) or any(findings.missing.values())
 
 
-def worst(judged: Judged) -> list[str]:
+def worst(findings: Findings) -> list[str]:
     """Return the hosts of a fleet that do not pass, the worst first."""
-    ranks = Ranks(judged)
+    ranks = Ranks(findings)
     return [host for host in ranks.hosts if ranks.words[host]]
 
 
@@ -316,15 +316,15 @@ def _section(ranks: Ranks, worst: Sequence[HostVerdict], pages_of: Mapping[str, 
     rest = [h for h in ranks.hosts[len(worst) :] if ranks.words[h]]
     by_word = {w: [h for h in rest if ranks.words[h] == i] for i, w in enumerate(ORDER)}
     return {
-        "system": ranks.judged.system.name,
-        "notes": ranks.judged.notes(),
-        "described": not isinstance(ranks.judged.system, Undescribed),
+        "system": ranks.findings.system.name,
+        "notes": ranks.findings.notes(),
+        "described": not isinstance(ranks.findings.system, Undescribed),
         "counts": [(w, int(n)) for w, n in zip(ORDER, ranks.counts, strict=True) if n],
-        "hosts": len(ranks.judged.hosts),
-        "cases": len(ranks.judged.samples.cases),
-        "passes": len(ranks.judged.samples.value),
+        "hosts": len(ranks.findings.hosts),
+        "cases": len(ranks.findings.samples.cases),
+        "passes": len(ranks.findings.samples.value),
         "causes": any(v.causes for v in worst),
-        "failing": sum(ranks.words[h] > 0 for h in ranks.judged.number),
+        "failing": sum(ranks.words[h] > 0 for h in ranks.findings.number),
         "worst": [pages.evidence_row(v, pages_of.get(v.host, "")) for v in worst],
         "rest": [(w, hosts) for w, hosts in reversed(by_word.items()) if hosts],
         "heat": figures.heat(ranks),
@@ -360,7 +360,7 @@ def _summaries(ranks: Ranks, *, each: bool) -> list[HostSummary]:
     summaries = []
     for place, host in enumerate(ranks.hosts):
         is_detailed = each or (place < MOST_DETAILED and ranks.words[host])
-        summaries.append(ranks.judged.summary(host, ranks.judged.of(host) if is_detailed else None))
+        summaries.append(ranks.findings.summary(host, ranks.findings.of(host) if is_detailed else None))
     return summaries
 
 
@@ -370,7 +370,7 @@ def _worst(hosts: Sequence[HostSummary]) -> list[HostVerdict]:
 
 
 def _system(ranks: Ranks, summaries: Sequence[HostSummary], worst: Sequence[HostVerdict]) -> dict[str, Any]:
-    judged = ranks.judged
+    findings = ranks.findings
     detailed = {
         v.host: {"causes": list(v.causes), "evidence": [line.text() for line in v.findings_evidence[:_KEPT]]}
         for v in worst
@@ -388,12 +388,13 @@ def _system(ranks: Ranks, summaries: Sequence[HostSummary], worst: Sequence[Host
         }
         for summary in summaries
     ]
-    cases = judged.samples.cases
+    cases = findings.samples.cases
     return {
-        "system": judged.system.name,
+        "system": findings.system.name,
         "hosts": hosts,
         "metrics": len(cases),
-        "common_loss": judged.common_loss and {**asdict(judged.common_loss), "text": judged.common_loss.text},
+        "common_loss": findings.common_loss
+        and {**asdict(findings.common_loss), "text": findings.common_loss.text},
         "divided": [
             {
                 "metric": cases[number].name,
@@ -402,6 +403,6 @@ def _system(ranks: Ranks, summaries: Sequence[HostSummary], worst: Sequence[Host
                 "better": {"hosts": list(two.better), "value": two.values[0]},
                 "worse": {"hosts": list(two.worse), "value": two.values[1]},
             }
-            for number, two in judged.divided.items()
+            for number, two in findings.divided.items()
         ],
     }

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from polars.io.plugins import register_io_source
 
 from firsttouch.judge.case_judge import NONE, PASS
-from firsttouch.judge.findings import DECIDERS, Judged
+from firsttouch.judge.findings import DECIDERS, Findings
 from firsttouch.judge.sprt import Floats
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records.cases import Case, distinguished
@@ -68,50 +68,52 @@ _PLAIN = np.array(
 class Ranks:
     """The hosts and cases of a fleet, the worst first."""
 
-    judged: Judged
+    findings: Findings
 
     @cached_property
     def _score(self) -> Floats:
         """What each group adds to the rank of its host and of its case."""
-        score = _PLAIN[self.judged.words]
-        weighed = np.isfinite(self.judged.evidence) & (self.judged.words > 0)
-        score[weighed] = np.clip(self.judged.evidence[weighed], 0.0, _MOST)
+        score = _PLAIN[self.findings.words]
+        weighed = np.isfinite(self.findings.evidence) & (self.findings.words > 0)
+        score[weighed] = np.clip(self.findings.evidence[weighed], 0.0, _MOST)
         return score
 
     @cached_property
     def words(self) -> dict[str, int]:
         """The verdict of each host, as a number."""
-        return {host: self.judged.word(host) for host in self.judged.hosts}
+        return {host: self.findings.word(host) for host in self.findings.hosts}
 
     @cached_property
     def hosts(self) -> list[str]:
         """All hosts, the worst first."""
-        return self.judged.by_severity()
+        return self.findings.by_severity()
 
     @cached_property
     def cases(self) -> list[int]:
         """The cases that judge some host, those with the worst hosts first."""
-        samples = self.judged.samples
+        samples = self.findings.samples
         sums = np.bincount(samples.case, weights=self._score, minlength=len(samples.cases))
         worst = np.zeros(len(samples.cases))
         filled = np.diff(samples.of_case) > 0
         begins = samples.of_case[:-1][filled]
         if len(begins):
-            worst[filled] = np.maximum.reduceat(self.judged.words, begins)
-        return sorted(np.flatnonzero(self.judged.judging).tolist(), key=lambda c: (-worst[c], -sums[c], c))
+            worst[filled] = np.maximum.reduceat(self.findings.words, begins)
+        return sorted(
+            np.flatnonzero(self.findings.deciding_cases).tolist(), key=lambda c: (-worst[c], -sums[c], c)
+        )
 
     def reason(self, host: str) -> list[int]:
         """Return the judging cases that decide the verdict of a host, the largest loss first."""
-        groups = self.judged.groups(host)
-        deciding = groups[self.judged.words[groups] == self.words[host]] if self.words[host] else groups[:0]
-        order = np.argsort(-self.judged.losses[deciding], kind="stable")
-        cases = self.judged.samples.case[deciding[order]]
-        return [int(case) for case in cases[self.judged.judging[cases]]]
+        groups = self.findings.groups(host)
+        deciding = groups[self.findings.words[groups] == self.words[host]] if self.words[host] else groups[:0]
+        order = np.argsort(-self.findings.losses[deciding], kind="stable")
+        cases = self.findings.samples.case[deciding[order]]
+        return [int(case) for case in cases[self.findings.deciding_cases[cases]]]
 
     @cached_property
     def names(self) -> Names:
         """The short names of the cases."""
-        return names(self.judged.samples.cases)
+        return names(self.findings.samples.cases)
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
@@ -153,11 +155,11 @@ _SCHEMA = {
 }
 
 
-def write(judged: Sequence[Judged], file: Path) -> None:
+def write(findings: Sequence[Findings], file: Path) -> None:
     """Write the findings of fleets to *file*, some rows at a time."""
 
     def parts(*_: object) -> Iterator[pl.DataFrame]:
-        for fleet in judged:
+        for fleet in findings:
             for begin in range(0, len(fleet.table), _ROWS):
                 yield _named(fleet, fleet.table[begin : begin + _ROWS])
 
@@ -165,12 +167,12 @@ def write(judged: Sequence[Judged], file: Path) -> None:
         register_io_source(parts, schema=_SCHEMA).sink_parquet(out, compression_level=1, row_group_size=_ROWS)
 
 
-def _named(judged: Judged, rows: pl.DataFrame) -> pl.DataFrame:
+def _named(findings: Findings, rows: pl.DataFrame) -> pl.DataFrame:
     """Return rows of the findings as in the file."""
-    cases = judged.samples.cases
+    cases = findings.samples.cases
     is_unjudged = (rows["by"] == NONE) & (rows["word"] == PASS)
     texts = {
-        "host": pl.Series(judged.samples.hosts, dtype=pl.String).gather(rows["host"]),
+        "host": pl.Series(findings.samples.hosts, dtype=pl.String).gather(rows["host"]),
         "metric": pl.Series([case.name for case in cases], dtype=pl.String).gather(rows["case"]),
         "unit": pl.Series([case.unit for case in cases], dtype=pl.String).gather(rows["case"]),
         "by": pl.Series(DECIDERS).gather(rows["by"]),
@@ -180,7 +182,7 @@ def _named(judged: Judged, rows: pl.DataFrame) -> pl.DataFrame:
         rows.with_columns(**texts)
         .with_columns(
             pl.col(pl.Float64).fill_nan(None),
-            system=pl.lit(judged.system.name),
+            system=pl.lit(findings.system.name),
             newest=pl.when(pl.col("newest") > 0).then("newest").cast(pl.Datetime("ms", "UTC")),
             passes=pl.col("n"),
             more_repetitions=pl.col("more"),
