@@ -57,6 +57,7 @@ def text(
     the checks that gave a result.
     """
     cases: dict[str, list[TestCase]] = defaultdict(list)
+    names: dict[int, str] = {}
     properties: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for view in views:
         properties[view.host] += [("system", view.system), ("partition", view.partition)]
@@ -64,7 +65,7 @@ def text(
         properties[summary.host] += [("system", summary.system), ("verdict", summary.verdict)]
         if each and (verdict := summary.detail):
             properties[summary.host] += [("cause", cause) for cause in verdict.causes]
-            cases[summary.host] += _findings(verdict)
+            cases[summary.host] += _findings(verdict, names)
         else:
             cases[summary.host].append(_verdict(summary))
     judged = {(summary.host, summary.system) for summary in hosts}
@@ -85,9 +86,12 @@ def _verdict(summary: HostSummary) -> TestCase:
     return _case("verdict", f"verdict of {summary.host}", summary.verdict, reason)
 
 
-def _findings(verdict: HostVerdict) -> Iterator[TestCase]:
+def _findings(verdict: HostVerdict, names: dict[int, str]) -> Iterator[TestCase]:
+    """Yield a test case for each finding; *names* keeps the names of parameters that hosts share, by identity."""
     for f in verdict.findings:
-        yield _case(f.check, f"{f.metric} {case(f.case)}", f.verdict, f.why)
+        if (name := names.get(id(f.case))) is None:
+            name = names[id(f.case)] = case(f.case)
+        yield _case(f.check, f"{f.metric} {name}", f.verdict, f.why)
     for missing in verdict.missing:
         yield _case("verdict", f"missing: {missing}", "missing", missing)
     if not verdict.findings:

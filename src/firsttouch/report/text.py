@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -33,6 +34,7 @@ _FORMULA = re.compile(
 _MARKDOWN = re.compile(r"([\\`*{}\[\]<>|#~&]|(?<![^\W_])_|_(?![^\W_]))")
 
 
+@functools.lru_cache(maxsize=1 << 14)  # a large fleet has the same names in each row
 def clean(text: str) -> str:
     """Return *text* on one line, without what is invalid in XML or unsafe on a terminal or in a CI log."""
     return without_commands(_UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", _BLANKS.sub(" ", text)))
