@@ -317,7 +317,6 @@ def _section(ranks: Ranks, worst: Sequence[HostVerdict], pages_of: Mapping[str, 
         "cases": len(ranks.judged.samples.cases),
         "passes": len(ranks.judged.samples.value),
         "causes": any(v.causes for v in worst),
-        "failing": sum(ranks.words[h] > 0 for h in ranks.judged.number),
         "worst": [pages.evidence_row(v, pages_of.get(v.host, "")) for v in worst],
         "rest": [(w, hosts) for w, hosts in reversed(by_word.items()) if hosts],
         "heat": figures.heat(ranks),
@@ -325,8 +324,6 @@ def _section(ranks: Ranks, worst: Sequence[HostVerdict], pages_of: Mapping[str, 
         "shared": ranks.names.shared,
         "header": figures.HEADER,
         "metrics": figures.rows(ranks),
-        "days": figures.days(ranks),
-        "lines": figures.lines(ranks, key),
     }
 
 
