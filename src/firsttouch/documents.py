@@ -179,7 +179,8 @@ def schema_of(kind: type[Any]) -> dict[str, Any]:
     """Return the JSON schema of a mapping whose keys are the fields of a dataclass, so that these are stated once.
 
     A field without a default is required. Its type says which values it takes: text, numbers, true or false,
-    ``Literal`` words, a tuple, or another dataclass. ``Annotated`` adds keywords of :meth:`Document.check`.
+    ``Literal`` words, a tuple, a dict with any keys, or another dataclass. ``Annotated`` adds keywords of
+    :meth:`Document.check`.
     """
     hints = get_type_hints(kind, include_extras=True)
     of_fields = fields(kind)
@@ -208,6 +209,12 @@ def _schema_of_hint(hint: Any) -> dict[str, Any]:
         return {"enum": list(arguments), "description": f"one of {', '.join(map(str, arguments))}"}
     if origin is tuple:
         return {"type": "array", "items": _schema_of_hint(arguments[0]), "description": "a list"}
+    if origin is dict:
+        return {
+            "type": "object",
+            "additionalProperties": _schema_of_hint(arguments[1]),
+            "description": "a mapping",
+        }
     return dict(_SCALARS[hint]) if hint in _SCALARS else schema_of(hint)
 
 
@@ -228,6 +235,8 @@ def _built(hint: Any, value: Any) -> Any:
         return units.parse_percent(value) if "percent" in arguments[1] else _built(arguments[0], value)
     if origin is tuple:
         return tuple(_built(arguments[0], item) for item in value)
+    if origin is dict:
+        return {name: _built(arguments[1], item) for name, item in value.items()}
     return build(hint, value) if isinstance(value, dict) else value
 
 

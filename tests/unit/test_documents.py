@@ -4,7 +4,7 @@
 import json
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 import pytest
@@ -108,6 +108,7 @@ class Whole:
     least: float = 0.5
     is_new: bool = False
     parts: tuple[Part, ...] = ()
+    by_name: dict[str, Part] = field(default_factory=dict)
 
 
 @pytest.mark.parametrize(
@@ -146,6 +147,8 @@ def test_a_checked_file_becomes_a_dataclass(text, expected):
             4,
             r"parts\[0\].words\[0\]: 'none' is not one of some, all",
         ),
+        ("title: x\nby_name:\n  a: {}", 3, "key 'share' is missing in by_name.a"),
+        ("title: x\nby_name: []", 2, "by_name: a list is not a mapping"),
         ("[]", 1, "the file: a list is not a mapping"),
     ],
 )

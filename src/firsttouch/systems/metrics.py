@@ -8,42 +8,12 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Literal
 
 from firsttouch import documents
 from firsttouch.units import UNITS
 
-_UNITS: dict[str, Any] = {"enum": ["1", *UNITS], "description": "the unit of a record"}
-#: The form of metrics.toml: check -> its metrics with their units, and its parameters.
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "additionalProperties": {
-        "type": "object",
-        "additionalProperties": False,
-        "required": ["metrics", "parameters"],
-        "properties": {
-            "metrics": {
-                "type": "object",
-                "additionalProperties": _UNITS,
-            },
-            "data": {"type": "object", "additionalProperties": _UNITS},
-            "parameters": {"type": "array", "items": {"type": "string"}},
-            "limits": {
-                "type": "object",
-                "additionalProperties": {
-                    "type": "object",
-                    "additionalProperties": False,
-                    "required": ["verdict", "most"],
-                    "properties": {
-                        "verdict": {"enum": ["suspect", "fail"]},
-                        "most": {"type": "number", "minimum": 0},
-                        "per_hour": {"type": "boolean"},
-                    },
-                },
-            },
-        },
-    },
-}
+Unit = Annotated[str, {"enum": ["1", *UNITS], "description": "the unit of a record"}]
 
 
 @dataclass(frozen=True)
@@ -51,7 +21,7 @@ class Limit:
     """The verdict of a host with more events than *most*, in one session or per hour."""
 
     verdict: Literal["suspect", "fail"]
-    most: float
+    most: Annotated[float, {"minimum": 0, "description": "a number of at least 0"}]
     per_hour: bool = False
 
 
@@ -62,10 +32,14 @@ class Check:
     *data* are the units of the metrics that nothing judges, *limits* those of metrics that count events.
     """
 
-    metrics: dict[str, str]
+    metrics: dict[str, Unit]
     parameters: tuple[str, ...]
-    data: dict[str, str] = field(default_factory=dict)
+    data: dict[str, Unit] = field(default_factory=dict)
     limits: dict[str, Limit] = field(default_factory=dict)
+
+
+#: The form of metrics.toml: the checks by name.
+SCHEMA = {"type": "object", "additionalProperties": documents.schema_of(Check)}
 
 
 @functools.cache
@@ -87,12 +61,4 @@ def parse(text: str, file: str) -> dict[str, Check]:
     """Return the checks of a TOML text; raises BadInput naming *file*, the line and the entry."""
     document = documents.parse_toml(text, file)
     document.check(SCHEMA)
-    return {
-        name: Check(
-            dict(t["metrics"]),
-            tuple(t["parameters"]),
-            dict(t.get("data", {})),
-            {metric: Limit(**limit) for metric, limit in t.get("limits", {}).items()},
-        )
-        for name, t in document.data.items()
-    }
+    return {name: documents.build(Check, table) for name, table in document.data.items()}
