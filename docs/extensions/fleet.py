@@ -24,7 +24,6 @@ def html(name: str) -> str:
     template, values = {
         "map": _map,
         "spread": _spread,
-        "history": _history,
         "timeline": _timeline,
         "changes": _changes,
     }[name]()
@@ -47,13 +46,6 @@ def _spread() -> tuple[str, dict[str, Any]]:
     spreads = figures.spreads(ranks())[:_SHOWN]
     section = {"system": "example", "spreads": spreads, "header": figures.HEADER, "metrics": figures.rows(ranks())}
     return "spread.html.j2", {"section": section}
-
-
-def _history() -> tuple[str, dict[str, Any]]:
-    # An invalid host has no valid values to draw.
-    lines = [line for line in figures.lines(ranks()) if line.word != "invalid"][:_SHOWN]
-    days = figures.days(ranks())
-    return "history.html.j2", {"section": {"days": days, "lines": lines, "failing": len(days.rows)}}
 
 
 def _timeline() -> tuple[str, dict[str, Any]]:

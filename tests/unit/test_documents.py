@@ -4,6 +4,8 @@
 import json
 import subprocess
 import sys
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
 import pytest
 
@@ -90,3 +92,66 @@ def test_libyaml_gives_the_values_and_lines_that_python_gives(file, monkeypatch)
 def test_a_tab_in_a_word_is_an_error_with_and_without_libyaml():
     with pytest.raises(BadInput, match="file:2: not YAML: found character"):
         parse_yaml("a: 1\nb\tc: 2\n", "file")
+
+
+@dataclass(frozen=True)
+class Part:
+    share: Annotated[float, {"type": "string", "percent": "positive", "description": 'a share such as "5 %"'}]
+    words: tuple[Literal["some", "all"], ...] = ()
+
+
+@dataclass(frozen=True)
+class Whole:
+    title: str
+    size: Annotated[float, {"type": "string", "quantity": "bytes", "description": "a size"}] = 0.0
+    count: Annotated[int, {"minimum": 1, "description": "a whole number of at least 1"}] = 1
+    least: float = 0.5
+    is_new: bool = False
+    parts: tuple[Part, ...] = ()
+    by_name: dict[str, Part] = field(default_factory=dict)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("title: x", Whole("x")),
+        ("{title: x, size: 1 kB, count: 3, least: 1, is_new: true}", Whole("x", 1000.0, 3, 1, is_new=True)),
+        (
+            "{title: x, parts: [{share: 5 %, words: [some, all]}]}",
+            Whole("x", parts=(Part(0.05, ("some", "all")),)),
+        ),
+    ],
+)
+def test_a_checked_file_becomes_a_dataclass(text, expected):
+    document = parse_yaml(text, "file")
+    document.check(documents.schema_of(Whole))
+    assert documents.build(Whole, document.data) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "reason"),
+    [
+        ("size: 1 kB", 1, "key 'title' is missing"),
+        ("title: x\ntitel: y", 2, "unknown key 'titel': known are title, size, .*did you mean 'title'"),
+        ("title: 1", 1, "title: '1' is not text"),
+        ("title: x\nsize: 1", 2, "size: '1' is not a size"),
+        ("title: x\nsize: 1 GHz", 2, "size: '1 GHz' is not a quantity of bytes"),
+        ("title: x\ncount: 0", 2, "count: '0' is not a whole number of at least 1"),
+        ("title: x\ncount: true", 2, "count: 'True' is not a whole number of at least 1"),
+        ("title: x\nleast: y", 2, "least: 'y' is not a number"),
+        ("title: x\nis_new: 1", 2, "is_new: '1' is not true or false"),
+        ("title: x\nparts: {}", 2, "parts: a mapping is not a list"),
+        ("title: x\nparts:\n- words: []", 3, r"key 'share' is missing in parts\[0\]"),
+        (
+            "title: x\nparts:\n- share: 5 %\n  words: [none]",
+            4,
+            r"parts\[0\].words\[0\]: 'none' is not one of some, all",
+        ),
+        ("title: x\nby_name:\n  a: {}", 3, "key 'share' is missing in by_name.a"),
+        ("title: x\nby_name: []", 2, "by_name: a list is not a mapping"),
+        ("[]", 1, "the file: a list is not a mapping"),
+    ],
+)
+def test_what_a_dataclass_does_not_allow_is_named_with_its_line(text, line, reason):
+    with pytest.raises(BadInput, match=rf"^file:{line}: {reason}"):
+        parse_yaml(text, "file").check(documents.schema_of(Whole))

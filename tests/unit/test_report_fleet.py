@@ -22,10 +22,12 @@ from firsttouch.campaign import campaigns
 from firsttouch.campaign.journal import Entry
 from firsttouch.cli import record_inputs
 from firsttouch.judge import samples_table
+from firsttouch.judge.history import Change
 from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.records import schema, store
 from firsttouch.records.schema import Record
 from firsttouch.report.fleet import comparison, figures, fleet_pages
+from firsttouch.report.fleet.history import History
 from firsttouch.report.fleet.ranks import Ranks, write
 from firsttouch.report.text import SIGNS
 from firsttouch.systems.definition import System
@@ -68,15 +70,6 @@ def reported(stores, tmp_path_factory, command):
     done = command("report", stores / "before", "-o", out)
     assert done.returncode == 0, done.stderr
     return out, done.stdout
-
-
-@pytest.fixture(scope="module")
-def both_days(stores, tmp_path_factory, command):
-    """The report of both stores."""
-    out = tmp_path_factory.mktemp("both") / "out"
-    done = command("report", stores, "-o", out)
-    assert done.returncode == 0, done.stderr
-    return out
 
 
 @pytest.fixture(scope="module")
@@ -187,16 +180,20 @@ class TestPage:
         assert shared in "".join(page.itertext())
 
     def test_ids_of_drawings_are_unique_on_a_page_of_several_systems(self, tmp_path):
-        fleets = []
+        fleets, histories = [], {}
         for system in ("a", "b"):
             both = [*all_records(records_by_host()), *all_records(records_by_host(day="2026-02-01"))]
             records = [replace(r, system=system, host=f"{system}{r.host}") for r in both]
-            fleets.append(judged(samples_table.of_records(records), Undescribed(system)))
-        fleet_pages.build(fleets, tmp_path)
+            table = samples_table.of_records(records)
+            fleets.append(judged(table, Undescribed(system)))
+            days = int(table.time.min()), int(table.time.max())
+            change = Change(table.cases[0], (f"{system}n003",), 1, *days, -0.08, (31.0, 28.5), 1e-9)
+            histories[system] = History([change])
+        fleet_pages.build(fleets, tmp_path, histories=histories)
         page = page_of(tmp_path)
         ids = [e.get("id") for e in page.iter() if e.get("id")]
         assert [name for name in {*ids} if ids.count(name) > 1] == []
-        assert {"spread1-0-title", "spread2-0-title", "line1-0-title", "line2-0-title"} <= {*ids}
+        assert {"spread1-0-title", "spread2-0-title", "change0-0-title", "change1-0-title"} <= {*ids}
 
     def test_every_drawing_has_a_text_and_every_link_a_target(self, reported):
         page = page_of(reported[0])
@@ -414,28 +411,6 @@ class TestValues:
 
 
 class TestHistory:
-    def test_hosts_that_pass_have_no_row(self, both_days):
-        tables = {"".join(t.find("caption").itertext()): t for t in page_of(both_days).iter("table")}
-        rows = [
-            "".join(r.find("th").itertext())
-            for r in tables["Repetitions outside their limits, by host and day"].find("tbody")
-        ]
-        assert sorted(rows) == ["n005", "n007", "n011"]
-
-    def test_both_days_are_shown_and_the_change_of_a_host(self, both_days):
-        page = page_of(both_days)
-        text = "".join(page.itertext())
-        assert "Repetitions outside their limits, by host and day" in text
-        lines = [s for s in page.iter("svg") if s.get("class") == "line"]
-        assert lines
-        assert "n007" in lines[0].find("title").text
-        assert "2026-01-01 to 2026-02-01" in lines[0].find("desc").text
-
-    def test_only_metrics_that_do_not_pass_are_drawn(self):
-        ranks = Ranks(judged(samples_table.of_records(all_records(records_by_host())), Undescribed("s")))
-        # One metric of n005 is missing, and one of n011 invalid: their other metrics show noise.
-        assert [(line.host, len(line.sentences)) for line in figures.lines(ranks)] == [("n007", 1)]
-
     @pytest.mark.parametrize("dated", [0, 1, 2])
     def test_a_time_that_was_not_recorded_is_no_day_of_1970(self, tmp_path, dated):
         by_host = records_by_host(hosts=8)

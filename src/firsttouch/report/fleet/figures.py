@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of a fleet: heat map, spread and history."""
+"""Figures of a fleet: heat map and spread."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ import numpy as np
 from markupsafe import Markup
 
 from firsttouch.judge import sprt
-from firsttouch.judge.case_judge import PASS
-from firsttouch.judge.history import day
 from firsttouch.judge.sprt import Floats
 from firsttouch.judge.verdict import ORDER, natural
 from firsttouch.records import catalogue
@@ -302,132 +300,3 @@ def _histogram(changes: Floats, limit: float, better: str, *, name: str, texts: 
     small((_WIDTH / 2, _HEIGHT - 4), "expected", "middle")
     small((_WIDTH, _HEIGHT - 4), f"+{100 * reach:.3g} %", "end")
     return canvas.panel(texts[0], " ".join(texts[1:]), "spread").svg
-
-
-# ----------------------------------------------------------------------
-# How hosts changed over time: all their samples, of all campaigns.
-
-#: Hosts whose samples are drawn, and metrics of each.
-MOST_HISTORIES, _METRICS = 24, 3
-#: Days that the table shows, the last ones.
-_DAYS = 14
-_HISTORY_WIDTH, _HISTORY_HEIGHT = 330, 124
-#: Room (px) above the drawing for the meaning of its top, below it for that of its bottom and for the days.
-_TOP, _BOTTOM = 16, 32
-#: The lines of a drawing in the order of its metrics: the word for their look, and their dashes.
-_LOOKS = (("Solid", ""), ("Dashed", "6 3"), ("Dotted", "2 3"))
-_DAY = 86_400_000
-
-
-@dataclass(frozen=True)
-class Line:
-    """The history of a *host* with the verdict *word*, as *sentences* and as a drawing."""
-
-    host: str
-    word: str
-    sentences: Sequence[str]
-    svg: Markup
-
-
-@dataclass(frozen=True)
-class Days:
-    """Repetitions outside their limits by host and day: a row per host, cells such as ``2 of 12``."""
-
-    days: Sequence[str]
-    rows: Sequence[tuple[str, Sequence[str]]]
-
-
-def days(ranks: Ranks) -> Days:
-    """Return how many samples of the worst hosts that do not pass were outside their limits on which day."""
-    findings = ranks.findings
-    times = findings.samples.time
-    shown = np.unique(times[times > 0] // _DAY)[-_DAYS:].tolist()
-    table = []
-    for host in [h for h in ranks.hosts if h in findings.number and ranks.words[h]][:MOST_HISTORIES]:
-        parts = [_samples(ranks, int(g)) for g in findings.groups(host)]
-        day_of = np.concatenate([times // _DAY for times, _, _ in parts])
-        outside = np.concatenate([loss > limit for _, loss, limit in parts])
-        totals = [(np.count_nonzero(outside & (day_of == d)), np.count_nonzero(day_of == d)) for d in shown]
-        table.append((host, [f"{bad} of {total}" if total else "" for bad, total in totals]))
-    return Days([day(d * _DAY) for d in shown], table)
-
-
-def lines(ranks: Ranks, key: str = "") -> list[Line]:
-    """Return the histories of the metrics by which the worst hosts do not pass, if they were measured again.
-
-    *key* is in the names of their drawings.
-    """
-    findings = ranks.findings
-    histories: list[Line] = []
-    for host in ranks.hosts:
-        if len(histories) == MOST_HISTORIES or ranks.words[host] == 0:
-            break
-        groups = findings.groups(host)
-        drawable = (findings.samples.counts[groups] > 1) & np.isfinite(findings.from_reference(groups))
-        groups = groups[drawable & (findings.words[groups] > PASS)]
-        dated = [group for group in groups.tolist() if len(_samples(ranks, group)[0]) > 1]
-        if dated:
-            losses = dict(zip(dated, _losses(ranks, dated), strict=True))
-            worst = sorted(dated, key=lambda g: (-int(findings.words[g]), -losses[g]))
-            histories.append(_history(ranks, host, worst[:_METRICS], f"line{key}{len(histories)}"))
-    return histories
-
-
-def _losses(ranks: Ranks, rows: Sequence[int]) -> list[float]:
-    """Return how much worse each row is than the reference of its case."""
-    samples = ranks.findings.samples
-    differences = ranks.findings.from_reference(np.array(rows, dtype=np.intp)).tolist()
-    return [worse(d, samples.cases[samples.case[row]].better) for d, row in zip(differences, rows, strict=True)]
-
-
-def _samples(ranks: Ranks, group: int) -> tuple[np.ndarray, Floats, float]:
-    """Return the times (ms) of a group's valid samples, how much worse each is than expected, and the limit.
-
-    Samples without a time are left out.
-    """
-    samples = ranks.findings.samples
-    case = int(samples.case[group])
-    begin, size = int(samples.begins[group]), int(samples.counts[group])
-    part = slice(begin, begin + size)
-    valid = samples.valid[part] & (samples.time[part] > 0)
-    reference = ranks.findings.reference(case)
-    if reference is None or not reference.value:
-        return samples.time[part][:0], samples.value[part][:0], 0.0
-    better = samples.cases[case].better
-    change = samples.value[part][valid] / reference.value - 1
-    side = reference.lower if better == "higher" else reference.upper
-    return samples.time[part][valid], worse(change, better), abs(side) if side is not None else np.inf
-
-
-def _history(ranks: Ranks, host: str, groups: Sequence[int], name: str) -> Line:
-    samples = ranks.findings.samples
-    parts = [(ranks.names.of[int(samples.case[g])], *_samples(ranks, g)) for g in groups]
-    times = np.concatenate([t for _, t, _, _ in parts])
-    first, last = int(times.min()), int(times.max())
-    reach = max(0.02, *(float(np.abs(loss).max()) * 1.05 for _, _, loss, _ in parts))
-    half = (_HISTORY_HEIGHT - _TOP - _BOTTOM) / 2
-    middle = _TOP + half
-    sentences = []
-    canvas = Canvas(_HISTORY_WIDTH, _HISTORY_HEIGHT, name)
-    canvas.line([(0, middle), (_HISTORY_WIDTH, middle)], MUTED)
-    for i, (metric, when, loss, limit) in enumerate(parts):
-        x = 6 + (when - first) / max(1, last - first) * (_HISTORY_WIDTH - 12)
-        y = middle + np.clip(loss / reach, -1, 1) * (half - 3)
-        points = list(zip(x.tolist(), y.tolist(), strict=True))
-        look, dashes = _LOOKS[i]
-        canvas.line(points, SERIES[i], stroke_width=1.5, stroke_dasharray=dashes)
-        for point, moment, lost in zip(points, when.tolist(), loss.tolist(), strict=True):
-            canvas.marker("circle", point, 2.5, SERIES[i], tip=f"{day(moment)}: {-100 * lost:+.1f} %")
-        if limit <= reach and i == 0:
-            level = middle + limit / reach * (half - 3)
-            canvas.line([(0, level), (_HISTORY_WIDTH, level)], WARN, stroke_dasharray="4 3")
-        moved = f"from {-100 * loss[0]:+.1f} % to {-100 * loss[-1]:+.1f} %"
-        sentences.append(f"{look}: {metric}, {moved} in {len(loss)} repetitions")
-    small = partial(canvas.text, fill=MUTED, size=_SMALL)
-    small((0, _HISTORY_HEIGHT - 4), day(first))
-    small((_HISTORY_WIDTH, _HISTORY_HEIGHT - 4), day(last), "end")
-    small((0, 10), f"+{100 * reach:.3g} % better")
-    small((0, _HISTORY_HEIGHT - 18), f"{-100 * reach:.3g} % worse")
-    description = f"{host}, {day(first)} to {day(last)}: {'; '.join(sentences)}"
-    panel = canvas.panel(host, description, "line")
-    return Line(host, ORDER[ranks.words[host]], sentences, panel.svg)

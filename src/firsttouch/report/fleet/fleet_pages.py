@@ -324,7 +324,6 @@ def _section(ranks: Ranks, worst: Sequence[HostVerdict], pages_of: Mapping[str, 
         "cases": len(ranks.findings.samples.cases),
         "passes": len(ranks.findings.samples.value),
         "causes": any(v.causes for v in worst),
-        "failing": sum(ranks.words[h] > 0 for h in ranks.findings.number),
         "worst": [pages.evidence_row(v, pages_of.get(v.host, "")) for v in worst],
         "rest": [(w, hosts) for w, hosts in reversed(by_word.items()) if hosts],
         "heat": figures.heat(ranks),
@@ -332,8 +331,6 @@ def _section(ranks: Ranks, worst: Sequence[HostVerdict], pages_of: Mapping[str, 
         "shared": ranks.names.shared,
         "header": figures.HEADER,
         "metrics": figures.rows(ranks),
-        "days": figures.days(ranks),
-        "lines": figures.lines(ranks, key),
     }
 
 
