@@ -19,13 +19,14 @@ from pathlib import Path
 
 import numpy as np
 
+from firsttouch.advice.findings import Findings
 from firsttouch.advice.posterior import Belief, Load, Prior, Trial, update
 from firsttouch.errors import RunFailed
 from firsttouch.execution.process_runner import Job, Outcome, WorkerThread, run_together
 from firsttouch.execution.progress import Steps
 from firsttouch.genomics.collecting import splice
 from firsttouch.genomics.pipe_writer import PIPE_BYTES, Stopped, StopRequest, enlarge_pipe
-from firsttouch.scenarios.memory_options import Findings, Memory
+from firsttouch.host.pages import Memory
 from firsttouch.scenarios.placement import Scenario
 
 #: A scenario is dropped after this many runs whose placement did not hold.

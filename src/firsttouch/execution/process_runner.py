@@ -28,7 +28,7 @@ from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import MORE_THREADS, BadInput, CannotHere, ProgramFailed, RunFailed, TimedOut
 from firsttouch.execution import placement_check
 from firsttouch.records import atomic_files
-from firsttouch.scenarios import memory_options
+from firsttouch.scenarios import evidence, memory_options
 from firsttouch.scenarios.placement import Placement
 from firsttouch.tools import defer_signals, require
 
@@ -125,7 +125,7 @@ class Outcome:
         bound = asked is None or len(observed.held) >= placement_check.fewest_pus(asked, self.job.threads)
         enough = bool(observed.pages) and (not all_threads or (observed.together >= self.job.threads and bound))
         enough = enough and not (observed.index and observed.index.missing)
-        enough = enough and not memory_options.too_small(_options(self.job), observed.memory)
+        enough = enough and not evidence.too_small(_options(self.job), observed.memory)
         return enough or bool(observed.unreadable)
 
     def unverified(self) -> str:
@@ -141,7 +141,7 @@ class Outcome:
         # ru_maxrss includes the time before exec, when the process was a copy of this launcher. Below the
         # launcher's size the sampled peak is used; without a sample the value is an upper bound.
         peak = usage.ru_maxrss * 1024
-        launcher = placement_check.peak_bytes(Path("/proc/self"))
+        launcher = placement_check.launcher_peak()
         self.peak_bytes = peak if peak > launcher else self.observed.peak_bytes or peak
         if peak > launcher:
             self.observed.largest_peak = max(self.observed.largest_peak, peak)
