@@ -54,7 +54,7 @@ def compared(monkeypatch):
             reason = evidence.wrong_memory(place.options, memory)
             reason = "ended before it could be sampled" if len(runs) <= unseen else reason
             observed = SimpleNamespace(memory=memory)
-            return [SimpleNamespace(seconds=took, misplaced=lambda: reason, observed=observed)]
+            return [SimpleNamespace(seconds=took, misplaced=reason, unverified="", observed=observed)]
 
         monkeypatch.setattr(comparison, "run_together", run)
         result = comparison.compare(

@@ -116,7 +116,7 @@ def marker():
 
 def test_a_program_that_ends_well(job):
     (outcome,) = run_together([job("echo out; echo err >&2; sleep 0.05")])
-    assert (outcome.status, outcome.failure(), outcome.misplaced()) == (0, "", "")
+    assert (outcome.status, outcome.failure(), outcome.misplaced) == (0, "", "")
     assert outcome.job.stdout.read_text() == "out\n"
     assert outcome.job.stderr.read_text() == "err\n"
     assert outcome.seconds >= 0.05
@@ -744,10 +744,10 @@ def test_a_program_that_grows_late_is_looked_at_again_or_unverified(tmp_path, cl
     if stays:
         # Without the growth, the next look would have come 1e11 s later.
         assert looks[1] - looks[0] < 50e9
-        assert (outcome.misplaced(), outcome.unverified(), placement["seen_share"] > 0.9) == ("", "", True)
+        assert (outcome.misplaced, outcome.unverified, placement["seen_share"] > 0.9) == ("", "", True)
     else:
-        assert outcome.misplaced() == outcome.unverified()
-        assert re.search(r": .* MiB of memory were sampled, and .* at least \d{3} MiB", outcome.unverified())
+        assert outcome.misplaced == outcome.unverified
+        assert re.search(r": .* MiB of memory were sampled, and .* at least \d{3} MiB", outcome.unverified)
         assert placement["seen_share"] < 0.1
 
 
@@ -824,7 +824,7 @@ def test_threads_are_sampled_until_each_has_bound_itself(tmp_path, clock, held, 
     assert all(later - looks[1] > 1e6 for later in looks[2:])
     assert outcome.observed.held == set(pus)
     assert sum(outcome.observed.pages.values()) >= (8 << 20) / 4096
-    assert outcome.misplaced() == ""
+    assert outcome.misplaced == ""
 
 
 class Interrupted:

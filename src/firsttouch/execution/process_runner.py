@@ -109,8 +109,9 @@ class Outcome:
             return ""
         return ending(self.job.argv[0], self.status) + _last_words(self.job) + _full_disk(self.job)
 
+    @property
     def misplaced(self) -> str:
-        """Return why the requested placement did not hold, or an empty string."""
+        """Why the requested placement did not hold or is unknown, or an empty string."""
         if self.job.placement is None:
             return ""
         return placement_check.verify(self.job.placement, self.job.threads, self.observed)
@@ -128,10 +129,16 @@ class Outcome:
         enough = enough and not evidence.too_small(_options(self.job), observed.memory)
         return enough or bool(observed.unreadable)
 
+    @property
     def unverified(self) -> str:
-        """Return why the placement is unknown, or an empty string if it held or is known to be wrong."""
+        """Why the placement is unknown, or an empty string if it held or is known to be wrong."""
         unknown = placement_check.unverified(self.observed)
-        return unknown if unknown == self.misplaced() else ""
+        return unknown if unknown == self.misplaced else ""
+
+    @property
+    def exit_status(self) -> int:
+        """The exit status with which a command passes the program's on."""
+        return exit_status(self.status)
 
     def ended(self, raw: int, usage: resource.struct_rusage) -> None:
         """Store what wait4(2) returned for the process."""
@@ -145,6 +152,11 @@ class Outcome:
         self.peak_bytes = peak if peak > launcher else self.observed.peak_bytes or peak
         if peak > launcher:
             self.observed.largest_peak = max(self.observed.largest_peak, peak)
+
+
+def exit_status(status: int) -> int:
+    """Return the exit status of a shell for a program's *status* (negative: the signal)."""
+    return status if status >= 0 else 128 - status
 
 
 def signal_name(number: int) -> str:

@@ -126,7 +126,7 @@ class Result:
     def _wrong(self) -> str:
         for number, outcomes in self._of_instances():
             for outcome in outcomes:
-                if (reason := outcome.misplaced()) and not outcome.unverified():
+                if (reason := outcome.misplaced) and not outcome.unverified:
                     return f"instance {number}: {reason}"
         for part, stretch in enumerate(self.earlier):
             if stretch.misplaced and not stretch.unverified:
@@ -136,8 +136,8 @@ class Result:
     def _unknown(self) -> str:
         # One look at an instance is enough: it is always started in the same way.
         for number, outcomes in self._of_instances():
-            if all(outcome.unverified() for outcome in outcomes):
-                return f"instance {number}: {outcomes[0].unverified()}"
+            if all(outcome.unverified for outcome in outcomes):
+                return f"instance {number}: {outcomes[0].unverified}"
         for part, stretch in enumerate(self.earlier):
             if stretch.unverified:
                 return f"part {part} of an earlier run: {stretch.unverified}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.pages import Memory, huge_page
@@ -114,6 +115,37 @@ def _broken(asked: MemoryOption, memory: Memory) -> str:
     if asked.thp_disable and not memory.thp_disabled:
         return f"{asked.name} was requested, but transparent huge pages are not switched off for the program"
     return ""
+
+
+# ----------------------------------------------------------------------
+# What is said of a run
+
+
+class Verified(Protocol):
+    """A run whose placement was checked: why it did not hold or is unknown, and why it is unknown, else empty."""
+
+    @property
+    def misplaced(self) -> str: ...  # noqa: D102
+    @property
+    def unverified(self) -> str: ...  # noqa: D102
+
+
+#: Before the reason why a placement did not hold, or is unknown: for a measurement, which does not count then, and
+#: for a run whose output is wanted.
+INVALID = "INVALID: "
+COMPLETE = "the output is complete, its placement is unverified: "
+
+
+def state(run: Verified) -> str:
+    """Return the state of a run's placement: verified, unverified or invalid."""
+    return "unverified" if run.unverified else "invalid" if run.misplaced else "verified"
+
+
+def describe(run: Verified, unverified: str = INVALID) -> str:
+    """Return in a few words whether the placement of a run held; *unverified* stands before why it is unknown."""
+    if run.unverified:
+        return f"{unverified}{run.unverified}"
+    return f"{INVALID}{run.misplaced}" if run.misplaced else "placement verified"
 
 
 # ----------------------------------------------------------------------
