@@ -8,13 +8,14 @@ interleaved pages may be uneven is a number of policies.toml, which the native p
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from firsttouch.host.cpusets import format_list
-from firsttouch.host.pages import Memory, huge_page
+from firsttouch.host.pages import UNIT, Memory, huge_page
 from firsttouch.scenarios import tiers
 from firsttouch.scenarios.memory_options import MemoryOption, option
 from firsttouch.scenarios.placement import Placement
@@ -23,10 +24,11 @@ from firsttouch.units import format_bytes
 
 #: A placement is verified only if the sampled memory is at least this part of the program's peak.
 LEAST_SEEN = 0.5
-#: Less memory (bytes) than this does not count as unseen.
-LITTLE = 1 << 20
 #: With fewer 4 KiB pages per bank (4 MiB), there is too little data to check evenness.
 FEW_PAGES = 1024
+#: Less memory (bytes) than this does not count as unseen: of anonymous memory, and of all, whose sizes the kernel
+#: does not count to the page.
+LITTLE, LITTLE_OF_ALL = 1 << 20, FEW_PAGES * UNIT
 #: A program with less anonymous memory (bytes) has no place for huge pages.
 LEAST_MEMORY = 8 << 20
 
@@ -154,7 +156,7 @@ def describe(run: Verified, unverified: str = INVALID) -> str:
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much of a program's memory was sampled (bytes)."""
+    """How much of the memory of a program, or of several together, was sampled (bytes)."""
 
     #: Anonymous memory whose pages were sampled, and what the program certainly had at its peak.
     seen: int
@@ -163,27 +165,29 @@ class Coverage:
     files: int = 0
     peak: int = 0
 
+    def __add__(self, other: Coverage) -> Coverage:
+        mine, others = dataclasses.astuple(self), dataclasses.astuple(other)
+        return Coverage(*(a + b for a, b in zip(mine, others, strict=True)))
+
     @property
     def share(self) -> float:
         """The part of the memory at the peak that was seen, at most 1."""
-        seen, peak = self._least()
-        return min(1.0, seen / peak) if peak else 1.0
+        return min([1.0, *(seen / peak for seen, peak, _ in self._parts() if peak)])
 
     def reason(self) -> str:
         """Return that too little was seen to judge where the memory lies, or an empty string."""
-        seen, peak = self._least()
-        if self.share >= LEAST_SEEN or peak - seen <= LITTLE:
-            return ""
-        return (
-            f"the placement cannot be verified: {format_bytes(seen)} of memory were sampled, and the program had "
-            f"at least {format_bytes(peak)} at its peak"
-        )
+        for seen, peak, little in self._parts():
+            if seen < LEAST_SEEN * peak and peak - seen > little:
+                return (
+                    f"the placement cannot be verified: {format_bytes(seen)} of memory were sampled, and the "
+                    f"program had at least {format_bytes(peak)} at its peak"
+                )
+        return ""
 
-    def _least(self) -> tuple[int, int]:
-        """Return what was seen of which memory: of the anonymous memory, or of all, whichever is less.
+    def _parts(self) -> list[tuple[int, int, int]]:
+        """Return what was seen of the anonymous memory and of all memory, and how little does not count.
 
         How many pages of files are resident at the peak is not known, only how many are mapped: the anonymous
         memory may be larger than what it is at least. All memory is known, but files may be most of it.
         """
-        parts = [(self.seen, self.anonymous), (self.seen + self.files, self.peak)]
-        return min(parts, key=lambda part: part[0] / part[1] if part[1] else 1.0)
+        return [(self.seen, self.anonymous, LITTLE), (self.seen + self.files, self.peak, LITTLE_OF_ALL)]
