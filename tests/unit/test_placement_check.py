@@ -100,10 +100,17 @@ def test_most_of_a_programs_memory_must_have_been_sampled(peak_mib, file_mib, se
             "5 MiB of memory were sampled, and the program had at least 300 MiB",
         ),
         ({"file_bytes": 9000, "file_resident": 160}, ""),
+        ({"file_bytes": 1, "file_resident": 299}, ""),
         ({"most_anonymous": 1200}, "1 MiB of memory were sampled, and the program had at least 1.17 GiB"),
         ({"most_anonymous": 2, "file_bytes": 299, "file_resident": 299}, ""),
     ],
-    ids=["file that is mapped and not read", "file that is read", "processes together", "little memory"],
+    ids=[
+        "file that is mapped and not read",
+        "file that is read",
+        "file mapped after the look",
+        "processes together",
+        "little memory",
+    ],
 )
 def test_neither_mapped_files_nor_several_processes_hide_memory(sizes, reason):
     what = observed({0: 256}, modes={"bind:0-1": 256}, largest_peak=300 * MIB)
@@ -304,6 +311,7 @@ def test_pages_of_files_do_not_count_and_huge_ones_count_as_what_they_are(proc):
     what = Observed()
     look(100, what, proc(100, "a", [("0", "R")], maps))
     assert what.pages == {0: 5, 1: 6 + 1024}
+    assert what.coverage.seen == (5 + 6 + 1024 + 3) * 4096
     assert what.modes == {"default": 10, "prefer (many):0-1": 1, "bind:0": 1024}
 
 

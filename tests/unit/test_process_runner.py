@@ -753,12 +753,12 @@ def test_a_program_that_grows_late_is_looked_at_again_or_unverified(tmp_path, cl
     stdin, let_go_on = held
     argv = [sys.executable, "-c", program, *(["stay"] if stays else [])]
     asked = Placement((*os.sched_getaffinity(0),), (0,), (), "original", "whole")
-    growing = Job(argv, tmp_path / "out", tmp_path / "err", asked, stdin=stdin)
+    placed = Job(argv, tmp_path / "out", tmp_path / "err", asked, stdin=stdin)
     looks = []
 
     def look(pid, observed):
         if not looks:
-            wait_until(growing.stdout.read_text, "its begin", seconds=60)
+            wait_until(placed.stdout.read_text, "its begin", seconds=60)
         if not looks or stays:
             placement_check.look(pid, observed)
         looks.append(clock.now)
@@ -769,7 +769,7 @@ def test_a_program_that_grows_late_is_looked_at_again_or_unverified(tmp_path, cl
             for _ in range(processes):
                 let_go_on()
 
-    (outcome,) = run_together([growing], watching=Watching(share=1e-9, look=look), clock=clock)
+    (outcome,) = run_together([placed], watching=Watching(share=1e-9, look=look), clock=clock)
     placement = outcome.observed.to_dict()
     if stays:
         # Without the growth, the next look would have come 1e11 s later.

@@ -116,6 +116,8 @@ class Observed:
     #: Anonymous 4 KiB pages per NUMA node and per memory policy, and the memory, at the look with the most pages.
     pages: dict[int, int] = field(default_factory=dict)
     modes: dict[str, int] = field(default_factory=dict)
+    #: Copied pages of files at that look, which count as anonymous memory too.
+    copied: int = 0
     memory: Memory = field(default_factory=Memory)
     #: About an index that is not the instance's own (None: it is).
     index: IndexPages | None = None
@@ -173,9 +175,11 @@ class Observed:
     @property
     def coverage(self) -> Coverage:
         """How much of the program's memory was sampled."""
-        # A resident set includes pages of files, such as a mapped index, which are not sampled.
-        anonymous = max(self.most_anonymous, self.largest_peak - self.file_bytes)
-        seen = pages.UNIT * sum(self.pages.values())
+        # A resident set includes pages of files, such as a mapped index, which are not sampled. The program may
+        # have mapped more files since the last look.
+        files = max(self.file_bytes, self.file_resident)
+        anonymous = max(self.most_anonymous, self.largest_peak - files)
+        seen = pages.UNIT * (sum(self.pages.values()) + self.copied)
         return Coverage(seen, anonymous, self.file_resident, self.largest_peak)
 
     def to_dict(self) -> dict[str, Any]:
@@ -221,8 +225,8 @@ def look(pid: int, observed: Observed, proc: Path = PROC) -> None:
     if _starting(pid, proc):
         return
     threads, anonymous = 0, 0
-    nodes, modes, pus = Counter[int](), Counter[str](), frozenset[int]()
-    largest, most, threads_of = (Affinities(), ""), -1, Counter[str]()
+    nodes, modes, copied, pus = Counter[int](), Counter[str](), 0, frozenset[int]()
+    affinities, most, largest, threads_of = Affinities(), -1, "", Counter[str]()
     members: list[tuple[Path, str, str]] = []
     for process in (proc / str(member) for member in family(pid, proc)):
         tasks = _affinities(process)
@@ -248,27 +252,27 @@ def look(pid: int, observed: Observed, proc: Path = PROC) -> None:
         sampled = pages.anonymous_pages(numa_maps)
         nodes.update(sampled.nodes)
         modes.update(sampled.modes)
+        copied += sampled.copied
         threads += len(tasks)
         pus = pus.union(*tasks.values())
         program = _program(process)
         threads_of[program] += len(tasks)
         if tasks and sampled.nodes.total() > most:
-            largest, most = (tasks, program), sampled.nodes.total()
+            affinities, most, largest = tasks, sampled.nodes.total(), program
     if not threads:
         return
     observed.looks += 1
     observed.threads = max(observed.threads, threads)
-    affinities, program = largest
     held = frozenset[int]().union(*affinities.values())
     online = _online(proc)
     pus, held = (pus & online, held & online) if online else (pus, held)
-    observed._add(_Sample(nodes.total(), pus, held, threads_of[program]), affinities)
+    observed._add(_Sample(nodes.total(), pus, held, threads_of[largest]), affinities)
     observed.anonymous = max(observed.anonymous, anonymous)
     observed.add_sizes(pages.sizes(status) for _, _, status in members)
     file_bytes = sum(pages.file_bytes(pages.maps(process)) for process, _, _ in members)
     observed.file_bytes = max(observed.file_bytes, file_bytes)
     if nodes.total() >= sum(observed.pages.values()):
-        observed.pages, observed.modes = dict(nodes), dict(modes)
+        observed.pages, observed.modes, observed.copied = dict(nodes), dict(modes), copied
         observed.memory = Memory()
         for process, numa_maps, status in members:
             observed.memory.add(pages.smaps_rollup(process), numa_maps, status, memory_options.libraries())

@@ -43,6 +43,8 @@ _PATIENCE = 2.0
 #: Between two samples, the size of the programs is read after pauses (s) of at least this length, which take at
 #: most this fraction of the time. A program whose memory has grown by a quarter is sampled at once.
 SIZE_PAUSE, SIZE_SHARE = 0.05, 0.005
+#: The first pauses (s), which become longer by a half each: a short program must not end unseen.
+_FIRST_PAUSE = 0.005
 
 
 class Watching(NamedTuple):
@@ -446,7 +448,8 @@ class _Pace:
     """The times of the samples, which come less often the longer a program runs."""
 
     def __init__(self, watching: Watching, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._share, self._pause, self._clock = watching.share, 0.02, clock
+        self._share, self._clock = watching.share, clock
+        self._pause = self._size_pause = _FIRST_PAUSE
 
     def next(self, spent: float, *, seen: bool) -> float:
         """Return when the next sample is due after one that took *spent* seconds; *seen*: nothing is missing."""
@@ -457,7 +460,8 @@ class _Pace:
 
     def next_size(self, spent: float) -> float:
         """Return when the programs' size is due to be read, after that took *spent* seconds the last time."""
-        return self._clock.monotonic() + max(SIZE_PAUSE, self._pause / 50, spent / SIZE_SHARE)
+        self._size_pause = min(1.5 * self._size_pause, SIZE_PAUSE)
+        return self._clock.monotonic() + max(self._size_pause, self._pause / 50, spent / SIZE_SHARE)
 
 
 def _late(running: Sequence[_Running], job: _Running, timeout: float) -> str:

@@ -187,9 +187,14 @@ def file_bytes(maps: str) -> int:
 
 def node_pages(line: str) -> Counter[int]:
     """Return the pages per NUMA node in a line of numa_maps."""
-    size = _KILOBYTES.search(line)
-    unit = int(size[1]) // 4 if size else 1
+    unit = _unit(line)
     return Counter({int(node): int(count) * unit for node, count in _NODES.findall(line)})
+
+
+def _unit(line: str) -> int:
+    """Return the 4 KiB pages in one page of the mapping in a line of numa_maps."""
+    size = _KILOBYTES.search(line)
+    return int(size[1]) // 4 if size else 1
 
 
 def mode(line: str) -> str:
@@ -199,26 +204,30 @@ def mode(line: str) -> str:
 
 
 class AnonymousPages(NamedTuple):
-    """Anonymous pages per NUMA node, and per memory policy."""
+    """Anonymous pages per NUMA node, and per memory policy; *copied* pages of files have been written to."""
 
     nodes: Counter[int]
     modes: Counter[str]
+    copied: int
 
 
 def anonymous_pages(numa_maps: str) -> AnonymousPages:
     """Return the anonymous pages in a text of numa_maps.
 
-    Those of files do not count: their first reader decides where they lie in the page cache, not this policy.
+    Mappings of files do not count: their first reader decides where their pages lie in the page cache, not this
+    policy, and of the copied ones, the kernel does not show where they lie.
     """
-    pages = AnonymousPages(Counter(), Counter())
+    nodes, modes, copied = Counter[int](), Counter[str](), 0
     for line in numa_maps.splitlines():
-        if " anon=" not in line or (" file=" in line and " file=/anon_hugepage" not in line):
+        if " anon=" not in line:
             continue
+        if " file=" in line and " file=/anon_hugepage" not in line:
+            copied += int(line.partition(" anon=")[2].split(" ", 1)[0]) * _unit(line)
         # A mapping without pages has no part in the policies.
-        if counts := node_pages(line):
-            pages.nodes.update(counts)
-            pages.modes[mode(line)] += counts.total()
-    return pages
+        elif counts := node_pages(line):
+            nodes.update(counts)
+            modes[mode(line)] += counts.total()
+    return AnonymousPages(nodes, modes, copied)
 
 
 def mapped_pages(numa_maps: str, addresses: Collection[int]) -> Counter[int]:

@@ -166,8 +166,8 @@ class Coverage:
     peak: int = 0
 
     def __add__(self, other: Coverage) -> Coverage:
-        mine, others = dataclasses.astuple(self), dataclasses.astuple(other)
-        return Coverage(*(a + b for a, b in zip(mine, others, strict=True)))
+        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
+        return Coverage(*(a + b for a, b in pairs))
 
     @property
     def share(self) -> float:
