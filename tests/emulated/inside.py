@@ -50,7 +50,7 @@ def touched(scenario: Scenario, wrap: list[str], order: dict) -> dict:
         watching = once_each(seen, started, scenario, mebibytes)
         outcomes = run_together(jobs, timeout=120, watching=watching, on_start=started.append)
         return {
-            "misplaced": [o.misplaced() for o in outcomes],
+            "misplaced": [o.misplaced for o in outcomes],
             "found": [o.observed.to_dict() for o in outcomes],
             "own": [json.loads(o.job.stdout.read_text()) for o in outcomes],
         }
@@ -110,7 +110,7 @@ def aligned(scenario: Scenario, wrap: list[str], order: dict) -> dict:
     os.close(all_sampled)
     launch.feed.StaticFeeder = HeldFeeder.__base__
     return {
-        "misplaced": [o.misplaced() for o in result.outcomes],
+        "misplaced": [o.misplaced for o in result.outcomes],
         "found": [o.observed.to_dict() for o in result.outcomes],
         "sha256": result.alignments.sums.exact,
     }

@@ -248,25 +248,25 @@ def test_memory_options_are_verified(folder, option):
     assert memory["allocators"] == ([allocator.preload] if allocator else [])
 
 
-#: Holds nothing until it has been sampled, then 300 MiB for as long as the kernel needs to fill them.
+#: Holds nothing until it has been sampled, then so many MiB for as long as the kernel needs to fill them.
 GROWING = f"""\
 import mmap
 {python_wait(Path())}
-mmap.mmap(-1, 300 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
+mmap.mmap(-1, int(os.environ["MIB"]) << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
 """
 
 
-@pytest.mark.parametrize("option", ["", "+jemalloc"])
-def test_a_program_is_verified_only_if_most_of_its_memory_was_sampled(option):
+@pytest.mark.parametrize(("option", "mebibytes"), [("", 300), ("", 1500), ("+jemalloc", 300)])
+def test_a_program_is_verified_only_if_most_of_its_memory_was_sampled(option, mebibytes):
     if option and (reason := memory_options.refusal(memory_options.of_suffix(option[1:]))):
         pytest.skip(reason)
-    done = shell(f'$ft 1Inst_Original{option} --json -- {sys.executable} -c "$P"', P=GROWING)
+    done = shell(f'$ft 1Inst_Original{option} --json -- {sys.executable} -c "$P"', P=GROWING, MIB=str(mebibytes))
     document = json.loads(done.stderr)
     (placement,) = document["placement_found"]
     seen = 4096 * sum(placement["pages"].values())
     assert done.returncode == 0
-    assert document["peak_bytes"] > 300 << 20
-    assert document["placement"] == ("verified" if seen > 150 << 20 else "unverified"), document
+    assert document["peak_bytes"] > mebibytes << 20
+    assert document["placement"] == ("verified" if seen > mebibytes << 19 else "unverified"), document
     assert (placement["seen_share"] >= 0.5) == (document["placement"] == "verified")
 
 

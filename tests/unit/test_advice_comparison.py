@@ -14,9 +14,9 @@ from firsttouch.advice import comparison
 from firsttouch.advice.costs import candidates, default
 from firsttouch.advice.posterior import prior
 from firsttouch.errors import RunFailed
+from firsttouch.host.pages import Memory
 from firsttouch.host.topology import load
-from firsttouch.scenarios import memory_options
-from firsttouch.scenarios.memory_options import Memory
+from firsttouch.scenarios import evidence, memory_options
 from firsttouch.scenarios.placement import distinct, plan
 
 HOST = load(xml=Path(__file__).parents[1] / "golden/lstopo_synthetic.xml")
@@ -51,10 +51,10 @@ def compared(monkeypatch):
                 slow[0] = drift * rng.standard_normal()
             memory = shown(place.options)
             took = seconds(place) * math.exp(slow[0] + noise * rng.standard_normal())
-            reason = memory_options.verify(place.options, memory)
+            reason = evidence.wrong_memory(place.options, memory)
             reason = "ended before it could be sampled" if len(runs) <= unseen else reason
             observed = SimpleNamespace(memory=memory)
-            return [SimpleNamespace(seconds=took, misplaced=lambda: reason, observed=observed)]
+            return [SimpleNamespace(seconds=took, misplaced=reason, unverified="", observed=observed)]
 
         monkeypatch.setattr(comparison, "run_together", run)
         result = comparison.compare(

@@ -11,16 +11,16 @@ from types import SimpleNamespace
 import pytest
 from tests.factories.clocks import ManualClock
 
-from firsttouch.advice import advice_text, trials
+from firsttouch.advice import advice_text, findings, trials
 from firsttouch.advice.costs import candidates, default
 from firsttouch.advice.posterior import prior
 from firsttouch.errors import RunFailed
 from firsttouch.genomics import fastq, launch, padded_fastq
 from firsttouch.genomics.aligners import aligner
 from firsttouch.genomics.launch import Work
+from firsttouch.host.pages import Memory
 from firsttouch.host.topology import load
-from firsttouch.scenarios import memory_options
-from firsttouch.scenarios.memory_options import Memory
+from firsttouch.scenarios import evidence, memory_options
 from firsttouch.scenarios.placement import distinct, plan
 
 ONE_BANK = Path(__file__).parents[1] / "golden/lstopo_host.xml"
@@ -77,7 +77,7 @@ def host(tmp_path, monkeypatch, checked_reads, synthetic):
             observed = SimpleNamespace(pages={} if seconds < 0.1 else {0: 1}, memory=shown)
             steps = [[SimpleNamespace(observed=observed)]]
             unverified = "" if odd(scenario) or observed.pages else "ended before it could be sampled"
-            misplaced = odd(scenario) or unverified or memory_options.verify(scenario.options, shown)
+            misplaced = odd(scenario) or unverified or evidence.wrong_memory(scenario.options, shown)
             aligning = seconds - loading
             placed = {"misplaced": misplaced, "unverified": unverified}
             return SimpleNamespace(seconds=seconds, aligning=aligning, steps=steps, **placed)
@@ -301,13 +301,13 @@ def test_memory_options_are_found_and_judged_by_what_the_kernel_shows(host):
 )
 def test_options_that_cannot_matter(memory, left):
     names = ("thp", "no-thp", "mimalloc", "jemalloc")
-    assert {name for name in names if not memory_options.needless([name], (), memory)} == left
+    assert {name for name in names if not findings.needless([name], (), memory)} == left
     # With mimalloc the memory may be another one, except for its size.
-    other = memory_options.needless(("thp", "mimalloc"), (), memory)
+    other = findings.needless(("thp", "mimalloc"), (), memory)
     assert (other == "") == (memory.anonymous > 8 << 20)
-    other = memory_options.needless(("no-thp", "mimalloc"), (), memory)
+    other = findings.needless(("no-thp", "mimalloc"), (), memory)
     assert (other == "") == bool(memory.huge)
-    assert memory_options.needless(("thp", "jemalloc"), ("thp",), memory) == ""
+    assert findings.needless(("thp", "jemalloc"), ("thp",), memory) == ""
 
 
 def test_policies_are_not_tried_where_they_are_alike(host):

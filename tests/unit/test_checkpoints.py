@@ -10,11 +10,14 @@ import stat
 import pytest
 
 from firsttouch.errors import BadInput
+from firsttouch.execution.placement_check import Observed
+from firsttouch.execution.process_runner import Job, Outcome
 from firsttouch.genomics import checkpoints
 from firsttouch.genomics.checkpoints import Checkpoints, Stretch
 from firsttouch.genomics.pipe_writer import StopRequest
 from firsttouch.genomics.sam import ByteRange
 from firsttouch.genomics.stream import Result
+from firsttouch.scenarios.placement import Placement
 
 IDENTITY = {"command": ["bwa", "mem"], "scenario": "2Inst_Original", "aligner": "1.0", "checkpoint": 100}
 
@@ -189,3 +192,29 @@ def part(misplaced="", unverified=""):
 def test_the_placement_of_a_run_that_launched_nothing_is_that_of_its_parts(parts, misplaced, unverified):
     result = Result(0, 0, 0.0, (), frozenset(), tuple(parts))
     assert (result.misplaced, result.unverified) == (misplaced, unverified)
+
+
+def launched(seen_mib):
+    """Return the outcome of an instance that had 300 MiB, of which so many were sampled; None: it was not."""
+    pages = {0: (seen_mib or 0) << 8} if seen_mib else {}
+    observed = Observed(looks=1, pus=frozenset({0}), held=frozenset({0}), pages=pages, largest_peak=300 << 20)
+    observed.modes = {"default": sum(pages.values())}
+    asked = Placement((0,), (0,), (), "original", "whole")
+    return Outcome(Job(["bwa"], placement=asked), 0, 0.0, 1.0, 1.0, 300 << 20, observed)
+
+
+@pytest.mark.parametrize(
+    ("seen", "reason"),
+    [
+        ([300], ""),
+        ([300, 300, None], ""),
+        ([300, 1, None], "instance 0: .*: 301 MiB of memory were sampled, and the program had at least 900 MiB"),
+        ([1, 1], "instance 0: .*: 1 MiB of memory were sampled, and the program had at least 300 MiB"),
+        ([None, None], "instance 0: .*: the instance ended before it could be sampled"),
+    ],
+)
+def test_some_launches_of_an_instance_stand_for_all_if_they_show_most_of_the_memory(seen, reason):
+    result = Result(9, 9, 1.0, tuple((launched(mebibytes),) for mebibytes in seen), frozenset({0}))
+    assert result.misplaced == result.unverified
+    assert re.match(reason, result.unverified)
+    assert bool(reason) == bool(result.unverified)

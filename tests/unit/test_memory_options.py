@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from firsttouch.errors import BadInput, CannotHere
+from firsttouch.host.pages import Memory
 from firsttouch.host.topology import load
-from firsttouch.scenarios import memory_options
-from firsttouch.scenarios.memory_options import Memory, option
+from firsttouch.scenarios import evidence, memory_options
+from firsttouch.scenarios.memory_options import option
 from firsttouch.scenarios.placement import ScenarioName, parse_name, plan
 from firsttouch.scenarios.policies import policies
 
@@ -166,10 +167,12 @@ def test_a_setuid_program_of_another_user_is_refused(tmp_path, monkeypatch):
 
 
 def test_memory_is_summed_over_processes():
-    memory = Memory()
-    memory.add(ROLLUP, "7f00 default file=/usr/lib/libjemalloc.so.2 mapped=3\n", "Name:\tx\nTHP_enabled:\t1\n")
-    memory.add(ROLLUP, "", "Name:\tx\nTHP_enabled:\t0\n")
-    memory.add("", "", "")
+    memory, wanted = Memory(), memory_options.libraries()
+    memory.add(
+        ROLLUP, "7f00 default file=/usr/lib/libjemalloc.so.2 mapped=3\n", "Name:\tx\nTHP_enabled:\t1\n", wanted
+    )
+    memory.add(ROLLUP, "", "Name:\tx\nTHP_enabled:\t0\n", wanted)
+    memory.add("", "", "", wanted)
     assert memory.to_dict() == {
         "anonymous_bytes": 2 * 420192 << 10,
         "huge_bytes": 2 * 407552 << 10,
@@ -205,7 +208,7 @@ def test_memory_is_summed_over_processes():
     ],
 )
 def test_what_the_kernel_must_show(names, memory, reason):
-    message = memory_options.verify(names, memory)
+    message = evidence.wrong_memory(names, memory)
     assert reason in message
     assert bool(message) == bool(reason)
 
@@ -234,7 +237,7 @@ def test_pages_that_an_allocator_works_with_are_options(allocator):
 
 
 def test_huge_pages_are_looked_for_until_there_is_memory_for_them():
-    assert memory_options.too_small(("thp",), Memory(7 * MB))
-    assert memory_options.too_small(("huge", "jemalloc"), Memory())
-    assert not memory_options.too_small(("thp",), Memory(7 * MB, hugetlb=MB))
-    assert not memory_options.too_small(("no-thp", "jemalloc"), Memory())
+    assert evidence.too_small(("thp",), Memory(7 * MB))
+    assert evidence.too_small(("huge", "jemalloc"), Memory())
+    assert not evidence.too_small(("thp",), Memory(7 * MB, hugetlb=MB))
+    assert not evidence.too_small(("no-thp", "jemalloc"), Memory())

@@ -15,6 +15,7 @@ from firsttouch.errors import CannotHere, RunFailed
 from firsttouch.execution import index_cache
 from firsttouch.host import page_cache
 from firsttouch.host.page_cache import Cached
+from firsttouch.host.pages import UNIT
 from firsttouch.host.topology import load
 from firsttouch.records.cases import Case
 from firsttouch.records.catalogue import checks
@@ -91,7 +92,7 @@ def test_a_dropped_file_is_cached_again_when_it_is_read(dropped, size):
     file.read_bytes()
     cached = page_cache.look([file])
     assert (cached.size, cached.cached, cached.unknown) == (size, size, "")
-    assert sum(cached.pages.values()) == -(-size // PAGE) * PAGE // page_cache.UNIT
+    assert sum(cached.pages.values()) == -(-size // PAGE) * PAGE // UNIT
 
 
 def test_only_what_is_read_is_cached_and_looking_reads_nothing(dropped, monkeypatch):
@@ -110,7 +111,7 @@ def test_only_what_is_read_is_cached_and_looking_reads_nothing(dropped, monkeypa
                 break
         assert [cached.cached for cached in looks] == [expected] * 2
         for cached in looks:
-            assert sum(cached.pages.values()) == len(numbers) * PAGE // page_cache.UNIT
+            assert sum(cached.pages.values()) == len(numbers) * PAGE // UNIT
 
 
 def test_files_are_added_up(dropped):
@@ -118,7 +119,7 @@ def test_files_are_added_up(dropped):
     files[1].read_bytes()
     cached = page_cache.look(files)
     assert (cached.size, cached.cached) == (8 * PAGE, 5 * PAGE)
-    assert sum(cached.to_dict()["pages"].values()) == 5 * PAGE // page_cache.UNIT
+    assert sum(cached.to_dict()["pages"].values()) == 5 * PAGE // UNIT
 
 
 def test_filling_reads_what_is_not_cached(dropped):
@@ -172,8 +173,14 @@ def test_as_is_changes_nothing(dropped):
         (Cached(40_960_000, 40_960_000, {1: 5000, 3: 5000}), ""),
         (Cached(40_960_000, 40_700_000, {1: 4970, 3: 4968}), ""),
         (Cached(40_960_000, 30_000_000, {1: 3662, 3: 3663}), "28.6 MiB of 39.1 MiB are cached"),
-        (Cached(40_960_000, 40_960_000, {1: 4900, 2: 200, 3: 4900}), "800 KiB lie outside of NUMA nodes 1,3"),
-        (Cached(40_960_000, 40_960_000, {1: 7000, 3: 3000}), "pages per NUMA node 1: 7000, 3: 3000: uneven"),
+        (
+            Cached(40_960_000, 40_960_000, {1: 4900, 2: 200, 3: 4900}),
+            "pages per NUMA node 1: 4900, 2: 200, 3: 4900: more than 1% outside 1,3",
+        ),
+        (
+            Cached(40_960_000, 40_960_000, {1: 7000, 3: 3000}),
+            "pages per NUMA node 1: 7000, 3: 3000: uneven by more than 2%",
+        ),
         # Too few pages to be even: a file is read ahead in pieces.
         (Cached(409_600, 409_600, {3: 100}), ""),
         (Cached(5, None, None, "it is hidden"), "it is hidden"),

@@ -12,7 +12,7 @@ import pytest
 from firsttouch.execution import placement_check
 from firsttouch.execution.placement_check import IF_PARENT_LIVES, IndexPages, Observed, family, look, verify
 from firsttouch.execution.process_runner import child
-from firsttouch.scenarios.memory_options import Memory
+from firsttouch.host.pages import Memory
 from firsttouch.scenarios.placement import Placement
 
 
@@ -75,7 +75,7 @@ MIB = 1 << 20
         (320, 20, 149, 0.4967, "149 MiB of memory were sampled, and the program had at least 300 MiB at its peak"),
         (320, 20, 1, 0.0033, "cannot be verified: 1 MiB of memory were sampled"),
         (9000, 8990, 5, 0.5, ""),  # an aligner that maps its index
-        (9000, 9500, 5, 1.0, ""),  # a part of the mapped files is resident
+        (9000, 9500, 5, 0.9994, ""),  # a part of the mapped files is resident
         (4, 3, 0.25, 0.25, ""),  # so little that it does not matter
         (0, 0, 40, 1.0, ""),
     ],
@@ -83,12 +83,41 @@ MIB = 1 << 20
 def test_most_of_a_programs_memory_must_have_been_sampled(peak_mib, file_mib, seen_mib, share, reason):
     what = observed({0: int(seen_mib * 256)}, modes={"bind:0-1": int(seen_mib * 256)})
     what.largest_peak, what.file_bytes = peak_mib * MIB, file_mib * MIB
+    what.file_resident = min(file_mib, 8990) * MIB
     assert what.to_dict()["seen_share"] == share
     problem = verify(asked(), 2, what)
     assert (problem == placement_check.unverified(what), bool(problem)) == (True, bool(reason))
     assert reason in problem
     what.pus |= {9}
     assert "threads may run on PUs 9" in verify(asked(), 2, what)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "reason"),
+    [
+        (
+            {"file_bytes": 9000, "file_resident": 4},
+            "5 MiB of memory were sampled, and the program had at least 300 MiB",
+        ),
+        ({"file_bytes": 9000, "file_resident": 160}, ""),
+        ({"file_bytes": 1, "file_resident": 299}, ""),
+        ({"most_anonymous": 1200}, "1 MiB of memory were sampled, and the program had at least 1.17 GiB"),
+        ({"most_anonymous": 2, "file_bytes": 299, "file_resident": 299}, ""),
+    ],
+    ids=[
+        "file that is mapped and not read",
+        "file that is read",
+        "file mapped after the look",
+        "processes together",
+        "little memory",
+    ],
+)
+def test_neither_mapped_files_nor_several_processes_hide_memory(sizes, reason):
+    what = observed({0: 256}, modes={"bind:0-1": 256}, largest_peak=300 * MIB)
+    for name, mebibytes in sizes.items():
+        setattr(what, name, mebibytes * MIB)
+    message = placement_check.unverified(what)
+    assert (reason in message, bool(message)) == (True, bool(reason))
 
 
 def test_one_thread_may_be_held_on_one_pu():
@@ -282,6 +311,7 @@ def test_pages_of_files_do_not_count_and_huge_ones_count_as_what_they_are(proc):
     what = Observed()
     look(100, what, proc(100, "a", [("0", "R")], maps))
     assert what.pages == {0: 5, 1: 6 + 1024}
+    assert what.coverage.seen == (5 + 6 + 1024 + 3) * 4096
     assert what.modes == {"default": 10, "prefer (many):0-1": 1, "bind:0": 1024}
 
 

@@ -8,7 +8,9 @@ import subprocess
 
 import pytest
 
+from firsttouch import paths
 from firsttouch.errors import BadInput
+from firsttouch.host import pages
 from firsttouch.scenarios import policies
 
 WHOLE = """\
@@ -119,7 +121,7 @@ def test_real_numactl_and_kernel():
             "/proc/self/numa_maps",
         ]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
-        shown = {policies.mode_of(line) for line in done.stdout.splitlines() if " anon=" in line}
+        shown = {pages.mode(line) for line in done.stdout.splitlines() if " anon=" in line}
         holds = done.returncode == 0 and all(policy.holds(mode, "part") for mode in shown) and shown
         if not policy.setting:
             assert (policies.refusal(policy, bank) == "") == bool(holds), policy.name
@@ -153,3 +155,9 @@ def test_what_is_not_whole_is_refused_with_its_file(old, new):
     assert old in WHOLE
     with pytest.raises(BadInput, match=r"^p\.toml:\d+: "):
         policies.parse(WHOLE.replace(old, new, 1), "p.toml")
+
+
+def test_the_probe_judges_interleaved_pages_as_all_others_are():
+    source = (paths.ROOT / "probe/src/memory.c").read_text(encoding="utf-8")
+    (number,) = re.findall(r"slack = asked \? ([0-9.]+) \* even", source)
+    assert float(number) == policies.policy("interleave").tolerance

@@ -22,7 +22,15 @@ from tests.factories.processes import wait_until
 
 from firsttouch.errors import BadInput, CannotHere, Missing, ProgramFailed, RunFailed, TimedOut
 from firsttouch.execution import placement_check, process_runner
-from firsttouch.execution.process_runner import Events, Job, Watching, WorkerThread, argv_of, run_together
+from firsttouch.execution.process_runner import (
+    Events,
+    Job,
+    Outcome,
+    Watching,
+    WorkerThread,
+    argv_of,
+    run_together,
+)
 from firsttouch.genomics import dealing, stream
 from firsttouch.genomics.dealing import Feed
 from firsttouch.genomics.index_copies import OWN
@@ -116,7 +124,7 @@ def marker():
 
 def test_a_program_that_ends_well(job):
     (outcome,) = run_together([job("echo out; echo err >&2; sleep 0.05")])
-    assert (outcome.status, outcome.failure(), outcome.misplaced()) == (0, "", "")
+    assert (outcome.status, outcome.failure(), outcome.misplaced) == (0, "", "")
     assert outcome.job.stdout.read_text() == "out\n"
     assert outcome.job.stderr.read_text() == "err\n"
     assert outcome.seconds >= 0.05
@@ -721,34 +729,74 @@ if "stay" in sys.argv:
 """
 
 
+#: Starts two processes that hold 300 MiB each, which wait with "stay".
+FORKING = """\
+import mmap, os, sys
+print("begun", flush=True)
+os.read(0, 1)
+def work():
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
+    block = mmap.mmap(-1, 300 << 20, flags=flags)
+    if "stay" in sys.argv:
+        os.read(0, 1)
+    os._exit(0)
+workers = [os.fork() or work() for _ in range(2)]
+for worker in workers:
+    os.waitpid(worker, 0)
+"""
+
+
+@pytest.mark.parametrize("growing", [(GROWING, 1), (FORKING, 2)], ids=["alone", "forking"])
 @pytest.mark.parametrize("stays", [False, True])
-def test_a_program_that_grows_late_is_looked_at_again_or_unverified(tmp_path, clock, held, stays):
+def test_a_program_that_grows_late_is_looked_at_again_or_unverified(tmp_path, clock, held, growing, stays):
+    program, processes = growing
     stdin, let_go_on = held
-    argv = [sys.executable, "-c", GROWING, *(["stay"] if stays else [])]
+    argv = [sys.executable, "-c", program, *(["stay"] if stays else [])]
     asked = Placement((*os.sched_getaffinity(0),), (0,), (), "original", "whole")
-    growing = Job(argv, tmp_path / "out", tmp_path / "err", asked, stdin=stdin)
+    placed = Job(argv, tmp_path / "out", tmp_path / "err", asked, stdin=stdin)
     looks = []
 
     def look(pid, observed):
         if not looks:
-            wait_until(growing.stdout.read_text, "its begin", seconds=60)
+            wait_until(placed.stdout.read_text, "its begin", seconds=60)
         if not looks or stays:
             placement_check.look(pid, observed)
         looks.append(clock.now)
         clock.sleep(100)
-        if len(looks) == 1 or sum(observed.pages.values()) > 300 << 8:
+        if len(looks) == 1:
             let_go_on()
+        elif sum(observed.pages.values()) > processes * 300 << 8:
+            for _ in range(processes):
+                let_go_on()
 
-    (outcome,) = run_together([growing], watching=Watching(share=1e-9, look=look), clock=clock)
+    (outcome,) = run_together([placed], watching=Watching(share=1e-9, look=look), clock=clock)
     placement = outcome.observed.to_dict()
     if stays:
         # Without the growth, the next look would have come 1e11 s later.
         assert looks[1] - looks[0] < 50e9
-        assert (outcome.misplaced(), outcome.unverified(), placement["seen_share"] > 0.9) == ("", "", True)
+        assert (outcome.misplaced, outcome.unverified, placement["seen_share"] > 0.9) == ("", "", True)
     else:
-        assert outcome.misplaced() == outcome.unverified()
-        assert re.search(r": .* MiB of memory were sampled, and .* at least \d{3} MiB", outcome.unverified())
+        assert outcome.misplaced == outcome.unverified
+        assert re.search(r": .* MiB of memory were sampled, and .* at least \d{3} MiB", outcome.unverified)
         assert placement["seen_share"] < 0.1
+
+
+def test_a_program_that_ends_at_once_is_unverified(tmp_path):
+    asked = Placement((*os.sched_getaffinity(0),), (0,), (), "original", "whole")
+    job = Job(["true"], tmp_path / "out", tmp_path / "err", asked)
+    (outcome,) = run_together([job], watching=Watching(look=lambda *_: None, grown=lambda *_: False))
+    assert outcome.misplaced == outcome.unverified
+    assert outcome.unverified.endswith(": the instance ended before it could be sampled")
+
+
+@pytest.mark.parametrize(("at_start", "peak"), [(60, 200), (199, 200), (200, 0), (300, 0)])
+def test_a_peak_is_known_above_the_size_of_the_launcher_at_the_start(monkeypatch, at_start, peak):
+    """What the launcher gets later, such as reads for its instances, is not in the program's ru_maxrss."""
+    monkeypatch.setattr(placement_check, "launcher_peak", lambda: 500 << 20)
+    observed = placement_check.Observed()
+    outcome = Outcome(Job(["program"]), 0, 0.0, 0.0, 0.0, 0, observed, launcher_bytes=at_start << 20)
+    outcome.ended(0, SimpleNamespace(ru_utime=1.0, ru_stime=1.0, ru_maxrss=200 << 10))
+    assert observed.largest_peak == peak << 20
 
 
 #: Tells that it has begun, and that its threads have bound themselves; each time it waits for a line.
@@ -824,7 +872,7 @@ def test_threads_are_sampled_until_each_has_bound_itself(tmp_path, clock, held, 
     assert all(later - looks[1] > 1e6 for later in looks[2:])
     assert outcome.observed.held == set(pus)
     assert sum(outcome.observed.pages.values()) >= (8 << 20) / 4096
-    assert outcome.misplaced() == ""
+    assert outcome.misplaced == ""
 
 
 class Interrupted:

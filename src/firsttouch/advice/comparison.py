@@ -19,13 +19,15 @@ from pathlib import Path
 
 import numpy as np
 
+from firsttouch.advice.findings import Findings
 from firsttouch.advice.posterior import Belief, Load, Prior, Trial, update
 from firsttouch.errors import RunFailed
 from firsttouch.execution.process_runner import Job, Outcome, WorkerThread, run_together
 from firsttouch.execution.progress import Steps
 from firsttouch.genomics.collecting import splice
 from firsttouch.genomics.pipe_writer import PIPE_BYTES, Stopped, StopRequest, enlarge_pipe
-from firsttouch.scenarios.memory_options import Findings, Memory
+from firsttouch.host.pages import Memory
+from firsttouch.scenarios import evidence
 from firsttouch.scenarios.placement import Scenario
 
 #: A scenario is dropped after this many runs whose placement did not hold.
@@ -199,7 +201,7 @@ class _Rounds:
         outcome = self._run(scenario, left)
         self.runs += 1
         memories = [outcome.observed.memory]
-        if reason := outcome.misplaced():
+        if reason := outcome.misplaced:
             self.misplaced[number].append(reason)
             self.options.invalid(number, memories, reason)
             self.say(f"{scenario.name}: the run is invalid and does not count: {reason}")
@@ -207,7 +209,8 @@ class _Rounds:
         self.seconds[number].append(outcome.seconds)
         self._rounds[number].append(self._turn)
         self.options.valid(number, memories)
-        self.say(f"{scenario.name} ({len(self.seconds[number])}): {outcome.seconds:.3f} s, placement verified")
+        count, state = len(self.seconds[number]), evidence.describe(outcome)
+        self.say(f"{scenario.name} ({count}): {outcome.seconds:.3f} s, {state}")
 
     def _belief(self) -> Belief:
         if not any(self.seconds):

@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from firsttouch.advice.costs import FASTEST, LEAST_SECONDS, SLOWEST, Z90, interval
+from firsttouch.advice.findings import Findings
 from firsttouch.advice.posterior import LEAST_WORK, NOISE, Belief, Load, Prior, Trial, update
 from firsttouch.advice.search import Rules, Stop, costs, search
 from firsttouch.clock import SYSTEM_CLOCK, Clock
@@ -30,8 +31,8 @@ from firsttouch.genomics import fastq, feed, launch
 from firsttouch.genomics.feed import Part
 from firsttouch.genomics.launch import Work
 from firsttouch.genomics.reads import BatchRule, Reads
+from firsttouch.host.pages import Memory
 from firsttouch.scenarios import memory_options
-from firsttouch.scenarios.memory_options import Findings, Memory
 from firsttouch.scenarios.placement import Scenario, distinct
 
 # ----------------------------------------------------------------------

@@ -204,7 +204,7 @@ class _Series:
             job = Job(argv, folder / "out", folder / "err", placement, threads, env or {}, cwd=folder)
             watching = None if self.program == "lmbench" else watching_of_host()  # lmbench has one thread
             (self.outcome,) = run_together([job], timeout=TIMEOUT, watching=watching)
-            self.reasons.append(self.outcome.misplaced() or _unseen(self.outcome.observed.together, threads))
+            self.reasons.append(self.outcome.misplaced or _unseen(self.outcome.observed.together, threads))
             file = job.stderr if stderr else job.stdout
             return file.read_text(encoding="utf-8", errors="replace")
 

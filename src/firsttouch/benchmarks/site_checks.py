@@ -21,6 +21,7 @@ from firsttouch.execution.progress import say
 from firsttouch.host.topology import load as load_topology
 from firsttouch.records import catalogue
 from firsttouch.records.schema import Record, software, wrong_parameter
+from firsttouch.scenarios import evidence
 from firsttouch.scenarios.placement import Scenario, plan
 from firsttouch.units import UNITS
 
@@ -127,9 +128,9 @@ def measure(spec: Spec, *, repetitions: int, timeout: float | None) -> Record:
             if spec.file and before == _changed(spec):
                 raise RunFailed(f"{spec.program[0]} did not write {spec.file}")
             samples.append(_number(spec, [out, err], timeout) if spec.regex else outcome.seconds)
-        reasons.append(outcome.misplaced())
+        reasons.append(outcome.misplaced)
         observed = outcome.observed.to_dict()
-        state = f"INVALID: {reasons[-1]}" if reasons[-1] else "placement verified"
+        state = evidence.describe(outcome)
         say(f"{spec.check} ({number + 1}/{repetitions}): {spec.metric} {samples[-1]:g} {spec.unit}, {state}")
     return record_of(spec, scenario, samples, next(filter(None, reasons), ""), observed)
 

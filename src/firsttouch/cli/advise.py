@@ -30,6 +30,7 @@ from firsttouch.genomics.outputs import Output
 from firsttouch.host.topology import Topology, load
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import collect
+from firsttouch.scenarios import evidence
 from firsttouch.scenarios.memory_options import chosen, combinations, of_aligners
 from firsttouch.scenarios.placement import Plan, Scenario, distinct, plan
 from firsttouch.units import format_bytes
@@ -284,10 +285,12 @@ def _apply(
     """Run the scenario with all reads, and compare the time with the predicted one."""
     result = launch.run(work, scenario, Output(output, command=read_inputs.command_line()))
     against = f", predicted were {predicted['expected']:.1f} s" if predicted else ""
-    say(f"{scenario.name}: {result.seconds:.3f} s, {options.state(result, production=True)}{against}")
+    description = evidence.describe(result, unverified=evidence.COMPLETE)
+    say(f"{scenario.name}: {result.seconds:.3f} s, {description}{against}")
+    state = evidence.state(result)
     return {
         "seconds": result.seconds,
-        "status": "unverified" if result.unverified else "invalid" if result.misplaced else "valid",
+        "status": "valid" if state == "verified" else state,
         "reason": result.misplaced,
         "output": str(output),
         "measured_over_predicted": result.seconds / predicted["expected"] if predicted else None,

@@ -21,6 +21,7 @@ from firsttouch import __version__
 from firsttouch.advice.auto import BUDGET, Auto
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, ProgramFailed
+from firsttouch.execution.process_runner import exit_status
 from firsttouch.execution.progress import live, say, time_left, write
 from firsttouch.genomics import checkpoints, collecting, dealing, sam, stream
 from firsttouch.genomics.checkpoints import Checkpoints
@@ -32,7 +33,7 @@ from firsttouch.genomics.sinks import AlignOutput, Form, Sink, default_threads, 
 from firsttouch.host.available_memory import available_bytes
 from firsttouch.host.topology import load
 from firsttouch.records import atomic_files
-from firsttouch.scenarios import memory_options
+from firsttouch.scenarios import evidence, memory_options
 from firsttouch.scenarios.memory_fit import Need
 from firsttouch.scenarios.placement import Scenario, parse_name, plan
 from firsttouch.tools import no_idle_threads
@@ -135,7 +136,7 @@ def run(args: argparse.Namespace) -> int:
         # Its reader has enough, as that of any program in a pipe.
         if error.status != -signal.SIGPIPE or output.is_file:
             say(f"firsttouch: error: {error}")
-        return error.status if error.status > 0 else 128 - error.status
+        return exit_status(error.status)
 
 
 def _output(args: argparse.Namespace, command: UserCommand) -> AlignOutput:
@@ -484,7 +485,7 @@ def _show_logs(logs: Sequence[tuple[int, str]], instances: int) -> None:
 def _report(task: _Task, result: stream.Result, files: Sequence[Path], memory: RamScratch | None) -> None:
     """Say on standard error how the run went, or print it as JSON."""
     args, command, scenario = task.args, task.command, task.scenario
-    state = options.state(result, production=True)
+    state = evidence.describe(result, unverified=evidence.COMPLETE)
     if result.earlier and not result.misplaced:
         first, last = result.earlier[0].time[:10], result.earlier[-1].time[:10]
         dates = first if first == last else f"{first} to {last}"
@@ -508,7 +509,7 @@ def _report(task: _Task, result: stream.Result, files: Sequence[Path], memory: R
             "output_cpu_seconds": task.sink.cpu_seconds,
             "peak_bytes": result.peak_bytes,
             "launches": len(result.launches),
-            "placement": "unverified" if result.unverified else "invalid" if result.misplaced else "verified",
+            "placement": evidence.state(result),
             "reason": result.misplaced,
             "earlier_parts": [
                 {"records": part.records, "reason": part.misplaced, "time": part.time} for part in result.earlier

@@ -18,6 +18,7 @@ from firsttouch.execution.process_runner import Outcome, run_in_foreground, sign
 from firsttouch.execution.progress import say, write
 from firsttouch.host.topology import Topology, load
 from firsttouch.records.schema import append, check_appendable
+from firsttouch.scenarios import evidence
 from firsttouch.scenarios.placement import Scenario, parse_name, plan
 
 EXAMPLES = """\
@@ -85,8 +86,8 @@ def run(args: argparse.Namespace) -> int:
         if args.scratch:
             environment["TMPDIR"] = str(memory.folder if memory else args.scratch.absolute())
         outcome = run_in_foreground(words, scenario.placements[0], env=environment, timeout=args.timeout)
-    status = outcome.status if outcome.status >= 0 else 128 - outcome.status
-    reason = outcome.misplaced()
+    status = outcome.exit_status
+    reason = outcome.misplaced
     if args.records and status == 0:
         _record(args.records, words, scenario, outcome)
     if args.json:
@@ -95,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         how = f"ended with status {status}, " if outcome.status > 0 else ""
         how = f"ended by {signal_name(-outcome.status)}, " if outcome.status < 0 else how
-        state = outcome.unverified() or (f"INVALID: {reason}" if reason else "placement verified")
+        state = evidence.describe(outcome, unverified="")
         say(f"firsttouch: {scenario.name}: {outcome.seconds:.3f} s, {how}{state}")
     return 1 if args.verify and reason and status == 0 else status
 
@@ -141,11 +142,10 @@ def _record(file: Path, words: Sequence[str], scenario: Scenario, outcome: Outco
     from firsttouch.benchmarks.site_checks import Spec, record_of  # noqa: PLC0415 - most runs do without
 
     observed = outcome.observed.to_dict()
-    append(file, [record_of(Spec(words, "exec"), scenario, [outcome.seconds], outcome.misplaced(), observed)])
+    append(file, [record_of(Spec(words, "exec"), scenario, [outcome.seconds], outcome.misplaced, observed)])
 
 
 def _document(words: Sequence[str], scenario: Scenario, outcome: Outcome, status: int) -> dict[str, Any]:
-    reason = outcome.misplaced()
     return {
         "program": list(words),
         "scenario": scenario.name,
@@ -155,8 +155,8 @@ def _document(words: Sequence[str], scenario: Scenario, outcome: Outcome, status
         "cpu_seconds": outcome.cpu_seconds,
         "user_seconds": outcome.user_seconds,
         "peak_bytes": outcome.peak_bytes,
-        "placement": "unverified" if outcome.unverified() else "invalid" if reason else "verified",
-        "reason": reason,
+        "placement": evidence.state(outcome),
+        "reason": outcome.misplaced,
         "placement_asked": [scenario.placements[0].to_dict()],
         "placement_found": [outcome.observed.to_dict()],
     }

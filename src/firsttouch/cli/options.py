@@ -254,22 +254,6 @@ def print_files(files: Iterable[Path]) -> None:
             print(file)
 
 
-class Verified(Protocol):
-    """A result whose placement was verified: why it did not hold, and why it is unknown, or empty strings."""
-
-    @property
-    def misplaced(self) -> str: ...  # noqa: D102
-    @property
-    def unverified(self) -> str: ...  # noqa: D102
-
-
-def state(result: Verified, *, production: bool) -> str:
-    """Return in a few words whether the placement of a run held. *production*: it was run for its output."""
-    if production and result.unverified:
-        return f"the output is complete, its placement is unverified: {result.unverified}"
-    return f"INVALID: {result.misplaced}" if result.misplaced else "placement verified"
-
-
 def holding(args: argparse.Namespace, *, shared: bool = False) -> contextlib.AbstractContextManager[None]:
     """Hold this host as host_lock.measuring does, unless it is to be shared."""
     from firsttouch.execution import host_lock  # noqa: PLC0415 - see the package

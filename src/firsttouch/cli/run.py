@@ -19,6 +19,7 @@ from firsttouch.genomics.sam import Checksums
 from firsttouch.host.topology import load
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import append, check_appendable
+from firsttouch.scenarios import evidence
 from firsttouch.scenarios.placement import Scenario, plan
 
 EXAMPLES = """\
@@ -127,7 +128,7 @@ def run(args: argparse.Namespace) -> int:
             steps.end()
             results.append(result)
             work = replace(work, reference=result.alignments if work.summed else None)
-            state = options.state(result, production=production)
+            state = evidence.describe(result, unverified=evidence.COMPLETE if production else evidence.INVALID)
             say(f"{scenario.name} ({number + 1}/{args.repetitions}): {result.seconds:.3f} s, {state}")
     if (caches := [r.index_cache for r in results if r.index_cache]) and (note := index_cache.difference(caches)):
         say(f"note: {note}")

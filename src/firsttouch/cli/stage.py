@@ -182,7 +182,7 @@ def _run_command(
     places["folder"] = str(store.folder)
     words = [_PLACEHOLDER.sub(lambda match: places[match[1]], word) for word in args.program]
     outcome = run_in_foreground(words, None, env={VARIABLE: str(store.folder)})
-    status = outcome.status if outcome.status >= 0 else 128 - outcome.status
+    status = outcome.exit_status
     if not store.alive():
         say(f"firsttouch: {ram_store.GONE}")
     if args.json:

@@ -14,16 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from firsttouch.errors import CannotHere, RunFailed
-from firsttouch.execution.placement_check import FEW_PAGES, HUGE_PAGE
 from firsttouch.execution.process_runner import child
 from firsttouch.execution.progress import live
 from firsttouch.host import page_cache
 from firsttouch.host.cpusets import format_list
-from firsttouch.host.page_cache import UNIT, Cached
+from firsttouch.host.page_cache import Cached
 from firsttouch.host.topology import Topology
+from firsttouch.scenarios import evidence
 from firsttouch.scenarios.memory_fit import bank_bytes
 from firsttouch.scenarios.placement import Placement
-from firsttouch.scenarios.policies import policy
 from firsttouch.tools import require
 from firsttouch.units import format_bytes
 
@@ -156,17 +155,8 @@ def wrong(cached: Cached, banks: Sequence[int]) -> str:
 
 def _misplaced(cached: Cached, banks: Sequence[int]) -> str:
     """Return why the pages that are cached do not lie evenly on *banks*, as far as that is known."""
-    pages = cached.pages or {}
-    outside = sum(count for node, count in pages.items() if node not in banks)
-    if outside * UNIT > TOLERANCE * cached.size:
-        return f"{format_bytes(outside * UNIT)} lie outside of NUMA nodes {format_list(banks)}"
-    shares = [pages.get(bank, 0) for bank in banks]
-    mean = sum(shares) / len(shares)
-    slack = policy("interleave").tolerance * mean + HUGE_PAGE
-    if mean >= FEW_PAGES and any(abs(share - mean) > slack for share in shares):
-        counts = ", ".join(f"{bank}: {share}" for bank, share in zip(banks, shares, strict=True))
-        return f"pages per NUMA node {counts}: uneven"
-    return ""
+    even = (1,) * len(banks) if len(banks) > 1 else ()
+    return evidence.misplaced(cached.pages or {}, banks, outside=TOLERANCE, weights=even)
 
 
 def _why(files: Sequence[Path], state: str) -> str:

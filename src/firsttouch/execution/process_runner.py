@@ -28,7 +28,7 @@ from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import MORE_THREADS, BadInput, CannotHere, ProgramFailed, RunFailed, TimedOut
 from firsttouch.execution import placement_check
 from firsttouch.records import atomic_files
-from firsttouch.scenarios import memory_options
+from firsttouch.scenarios import evidence, memory_options
 from firsttouch.scenarios.placement import Placement
 from firsttouch.tools import defer_signals, require
 
@@ -43,6 +43,8 @@ _PATIENCE = 2.0
 #: Between two samples, the size of the programs is read after pauses (s) of at least this length, which take at
 #: most this fraction of the time. A program whose memory has grown by a quarter is sampled at once.
 SIZE_PAUSE, SIZE_SHARE = 0.05, 0.005
+#: The first pauses (s), which become longer by a half each: a short program must not end unseen.
+_FIRST_PAUSE = 0.005
 
 
 class Watching(NamedTuple):
@@ -102,6 +104,8 @@ class Outcome:
     peak_bytes: int
     observed: placement_check.Observed
     user_seconds: float = 0.0
+    #: Peak memory (bytes) of this launcher when the program was started.
+    launcher_bytes: int = 0
 
     def failure(self) -> str:
         """Return in one line how the job failed and the end of its log, or an empty string if it succeeded."""
@@ -109,8 +113,9 @@ class Outcome:
             return ""
         return ending(self.job.argv[0], self.status) + _last_words(self.job) + _full_disk(self.job)
 
+    @property
     def misplaced(self) -> str:
-        """Return why the requested placement did not hold, or an empty string."""
+        """Why the requested placement did not hold or is unknown, or an empty string."""
         if self.job.placement is None:
             return ""
         return placement_check.verify(self.job.placement, self.job.threads, self.observed)
@@ -125,13 +130,19 @@ class Outcome:
         bound = asked is None or len(observed.held) >= placement_check.fewest_pus(asked, self.job.threads)
         enough = bool(observed.pages) and (not all_threads or (observed.together >= self.job.threads and bound))
         enough = enough and not (observed.index and observed.index.missing)
-        enough = enough and not memory_options.too_small(_options(self.job), observed.memory)
+        enough = enough and not evidence.too_small(_options(self.job), observed.memory)
         return enough or bool(observed.unreadable)
 
+    @property
     def unverified(self) -> str:
-        """Return why the placement is unknown, or an empty string if it held or is known to be wrong."""
+        """Why the placement is unknown, or an empty string if it held or is known to be wrong."""
         unknown = placement_check.unverified(self.observed)
-        return unknown if unknown == self.misplaced() else ""
+        return unknown if unknown == self.misplaced else ""
+
+    @property
+    def exit_status(self) -> int:
+        """The exit status with which a command passes the program's on."""
+        return exit_status(self.status)
 
     def ended(self, raw: int, usage: resource.struct_rusage) -> None:
         """Store what wait4(2) returned for the process."""
@@ -141,10 +152,15 @@ class Outcome:
         # ru_maxrss includes the time before exec, when the process was a copy of this launcher. Below the
         # launcher's size the sampled peak is used; without a sample the value is an upper bound.
         peak = usage.ru_maxrss * 1024
-        launcher = placement_check.peak_bytes(Path("/proc/self"))
-        self.peak_bytes = peak if peak > launcher else self.observed.peak_bytes or peak
-        if peak > launcher:
+        is_known = peak > self.launcher_bytes
+        self.peak_bytes = peak if is_known else self.observed.peak_bytes or peak
+        if is_known:
             self.observed.largest_peak = max(self.observed.largest_peak, peak)
+
+
+def exit_status(status: int) -> int:
+    """Return the exit status of a shell for a program's *status* (negative: the signal)."""
+    return status if status >= 0 else 128 - status
 
 
 def signal_name(number: int) -> str:
@@ -432,7 +448,8 @@ class _Pace:
     """The times of the samples, which come less often the longer a program runs."""
 
     def __init__(self, watching: Watching, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._share, self._pause, self._clock = watching.share, 0.02, clock
+        self._share, self._clock = watching.share, clock
+        self._pause = self._size_pause = _FIRST_PAUSE
 
     def next(self, spent: float, *, seen: bool) -> float:
         """Return when the next sample is due after one that took *spent* seconds; *seen*: nothing is missing."""
@@ -443,7 +460,8 @@ class _Pace:
 
     def next_size(self, spent: float) -> float:
         """Return when the programs' size is due to be read, after that took *spent* seconds the last time."""
-        return self._clock.monotonic() + max(SIZE_PAUSE, self._pause / 50, spent / SIZE_SHARE)
+        self._size_pause = min(1.5 * self._size_pause, SIZE_PAUSE)
+        return self._clock.monotonic() + max(self._size_pause, self._pause / 50, spent / SIZE_SHARE)
 
 
 def _late(running: Sequence[_Running], job: _Running, timeout: float) -> str:
@@ -527,6 +545,7 @@ class _Running:
                     cwd=job.cwd,
                     fds=job.fds,
                 )
+                self.outcome.launcher_bytes = placement_check.launcher_peak()
         except OSError as error:
             raise BadInput(f"cannot start {job.argv[0]}: {error.strerror}", file=error.filename) from error
         self.waiter = WorkerThread("waiter", lambda: self._wait(events))
@@ -633,6 +652,7 @@ def run_in_foreground(
                     close_fds=False,
                     preexec_fn=prepare,  # noqa: PLW1509 - there are no other threads
                 )
+                outcome.launcher_bytes = placement_check.launcher_peak()
         except OSError as error:
             raise BadInput(f"cannot start {argv[0]}: {error.strerror}", file=error.filename) from error
         try:

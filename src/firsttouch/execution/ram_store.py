@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import math
-import mmap
 import os
 import re
 import stat
@@ -28,10 +27,12 @@ from typing import NamedTuple
 from firsttouch.errors import BadInput, CannotHere, RunFailed
 from firsttouch.execution.file_copies import Identity, Source, copy_all, name_of, sources_of
 from firsttouch.execution.process_runner import wait
+from firsttouch.host import pages
 from firsttouch.host.available_memory import available_bytes, available_on
 from firsttouch.host.cpusets import format_list, parse_list, status_list
-from firsttouch.host.mappings import address_of, mapping_of, node_pages
+from firsttouch.host.pages import FilePages
 from firsttouch.records import atomic_files
+from firsttouch.scenarios import evidence
 from firsttouch.tools import defer_signals, require
 from firsttouch.units import format_bytes
 
@@ -56,16 +57,10 @@ VARIABLE = "RAM_STORE"
 _UIDS = re.compile(r"^Uid:(.*)$", re.MULTILINE)
 #: The message after the death of a holder.
 GONE = "the process that holds the RAM store was killed, and its copies are gone"
-#: A mapping is checked in parts of this size (bytes), a multiple of any huge page's.
-_PART = 1 << 30
 #: This part of a NUMA node's memory, and of what a cgroup has left, stays free: where the policy binds, the kernel
 #: kills programs when a NUMA node is full.
 _MARGIN = 0.03
-#: A NUMA node may have this part of the pages more or less than an even share, and so many huge pages, because the
-#: kernel deals whole ones. A page outside of the wanted NUMA nodes is misplaced in any case.
-_TOLERANCE, _HUGE_PAGES = 0.01, 2
-_HUGE_PAGE_FILE = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
-PAGE = 4096
+PAGE = pages.UNIT
 
 
 class Space(NamedTuple):
@@ -485,81 +480,20 @@ def _forbidden(numa_nodes: Sequence[int]) -> str:
 
 def residence(space: Space, files: Iterable[Path]) -> Residence:
     """Return where every page of *files* (and of those in folders) lies, and whether that is as *space* asks."""
-    pages, huge, expected = Counter[int](), 0, 0
+    total, expected = FilePages(), 0
     for file in files:
         for each in sorted(file.rglob("*")) if file.is_dir() else [file]:
             if each.is_file() and not each.is_symlink():
-                counted, mapped = resident(each)
-                pages.update(counted)
-                huge += mapped
+                total += pages.resident(each)
                 expected += -(-each.stat().st_size // PAGE)
-    ordered = dict(sorted(pages.items()))
-    return Residence(ordered, huge, _misplaced(space, ordered, expected))
+    ordered = dict(sorted(total.nodes.items()))
+    return Residence(ordered, total.huge_bytes, _misplaced(space, ordered, expected))
 
 
-def resident(file: Path) -> tuple[Counter[int], int]:
-    """Return the pages of a file per NUMA node, and the bytes that huge pages map, by mapping all of it."""
-    pages, huge = Counter[int](), 0
-    with file.open("rb") as stream:
-        status = os.fstat(stream.fileno())
-        for offset in range(0, status.st_size, _PART):
-            flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
-            size = min(_PART, status.st_size - offset)
-            with mmap.mmap(stream.fileno(), size, flags=flags, prot=mmap.PROT_READ, offset=offset):
-                counted, mapped = _mapped((status.st_dev, status.st_ino))
-            pages.update(counted)
-            huge += mapped
-    return pages, huge
-
-
-_HUGE = re.compile(r"^(?:ShmemPmdMapped|FilePmdMapped):\s+(\d+) kB")
-
-
-def _mapped(file: tuple[int, int]) -> tuple[Counter[int], int]:
-    """Return the 4 KiB pages per NUMA node that this process maps of a file, and the bytes mapped by huge pages.
-
-    *file* is its device and inode, as stat(2) has them. Raises CannotHere if the kernel has no numa_maps.
-    """
-    process = Path("/proc/self")
-    begins, huge, inside = set[int](), 0, False
-    with (process / "smaps").open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            if mapping := mapping_of(line):
-                inside = mapping.file == file
-                if inside:
-                    begins.add(mapping.address)
-            elif inside and (kilobytes := _HUGE.match(line)):
-                huge += int(kilobytes[1]) << 10
-    pages = Counter[int]()
-    try:
-        text = (process / "numa_maps").read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError as error:
-        raise CannotHere("this kernel has no numa_maps (CONFIG_NUMA is off): pages cannot be verified") from error
-    for line in text.splitlines():
-        if address_of(line) in begins:
-            pages.update(node_pages(line))
-    return pages, huge
-
-
-def _huge_page_bytes() -> int:
-    """Return the size of a huge page of tmpfs; 2 MiB if the kernel has none."""
-    try:
-        return int(_HUGE_PAGE_FILE.read_text(encoding="ascii"))
-    except OSError:
-        return 2 << 20
-
-
-def _misplaced(space: Space, pages: dict[int, int], expected: int) -> str:
-    """Return why *pages* do not lie as *space* asks, or ""."""
-    total = sum(pages.values())
-    counts = ", ".join(f"{node}: {count}" for node, count in sorted(pages.items()))
-    nodes = format_list(space.numa_nodes)
-    if total < expected:
-        return f"{expected - total} of {expected} pages are not in memory"
-    if stray := total - sum(pages.get(node, 0) for node in space.numa_nodes):
-        return f"{stray} of {total} pages are outside of NUMA nodes {nodes} (pages per NUMA node {counts})"
-    mean = total / len(space.numa_nodes)
-    slack = _TOLERANCE * mean + _HUGE_PAGES * _huge_page_bytes() // PAGE
-    if space.even and any(abs(pages.get(node, 0) - mean) > slack for node in space.numa_nodes):
-        return f"pages per NUMA node {counts} are uneven on {nodes}"
-    return ""
+def _misplaced(space: Space, counts: dict[int, int], expected: int) -> str:
+    """Return why pages with *counts* per NUMA node do not lie as *space* asks, or ""."""
+    if (missing := expected - sum(counts.values())) > 0:
+        return f"{missing} of {expected} pages are not in memory"
+    even = (1,) * len(space.numa_nodes) if space.even else ()
+    # The kernel puts no page of a tmpfs elsewhere. Each file begins on another NUMA node.
+    return evidence.misplaced(counts, space.numa_nodes, outside=0, weights=even, huge_pages=2)

@@ -166,7 +166,7 @@ class Result:
     @property
     def unverified(self) -> str:
         """Why a placement is unknown if none is known to be wrong, or an empty string."""
-        wrong = self._first_misplaced(lambda outcome: not outcome.unverified())
+        wrong = self._first_misplaced(lambda outcome: not outcome.unverified)
         return "" if wrong or self._wrong_cache else self.misplaced
 
     @property
@@ -178,7 +178,7 @@ class Result:
             f"instance {number}: {reason}"
             for step in self.steps
             for number, outcome in enumerate(step)
-            if counts(outcome) and (reason := outcome.misplaced())
+            if counts(outcome) and (reason := outcome.misplaced)
         )
         return next(reasons, "")
 

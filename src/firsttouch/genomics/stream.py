@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import operator
 import os
 import re
 import select
@@ -126,7 +127,7 @@ class Result:
     def _wrong(self) -> str:
         for number, outcomes in self._of_instances():
             for outcome in outcomes:
-                if (reason := outcome.misplaced()) and not outcome.unverified():
+                if (reason := outcome.misplaced) and not outcome.unverified:
                     return f"instance {number}: {reason}"
         for part, stretch in enumerate(self.earlier):
             if stretch.misplaced and not stretch.unverified:
@@ -134,10 +135,13 @@ class Result:
         return ""
 
     def _unknown(self) -> str:
-        # One look at an instance is enough: it is always started in the same way.
+        # An instance is always started in the same way, so samples of one launch tell about the others, if they
+        # show most of the memory of all.
         for number, outcomes in self._of_instances():
-            if all(outcome.unverified() for outcome in outcomes):
-                return f"instance {number}: {outcomes[0].unverified()}"
+            if all(outcome.unverified for outcome in outcomes):
+                return f"instance {number}: {outcomes[0].unverified}"
+            if reason := functools.reduce(operator.add, (o.observed.coverage for o in outcomes)).reason():
+                return f"instance {number}: {reason}"
         for part, stretch in enumerate(self.earlier):
             if stretch.unverified:
                 return f"part {part} of an earlier run: {stretch.unverified}"

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from firsttouch.errors import RunFailed
-from firsttouch.host.mappings import node_pages
+from firsttouch.host import pages
 
 if TYPE_CHECKING:
     import ctypes
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 #: Bytes that are mapped at a time. Mapped pages count as this process's memory, with which that of instances is
 #: compared.
 WINDOW = 1 << 26
-#: The unit of :attr:`Cached.pages`, as of all pages in records (bytes).
-UNIT = 4096
 #: File systems whose files are in memory only, so that they cannot be dropped.
 IN_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"})
 _PAGE = mmap.PAGESIZE
@@ -55,8 +53,8 @@ class Cached:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        pages = None if self.pages is None else {str(n): count for n, count in sorted(self.pages.items())}
-        return {"size": self.size, "cached": self.cached, "pages": pages, "unknown": self.unknown}
+        nodes = None if self.pages is None else pages.by_node(self.pages)
+        return {"size": self.size, "cached": self.cached, "pages": nodes, "unknown": self.unknown}
 
 
 @dataclass
@@ -197,10 +195,10 @@ def _resident(libc: ctypes.CDLL, fd: int, address: int, length: int) -> bytes:
     """Return a byte for each page: 1 if it is cached, else 0."""
     import ctypes  # noqa: PLC0415 - see _libc
 
-    pages = ctypes.create_string_buffer(-(-length // _PAGE))
-    if libc.mincore(address, length, pages):
+    states = ctypes.create_string_buffer(-(-length // _PAGE))
+    if libc.mincore(address, length, states):
         raise _failed("mincore", fd)
-    return pages.raw.translate(_LOWEST_BIT)
+    return states.raw.translate(_LOWEST_BIT)
 
 
 def _restricted(fd: int, size: int) -> bool:
@@ -232,11 +230,7 @@ def _add(seen: _Sum, fd: int, offset: int, length: int, *, fill: bool) -> None:
 
 def _add_nodes(seen: _Sum, address: int) -> None:
     """Add the NUMA nodes of the pages of this process's mapping at *address*."""
-    begin = f"{address:x} "
     try:
-        with Path("/proc/self/numa_maps").open(encoding="ascii", errors="replace") as lines:
-            line = next((text for text in lines if text.startswith(begin)), "")
+        seen.pages.update(pages.mapped_pages(pages.numa_maps(pages.SELF), {address}))
     except OSError as error:
         seen.unplaced = f"where cached pages lie is unknown: {error.filename}: {error.strerror}"
-        return
-    seen.pages.update(node_pages(line))

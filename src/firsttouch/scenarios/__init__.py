@@ -2,6 +2,7 @@
 """Which placement scenarios a host offers.
 
 In: a topology, policies.toml and the memory that an instance needs. Out: a plan of scenarios, each with its
-placements. Public: ``placement`` (``plan``, ``Scenario``, ``Placement``), ``policies`` and ``memory_fit.Need``.
-``layout`` and ``numa_groups`` divide the PUs for ``placement``.
+placements. Public: ``placement`` (``plan``, ``Scenario``, ``Placement``), ``policies``, ``memory_fit.Need`` and
+``evidence``, which judges whether pages lie where a placement asks. ``layout`` and
+``numa_groups`` divide the PUs for ``placement``.
 """

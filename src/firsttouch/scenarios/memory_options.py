@@ -2,7 +2,7 @@
 """The memory options of memory_options.toml; adding one needs an entry there and no code.
 
 An option covers what a placement does not: the page size, the allocator, and where the pages of an index lie.
-:class:`Memory` is what the kernel shows of a running program, and :func:`verify` compares it with the options.
+:mod:`firsttouch.scenarios.evidence` compares them with what the kernel shows of a running program.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 import shutil
 import stat
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -23,7 +23,6 @@ from typing import Any, Literal, get_args
 from firsttouch import documents
 from firsttouch.errors import BadInput, FirstTouchError, none_such
 from firsttouch.tools import run_tool
-from firsttouch.units import format_bytes
 
 Kind = Literal["pages", "allocator", "index"]
 #: Where the instances of a scenario read their index.
@@ -65,10 +64,6 @@ SCHEMA: dict[str, Any] = {
 }
 #: Variables that are lists, to which an option adds a value, with the separator.
 _JOINED = {"LD_PRELOAD": ":", "GLIBC_TUNABLES": ":"}
-#: A program with less anonymous memory (bytes) has no place for huge pages.
-_LEAST_MEMORY = 8 << 20
-#: With this part of its memory in transparent huge pages, a program gains nothing by asking for them.
-_ALL_HUGE = 0.95
 _PR_SET_THP_DISABLE = 41
 #: The variable with the tunables of glibc, and why a program ignores it.
 _TUNABLES, _NO_GLIBC = "GLIBC_TUNABLES", "is not linked with glibc"
@@ -126,6 +121,11 @@ def options() -> dict[str, MemoryOption]:
         by_name |= table
     kinds = get_args(Kind)
     return dict(sorted(by_name.items(), key=lambda item: kinds.index(item[1].kind)))
+
+
+def libraries() -> frozenset[str]:
+    """Return the names of the libraries that options load."""
+    return frozenset(Path(o.preload).name for o in options().values() if o.preload)
 
 
 def option(name: str) -> MemoryOption:
@@ -357,162 +357,3 @@ def _linker(begin: bytes) -> bytes:
             (total,) = struct.unpack_from(f"{order}{word}", begin, place + length)
             return begin[start : start + total].rstrip(b"\0") or b"?"
     return b""
-
-
-# ----------------------------------------------------------------------
-# What the kernel shows
-
-
-@dataclass
-class Memory:
-    """The memory of a program and its children, as the kernel shows it (bytes; smaps_rollup in proc(5)).
-
-    *anonymous* is all anonymous memory without hugetlbfs, *huge* of it is in transparent huge pages. *shared_huge*
-    is shared memory (tmpfs) mapped by huge pages, *hugetlb* is in hugetlbfs. *libraries* are the names of the
-    mapped libraries of allocators. *thp_disabled*: a process has them switched off by prctl(2).
-    """
-
-    anonymous: int = 0
-    huge: int = 0
-    shared_huge: int = 0
-    hugetlb: int = 0
-    libraries: frozenset[str] = frozenset()
-    thp_disabled: bool = False
-
-    @classmethod
-    def total(cls, parts: Iterable[Memory]) -> Memory:
-        """Return the memory of several programs together."""
-        memory = cls()
-        for part in parts:
-            memory.anonymous += part.anonymous
-            memory.huge += part.huge
-            memory.shared_huge += part.shared_huge
-            memory.hugetlb += part.hugetlb
-            memory.libraries |= part.libraries
-            memory.thp_disabled = memory.thp_disabled or part.thp_disabled
-        return memory
-
-    def add(self, rollup: str, maps: str, status: str) -> None:
-        """Add one process by its smaps_rollup, its numa_maps or maps, and its status."""
-        sizes = {name: int(size) << 10 for name, size in re.findall(r"^(\w+):\s+(\d+) kB", rollup, re.MULTILINE)}
-        self.anonymous += sizes.get("Anonymous", 0)
-        self.huge += sizes.get("AnonHugePages", 0)
-        self.shared_huge += sizes.get("ShmemPmdMapped", 0)
-        self.hugetlb += sizes.get("Private_Hugetlb", 0) + sizes.get("Shared_Hugetlb", 0)
-        wanted = {Path(o.preload).name for o in options().values() if o.preload}
-        mapped = {name for name in wanted if f"/{name}" in maps}
-        self.libraries |= mapped
-        self.thp_disabled = self.thp_disabled or "\nTHP_enabled:\t0" in status
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form, a part of a record's ``placement_found``."""
-        return {
-            "anonymous_bytes": self.anonymous,
-            "huge_bytes": self.huge,
-            "shared_huge_bytes": self.shared_huge,
-            "hugetlb_bytes": self.hugetlb,
-            "allocators": sorted(self.libraries),
-            "thp_disabled": self.thp_disabled,
-        }
-
-
-def too_small(names: Sequence[str], memory: Memory) -> bool:
-    """Return whether a program has too little memory for huge pages that were requested, so far."""
-    wanted = any(option(name).hugetlb or (option(name).huge or (0, 1))[0] for name in names)
-    return wanted and memory.anonymous + memory.hugetlb < _LEAST_MEMORY
-
-
-def verify(names: Sequence[str], memory: Memory) -> str:
-    """Return which option did not hold for a program with *memory*, or an empty string."""
-    return next(filter(None, (_broken(option(name), memory) for name in names)), "")
-
-
-def same_pages(a: Sequence[str], b: Sequence[str], name: str) -> bool:
-    """Return whether what option *name* did with the options *a* is expected of it with the options *b*.
-
-    Huge pages are asked for by the allocator, so another allocator may get what this one does not.
-    """
-    other_allocator = of_kind(a, "allocator") is not of_kind(b, "allocator")
-    return name in b and not (option(name).kind == "pages" and other_allocator)
-
-
-def needless(names: Sequence[str], run_with: Sequence[str], memory: Memory) -> str:
-    """Return why the options *names* cannot matter for a program with *memory*, or an empty string.
-
-    *memory* is that of a run with the options *run_with*. It tells about an option for the page size if it has
-    none. Where a program has no huge page, the kernel gives them on request only, and no allocator requests any.
-    """
-    asked = of_kind(names, "pages")
-    if asked is None or of_kind(run_with, "pages"):
-        return ""
-    total = memory.anonymous + memory.hugetlb
-    if total < _LEAST_MEMORY:
-        return f"{asked.name}: the program has only {format_bytes(total)} of anonymous memory"
-    least, most = asked.huge or (0.0, 1.0)
-    if not most and not memory.huge:
-        return f"{asked.name}: no memory is in transparent huge pages without it"
-    same_allocator = of_kind(names, "allocator") is of_kind(run_with, "allocator")
-    if least and same_allocator and memory.huge >= _ALL_HUGE * memory.anonymous:
-        shown = f"{format_bytes(memory.huge)} of {format_bytes(memory.anonymous)}"
-        return f"{asked.name}: {shown} are in transparent huge pages without it"
-    return ""
-
-
-def _broken(asked: MemoryOption, memory: Memory) -> str:
-    if asked.preload and Path(asked.preload).name not in memory.libraries:
-        return f"{asked.name} was requested, but {asked.preload} is not mapped"
-    total = memory.anonymous + memory.hugetlb
-    least, most = asked.huge or (0.0, 1.0)
-    shown = f"{format_bytes(memory.huge)} of {format_bytes(memory.anonymous)} are in transparent huge pages"
-    if (least or asked.hugetlb) and total < _LEAST_MEMORY:
-        return f"{asked.name} was requested, but the program has only {format_bytes(total)} of anonymous memory"
-    if memory.huge < least * memory.anonymous or memory.huge > most * memory.anonymous:
-        return f"{asked.name} was requested, but {shown}"
-    if memory.hugetlb < asked.hugetlb * total:
-        held = f"{format_bytes(memory.hugetlb)} of {format_bytes(total)}"
-        return f"{asked.name} was requested, but {held} are in pages of hugetlbfs"
-    if asked.thp_disable and not memory.thp_disabled:
-        return f"{asked.name} was requested, but transparent huge pages are not switched off for the program"
-    return ""
-
-
-#: All scenarios with an option that did not hold this many times are dropped.
-_CHANCES = 2
-
-
-class Findings:
-    """What runs showed about the memory options of scenarios, whose *sets* of options are numbered.
-
-    *memory* is that of the last valid run of each scenario. *needless* has the reason why one without a valid run
-    needs none, and *failed* why one can have none, because an option did not hold in another one.
-    """
-
-    def __init__(self, sets: Sequence[Sequence[str]]) -> None:
-        self._sets = sets
-        self.memory: dict[int, Memory] = {}
-        self.needless: dict[int, str] = {}
-        self.failed: dict[int, str] = {}
-        self._broken: list[tuple[str, Sequence[str]]] = []
-
-    def valid(self, number: int, memories: Iterable[Memory]) -> None:
-        """Note a valid run of scenario *number*, whose instances had *memories*."""
-        self.memory[number] = memory = Memory.total(memories)
-        for i, names in enumerate(self._sets):
-            if i not in self.memory and (reason := needless(names, self._sets[number], memory)):
-                self.needless[i] = reason
-
-    def invalid(self, number: int, memories: Iterable[Memory], reason: str) -> bool:
-        """Note a run that is invalid for *reason*; return whether that is an option that has no chance left."""
-        names, memories = self._sets[number], list(memories)
-        for name in names:
-            faults = (verify([name], memory) for memory in memories)
-            if not (fault := next((f for f in faults if f and f in reason), "")):
-                continue
-            self._broken.append((name, names))
-            if sum(broken == name and same_pages(of, names, name) for broken, of in self._broken) < _CHANCES:
-                continue
-            for i, others in enumerate(self._sets):
-                if i not in self.memory and same_pages(names, others, name):
-                    self.failed[i] = f"invalid, {fault}"
-            return True
-        return False

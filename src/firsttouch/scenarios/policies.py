@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import Any, Literal, get_args
 
 from firsttouch import documents
 from firsttouch.errors import BadInput, FirstTouchError, none_such
+from firsttouch.host import pages
 from firsttouch.tools import run_tool
 
 Extent = Literal["whole", "part"]
@@ -20,8 +20,6 @@ PAGES = ("anywhere", "inside", "even", "weighted")
 GROUPS = ("thesis", "usual", "all")
 _NAME = r"^[a-z]+(-[a-z]+)*\Z"
 _OPTIONS = {"type": "array", "items": {"type": "string"}}
-#: A policy in numa_maps: mode (two contain a space), flags, and NUMA nodes (mm/mempolicy.c, mpol_to_str).
-_MODE = re.compile(r"[0-9a-f]+ ((?:prefer \(many\)|weighted interleave|[a-z]+)(?:=[^: ]+)?)(\S*)")
 
 
 def _both(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,17 +88,11 @@ class Policy:
         return tuple(t.format(bind=bind, numa_nodes=numa_nodes) for t in template)
 
     def holds(self, mode: str, extent: Extent) -> bool:
-        """Return whether *mode*, from :func:`mode_of`, has the name and the flag of this policy."""
+        """Return whether *mode*, from :func:`pages.mode`, has the name and the flag of this policy."""
         wanted, _, flag = self.mode[extent].partition("=")
         name, _, flags = mode.partition(":")[0].partition("=")
         # The flags "static" and "relative" only say how NUMA nodes are counted in a cpuset.
         return name == wanted and ("balancing" in flags.split("|")) == (flag == "balancing")
-
-
-def mode_of(line: str) -> str:
-    """Return the memory policy in a line of numa_maps: ``bind:0-1``, ``prefer (many):0``, ``default``."""
-    match = _MODE.match(line)
-    return match[1] + match[2] if match else ""
 
 
 def parse(text: str, file: str) -> dict[str, Policy]:
@@ -204,7 +196,7 @@ def _tried(policy: Policy, numa_nodes: str) -> str:
     if done.returncode:
         message = next((x.strip() for x in done.stderr.splitlines() if x.strip()), f"status {done.returncode}")
         return f"this host refuses it: {message}"
-    shown = {mode_of(line) for line in done.stdout.splitlines() if " anon=" in line}
+    shown = pages.anonymous_pages(done.stdout).modes
     if any(policy.holds(mode, "part") for mode in shown):
         return ""
     return f"this host gives {', '.join(sorted(shown)) or 'no policy'} instead"

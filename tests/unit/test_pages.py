@@ -4,7 +4,7 @@
 import mmap
 import os
 
-from firsttouch.host.mappings import address_of, file_bytes, mapping_of, node_pages
+from firsttouch.host.pages import file_bytes, file_mapping, mapped_pages, node_pages
 
 
 def test_pages_count_in_units_of_4_kib():
@@ -13,7 +13,7 @@ def test_pages_count_in_units_of_4_kib():
     assert node_pages("7f1000000000 default") == {}
 
 
-def test_a_mapping_of_this_process(tmp_path):
+def test_a_file_mapping_this_process(tmp_path):
     file = tmp_path / "two words"
     file.write_bytes(bytes(3 * mmap.PAGESIZE))
     with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ) as held:
@@ -23,9 +23,9 @@ def test_a_mapping_of_this_process(tmp_path):
         (text,) = (line for line in lines if line.rstrip().endswith(str(file)))
         assert file_bytes(text) == 3 * mmap.PAGESIZE
         assert 3 * mmap.PAGESIZE < file_bytes("".join(lines)) < 1 << 40
-        (mapping,) = (m for m in map(mapping_of, lines) if m and m.path == str(file))
+        (mapping,) = (m for m in map(file_mapping, lines) if m and m.path == str(file))
         assert mapping.file[1] == file.stat().st_ino
-        with open("/proc/self/numa_maps") as lines:  # noqa: PTH123
-            (line,) = (line for line in lines if address_of(line) == mapping.address)
-    assert sum(node_pages(line).values()) == 3 * os.sysconf("SC_PAGESIZE") // 4096
-    assert mapping_of("Rss:                1704 kB") is None
+        with open("/proc/self/numa_maps") as text:  # noqa: PTH123
+            pages = mapped_pages(text.read(), {mapping.address})
+    assert sum(pages.values()) == 3 * os.sysconf("SC_PAGESIZE") // 4096
+    assert file_mapping("Rss:                1704 kB") is None

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs show about memory options: which ones cannot matter for a program, and which ones never hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from firsttouch.host.pages import Memory
+from firsttouch.scenarios.evidence import LEAST_MEMORY, wrong_memory
+from firsttouch.scenarios.memory_options import of_kind, option
+from firsttouch.units import format_bytes
+
+#: With this part of its memory in transparent huge pages, a program gains nothing by asking for them.
+_ALL_HUGE = 0.95
+#: All scenarios with an option that did not hold this many times are dropped.
+_CHANCES = 2
+
+
+def same_pages(a: Sequence[str], b: Sequence[str], name: str) -> bool:
+    """Return whether what option *name* did with the options *a* is expected of it with the options *b*.
+
+    Huge pages are asked for by the allocator, so another allocator may get what this one does not.
+    """
+    other_allocator = of_kind(a, "allocator") is not of_kind(b, "allocator")
+    return name in b and not (option(name).kind == "pages" and other_allocator)
+
+
+def needless(names: Sequence[str], run_with: Sequence[str], memory: Memory) -> str:
+    """Return why the options *names* cannot matter for a program with *memory*, or an empty string.
+
+    *memory* is that of a run with the options *run_with*. It tells about an option for the page size if it has
+    none. Where a program has no huge page, the kernel gives them on request only, and no allocator requests any.
+    """
+    asked = of_kind(names, "pages")
+    if asked is None or of_kind(run_with, "pages"):
+        return ""
+    total = memory.anonymous + memory.hugetlb
+    if total < LEAST_MEMORY:
+        return f"{asked.name}: the program has only {format_bytes(total)} of anonymous memory"
+    least, most = asked.huge or (0.0, 1.0)
+    if not most and not memory.huge:
+        return f"{asked.name}: no memory is in transparent huge pages without it"
+    same_allocator = of_kind(names, "allocator") is of_kind(run_with, "allocator")
+    if least and same_allocator and memory.huge >= _ALL_HUGE * memory.anonymous:
+        shown = f"{format_bytes(memory.huge)} of {format_bytes(memory.anonymous)}"
+        return f"{asked.name}: {shown} are in transparent huge pages without it"
+    return ""
+
+
+class Findings:
+    """What runs showed about the memory options of scenarios, whose *sets* of options are numbered.
+
+    *memory* is that of the last valid run of each scenario. *needless* has the reason why one without a valid run
+    needs none, and *failed* why one can have none, because an option did not hold in another one.
+    """
+
+    def __init__(self, sets: Sequence[Sequence[str]]) -> None:
+        self._sets = sets
+        self.memory: dict[int, Memory] = {}
+        self.needless: dict[int, str] = {}
+        self.failed: dict[int, str] = {}
+        self._broken: list[tuple[str, Sequence[str]]] = []
+
+    def valid(self, number: int, memories: Iterable[Memory]) -> None:
+        """Note a valid run of scenario *number*, whose instances had *memories*."""
+        self.memory[number] = memory = Memory.total(memories)
+        for i, names in enumerate(self._sets):
+            if i not in self.memory and (reason := needless(names, self._sets[number], memory)):
+                self.needless[i] = reason
+
+    def invalid(self, number: int, memories: Iterable[Memory], reason: str) -> bool:
+        """Note a run that is invalid for *reason*; return whether that is an option that has no chance left."""
+        names, memories = self._sets[number], list(memories)
+        for name in names:
+            faults = (wrong_memory([name], memory) for memory in memories)
+            if not (fault := next((f for f in faults if f and f in reason), "")):
+                continue
+            self._broken.append((name, names))
+            if sum(broken == name and same_pages(of, names, name) for broken, of in self._broken) < _CHANCES:
+                continue
+            for i, others in enumerate(self._sets):
+                if i not in self.memory and same_pages(names, others, name):
+                    self.failed[i] = f"invalid, {fault}"
+            return True
+        return False
