@@ -2,6 +2,7 @@
 """metrics.prom in base units, as the parsers of OpenMetrics and of node exporter read it."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -18,6 +19,7 @@ from firsttouch.judge.judging import judge
 from firsttouch.records.schema import append
 from firsttouch.report import model
 from firsttouch.report import openmetrics as module
+from firsttouch.units import UNITS
 
 
 def text(records, verdicts=()):
@@ -85,6 +87,13 @@ def test_the_unit_of_a_family_ends_its_name():
 )
 def test_units_become_base_units(unit, base):
     assert module.base_unit(unit) == base
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_every_unit_of_records_has_a_base_unit(unit):
+    name, factor = module.base_unit(unit)
+    assert re.fullmatch("[a-z_]+", name)
+    assert factor > 0
 
 
 def test_the_verdict_is_one_of_five(tmp_path):

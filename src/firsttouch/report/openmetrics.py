@@ -44,6 +44,7 @@ _BASE = {
     "hertz": "hertz",
     "reads per second": "reads_per_second",
     "records per second": "records_per_second",
+    "operations per second": "operations_per_second",
 }
 #: Units of counts, which have none in OpenMetrics.
 _COUNTS = frozenset({"", "1", "NUMA nodes", "PUs"})
