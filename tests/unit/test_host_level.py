@@ -356,6 +356,16 @@ class TestOtherModels:
             failed += verdict == "fail"
         assert failed >= 18
 
+    @pytest.mark.parametrize("sessions", [1, 2, 3])
+    @pytest.mark.parametrize("spread", [0.0, 0.004])
+    def test_alike_hosts_see_a_tenth_after_few_sessions(self, sessions, spread):
+        """Two sessions show how far sessions differ badly, and do not make the fleet blind."""
+        rng = np.random.default_rng(8)
+        levels = 1 + spread * rng.standard_normal((16, 1, 1))
+        levels[0] *= 0.9
+        words, verdicts = fleet_words(100 * levels * (1 + 0.01 * rng.standard_normal((16, sessions, 6))))
+        assert (words, verdicts["n000"].verdict) == ({"pass": 15, "fail": 1}, "fail")
+
     def test_a_metric_that_is_measured_no_more_is_missing(self):
         rng = np.random.default_rng(4)
         values = 30 * (1 + 0.01 * rng.standard_normal((12, 1, 1))) * (1 + 0.004 * rng.standard_normal((12, 20, 3)))

@@ -295,7 +295,7 @@ class CaseJudge:
         if (
             self.divided
             and newest
-            and newest.errors.freedom
+            and newest.sessions.counts.max() > 2
             and self.divided.apart < _APART * newest.errors.wander
         ):
             self.divided = None  # all hosts wander that far

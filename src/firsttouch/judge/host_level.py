@@ -116,6 +116,10 @@ def errors(samples: Groups, sessions: Sessions) -> Errors:
     of_group = Groups(sessions.means, sessions.counts)
     total = _deviation([np.diff(rows, axis=1) for _, rows in of_group.blocks() if rows.shape[1] > 1])
     size = float(sessions.sizes.mean())
+    # A usual error counts as if it were learnt from the fewest differences.
+    freedom = float(_FEWEST_STEPS)
+    if total is not None:
+        freedom = max(_FREEDOM * float((sessions.counts - 1).sum()), 1.0)
     if total is None:
         session = _USUAL_SESSION_ERROR
     elif repetition is None:
@@ -124,7 +128,7 @@ def errors(samples: Groups, sessions: Sessions) -> Errors:
         session = math.sqrt(max(0.0, total**2 - 1.5 * repetition**2 / size))
     within = math.hypot(session, (repetition or 0.0) / math.sqrt(size))
     step = max(within if total is None else total, _LEAST_ERROR)
-    return Errors(repetition or 0.0, max(session, _LEAST_ERROR), step, max(within, _LEAST_ERROR), 0.0)
+    return Errors(repetition or 0.0, max(session, _LEAST_ERROR), step, max(within, _LEAST_ERROR), freedom)
 
 
 def _with_wander(error: Errors, sessions: Sessions, before: Ints) -> Errors:
@@ -376,7 +380,7 @@ class Newest:
         variance = max(self.errors.session, self.errors.wander) ** 2 * (
             1 - float((1 / (self.sessions.counts - self.before)).mean())
         )
-        return variance, max(self.errors.freedom, 1.0)
+        return variance, self.errors.freedom
 
     @cached_property
     def _siblings(self) -> _Siblings:
@@ -516,7 +520,7 @@ def newest(samples: Groups, session: Ints, times: Ints) -> Newest:
     else:  # counts and differences have no relative changes
         sessions = Sessions.of(Groups(np.ones(len(samples.values)), samples.counts), session)
         error, before = (
-            Errors(0.0, _LEAST_ERROR, _LEAST_ERROR, _LEAST_ERROR, 0.0),
+            Errors(0.0, _LEAST_ERROR, _LEAST_ERROR, _LEAST_ERROR, float(_FEWEST_STEPS)),
             np.zeros(len(samples), dtype=np.int64),
         )
         updates, steady = [], sessions
