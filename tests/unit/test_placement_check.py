@@ -345,6 +345,16 @@ def test_a_program_that_has_grown_is_looked_at_again(proc):
     assert (what.anonymous, what.largest_peak, what.file_bytes) == (10_240_000, 40_100 << 10, (4 << 20) + 4096)
 
 
+def test_what_a_program_gave_back_before_its_end_was_its_memory(proc):
+    """The pages are read before their kinds, and a program may end in between."""
+    root, what = proc(100, "sort", [("0", "R")], PAGE.format(mode="default", n=2560, node=0, kb=4)), Observed()
+    for held in (10_240, 12):
+        rollup = f"00400000-7fffffff ---p 00000000 00:00 0 [rollup]\nAnonymous: {held} kB\nAnonHugePages: 0 kB\n"
+        (root / "100" / "smaps_rollup").write_text(rollup)
+        look(100, what, root)
+    assert (what.looks, what.memory.anonymous) == (2, 10_240 << 10)
+
+
 @pytest.mark.parametrize("comm", ["numactl", "setpriv"])
 def test_what_sets_the_placement_up_is_not_yet_the_program(proc, comm):
     what = Observed()

@@ -23,6 +23,8 @@ from firsttouch.scenarios.placement import Placement
 PROC = Path("/proc")
 #: A program that has this many times the anonymous memory of its last look is looked at again.
 GROWTH = 1.25
+#: Smaller growth (bytes) is no reason to sample again.
+_GROWN = 1 << 20
 #: A program that does not map its index at fewer looks may have ended before the next one. They follow each other
 #: within 0.1 s until it does.
 _LOOKS = 10
@@ -273,9 +275,16 @@ def look(pid: int, observed: Observed, proc: Path = PROC) -> None:
     observed.file_bytes = max(observed.file_bytes, file_bytes)
     if nodes.total() >= sum(observed.pages.values()):
         observed.pages, observed.modes, observed.copied = dict(nodes), dict(modes), copied
-        observed.memory = Memory()
-        for process, numa_maps, status in members:
-            observed.memory.add(pages.smaps_rollup(process), numa_maps, status, memory_options.libraries())
+        # A program that ends may have given its memory back since its pages were read.
+        observed.memory = max(_memory(members), observed.memory, key=lambda m: m.anonymous + m.hugetlb)
+
+
+def _memory(members: Iterable[tuple[Path, str, str]]) -> Memory:
+    """Return the memory of processes, each with its numa_maps and status."""
+    memory = Memory()
+    for process, numa_maps, status in members:
+        memory.add(pages.smaps_rollup(process), numa_maps, status, memory_options.libraries())
+    return memory
 
 
 def grown(pid: int, observed: Observed, proc: Path = PROC) -> bool:
@@ -286,7 +295,7 @@ def grown(pid: int, observed: Observed, proc: Path = PROC) -> bool:
     if _starting(pid, proc):
         return False
     sizes = (pages.sizes(pages.status(proc / str(member))) for member in family(pid, proc))
-    return observed.add_sizes(sizes) > GROWTH * observed.anonymous + evidence.LITTLE
+    return observed.add_sizes(sizes) > GROWTH * observed.anonymous + _GROWN
 
 
 def _program(process: Path) -> str:

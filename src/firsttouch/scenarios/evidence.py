@@ -28,7 +28,7 @@ LEAST_SEEN = 0.5
 FEW_PAGES = 1024
 #: Less memory (bytes) than this does not count as unseen: of anonymous memory, and of all, whose sizes the kernel
 #: does not count to the page.
-LITTLE, LITTLE_OF_ALL = 1 << 20, FEW_PAGES * UNIT
+LITTLE, LITTLE_OF_ALL = 2 << 20, FEW_PAGES * UNIT
 #: A program with less anonymous memory (bytes) has no place for huge pages.
 LEAST_MEMORY = 8 << 20
 
