@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from firsttouch import documents
 from firsttouch.units import UNITS, better
@@ -35,38 +35,6 @@ _METRICS: dict[str, Any] = {
         "else": _UNIT,
     },
 }
-#: The form of metrics.toml.
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        _ALL: documents.table_schema(
-            {}, dict.fromkeys(("conditions", "results", "named", "unlabelled", "distinctive"), _NAMES)
-        )
-    },
-    "additionalProperties": documents.table_schema(
-        {"metrics": _METRICS, "parameters": _NAMES},
-        {
-            "title": {"type": "string", "minLength": 1},
-            "kind": {"enum": ["read", "measured", "aligner"]},
-            "emulated_counts": {"type": "boolean"},
-            "follows_clock": {"type": "boolean"},
-            "data": _METRICS,
-            **dict.fromkeys(("axes", "results", "named"), _NAMES),
-            "needed": {
-                "type": "object",
-                "additionalProperties": {"enum": ["number", "share", "nodes", "text"]},
-            },
-            "drawn": {"anyOf": [{"type": "boolean"}, _NAMES], "description": "true, false or a list of metrics"},
-            "limits": {
-                "type": "object",
-                "additionalProperties": documents.table_schema(
-                    {"verdict": {"enum": ["suspect", "fail"]}, "most": {"type": "number", "minimum": 0}},
-                    {"per_hour": {"type": "boolean"}},
-                ),
-            },
-        },
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -74,7 +42,7 @@ class Limit:
     """The verdict of a host with more events than *most*, in one session or per hour."""
 
     verdict: Literal["suspect", "fail"]
-    most: float
+    most: Annotated[float, {"minimum": 0, "description": "a number of at least 0"}]
     per_hour: bool = False
 
 
@@ -133,6 +101,33 @@ class Common:
     unlabelled: tuple[str, ...] = ()
     #: The parameters that a name states first where it would not be unique without.
     distinctive: tuple[str, ...] = ()
+
+
+#: The form of metrics.toml.
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {_ALL: documents.table_schema({}, {f.name: _NAMES for f in fields(Common)})},
+    "additionalProperties": documents.table_schema(
+        {"metrics": _METRICS, "parameters": _NAMES},
+        {
+            "title": {"type": "string", "minLength": 1},
+            "kind": {"enum": list(get_args(CheckKind))},
+            "emulated_counts": {"type": "boolean"},
+            "follows_clock": {"type": "boolean"},
+            "data": _METRICS,
+            **dict.fromkeys(("axes", "results", "named"), _NAMES),
+            "needed": {
+                "type": "object",
+                "additionalProperties": {"enum": list(get_args(ParameterForm))},
+            },
+            "drawn": {"anyOf": [{"type": "boolean"}, _NAMES], "description": "true, false or a list of metrics"},
+            "limits": {
+                "type": "object",
+                "additionalProperties": documents.schema_of(Limit),
+            },
+        },
+    ),
+}
 
 
 @dataclass(frozen=True)
