@@ -119,6 +119,11 @@ def spread(record: Record) -> str:
     return percent(record.spread) if record.repetitions > 1 else ""
 
 
+def spread_number(record: Record) -> str:
+    """Return the spread in percent without its unit, for a column that states it; one repetition has none."""
+    return f"{100 * record.spread:.1f}" if record.repetitions > 1 else ""
+
+
 def measured(records: Iterable[Record], marks: str = "the bars show all of them") -> str:
     """Return the sentence on repetitions and spread below a figure; *marks* states what draws the spread."""
     counts, spreads = zip(*((r.repetitions, abs(r.spread)) for r in records), strict=True)
@@ -215,9 +220,9 @@ def others_text(view: HostView, record: Record) -> str:
 
 def _is_same_case(record: Record, other: Record) -> bool:
     a, b = record.parameters, other.parameters
-    same = all(n not in a or n not in b or a[n] == b[n] for n in _SAME)
+    is_equal = all(n not in a or n not in b or a[n] == b[n] for n in _SAME)
     regular = {a.get("stores"), b.get("stores")} <= _REGULAR
-    return same and regular and (pu_nodes(record), banks(record)) == (pu_nodes(other), banks(other))
+    return is_equal and regular and (pu_nodes(record), banks(record)) == (pu_nodes(other), banks(other))
 
 
 def comparison_table(view: HostView, records: Sequence[Record]) -> Table | None:

@@ -9,7 +9,17 @@ from itertools import groupby
 
 from firsttouch.records.schema import Record
 from firsttouch.report import speedups
-from firsttouch.report.aspect import VALUE_HEADER, Aspect, Chart, Result, Tile, measured, value, values
+from firsttouch.report.aspect import (
+    VALUE_HEADER,
+    Aspect,
+    Chart,
+    Result,
+    Tile,
+    measured,
+    spread_number,
+    value,
+    values,
+)
 from firsttouch.report.figures.drawing import Bar, draw_bars
 from firsttouch.report.model import Absent, HostView, Table, whole
 from firsttouch.report.speedups import Interval, Study, pivot
@@ -225,7 +235,7 @@ def _summary_sentence(study: Study) -> str:
 
 
 def _cell(record: Record) -> tuple[str, str]:
-    return number(record.value), f"{100 * record.spread:.1f}" if record.repetitions > 1 else ""
+    return number(record.value), spread_number(record)
 
 
 def _policies(aligner: str, studies: Sequence[Study]) -> Table:

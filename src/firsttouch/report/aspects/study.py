@@ -19,7 +19,7 @@ from firsttouch.benchmarks.studies import Table as PlannedTable
 from firsttouch.errors import BadInput
 from firsttouch.records.schema import Record
 from firsttouch.report import published_tables
-from firsttouch.report.aspect import Aspect, Chart, Draw, Result, measured, value_table
+from firsttouch.report.aspect import Aspect, Chart, Draw, Result, measured, spread_number, value_table
 from firsttouch.report.figures.drawing import Point, draw_lines, wide
 from firsttouch.report.model import HostView, Table, dataset_of, whole
 from firsttouch.report.speedups import Interval, Key, pivot, repetitions
@@ -390,7 +390,7 @@ def _cells(study: Repeated, here: Mapping[tuple[Comparison, str], Run]) -> dict[
         places = published_tables.places([((line,), run.rate.value) for line, run in runs.items()])
         for line, run in runs.items():
             mark = f" ({places[line,]})" if (line,) in places else ""
-            spread = f"{100 * run.record.spread:.1f}" if run.record.repetitions > 1 else ""
+            spread = spread_number(run.record)
             texts = (str(run.threads), f"{run.rate.value:,.2f}{mark}", spread, str(run.record.repetitions))
             cells[(run.family.name, run.configuration), _column(study, comparison)] = texts
     return cells

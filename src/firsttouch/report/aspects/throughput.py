@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from firsttouch.records.schema import Record
-from firsttouch.report.aspect import Aspect, Chart, grouped, measured, value, value_table
+from firsttouch.report.aspect import Aspect, Chart, grouped, measured, spread_number, value, value_table
 from firsttouch.report.aspects import study
 from firsttouch.report.figures.drawing import draw_lines, of
 from firsttouch.report.model import Absent, HostView, Table, dataset_of, reads_per_thread, whole
@@ -98,8 +98,7 @@ def _peaks(by_study: Mapping[_Study, _Lines]) -> Table:
         for line, runs in lines.items():
             record = _peak(runs)
             units.add(record.unit)
-            spread = f"{100 * record.spread:.1f}" if record.repetitions > 1 else ""
-            texts = (str(total_threads(record)), number(record.value), spread)
+            texts = (str(total_threads(record)), number(record.value), spread_number(record))
             cells[(aligner, line), (f"{dataset}, {each}",)] = texts
     return pivot(
         "Peaks on this host (median and spread), in the layout of tables 2 to 4 of the thread-scaling article",
