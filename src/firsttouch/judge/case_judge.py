@@ -20,7 +20,7 @@ from firsttouch.judge import event_limits, fleet_level, host_level, sprt
 from firsttouch.judge.fleet_level import FEWEST_HOSTS, LOSS, Divided, Level, divided, level
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
-from firsttouch.judge.statistics import student_quantile
+from firsttouch.judge.statistics import binomial_tail, student_quantile
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Better
@@ -387,10 +387,9 @@ class CaseJudge:
             newest.sessions.counts - newest.before == 1
         )
         for group in np.flatnonzero(is_first & (verdicts["words"] == FAIL)).tolist():
-            by = int(verdicts["by"][group])
-            reference = self.own_references.get(group) if by != SYSTEM else None
-            reference = reference or (self.own if by == SYSTEM else self.fleet)
-            rows = slice(int(self.samples.begins[group]), int(self.samples.ends[group]) + 1)
+            is_by_system = verdicts["by"][group] == SYSTEM
+            reference = self.own if is_by_system else self.own_references.get(group, self.fleet)
+            rows = self.samples.rows(group)
             values, session, valid = self.samples.values[rows], self.session[rows], self.valid[rows]
             value = float(np.median(values[now[rows]]))
             if reference is None or abs(value / reference.value - 1) >= _SUDDEN:
@@ -450,7 +449,7 @@ class CaseJudge:
         A host that was bad before the update stays bad.
         """
         for group in np.flatnonzero((self._updates_since != 0) & (verdicts["words"] > PASS)).tolist():
-            rows = slice(int(self.samples.begins[group]), int(self.samples.ends[group]) + 1)
+            rows = self.samples.rows(group)
             values = self.samples.values[rows][now[rows]]
             if not len(values):
                 continue
@@ -477,7 +476,7 @@ class CaseJudge:
         evidence = verdicts["evidence"][groups]
         is_open = (evidence >= sprt.CHANGED) & (evidence < sprt.FAIL_AT) & (verdicts["words"][groups] != INVALID)
         for group in groups[is_open].tolist():
-            rows = slice(int(self.samples.begins[group]), int(self.samples.ends[group]) + 1)
+            rows = self.samples.rows(group)
             counted = self._undisturbed(reference, rows)
             session = self.session[rows][counted]
             sides = _evidence_by_side(self.samples.values[rows][counted], self.case.better, reference)
@@ -541,15 +540,14 @@ class CaseJudge:
         rates, texts = bad / np.maximum(total, 1), {}
         # A quarter of the hosts may be intermittent, too.
         usual = rates <= np.quantile(rates, 0.75)
-        tail = math.log(fleet_level.SUSPECT_TAIL / self.metrics)
+        tail = fleet_level.SUSPECT_TAIL / self.metrics
         for group in candidates.tolist():
             # One bad repetition more, so that siblings without any are not taken for perfect.
             siblings = usual & (np.arange(len(bad)) != group)
             others = (float(bad[siblings].sum()) + 1) / (float(total[siblings].sum()) + 1)
-            rate = float(rates[group])
-            if rate <= others or -total[group] * _divergence(rate, others) > tail:
+            if binomial_tail(bad[group], total[group], np.array(others)) > tail:
                 continue
-            rows = slice(int(self.samples.begins[group]), int(self.samples.ends[group]) + 1)
+            rows = self.samples.rows(group)
             session = self.session[rows][valid[rows]]
             starts = np.flatnonzero(np.diff(session, prepend=-1))
             bad_sessions = np.logical_or.reduceat(is_bad[rows][valid[rows]], starts)
@@ -592,7 +590,7 @@ class CaseJudge:
             # A host that was like this before, and is not bad, is back at one of its levels.
             least = max(LOSS if own.has_returned else LOSS / 2, _STEPS * self._step)
             limit = max(least, student_quantile(tail, own.freedom) * own.uncertainty)
-            rows = slice(int(self.samples.begins[group]), int(self.samples.ends[group]) + 1)
+            rows = self.samples.rows(group)
             after = np.arange(rows.start, rows.stop) > rows_of_samples[own.last_row]
             reference = self._own_reference(newest, own, limit, 0.0)
             verdict, counted = self._by_own_level(rows, after, current[rows], reference)
@@ -652,8 +650,3 @@ class CaseJudge:
         if first.year == last.year and first.month == last.month:
             begin = f"{first.day}"
         return f"own level of {begin} to {last.day} {last:%B %Y}, {own.sessions} sessions"
-
-
-def _divergence(rate: float, other: float) -> float:
-    """Return the Kullback-Leibler divergence of two probabilities of an event."""
-    return rate * math.log(rate / other) + ((1 - rate) * math.log((1 - rate) / (1 - other)) if rate < 1 else 0.0)

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from firsttouch.host.host_lists import folded
 
@@ -57,10 +58,10 @@ def common_loss(findings: Findings, *, worse_than: int, reference: int) -> Commo
     """
     table = findings.samples
     hosts = len(table.hosts)
-    bad = (findings.by == reference) & (findings.words > worse_than) & (findings.losses > 0)
-    if not bad.any():
+    groups = _lossy(findings, worse_than)
+    groups = groups[findings.by[groups] == reference]
+    if not len(groups):
         return None
-    groups = np.flatnonzero(bad)
     cases, losses = table.case[groups], findings.losses[groups]
     having = np.bincount(table.case, minlength=len(table.cases))
     losing = np.bincount(cases, minlength=len(table.cases))
@@ -84,30 +85,41 @@ def common_loss(findings: Findings, *, worse_than: int, reference: int) -> Commo
     )
 
 
+def _lossy(findings: Findings, worse_than: int) -> NDArray[np.intp]:
+    """Return the rows that have a loss and a verdict whose number is larger than *worse_than*."""
+    return np.flatnonzero((findings.words > worse_than) & (findings.losses > 0))
+
+
+def _are_few(hosts: int, findings: Findings) -> bool:
+    """Return whether so many hosts are not worth a line."""
+    return hosts < max(FEWEST_ALIKE, _SHARE * len(findings.samples.hosts))
+
+
 def changed_together(findings: Findings, *, worse_than: int) -> str | None:
     """Return a line about bad hosts that changed at the same time, None if there are few.
 
     A verdict whose number is larger than *worse_than* is bad. A host changed between the last session before its
     present stretch and the first one of it.
     """
-    table = findings.samples
-    groups = np.flatnonzero((findings.words > worse_than) & (findings.losses > 0))
+    table, groups = findings.samples, _lossy(findings, worse_than)
     hosts = table.host[groups]
     if len(np.unique(hosts)) < FEWEST_ALIKE:
         return None
-    begins = (np.cumsum(table.counts) - table.counts)[groups]
+    begins = table.begins[groups]
     firsts = [
         int(begin + np.argmax(findings.counts_now[begin : begin + count]))
         for begin, count in zip(begins.tolist(), table.counts[groups].tolist(), strict=True)
     ]
     since = table.time[firsts]
     before = np.where(firsts > begins, table.time[np.maximum(np.array(firsts) - 1, 0)], since)
-    alike = max(((before < time) & (since >= time) for time in np.unique(since)), key=np.count_nonzero)
-    names = sorted({table.hosts[number] for number in hosts[alike].tolist()})
-    if len(names) < max(FEWEST_ALIKE, _SHARE * len(table.hosts)):
+    is_together = max(((before < time) & (since >= time) for time in np.unique(since)), key=np.count_nonzero)
+    names = sorted({table.hosts[number] for number in hosts[is_together].tolist()})
+    if _are_few(len(names), findings):
         return None
-    case = table.cases[int(np.bincount(table.case[groups[alike]]).argmax())]
-    begin, end = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (before[alike].max(), since[alike].min()))
+    case = table.cases[int(np.bincount(table.case[groups[is_together]]).argmax())]
+    begin, end = (
+        datetime.fromtimestamp(ms / 1000, UTC) for ms in (before[is_together].max(), since[is_together].min())
+    )
     return (
         f"{len(names)} of {len(table.hosts)} hosts got worse together, between {begin:%Y-%m-%d %H:%M} and "
         f"{end:%Y-%m-%d %H:%M} UTC ({folded(names)}; {case.title}): look for what they share, such as an update, "
@@ -121,11 +133,12 @@ def alike_hosts(findings: Findings, *, worse_than: int) -> str | None:
     A verdict whose number is larger than *worse_than* is bad. Many hosts that lack the same have other parts or
     another setting, rather than a fault each.
     """
-    table = findings.samples
-    groups = np.flatnonzero((findings.words > worse_than) & (findings.losses > 0))
-    counts = np.bincount(table.case[groups], minlength=len(table.cases))
-    number = int(counts.argmax()) if len(counts) else 0
-    if not len(groups) or counts[number] < max(FEWEST_ALIKE, _SHARE * len(table.hosts)):
+    table, groups = findings.samples, _lossy(findings, worse_than)
+    if not len(groups):
+        return None
+    counts = np.bincount(table.case[groups])
+    number = int(counts.argmax())
+    if _are_few(int(counts[number]), findings):
         return None
     chosen = groups[table.case[groups] == number]
     losses = findings.losses[chosen]

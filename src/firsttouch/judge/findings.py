@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from firsttouch.judge import event_limits, fleet_level, sprt
+from firsttouch.judge import event_limits, fleet_level, host_level, sprt
 from firsttouch.judge.case_judge import (
     FLEET,
     INVALID,
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 
 #: What decided a row, in words, by its number (see :data:`firsttouch.judge.case_judge.SYSTEM`).
 DECIDERS = ("system", "fleet", "own level", "none")
-#: A metric is overdue if most siblings, of so many looked at, have measured it in so many sessions since.
-_SIBLINGS, _MISSED = 100, 3
+#: A metric is overdue if most siblings have measured it in so many sessions since.
+_MISSED = 3
 _DAY = 86_400_000
 _NO_REFERENCE, _NO_PLACEMENT = "no reference", "its placement did not hold"
 _TWO = "nothing shows which group is right: `firsttouch baseline --hosts` learns from one of them"
@@ -242,9 +242,9 @@ class Findings:
                 if reference is not None and (number := getattr(reference, attribute)) is not None:
                     numbers[case, by] = number
         column: Floats = numbers[self.samples.case, self.by]
-        for row, own in self.own.items():
-            if self.by[row] in {OWN, FLEET}:
-                number = getattr(own, attribute)
+        for row in self.own:
+            if (reference := self.decider(row)) is not None:
+                number = getattr(reference, attribute)
                 column[row] = np.nan if number is None else number
         return column
 
@@ -329,10 +329,10 @@ class Findings:
         overdue: list[int] = []
         for case in np.unique(samples.case[old]).tolist():
             groups = samples.groups(case)
-            siblings = np.unique(np.linspace(groups.start, groups.stop - 1, _SIBLINGS).astype(np.int64)).tolist()
-            rows = [slice(int(samples.begins[group]), int(ends[group]) + 1) for group in siblings]
+            siblings = (groups.start + host_level.sampled(groups.stop - groups.start)).tolist()
             begins = [
-                samples.time[r][np.diff(samples.rows["session"][r].to_numpy(), prepend=-1) != 0] for r in rows
+                samples.time[samples.rows_of(sibling)][np.diff(samples.session(sibling), prepend=-1) != 0]
+                for sibling in (slice(group, group + 1) for group in siblings)
             ]
             for group in old[samples.case[old] == case].tolist():
                 since = [np.count_nonzero(of_sibling > last[group] + _DAY) for of_sibling in begins]

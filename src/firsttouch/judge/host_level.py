@@ -116,12 +116,9 @@ def errors(samples: Groups, sessions: Sessions) -> Errors:
     of_group = Groups(sessions.means, sessions.counts)
     total = _deviation([np.diff(rows, axis=1) for _, rows in of_group.blocks() if rows.shape[1] > 1])
     size = float(sessions.sizes.mean())
-    # A usual error counts as if it were learnt from the fewest differences.
-    freedom = float(_FEWEST_STEPS)
-    if total is not None:
-        freedom = max(_FREEDOM * float((sessions.counts - 1).sum()), 1.0)
-    if total is None:
-        session = _USUAL_SESSION_ERROR
+    freedom = max(_FREEDOM * float((sessions.counts - 1).sum()), 1.0)
+    if total is None:  # a usual error counts as if it were learnt from the fewest differences
+        session, freedom = _USUAL_SESSION_ERROR, float(_FEWEST_STEPS)
     elif repetition is None:
         session = total
     else:
@@ -173,7 +170,7 @@ def _without_common_changes(sessions: Sessions, times: Ints) -> tuple[Sessions, 
     updates: list[Update] = []
     if len(sessions.counts) < _FEWEST_HOSTS or not sessions.several.any():
         return sessions, sessions, updates
-    chosen = _sample(len(sessions.counts))
+    chosen = sampled(len(sessions.counts))
     places = [np.arange(sessions.counts[host]) + sessions.starts[host] for host in chosen.tolist()]
     moments = np.unique(np.concatenate([times[of_host] for of_host in places]))[1:]
     if len(moments) > _MOMENTS:
@@ -215,7 +212,7 @@ def _without_common_changes(sessions: Sessions, times: Ints) -> tuple[Sessions, 
             updates.append((int(moments[largest]), float(common[largest])))
 
 
-def _sample(hosts: int) -> Ints:
+def sampled(hosts: int) -> Ints:
     """Return the numbers of the hosts, of all *hosts*, that show what all have in common."""
     return np.unique(np.linspace(0, hosts - 1, _SIBLINGS).astype(np.int64))
 
@@ -236,8 +233,8 @@ def _weights(blocks: list[Floats]) -> list[Floats]:
     So a host that is measured much more often than the others does not count as most hosts.
     """
     widths = np.concatenate([np.full(len(rows), rows.shape[1]) for rows in blocks])
-    most = 2 * float(np.median(widths))
-    return [np.full(rows.shape, min(1.0, most / rows.shape[1])) for rows in blocks]
+    widest = 2 * float(np.median(widths))
+    return [np.full(rows.shape, min(1.0, widest / rows.shape[1])) for rows in blocks]
 
 
 def _median(blocks: list[Floats]) -> float:
@@ -384,7 +381,7 @@ class Newest:
 
     @cached_property
     def _siblings(self) -> _Siblings:
-        hosts = _sample(len(self.sessions.counts))
+        hosts = sampled(len(self.sessions.counts))
         owners = np.repeat(np.arange(len(self.sessions.counts)), self.sessions.counts)
         chosen = np.isin(owners, hosts)
         # What siblings reach now: those that an update has reached later than this host have changed, too.

@@ -111,18 +111,18 @@ def judged(
             now[samples.rows_of(groups)] = limited.now
             references.append((event_limits.reference(case, limit), None))
             continue
-        own = system.reference(case.check, case.metric, case.parameters)
+        stated = system.reference(case.check, case.metric, case.parameters)
         judge = judges.pop(number, None) or CaseJudge(case, samples, groups, max(1, metrics))
-        judge.own = own
+        judge.own = stated
         if fleet:
             judge.learn()
         verdicts[groups], now[samples.rows_of(groups)] = judge.judge()
-        if own is None and (own := system.fact(case.check, case.metric)) is not None:
+        if stated is None and (stated := system.fact(case.check, case.metric)) is not None:
             # Facts fail a host. That it has what they state makes no host good.
-            by_fact = judge.judge_by(SYSTEM, own)[0]
+            by_fact = judge.judge_by(SYSTEM, stated)[0]
             fails = by_fact["words"] == FAIL
             verdicts[groups][fails] = by_fact[fails]
-        references.append((own, judge.fleet))
+        references.append((stated, judge.fleet))
         owns |= {groups.start + group: reference for group, reference in judge.own_references.items()}
         awaiting_session |= {groups.start + group for group in judge.awaiting_session}
         for group, text in judge.intermittent(verdicts["words"][groups]).items():

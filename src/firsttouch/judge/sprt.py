@@ -52,6 +52,10 @@ class Groups:
         """Where the last value of each group is in ``values``."""
         return self.begins + self.counts - 1
 
+    def rows(self, group: int) -> slice:
+        """Return the rows of one group in ``values``."""
+        return slice(int(self.begins[group]), int(self.begins[group] + self.counts[group]))
+
     def blocks(self) -> Iterator[tuple[Any, Floats]]:
         """Yield, for each size, the index of its groups and their values (a row per group)."""
         if len(self) and (self.counts == self.counts[0]).all():

@@ -280,7 +280,7 @@ def holm(chances: Floats) -> Floats:
 def beyond_chance(evidence: Floats, owners: NDArray[np.integer], chance: float) -> Bools:
     """Return which *evidence* chance does not explain, given the number of tests of each owner.
 
-    *owners* are numbers, one for each test; NaN is no evidence and does not count. exp(evidence) is an e-value:
+    *owners* are numbers, one for each test; NaN does not count. exp(evidence) is an e-value:
     its mean is at most 1 if there is nothing to discover. An owner's e-values are tested together by the procedure
     of Benjamini and Hochberg for e-values (R. Wang and A. Ramdas, False discovery rate control with e-values,
     2022): of m tests, the k largest are beyond chance if each is at least m / (k x chance). This holds for tests
