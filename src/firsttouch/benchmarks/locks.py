@@ -97,13 +97,13 @@ def _measure(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Reco
     """Measure all locks and ways to parse, by numbers of threads, and by batch sizes with the most threads."""
     effort = profiles.chosen()
     nodes = tuple(asked.pu_nodes or host.cpu_nodes)
-    most = len(programs.pus_of(host, nodes))
+    pus = len(programs.pus_of(host, nodes))
     for bank in asked.banks or ():
         programs.bank_bytes(host, bank)
-    threads = sorted(asked.threads or effort.some(effort.threads, thread_counts(most)))
-    if wrong := [number for number in threads if not 1 <= number <= most]:
+    threads = sorted(asked.threads or effort.some(effort.threads, thread_counts(pus)))
+    if wrong := [number for number in threads if not 1 <= number <= pus]:
         raise BadInput(
-            f"{wrong[-1]} threads: NUMA nodes {format_list(nodes)} have 1 to {most} PUs for this process"
+            f"{wrong[-1]} threads: NUMA nodes {format_list(nodes)} have 1 to {pus} PUs for this process"
         )
     where = [f"--pu-nodes={format_list(nodes)}"]
     where += [f"--banks={format_list(asked.banks)}"] if asked.banks else []

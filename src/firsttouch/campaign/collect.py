@@ -213,7 +213,7 @@ def _report(
     *,
     common_losses: Mapping[str, CommonLoss | None],
 ) -> None:
-    from firsttouch.report import model, pages  # noqa: PLC0415  (loads the plotting library)
+    from firsttouch.report import model, pages  # noqa: PLC0415 - a large import
 
     drawn = set(_drawn(campaign_state, verdicts))
     lost = problems(campaign_state)

@@ -112,7 +112,7 @@ def prepare(system: str, dataset: str) -> None:
 
 
 def _measure(system: str, folder: Path, options: Sequence[str]) -> tuple[str, bool]:
-    from firsttouch.report import model, pages  # noqa: PLC0415 - loads the plotting library
+    from firsttouch.report import model, pages  # noqa: PLC0415 - a large import
 
     say(f"measuring {system} with ReFrame")
     troubles = reframe_run.run(paths.CHECKS, system, folder / "reframe", options=options, say=say)

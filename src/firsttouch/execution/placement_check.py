@@ -23,7 +23,7 @@ from firsttouch.scenarios.placement import Placement
 PROC = Path("/proc")
 #: A program that has this many times the anonymous memory of its last look is looked at again.
 GROWTH = 1.25
-#: Smaller growth (bytes) is no reason to sample again.
+#: Growth below this (bytes) causes no further sample.
 _GROWN = 1 << 20
 #: A program that does not map its index at fewer looks may have ended before the next one. They follow each other
 #: within 0.1 s until it does.

@@ -80,8 +80,8 @@ def _shared(record: Record) -> str:
 
 def _pair(record: Record) -> _Pair | None:
     pus = record.parameters.get("pus")
-    whole = isinstance(pus, (list, tuple)) and len(pus) == 2 and all(isinstance(p, int) for p in pus)
-    return (min(pus), max(pus)) if whole and pus is not None else None
+    is_pair = isinstance(pus, (list, tuple)) and len(pus) == 2 and all(isinstance(p, int) for p in pus)
+    return (min(pus), max(pus)) if is_pair and pus is not None else None
 
 
 def _result(name: str, record: Record) -> Result:
