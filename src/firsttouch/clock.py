@@ -26,6 +26,10 @@ class Clock:
         """Return the seconds since some moment, which no change of the date affects."""
         return time.monotonic()
 
+    def thread_time(self) -> float:
+        """Return the CPU seconds of this thread since some moment."""
+        return time.thread_time()
+
     def time(self) -> float:
         """Return the seconds since 1970."""
         return time.time()

@@ -24,6 +24,9 @@ class ManualClock(Clock):
     def monotonic(self) -> float:
         return self.now
 
+    def thread_time(self) -> float:
+        return self.now
+
     def time(self) -> float:
         return self._date + self.now
 

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finished parts of an output: whose they are, what they are of, and what a damaged journal says."""
 
+import functools
 import json
+import operator
 import os
 import re
 import shutil
@@ -17,6 +19,7 @@ from firsttouch.genomics.checkpoints import Checkpoints, Stretch
 from firsttouch.genomics.pipe_writer import StopRequest
 from firsttouch.genomics.sam import ByteRange
 from firsttouch.genomics.stream import Result
+from firsttouch.scenarios.evidence import Coverage
 from firsttouch.scenarios.placement import Placement
 
 IDENTITY = {"command": ["bwa", "mem"], "scenario": "2Inst_Original", "aligner": "1.0", "checkpoint": 100}
@@ -201,6 +204,13 @@ def launched(seen_mib):
     observed.modes = {"default": sum(pages.values())}
     asked = Placement((0,), (0,), (), "original", "whole")
     return Outcome(Job(["bwa"], placement=asked), 0, 0.0, 1.0, 1.0, 300 << 20, observed)
+
+
+def test_each_launch_may_have_a_little_memory_unseen():
+    launches = [Coverage(seen=1 << 20, anonymous=5 << 19)] * 6
+    together = functools.reduce(operator.add, launches)
+    assert (launches[0].reason(), together.reason()) == ("", "")
+    assert "6 MiB of memory were sampled" in (together + Coverage(0, 300 << 20)).reason()
 
 
 @pytest.mark.parametrize(

@@ -270,6 +270,23 @@ def test_slow_looks_do_not_let_a_short_program_go_unseen(job, clock, held):
     assert looks[2] - looks[1] == pytest.approx(1 + 1000)
 
 
+def test_a_look_that_waits_for_a_busy_host_does_not_delay_the_next(job, clock, held, monkeypatch):
+    """A program that follows its wrapper script for a tenth of a second must not fall into a long pause."""
+    stdin, let_go_on = held
+    looks = []
+    monkeypatch.setattr(clock, "thread_time", lambda: 0.0)
+
+    def look(pid, observed):
+        looks.append(clock.now)
+        wait_until(lambda: placement_check.look(pid, observed) or observed.pages, "its memory", seconds=60)
+        if len(looks) == 3:
+            let_go_on()
+        clock.sleep(1)
+
+    run_together([job("read line", stdin=stdin)], watching=Watching(1e-3, look), clock=clock)
+    assert max(later - look for look, later in itertools.pairwise(looks[:3])) < 1.1
+
+
 def test_a_job_that_ended_in_time_during_a_slow_look_is_not_late(job, clock, held):
     (stdin, let_go_on), ends = held, Ends()
 

@@ -418,15 +418,15 @@ def _wait(
 ) -> None:
     pace, left, due = _Pace(watching, clock), len(running), -math.inf
     while left:
-        before = clock.monotonic()
-        if before >= due:
+        before = clock.thread_time()
+        if clock.monotonic() >= due:
             for job in running:
                 job.look(watching.look)
             seen = all(job.seen(all_threads=watching.all_threads) for job in running)
-            due, spent = pace.next(clock.monotonic() - before, seen=seen), 0.0
+            due, spent = pace.next(clock.thread_time() - before, seen=seen), 0.0
         else:
             grown = [job for job in running if job.grown(watching.grown)]
-            spent = clock.monotonic() - before
+            spent = clock.thread_time() - before
             for job in grown:
                 job.look(watching.look)
         until = min(pace.next_size(spent), due, end)
@@ -452,14 +452,17 @@ class _Pace:
         self._pause = self._size_pause = _FIRST_PAUSE
 
     def next(self, spent: float, *, seen: bool) -> float:
-        """Return when the next sample is due after one that took *spent* seconds; *seen*: nothing is missing."""
+        """Return when the next sample is due after one that took *spent* CPU seconds; *seen*: nothing is missing.
+
+        On a busy host a sample lasts longer than it costs, and what it waits for does not slow the program down.
+        """
         self._pause = max(min(self._pause * 1.5, 5.0), spent / self._share)
         if not seen:
             self._pause = min(self._pause, UNSEEN_PAUSE)
         return self._clock.monotonic() + self._pause
 
     def next_size(self, spent: float) -> float:
-        """Return when the programs' size is due to be read, after that took *spent* seconds the last time."""
+        """Return when the programs' size is due to be read, after that took *spent* CPU seconds the last time."""
         self._size_pause = min(1.5 * self._size_pause, SIZE_PAUSE)
         return self._clock.monotonic() + max(self._size_pause, self._pause / 50, spent / SIZE_SHARE)
 
@@ -693,13 +696,13 @@ def _follow(pid: int, outcome: Outcome, timeout: float | None) -> bool:
     while not _ended(pid):
         if (now := time.monotonic()) >= end:
             return True
-        spent = 0.0
+        before, spent = time.thread_time(), 0.0
         if now >= due:
             placement_check.look(pid, outcome.observed)
-            due = pace.next(time.monotonic() - now, seen=outcome.sampled())
+            due = pace.next(time.thread_time() - before, seen=outcome.sampled())
         else:
             grown = placement_check.grown(pid, outcome.observed)
-            spent = time.monotonic() - now
+            spent = time.thread_time() - before
             if grown:
                 placement_check.look(pid, outcome.observed)
         until = min(pace.next_size(spent), due, end)

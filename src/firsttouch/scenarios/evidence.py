@@ -26,8 +26,8 @@ from firsttouch.units import format_bytes
 LEAST_SEEN = 0.5
 #: With fewer 4 KiB pages per bank (4 MiB), there is too little data to check evenness.
 FEW_PAGES = 1024
-#: Less memory (bytes) than this does not count as unseen: of anonymous memory, and of all, whose sizes the kernel
-#: does not count to the page.
+#: Less memory (bytes) of a program than this does not count as unseen: of anonymous memory, and of all, whose
+#: sizes the kernel does not count to the page.
 LITTLE, LITTLE_OF_ALL = 2 << 20, FEW_PAGES * UNIT
 #: A program with less anonymous memory (bytes) has no place for huge pages.
 LEAST_MEMORY = 8 << 20
@@ -164,6 +164,8 @@ class Coverage:
     #: Resident pages of files, which are counted and not sampled, and all memory at the peak.
     files: int = 0
     peak: int = 0
+    #: How many programs these are the sums of.
+    programs: int = 1
 
     def __add__(self, other: Coverage) -> Coverage:
         pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
@@ -190,4 +192,5 @@ class Coverage:
         How many pages of files are resident at the peak is not known, only how many are mapped: the anonymous
         memory may be larger than what it is at least. All memory is known, but files may be most of it.
         """
-        return [(self.seen, self.anonymous, LITTLE), (self.seen + self.files, self.peak, LITTLE_OF_ALL)]
+        parts = ((self.seen, self.anonymous, LITTLE), (self.seen + self.files, self.peak, LITTLE_OF_ALL))
+        return [(seen, peak, self.programs * little) for seen, peak, little in parts]
