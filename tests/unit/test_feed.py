@@ -358,8 +358,8 @@ def test_an_interrupt_ends_all(tmp_path):
     script = f"""
 import os, pathlib, time
 from firsttouch.genomics.feed import StaticFeeder; from firsttouch.genomics.fastq import inspect
-reads = inspect([pathlib.Path({str(file)!r})])
 tasks = len(os.listdir("/proc/self/task"))
+reads = inspect([pathlib.Path({str(file)!r})])
 out_of, into = os.pipe()
 feeder = StaticFeeder(reads, 1)
 feeder.start([[into]])
