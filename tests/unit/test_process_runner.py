@@ -25,7 +25,6 @@ from firsttouch.execution import placement_check, process_runner
 from firsttouch.execution.process_runner import (
     Events,
     Job,
-    Outcome,
     Watching,
     WorkerThread,
     argv_of,
@@ -804,16 +803,6 @@ def test_a_program_that_ends_at_once_is_unverified(tmp_path):
     (outcome,) = run_together([job], watching=Watching(look=lambda *_: None, grown=lambda *_: False))
     assert outcome.misplaced == outcome.unverified
     assert outcome.unverified.endswith(": the instance ended before it could be sampled")
-
-
-@pytest.mark.parametrize(("at_start", "peak"), [(60, 200), (199, 200), (200, 0), (300, 0)])
-def test_a_peak_is_known_above_the_size_of_the_launcher_at_the_start(monkeypatch, at_start, peak):
-    """What the launcher gets later, such as reads for its instances, is not in the program's ru_maxrss."""
-    monkeypatch.setattr(placement_check, "launcher_peak", lambda: 500 << 20)
-    observed = placement_check.Observed()
-    outcome = Outcome(Job(["program"]), 0, 0.0, 0.0, 0.0, 0, observed, launcher_bytes=at_start << 20)
-    outcome.ended(0, SimpleNamespace(ru_utime=1.0, ru_stime=1.0, ru_maxrss=200 << 10))
-    assert observed.largest_peak == peak << 20
 
 
 #: Tells that it has begun, and that its threads have bound themselves; each time it waits for a line.

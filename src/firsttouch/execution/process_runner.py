@@ -104,8 +104,6 @@ class Outcome:
     peak_bytes: int
     observed: placement_check.Observed
     user_seconds: float = 0.0
-    #: Peak memory (bytes) of this launcher when the program was started.
-    launcher_bytes: int = 0
 
     def failure(self) -> str:
         """Return in one line how the job failed and the end of its log, or an empty string if it succeeded."""
@@ -152,7 +150,7 @@ class Outcome:
         # ru_maxrss includes the time before exec, when the process was a copy of this launcher. Below the
         # launcher's size the sampled peak is used; without a sample the value is an upper bound.
         peak = usage.ru_maxrss * 1024
-        is_known = peak > self.launcher_bytes
+        is_known = peak > placement_check.launcher_peak()
         self.peak_bytes = peak if is_known else self.observed.peak_bytes or peak
         if is_known:
             self.observed.largest_peak = max(self.observed.largest_peak, peak)
@@ -548,7 +546,6 @@ class _Running:
                     cwd=job.cwd,
                     fds=job.fds,
                 )
-                self.outcome.launcher_bytes = placement_check.launcher_peak()
         except OSError as error:
             raise BadInput(f"cannot start {job.argv[0]}: {error.strerror}", file=error.filename) from error
         self.waiter = WorkerThread("waiter", lambda: self._wait(events))
@@ -655,7 +652,6 @@ def run_in_foreground(
                     close_fds=False,
                     preexec_fn=prepare,  # noqa: PLW1509 - there are no other threads
                 )
-                outcome.launcher_bytes = placement_check.launcher_peak()
         except OSError as error:
             raise BadInput(f"cannot start {argv[0]}: {error.strerror}", file=error.filename) from error
         try:
