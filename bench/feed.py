@@ -1,19 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cost of feeding reads: rates of the feeders, of the inspection before them, and of other programs.
+"""Cost of feeding reads: rates of the stream of reads, of an inspection, and of other programs.
 
 Method. Two FASTQ files of random reads (100 bases, SIZE bytes each) are written to memory (/dev/shm, else the
 temporary folder), and one is compressed with gzip. Each of ROUNDS rounds measures everything once, in turn:
 
 - ``cat | cat``: ``cat FILE... | cat >/dev/null``, the rate of two processes with a pipe between them. All ratios
   are relative to this rate of the same round and files.
-- feeders: StaticFeeder and DynamicFeeder write to N consumers, each ``cat >/dev/null`` (2 N for paired reads),
-  from start() until the last consumer has ended.
-- inspection: inspect(), which checks every record before any program starts; alone and together with the feeding.
-- ReadStream: the same check, on the way: a thread takes the pieces and drops them; with 2 consumers, each gets the
-  parts in turn from a thread that writes, as ``firsttouch align`` does. Ratios to the inspection, and of the
-  consumers to the inspection and StaticFeeder with 2 consumers, are of the same round.
+- inspection: inspect(), which checks every record and indexes the batches, as for a dataset or several runs.
+- ReadStream: the same check, on the way: a thread takes the pieces and drops them; with N consumers, each
+  ``cat >/dev/null`` (2 N for paired reads), each gets the parts in turn from threads that write, as instances do.
 - gzip: the rate (of uncompressed bytes) of ``rapidgzip -d -c FILE | cat >/dev/null``, the faster of one thread and
-  all threads; the inspection of the gzip file, which makes the seek index; the feeders. Ratios are to rapidgzip.
+  all threads; the inspection of the gzip file, which makes the seek index; the stream. Ratios are to rapidgzip.
 - memory: the peak of this process over all of the above (another process writes the files).
 - peers, if installed: ``seqkit split2`` into 2 parts (files in memory), and ``parallel --pipepart`` into 2
   consumers (it splits at any line that begins with @, so also at qualities).
@@ -26,16 +23,13 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import itertools
 import os
-import queue
 import resource
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -43,16 +37,15 @@ from pathlib import Path
 
 import numpy as np
 
+from firsttouch.genomics.dealing import PART_BYTES, Feed
 from firsttouch.genomics.fastq import inspect
-from firsttouch.genomics.feed import PART_BYTES, DynamicFeeder, StaticFeeder
-from firsttouch.genomics.pipe_writer import enlarge_pipe
+from firsttouch.genomics.pipe_writer import StopRequest
 from firsttouch.genomics.read_stream import ReadStream
-from firsttouch.genomics.reads import BatchRule, Reads
+from firsttouch.genomics.reads import BatchRule
 from firsttouch.units import parse_bytes
 
 #: The gzip file holds this fraction (1/PACKED_PART) of the plain file, because compression is slow.
 PACKED_PART = 8
-TITLES = {StaticFeeder: "Static", DynamicFeeder: "Dynamic"}
 RAPIDGZIP = Path(sys.executable).with_name("rapidgzip")
 
 
@@ -96,56 +89,31 @@ def through_cat(argv: Sequence[str | Path]) -> None:
         raise SystemExit(f"{argv[0]} failed")
 
 
-def feed(reads: Reads, kind: type[StaticFeeder] | type[DynamicFeeder], instances: int) -> None:
-    """Feed the reads to *instances* consumers, each of them ``cat``."""
-    feeder, programs, sinks = kind(reads, instances), [], []
+def stream(files: Sequence[Path], instances: int = 0) -> None:
+    """Read *files* through a ReadStream; deal its parts to *instances* consumers (0: drop them)."""
+    stop, feeds, programs = StopRequest(), [], []
     for _ in range(instances):
-        sinks.append([])
-        for _ in range(reads.mates):
+        sinks = []
+        for _ in files:
             out, into = os.pipe()
             programs.append(subprocess.Popen(["cat"], stdin=out, stdout=subprocess.DEVNULL))
             os.close(out)
-            sinks[-1].append(into)
-    feeder.start(sinks)
-    feeder.join()
-    ended = [program.wait() for program in programs]
-    if any(ended):
-        raise SystemExit("cat failed")
-
-
-def stream(files: Sequence[Path], instances: int = 0) -> None:
-    """Read *files* through a ReadStream; deal its parts to *instances* consumers (0: drop them)."""
-    queues = [[queue.Queue(4) for _ in files] for _ in range(instances)]
-    programs = [
-        subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) for _ in queues for _ in files
-    ]
-    threads = [
-        threading.Thread(target=write, args=(texts, program))
-        for texts, program in zip(itertools.chain(*queues), programs, strict=True)
-    ]
-    for thread in threads:
-        thread.start()
+            sinks.append(into)
+        feeds.append(Feed(sinks, stop))
+        feeds[-1].start()
     rule = BatchRule(10_000_000)
     with ReadStream([list(map(str, files))], rule=rule, least_part_bytes=PART_BYTES) as pieces:
         for piece in pieces:
             if instances:
-                for texts, text in zip(queues[piece.part % instances], piece.data, strict=True):
-                    texts.put(text)
-    for texts in itertools.chain(*queues):
-        texts.put(None)
-    for thread in threads:
-        thread.join()
-    if any(program.wait() for program in programs):
+                feeds[piece.part % instances].put(piece.data)
+    for feed in feeds:
+        feed.close()
+    for feed in feeds:
+        feed.join()
+    stop.close()
+    ended = [program.wait() for program in programs]
+    if any(ended):
         raise SystemExit("cat failed")
-
-
-def write(texts: queue.Queue[memoryview | None], program: subprocess.Popen[bytes]) -> None:
-    """Write *texts* to a program until None comes."""
-    enlarge_pipe(program.stdin.fileno())
-    while (text := texts.get()) is not None:
-        while text:
-            text = text[os.write(program.stdin.fileno(), text) :]
-    program.stdin.close()
 
 
 class Table:
@@ -179,20 +147,11 @@ def one_round(folder: Path, table: Table) -> None:
     for title, chosen in (("single", files[:1]), ("paired", files)):
         size = sum(f.stat().st_size for f in chosen)
         base = table.add(f"{title}: cat | cat", size, seconds(lambda f=chosen: through_cat(["cat", *f])))
-        inspected: list[Reads] = []
-        inspection = seconds(lambda f=chosen, r=inspected: r.append(inspect(f, BatchRule(10_000_000))))
+        inspection = seconds(lambda f=chosen: inspect(f, BatchRule(10_000_000)))
         table.add(f"{title}: inspection", size, inspection, base)
-        for kind in (StaticFeeder, DynamicFeeder):
-            for instances in (1, 2, 4):
-                fed = seconds(lambda k=kind, n=instances, r=inspected: feed(r[0], k, n))
-                table.add(f"{title}: {TITLES[kind]}, {instances} consumers", size, fed, base)
-                if (kind, instances) == (StaticFeeder, 2):
-                    both = table.add(f"{title}: inspection and Static, 2 consumers", size, inspection + fed, base)
-        name, once = f"{title}: ReadStream", size / inspection / 1e9
-        table.add(f"{name} / inspection", size, seconds(lambda f=chosen: stream(f)), once)
-        table.add(
-            f"{name}, 2 consumers / inspection and Static", size, seconds(lambda f=chosen: stream(f, 2)), both
-        )
+        for consumers in (0, 1, 2, 4):
+            name = f"{title}: ReadStream" + (f", {consumers} consumers" if consumers else "")
+            table.add(name, size, seconds(lambda f=chosen, n=consumers: stream(f, n)), base)
     packed(folder / "1.fq.gz", table)
     peers(folder, table)
 
@@ -208,10 +167,9 @@ def packed(file: Path, table: Table) -> None:
     base = table.add("gzip: rapidgzip | cat", size, min(unpacking))
     table.add("gzip: inspection, with the seek index", size, seconds(lambda: inspect([file])), base)
     table.add("gzip: ReadStream", size, seconds(lambda: stream([file])), base)
-    for kind in (StaticFeeder, DynamicFeeder):
-        for instances in (1, 2):
-            fed = seconds(lambda k=kind, n=instances: feed(reads, k, n))
-            table.add(f"gzip: {TITLES[kind]}, {instances} consumers", size, fed, base)
+    for consumers in (1, 2):
+        fed = seconds(lambda n=consumers: stream([file], n))
+        table.add(f"gzip: ReadStream, {consumers} consumers", size, fed, base)
 
 
 def peers(folder: Path, table: Table) -> None:

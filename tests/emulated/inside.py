@@ -14,7 +14,6 @@ import select
 import sys
 import tempfile
 import types
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -83,18 +82,17 @@ def aligned(scenario: Scenario, wrap: list[str], order: dict) -> dict:
     The scenario needs several instances: a single one reads the files itself, and may end before it is sampled.
     """
     # Imported here because its import takes as long as all other imports together in the emulator.
-    from firsttouch.genomics import feed, launch  # noqa: PLC0415
+    from firsttouch.genomics import launch, stream  # noqa: PLC0415
     from firsttouch.genomics.aligners import aligner  # noqa: PLC0415
-    from firsttouch.genomics.pipe_writer import PipeWriter  # noqa: PLC0415
 
     with_index, all_sampled = set[int](), os.eventfd(0)
 
-    class HeldFeeder(feed.StaticFeeder):
+    class HeldDealer(stream.Dealer):
         """Leaves the instances' pipes open until each instance has been sampled with its index."""
 
-        def _share(self, instance: int, writer: PipeWriter) -> Iterator[int]:
-            yield from super()._share(instance, writer)
-            self._stop.wait_for(all_sampled, select.POLLIN)
+        def deal(self) -> None:
+            super().deal()
+            self._feeds[0]._stop.wait_for(all_sampled, select.POLLIN)
 
     def look(pid: int, observed: placement_check.Observed) -> None:
         placement_check.look(pid, observed)
@@ -103,12 +101,12 @@ def aligned(scenario: Scenario, wrap: list[str], order: dict) -> dict:
         if len(with_index) == scenario.instances:
             os.eventfd_write(all_sampled, 1)
 
-    launch.feed.StaticFeeder = HeldFeeder
+    stream.Dealer = HeldDealer
     files = [Path(file) for file in order["align"]["reads"]]
     work = launch.prepare(aligner("bwa-mem"), Path(order["align"]["index"]), files, order["align"]["batch_bases"])
     result = launch.run(replace(work, summed=True), scenario, None, timeout=300, watching=Watching(SHARE, look))
     os.close(all_sampled)
-    launch.feed.StaticFeeder = HeldFeeder.__base__
+    stream.Dealer = HeldDealer.__base__
     return {
         "misplaced": [o.misplaced for o in result.outcomes],
         "found": [o.observed.to_dict() for o in result.outcomes],

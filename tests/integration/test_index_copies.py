@@ -21,7 +21,7 @@ from firsttouch.genomics import aligners as index
 from firsttouch.genomics import launch
 from firsttouch.genomics.aligners import aligner
 from firsttouch.genomics.index_copies import OWN, IndexCopies
-from firsttouch.genomics.outputs import Output
+from firsttouch.genomics.sinks import AlignOutput
 
 #: Programs that map the files, have a shared memory of their own, and read a copy.
 KINDS = {"bowtie2": "mapped", "snap": "mapped", "bwa-mem": "loaded", "minimap2": "read"}
@@ -55,13 +55,13 @@ def built(lambda_work, tmp_path_factory):
 def test_the_alignments_are_those_of_a_run_without_copies(built, reads, name, tmp_path):
     program, prefix = built(name)
     work = replace(launch.prepare(program, prefix, reads, 100_000), summed=True)
-    own = launch.run(work, scenario(2), Output(tmp_path / "own.sam"), timeout=60)
+    own = launch.run(work, scenario(2), AlignOutput(tmp_path / "own.sam", "sam"), timeout=60)
     work = work.with_copies()
     with work.copies:
         holders = set()
         for copied, form in (("node-index", "sam"), ("node-index", "striped"), ("interleaved-index", "sam")):
             shared = scenario(2).with_options([copied])
-            out = Output(tmp_path / f"{copied}-{form}.sam", form)
+            out = AlignOutput(tmp_path / f"{copied}-{form}.sam", "sam", striped=form == "striped")
             result = launch.run(work, shared, out, timeout=60)
             assert result.alignments.sums == own.alignments.sums
             uses = work.copies.uses(shared)
@@ -72,8 +72,8 @@ def test_the_alignments_are_those_of_a_run_without_copies(built, reads, name, tm
                 assert sum(pages.copy_pages.values()) > 0
                 assert pages.misplaced == ""
                 assert pages.must_map is (program.index_use != "read")
-            for file in out.files(2):
-                header = [line for line in file.read_text().splitlines() if line.startswith("@")]
+            for stripe in out.stripes(2):
+                header = [line for line in stripe.path.read_text().splitlines() if line.startswith("@")]
                 assert not any(re.search(r"/proc/\d+|/dev/shm", line) for line in header)
         # The two runs with the same option shared one copy.
         assert len(holders) == 2

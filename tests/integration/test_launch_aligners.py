@@ -21,7 +21,7 @@ from firsttouch.genomics import aligners as index
 from firsttouch.genomics import launch
 from firsttouch.genomics.aligners import aligners
 from firsttouch.genomics.command_line import extended
-from firsttouch.genomics.outputs import Output
+from firsttouch.genomics.sinks import AlignOutput
 
 BATCH_BASES = 10_000
 COUNT = 300
@@ -96,10 +96,10 @@ def test_the_output_is_that_of_one_instance(installed, genome, form, tmp_path, t
         now = replace(work, dynamic=dynamic and len(installed.steps(len(mates))) == 1)
         if instances > work.reads.batches.count:
             with pytest.raises(CannotHere, match="too few for"):
-                launch.run(now, scenario(instances, threads), Output(out), timeout=100)
+                launch.run(now, scenario(instances, threads), AlignOutput(out, "sam"), timeout=100)
             assert installed.batch.records
             continue
-        result = launch.run(now, scenario(instances, threads), Output(out), timeout=100)
+        result = launch.run(now, scenario(instances, threads), AlignOutput(out, "sam"), timeout=100)
         lines = [line for line in out.read_text().splitlines() if line[:1] != "@" or line[3:4] != "\t"]
         assert names(lines, len(mates)) == expected
         whole = whole or result.alignments.sums
@@ -123,7 +123,9 @@ def test_pairs_with_empty_mates(installed, phage, form, tmp_path, tmp_path_facto
     bodies = set()
     for instances, dynamic in ((1, False), (2, False), (3, True)):
         out = tmp_path / f"{instances}.sam"
-        result = launch.run(replace(work, dynamic=dynamic), scenario(instances, 1), Output(out), timeout=100)
+        result = launch.run(
+            replace(work, dynamic=dynamic), scenario(instances, 1), AlignOutput(out, "sam"), timeout=100
+        )
         assert result.alignments.primary == 2 * COUNT - len(range(0, COUNT, 7))
         bodies.add("".join(line for line in out.open() if line[0] != "@"))
     assert len(bodies) == 1
@@ -134,7 +136,7 @@ def test_options_that_need_one_instance(installed, phage, tmp_path, tmp_path_fac
     reference, mates = phage
     files = written(tmp_path, mates)
     work = launch.prepare(extended(installed, ["--no-unal"]), built(installed, reference, tmp_path_factory), files)
-    launch.run(work, scenario(1, 2), Output(tmp_path / "out.sam"), timeout=100)
+    launch.run(work, scenario(1, 2), AlignOutput(tmp_path / "out.sam", "sam"), timeout=100)
     lines = [line for line in (tmp_path / "out.sam").read_text().splitlines() if line[:1] != "@"]
     assert 0 < len(lines) < 2 * COUNT
     with pytest.raises(BadInput, match=r"--no-unal leaves unaligned reads out: choose a scenario of one instance"):
@@ -163,7 +165,9 @@ def test_long_reads(installed, nanopore, tmp_path, tmp_path_factory):
     sums, spans = set(), []
     for instances, threads, dynamic in ((1, 2, False), (2, 1, False), (3, 1, True)):
         out = tmp_path / f"{instances}.sam"
-        result = launch.run(replace(work, dynamic=dynamic), scenario(instances, threads), Output(out), timeout=100)
+        result = launch.run(
+            replace(work, dynamic=dynamic), scenario(instances, threads), AlignOutput(out, "sam"), timeout=100
+        )
         sums.add(result.alignments.sums.exact)
         lines = [line for line in out.read_text().splitlines() if line[:1] != "@" or line[3:4] != "\t"]
         assert [name for name, _ in names(lines, 1)] == expected

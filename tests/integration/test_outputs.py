@@ -13,7 +13,7 @@ import pytest
 from firsttouch.errors import BadInput, RunFailed
 from firsttouch.genomics import launch
 from firsttouch.genomics.aligners import aligner
-from firsttouch.genomics.outputs import Output
+from firsttouch.genomics.sinks import AlignOutput
 from firsttouch.host.topology import load
 from firsttouch.scenarios.placement import Placement, Scenario
 
@@ -66,7 +66,7 @@ def test_batches_dealt_out(pairs, expected, tmp_path, instances):
     prefix, files, _ = pairs
     work = replace(launch.prepare(BWA, prefix, files, BATCH), dynamic=True)
     out = tmp_path / "out.sam"
-    launch.run(work, scenario(instances), Output(out), timeout=100)
+    launch.run(work, scenario(instances), AlignOutput(out, "sam"), timeout=100)
     assert alignments(out.read_text().splitlines()) == alignments(expected)
 
 
@@ -76,16 +76,16 @@ def test_interleaved_pairs(pairs, expected, tmp_path, instances, dynamic):
     prefix, _, both = pairs
     work = replace(launch.prepare(BWA, prefix, [both], BATCH, interleaved=True), dynamic=dynamic)
     out = tmp_path / "out.sam"
-    launch.run(work, scenario(instances), Output(out), timeout=100)
+    launch.run(work, scenario(instances), AlignOutput(out, "sam"), timeout=100)
     assert alignments(out.read_text().splitlines()) == alignments(expected)
 
 
 def test_striped(pairs, expected, tmp_path):
     prefix, files, _ = pairs
-    output = Output(tmp_path / "out.sam", "striped")
+    output = AlignOutput(tmp_path / "out.sam", "sam", striped=True)
     launch.run(launch.prepare(BWA, prefix, files, BATCH), scenario(3), output, timeout=100)
     files_made = sorted(tmp_path.iterdir())
-    assert files_made == output.files(3) == [tmp_path / f"out.{n}.sam" for n in range(3)]
+    assert files_made == [each.path for each in output.stripes(3)] == [tmp_path / f"out.{n}.sam" for n in range(3)]
     texts = [f.read_text().splitlines() for f in files_made]
     assert list(itertools.chain(*map(alignments, texts))) == alignments(expected)
     for text in texts:  # each is a complete SAM file
@@ -95,7 +95,7 @@ def test_striped(pairs, expected, tmp_path):
 
 def test_sorted(pairs, expected, tmp_path):
     prefix, files, _ = pairs
-    output = Output(tmp_path / "out.bam", "sorted", threads=2)
+    output = AlignOutput(tmp_path / "out.bam", "bam", sort=True, index=False, threads=2)
     launch.run(launch.prepare(BWA, prefix, files, BATCH), scenario(2), output, timeout=100)
     assert list(tmp_path.iterdir()) == [output.path]
     shown = subprocess.run(
@@ -113,17 +113,21 @@ def test_samtools_that_fails_leaves_nothing(pairs, tmp_path, stand_in):
     work = launch.prepare(BWA, prefix, files, BATCH)
     folder = tmp_path / "output"
     folder.mkdir()
-    stand_in("samtools", "head -c 100 >/dev/null; echo disk on fire >&2; exit 3")
+    samtools = shutil.which("samtools")
+    broken = (
+        f'[ "$1" = --version ] && exec {samtools} --version\nhead -c 100 >/dev/null; echo disk on fire >&2; exit 3'
+    )
+    stand_in("samtools", broken)
     with pytest.raises(RunFailed, match="samtools sort ended with status 3: disk on fire"):
-        launch.run(work, scenario(2), Output(folder / "out.bam", "sorted"), timeout=100)
+        launch.run(work, scenario(2), AlignOutput(folder / "out.bam", "bam", sort=True, index=False), timeout=100)
     assert list(folder.iterdir()) == []
 
 
 def test_outputs_that_cannot_be(tmp_path):
     with pytest.raises(BadInput, match="does not exist"):
-        Output(tmp_path / "no" / "out.sam").check()
+        AlignOutput(tmp_path / "no" / "out.sam", "sam").check()
     with pytest.raises(BadInput, match="is a folder"):
-        Output(tmp_path).check()
+        AlignOutput(tmp_path, "sam").check()
 
 
 def test_an_instance_that_hangs(pairs, tmp_path, stand_in):
@@ -132,7 +136,7 @@ def test_an_instance_that_hangs(pairs, tmp_path, stand_in):
     work = launch.prepare(BWA, prefix, files, BATCH)
     stand_in("bwa", f"[ $# = 0 ] && exec {bwa}\necho now waiting >&2; exec sleep 1000")
     with pytest.raises(RunFailed, match=r"instance 0: bwa did not end within 5 s and was stopped: now waiting"):
-        launch.run(work, scenario(2), Output(tmp_path / "out.sam"), timeout=5)
+        launch.run(work, scenario(2), AlignOutput(tmp_path / "out.sam", "sam"), timeout=5)
     assert list(tmp_path.glob("*.sam")) == []
 
 
@@ -155,10 +159,10 @@ def test_outputs_that_are_links_or_pipes(pairs, expected, tmp_path):
     texts = []
     reader = threading.Thread(target=lambda: texts.append((tmp_path / "pipe").read_text()))
     reader.start()
-    launch.run(work, scenario(2), Output(tmp_path / "pipe"))
+    launch.run(work, scenario(2), AlignOutput(tmp_path / "pipe", "sam"))
     reader.join(60)
     assert alignments(texts[0].splitlines()) == alignments(expected)
-    launch.run(work, scenario(2), Output(tmp_path / "out.sam", "striped"))
+    launch.run(work, scenario(2), AlignOutput(tmp_path / "out.sam", "sam", striped=True))
     assert (tmp_path / "out.0.sam").is_symlink()
     stripes = [(tmp_path / f"out.{n}.sam").read_text().splitlines() for n in (0, 1)]
     assert [line for text in stripes for line in alignments(text)] == alignments(expected)

@@ -22,7 +22,7 @@ from factories.genomes import PART, records
 from factories.host_records import measured
 from firsttouch import cli
 from firsttouch.execution.process_runner import Watching, run_together
-from firsttouch.genomics import launch
+from firsttouch.genomics import stream
 from firsttouch.host import page_cache
 from firsttouch.host.topology import load
 from firsttouch.scenarios.placement import plan
@@ -542,7 +542,7 @@ def unseen(monkeypatch, lambda_work, tmp_path, capsys):
     prefix, reads, _ = lambda_work
     watching = Watching(look=lambda pid, sampled: None)
     monkeypatch.setattr(
-        launch, "run_together", lambda *args, **more: run_together(*args, **more | {"watching": watching})
+        stream, "run_together", lambda *args, **more: run_together(*args, **more | {"watching": watching})
     )
     few = tmp_path / "few.fq"
     few.write_text("".join(reads[0].read_text().splitlines(keepends=True)[:400]))

@@ -12,8 +12,8 @@ from factories.genomes import scenario
 from firsttouch.errors import BadInput, CannotHere, RunFailed
 from firsttouch.genomics import aligners, launch
 from firsttouch.genomics.fastq import inspect
-from firsttouch.genomics.outputs import Output
 from firsttouch.genomics.padded_fastq import block
+from firsttouch.genomics.sinks import AlignOutput
 
 PROGRAM = Path(__file__).parents[1] / "factories" / "blocked_aligner.py"
 TEXT = f"""
@@ -64,7 +64,7 @@ def test_blocked_reads_and_several_outputs(blocked, tmp_path, mates):
     work = blocked(mates, summed=True)
     sums = []
     for instances in (1, 3):
-        result = launch.run(work, scenario(instances), Output(tmp_path / "out.sam"), timeout=100)
+        result = launch.run(work, scenario(instances), AlignOutput(tmp_path / "out.sam", "sam"), timeout=100)
         lines = (tmp_path / "out.sam").read_text().splitlines()
         names = [line.split("\t")[0] for line in lines if line[0] != "@"]
         assert names == [f"r{n}" for n in range(31) for _ in range(mates)]

@@ -258,7 +258,7 @@ ONE_STEP = TEXT.replace(
             '"{reads}"]]',
             '"{stdin}"]]\nfiles = true',
             12,
-            "align.files: a step reads its standard input, which is a pipe",
+            "align.files: a step reads its standard input, and programs that read several times read files",
         ),
     ],
 )
@@ -336,10 +336,16 @@ def test_a_read_file_that_a_step_needs_must_be_given(aln):
 
 def test_reads_on_standard_input():
     text = TEXT.replace('"{index}", "{reads}"]', '"{index}", "{stdin}"]')
-    text = text.replace('"{reads}", "{reads2}"]', '"{interleaved}"]')
+    with pytest.raises(BadInput, match="programs that read several times read files"):
+        aligners.parse("aln", text, "aln.toml")
+    before, several = text.split("paired = [", 1)
+    interleaved = '"-t{threads}", "-K", "{batch_bases}", "{index}", "{interleaved}"]'
+    text = (
+        f'{before}paired = [["aln-{{size}}", {interleaved}{several[several.index("]" + chr(10) + "in_order") :]}'
+    )
     aligner = aligners.parse("aln", text, "aln.toml")
-    assert [aligner.on_stdin(step) for mates in (1, 2) for step in aligner.steps(mates)] == [True, False, True]
-    assert [aligner.mates_of(step) for mates in (1, 2) for step in aligner.steps(mates)] == [(0,), (1,), (0, 1)]
+    assert [aligner.on_stdin(step) for mates in (1, 2) for step in aligner.steps(mates)] == [True, True]
+    assert [aligner.mates_of(step) for mates in (1, 2) for step in aligner.steps(mates)] == [(0,), (0, 1)]
     argv = aligner.argv(
         aligner.steps(1)[0], index=Path("i"), reads=[None], threads=1, batch_bases=1, scratch=Path("t")
     )

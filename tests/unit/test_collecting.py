@@ -33,6 +33,8 @@ class Output:
 
 
 class Target:
+    keeps_files = False
+
     def __init__(self):
         self.calls = []
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """FASTQ: checked in one pass, counted, and divided at batches; the wrong is named by record and line."""
 
-import itertools
 import os
 import re
 import tracemalloc
@@ -24,11 +23,10 @@ from factories.fastq_files import (
     text,
     write,
 )
-from firsttouch.errors import BadInput, CannotHere
+from firsttouch.errors import BadInput
 from firsttouch.genomics import fastq as module
-from firsttouch.genomics import feed
+from firsttouch.genomics.division import parts_between
 from firsttouch.genomics.fastq import inspect
-from firsttouch.genomics.feed import dynamic_parts, static_parts
 from firsttouch.genomics.reads import only_align_reads
 
 
@@ -52,7 +50,8 @@ def test_records_and_bases_are_counted(tmp_path, blocks_of, records, written, si
     assert reads.records == len(records[0])
     assert reads.bases == sum(len(r[1]) for r in records[0])
     assert reads.as_is == (data == text(records[0]))
-    begins = [p.begins[0] for p in static_parts(reads, len(records[0]))]
+    parts = parts_between(reads, range(len(records[0]) + 1))
+    begins = [part.begins[0] for part in parts]
     assert [re.match(rb"[^\r\n]*", data[b:])[0].decode() for b in begins] == [r[0] for r in records[0]]
 
 
@@ -60,14 +59,11 @@ def test_records_and_bases_are_counted(tmp_path, blocks_of, records, written, si
     records=fastq(mates=2),
     batch=BATCHES,
     newline=st.sampled_from(("\n", "\r\n")),
-    instances=st.integers(1, 5),
     size=SIZES,
     interleaved=st.booleans(),
 )
 @common(75)
-def test_parts_begin_where_batches_begin(
-    tmp_path, blocks_of, *, records, batch, newline, instances, size, interleaved
-):
+def test_parts_begin_where_batches_begin(tmp_path, blocks_of, *, records, batch, newline, size, interleaved):
     blocks_of(size)
     if interleaved:
         alternating = [r for pair in zip(*records, strict=True) for r in pair]
@@ -80,16 +76,12 @@ def test_parts_begin_where_batches_begin(
     assert (reads.records, reads.bases, reads.paired, reads.mates) == (len(sizes), sum(sizes), True, 2)
     assert reads.as_is is (not interleaved and newline == "\n")
     assert list(reads.batches.records) == [*starts, len(sizes)]
-    if len(starts) < instances:
-        with pytest.raises(CannotHere, match=f"too few for {instances} instances"):
-            static_parts(reads, instances)
-        return
-    for parts in (static_parts(reads, instances), dynamic_parts(reads, instances)):
-        assert [p.first for p in parts] == [0, *(p.end for p in parts[:-1])]
-        assert parts[-1].end == len(sizes)
-        assert parts[-1].ends == tuple(f.stat().st_size for f in files)
-        assert all(p.records and p.first in starts for p in parts)
-    assert len(static_parts(reads, instances)) == instances
+    assert reads.empty_mates == sum(not mate[1] for mate in records[1])
+    parts = parts_between(reads, range(len(starts) + 1))
+    assert [part.first for part in parts] == starts
+    assert [part.end for part in parts] == [*starts[1:], len(sizes)]
+    assert [part.ends for part in parts[:-1]] == [part.begins for part in parts[1:]]
+    assert parts[-1].ends == tuple(file.stat().st_size for file in files)
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 50)] * 2), min_size=1, max_size=200), BATCHES, st.data())
@@ -117,35 +109,6 @@ def test_marks_stay_few(monkeypatch, batch):
     assert index.count == len(range(0, 5000, step))
     assert list(index.records) == [*range(0, 5000, step * index.stride), 5000]
     assert 16 < len(index.records) <= 34
-
-
-def test_parts_are_as_equal_as_batches_allow(tmp_path):
-    reads = inspect(
-        [write(tmp_path / "r.fq", text([["@r", "A" * 10, "+", "I" * 10]] * 1000))], module.BatchRule(100)
-    )
-    assert {p.records for p in static_parts(reads, 4)} == {250}
-    assert {p.records for p in static_parts(reads, 8)} == {120, 130}
-    assert len(static_parts(reads, 100)) == 100
-    reason = (
-        "too few for 101 instances .* batches of 100 bases, .* 10,000 bases in 1,000 reads fill 100; .*-bases 49$"
-    )
-    with pytest.raises(CannotHere, match=reason):
-        static_parts(reads, 101)
-    with pytest.raises(CannotHere, match="3 records are too few for 4 instances"):
-        static_parts(inspect([write(tmp_path / "few.fq", text(GOOD))]), 4)
-
-
-def test_pieces_are_of_their_size(tmp_path, monkeypatch):
-    reads = inspect([write(tmp_path / "r.fq", text([["@r", "A" * 45, "+", "I" * 45]] * 10_000))])
-    monkeypatch.setattr(feed, "PART_BYTES", 10_000)
-    sizes = [p.ends[0] - p.begins[0] for p in dynamic_parts(reads, 2)]
-    # 103 or 104 records of 97 bytes.
-    assert set(sizes) == {9_991, 10_088}
-    # Few reads: still some pieces for each, but not of a few records.
-    monkeypatch.setattr(feed, "_LEAST_BYTES", 1000)
-    assert len(dynamic_parts(reads, 50)) >= 50 * 15
-    assert len(dynamic_parts(reads, 700)) == 970
-    assert len(dynamic_parts(reads, 1500)) == 1500
 
 
 BAD = [
@@ -433,12 +396,6 @@ def test_nothing_stays_open_after_an_error(tmp_path):
         for _ in range(3):
             with pytest.raises(BadInput):
                 inspect([file])
-
-
-def test_parts_are_next_to_each_other(tmp_path):
-    reads = inspect([write(tmp_path / "r.fq", text(GOOD * 10))])
-    for part, following in itertools.pairwise(static_parts(reads, 7)):
-        assert part.ends == following.begins
 
 
 def test_a_block_is_filled_again_only_when_nothing_refers_to_it():

@@ -69,7 +69,7 @@ def test_the_figure_of_the_paper(tmp_path):
 
 
 def test_small_reads_of_a_pipe(tmp_path, monkeypatch):
-    monkeypatch.setattr(padded_fastq, "_AT_ONCE", 5)
+    monkeypatch.setattr(padded_fastq, "_LINES_AT_ONCE", 5)
     out = tmp_path / "out"
     block(inspect([write(tmp_path / "r.fq", text(GOOD * 10))]), [out], block_bytes=60, per_block=3)
     assert unpadded(out.read_bytes()) == text(GOOD * 10)

@@ -542,7 +542,12 @@ def test_a_thread_is_waited_for_again_after_an_interrupted_wait(monkeypatch):
 @pytest.mark.parametrize("number", range(1, 7))
 def test_a_launch_without_descriptors_leaves_none(tmp_path, monkeypatch, number):
     command = SimpleNamespace(
-        pipes=2, mates=2, on_stdin=False, argv=lambda **_: ["true"], aligner=SimpleNamespace(in_order=True)
+        pipes=2,
+        mates=2,
+        on_stdin=False,
+        reads_files=False,
+        argvs=lambda **_: [["true"]],
+        aligner=SimpleNamespace(in_order=True, whole="", output=""),
     )
     placements = [Placement((0,), (0,), (), "original", "whole")] * 3
     stop = StopRequest()
@@ -551,7 +556,9 @@ def test_a_launch_without_descriptors_leaves_none(tmp_path, monkeypatch, number)
         scenario=SimpleNamespace(instances=3, placements=placements, threads=1),
         uses=[OWN] * 3,
         stop=stop,
-        reads=SimpleNamespace(stop=lambda: None),
+        reads=SimpleNamespace(stop=lambda: None, files=()),
+        repeated=False,
+        dynamic=False,
         relaunch_bases=None,
         logs=[],
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SAM of several instances: surveyed, joined in input order under one header, summed up, and nonsense refused."""
+"""SAM of several instances: joined in input order under one header, summed up, and nonsense refused."""
 
 import hashlib
 import itertools
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from firsttouch.cli import align
 from firsttouch.errors import RunFailed
 from firsttouch.genomics import sam, sam_stream
+from firsttouch.genomics.sam_stream import SamTail
 from firsttouch.genomics.stream import Result
 
 HEADER = ["@HD\tVN:1.6", "@SQ\tSN:chr1\tLN:9", "@SQ\tSN:chr2\tLN:7"]
@@ -32,13 +33,26 @@ def part(folder, name, header, records, end="\n"):
 
 
 def joined(folder, parts, runs):
-    """Survey and join parts; return the surveys, the pieces and the text."""
-    surveys = [sam_stream.survey(p, [records for _, records in run]) for p, run in zip(parts, runs, strict=True)]
-    pieces = sam.in_input_order(parts, surveys, [[number for number, _ in run] for run in runs])
+    """Read and join parts; return what was read of them, the pieces and the text."""
+    tails = [read(p, [records for _, records in run]) for p, run in zip(parts, runs, strict=True)]
+    numbered = [
+        zip((number for number, _ in run), tail.parts, strict=True) for run, tail in zip(runs, tails, strict=True)
+    ]
+    pieces = [piece for _, piece in sorted(itertools.chain(*numbered), key=lambda pair: pair[0])]
     out = folder / "out.sam"
     with out.open("wb") as stream:
-        sam.concatenate([sam.ByteRange(parts[0], 0, surveys[0].header_bytes), *pieces], stream.fileno())
-    return surveys, pieces, out.read_text()
+        sam.concatenate([sam.ByteRange(parts[0], 0, len(tails[0].header)), *pieces], stream.fileno())
+    return tails, pieces, out.read_text()
+
+
+def read(file, shares=()):
+    """Return the tail of a finished file with its parts, none if they are not all of it."""
+    with SamTail(file) as tail:
+        for records in shares:
+            tail.want(records)
+        parts = tail.look(ended=True)
+    tail.parts = parts if tail.has_all else []
+    return tail
 
 
 @pytest.fixture(params=[64, 1 << 22], ids=["small-blocks", "large-blocks"])
@@ -76,12 +90,12 @@ def test_pieces_join_to_the_whole(tmp_path, block, *, extras, cuts, names, rng):
         runs[to].append((number, len(share)))
         texts[to] += itertools.chain(*share)
     parts = [part(tmp_path, n, [*HEADER, f"@PG\tID:bwa\tCL:part {n}"], t) for n, t in enumerate(texts)]
-    surveys, pieces, text = joined(tmp_path, parts, runs)
+    tails, pieces, text = joined(tmp_path, parts, runs)
     whole = list(itertools.chain(*records))
     assert text.splitlines() == [*HEADER, "@PG\tID:bwa\tCL:part 0", *whole]
     flags = [int(li.split("\t")[1]) for li in whole]
-    assert sum(s.primary for s in surveys) == sum(not f & PRIMARY for f in flags) == len(records)
-    assert sum(s.mapped for s in surveys) == sum(not f & (PRIMARY | 4) for f in flags)
+    assert sum(tail.primary for tail in tails) == sum(not f & PRIMARY for f in flags) == len(records)
+    assert sum(tail.mapped for tail in tails) == sum(not f & (PRIMARY | 4) for f in flags)
     assert (
         sam.checksums(pieces, settle=1).exact
         == hashlib.sha256("".join(r + "\n" for r in whole).encode()).hexdigest()
@@ -134,6 +148,10 @@ def test_a_header_has_one_first_line_and_keeps_the_users():
 def test_headers_of_instances_agree():
     header = b"@SQ\tSN:a\tLN:1\n@RG\tID:x\n@PG\tID:0\n"
     sam.check_same({1: header, 0: header.replace(b"ID:0", b"ID:1")})
+    for other in (b"", b"@SQ\tSN:x\tLN:1\n" + header, b"@RG\tID:x\n@SQ\tSN:a\tLN:1\n", header + b"@RG\tID:y\n"):
+        for headers in ({0: header, 1: other}, {0: other, 1: header}):
+            with pytest.raises(RunFailed, match="the headers of instances 0 and 1 differ: "):
+                sam.check_same(headers)
     for other, names in ((b"@RG\tID:y", "'@RG\tID:x' and '@RG\tID:y'"), (b"", "'@RG\tID:x' and 'no such line'")):
         with pytest.raises(RunFailed) as error:
             sam.check_same({0: header, 3: header, 2: header.replace(b"@RG\tID:x", other)})
@@ -142,15 +160,14 @@ def test_headers_of_instances_agree():
 
 def test_what_a_pipe_gets(tmp_path):
     file = part(tmp_path, "a", HEADER, [line(n, 0) for n in range(5000)])
-    survey = sam_stream.survey(file, [5000])
+    tail = read(file, [5000])
     consumer = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with consumer:
         writing = os.dup(consumer.stdin.fileno())
         consumer.stdin.close()
         consumer.stdin = None
         if os.fork() == 0:
-            header = sam.ByteRange(file, 0, survey.header_bytes)
-            sam.concatenate([header, *sam.in_input_order([file], [survey], [[0]])], writing)
+            sam.concatenate([sam.ByteRange(file, 0, len(tail.header)), *tail.parts], writing)
             os._exit(0)
         os.close(writing)
         assert consumer.stdout.read() == file.read_bytes()
@@ -169,9 +186,9 @@ def test_what_is_open_for_appending_gets_all(tmp_path, monkeypatch):
 def test_one_line_longer_than_a_block(tmp_path, block):
     long = line("long", 0, "\tXX:Z:" + "x" * 100_000)
     file = part(tmp_path, "a", HEADER, [line(0, 0), long, line(1, 4)])
-    survey = sam_stream.survey(file, [1, 2])
-    assert (survey.primary, survey.mapped, survey.size) == (3, 2, file.stat().st_size)
-    assert file.read_bytes()[survey.ends[0] :].startswith(b"rlong\t")
+    tail = read(file, [1, 2])
+    assert (tail.primary, tail.mapped, tail.size) == (3, 2, file.stat().st_size)
+    assert file.read_bytes()[tail.parts[0].end :].startswith(b"rlong\t")
 
 
 @pytest.mark.parametrize("length", [1, 30, 31, 32, 254, 1000])
@@ -180,16 +197,18 @@ def test_names_of_any_length_and_as_many_tags(tmp_path, block, length, tags):
     """Of 256 tabs the narrowest integer says 0."""
     records = [line("n" * length, flag, "\tXX:i:1" * tags) for flag in (0, 4, 65535)]
     file = part(tmp_path, "a", HEADER, [line(0, 0), *records, line(1, 4)])
-    survey = sam_stream.survey(file)
-    assert (survey.primary, survey.mapped) == (4, 2)
+    tail = read(file)
+    assert (tail.primary, tail.mapped) == (4, 2)
 
 
-def test_too_few_records_have_no_ends(tmp_path):
+def test_too_few_or_too_many_records_are_not_all(tmp_path):
     file = part(tmp_path, "a", HEADER, [line(0, 0), line(1, 0)])
-    assert sam_stream.survey(file, [1, 2]).ends == ()
-    assert sam_stream.survey(file, [1]).ends == ()
-    assert sam_stream.survey(part(tmp_path, "b", HEADER, []), [1]).ends == ()
-    assert sam_stream.survey(part(tmp_path, "c", HEADER, []), [0]).ends == (sam_stream.survey(file).header_bytes,)
+    assert read(file, [1, 1]).has_all
+    assert not read(file, [1, 2]).has_all
+    assert not read(file, [1]).has_all
+    assert not read(part(tmp_path, "b", HEADER, []), [1]).has_all
+    empty = read(part(tmp_path, "c", HEADER, []), [0])
+    assert [piece.end for piece in empty.parts] == [len(empty.header)]
 
 
 @pytest.mark.parametrize(
@@ -213,17 +232,7 @@ def test_too_few_records_have_no_ends(tmp_path):
 def test_what_is_no_sam_is_named(tmp_path, block, records, end, at):
     file = part(tmp_path, "a", HEADER, records, end)
     with pytest.raises(RunFailed, match=rf"^{file}:{at}: not a SAM record"):
-        sam_stream.survey(file)
-
-
-@pytest.mark.parametrize("first", [True, False])
-@pytest.mark.parametrize("other", [HEADER[:2], [HEADER[0]], [], [*HEADER, "@SQ\tSN:x\tLN:1"], HEADER[::-1]])
-def test_parts_of_different_references(tmp_path, other, first):
-    parts = [part(tmp_path, "a", HEADER, [line(0, 0)]), part(tmp_path, "b", other, [line(1, 0)])]
-    if not first:
-        parts.reverse()
-    with pytest.raises(RunFailed, match="aligned to other references or read groups than"):
-        joined(tmp_path, parts, [[(0, 1)], [(1, 1)]])
+        read(file)
 
 
 def test_a_read_whose_name_begins_with_an_at(tmp_path):
@@ -231,8 +240,8 @@ def test_a_read_whose_name_begins_with_an_at(tmp_path):
     name = "@name\t0\tchr1\t1\t60\t4M\t*\t0\t0\tACGT\tIIII"
     short = "@RG\t0\tchr1\t1\t60\t4M\t*\t0\t0\tACGT\tIIII"  # as a header's line, but behind a record
     parts = [part(tmp_path, "a", HEADER, [name, short]), part(tmp_path, "b", HEADER, [name])]
-    surveys, _, text = joined(tmp_path, parts, [[(0, 2)], [(1, 1)]])
-    assert [s.primary for s in surveys] == [2, 1]
+    tails, _, text = joined(tmp_path, parts, [[(0, 2)], [(1, 1)]])
+    assert [tail.primary for tail in tails] == [2, 1]
     assert text.splitlines() == [*HEADER, name, short, name]
 
 

@@ -2,17 +2,16 @@
 """Gzip files: of one member and of many, from anywhere; those that are cut or damaged are refused."""
 
 import gzip
-import os
 import random
 import zlib
 
 import pytest
 
-from factories.fastq_files import GOOD, bgzf, fed, nothing_stays, packed, text, write
+from factories.fastq_files import GOOD, bgzf, nothing_stays, packed, text, write
 from firsttouch.errors import BadInput
 from firsttouch.genomics import sources as module
+from firsttouch.genomics.division import parts_between
 from firsttouch.genomics.fastq import inspect
-from firsttouch.genomics.feed import DynamicFeeder, StaticFeeder
 from firsttouch.genomics.reads import BatchRule, ReadFile
 
 
@@ -43,13 +42,10 @@ def test_parts_of_the_unpacked(tmp_path, kind):
     file = write(tmp_path / "r.fq", KINDS[kind](data))
     reads = inspect([file], BatchRule(100_000))
     assert (reads.records, reads.as_is) == (80_000, False)
-    for feeder in (StaticFeeder(reads, 3), DynamicFeeder(reads, 3)):
-        with nothing_stays():
-            texts = fed(feeder, 3, 1)
-        if isinstance(feeder, StaticFeeder):
-            assert b"".join(f[0] for f in texts) == data
-        else:
-            assert sorted(b"".join(f[0] for f in texts).split(b"@r")) == sorted(data.split(b"@r"))
+    for part in parts_between(reads, [0, 1, len(reads.batches.records) // 2, len(reads.batches.records) - 1]):
+        with nothing_stays(), module.mate_lines(reads, part.begins, min(part.records, 5000), 0) as lines:
+            some = b"".join(lines)
+        assert some == data[part.begins[0] : part.begins[0] + len(some)]
     # Whatever its name: not all aligners unpack gzip, and not all that do go by the name.
     write(tmp_path / "r.fq.gz", file.read_bytes())
     assert not inspect([tmp_path / "r.fq.gz"]).as_is
@@ -106,19 +102,24 @@ def test_intact_at_every_end(tmp_path, kind, monkeypatch):
         assert module.is_complete_gzip(ReadFile.identify(file), size) == members, cut
 
 
-def test_damage_that_is_found_while_it_is_fed(tmp_path):
-    data = text(records(3000)) * 10
-    whole = bytearray(gzip.compress(data, 1))
-    file = write(tmp_path / "r.fq.gz", bytes(whole))
-    reads = inspect([file])
-    whole[len(whole) // 2 :] = bytes(len(whole) - len(whole) // 2)
-    state = file.stat()
-    with file.open("r+b") as out:
-        out.write(bytes(whole))
-    os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
-    for kind in (StaticFeeder, DynamicFeeder):
-        with nothing_stays(), pytest.raises(BadInput, match=f"^{file}: the gzip data end too early"):
-            fed(kind(reads, 2), 2, 1)
+@pytest.mark.parametrize("gz", [False, True])
+def test_lines_of_one_mate(tmp_path, gz):
+    """Of interleaved pairs with CR LF, from the second pair on, and of a file whose last line has no end."""
+    records = [[name, *lines] for name, *lines in GOOD * 20 for _ in range(2)]
+    records = [[f"{r[0]}/{1 + n % 2}", *r[1:]] for n, r in enumerate(records)]
+    pairs = text(records, "\r\n")[:-2]
+    file = write(tmp_path / "r.fq", packed(pairs) if gz else pairs)
+    reads = inspect([file], interleaved=True)
+    (part,) = parts_between(reads, [1, reads.records])
+    for mate in range(2):
+        with nothing_stays(), module.mate_lines(reads, part.begins, part.records, mate) as lines:
+            assert b"".join(lines) == text(records[2 + mate :: 2])
+    write(file, b"other")
+    with (
+        pytest.raises(BadInput, match=f"^{file}: was changed after"),
+        module.mate_lines(reads, [0], 1, 0) as lines,
+    ):
+        next(lines)
 
 
 def test_nothing_stays_after_an_error(tmp_path):

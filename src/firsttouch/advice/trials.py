@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
-import itertools
 import math
 import tempfile
 from collections import ChainMap
@@ -27,10 +26,11 @@ from firsttouch.advice.search import Rules, Stop, costs, search
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import RunFailed
 from firsttouch.execution.progress import live
-from firsttouch.genomics import fastq, feed, launch
-from firsttouch.genomics.feed import Part
+from firsttouch.genomics import fastq, launch
+from firsttouch.genomics.division import Part, parts_between
 from firsttouch.genomics.launch import Work
 from firsttouch.genomics.reads import BatchRule, Reads
+from firsttouch.genomics.sources import mate_lines
 from firsttouch.host.pages import Memory
 from firsttouch.scenarios import memory_options
 from firsttouch.scenarios.placement import Scenario, distinct
@@ -89,7 +89,7 @@ def _pieces(whole: Reads, wanted: int) -> Iterator[tuple[Part, int]]:
     # Pieces begin at the batches next to the middles of equal shares, and end before the next piece begins.
     begins = sorted({int(i) for i in np.linspace(0, last, 2 * count + 1)[1::2]})
     left = wanted
-    for number, part in enumerate(feed.parts_between(whole, [*begins, last])):
+    for number, part in enumerate(parts_between(whole, [*begins, last])):
         share = -(-left // (len(begins) - number))
         take = min(-(-share // unit) * unit, part.records // unit * unit)
         left -= take
@@ -99,9 +99,9 @@ def _pieces(whole: Reads, wanted: int) -> Iterator[tuple[Part, int]]:
 
 def _copy(whole: Reads, part: Part, count: int, outs: Sequence[io.BufferedIOBase]) -> None:
     """Write the first *count* records of a part, each mate to its file."""
-    with feed.open_mates(whole, [part], range(len(outs))) as sources:
-        for source, out in zip(sources, outs, strict=True):
-            out.writelines(itertools.islice(source, 4 * count))
+    for mate, out in enumerate(outs):
+        with mate_lines(whole, part.begins, count, mate) as lines:
+            out.writelines(lines)
 
 
 # ----------------------------------------------------------------------
@@ -313,7 +313,7 @@ class Trials:
 
 
 def _memories(result: launch.Result) -> Iterator[Memory]:
-    return (outcome.observed.memory for step in result.steps for outcome in step)
+    return (outcome.observed.memory for launched in result.launches for outcome in launched)
 
 
 def advise(

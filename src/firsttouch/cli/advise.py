@@ -26,7 +26,7 @@ from firsttouch.execution.progress import say
 from firsttouch.genomics import launch
 from firsttouch.genomics.aligners import aligners
 from firsttouch.genomics.command_line import UserCommand, parse
-from firsttouch.genomics.outputs import Output
+from firsttouch.genomics.sinks import AlignOutput
 from firsttouch.host.topology import Topology, load
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import collect
@@ -185,7 +185,7 @@ def _aligner(args: argparse.Namespace) -> int:
     outputs = [file for file in (args.output, args.save) if file]
     atomic_files.refuse_overwriting(outputs, [*given.paths(program), *args.measured])
     if args.output:
-        Output(args.output).check(inputs=given.paths(program))
+        AlignOutput(args.output, "sam").check(inputs=given.paths(program))
     work = launch.prepare(
         program, given.index, given.files, given.batch_bases, interleaved=args.interleaved, say=say
     )
@@ -283,7 +283,7 @@ def _apply(
     work: launch.Work, scenario: Scenario, output: Path, predicted: dict[str, float] | None
 ) -> dict[str, Any]:
     """Run the scenario with all reads, and compare the time with the predicted one."""
-    result = launch.run(work, scenario, Output(output, command=read_inputs.command_line()))
+    result = launch.run(work, scenario, AlignOutput(output, "sam"), command_line=read_inputs.command_line())
     against = f", predicted were {predicted['expected']:.1f} s" if predicted else ""
     description = evidence.describe(result, unverified=evidence.COMPLETE)
     say(f"{scenario.name}: {result.seconds:.3f} s, {description}{against}")

@@ -22,7 +22,7 @@ from firsttouch.advice.auto import BUDGET, Auto
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, ProgramFailed
 from firsttouch.execution.process_runner import exit_status
-from firsttouch.execution.progress import live, say, time_left, write
+from firsttouch.execution.progress import live, say, write
 from firsttouch.genomics import checkpoints, collecting, dealing, sam, stream
 from firsttouch.genomics.checkpoints import Checkpoints
 from firsttouch.genomics.command_line import UserCommand, parse
@@ -440,7 +440,7 @@ def _progress(args: argparse.Namespace) -> Callable[[stream.Progress], None]:
         if how == "json" and due:
             write(json.dumps(_document(now, per_instance=args.per_instance)) + "\n")
         elif how == "text":
-            text = _text(now, per_instance=args.per_instance)
+            text = now.text(per_instance=args.per_instance)
             live(text)
             if due and not sys.stderr.isatty():
                 say(text)
@@ -462,17 +462,6 @@ def _document(now: stream.Progress, *, per_instance: bool) -> dict[str, Any]:
         "seconds_left": None if left is None else round(left, 1),
         **({"instances": list(now.instances)} if per_instance else {}),
     }
-
-
-def _text(now: stream.Progress, *, per_instance: bool) -> str:
-    text = f"{now.reads:,} reads, {now.rate:,.0f} reads/s"
-    if now.fraction is not None:
-        text += f", {now.fraction:.0%} of the input"
-    if now.seconds_left is not None:
-        text += f", {time_left(now.seconds_left)}"
-    if per_instance:
-        text += " (" + ", ".join(f"{reads:,}" for reads in now.instances) + ")"
-    return text
 
 
 def _show_logs(logs: Sequence[tuple[int, str]], instances: int) -> None:

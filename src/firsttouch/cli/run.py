@@ -12,10 +12,10 @@ from pathlib import Path
 from firsttouch.cli import options, read_inputs
 from firsttouch.errors import NOT_INSTALLED, BadInput, CannotHere, Missing, TimedOut
 from firsttouch.execution import index_cache
-from firsttouch.execution.progress import Steps, say
+from firsttouch.execution.progress import Steps, live, say
 from firsttouch.genomics import launch
-from firsttouch.genomics.outputs import Form, Output
 from firsttouch.genomics.sam import Checksums
+from firsttouch.genomics.sinks import AlignOutput, default_threads
 from firsttouch.host.topology import load
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import append, check_appendable
@@ -120,7 +120,14 @@ def run(args: argparse.Namespace) -> int:
         for number in range(args.repetitions):
             steps.begin(scenario.name, args.repetitions - number)
             try:
-                result = launch.run(work, scenario, output, timeout=args.timeout)
+                result = launch.run(
+                    work,
+                    scenario,
+                    output,
+                    command_line=read_inputs.command_line(),
+                    timeout=args.timeout,
+                    on_progress=lambda now: live(f"{scenario.name}: {now.text()}"),
+                )
             except TimedOut as error:
                 if args.if_in_time:
                     raise CannotHere(f"omitted: {error}") from error
@@ -150,7 +157,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         options.print_json([r.to_dict() for r in records] if args.counters else records[0].to_dict())
     elif output:
-        options.print_files(output.files(scenario.instances))
+        options.print_files([each.named for each in output.stripes(scenario.instances)])
     if records[0].status == "valid" or (production and results[0].unverified == records[0].reason):
         return 0
     say(f"firsttouch: invalid: {records[0].reason}")
@@ -193,6 +200,7 @@ def _prepared(args: argparse.Namespace) -> tuple[Scenario, launch.Work, float]:
         given.batch_bases,
         interleaved=args.interleaved,
         remembered=bool(args.dataset),
+        read_once=not (args.dataset or args.reads_per_thread) and args.repetitions == 1,
         say=say,
     )
     summed = bool(args.checksum or args.expect_sha256)
@@ -211,7 +219,7 @@ def _refuse(args: argparse.Namespace, *names: str) -> None:
             )
 
 
-def _output(args: argparse.Namespace, scenario: Scenario, files: Sequence[Path]) -> Output | None:
+def _output(args: argparse.Namespace, scenario: Scenario, files: Sequence[Path]) -> AlignOutput | None:
     """Return the output, or None if the alignments are not kept; raises BadInput if it cannot be written.
 
     *files* are what the run reads, which no output may overwrite.
@@ -222,11 +230,18 @@ def _output(args: argparse.Namespace, scenario: Scenario, files: Sequence[Path])
     if args.records:
         check_appendable(args.records)
         atomic_files.refuse_overwriting([args.records], files)
-    form: Form = "striped" if args.striped else "sorted" if args.sorted else "sam"
     if args.output is None:
-        if form != "sam":
-            raise BadInput(f"--{form} needs --output")
+        if args.striped or args.sorted:
+            raise BadInput(f"--{'striped' if args.striped else 'sorted'} needs --output")
         return None
-    output = Output(args.output, form, scenario.instances * scenario.threads, read_inputs.command_line())
-    output.check(scenario.instances, records=args.records, inputs=files)
+    output = AlignOutput(
+        args.output,
+        "bam" if args.sorted else "sam",
+        sort=args.sorted,
+        index=False,
+        threads=default_threads(scenario.instances * scenario.threads),
+        striped=args.striped,
+    )
+    for each in output.stripes(scenario.instances):
+        each.check(records=args.records, inputs=files)
     return output

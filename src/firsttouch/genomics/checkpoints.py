@@ -118,6 +118,9 @@ class Checkpoints:
     Raises BadInput if finished parts are there that are another user's, or of a run that differs in *identity*.
     """
 
+    #: The parts are copied.
+    keeps_files = False
+
     def __init__(self, output: Path, identity: dict[str, Any], least: int, say: Callable[[str], None]) -> None:
         self._folder, self._least = folder_of(output), least
         self._identity: dict[str, Any] = json.loads(json.dumps(identity))

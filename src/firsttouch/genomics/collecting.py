@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Protocol
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import RunFailed
 from firsttouch.genomics import sam
-from firsttouch.genomics.command_line import UserCommand
+from firsttouch.genomics.aligners import Aligner
 from firsttouch.genomics.dealing import Ledger
+from firsttouch.genomics.index_copies import IndexUse
 from firsttouch.genomics.pipe_writer import Stopped, StopRequest
-from firsttouch.genomics.reads import empty_mates, template_name
 from firsttouch.genomics.sam import ByteRange
 from firsttouch.genomics.sinks import Sink
 from firsttouch.tools import no_idle_threads
@@ -38,6 +38,10 @@ _PAUSES = 0.005, 0.1
 class Target(Protocol):
     """Where the alignments go."""
 
+    @property
+    def keeps_files(self) -> bool:
+        """Whether the parts are needed after they were sent."""
+
     def begin(self, header: bytes) -> None:
         """Take the header, which comes first."""
 
@@ -48,11 +52,42 @@ class Target(Protocol):
         """Learn that the part is complete, with its number of records (pairs) and bases."""
 
 
-class InstanceOutput:
-    """The SAM file of an instance, while it grows."""
+class Command(Protocol):
+    """What instances run: an aligner's programs, one after the other."""
 
-    def __init__(self, folder: Path, number: int, command: UserCommand) -> None:
-        self._number = number
+    @property
+    def aligner(self) -> Aligner:
+        """The aligner."""
+
+    @property
+    def mates(self) -> int:
+        """Reads of a record: 2 for pairs, otherwise 1."""
+
+    @property
+    def pipes(self) -> int:
+        """Number of pipes or files that an instance reads: 2 for mates, 1 for single or interleaved reads."""
+
+    @property
+    def on_stdin(self) -> bool:
+        """Whether an instance reads its reads from standard input."""
+
+    @property
+    def reads_files(self) -> bool:
+        """Whether an instance reads files, because it cannot read pipes, or reads several times."""
+
+    def argvs(self, *, threads: int, reads: Sequence[str], use: IndexUse, scratch: Path) -> list[list[str]]:
+        """Return the argv of each program of an instance, which may keep files in the folder *scratch*."""
+
+
+class InstanceOutput:
+    """The SAM file of an instance, while it grows.
+
+    *repeated*: the reads are repeated, so their records are counted and have no order. The records of a program
+    whose options allow one instance only are not even counted: it may leave reads out. Both are ready at the end.
+    """
+
+    def __init__(self, folder: Path, number: int, command: Command, *, repeated: bool = False) -> None:
+        self._number, self._aligner = number, command.aligner
         self.file = folder / f"{number}.sam"
         self.file.touch()
         with no_idle_threads():
@@ -60,18 +95,21 @@ class InstanceOutput:
 
         self._tail: SamTail | OrderedTail
         self._want: Callable[[Piece], None]
-        if command.aligner.in_order:
+        self._counted: SamTail | None = None
+        self._is_divided = not (command.aligner.whole or repeated)
+        step = command.mates // command.pipes  # mates in one text
+        if command.aligner.in_order or not self._is_divided:
             self._tail = tail = SamTail(self.file)
-            step = command.mates // command.pipes  # mates in one text
+            self._counted = None if command.aligner.whole else tail
             self._want = lambda piece: tail.want(
-                piece.records * command.mates, _empty_mates(piece.data[-1], step) if command.mates > 1 else 0
+                piece.records * command.mates, piece.empty_mates(step) if command.mates > 1 else 0
             )
         else:
             self._tail = ordered = OrderedTail(self.file, folder / f"{number}.restored.sam", command.mates)
-            step = command.mates // command.pipes
-            self._want = lambda piece: ordered.want(_names(piece.data[0], step))
+            self._want = lambda piece: ordered.want(piece.names(step))
         #: Alignments of pieces that are complete.
         self._ready: collections.deque[ByteRange] = collections.deque()
+        self._ready_from = 0
         self._freed: dict[Path, int] = {}
         self._sent = 0
         self.finished = False
@@ -100,14 +138,29 @@ class InstanceOutput:
         if self.finished:
             return
         try:
-            self._ready.extend(self._tail.finish() if ended else self._tail.look())
+            self._ready.extend(self._tail.look(ended=ended))
+            if ended:
+                self._check()
         except RunFailed as error:
             raise RunFailed(f"instance {self._number}: {error}") from error
         self.finished = ended
 
+    def _check(self) -> None:
+        """Raise RunFailed if the finished file has not the records of all reads, and no others."""
+        if self._counted and not self._counted.has_all:
+            reads = f"{self._counted.primary} of {self._counted.wanted} reads"
+            raise RunFailed(f"{self._aligner.name} aligned {reads}")
+        if self._is_divided:
+            self._ready.extend(self._tail.finish())
+
     def next(self) -> ByteRange | None:
         """Return the alignments of the next piece if they are complete."""
-        return self._ready.popleft() if self._ready else None
+        if self._is_divided:
+            return self._ready.popleft() if self._ready else None
+        if not self.finished:
+            return None
+        begin, self._ready_from = max(self._ready_from, len(self.header)), self._tail.size
+        return ByteRange(self.file, begin, self._tail.size)
 
     @property
     def waiting(self) -> int:
@@ -130,20 +183,6 @@ class InstanceOutput:
     def close(self) -> None:
         """Close the file."""
         self._tail.close()
-
-
-def _names(text: bytes | memoryview, step: int) -> list[bytes]:
-    """Return the names of the templates in a text of FASTQ or FASTA that has *step* records for each."""
-    lines = bytes(text).split(b"\n")
-    is_fasta = lines[0].startswith(b">")
-    heads = [line for line in lines if line.startswith(b">")] if is_fasta else lines[:-1:4]
-    return [template_name(head[1:].split(None, 1)[0]) for head in heads[::step]]
-
-
-def _empty_mates(text: bytes | memoryview, step: int) -> int:
-    """Return how many last mates have no bases in a text of FASTQ that has *step* records for each template."""
-    data = bytes(text)
-    return empty_mates(data.split(b"\n"), step) if b"\n\n+" in data else 0
 
 
 class Collector:
@@ -179,7 +218,8 @@ class Collector:
             self._ledger.set_backlog(sum(each.waiting for each in self._outputs))
             self._target.send(place, self._stop)
             self._ledger.set_backlog(0)
-            output.release(place)
+            if not self._target.keeps_files:
+                output.release(place)
             records, bases = records + piece.records, bases + piece.bases
             if piece.last:
                 self._target.end_part(records, bases)
@@ -204,7 +244,56 @@ class Collector:
             self._outputs[number].look(ended=ended)
 
 
-class SinkTarget:
+class NoTarget:
+    """A target that keeps nothing: the alignments are counted only."""
+
+    keeps_files = False
+
+    def begin(self, header: bytes) -> None:
+        """Take the header."""
+
+    def send(self, part: ByteRange, stop: StopRequest) -> None:
+        """Take a part."""
+
+    def end_part(self, records: int, bases: int) -> None:
+        """Nothing is kept of a part."""
+
+
+class FileTarget(NoTarget):
+    """A target that keeps the *header* and where the alignments lie, in input order."""
+
+    keeps_files = True
+
+    def __init__(self) -> None:
+        self.header = b""
+        self.ranges: list[ByteRange] = []
+
+    def begin(self, header: bytes) -> None:
+        """Keep the header."""
+        self.header = header
+
+    def send(self, part: ByteRange, stop: StopRequest) -> None:  # noqa: ARG002 - it waits for nothing
+        """Keep the place of a part."""
+        self.ranges.append(part)
+
+
+class StripedTarget(NoTarget):
+    """A target that writes the alignments of each instance into a sink of its own."""
+
+    def __init__(self, sinks: Sequence[Sink]) -> None:
+        self._sinks = sinks
+
+    def begin(self, header: bytes) -> None:
+        """Write the header, the same to all."""
+        for sink in self._sinks:
+            sink.begin(header)
+
+    def send(self, part: ByteRange, stop: StopRequest) -> None:  # noqa: ARG002 - a file takes all at once
+        """Write a part; the files of an instance begin with its number."""
+        self._sinks[int(part.file.name.partition(".")[0])].send([part])
+
+
+class SinkTarget(NoTarget):
     """A target that writes into a sink; a reader that takes nothing does not keep a run from being stopped."""
 
     def __init__(self, sink: Sink) -> None:
@@ -223,9 +312,6 @@ class SinkTarget:
         with part.file.open("rb") as file:
             while at < part.end:
                 at += splice(file.fileno(), self._sink.fd, at, part.end - at, stop)
-
-    def end_part(self, records: int, bases: int) -> None:
-        """Nothing is kept of a part."""
 
 
 def splice(source: int, target: int, offset: int | None, size: int, stop: StopRequest) -> int:

@@ -86,6 +86,22 @@ class UserCommand:
         ]
         return tuple(word for argument in kept for word in argument.alone(self._syntax.arity))
 
+    @property
+    def reads_files(self) -> bool:
+        """Whether an instance reads files: a command that can be divided reads pipes."""
+        return False
+
+    def argvs(
+        self,
+        *,
+        threads: int,
+        reads: Sequence[str],
+        use: IndexUse,
+        scratch: Path,  # noqa: ARG002 - for commands of several programs
+    ) -> list[list[str]]:
+        """Return the argv of the only program of one instance, as :meth:`argv`."""
+        return [self.argv(threads=threads, reads=reads, use=use)]
+
     def described(self) -> str:
         """Return the command as it is typed into a shell."""
         return shlex.join(self.words)

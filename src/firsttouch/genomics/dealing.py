@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 
 from firsttouch.errors import RunFailed
 from firsttouch.execution.process_runner import WorkerThread
+from firsttouch.genomics.instance_files import InstanceFiles
 from firsttouch.genomics.pipe_writer import PipeWriter, Stopped, StopRequest
 from firsttouch.units import format_bytes
 
 if TYPE_CHECKING:  # they load NumPy, which a command in one instance does without
-    from firsttouch.genomics.read_stream import Piece, ReadStream
+    from firsttouch.genomics.read_stream import GivenFiles, Piece, ReadStream
 
 #: Least bytes of a part: small enough to balance the instances, large enough to make dealing cheap.
 PART_BYTES = 1 << 20
@@ -39,7 +40,7 @@ _AHEAD = 8
 
 
 @contextlib.contextmanager
-def reading(reads: ReadStream) -> Iterator[Iterator[Piece]]:
+def reading(reads: ReadStream | GivenFiles) -> Iterator[Iterator[Piece]]:
     """Yield the pieces of *reads*, which one thread reads from the first to the last: its children end with it."""
     pieces: queue.Queue[Piece | BaseException | None] = queue.Queue(_AHEAD)
     left = threading.Event()
@@ -149,6 +150,8 @@ class Feed:
         self._gone = [False] * len(fds)
         self._closed = False
         self._stop = stop
+        #: When the program began to read (monotonic clock); None if that was not visible.
+        self.reading_since: float | None = None
         self._fds = list(fds)
         self._threads = [
             WorkerThread("writer", functools.partial(self._write, number, fd)) for number, fd in enumerate(fds)
@@ -163,6 +166,11 @@ class Feed:
     def waiting(self) -> int:
         """Bytes that wait for the pipe that has the fewest."""
         return min(self._sizes)
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the program does not read all that it is given."""
+        return any(self._gone)
 
     def put(self, data: Sequence[bytes | memoryview]) -> None:
         """Add a piece for each pipe; waits while all queues are full. Raises Stopped.
@@ -213,6 +221,8 @@ class Feed:
                 while (block := self._next(number)) is not None:
                     writer.write(block)
                     with self._changed:
+                        times = [t for t in (self.reading_since, writer.reading_since) if t is not None]
+                        self.reading_since = min(times, default=None)
                         self._queues[number].popleft()
                         self._sizes[number] -= len(block)
                         self._changed.notify_all()
@@ -234,7 +244,7 @@ class Dealer:
     def __init__(
         self,
         pieces: Iterator[Piece],
-        feeds: Sequence[Feed],
+        feeds: Sequence[Feed] | Sequence[InstanceFiles],
         expect: Sequence[Callable[[Piece], None]],
         ledger: Ledger,
         *,

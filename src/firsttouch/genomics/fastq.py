@@ -511,7 +511,7 @@ class BatchIndexer:
     """Builds a BatchIndex from the records of *files* files, in bounded memory."""
 
     def __init__(self, rule: BatchRule, files: int) -> None:
-        self.records = self.bases = self.batches = 0
+        self.records = self.bases = self.batches = self.empty_mates = 0
         self._rule, self._stride, self._borders = rule, 1, BatchBorders(rule)
         self._kept = [np.empty((files + 1, 0), np.int64)]
         self._count = 0
@@ -626,6 +626,7 @@ def inspect(
         for mates in mates_of(parsers, interleaved=interleaved):
             check_names(parsers, mates, indexer.records)
             bases = sum((m.chunk.bases[m.records] for m in mates[1:]), mates[0].chunk.bases[mates[0].records])
+            indexer.empty_mates += int((mates[-1].chunk.bases[mates[-1].records] == 0).sum())
             offsets = [m.chunk.first + m.chunk.starts[m.records] for m in mates[: len(files)]]
             if blocks:
                 blocks.add(indexer.records, offsets)
@@ -643,7 +644,7 @@ def inspect(
         for file, parser, index in zip(identified, parsers, indexes, strict=True)
     )
     batches = indexer.index([parser.end for parser in parsers])
-    return Reads(tuple(files), interleaved, indexer.records, indexer.bases, batches, layouts)
+    return Reads(tuple(files), interleaved, indexer.records, indexer.bases, batches, layouts, indexer.empty_mates)
 
 
 def _unnamed_file() -> IO[bytes]:

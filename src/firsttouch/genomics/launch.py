@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs an aligner under a scenario: instances start together, each with its placement and share of the reads.
+"""Runs an aligner under a scenario as a measurement: its work, one run of it, and the records of several runs.
 
-The output equals that of a single instance: the same alignments, in input order, under one header.
+The run itself is that of :mod:`firsttouch.genomics.stream`. The output equals that of a single instance: the same
+alignments, in input order, under one header.
 """
 
 from __future__ import annotations
@@ -9,37 +10,93 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import stat
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from firsttouch import __version__
-from firsttouch.errors import BadInput, RunFailed
+from firsttouch.errors import BadInput
 from firsttouch.execution import counters, index_cache
-from firsttouch.execution.process_runner import Job, Outcome, Watching, run_together
+from firsttouch.execution.process_runner import Watching
 from firsttouch.execution.progress import say
-from firsttouch.genomics import feed, sam
+from firsttouch.genomics import dealing, sam, stream
 from firsttouch.genomics.aligners import Aligner, Steps
+from firsttouch.genomics.collecting import Command, FileTarget, NoTarget, SinkTarget, StripedTarget
 from firsttouch.genomics.command_line import UserCommand
-from firsttouch.genomics.index_copies import OWN, IndexCopies, IndexUse
-from firsttouch.genomics.outputs import Output
+from firsttouch.genomics.division import dynamic_division, repeated_division, static_division
+from firsttouch.genomics.index_copies import IndexCopies, IndexUse
+from firsttouch.genomics.pipe_writer import StopRequest
 from firsttouch.genomics.reads import BatchRule, Reads, recall, remember
+from firsttouch.genomics.sinks import AlignOutput, open_sink
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import Record, software
 from firsttouch.scenarios.placement import Scenario
-from firsttouch.tools import no_idle_threads
+from firsttouch.tools import defer_signals, no_idle_threads
 
-#: For each instance, the parts of its share as (number of the part in the input, part).
-Shares = Sequence[Sequence[tuple[int, feed.Part]]]
+if TYPE_CHECKING:
+    from firsttouch.genomics.read_stream import GivenFiles, ReadStream
+
+#: Of reads that are not counted before, each instance gets about this many parts.
+_PARTS_EACH = 64
+
+
+@dataclass(frozen=True)
+class TemplateCommand:
+    """The commands of an aligner's file for reads of so many *mates*, with the index of that prefix.
+
+    *is_counted*: every program runs under perf stat, which writes its counts into the scratch folder.
+    """
+
+    aligner: Aligner
+    index: Path
+    mates: int
+    batch_bases: int
+    is_counted: bool = False
+
+    @property
+    def _steps(self) -> Steps:
+        return self.aligner.steps(self.mates)
+
+    @property
+    def reads_files(self) -> bool:
+        """Whether an instance reads files: the program reads no pipes, or there are several programs."""
+        return self.aligner.files or len(self._steps) > 1
+
+    @property
+    def on_stdin(self) -> bool:
+        """Whether an instance reads its reads, interleaved if paired, from standard input."""
+        return self.aligner.on_stdin(self._steps[0])
+
+    @property
+    def pipes(self) -> int:
+        """Number of pipes or files from which an instance reads."""
+        return 1 if self.on_stdin else self.mates
+
+    def argvs(self, *, threads: int, reads: Sequence[str], use: IndexUse, scratch: Path) -> list[list[str]]:
+        """Return the argv of each program of an instance, in the order in which they run."""
+        argvs = []
+        for number, template in enumerate(self._steps):
+            argv = self.aligner.argv(
+                template,
+                index=use.prefix or self.index,
+                reads=reads,
+                threads=threads,
+                batch_bases=self.batch_bases,
+                scratch=scratch,
+            )
+            argv = use.argv(self.aligner, argv)
+            argvs.append(counters.wrap(argv, scratch / f"{number}.counts") if self.is_counted else argv)
+        return argvs
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is aligned: the aligner, its index (prefix) and the checked reads.
+    """What is aligned: the aligner, its index (prefix) and the reads.
 
     *dynamic*: dynamic load balancing instead of a static division. *per_thread*: reads (pairs) for each thread,
     repeated if there are too few; 0: all reads are aligned once. *counted*: every instance runs under perf stat.
@@ -63,47 +120,17 @@ class Work:
     copies: IndexCopies | None = field(default=None, compare=False)
 
     @property
-    def steps(self) -> Steps:
-        """The argv templates, in the order in which they run; a user's command is one step without a template."""
-        return ((),) if self.command else self.aligner.steps(self.reads.mates)
-
-    def mates_of(self, template: Sequence[str]) -> tuple[int, ...]:
-        """Return the mates (0, 1) whose reads a step reads."""
-        return tuple(range(self.command.mates)) if self.command else self.aligner.mates_of(template)
-
-    def on_stdin(self, template: Sequence[str]) -> bool:
-        """Return whether a step reads its reads, interleaved if paired, from standard input."""
-        if self.command:
-            return self.command.on_stdin or self.command.pipes < self.command.mates
-        return self.aligner.on_stdin(template)
+    def programs(self) -> Command:
+        """What the instances run."""
+        reads = self.reads
+        return self.command or TemplateCommand(
+            self.aligner, self.index, reads.mates, reads.batch_bases, self.counted
+        )
 
     def with_copies(self) -> Work:
         """Return this work with copies of the index, which the caller holds as a context (:attr:`copies`)."""
         name = self.command.index_name if self.command else ""
         return replace(self, copies=IndexCopies(self.aligner, self.index, name=name, say=say))
-
-    def argv(
-        self,
-        template: Sequence[str],
-        threads: int,
-        files: Sequence[str | None],
-        scratch: Path,
-        use: IndexUse = OWN,
-    ) -> list[str]:
-        """Return the argv of one step that reads *files* (by mate) and uses the index as *use* says."""
-        if self.command:
-            stdin = ["-" if self.command.on_stdin else "/dev/stdin"]
-            names = stdin if self.on_stdin(template) else [str(file) for file in files]
-            return self.command.argv(threads=threads, reads=names, use=use)
-        argv = self.aligner.argv(
-            template,
-            index=use.prefix or self.index,
-            reads=files,
-            threads=threads,
-            batch_bases=self.reads.batch_bases,
-            scratch=scratch,
-        )
-        return use.argv(self.aligner, argv)
 
 
 @dataclass(frozen=True)
@@ -120,67 +147,29 @@ class Alignments:
         return self.mapped / self.primary if self.primary else 0.0
 
 
-#: What an output holds, its header, and its alignments in input order.
-Gathered = tuple[Alignments, sam.ByteRange, list[sam.ByteRange]]
-
-
 @dataclass(frozen=True)
-class Result:
-    """One run of a scenario.
+class Result(stream.Result):
+    """One run of a scenario, whose *seconds* are those of its programs.
 
-    *seconds* is the sum over the steps of the time from the first start to the last end. *aligning* is the same
-    for the slowest instance of each step from when it began to read, after it had loaded the index. *steps* are
-    the outcomes of all instances in each step. *counts* are sums over all instances by perf event, if counted.
+    *sums* are the checksums if requested. *counts* are sums over all instances by perf event, if counted.
     *index_cache* is the page cache before the run (None: not looked at). *copying* are the seconds that the copies
-    of the index took, which no other time has (0: there are none).
+    of the index took, which no other time has (0: there are none). *launcher_seconds* is the CPU time of this
+    process.
     """
 
-    seconds: float
-    aligning: float
-    steps: tuple[tuple[Outcome, ...], ...]
-    alignments: Alignments
-    counts: Mapping[str, int]
+    sums: sam.Checksums | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
     index_cache: index_cache.Restored | None = None
     copying: float = 0.0
+    launcher_seconds: float = 0.0
 
     @property
-    def outcomes(self) -> list[Outcome]:
-        """Each instance's outcome in its longest step."""
-        return [max(instance, key=lambda o: o.seconds) for instance in zip(*self.steps, strict=True)]
+    def alignments(self) -> Alignments:
+        """What the output holds."""
+        return Alignments(self.reads, self.mapped, self.sums)
 
-    @property
-    def cpu_seconds(self) -> float:
-        """CPU seconds of all instances in all steps."""
-        return sum(o.cpu_seconds for step in self.steps for o in step)
-
-    @property
-    def peak_bytes(self) -> int:
-        """The largest sum, over the instances in one step, of peak memory."""
-        return max(sum(o.peak_bytes for o in step) for step in self.steps)
-
-    @property
-    def misplaced(self) -> str:
-        """Why the index cache, or the placement of the first misplaced instance, did not hold; or empty."""
-        return self._wrong_cache or self._first_misplaced(lambda _: True)
-
-    @property
-    def unverified(self) -> str:
-        """Why a placement is unknown if none is known to be wrong, or an empty string."""
-        wrong = self._first_misplaced(lambda outcome: not outcome.unverified)
-        return "" if wrong or self._wrong_cache else self.misplaced
-
-    @property
-    def _wrong_cache(self) -> str:
-        return self.index_cache.reason if self.index_cache else ""
-
-    def _first_misplaced(self, counts: Callable[[Outcome], bool]) -> str:
-        reasons = (
-            f"instance {number}: {reason}"
-            for step in self.steps
-            for number, outcome in enumerate(step)
-            if counts(outcome) and (reason := outcome.misplaced)
-        )
-        return next(reasons, "")
+    def _wrong(self) -> str:
+        return (self.index_cache.reason if self.index_cache else "") or super()._wrong()
 
 
 def prepare(
@@ -191,18 +180,22 @@ def prepare(
     *,
     interleaved: bool = False,
     remembered: bool = False,
+    read_once: bool = False,
     say: Callable[[str], None] | None = None,
 ) -> Work:
     """Check the aligner, its index and the reads before a run; raises BadInput or Missing.
 
     *batch_bases* replaces the aligner's own batch size, if the aligner has one. *remembered*: the reads are a
-    dataset's, which are checked once. *say* gets progress messages.
+    dataset's, which are checked once. *read_once*: they are checked while they are aligned, and not before, unless
+    they are in blocks. *say* gets progress messages.
     """
     aligner.version()
     mates = 2 if interleaved else len(files)
     aligner.steps(mates)
     aligner.index_bytes(index)
     rule = aligner.batches(batch_bases)
+    if read_once and not rule.block:
+        return Work(aligner, index, Reads.unchecked(files, rule, interleaved=interleaved))
     checked = recall(files, rule) if remembered else None
     if checked is None:
         with no_idle_threads():
@@ -234,85 +227,119 @@ def check_whole(aligner: Aligner, scenario: Scenario) -> None:
 def run(
     work: Work,
     scenario: Scenario,
-    output: Output | None,
+    output: AlignOutput | None,
     *,
+    command_line: str = "",
     timeout: float | None = None,
     watching: Watching | None = None,
+    on_progress: Callable[[stream.Progress], None] = lambda _: None,
 ) -> Result:
     """Run *scenario* once, within *timeout* seconds; the complete *output* appears at the end (None: not kept).
 
-    Raises RunFailed if an instance fails or its output is incomplete, BadInput for an index to which hardly any
-    read maps, and CannotHere for too few reads. An error leaves no incomplete output.
+    *command_line* is the user's, for the header. Raises RunFailed if an instance fails or its output is
+    incomplete, BadInput for wrong reads or an index to which hardly any read maps, and CannotHere for too few
+    reads. An error leaves no incomplete output.
     """
-    folder_of_output = None
-    if output is not None:
-        output.check(scenario.instances)
-        folder_of_output = output.scratch()
+    if work.dynamic:
+        check_dynamic(work.aligner, work.reads.mates)
+    outputs = output.stripes(scenario.instances) if output else []
+    for each in outputs:
+        each.check()
+    files = [each.named for each in outputs if each.is_file]
+    place = Path(os.path.realpath(files[0])).parent if files else Path(tempfile.gettempdir())
+    began = time.process_time()
     with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(atomic_files.workspace(folder_of_output or Path(tempfile.gettempdir())))
+        folder = stack.enter_context(atomic_files.workspace(place))
         if work.copies is None:
             work = work.with_copies()
             assert work.copies is not None  # noqa: S101 - for mypy
             stack.enter_context(work.copies)
-        uses = work.copies.uses(scenario)
+        copies, uses = work.copies, work.copies.uses(scenario)
         cache = _restored(work, scenario)
-        steps, aligning, shares = _align(work, scenario, uses, folder, timeout=timeout, watching=watching)
+        stop = StopRequest()
+        stack.callback(stop.close)
+        pus = sorted({pu for placement in scenario.placements for pu in placement.pus})
+        sinks = [stack.enter_context(open_sink(each, scratch=folder, pus=pus)) for each in outputs]
+        final = (
+            StripedTarget(sinks) if output and output.striped else SinkTarget(sinks[0]) if sinks else NoTarget()
+        )
+        # Checksums are computed when no program runs that they would slow down.
+        held = FileTarget() if work.summed else None
+        note = _note(work, scenario, output)
+        reads = _open_reads(work, scenario, uses)
+        stack.callback(reads.close)
+        aligned = stream.Run(
+            work.programs,
+            scenario,
+            reads,
+            held or final,
+            folder,
+            lambda header: sam.describe_program(copies.restored(header), command_line, note),
+            stop,
+            uses,
+            dynamic=work.dynamic,
+            repeated=work.per_thread > 0,
+            feeds_all=True,
+            timeout=timeout,
+            watching=watching or Watching(),
+            on_progress=on_progress,
+        ).run()
+        if reason := sam.hardly_mapped(aligned.mapped, aligned.reads):
+            raise BadInput(reason, file=work.index)
+        sums = _checksums(work, held.ranges) if held else None
         counts = Counter[str]()
         for log in folder.glob("*/*.counts"):
             counts.update(counters.parse(log.read_text()))
-        parts = [o.job.stdout for o in steps[-1]]
-        if not work.command:
-            for number, part in enumerate(parts):
-                _collect(work.aligner, number, part)
-        alignments, header, ranges = _gather(work, parts, shares)
-        if output is not None:
-            header = _restored_header(work.copies, header, folder / "restored.sam")
-            if output.form == "sorted" or (output.form == "sam" and scenario.instances > 1):
-                header = _describe(work, scenario, output.command, header, folder / "header.sam")
-            elif output.form == "striped":
-                parts = [_restored_part(work.copies, part) for part in parts]
-            output.deliver(parts, header, ranges, folder)
-        copying = work.copies.seconds
-    times = sum(map(_span, steps)), aligning
-    return Result(*times, tuple(map(tuple, steps)), alignments, counts, cache, copying)
+        if held and sinks:
+            final.begin(held.header)
+            for part in held.ranges:
+                final.send(part, stop)
+        # A signal interrupts before the first file is in place or after the last.
+        with defer_signals() if len(sinks) > 1 else contextlib.nullcontext():
+            for sink in sinks:
+                sink.finish()
+    values = {of.name: getattr(aligned, of.name) for of in fields(aligned)} | {"seconds": aligned.span}
+    spent = time.process_time() - began
+    return Result(
+        **values, sums=sums, counts=counts, index_cache=cache, copying=copies.seconds, launcher_seconds=spent
+    )
 
 
-def _collect(aligner: Aligner, number: int, output: Path) -> None:
-    """Move the files that instance *number* wrote in place of its *output* there; raises RunFailed."""
-    files = aligner.output_files(output.parent)
-    if missing := [file.name for file in files if not file.is_file()]:
-        raise RunFailed(f"instance {number}: {aligner.name} did not write {missing[0]}")
-    for earlier, file in enumerate(files):
-        if not earlier:
-            file.replace(output)
-            continue
-        with output.open("r+b") as whole:
-            whole.seek(0, os.SEEK_END)
-            sam.concatenate([sam.ByteRange(file, 0, file.stat().st_size)], whole.fileno())
-        file.unlink()
+def _open_reads(work: Work, scenario: Scenario, uses: Sequence[IndexUse]) -> ReadStream | GivenFiles:
+    """Open the reads for the instances, divided if their number is known."""
+    with no_idle_threads():
+        from firsttouch.genomics.read_stream import GivenFiles, ReadStream  # noqa: PLC0415 - it loads NumPy
+
+    reads, division = work.reads, None
+    for layout in reads.layouts:
+        os.close(layout.file.open())  # it may have changed
+    if _reads_itself(work, scenario, uses):
+        return GivenFiles(reads)
+    if work.per_thread:
+        division = repeated_division(reads, scenario.instances, work.per_thread * scenario.threads)
+    elif reads.is_checked:
+        division = (dynamic_division if work.dynamic else static_division)(reads, scenario.instances)
+    states = [file.stat() for file in reads.files if file.is_file()]
+    size = sum(state.st_size for state in states if stat.S_ISREG(state.st_mode))
+    least = max(1, min(dealing.PART_BYTES, size // (_PARTS_EACH * scenario.instances)))
+    return ReadStream(
+        [[str(file) for file in reads.files]],
+        interleaved=reads.interleaved,
+        rule=reads.batches.rule,
+        least_part_bytes=least if len(states) == len(reads.files) else dealing.PART_BYTES,
+        merged=work.programs.pipes == 1,
+        fasta=False,
+        division=division,
+    )
 
 
-def _restored_header(copies: IndexCopies, header: sam.ByteRange, target: Path) -> sam.ByteRange:
-    """Return a header that names the index, by a file *target* if the instances had copies of other names."""
-    if not copies.renamed:
-        return header
-    with header.file.open("rb") as stream:
-        text = copies.restored(stream.read(header.end))
-    target.write_bytes(text)
-    return sam.ByteRange(target, 0, len(text))
-
-
-def _restored_part(copies: IndexCopies, part: Path) -> Path:
-    """Return the output of an instance with a header that names the index."""
-    if not copies.renamed:
-        return part
-    with part.open("rb") as stream:
-        size = len(sam.read_header(stream))
-    header = _restored_header(copies, sam.ByteRange(part, 0, size), part.with_suffix(".header"))
-    target = part.with_suffix(".sam")
-    with target.open("wb") as out:
-        sam.concatenate([header, sam.ByteRange(part, size, part.stat().st_size)], out.fileno())
-    return target
+def _reads_itself(work: Work, scenario: Scenario, uses: Sequence[IndexUse]) -> bool:
+    """Return whether a single instance reads checked files itself, as the program does in everyday use."""
+    if scenario.instances > 1 or work.per_thread or work.command or not work.reads.as_is:
+        return False
+    # Programs may tell plain files by their names.
+    named = not work.aligner.files or all(file.suffix in {".fq", ".fastq"} for file in work.reads.files)
+    return named and not work.programs.on_stdin and not uses[0].hides(work.reads.files)
 
 
 def _restored(work: Work, scenario: Scenario) -> index_cache.Restored | None:
@@ -322,150 +349,24 @@ def _restored(work: Work, scenario: Scenario) -> index_cache.Restored | None:
     return index_cache.restore(work.aligner.index_paths(work.index), work.index_cache, scenario.placements)
 
 
-def _align(
-    work: Work,
-    scenario: Scenario,
-    uses: Sequence[IndexUse],
-    folder: Path,
-    *,
-    timeout: float | None,
-    watching: Watching | None,
-) -> tuple[list[list[Outcome]], float, Shares]:
-    """Run all steps of all instances; return the outcomes, the seconds of aligning, and the shares."""
-    templates = work.steps
-    if work.dynamic:
-        check_dynamic(work.aligner, work.reads.mates)
-    for number in range(scenario.instances):
-        (folder / str(number)).mkdir()
-    began = time.monotonic()
-    # A single instance reads the files itself, as the program does in everyday use.
-    unfed = scenario.instances == 1 and work.reads.as_is and not work.per_thread
-    unfed = unfed and not work.command and not any(map(work.on_stdin, templates))
-    unfed = unfed and not uses[0].hides(work.reads.files)
-    # Programs may tell plain files by their names.
-    unfed = unfed and (not work.aligner.files or all(f.suffix in {".fq", ".fastq"} for f in work.reads.files))
-    feeder: feed.Feeder
-    if work.per_thread:
-        feeder = feed.WeakScalingFeeder(work.reads, scenario.instances, work.per_thread * scenario.threads)
-    else:
-        kind = feed.DynamicFeeder if work.dynamic and not unfed else feed.StaticFeeder
-        feeder = kind(work.reads, scenario.instances)
-    steps, aligning = [], 0.0
-    for step, template in enumerate(templates):
-        mates, on_stdin = work.mates_of(template), work.on_stdin(template)
-        step_feeder = None if unfed else feeder
-        pipes: feed.InstanceFiles | feed.InstancePipes
-        if step_feeder and work.aligner.files and not work.command:
-            pipes = feed.InstanceFiles(work.reads, mates, step_feeder, folder)
-        else:
-            pipes = feed.InstancePipes(work.reads, scenario.instances, mates, step_feeder, on_stdin=on_stdin)
-        with pipes:
-            jobs = []
-            for number, (placement, use) in enumerate(zip(scenario.placements, uses, strict=True)):
-                files, fds, stdin = pipes.of(number)
-                scratch = folder / str(number)
-                argv = work.argv(template, scenario.threads, files, scratch, use)
-                if work.counted:
-                    argv = counters.wrap(argv, scratch / f"{step}.counts")
-                out, log = scratch / f"{step}.out", scratch / f"{step}.log"
-                job = Job(argv, out, log, placement, scenario.threads, fds=fds, stdin=stdin)
-                jobs.append(replace(job, entering=use.entering, index=use.pages))
-            pipes.start()
-            outcomes = run_together(jobs, timeout=timeout, since=began, watching=watching)
-        steps.append(outcomes)
-        begun = [None] if unfed else feeder.reading_since
-        aligning += max(o.started + o.seconds - (at or o.started) for o, at in zip(outcomes, begun, strict=True))
-    return steps, aligning, [[(number, feeder.parts[number]) for number in share] for share in feeder.shares]
-
-
-def _gather(work: Work, parts: Sequence[Path], shares: Shares) -> Gathered:
-    """Check the instances' outputs; return what they hold, the header, and the alignments in input order."""
-    alignments, header, ranges = _recognized(work, parts, shares) or _surveyed(work, parts, shares)
-    if reason := sam.hardly_mapped(alignments.mapped, alignments.primary):
-        raise BadInput(reason, file=work.index)
-    if work.summed and not alignments.sums:
-        same = work.aligner.same
-        sums = sam.checksums(
-            ranges,
-            settle=None if same == "exact" else work.reads.mates,
-            scores_only=same == "scored",
-            reference=work.reference.sums if work.reference else None,
-        )
-        alignments = replace(alignments, sums=sums)
-    return alignments, header, ranges
-
-
-def _recognized(work: Work, parts: Sequence[Path], shares: Shares) -> Gathered | None:
-    """Return the alignments of the only instance if they are those of the reference: their lines were checked."""
-    reference, wanted = work.reference, sum(part.records for share in shares for _, part in share)
-    if reference is None or reference.sums is None or len(parts) > 1 or not work.aligner.in_order:
-        return None
-    with parts[0].open("rb") as stream:
-        header_bytes = len(sam.read_header(stream))
-    alignments = sam.ByteRange(parts[0], header_bytes, parts[0].stat().st_size)
-    if reference.primary != wanted * work.reads.mates or sam.exact_sum([alignments]) != reference.sums.exact:
-        return None
-    return reference, sam.ByteRange(parts[0], 0, header_bytes), [alignments]
-
-
-def _surveyed(work: Work, parts: Sequence[Path], shares: Shares) -> Gathered:
-    surveys = [
-        _survey(work, number, file, [part for _, part in share])
-        for number, (file, share) in enumerate(zip(parts, shares, strict=True))
-    ]
-    work.aligner.check_header(b"\n".join(surveys[0].shared))
-    alignments = Alignments(sum(s.primary for s in surveys), sum(s.mapped for s in surveys))
-    ranges = sam.in_input_order(parts, surveys, [[number for number, _ in share] for share in shares])
-    return alignments, sam.ByteRange(parts[0], 0, surveys[0].header_bytes), ranges
-
-
-def _survey(work: Work, number: int, file: Path, share: Sequence[feed.Part]) -> sam.Survey:
-    """Survey one instance's output, and restore the order of its reads if the aligner does not keep it.
-
-    Raises RunFailed if reads of its *share* are missing.
-    """
-    with no_idle_threads():
-        from firsttouch.genomics.sam_stream import (  # noqa: PLC0415 (slow to import, as it needs NumPy)
-            restore_order,
-            survey,
-        )
-
-    if work.aligner.whole:
-        # Its options may leave reads out, or write more than one record of a read.
-        result = survey(file)
-        return result._replace(ends=(result.size,) * len(share))
-    wanted = [part.records * work.reads.mates for part in share]
-    result = survey(file, wanted)
-    if result.primary < sum(wanted) and work.reads.mates == 2:
-        result = survey(file, wanted, feed.empty_mates_of(work.reads, share))
-    if not result.ends:
-        raise RunFailed(f"instance {number}: {work.aligner.name} aligned {result.primary} of {sum(wanted)} reads")
-    if work.aligner.in_order or work.per_thread:  # repeated reads have no order, and their output is not kept
-        return result
-    restored = file.with_suffix(".restored")
-    with contextlib.closing(feed.read_names(work.reads, share)) as names:
-        restore_order(file, names, work.reads.mates, restored)
-    restored.replace(file)
-    return survey(file, wanted)
-
-
-def _describe(work: Work, scenario: Scenario, command: str, header: sam.ByteRange, target: Path) -> sam.ByteRange:
-    """Write the header for all instances to *target*: its @PG line has the user's *command* and the scenario."""
-    files = [str(file) for file in work.reads.files] * (2 if work.reads.interleaved else 1)
-    steps = work.aligner.steps(work.reads.mates)
-    argvs = "; ".join(shlex.join(work.argv(step, scenario.threads, files, Path())) for step in steps)
-    note = (
-        f"firsttouch {__version__}: {scenario.name}, {scenario.instances} x {scenario.threads} threads of: {argvs}"
+def _checksums(work: Work, ranges: Sequence[sam.ByteRange]) -> sam.Checksums:
+    same = work.aligner.same
+    return sam.checksums(
+        ranges,
+        settle=None if same == "exact" else work.reads.mates,
+        scores_only=same == "scored",
+        reference=work.reference.sums if work.reference else None,
     )
-    with header.file.open("rb") as stream:
-        text = sam.describe_program(stream.read(header.end), command, note)
-    target.write_bytes(text)
-    return sam.ByteRange(target, 0, len(text))
 
 
-def _span(outcomes: Sequence[Outcome]) -> float:
-    """Return the wall seconds from the first instance's start to the last one's end."""
-    return max(o.started + o.seconds for o in outcomes) - min(o.started for o in outcomes)
+def _note(work: Work, scenario: Scenario, output: AlignOutput | None) -> str:
+    """Return the note for the header: the scenario, and the commands with the names of the user's files."""
+    files = [str(file) for file in work.reads.files] * (2 if work.reads.interleaved else 1)
+    programs = TemplateCommand(work.aligner, work.index, work.reads.mates, work.reads.batch_bases)
+    argvs = programs.argvs(threads=scenario.threads, reads=files, use=IndexUse(), scratch=Path())
+    threads = f"{scenario.instances} x {scenario.threads} threads of: {'; '.join(map(shlex.join, argvs))}"
+    done = output.described() if output else ""
+    return f"firsttouch {__version__}: {scenario.name}, {threads}{done and f'; {done}'}"
 
 
 # ----------------------------------------------------------------------
@@ -534,6 +435,7 @@ def _times(work: Work, scenario: Scenario, results: Sequence[Result], dataset: s
             **_cache_parameters(results),
             **({"alignments_sha256": sums.exact, "common_sha256": sums.common} if sums else {}),
             "cpu_seconds": last.cpu_seconds,
+            "launcher_cpu_seconds": last.launcher_seconds,
             "peak_bytes": last.peak_bytes,
             "instance_cpu_seconds": [o.cpu_seconds for o in last.outcomes],
             **({"index_copy_seconds": last.copying} if last.copying else {}),

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
 from firsttouch.errors import BadInput
 from firsttouch.genomics.fastq import inspect
-from firsttouch.genomics.feed import open_mates, static_parts
 from firsttouch.genomics.reads import BatchRule, Reads
+from firsttouch.genomics.sources import mate_lines
 from firsttouch.records import atomic_files
 from firsttouch.records.file_lock import locked
 from firsttouch.units import format_bytes
@@ -30,7 +30,7 @@ BLOCK_BYTES = 12288
 #: The bytes of the smallest record: @, + and four ends of lines.
 _LEAST = 6
 #: Bytes that are read at once, and bytes of output between two progress messages.
-_AT_ONCE = 1 << 20
+_LINES_AT_ONCE = 1 << 14
 _MESSAGE_BYTES = 1 << 30
 
 
@@ -70,7 +70,7 @@ def block(
             with (
                 atomic_files.naming(out),
                 partial.open("wb") as target,
-                open_mates(reads, static_parts(reads, 1), [mate]) as (source,),
+                mate_lines(reads, [0] * len(reads.files), reads.records, mate) as source,
             ):
                 for text in _padded(source, reads, mate, number, block_bytes):
                     before = target.tell() // _MESSAGE_BYTES
@@ -104,7 +104,9 @@ def blocked_copies(
     return copies
 
 
-def _padded(stream: IO[bytes], reads: Reads, mate: int, number: int, block_bytes: int) -> Iterator[list[bytes]]:
+def _padded(
+    lines: Iterator[bytes], reads: Reads, mate: int, number: int, block_bytes: int
+) -> Iterator[list[bytes]]:
     """Yield the blocks of *number* records, several at a time, as texts to write one after the other."""
     tail, done = b"", 0
 
@@ -117,15 +119,15 @@ def _padded(stream: IO[bytes], reads: Reads, mate: int, number: int, block_bytes
             file=reads.files[0 if reads.interleaved else mate],
         )
 
-    while data := stream.read(_AT_ONCE):
+    while data := b"".join(itertools.islice(lines, _LINES_AT_ONCE)):
         # Only padding ends a line with spaces: that of other blocks is not wanted in these.
         data = re.sub(rb" +\n", b"\n", tail + data)
         ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
         blocks = len(ends) // (4 * number)
-        lines = ends[: blocks * 4 * number].reshape(blocks, 4 * number)
+        places = ends[: blocks * 4 * number].reshape(blocks, 4 * number)
         # Where the name of a block's last record ends, and where that record ends.
         begin, text = 0, []
-        for at, (name, end) in enumerate(zip(lines[:, -4].tolist(), lines[:, -1].tolist(), strict=True)):
+        for at, (name, end) in enumerate(zip(places[:, -4].tolist(), places[:, -1].tolist(), strict=True)):
             spaces = block_bytes - (end + 1 - begin)
             if spaces < 0:
                 first = (done + at) * number + 1

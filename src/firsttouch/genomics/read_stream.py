@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads each input once, in turn: checks the records, and cuts them where batches of the aligner end."""
+"""Reads each input once, in turn: checks the records, and cuts them where parts for the instances end."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 import os
-from collections.abc import Generator, Iterator, Sequence
+import sys
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from firsttouch.errors import BadInput
+from firsttouch.genomics.division import Division
 from firsttouch.genomics.fasta import MARK, FastaParser
 from firsttouch.genomics.fastq import (
     HEAD,
@@ -31,7 +33,7 @@ from firsttouch.genomics.fastq import (
 from firsttouch.genomics.inputs import Input
 from firsttouch.genomics.mates import both_mates, one_mate
 from firsttouch.genomics.pipe_writer import StopRequest
-from firsttouch.genomics.reads import BatchRule
+from firsttouch.genomics.reads import BatchRule, Reads, empty_mates, template_name
 from firsttouch.genomics.sources import Damaged
 
 
@@ -51,14 +53,65 @@ class Piece:
     bases: int
     last: bool
 
+    def names(self, step: int) -> Iterable[bytes]:
+        """Return the names of the templates, if the first text has *step* records for each."""
+        lines = bytes(self.data[0]).split(b"\n")
+        is_fasta = lines[0].startswith(b">")
+        heads = [line for line in lines if line.startswith(b">")] if is_fasta else lines[:-1:4]
+        return [template_name(head[1:].split(None, 1)[0]) for head in heads[::step]]
+
+    def empty_mates(self, step: int) -> int:
+        """Return how many last mates have no bases, if the last text has *step* records for each template."""
+        data = bytes(self.data[-1])
+        return empty_mates(data.split(b"\n"), step) if b"\n\n+" in data else 0
+
+
+@dataclass(frozen=True)
+class _WholeFiles(Piece):
+    """All of checked reads, whose files a program reads itself."""
+
+    reads: Reads
+
+    def names(self, step: int) -> Iterator[bytes]:  # noqa: ARG002 - its files have one mate each
+        """Yield the names of the templates."""
+        with self.reads.files[0].open("rb") as lines:
+            for head in itertools.islice(lines, 0, 4 * self.reads.records, 4):
+                yield template_name(head[1:].split(None, 1)[0])
+
+    def empty_mates(self, step: int) -> int:  # noqa: ARG002
+        """Return how many last mates have no bases."""
+        return self.reads.empty_mates
+
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the inputs were read: records (pairs), bases, and the fraction of their bytes (None: unknown)."""
+    """How far the inputs were read: records (pairs), bases, and the fraction of their bytes (None: unknown).
+
+    *batches* began in these records, unless these are divided by a :class:`Division`.
+    """
 
     records: int = 0
     bases: int = 0
     fraction: float | None = None
+    batches: int = 0
+
+
+class GivenFiles:
+    """Checked reads whose *files* one program reads itself, as it does in everyday use."""
+
+    def __init__(self, reads: Reads) -> None:
+        """Take *reads*, which any program can read as they are."""
+        self.files, self._reads = reads.files, reads
+        self.progress = Progress(reads.records, reads.bases)
+
+    def __iter__(self) -> Iterator[Piece]:
+        yield _WholeFiles(0, (), self._reads.records, self._reads.bases, last=True, reads=self._reads)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def stop(self) -> None:
+        """Nothing runs."""
 
 
 class ReadStream:
@@ -67,6 +120,9 @@ class ReadStream:
     Threads of its own read ahead, and child processes decompress. The thread that iterates checks the records;
     let others write. It must live as long as the iteration (the kernel ends the child processes with it).
     """
+
+    #: The files that programs read themselves: none.
+    files: tuple[Path, ...] = ()
 
     def __init__(
         self,
@@ -78,6 +134,7 @@ class ReadStream:
         merged: bool = False,
         fasta: bool | None = None,
         reference: Path | None = None,
+        division: Division | None = None,
     ) -> None:
         """Open all inputs of *lanes*: each has one, or two with the mates. "-" is standard input.
 
@@ -85,6 +142,7 @@ class ReadStream:
         counted through all lanes. A part has whole batches with at least *least_part_bytes* bytes of text of all
         mates. *merged*: both mates go interleaved through one pipe, else each through its own. *fasta*: the inputs
         are FASTA (True), FASTQ (False), or tell it by their content (None). *reference* is the FASTA file of CRAM.
+        *division* says where parts end, instead of *rule* and *least_part_bytes*, and how often files are read.
 
         Raises BadInput for an input that cannot be read, and for a file that is refused by its content.
         """
@@ -92,7 +150,12 @@ class ReadStream:
         self._interleaved, self._merged, self._fasta, self._reference = interleaved, merged, fasta, reference
         self._least, self._borders = max(1, least_part_bytes), BatchBorders(rule)
         self._skip = self._part = self._part_bytes = 0
+        self._division, self._counts = division, iter(division.parts if division else ())
+        #: Records up to the end of a part, and up to the end of those that are used of a pass.
+        self._part_left = self._pass_left = 0
+        self._is_divided = False
         self._stop = StopRequest()
+        self._lanes = lanes
         self._inputs: list[list[Input]] = []
         self._stack = contextlib.ExitStack()
         self._stack.callback(self._stop.close)
@@ -102,13 +165,15 @@ class ReadStream:
             self.close()
             raise
         sizes = [source.size for lane_inputs in self._inputs for source in lane_inputs]
-        self._size = None if None in sizes else sum(size or 0 for size in sizes)
+        is_repeated = division is not None and division.passes > 1
+        self._size = None if None in sizes or is_repeated else sum(size or 0 for size in sizes)
         self._size_before = 0
         self.progress = Progress(fraction=None if self._size is None else 0.0)
         self._pieces = self._whole_parts()
 
     def _open(self, lanes: Sequence[Sequence[str]]) -> None:
         pipes = set()
+        self._inputs = []
         for lane in lanes:
             if len(lane) not in {1, 2} or len(lane) != len(lanes[0]) or (self._interleaved and len(lane) == 2):
                 raise BadInput(
@@ -170,12 +235,20 @@ class ReadStream:
 
     def _cut(self) -> Iterator[Piece]:
         """Yield the pieces of all lanes."""
-        for lane in self._inputs:
-            try:
-                yield from self._lane(lane)
-            except BaseException:
-                self._stop.set()  # or a thread that waits for a pipe would be waited for
-                raise
+        try:
+            for number in range(self._division.passes if self._division else 1):
+                if number:
+                    for source in itertools.chain.from_iterable(self._inputs):
+                        source.close()
+                    self._open(self._lanes)
+                self._pass_left = (self._division.pass_records if self._division else 0) or sys.maxsize
+                for lane in self._inputs:
+                    yield from self._lane(lane)
+                    if self._is_divided:
+                        return
+        except BaseException:
+            self._stop.set()  # or a thread that waits for a pipe would be waited for
+            raise
         if self._skip:
             records = self.progress.records
             raise BadInput(f"the inputs end after {records} records, {records + self._skip} were read before")
@@ -194,6 +267,8 @@ class ReadStream:
                     bases += piece.bases
                     yield piece
                 self._report(lane, parsers, count, bases)
+                if self._is_divided:
+                    return
         if not done:
             raise BadInput("no reads", file=lane[0].label)
         self._size_before += sum(source.size or 0 for source in lane)
@@ -222,13 +297,28 @@ class ReadStream:
         positions = [position for position in at if position is not None]
         if self._size is not None and len(positions) == len(lane):
             fraction = min(1.0, (self._size_before + sum(positions)) / max(1, self._size))
-        self.progress = Progress(self.progress.records + records, self.progress.bases + bases, fraction)
+        self.progress = replace(
+            self.progress,
+            records=self.progress.records + records,
+            bases=self.progress.bases + bases,
+            fraction=fraction,
+        )
 
     def _pieces_of(self, mates: Sequence[Mate]) -> Iterator[Piece]:
         """Yield the pieces of equally many records of all mates."""
         bases = np.sum([mate.chunk.bases[mate.records] for mate in mates], axis=0)
+        for at, end in self._counted(len(bases)) if self._division else self._batches(mates, bases):
+            if end > at:
+                data = self._texts(mates, at, end)
+                yield Piece(self._part, data, end - at, int(bases[at:end].sum()), last=False)
+            else:
+                self._part += 1
+
+    def _batches(self, mates: Sequence[Mate], bases: Ints) -> Iterator[tuple[int, int]]:
+        """Yield the begin and the end of each stretch of a part, and (n, n) where a part ends: by text."""
         text = [mate.chunk.text[mate.records] for mate in mates]
         starts = self._borders.starts(bases, text[0])
+        self.progress = replace(self.progress, batches=self.progress.batches + len(starts))
         size = np.concatenate(([0], np.cumsum(np.sum(text, axis=0))))
         at = min(self._skip, len(bases))
         self._skip -= at
@@ -238,10 +328,27 @@ class ReadStream:
             end = int(starts[number]) if number < len(starts) else len(bases)
             if end > at:
                 self._part_bytes += int(size[end] - size[at])
-                data = self._texts(mates, at, end)
-                yield Piece(self._part, data, end - at, int(bases[at:end].sum()), last=False)
+                yield at, end
             if number < len(starts):
-                self._part, self._part_bytes = self._part + 1, 0
+                self._part_bytes = 0
+                yield end, end
+            at = end
+
+    def _counted(self, count: int) -> Iterator[tuple[int, int]]:
+        """Yield what :meth:`_batches` does, of *count* records, by the numbers of records of the division."""
+        at, last = 0, min(count, self._pass_left)
+        self._pass_left -= last
+        while at < last:
+            if not self._part_left:
+                self._part_left = next(self._counts, 0)
+                if not self._part_left:
+                    self._is_divided = True
+                    return
+            end = min(last, at + self._part_left)
+            self._part_left -= end - at
+            yield at, end
+            if not self._part_left:
+                yield end, end
             at = end
 
     def _texts(self, mates: Sequence[Mate], begin: int, end: int) -> tuple[memoryview, ...]:

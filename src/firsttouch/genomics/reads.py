@@ -204,7 +204,7 @@ class Reads:
     """Checked reads: *records* (pairs if they are paired) with *bases* bases in all mates.
 
     *files* are one file, or the two of a pair; *interleaved*: one file holds the pairs. *batches* is the index of
-    where a part may begin.
+    where a part may begin. *empty_mates* are the records whose last mate has no bases.
     """
 
     files: tuple[Path, ...]
@@ -213,6 +213,18 @@ class Reads:
     bases: int
     batches: BatchIndex = field(repr=False)
     layouts: tuple[Layout, ...] = field(repr=False)
+    empty_mates: int = 0
+
+    @classmethod
+    def unchecked(cls, files: Sequence[Path], rule: BatchRule, *, interleaved: bool = False) -> Reads:
+        """Return reads that are checked and counted while they are aligned."""
+        nothing = BatchIndex(array("q"), (), 0, 1, rule)
+        return cls(tuple(files), interleaved, 0, 0, nothing, ())
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether the reads are checked and counted."""
+        return bool(self.layouts)
 
     @property
     def batch_bases(self) -> int:
@@ -231,8 +243,8 @@ class Reads:
 
     @property
     def as_is(self) -> bool:
-        """Whether every aligner can read the files themselves."""
-        return not self.interleaved and all(layout.as_is for layout in self.layouts)
+        """Whether every aligner can read the files themselves, which are checked."""
+        return self.is_checked and not self.interleaved and all(layout.as_is for layout in self.layouts)
 
 
 # ----------------------------------------------------------------------
@@ -255,6 +267,7 @@ def remember(reads: Reads) -> None:
         "version": __version__,
         "records": reads.records,
         "bases": reads.bases,
+        "empty_mates": reads.empty_mates,
         "layouts": [[layout.crlf, layout.unended, layout.blank, layout.longest] for layout in reads.layouts],
         "marks": [list(row) for row in (index.records, *index.offsets)],
         "count": index.count,
@@ -281,6 +294,7 @@ def recall(files: Sequence[Path], rule: BatchRule) -> Reads | None:
                 Layout(ReadFile.identify(file), *layout)
                 for file, layout in zip(files, facts["layouts"], strict=True)
             ),
+            empty_mates=facts["empty_mates"],
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None

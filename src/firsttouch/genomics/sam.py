@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SAM files of several instances: surveyed, put in input order under one header, and compared by checksums.
+"""SAM files of several instances: joined under one header, and compared by checksums.
 
 Outputs are large, so the work is done on blocks of bytes instead of lines.
 """
@@ -14,7 +14,7 @@ import re
 import select
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from firsttouch.errors import RunFailed
 
@@ -31,28 +31,6 @@ def is_header(line: bytes) -> bool:
     """Return whether *line* belongs to the header."""
     # A read's name may begin with @, but header lines have a tab after two letters.
     return line.startswith(b"@") and line[3:4] == b"\t"
-
-
-class Survey(NamedTuple):
-    """The contents of one SAM file.
-
-    *shared* are the lines of its header that all instances have in common, *header_bytes* is the header's length,
-    *primary* the number of primary records (one per read), *mapped* how many of these are mapped. *ends* are the
-    offsets at which the requested shares end, or empty if there are fewer primary records.
-    """
-
-    shared: tuple[bytes, ...]
-    header_bytes: int
-    size: int
-    primary: int
-    mapped: int
-    ends: tuple[int, ...] = ()
-
-
-def read_header(stream: BinaryIO) -> bytes:
-    """Read the header from the beginning of a file."""
-    lines = list(itertools.takewhile(is_header, stream))
-    return b"".join(lines)
 
 
 def header_size(text: bytes) -> int | None:
@@ -98,27 +76,6 @@ def check_same(headers: Mapping[int, bytes]) -> None:
             f"the headers of instances {first} and {number} differ: {here.decode(errors='replace')!r} and "
             f"{there.decode(errors='replace')!r}"
         )
-
-
-def in_input_order(
-    files: Sequence[Path], surveys: Sequence[Survey], shares: Sequence[Sequence[int]]
-) -> list[ByteRange]:
-    """Return the alignments of all *files* in input order.
-
-    *shares* are the numbers of the parts of the input that each file holds, in its order; the surveys were made
-    with these parts' records. Raises RunFailed if the files have different references or
-    read groups.
-    """
-    ranges = []
-    for file, result, share in zip(files, surveys, shares, strict=True):
-        if result.shared != surveys[0].shared:
-            raise RunFailed(f"{file}: aligned to other references or read groups than {files[0]}")
-        starts = (result.header_bytes, *result.ends)
-        ranges += [
-            (number, ByteRange(file, start, end))
-            for number, start, end in zip(share, starts[:-1], result.ends, strict=True)
-        ]
-    return [part for _, part in sorted(ranges, key=lambda numbered: numbered[0])]
 
 
 def describe_program(header: bytes, command: str, note: str) -> bytes:

@@ -2,15 +2,15 @@
 """Reads SAM files, also while they grow: checks every line, counts records, and locates or restores parts.
 
 :class:`SamTail` finds where the parts of the input end in the output of one instance. :class:`OrderedTail` does so
-for an aligner whose threads write as they finish, and restores the order of the reads. :func:`survey` reads a
-finished file. Outputs are large, so numpy works on blocks of bytes instead of lines.
+for an aligner whose threads write as they finish, and restores the order of the reads. Outputs are large, so numpy
+works on blocks of bytes instead of lines.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -25,10 +25,8 @@ from firsttouch.genomics.sam import (
     SECONDARY_OR_SUPPLEMENTARY,
     UNMAPPED,
     ByteRange,
-    Survey,
     is_header,
     is_primary,
-    shared_lines,
 )
 
 Ints = npt.NDArray[np.int64]
@@ -213,6 +211,11 @@ class SamTail(_GrowingSam):
         return len(self._ends)
 
     @property
+    def wanted(self) -> int:
+        """Number of primary records of all parts."""
+        return self._wanted
+
+    @property
     def has_all(self) -> bool:
         """Whether the records so far are those of the parts: none is missing, and there are no others."""
         return self._counted == self._wanted and self._lone <= self._empty
@@ -277,25 +280,6 @@ class SamTail(_GrowingSam):
         while self._ends and self._ends[0] == self._complete:
             self._ends.popleft()
             ranges.append(ByteRange(self.file, self._part_begins(), self._part_begins()))
-
-
-def survey(file: Path, shares: Sequence[int] = (), empty: Sequence[int] = ()) -> Survey:
-    """Survey a finished *file*; *shares* are the numbers of primary records of the shares, in the file's order.
-
-    *empty* pairs of each share may have one record (see :meth:`SamTail.want`); the survey has no ends unless the
-    records are those of the shares. A share includes the secondary and supplementary records of its last read.
-    Raises RunFailed, naming file and line, for a line that is not a SAM record.
-    """
-    with SamTail(file) as tail:
-        for records, pairs in zip(shares, empty or [0] * len(shares), strict=True):
-            tail.want(records, pairs)
-        ends = [part.end for part in tail.look(ended=True)]
-    header = tail.header or b""
-    if not tail.has_all:
-        ends = []
-    # The last share has all that is left.
-    whole = (*ends[:-1], tail.size) if ends else ()
-    return Survey(shared_lines(header), len(header), tail.size, tail.primary, tail.mapped, whole)
 
 
 # ----------------------------------------------------------------------
@@ -518,13 +502,6 @@ class OrderedTail(_GrowingSam):
 def _rank(line: tuple[int, bytes]) -> tuple[bool, bool]:
     flag, _ = line
     return bool(flag & LAST_OF_PAIR), not is_primary(flag)
-
-
-def restore_order(file: Path, names: Iterable[bytes], mates: int, restored: Path) -> None:
-    """Write a finished *file* to *restored* with its alignments in the order of *names* (see OrderedTail)."""
-    with OrderedTail(file, restored, mates) as tail:
-        tail.want(names)
-        tail.finish()
 
 
 # ----------------------------------------------------------------------

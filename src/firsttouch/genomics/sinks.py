@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -61,7 +61,7 @@ class AlignOutput:
 
     *sort* orders by coordinate and, with *index*, writes the index beside a BAM or CRAM file. *markdup* marks
     duplicates in sorted output; it adds mate scores before if *mates* is 2. CRAM needs the FASTA file *reference*.
-    *threads* are those of each samtools.
+    *threads* are those of each samtools. *striped*: each instance has a file of its own (:meth:`stripes`).
     """
 
     path: Path | None = None
@@ -72,6 +72,17 @@ class AlignOutput:
     reference: Path | None = None
     mates: int = 1
     threads: int = 1
+    striped: bool = False
+
+    def stripes(self, instances: int) -> list[AlignOutput]:
+        """Return the outputs of the instances: this one, or those of a striped out.sam, out.0.sam and so on."""
+        if not self.striped or self.path is None:
+            return [self]
+        if atomic_files.is_stream(self.path):
+            raise BadInput("not a file: a striped output is a file for each instance", file=self.path)
+        stem, suffix = self.path.stem, self.path.suffix
+        paths = [self.path.with_name(f"{stem}.{number}{suffix}") for number in range(instances)]
+        return [replace(self, path=path, striped=False) for path in paths]
 
     @property
     def place(self) -> Path | None:

@@ -1,25 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Byte sources of reads: plain and gzip files, read in ranges to feed them; rapidgzip decompresses."""
+"""Sources of reads: programs that decompress, whether gzip files are complete, and lines from any record on."""
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import importlib.util
+import itertools
 import os
 import re
 import subprocess
 import sys
 import tempfile
-import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import IO
 
-from firsttouch.errors import BadInput, Missing
+from firsttouch.errors import Missing
 from firsttouch.execution.process_runner import child, signal_name
-from firsttouch.genomics.pipe_writer import PipeWriter, Stopped, StopRequest, enlarge_pipe
-from firsttouch.genomics.reads import Layout, ReadFile
+from firsttouch.genomics.pipe_writer import enlarge_pipe
+from firsttouch.genomics.reads import ReadFile, Reads
 
 # ----------------------------------------------------------------------
 # Gzip files, decompressed by rapidgzip in a separate process, which ends with all its memory and threads
@@ -31,6 +30,8 @@ _PARALLEL_CPUS = 8
 _MEMBER = re.compile(rb"\x1f\x8b\x08[\x00-\x1f]", re.DOTALL)
 _WINDOW = 1 << 20
 _CHANCE = 1 << 10
+#: Bytes that are read at a time.
+_READ_BYTES = 1 << 20
 #: Bytes of an empty gzip member: header, one block, checksum and size.
 _SMALLEST_MEMBER = 20
 
@@ -164,127 +165,31 @@ def _ends_file(fd: int, begin: int, size: int) -> bool | None:
 
 
 # ----------------------------------------------------------------------
-# Ranges of bytes for the feeders. Offsets in a gzip file are those of the decompressed data.
-
-#: Bytes of one read if splice(2) cannot move them.
-_READ_BYTES = 1 << 20
+# Lines of checked files, from any record on
 
 
-class ByteSource:
-    """The bytes of one file of reads; every read ends with Stopped when *stop* is set."""
+@contextlib.contextmanager
+def mate_lines(reads: Reads, begins: Sequence[int], records: int, mate: int) -> Iterator[Iterator[bytes]]:
+    """Yield the lines of *mate* (0 or 1) of checked *reads*, as plain FASTQ.
 
-    def __init__(self, layout: Layout, stop: StopRequest) -> None:
-        self._layout, self._stop = layout, stop
-
-    def read(self, begin: int, end: int) -> Iterator[bytes]:
-        """Yield the bytes *begin* to *end* - 1 in blocks; raises BadInput if the file ends before."""
-        raise NotImplementedError
-
-    def copy(self, begin: int, end: int, writer: PipeWriter) -> None:
-        """Write the bytes *begin* to *end* - 1 to *writer*."""
-        for block in self.read(begin, end):
-            writer.write(block)
-
-    def close(self) -> None:
-        """Release the file or the process; a thread that still reads from it meets its end."""
-
-
-class _Descriptor(ByteSource):
-    """The bytes of a file or (*is_pipe*) those that come through a pipe."""
-
-    def __init__(self, layout: Layout, stop: StopRequest, fd: int, *, is_pipe: bool) -> None:
-        super().__init__(layout, stop)
-        self._fd, self._is_pipe = fd, is_pipe
-
-    def copy(self, begin: int, end: int, writer: PipeWriter) -> None:
-        at = begin
-        while at < end:
-            moved = writer.splice(self._fd, None if self._is_pipe else at, end - at)
-            if moved is None:
-                super().copy(at, end, writer)
-                return
-            self._check(moved)
-            at += moved
-
-    def read(self, begin: int, end: int) -> Iterator[bytes]:
-        at = begin
-        while at < end:
-            size = min(_READ_BYTES, end - at)
-            block = os.read(self._fd, size) if self._is_pipe else os.pread(self._fd, size, at)
-            self._check(len(block))
-            at += len(block)
-            yield block
-
-    def _check(self, size: int) -> None:
-        if self._stop.is_set:
-            raise Stopped
-        if not size:
-            what = "the gzip data end too early" if self._is_pipe else "ends too early"
-            raise BadInput(f"{what}: was it changed after it had been checked?", file=self._layout.file.path)
-
-
-class PlainFile(_Descriptor):
-    """A plain file: any range in any order."""
-
-    def __init__(self, layout: Layout, stop: StopRequest) -> None:
-        super().__init__(layout, stop, layout.file.open(), is_pipe=False)
-        os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._fd)
-
-
-class _GzipRange(_Descriptor):
-    """One range of a gzip file, read from its begin to its end."""
-
-    def __init__(self, layout: Layout, stop: StopRequest, begin: int, end: int) -> None:
-        assert layout.index is not None  # noqa: S101 (inspect makes one for every gzip file)
-        self._rapidgzip = Rapidgzip.range(layout.file, layout.index, begin, end - begin)
-        super().__init__(layout, stop, self._rapidgzip.stream, is_pipe=True)
-
-    def close(self) -> None:
-        self._rapidgzip.close()
-
-
-class SeekableGzip(ByteSource):
-    """A gzip file: any range in any order, each decompressed by a new process."""
-
-    def copy(self, begin: int, end: int, writer: PipeWriter) -> None:
-        """Decompress and write a range."""
-        with contextlib.closing(_GzipRange(self._layout, self._stop, begin, end)) as source:
-            source.copy(begin, end, writer)
-
-    def read(self, begin: int, end: int) -> Iterator[bytes]:
-        """Decompress and yield a range."""
-        with contextlib.closing(_GzipRange(self._layout, self._stop, begin, end)) as source:
-            yield from source.read(begin, end)
-
-
-class SharedGzip(ByteSource):
-    """A gzip file that is decompressed once for all instances; each takes the ranges that are given to it.
-
-    A range that is passed before its instance asks for it is kept in memory: that instance still reads the other
-    mate.
+    They are those of so many *records* (pairs) from byte *begins* of each file on; of a gzip file, of its
+    decompressed data. Raises BadInput for a file that was changed.
     """
-
-    def __init__(self, layout: Layout, stop: StopRequest, ranges: Sequence[tuple[int, int]]) -> None:
-        """Prepare adjacent *ranges* (begin, end), each of which is read once."""
-        super().__init__(layout, stop)
-        self._source = _GzipRange(layout, stop, ranges[0][0], ranges[-1][1])
-        self._lock = threading.Lock()
-        self._coming = collections.deque(ranges)
-        self._kept: dict[int, list[bytes]] = {}
-
-    def read(self, begin: int, end: int) -> Iterator[bytes]:  # noqa: ARG002 (known from *ranges*)
-        """Yield a range, after decompressing all that precede it."""
-        with self._lock:
-            while begin not in self._kept:
-                first, last = self._coming.popleft()
-                self._kept[first] = list(self._source.read(first, last))
-            blocks = self._kept.pop(begin)
-        yield from blocks
-
-    def close(self) -> None:
-        """Stop the decompression."""
-        self._source.close()
+    number = 0 if reads.interleaved else mate
+    layout, begin = reads.layouts[number], begins[number]
+    with contextlib.ExitStack() as stack:
+        if layout.index is None:
+            stream = stack.enter_context(os.fdopen(layout.file.open(), "rb", _READ_BYTES))
+            stream.seek(begin)
+        else:
+            size = reads.batches.offsets[number][-1] - begin
+            rapidgzip = stack.enter_context(
+                contextlib.closing(Rapidgzip.range(layout.file, layout.index, begin, size))
+            )
+            stream = stack.enter_context(os.fdopen(os.dup(rapidgzip.stream), "rb", _READ_BYTES))
+        lines: Iterator[bytes] = (line.removesuffix(b"\n").removesuffix(b"\r") + b"\n" for line in stream)
+        # A last record without bases ends before the line of its qualities if that has no end.
+        lines = itertools.chain(lines, [b"\n"])
+        if reads.interleaved:
+            lines = (line for at, line in enumerate(lines) if at // 4 % 2 == mate)
+        yield itertools.islice(lines, 4 * records)

@@ -2,7 +2,8 @@
 """Aligns a stream of reads with several instances; the alignments come out in input order while the instances run.
 
 The dealer (:mod:`firsttouch.genomics.dealing`) takes parts of the reads (whole batches of the aligner) and gives
-each to one instance. A writer for each pipe feeds it. An instance writes SAM into a scratch file; the collector
+each to one instance. A writer for each pipe feeds it; a program that reads files, or several that read one after
+the other, get their share as files before they start. An instance writes SAM into a scratch file; the collector
 (:mod:`firsttouch.genomics.collecting`) reads these files as they grow, sends finished parts to the target in input
 order, and releases the disk space behind them. Memory is bounded by a few pieces of reads for each pipe. Disk
 space is bounded too: the dealer waits while the target is slower than the instances. Each input is read once.
@@ -25,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from firsttouch.errors import ProgramFailed, RunFailed
+from firsttouch.errors import CannotHere, ProgramFailed, RunFailed
 from firsttouch.execution import placement_check
 from firsttouch.execution.process_runner import (
     Events,
@@ -38,11 +39,14 @@ from firsttouch.execution.process_runner import (
     run_in_foreground,
     run_together,
 )
+from firsttouch.execution.progress import time_left
 from firsttouch.genomics import sam
-from firsttouch.genomics.collecting import Collector, InstanceOutput, Target, splice
+from firsttouch.genomics.collecting import Collector, Command, InstanceOutput, Target, splice
 from firsttouch.genomics.command_line import UserCommand
 from firsttouch.genomics.dealing import Dealer, Feed, Ledger, reading
+from firsttouch.genomics.division import too_few_reads
 from firsttouch.genomics.index_copies import OWN, IndexUse
+from firsttouch.genomics.instance_files import FirstReads, InstanceFiles
 from firsttouch.genomics.pipe_writer import Stopped, StopRequest
 from firsttouch.genomics.sinks import Sink
 from firsttouch.records import atomic_files
@@ -50,7 +54,7 @@ from firsttouch.scenarios.placement import Scenario
 
 if TYPE_CHECKING:  # they load NumPy, which a command in one instance does without
     from firsttouch.genomics.checkpoints import Stretch
-    from firsttouch.genomics.read_stream import Piece, ReadStream
+    from firsttouch.genomics.read_stream import GivenFiles, Piece, ReadStream
 
 _PROGRESS_INTERVAL = 1.0
 _RELAY_BYTES = 1 << 20
@@ -80,6 +84,17 @@ class Progress:
         """Seconds until the input is read at the rate so far; None if its size is unknown."""
         return self.seconds * (1 - self.fraction) / self.fraction if self.fraction else None
 
+    def text(self, *, per_instance: bool = False) -> str:
+        """Return the progress in words, with the reads of each instance if *per_instance*."""
+        text = f"{self.reads:,} reads, {self.rate:,.0f} reads/s"
+        if self.fraction is not None:
+            text += f", {self.fraction:.0%} of the input"
+        if self.seconds_left is not None:
+            text += f", {time_left(self.seconds_left)}"
+        if per_instance:
+            text += " (" + ", ".join(f"{reads:,}" for reads in self.instances) + ")"
+        return text
+
 
 # ----------------------------------------------------------------------
 # A whole run
@@ -89,8 +104,10 @@ class Progress:
 class Result:
     """One run: *reads* in the output, *mapped* of them, and wall seconds.
 
-    *launches* are the outcomes of all instances, for each time that these were started. *fed* are the instances
-    that got reads. *earlier* are the parts of the output that earlier runs have finished.
+    *launches* are the outcomes of all instances, for each time that these were started: in turn those of each of
+    *steps* programs. *fed* are the instances that got reads. *earlier* are the parts of the output that earlier
+    runs have finished. *aligning* is the sum over the launches of the seconds of the slowest instance from when it
+    began to read, after it had loaded the index.
     """
 
     reads: int
@@ -99,6 +116,20 @@ class Result:
     launches: tuple[tuple[Outcome, ...], ...]
     fed: frozenset[int]
     earlier: tuple[Stretch, ...] = ()
+    steps: int = 1
+    aligning: float = 0.0
+
+    @property
+    def span(self) -> float:
+        """Sum over the launches of the wall seconds from the first start to the last end."""
+        return sum(
+            max(o.started + o.seconds for o in launch) - min(o.started for o in launch) for launch in self.launches
+        )
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """Each instance's outcome in its longest launch."""
+        return [max(instance, key=lambda o: o.seconds) for instance in zip(*self.launches, strict=True)]
 
     @property
     def misplaced(self) -> str:
@@ -121,8 +152,10 @@ class Result:
         return max((sum(outcome.peak_bytes for outcome in launch) for launch in self.launches), default=0)
 
     def _of_instances(self) -> Iterator[tuple[int, tuple[Outcome, ...]]]:
-        """Yield the number and the outcomes of each instance that got reads."""
-        return ((n, each) for n, each in enumerate(zip(*self.launches, strict=True)) if n in self.fed)
+        """Yield the number and the outcomes, by program, of each instance that got reads."""
+        for step in range(self.steps):
+            launches = zip(*self.launches[step :: self.steps], strict=True)
+            yield from ((n, each) for n, each in enumerate(launches) if n in self.fed)
 
     def _wrong(self) -> str:
         for number, outcomes in self._of_instances():
@@ -152,22 +185,26 @@ class Result:
 class Run:
     """A command under a scenario, fed with *reads*; the alignments go to *target*.
 
-    *describe* makes the header of the output of the aligner's. *relaunch_bases*: the instances are started anew
-    after so many bases, for an aligner whose output depends on what an instance aligned before. *scratch* is the
-    folder for the instances' outputs. *uses* is how each instance uses the index. *timeout* is in seconds.
+    *repeated*: the reads are repeated, so their alignments have no order. *feeds_all*: no instance is without
+    reads. *describe* makes the header of the output of the aligner's. *relaunch_bases*: the instances are started
+    anew after so many bases, for an aligner whose output depends on what an instance aligned before. *scratch* is
+    the folder for the instances' outputs. *uses* is how each instance uses the index. *timeout* is in seconds.
     """
 
-    command: UserCommand
+    command: Command
     scenario: Scenario
-    reads: ReadStream
+    reads: ReadStream | GivenFiles
     target: Target
     scratch: Path
     describe: Callable[[bytes], bytes]
     stop: StopRequest
     uses: Sequence[IndexUse]
     dynamic: bool = False
+    repeated: bool = False
+    feeds_all: bool = False
     relaunch_bases: int | None = None
     timeout: float | None = None
+    watching: Watching = field(default_factory=Watching)
     on_progress: Callable[[Progress], None] = lambda _: None
     #: The end of the log of each instance in each launch, with the instance's number.
     logs: list[tuple[int, str]] = field(default_factory=list)
@@ -182,14 +219,22 @@ class Run:
         """
         began = time.monotonic()
         reads = mapped = 0
+        aligning, steps = 0.0, 1
+        # One launch has the scratch folder for itself, and its files stay.
+        own = atomic_files.workspace if self.relaunch_bases else contextlib.nullcontext[Path]
         with reading(self.reads) as pieces:
             while (first := next(pieces, None)) is not None:
-                with atomic_files.workspace(self.scratch) as folder:
+                with own(self.scratch) as folder:
                     self._launch = launch = _Launch(self, folder, reads, mapped, began)
-                    self._ended.append(tuple(launch.run(itertools.chain([first], pieces))))
+                    launched = launch.run(itertools.chain([first], pieces))
+                self._ended += map(tuple, launched)
                 self._fed |= launch.ledger.fed
+                steps = len(launched)
+                aligning += launch.aligning
                 reads, mapped = launch.reads, launch.mapped
-        return Result(reads, mapped, time.monotonic() - began, tuple(self._ended), frozenset(self._fed))
+        seconds = time.monotonic() - began
+        fed = frozenset(self._fed)
+        return Result(reads, mapped, seconds, tuple(self._ended), fed, steps=steps, aligning=aligning)
 
     def placement(self) -> tuple[str, str]:
         """Return why the placement did not hold or is unknown, and why it is unknown, up to now."""
@@ -236,6 +281,20 @@ class _Threads:
             thread.join()
 
 
+@dataclass(frozen=True)
+class _Input:
+    """What one instance reads: *pipes*, or files that were written for it, or *given* ones of the user's."""
+
+    files: tuple[Path, ...] = ()
+    given: tuple[Path, ...] = ()
+    pipes: tuple[int, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """The names that the program gets."""
+        return [f"/dev/fd/{fd}" for fd in self.pipes] or [str(file) for file in self.files or self.given]
+
+
 class _Launch:
     """The instances from their start to their end."""
 
@@ -245,9 +304,16 @@ class _Launch:
         self._began = began
         self._threads = _Threads()
         self.ledger = Ledger(folder)
-        self._outputs = [InstanceOutput(folder, number, run.command) for number in range(run.scenario.instances)]
+        self._folders = [folder / str(number) for number in range(run.scenario.instances)]
+        for each in self._folders:
+            each.mkdir()
+        self._outputs = [
+            InstanceOutput(folder, number, run.command, repeated=run.repeated)
+            for number in range(run.scenario.instances)
+        ]
         self._feeds: list[Feed] = []
         self._done = threading.Event()
+        self.aligning = 0.0
         #: Those of the instances that have started, while they run.
         self.outcomes: list[Outcome] = []
         #: Held while what the instances do is observed, or judged.
@@ -263,78 +329,171 @@ class _Launch:
         """Mapped reads in the output so far, with those of earlier launches."""
         return self._before[1] + sum(output.mapped for output in self._outputs)
 
-    def run(self, pieces: Iterator[Piece]) -> list[Outcome]:
-        """Align *pieces* up to the end, or to the end of this launch."""
-        run = self._run
-        with contextlib.ExitStack() as unread:  # closes the ends of pipes that no program gets
-            try:
-                jobs = self._jobs(unread)
-                expect = [output.want for output in self._outputs]
-                dealer = Dealer(
-                    pieces, self._feeds, expect, self.ledger, dynamic=run.dynamic, most_bases=run.relaunch_bases
-                )
-                collector = Collector(self._outputs, self.ledger, run.target, self._described, run.stop)
+    def run(self, pieces: Iterator[Piece]) -> list[list[Outcome]]:
+        """Align *pieces* up to the end, or to the end of this launch; return the outcomes of each program."""
+        try:
+            if self._run.command.reads_files or self._run.reads.files:
+                inputs = self._as_files(pieces)
+                *earlier, last = range(len(self._argvs(inputs)[0]))
+                return [*(self._step(inputs, step) for step in earlier), self._collected(inputs, last)]
+            with contextlib.ExitStack() as unread:  # closes the ends of pipes that no program gets
+                inputs = self._pipes(unread)
+                dealer = self._dealer(pieces, self._feeds)
                 for feed in self._feeds:
                     feed.start()
-                self._threads.start("dealer", lambda: self._deal(dealer))
-                self._threads.start("collector", collector.collect)
-                self._threads.start("progress", self._tell)
-                unread.pop_all()
-                outcomes = run_together(
-                    jobs,
-                    timeout=run.timeout,
-                    since=self._began,
-                    watching=Watching(look=self._look),
-                    events=self._threads.events,
-                    on_start=self.outcomes.append,
-                )
-                if not self.ledger.dealt_all:
-                    raise RunFailed(f"{jobs[0].argv[0]} ended before it had read all its reads")
-                collector.ended.set()
-                self._threads.wait("collector")
-            except BaseException:
-                run.stop.set()
-                run.reads.stop()
-                raise
-            finally:
-                self._end()
+                self._threads.start("dealer", lambda: self._deal(dealer, self._feeds))
+                return [self._collected(inputs, 0, unread)]
+        except BaseException:
+            self._run.stop.set()
+            self._run.reads.stop()
+            raise
+        finally:
+            self._end()
+
+    def _dealer(self, pieces: Iterator[Piece], feeds: Sequence[Feed] | Sequence[InstanceFiles]) -> Dealer:
+        expect = [output.want for output in self._outputs]
+        run = self._run
+        return Dealer(pieces, feeds, expect, self.ledger, dynamic=run.dynamic, most_bases=run.relaunch_bases)
+
+    def _collected(
+        self, inputs: Sequence[_Input], step: int, unread: contextlib.ExitStack | None = None
+    ) -> list[Outcome]:
+        """Run the last program, collect the alignments meanwhile, and return the outcomes."""
+        run = self._run
+        collector = Collector(self._outputs, self.ledger, run.target, self._described, run.stop)
+        self._threads.start("collector", collector.collect)
+        self._threads.start("progress", self._tell)
+        jobs = self._jobs(inputs, step, is_last=True)
+        if unread:
+            unread.pop_all()
+        outcomes = self._run_jobs(jobs, inputs, on_start=self.outcomes.append)
+        if not self.ledger.dealt_all:
+            raise self._ended_early()
+        for number, output in enumerate(self._outputs):
+            self._take_files(number, output.file)
+        collector.ended.set()
+        self._threads.wait("collector")
+        return outcomes
+
+    def _ended_early(self) -> RunFailed:
+        """Return the error of programs that ended before they had read all their reads, or raise its cause."""
+        self._run.stop.set()
+        self._run.reads.stop()
+        self.ledger.stop()
+        self._threads.wait("collector")
+        for output in self._outputs:
+            output.look(ended=False)
+        number = next((number for number, feed in enumerate(self._feeds) if feed.is_left), 0)
+        program = self._run.command.aligner.name
+        return RunFailed(f"instance {number}: {program} ended before it had read all its reads")
+
+    def _step(self, inputs: Sequence[_Input], step: int) -> list[Outcome]:
+        """Run a program whose output the next one needs."""
+        return self._run_jobs(self._jobs(inputs, step, is_last=False), inputs)
+
+    def _run_jobs(
+        self,
+        jobs: Sequence[Job],
+        inputs: Sequence[_Input],
+        on_start: Callable[[Outcome], object] = lambda _: None,
+    ) -> list[Outcome]:
+        run = self._run
+        files = [file for each in inputs for file in each.files]
+        first_reads = FirstReads(files) if files else None
+        try:
+            outcomes = run_together(
+                jobs,
+                timeout=run.timeout,
+                since=self._began,
+                watching=run.watching._replace(look=self._look),
+                events=self._threads.events,
+                on_start=on_start,
+            )
+        finally:
+            times = first_reads.stop() if first_reads else {}
+        begun = [feed.reading_since for feed in self._feeds] or [
+            min((times[file] for file in each.files if file in times), default=None) for each in inputs
+        ]
+        self.aligning += max(
+            o.started + o.seconds - (at or o.started) for o, at in zip(outcomes, begun, strict=True)
+        )
         return outcomes
 
     def _look(self, pid: int, observed: placement_check.Observed) -> None:
         with self.observing:
-            placement_check.look(pid, observed)
+            self._run.watching.look(pid, observed)
 
-    def _jobs(self, unread: contextlib.ExitStack) -> list[Job]:
-        """Return the jobs, whose pipes are open; *unread* closes the ends that they read."""
-        run = self._run
-        jobs = []
-        for number, (placement, use) in enumerate(zip(run.scenario.placements, run.uses, strict=True)):
+    def _pipes(self, unread: contextlib.ExitStack) -> list[_Input]:
+        """Return the pipes of each instance; *unread* closes the ends that it reads."""
+        inputs = []
+        for _ in self._outputs:
             with contextlib.ExitStack() as unfed:
                 pipes = []
-                for _ in range(run.command.pipes):
+                for _ in range(self._run.command.pipes):
                     pipes.append(os.pipe())
                     unread.callback(os.close, pipes[-1][0])
                     unfed.callback(os.close, pipes[-1][1])
-                self._feeds.append(Feed([fd for _, fd in pipes], run.stop))
+                self._feeds.append(Feed([fd for _, fd in pipes], self._run.stop))
                 unfed.pop_all()
-            reading = tuple(fd for fd, _ in pipes)
-            names = [f"/dev/fd/{fd}" for fd in reading]
-            on_stdin = run.command.on_stdin
+            inputs.append(_Input(pipes=tuple(fd for fd, _ in pipes)))
+        return inputs
+
+    def _as_files(self, pieces: Iterator[Piece]) -> list[_Input]:
+        """Write the share of each instance to files, unless one reads the files themselves, and return them."""
+        given = self._run.reads.files
+        files = []
+        for folder in self._folders:
+            names = given or [folder / f"{number}.fq" for number in range(1, 1 + self._run.command.pipes)]
+            files.append(InstanceFiles(names, are_given=bool(given)))
+        self._deal(self._dealer(pieces, files), files)
+        return [_Input(() if given else each.files, given) for each in files]
+
+    def _argvs(self, inputs: Sequence[_Input]) -> list[list[list[str]]]:
+        """Return the argv of each program of each instance."""
+        run = self._run
+        return [
+            run.command.argvs(
+                threads=run.scenario.threads,
+                reads=["-"] if run.command.on_stdin else each.names,
+                use=use,
+                scratch=folder,
+            )
+            for each, use, folder in zip(inputs, run.uses, self._folders, strict=True)
+        ]
+
+    def _jobs(self, inputs: Sequence[_Input], step: int, *, is_last: bool) -> list[Job]:
+        """Return the jobs of one step."""
+        run = self._run
+        jobs = []
+        for number, (argvs, each) in enumerate(zip(self._argvs(inputs), inputs, strict=True)):
+            use, on_stdin = run.uses[number], run.command.on_stdin and bool(each.pipes)
+            writes_files = not is_last or run.command.aligner.output
             job = Job(
-                run.command.argv(threads=run.scenario.threads, reads=["-"] if on_stdin else names, use=use),
-                self._outputs[number].file,
+                argvs[step],
+                self._folders[number] / f"{step}.out" if writes_files else self._outputs[number].file,
                 self._folder / f"{number}.log",
-                placement,
+                run.scenario.placements[number],
                 run.scenario.threads,
-                fds=() if on_stdin else reading,
-                stdin=reading[0] if on_stdin else None,
-                handed=reading,
+                fds=() if on_stdin else each.pipes,
+                stdin=each.pipes[0] if on_stdin else None,
+                handed=each.pipes,
                 excused=functools.partial(self._is_unfed, number),
                 entering=use.entering,
                 index=use.pages,
             )
             jobs.append(job)
         return jobs
+
+    def _take_files(self, number: int, output: Path) -> None:
+        """Add the files that instance *number* wrote in place of its standard output to *output*."""
+        aligner = self._run.command.aligner
+        for file in aligner.output_files(self._folders[number]):
+            if not file.is_file():
+                raise RunFailed(f"instance {number}: {aligner.name} did not write {file.name}")
+            with output.open("r+b") as whole:
+                whole.seek(0, os.SEEK_END)
+                sam.concatenate([sam.ByteRange(file, 0, file.stat().st_size)], whole.fileno())
+            file.unlink()
 
     def _described(self, header: bytes) -> bytes:
         self._run.command.aligner.check_header(header)
@@ -344,10 +503,16 @@ class _Launch:
         """Return whether an instance got no reads: some aligners fail on an empty input."""
         return self.ledger.dealt_all and number not in self.ledger.fed
 
-    def _deal(self, dealer: Dealer) -> None:
+    def _deal(self, dealer: Dealer, feeds: Sequence[Feed] | Sequence[InstanceFiles]) -> None:
         dealer.deal()
+        run, fed = self._run, len(self.ledger.fed)
+        if run.feeds_all and fed < run.scenario.instances:
+            read = run.reads.progress
+            counts = {"records": read.records, "bases": read.bases, "batches": max(fed, read.batches)}
+            rule = run.command.aligner.batch
+            raise CannotHere(too_few_reads(rule, run.scenario.instances, mates=run.command.mates, **counts))
         self.ledger.close()
-        for feed in self._feeds:
+        for feed in feeds:
             feed.close()
 
     def _tell(self) -> None:

@@ -202,8 +202,10 @@ def _mistakes(data: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 def _mistakes_of_files(align: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Yield (table, key, reason) for the faults of how a program reads and writes files."""
     steps = [*align["single"], *align.get("paired", [])]
-    if align.get("files") and any(STDIN.keys() & set(fields(step)) for step in steps):
-        yield "align", "files", "a step reads its standard input, which is a pipe"
+    reads_files = align.get("files") or any(len(align.get(key, ())) > 1 for key in ("single", "paired"))
+    if reads_files and any(STDIN.keys() & set(fields(step)) for step in steps):
+        key = "files" if align.get("files") else "single"
+        yield "align", key, "a step reads its standard input, and programs that read several times read files"
     if "output" in align:
         for reason in _wrong_placeholders([[align["output"]]], allowed={"scratch"}, required={"scratch"}):
             yield "align", "output", reason

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shares of checked reads: equal as whole batches allow, all reads once and in turn, or repeated."""
+
+import itertools
+
+import pytest
+from hypothesis import given, reject
+from hypothesis import strategies as st
+
+from factories.fastq_files import BATCHES, GOOD, common, fastq, layout, packed, text, write
+from firsttouch.errors import CannotHere
+from firsttouch.genomics import dealing, division
+from firsttouch.genomics import fastq as fastq_module
+from firsttouch.genomics.division import dynamic_division, repeated_division, static_division
+from firsttouch.genomics.fastq import inspect
+from firsttouch.genomics.padded_fastq import block
+from firsttouch.genomics.read_stream import ReadStream
+from firsttouch.genomics.reads import BatchRule
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Small parts, so that a few records are many of them."""
+    monkeypatch.setattr(dealing, "PART_BYTES", 300)
+
+
+def parts_of(reads, divided):
+    """Return the text of each part for each pipe."""
+    parts = []
+    with ReadStream(
+        [list(map(str, reads.files))], interleaved=reads.interleaved, rule=reads.batches.rule, division=divided
+    ) as stream:
+        begins = True
+        for piece in stream:
+            if begins:
+                parts.append([b""] * len(piece.data))
+            assert piece.part == len(parts) - 1
+            parts[-1] = [a + bytes(b) for a, b in zip(parts[-1], piece.data, strict=True)]
+            begins = piece.last
+    assert begins
+    return parts
+
+
+@given(
+    records=fastq(mates=2),
+    layouts=st.lists(layout(), min_size=2, max_size=2),
+    form=st.sampled_from(("single", "files", "interleaved")),
+    batch=BATCHES,
+    instances=st.integers(1, 5),
+    kind=st.sampled_from((static_division, dynamic_division)),
+    gz=st.sampled_from((False, False, False, True)),
+)
+@common(75)
+def test_all_is_dealt_once_and_in_order(tmp_path, small, *, records, layouts, form, batch, instances, kind, gz):
+    if form == "interleaved":
+        data = [layouts[0]([r for pair in zip(*records, strict=True) for r in pair])]
+    else:
+        data = [written(r) for written, r in zip(layouts, records, strict=True)]
+    files = [write(tmp_path / f"{n}.fq", packed(d, 3) if gz else d) for n, d in enumerate(data)]
+    files, mates = (files[:1], 1) if form == "single" else (files, 2)
+    reads = inspect(files, batch, interleaved=form == "interleaved")
+    if reads.batches.count < instances:
+        with pytest.raises(CannotHere, match=f"too few for {instances} instances"):
+            kind(reads, instances)
+        return
+    divided = kind(reads, instances)
+    counts = list(divided.parts)
+    begins = [0, *itertools.accumulate(counts)]
+    assert begins[-1] == len(records[0])
+    assert set(begins) <= set(reads.batches.records.tolist())
+    assert len(counts) >= instances
+    parts = parts_of(reads, divided)
+    for mate in range(mates):
+        expected = [text(records[mate][a:b]) for a, b in itertools.pairwise(begins)]
+        assert [part[mate] for part in parts] == expected
+    if kind is static_division:
+        assert len(counts) % instances == 0
+        marks = [reads.batches.records.tolist().index(begin) for begin in begins]
+        shares = [0] * instances
+        for number, (a, b) in enumerate(itertools.pairwise(marks)):
+            shares[number % instances] += b - a
+        assert max(shares) - min(shares) <= 1
+
+
+@pytest.mark.parametrize("part_bytes", [1 << 20, 500])
+def test_shares_are_as_equal_as_batches_allow(tmp_path, monkeypatch, part_bytes):
+    monkeypatch.setattr(dealing, "PART_BYTES", part_bytes)
+    reads = inspect([write(tmp_path / "r.fq", text([["@r", "A" * 10, "+", "I" * 10]] * 1000))], BatchRule(100))
+
+    def shares(instances):
+        counts = static_division(reads, instances).parts
+        return [sum(counts[number::instances]) for number in range(instances)]
+
+    assert shares(4) == [250] * 4
+    assert sorted(set(shares(8))) == [120, 130]
+    assert len(shares(100)) == 100
+    reason = (
+        "too few for 101 instances .* batches of 100 bases, .* 10,000 bases in 1,000 reads fill 100; .*-bases 49$"
+    )
+    with pytest.raises(CannotHere, match=reason):
+        static_division(reads, 101)
+    with pytest.raises(CannotHere, match="3 records are too few for 4 instances"):
+        static_division(inspect([write(tmp_path / "few.fq", text(GOOD))]), 4)
+
+
+def test_parts_are_of_their_size(tmp_path, monkeypatch):
+    reads = inspect([write(tmp_path / "r.fq", text([["@r", "A" * 45, "+", "I" * 45]] * 10_000))])
+    monkeypatch.setattr(dealing, "PART_BYTES", 10_000)
+    # Of 97 bytes.
+    assert set(dynamic_division(reads, 2).parts) == {103, 104}
+    assert set(static_division(reads, 2).parts) <= {104, 105}
+    # Few reads: still some parts for each, but not of a few records.
+    monkeypatch.setattr(division, "_LEAST_BYTES", 1000)
+    assert len(dynamic_division(reads, 50).parts) >= 50 * 15
+    assert len(dynamic_division(reads, 700).parts) == 970
+    assert len(dynamic_division(reads, 1500).parts) == 1500
+
+
+@given(
+    records=fastq(mates=2),
+    batch=st.sampled_from((0, 0, 100, 400)),
+    instances=st.integers(1, 4),
+    each=st.integers(1, 40),
+    gz=st.sampled_from((False,) * 7 + (True,)),
+)
+@common(30)
+def test_reads_are_repeated(tmp_path, small, *, records, batch, instances, each, gz):
+    """Each instance gets as many as batches allow, and all together follow each other."""
+    if gz:  # each repetition of a file starts a program
+        instances, each = min(instances, 2), min(each, 2 * len(records[0]))
+    files = [write(tmp_path / f"{n}.fq", packed(text(r), 2) if gz else text(r)) for n, r in enumerate(records)]
+    reads = inspect(files, BatchRule(batch))
+    largest = max(b - a for a, b in itertools.pairwise(reads.batches.records.tolist()))
+    try:
+        divided = repeated_division(reads, instances, each)
+    except CannotHere:
+        # An instance would have no batch.
+        assert each < 2 * largest
+        reject()
+    at = 0
+    for part, count in zip(parts_of(reads, divided), divided.parts, strict=True):
+        for mate, of_mate in enumerate(records):
+            assert part[mate] == text([of_mate[n % len(of_mate)] for n in range(at, at + count)])
+        at += count
+        assert at % len(records[0]) in reads.batches.records
+    assert abs(at - instances * each) <= largest
+    smallest = min(b - a for a, b in itertools.pairwise(reads.batches.records.tolist()))
+    for number in range(instances):
+        share = sum(divided.parts[number::instances])
+        # Batches of one size give equal shares; others, shares of as many batches.
+        assert largest > smallest or abs(share - each) <= largest
+
+
+@pytest.mark.parametrize("marks", [1, 1 << 16])
+def test_blocks_are_repeated(tmp_path, monkeypatch, marks):
+    """Every instance gets whole blocks, whatever the number of marks that are kept of them."""
+    monkeypatch.setattr(fastq_module, "ENOUGH_MARKS", marks)
+    plain, file = write(tmp_path / "r.fq", text(GOOD * 12)[:-1]), tmp_path / "b.fq"
+    block(inspect([plain]), [file], block_bytes=100, per_block=5)  # seven blocks, and one of one record
+    reads = inspect([file], BatchRule(records=5, block=100))
+    data = file.read_bytes()[:700]
+    both = [part for (part,) in parts_of(reads, repeated_division(reads, 2, 60))]
+    assert len(both) == 2
+    assert b"".join(both) == (data * 4)[: sum(map(len, both))]
+    assert all(len(share) % 100 == 0 for share in both)
+    block(inspect([plain]), [file], block_bytes=1000, per_block=40)
+    reads = inspect([file], BatchRule(records=40, block=1000))
+    with pytest.raises(CannotHere, match="36 records do not fill a block of 40"):
+        repeated_division(reads, 1, 60)
