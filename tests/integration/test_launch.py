@@ -4,6 +4,7 @@
 import gzip
 import hashlib
 import itertools
+import os
 import re
 import subprocess
 from dataclasses import replace
@@ -13,11 +14,13 @@ import pytest
 
 from factories.genomes import records, repeats, scenario
 from firsttouch.errors import BadInput, CannotHere, RunFailed
-from firsttouch.genomics import launch, sam
+from firsttouch.genomics import dealing, launch, sam
 from firsttouch.genomics.aligners import aligner
+from firsttouch.genomics.collecting import Collector
+from firsttouch.genomics.dealing import Dealer
 from firsttouch.genomics.sinks import AlignOutput
 from firsttouch.host.topology import load
-from firsttouch.scenarios.placement import plan
+from firsttouch.scenarios.placement import Placement, plan
 
 BWA = aligner("bwa-mem")
 BATCH = 12_000
@@ -25,7 +28,7 @@ BATCH = 12_000
 
 def prepare(prefix, files, batch=None, *, aligner_used=BWA, **options):
     """Prepare a run whose alignments are summed into a checksum."""
-    return replace(launch.prepare(aligner_used, prefix, files, batch), summed=True, **options)
+    return replace(launch.prepare(aligner_used, prefix, files, batch), **{"summed": True, **options})
 
 
 def exact(work, *rest):
@@ -163,6 +166,32 @@ def test_reads_for_each_thread_are_repeated(few, stand_in):
         assert 0 < result.aligning <= result.seconds - 0.9
     with pytest.raises(CannotHere, match="3 records for each instance are too few: a batch of the aligner has 54"):
         launch.run(replace(work, per_thread=3), scenario(2), None)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="this process may use one PU only")
+@pytest.mark.parametrize("work_of", [(dealing.Feed, "_write"), (Dealer, "deal"), (Collector, "collect")])
+def test_the_launcher_works_on_pus_that_no_instance_uses(few, tmp_path, monkeypatch, work_of):
+    """Also while samtools, which may use those of the instances, takes the output."""
+    prefix, files = few
+    allowed = os.sched_getaffinity(0)
+    used = min(allowed)
+    bound = replace(scenario(1), placements=(Placement((used,), (0,), (), "original", "whole"),))
+    owner, name = work_of
+    method, seen = getattr(owner, name), []
+
+    def watched(*arguments):
+        seen.append(os.sched_getaffinity(0))
+        return method(*arguments)
+
+    monkeypatch.setattr(owner, name, watched)
+    packed = [repacked("gzip", file, tmp_path) for file in files]
+    output = AlignOutput(tmp_path / "out.bam", "bam", sort=True, index=False)
+    result = launch.run(prepare(prefix, packed, BATCH, summed=False), bound, output, timeout=100)
+    assert result.reads == 1400
+    assert result.launcher_seconds > 0
+    assert seen
+    assert all(pus == allowed - {used} for pus in seen)
+    assert os.sched_getaffinity(0) == allowed
 
 
 def test_too_few_batches(few):

@@ -559,6 +559,7 @@ def test_a_launch_without_descriptors_leaves_none(tmp_path, monkeypatch, number)
         reads=SimpleNamespace(stop=lambda: None, files=()),
         repeated=False,
         dynamic=False,
+        spare_pus=frozenset(),
         relaunch_bases=None,
         logs=[],
     )

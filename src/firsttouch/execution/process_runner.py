@@ -19,7 +19,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -482,12 +482,14 @@ class WorkerThread:
     Python 3.11 takes a living thread for ended.
     """
 
-    def __init__(self, name: str, work: Callable[[], object]) -> None:
-        """Prepare a thread that calls *work*."""
+    def __init__(self, name: str, work: Callable[[], object], *, pus: Collection[int] = ()) -> None:
+        """Prepare a thread that calls *work*; it and its children run on *pus* (empty: where its creator does)."""
         self._ended = threading.Event()
 
         def body() -> None:
             try:
+                if pus:
+                    os.sched_setaffinity(0, pus)
                 work()
             finally:
                 self._ended.set()

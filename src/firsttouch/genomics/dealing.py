@@ -10,7 +10,7 @@ import os
 import queue
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,8 +40,11 @@ _AHEAD = 8
 
 
 @contextlib.contextmanager
-def reading(reads: ReadStream | GivenFiles) -> Iterator[Iterator[Piece]]:
-    """Yield the pieces of *reads*, which one thread reads from the first to the last: its children end with it."""
+def reading(reads: ReadStream | GivenFiles, pus: Collection[int] = ()) -> Iterator[Iterator[Piece]]:
+    """Yield the pieces of *reads*, which one thread reads from the first to the last: its children end with it.
+
+    It runs on *pus* (empty: on any).
+    """
     pieces: queue.Queue[Piece | BaseException | None] = queue.Queue(_AHEAD)
     left = threading.Event()
 
@@ -67,7 +70,7 @@ def reading(reads: ReadStream | GivenFiles) -> Iterator[Iterator[Piece]]:
                 raise item
             yield item
 
-    thread = WorkerThread("reader", read)
+    thread = WorkerThread("reader", read, pus=pus)
     try:
         thread.start()
         yield taken()
@@ -141,9 +144,9 @@ class Ledger:
 
 
 class Feed:
-    """The queues and writers of one instance's pipes (one, or one for each mate)."""
+    """The queues and writers of one instance's pipes (one, or one for each mate), which run on *pus* (empty: any)."""
 
-    def __init__(self, fds: Sequence[int], stop: StopRequest) -> None:
+    def __init__(self, fds: Sequence[int], stop: StopRequest, pus: Collection[int] = ()) -> None:
         self._changed = threading.Condition()
         self._queues: list[collections.deque[bytes | memoryview]] = [collections.deque() for _ in fds]
         self._sizes = [0] * len(fds)
@@ -154,7 +157,8 @@ class Feed:
         self.reading_since: float | None = None
         self._fds = list(fds)
         self._threads = [
-            WorkerThread("writer", functools.partial(self._write, number, fd)) for number, fd in enumerate(fds)
+            WorkerThread("writer", functools.partial(self._write, number, fd), pus=pus)
+            for number, fd in enumerate(fds)
         ]
 
     def start(self) -> None:

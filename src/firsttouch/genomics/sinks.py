@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import re
 import select
@@ -331,6 +332,8 @@ class Sink:
         self._output, self._stack, self._scratch = output, stack, scratch
         self._programs: list[_Program] = []
         self._pus, self._memory_bytes = pus, memory_bytes
+        #: numactl binds to PUs that its process may use, which those of a thread that writes may not be.
+        self._allowed_pus = os.sched_getaffinity(0)
         self._data: Path | None = None
         self._index: Path | None = None
         self._index_name = Path()
@@ -351,7 +354,8 @@ class Sink:
         self.fd = self._open_end()
         if argvs:
             # The kernel kills a program when the thread that started it ends.
-            starter = ThreadPoolExecutor(1, thread_name_prefix="sink")
+            anywhere = functools.partial(os.sched_setaffinity, 0, self._allowed_pus)
+            starter = ThreadPoolExecutor(1, thread_name_prefix="sink", initializer=anywhere)
             self._stack.callback(starter.shutdown)
             starter.submit(self._start, argvs).result()
         self.write(header)

@@ -21,7 +21,7 @@ import select
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -222,7 +222,7 @@ class Run:
         aligning, steps = 0.0, 1
         # One launch has the scratch folder for itself, and its files stay.
         own = atomic_files.workspace if self.relaunch_bases else contextlib.nullcontext[Path]
-        with reading(self.reads) as pieces:
+        with reading(self.reads, self.spare_pus) as pieces:
             while (first := next(pieces, None)) is not None:
                 with own(self.scratch) as folder:
                     self._launch = launch = _Launch(self, folder, reads, mapped, began)
@@ -236,6 +236,12 @@ class Run:
         fed = frozenset(self._fed)
         return Result(reads, mapped, seconds, tuple(self._ended), fed, steps=steps, aligning=aligning)
 
+    @property
+    def spare_pus(self) -> frozenset[int]:
+        """The PUs that no instance uses, on which this process works meanwhile; none if instances use all."""
+        used = {pu for placement in self.scenario.placements for pu in placement.pus}
+        return frozenset(os.sched_getaffinity(0) - used)
+
     def placement(self) -> tuple[str, str]:
         """Return why the placement did not hold or is unknown, and why it is unknown, up to now."""
         assert self._launch is not None  # noqa: S101 - it is asked about parts of the output
@@ -247,9 +253,10 @@ class Run:
 
 
 class _Threads:
-    """Threads that work for running programs; their first error stops the programs."""
+    """Threads that work for running programs, on *pus* (empty: any); their first error stops the programs."""
 
-    def __init__(self) -> None:
+    def __init__(self, pus: Collection[int] = ()) -> None:
+        self._pus = pus
         self.events = Events()
         self._errors: list[BaseException] = []
         self._threads: dict[str, WorkerThread] = {}
@@ -266,7 +273,7 @@ class _Threads:
                 self._errors.append(error)
                 self.events.fail(error)
 
-        self._threads[name] = WorkerThread(name, body)
+        self._threads[name] = WorkerThread(name, body, pus=self._pus)
         self._threads[name].start()
 
     def wait(self, name: str) -> None:
@@ -302,7 +309,7 @@ class _Launch:
         self._run, self._folder = run, folder
         self._before = reads, mapped
         self._began = began
-        self._threads = _Threads()
+        self._threads = _Threads(run.spare_pus)
         self.ledger = Ledger(folder)
         self._folders = [folder / str(number) for number in range(run.scenario.instances)]
         for each in self._folders:
@@ -433,7 +440,7 @@ class _Launch:
                     pipes.append(os.pipe())
                     unread.callback(os.close, pipes[-1][0])
                     unfed.callback(os.close, pipes[-1][1])
-                self._feeds.append(Feed([fd for _, fd in pipes], self._run.stop))
+                self._feeds.append(Feed([fd for _, fd in pipes], self._run.stop, self._run.spare_pus))
                 unfed.pop_all()
             inputs.append(_Input(pipes=tuple(fd for fd, _ in pipes)))
         return inputs
