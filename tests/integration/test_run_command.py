@@ -267,6 +267,47 @@ def test_other_alignments_than_expected_are_invalid(align):
     assert done.stderr.splitlines()[-1].startswith("firsttouch: invalid: the alignments differ")
 
 
+@pytest.mark.skipif(not shutil.which("zstd"), reason="zstd is not on PATH")
+def test_several_lanes_pipes_and_other_forms_are_read_once(align, few, lambda_work, tmp_path):
+    plain, packed, both, pipe = (tmp_path / name for name in ("2.fq", "2.fq.zst", "both.fq", "pipe"))
+    plain.write_bytes(b"".join(records(few[1])[:700]))
+    subprocess.run(["zstd", "-q", plain, "-o", packed], check=True)
+    both.write_bytes(few[0].read_bytes() + plain.read_bytes())
+    argv = ["bwa", "mem", "-v", "1", "-K", "10000", lambda_work[0], both]
+    expected = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    single = {"reads": None, "reads2": None}
+    done = align("2Inst_Unbound_1t", "--reads", few[0], packed, "--json", **single)
+    assert done.returncode == 0, done
+    assert json.loads(done.stdout)["parameters"]["reads"] == 1700
+    text = (align.folder / "out.sam").read_text()
+    assert alignments(text) == alignments(expected)
+    assert f" {few[0]},{packed}\n" in next(line for line in text.splitlines(True) if line.startswith("@PG"))
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cp", both, pipe]):
+        done = align("2Inst_Unbound_1t", "--reads", pipe, **single)
+    assert done.returncode == 0, done
+    assert alignments((align.folder / "out.sam").read_text()) == alignments(expected)
+    (align.folder / "out.sam").unlink()
+    done = align("2Inst_Unbound_1t", "--reads", *few, "--reads2", few[0], **single)
+    refused(done, 2, "2 files of --reads, but 1 of --reads2", align.folder)
+    done = align("2Inst_Unbound_1t", "--reads", *few, "--repetitions=2", **single)
+    refused(done, 2, "2 files of --reads: several lanes are read once", align.folder)
+
+
+def test_lanes_of_pairs(align, few, tmp_path):
+    done = align(
+        "2Inst_Unbound_1t", "--reads", few[0], few[0], "--reads2", few[1], few[1], reads=None, reads2=None
+    )
+    assert done.returncode == 0, done
+    lanes = alignments((align.folder / "out.sam").read_text())
+    doubled = [tmp_path / file.name for file in few]
+    for target, file in zip(doubled, few, strict=True):
+        target.write_bytes(file.read_bytes() * 2)
+    assert align("1Inst_Unbound", reads=doubled[0], reads2=doubled[1]).returncode == 0
+    assert alignments((align.folder / "out.sam").read_text()) == lanes
+    assert len(lanes) >= 4000
+
+
 def cut(file, target, keep, *, packed):
     data = file.read_bytes()
     data = gzip.compress(data, 1) if packed else data

@@ -451,3 +451,20 @@ def test_errors_in_fasta(tmp_path, monkeypatch, size):
     odd = write(tmp_path / "o.fa", b">a\nAC\n>a\nAC\n>b\nA\n")
     reason = "record 3 has no mate, and the file of interleaved pairs ends"
     assert error_of([(str(odd),)], interleaved=True) == f"{odd}:5: {reason}"
+
+
+def test_parts_grow_with_what_was_read(tmp_path):
+    """Few reads have parts for many instances, and many reads have large parts."""
+    data = text([["@r", "A" * 45, "+", "I" * 45]] * 10_000)
+    with ReadStream([[str(write(tmp_path / "r.fq", data))]], least_part_bytes=20_000, grows=10) as stream:
+        sizes = [0]
+        for piece in stream:
+            sizes[-1] += len(piece.data[0])
+            sizes += [0] if piece.last else []
+    before = list(itertools.accumulate(sizes, initial=0))
+    assert sum(sizes) == len(data)
+    assert len(sizes) > 60
+    assert sizes[:11] == [97] * 11
+    # A part is complete with the first record that makes it large enough.
+    assert all(size < max(2 * 97, done / 10 + 97) for size, done in zip(sizes, before, strict=False))
+    assert sizes[-3] == -(-20_000 // 97) * 97

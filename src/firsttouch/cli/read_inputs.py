@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import itertools
 import os
 import shlex
 import sys
@@ -28,15 +29,25 @@ _MOST = (1 << 31) - 1
 
 @dataclass(frozen=True)
 class Inputs:
-    """The index's prefix, the read files, the batch size (None: the aligner's own).
+    """The index's prefix, the read files of each lane, and the batch size (None: the aligner's own).
 
     *least_mapped* is the least fraction of the reads (0 to 1) that must map.
     """
 
     index: Path
-    files: tuple[Path, ...]
+    lanes: tuple[tuple[Path, ...], ...]
     batch_bases: int | None
     least_mapped: float = 0.0
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files of the only lane; raises BadInput if there are several."""
+        if len(self.lanes) > 1:
+            raise BadInput(
+                f"{len(self.lanes)} files of --reads: several lanes are read once, in a run without --repetitions "
+                "and --reads-per-thread; join them in one file"
+            )
+        return self.lanes[0]
 
     def paths(self, aligner: Aligner) -> list[Path]:
         """Return every file that a run of *aligner* reads or writes by its options: reads, index, programs."""
@@ -44,7 +55,7 @@ class Inputs:
 
     def check(self, aligner: Aligner) -> None:
         """Raise BadInput if a file of reads is a folder, or if own options of *aligner* write to an input."""
-        for file in self.files:
+        for file in itertools.chain.from_iterable(self.lanes):
             if file.is_dir():
                 raise BadInput(f"cannot be read: {os.strerror(errno.EISDIR)}", file=file)
         check_own_outputs(aligner, self._read(aligner))
@@ -52,15 +63,23 @@ class Inputs:
     def _read(self, aligner: Aligner) -> list[Path]:
         prefix = [] if self.index.is_dir() else [self.index]
         steps = programs(step[0] for step in (*aligner.single, *aligner.paired))
-        return [*self.files, *prefix, *aligner.index_paths(self.index), *steps]
+        return [*itertools.chain.from_iterable(self.lanes), *prefix, *aligner.index_paths(self.index), *steps]
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     options.add(parser, "--dataset", help="take index and reads from this dataset")
     parser.add_argument("--index", type=Path, metavar="PREFIX", help="prefix of the aligner's index")
-    parser.add_argument("--reads", type=Path, metavar="FILE", help="FASTQ file, plain or gzip")
-    parser.add_argument("--reads2", type=Path, metavar="FILE", help="the second file of a pair")
+    parser.add_argument(
+        "--reads",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="FASTQ file, plain or gzip; a single run takes several lanes, pipes and - (standard input), too",
+    )
+    parser.add_argument(
+        "--reads2", type=Path, nargs="+", metavar="FILE", help="the second file of a pair, or lane"
+    )
     parser.add_argument("--unpaired", action="store_true", help="leave the second file of the dataset out")
     parser.add_argument("--interleaved", action="store_true", help="--reads has pairs, mate 2 behind mate 1")
     parser.add_argument(
@@ -107,7 +126,12 @@ def chosen(args: argparse.Namespace, aligner: Aligner) -> Inputs:
             raise BadInput("--index and --reads are needed (or --dataset)")
         if args.unpaired and args.reads2:
             raise BadInput("--unpaired and --reads2 exclude each other: leave one of them out")
-        return Inputs(args.index, tuple(f for f in (args.reads, args.reads2) if f), size)
+        mates = [args.reads, *([args.reads2] if args.reads2 else [])]
+        if len(mates[0]) != len(mates[-1]):
+            raise BadInput(
+                f"{len(mates[0])} files of --reads, but {len(mates[1])} of --reads2: each lane has both"
+            )
+        return Inputs(args.index, tuple(zip(*mates, strict=True)), size)
     if args.index or args.reads or args.reads2:
         raise BadInput("--dataset brings index and reads: leave --index, --reads and --reads2 out")
     data = fetch.get(args.dataset)
@@ -118,7 +142,7 @@ def chosen(args: argparse.Namespace, aligner: Aligner) -> Inputs:
     )  # which may not fit into blocks: an index takes long
     prefix = aligners.built(aligner, data.reference, paths.data() / "index", sha256=data.sha256, say=say)
     least = manifest.mapped_fraction_min(data.expect, aligner.name)
-    return Inputs(prefix, files, size or data.expect.get("batch_bases"), least)
+    return Inputs(prefix, (files,), size or data.expect.get("batch_bases"), least)
 
 
 def reads_of(data: LocalDataset, aligner: Aligner, mates: int) -> tuple[Path, ...]:

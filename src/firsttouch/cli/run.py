@@ -24,6 +24,7 @@ from firsttouch.scenarios.placement import Scenario, plan
 
 EXAMPLES = """\
   firsttouch run 1Inst_Interleave --aligner bwa-mem --index idx/hg --reads r1.fq.gz --reads2 r2.fq.gz -o out.sam
+  firsttouch run 8Inst_Original --aligner bwa-mem --index idx/hg --reads a_1.fq.zst b_1.fq.zst -o out.sam
   firsttouch run 4x16-bound --aligner bowtie2 --index idx/hg --reads r.fq -o out.sam --json
   firsttouch run 8Inst_Original --aligner snap --index idx/hg --reads pairs.fq --interleaved --sorted -o out.bam
   firsttouch run 2Inst_Original --aligner bwa-mem --index idx/hg --reads r.fq -o o.sam -- -R '@RG\\tID:a' -Y
@@ -106,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
     A run for its alignments, not for its time, ends with 0 if its placement could not be verified.
     """
     scenario, work, least_mapped = _prepared(args)
-    output = _output(args, scenario, [*work.reads.files, *work.aligner.index_paths(work.index)])
+    output = _output(args, scenario, [*work.reads.all_files, *work.aligner.index_paths(work.index)])
     # Alignments are valid even if their placement could not be verified. A measurement is not.
     measured = (args.records, args.repetitions > 1, args.checksum, args.expect_sha256, args.counters)
     production = output is not None and not any(measured)
@@ -184,7 +185,7 @@ def _prepared(args: argparse.Namespace) -> tuple[Scenario, launch.Work, float]:
     given = read_inputs.chosen(args, program)
     given.check(program)
     if args.dynamic:
-        launch.check_dynamic(program, 2 if args.interleaved or len(given.files) == 2 else 1)
+        launch.check_dynamic(program, 2 if args.interleaved or len(given.lanes[0]) == 2 else 1)
     # Report wrong options before all reads are checked, which takes long.
     host = load()
     scenario = plan(
@@ -193,14 +194,16 @@ def _prepared(args: argparse.Namespace) -> tuple[Scenario, launch.Work, float]:
     launch.check_whole(program, scenario)
     index_cache.check(program.index_paths(given.index), args.index_cache, scenario.placements, host)
     _output(args, scenario, given.paths(program))
+    read_once = not (args.dataset or args.reads_per_thread) and args.repetitions == 1
     work = launch.prepare(
         program,
         given.index,
-        given.files,
+        given.lanes[0] if read_once else given.files,
         given.batch_bases,
         interleaved=args.interleaved,
         remembered=bool(args.dataset),
-        read_once=not (args.dataset or args.reads_per_thread) and args.repetitions == 1,
+        read_once=read_once,
+        more_lanes=given.lanes[1:],
         say=say,
     )
     summed = bool(args.checksum or args.expect_sha256)

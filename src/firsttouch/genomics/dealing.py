@@ -144,7 +144,7 @@ class Ledger:
 
 
 class Feed:
-    """The queues and writers of one instance's pipes (one, or one for each mate), which run on *pus* (empty: any)."""
+    """Queues and writers of the pipes of one instance (one, or one for each mate); *pus* are the writers' PUs."""
 
     def __init__(self, fds: Sequence[int], stop: StopRequest, pus: Collection[int] = ()) -> None:
         self._changed = threading.Condition()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import stat
 import tempfile
 import time
 from collections import Counter
@@ -181,13 +180,14 @@ def prepare(
     interleaved: bool = False,
     remembered: bool = False,
     read_once: bool = False,
+    more_lanes: Sequence[Sequence[Path]] = (),
     say: Callable[[str], None] | None = None,
 ) -> Work:
     """Check the aligner, its index and the reads before a run; raises BadInput or Missing.
 
     *batch_bases* replaces the aligner's own batch size, if the aligner has one. *remembered*: the reads are a
     dataset's, which are checked once. *read_once*: they are checked while they are aligned, and not before, unless
-    they are in blocks. *say* gets progress messages.
+    they are in blocks; then there may be *more_lanes*. *say* gets progress messages.
     """
     aligner.version()
     mates = 2 if interleaved else len(files)
@@ -195,7 +195,9 @@ def prepare(
     aligner.index_bytes(index)
     rule = aligner.batches(batch_bases)
     if read_once and not rule.block:
-        return Work(aligner, index, Reads.unchecked(files, rule, interleaved=interleaved))
+        return Work(aligner, index, Reads.unchecked(files, rule, interleaved=interleaved, more_lanes=more_lanes))
+    if more_lanes:
+        raise BadInput(f"{aligner.name} reads one file of blocked input for each mate: join the lanes")
     checked = recall(files, rule) if remembered else None
     if checked is None:
         with no_idle_threads():
@@ -319,14 +321,12 @@ def _open_reads(work: Work, scenario: Scenario, uses: Sequence[IndexUse]) -> Rea
         division = repeated_division(reads, scenario.instances, work.per_thread * scenario.threads)
     elif reads.is_checked:
         division = (dynamic_division if work.dynamic else static_division)(reads, scenario.instances)
-    states = [file.stat() for file in reads.files if file.is_file()]
-    size = sum(state.st_size for state in states if stat.S_ISREG(state.st_mode))
-    least = max(1, min(dealing.PART_BYTES, size // (_PARTS_EACH * scenario.instances)))
     return ReadStream(
-        [[str(file) for file in reads.files]],
+        [[str(file) for file in lane] for lane in reads.lanes],
         interleaved=reads.interleaved,
         rule=reads.batches.rule,
-        least_part_bytes=least if len(states) == len(reads.files) else dealing.PART_BYTES,
+        least_part_bytes=dealing.PART_BYTES,
+        grows=_PARTS_EACH * scenario.instances,
         merged=work.programs.pipes == 1,
         fasta=False,
         division=division,
@@ -361,7 +361,8 @@ def _checksums(work: Work, ranges: Sequence[sam.ByteRange]) -> sam.Checksums:
 
 def _note(work: Work, scenario: Scenario, output: AlignOutput | None) -> str:
     """Return the note for the header: the scenario, and the commands with the names of the user's files."""
-    files = [str(file) for file in work.reads.files] * (2 if work.reads.interleaved else 1)
+    mates = [",".join(map(str, names)) for names in zip(*work.reads.lanes, strict=True)]
+    files = mates * (2 if work.reads.interleaved else 1)
     programs = TemplateCommand(work.aligner, work.index, work.reads.mates, work.reads.batch_bases)
     argvs = programs.argvs(threads=scenario.threads, reads=files, use=IndexUse(), scratch=Path())
     threads = f"{scenario.instances} x {scenario.threads} threads of: {'; '.join(map(shlex.join, argvs))}"

@@ -102,6 +102,7 @@ class GivenFiles:
     def __init__(self, reads: Reads) -> None:
         """Take *reads*, which any program can read as they are."""
         self.files, self._reads = reads.files, reads
+        self.rule = reads.batches.rule
         self.progress = Progress(reads.records, reads.bases)
 
     def __iter__(self) -> Iterator[Piece]:
@@ -131,6 +132,7 @@ class ReadStream:
         interleaved: bool = False,
         rule: BatchRule = BatchRule(),  # noqa: B008 (it is frozen)
         least_part_bytes: int = 1,
+        grows: int = 0,
         merged: bool = False,
         fasta: bool | None = None,
         reference: Path | None = None,
@@ -140,7 +142,8 @@ class ReadStream:
 
         *interleaved*: an input has both mates of each pair. *rule* says when the aligner's batches end; they are
         counted through all lanes. A part has whole batches with at least *least_part_bytes* bytes of text of all
-        mates. *merged*: both mates go interleaved through one pipe, else each through its own. *fasta*: the inputs
+        mates; at first a part has less, so that it is never more than 1/*grows* of what was read (0: never less).
+        *merged*: both mates go interleaved through one pipe, else each through its own. *fasta*: the inputs
         are FASTA (True), FASTQ (False), or tell it by their content (None). *reference* is the FASTA file of CRAM.
         *division* says where parts end, instead of *rule* and *least_part_bytes*, and how often files are read.
 
@@ -148,7 +151,10 @@ class ReadStream:
         """
         self.mates = 2 if interleaved or any(len(lane) == 2 for lane in lanes) else 1
         self._interleaved, self._merged, self._fasta, self._reference = interleaved, merged, fasta, reference
-        self._least, self._borders = max(1, least_part_bytes), BatchBorders(rule)
+        self.rule = rule
+        self._most, self._grows, self._borders = max(1, least_part_bytes), grows, BatchBorders(rule)
+        #: Least bytes of the present part, and the bytes of all parts before it.
+        self._least, self._bytes = 1 if grows else self._most, 0
         self._skip = self._part = self._part_bytes = 0
         self._division, self._counts = division, iter(division.parts if division else ())
         #: Records up to the end of a part, and up to the end of those that are used of a pass.
@@ -330,6 +336,9 @@ class ReadStream:
                 self._part_bytes += int(size[end] - size[at])
                 yield at, end
             if number < len(starts):
+                self._bytes += self._part_bytes
+                if self._grows:
+                    self._least = max(1, min(self._most, self._bytes // self._grows))
                 self._part_bytes = 0
                 yield end, end
             at = end

@@ -214,12 +214,30 @@ class Reads:
     batches: BatchIndex = field(repr=False)
     layouts: tuple[Layout, ...] = field(repr=False)
     empty_mates: int = 0
+    more_lanes: tuple[tuple[Path, ...], ...] = ()
 
     @classmethod
-    def unchecked(cls, files: Sequence[Path], rule: BatchRule, *, interleaved: bool = False) -> Reads:
-        """Return reads that are checked and counted while they are aligned."""
+    def unchecked(
+        cls,
+        files: Sequence[Path],
+        rule: BatchRule,
+        *,
+        interleaved: bool = False,
+        more_lanes: Sequence[Sequence[Path]] = (),
+    ) -> Reads:
+        """Return reads that are checked and counted while they are aligned; those of *more_lanes* follow."""
         nothing = BatchIndex(array("q"), (), 0, 1, rule)
-        return cls(tuple(files), interleaved, 0, 0, nothing, ())
+        return cls(tuple(files), interleaved, 0, 0, nothing, (), more_lanes=tuple(map(tuple, more_lanes)))
+
+    @property
+    def lanes(self) -> tuple[tuple[Path, ...], ...]:
+        """The files of each lane."""
+        return (self.files, *self.more_lanes)
+
+    @property
+    def all_files(self) -> list[Path]:
+        """The files of all lanes."""
+        return list(itertools.chain.from_iterable(self.lanes))
 
     @property
     def is_checked(self) -> bool:

@@ -516,8 +516,9 @@ class _Launch:
         if run.feeds_all and fed < run.scenario.instances:
             read = run.reads.progress
             counts = {"records": read.records, "bases": read.bases, "batches": max(fed, read.batches)}
-            rule = run.command.aligner.batch
-            raise CannotHere(too_few_reads(rule, run.scenario.instances, mates=run.command.mates, **counts))
+            raise CannotHere(
+                too_few_reads(run.reads.rule, run.scenario.instances, mates=run.command.mates, **counts)
+            )
         self.ledger.close()
         for feed in feeds:
             feed.close()
