@@ -30,7 +30,7 @@ def stand_in(script: str):
     return make
 
 
-HANGING = stand_in("echo partial; touch started; exec sleep 300")
+HANGING = stand_in("printf partial; touch started; exec sleep 300")
 DEAF = stand_in("trap '' TERM HUP QUIT INT; touch started; while :; do sleep 0.1; done")
 SLOW = stand_in(f'touch started; sleep 1; exec {REAL} "$@"')
 
@@ -50,11 +50,6 @@ def wait_for(ready) -> None:
     assert ready(), "it has not begun"
 
 
-def waits(pid: int) -> set[str]:
-    """Return the kernel functions in which the threads of a process wait."""
-    return {file.read_text() for file in Path(f"/proc/{pid}/task").glob("*/wchan")}
-
-
 def when_started(*numbers: int):
     """Return a function that sends signals once the aligner has started."""
 
@@ -71,7 +66,8 @@ def when_blocked(number: int):
 
     def send(process, folder: Path) -> None:
         wait_for((folder / "started").exists)
-        wait_for(lambda: "wait_for_partner" in waits(process.pid))  # in open(2) of a FIFO
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        wait_for(lambda: not children.read_text())  # the aligner has ended, and all is there but the reader
         process.send_signal(number)
 
     return send

@@ -279,7 +279,7 @@ def _align(args: argparse.Namespace, command: UserCommand, scenario: Scenario, o
                 "name a copy of the index: let it write SAM to standard output"
             )
         left = _memory_left(command, scenario)
-        sink = stack.enter_context(open_sink(output, scratch=scratch, pus=pus, memory_bytes=left))
+        sink = stack.enter_context(open_sink(output, scratch=scratch, pus=pus, memory_bytes=left, stop=stop))
         task = _Task(args, command, scenario, output, sink, scratch, stop, copies, uses)
         if not divided:
             result = task.unsplit()

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import ctypes
 import os
 import select
 import stat
@@ -329,7 +328,6 @@ def splice(source: int, target: int, offset: int | None, size: int, stop: StopRe
 
 #: fallocate(2): free the blocks of a range, and leave the file's size.
 _KEEP_SIZE_PUNCH_HOLE = 3
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _punch(file: Path, begin: int, end: int) -> None:
@@ -338,8 +336,10 @@ def _punch(file: Path, begin: int, end: int) -> None:
     Both are multiples of any block size: the kernel removes whole pages only, and a pipe that still refers to one
     of them keeps its content.
     """
+    import ctypes  # noqa: PLC0415 - few commands need it
+
     fd = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
     try:
-        _libc.fallocate(fd, _KEEP_SIZE_PUNCH_HOLE, ctypes.c_long(begin), ctypes.c_long(end - begin))
+        ctypes.CDLL(None).fallocate(fd, _KEEP_SIZE_PUNCH_HOLE, ctypes.c_long(begin), ctypes.c_long(end - begin))
     finally:
         os.close(fd)

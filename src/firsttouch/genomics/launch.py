@@ -261,7 +261,7 @@ def run(
         stop = StopRequest()
         stack.callback(stop.close)
         pus = sorted({pu for placement in scenario.placements for pu in placement.pus})
-        sinks = [stack.enter_context(open_sink(each, scratch=folder, pus=pus)) for each in outputs]
+        sinks = [stack.enter_context(open_sink(each, scratch=folder, pus=pus, stop=stop)) for each in outputs]
         final = (
             StripedTarget(sinks) if output and output.striped else SinkTarget(sinks[0]) if sinks else NoTarget()
         )

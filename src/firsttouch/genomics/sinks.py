@@ -28,7 +28,7 @@ from typing import Literal, get_args
 from firsttouch.errors import BadInput, Missing, RunFailed
 from firsttouch.execution.process_runner import child, ending, last_lines, wait
 from firsttouch.genomics import sam
-from firsttouch.genomics.pipe_writer import enlarge_pipe
+from firsttouch.genomics.pipe_writer import Stopped, StopRequest, enlarge_pipe
 from firsttouch.host.available_memory import available_bytes
 from firsttouch.records import atomic_files
 from firsttouch.tools import defer_signals, require, run_tool
@@ -47,6 +47,8 @@ _BAI_LIMIT = 1 << 29
 _INDEXES = (".fai", ".gzi", ".dict", ".bai", ".csi", ".crai", ".tbi")
 #: So many lines of a log have the reason: samtools says what is full before it says that it cannot close it.
 _LOG_LINES = 4
+#: Poll interval in seconds for the reader of a pipe.
+_PAUSE = 0.05
 #: Seconds in which programs end after one of them has failed.
 _PATIENCE = 2.0
 
@@ -323,15 +325,17 @@ class Sink:
         output: AlignOutput,
         stack: contextlib.ExitStack,
         scratch: Path,
+        *,
         pus: Sequence[int],
         memory_bytes: int | None,
+        stop: StopRequest | None,
     ) -> None:
         """Create the sink of :func:`open_sink`, which cleans up by *stack*; *scratch* is for temporary files."""
         self.fd = -1
         self.cpu_seconds = 0.0
         self._output, self._stack, self._scratch = output, stack, scratch
         self._programs: list[_Program] = []
-        self._pus, self._memory_bytes = pus, memory_bytes
+        self._pus, self._memory_bytes, self._stop = pus, memory_bytes, stop
         #: numactl binds to PUs that its process may use, which those of a thread that writes may not be.
         self._allowed_pus = os.sched_getaffinity(0)
         self._data: Path | None = None
@@ -435,9 +439,22 @@ class Sink:
             sys.stdout.flush()
             fd = os.dup(1)
         else:
-            fd = atomic_files.open_stream(self._output.place)
+            fd = self._open_stream(self._output.place)
         self._stack.callback(self._close)
         return fd
+
+    def _open_stream(self, place: Path) -> int:
+        """Open a device, or a pipe once it has a reader; raises Stopped on request."""
+        if self._stop is None or not place.is_fifo():
+            return atomic_files.open_stream(place)
+        while True:
+            try:
+                return atomic_files.open_stream(place, wait=False)
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+            if self._stop.wait(_PAUSE):
+                raise Stopped
 
     def _close(self) -> None:
         if self.fd >= 0:
@@ -479,18 +496,23 @@ class Sink:
 
 @contextlib.contextmanager
 def open_sink(
-    output: AlignOutput, *, scratch: Path, pus: Sequence[int] = (), memory_bytes: int | None = None
+    output: AlignOutput,
+    *,
+    scratch: Path,
+    pus: Sequence[int] = (),
+    memory_bytes: int | None = None,
+    stop: StopRequest | None = None,
 ) -> Iterator[Sink]:
     """Open *output*, which was checked; temporary files of the programs are in the folder *scratch*.
 
-    The programs run on *pus* (empty: on any). Sorting takes at most a quarter of *memory_bytes*, and of the memory
-    that host and cgroups have left when it begins. If the block ends without :meth:`Sink.finish`, the programs are
-    stopped and nothing is left. A BrokenPipeError in the block becomes RunFailed with the end of a program's log
-    if a program has failed.
+    The programs run on *pus* (empty: on any). *stop* ends the wait for the reader of a pipe. Sorting takes at most
+    a quarter of *memory_bytes*, and of the memory that host and cgroups have left when it begins. If the block
+    ends without :meth:`Sink.finish`, the programs are stopped and nothing is left. A BrokenPipeError in the block
+    becomes RunFailed with the end of a program's log if a program has failed.
     """
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=scratch, prefix="output-")))
-        sink = Sink(output, stack, folder, pus, memory_bytes)
+        sink = Sink(output, stack, folder, pus=pus, memory_bytes=memory_bytes, stop=stop)
         try:
             yield sink
         except BrokenPipeError as error:

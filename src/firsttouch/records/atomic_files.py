@@ -132,14 +132,19 @@ def is_stream(place: Path) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
-def open_stream(stream: Path) -> int:
-    """Open a *stream*, which may be an open file of this process, for writing at its end; return a descriptor."""
+def open_stream(stream: Path, *, wait: bool = True) -> int:
+    """Open a *stream*, which may be an open file of this process, for writing at its end; return a descriptor.
+
+    Waits for the reader of a FIFO; unless *wait*, raises OSError (ENXIO) if it has none.
+    """
     opened = _open_file(stream)
     if opened is not None and opened.parent.samefile(_DESCRIPTORS):
         sys.stdout.flush()
         return os.dup(int(opened.name))
     # The stream exists and may be a log: it must not be truncated.
-    return os.open(stream, os.O_WRONLY | os.O_APPEND | os.O_NOCTTY)
+    fd = os.open(stream, os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | (0 if wait else os.O_NONBLOCK))
+    os.set_blocking(fd, True)
+    return fd
 
 
 def write_into(stream: Path, file: Path) -> None:
