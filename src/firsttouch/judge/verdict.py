@@ -302,8 +302,10 @@ def natural(host: str) -> list[tuple[int, int | str]]:
     return [(0, int(part)) if part.isdecimal() else (1, part) for part in _DIGITS.split(host)]
 
 
-def figure(value: float) -> str:
-    """Return a value with three significant digits, without exponent: 23.3, 31.0, 1240; counts are whole."""
+def figure(value: float, unit: str = "") -> str:
+    """Return a value with three significant digits, without exponent: 23.3, 31.0, 1240. Counts are whole."""
+    if value.is_integer() and unit == "1":
+        return f"{value:.0f}"
     value = float(f"{value:.3g}") if abs(value) < 1000 else value
     if value.is_integer() and (abs(value) < 10 or abs(value) >= 100):
         return f"{value:.0f}"
@@ -320,4 +322,5 @@ def compared(value: float, repetitions: int, reference: Reference, whose: str) -
     else:
         difference = f"{whose} is another"
     times = "1 repetition" if repetitions == 1 else f"{repetitions} repetitions"
-    return f"{figure(value)}{unit}, {difference} ({figure(reference.value)}), {times}"
+    expected = figure(reference.value, reference.unit)
+    return f"{figure(value, reference.unit)}{unit}, {difference} ({expected}), {times}"
