@@ -509,6 +509,9 @@ class Findings:
             visible=self._visible(groups),
             loss=float(self.host_losses[self.number[host]]) if host in self.number else 0.0,
             newest=int(self.host_newest[self.number[host]]) if host in self.number else 0,
+            sessions=max(
+                (len(np.unique(self.samples.session(slice(g, g + 1)))) for g in groups.tolist()), default=0
+            ),
         )
 
     def _visible(self, groups: NDArray[np.intp]) -> tuple[float, float] | None:
