@@ -104,7 +104,7 @@ def heat(ranks: Ranks) -> Heat | None:
     if left_out:
         map_rows.append((count(left_out, "other"), "", _others(ranks, hosts, cases)))
     checks = [(check, len(list(some))) for check, some in groupby(samples.cases[c].check for c in cases)]
-    return Heat([ranks.names.of[c] for c in cases], checks, map_rows, left_out, len(ranks.cases) - len(cases))
+    return Heat([samples.cases[c].title for c in cases], checks, map_rows, left_out, len(ranks.cases) - len(cases))
 
 
 def _tip(ranks: Ranks, host: str, group: int) -> str:
@@ -234,13 +234,13 @@ def _row(ranks: Ranks, number_of_case: int) -> tuple[str, ...]:
 def _spread(ranks: Ranks, number_of_case: int, name: str) -> Spread:
     changes, groups, reference = _values(ranks, number_of_case)
     findings = ranks.findings
-    case, title = findings.samples.cases[number_of_case], ranks.names.of[number_of_case]
+    case = findings.samples.cases[number_of_case]
     where = findings.samples.groups(number_of_case)
     words = np.bincount(findings.words[where], minlength=len(ORDER)).tolist()
     counts = [f"{n} {w}" for w, n in zip(ORDER, words, strict=True) if n]
     sentences = [f"{count(where.stop - where.start, 'host')}: {', '.join(counts)}."]
     if reference is None or not len(changes):
-        return Spread(title, [*sentences, *_invalid(ranks, where)], Markup(""))
+        return Spread(case.title, [*sentences, *_invalid(ranks, where)], Markup(""))
     limit = max(abs(reference.lower or 0.0), abs(reference.upper or 0.0))
     losses = worse(changes, case.better)
     order = np.argsort(-losses, kind="stable")
@@ -251,7 +251,8 @@ def _spread(ranks: Ranks, number_of_case: int, name: str) -> Spread:
     sentences += _invalid(ranks, where)
     expected = quantity(reference.value, case.unit)
     sentences.append(f"Expected {expected} within {percent(limit)} ({reference.source}).")
-    return Spread(title, sentences, _histogram(changes, limit, case.better, name=name, texts=(title, *sentences)))
+    drawing = _histogram(changes, limit, case.better, name=name, texts=(case.title, *sentences))
+    return Spread(case.title, sentences, drawing)
 
 
 def _outlier(ranks: Ranks, group: int, change: float) -> str:

@@ -24,7 +24,7 @@ from firsttouch.report import card, junit, multiqc, openmetrics, pages
 from firsttouch.report.document import DOCUMENT, SCHEMA
 from firsttouch.report.fleet import configuration, figures, history, ranks
 from firsttouch.report.fleet.history import History, Timeline
-from firsttouch.report.fleet.ranks import Names, Ranks, names
+from firsttouch.report.fleet.ranks import Ranks
 from firsttouch.report.guidelines import Guideline
 from firsttouch.report.model import Problem
 from firsttouch.report.text import clean, count, listed
@@ -56,7 +56,6 @@ def table(findings: Sequence[Findings], problems: Sequence[Problem]) -> Lost:
     hosts: set[str] = set()
     gone = 0
     for fleet in findings:
-        short = names(fleet.samples.cases)
         for host, reasons in sorted(fleet.missing.items(), key=lambda item: natural(item[0])):
             if reasons:
                 hosts.add(host)
@@ -65,18 +64,18 @@ def table(findings: Sequence[Findings], problems: Sequence[Problem]) -> Lost:
         for number in np.flatnonzero(fleet.absent > 0).tolist():
             host = fleet.samples.hosts[number]
             hosts.add(host)
-            metrics.append((host, _absent(fleet, host, short)))
+            metrics.append((host, _absent(fleet, host)))
     checks = {(p.host, p.name) for p in problems if p.check or p.host}
     steps += [(" ".join(filter(None, key)), _why(problems, key)) for key in sorted(checks)]
     metrics.sort(key=lambda item: natural(item[0]))
     return Lost([*whole, *steps, *metrics], len(hosts), gone)
 
 
-def _absent(findings: Findings, host: str, short: Names) -> str:
+def _absent(findings: Findings, host: str) -> str:
     absent = findings.deciding_cases.copy()
     absent[findings.samples.case[findings.groups(host)]] = False
     cases = np.flatnonzero(absent).tolist()
-    metrics = listed((short.of[case] for case in cases), most=_NAMED)
+    metrics = listed((findings.samples.cases[case].title for case in cases), most=_NAMED)
     return f"{count(len(cases), 'metric')} that other hosts were judged by: {metrics}"
 
 
@@ -328,7 +327,6 @@ def _section(ranks: Ranks, worst: Sequence[HostVerdict], pages_of: Mapping[str, 
         "rest": [(w, hosts) for w, hosts in reversed(by_word.items()) if hosts],
         "heat": figures.heat(ranks),
         "spreads": figures.spreads(ranks, key),
-        "shared": ranks.names.shared,
         "header": figures.HEADER,
         "metrics": figures.rows(ranks),
     }
