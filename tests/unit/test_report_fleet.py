@@ -179,6 +179,26 @@ class TestPage:
         headings = {"".join(h.itertext()) for h in page.iter("h4")}
         assert headings <= {*titles}
 
+    def test_distributions_count_all_hosts_on_one_axis_and_mark_those_beyond_the_limit(self, reported):
+        cards = [li for li in page_of(reported[0]).iter("li") if li.find("h4") is not None]
+        axes = set()
+        for card in cards:
+            (svg,) = [e for e in card if e.get("class") == "spread"]
+            bars = [e for kind in ("in", "out") for e in of_class(svg, kind)]
+            tips = [next(iter(bar)).text for bar in bars]
+            hosts = int(re.match(r"(\d+) hosts?:", card.find("p").text)[1])
+            invalid = "1 invalid" in "".join(card.itertext())
+            assert sum(int(tip.split()[0]) for tip in tips) == hosts - invalid
+            markers = [e for e in svg if e.tag.endswith("path") and len(e)]
+            assert len(markers) == len(of_class(svg, "out"))
+            slow = card.find("h4").text == "copy, NUMA 1 to bank 1"
+            assert len(markers) == slow
+            labels = [e.text for e in svg if e.tag.endswith("text") and e.text.strip("+-")[-1:] == "%"]
+            axes.add(tuple(label.strip("+-") for label in labels))
+            # The counts have an axis.
+            assert [e.text for e in svg if e.tag.endswith("text") and e.text.isdigit()][:1] == ["0"]
+        assert len(axes) == 1
+
     def test_ids_of_drawings_are_unique_on_a_page_of_several_systems(self, tmp_path):
         fleets, histories = [], {}
         for system in ("a", "b"):
