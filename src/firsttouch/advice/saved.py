@@ -215,7 +215,7 @@ def keep(
 ) -> None:
     """Store an advice and say where; advice that cannot be stored is not lost."""
     try:
-        say(f"advice saved for `firsttouch align` and `firsttouch exec`: {save(key, scenario, gain, details)}")
+        say(f"advice saved for `firsttouch run -- COMMAND`: {save(key, scenario, gain, details)}")
     except BadInput as error:
         say(str(error))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch exec``: runs any program, unmodified and in the foreground, under a verified placement."""
+"""``firsttouch exec``: runs any program, unmodified, under a verified placement, in the foreground or measured."""
 
 from __future__ import annotations
 
@@ -17,23 +17,33 @@ from firsttouch.execution import host_lock
 from firsttouch.execution.process_runner import Outcome, run_in_foreground, signal_name
 from firsttouch.execution.progress import say, write
 from firsttouch.host.topology import Topology, load
-from firsttouch.records.schema import append, check_appendable
+from firsttouch.records.schema import CHOICES, append, check_appendable
 from firsttouch.scenarios import evidence
-from firsttouch.scenarios.placement import Scenario, parse_name, plan
+from firsttouch.scenarios.placement import Scenario, parse_name, plan, with_threads
+from firsttouch.units import UNITS
 
 EXAMPLES = """\
   firsttouch exec 1Inst_Interleave -- ./program --its-option input > output
   cat x.tsv | firsttouch exec 1Inst_Interleave -- sort -k1,1 | head
   firsttouch exec 1x16-interleave -- ./openmp-program           OMP_NUM_THREADS is 16
   firsttouch exec 1Inst_Localalloc -- samtools sort -@ {threads} -o out.bam in.bam
-  firsttouch exec -- ./program          under the scenario that `firsttouch advise -- ./program` recommended"""
+  firsttouch exec -- ./program          under the scenario that `firsttouch advise -- ./program` recommended
+  firsttouch exec --check sleeper --records records.jsonl -- ./program --its-option          its run time
+  firsttouch exec --check hpcg --metric rate --unit GB/s --regex 'GB/s=(\\S+)' -- xhpcg
+  firsttouch exec --site-check hpcg --repetitions 5 --records records.jsonl       checks/hpcg.yaml"""
 DESCRIPTION = """\
 Run any program, unmodified, under a placement that is verified while it runs.
 
 The program gets the standard streams, open descriptors, environment and folder of this command, and the signals
 that this command gets; no byte of its data passes through firsttouch. The exit status is the program's own, and
 128 plus the number of the signal that ended it. The result is one line on standard error, with --json one JSON
-document, because the standard output belongs to the program."""
+document, because the standard output belongs to the program.
+
+With --check or --site-check, the program is measured instead: it runs several times, its output is kept for
+--regex, the record is printed, and the exit status is 1 if the placement did not hold."""
+#: Options of a run in the foreground, and of a measurement.
+_FOREGROUND = ("threads_env", "verify", "scratch")
+_MEASURING = ("metric", "unit", "better", "regex", "file", "repetitions")
 
 
 def register(subparsers: options.Subparsers) -> None:
@@ -44,7 +54,8 @@ def register(subparsers: options.Subparsers) -> None:
         nargs="?",
         default="auto",
         metavar="SCENARIO",
-        help="a scenario of one instance, or auto (default): the one that was advised, else the program as it is",
+        help="a scenario of one instance, or auto (default): the one that was advised, else the program as it is; "
+        "with --check: 1Inst_Original",
     )
     options.add_user_command(parser, "the program and its arguments; {threads} in them becomes a number")
     options.add(parser, "--threads", help="threads of the program (default: the scenario's, or all usable PUs)")
@@ -65,17 +76,41 @@ def register(subparsers: options.Subparsers) -> None:
     options.add(parser, "--scratch", help=f"set TMPDIR: {options.SHARED['--scratch']['help']}")
     options.add(parser, "--records", help="append a record of its run time to this JSON-lines file if it succeeds")
     options.add(parser, "--share-host")
+    measuring = parser.add_argument_group("measure the program, several times")
+    measuring.add_argument("--check", metavar="NAME", help="name of the check in the record")
+    measuring.add_argument(
+        "--site-check",
+        metavar="CHECK",
+        help="a check of the site, or its YAML file, instead of SCENARIO, PROGRAM and the next five options",
+    )
+    measuring.add_argument("--metric", metavar="NAME", help="name of the metric (default: time)")
+    measuring.add_argument("--unit", choices=["1", *UNITS], metavar="UNIT", help="unit of the metric (default: s)")
+    better = "whether higher or lower values are better (default: lower for times)"
+    measuring.add_argument("--better", choices=CHOICES["better"], help=better)
+    measuring.add_argument(
+        "--regex",
+        metavar="REGEX",
+        help="its group is the value; the last match counts (--timeout limits its search as well)",
+    )
+    measuring.add_argument(
+        "--file", metavar="FILE", help="search this file, which the program writes, not its output"
+    )
+    options.add(measuring, "--repetitions", help="runs (default: 3)")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the program and return its exit status."""
+    """Run the program and return its exit status, or measure it."""
+    if args.check or args.site_check:
+        _refuse(args, _FOREGROUND, "is not for a measurement (--check, --site-check)")
+        return _measure(args)
+    _refuse(args, _MEASURING, "is for a measurement: --check NAME is needed")
     if not args.program:
         raise BadInput("no program: give it after --, as in: firsttouch exec 1Inst_Interleave -- sort file")
     if args.records:
         check_appendable(args.records)
     scenario = _scenario(load(), args)
-    words = options.with_threads(args.program, scenario.threads)
+    words = with_threads(args.program, scenario.threads)
     # Of one run, nothing is measured that another run could disturb, unless it is recorded.
     with (
         options.holding(args, shared=not args.records),
@@ -99,6 +134,44 @@ def run(args: argparse.Namespace) -> int:
         state = evidence.describe(outcome, unverified="")
         say(f"firsttouch: {scenario.name}: {outcome.seconds:.3f} s, {how}{state}")
     return 1 if args.verify and reason and status == 0 else status
+
+
+def _refuse(args: argparse.Namespace, names: Sequence[str], why: str) -> None:
+    for name in names:
+        if getattr(args, name):
+            raise BadInput(f"--{name.replace('_', '-')} {why}")
+
+
+def _measure(args: argparse.Namespace) -> int:
+    """Measure the program, print the record, and append it to the file; 1 if the placement did not hold."""
+    from firsttouch.benchmarks import site_checks  # noqa: PLC0415 - most runs do without
+
+    keys = ("check", "metric", "unit", "better", "regex", "file", "program")
+    given: dict[str, Any] = {key: getattr(args, key) for key in keys if getattr(args, key)}
+    if args.scenario != "auto":
+        given["scenario"] = args.scenario
+    if args.site_check and given:
+        raise BadInput(f"--site-check brings the check: leave {', '.join(given)} out")
+    if not args.site_check and "program" not in given:
+        raise BadInput("--check NAME and -- PROGRAM are needed (or --site-check CHECK)")
+    spec = site_checks.load(args.site_check) if args.site_check else site_checks.Spec(**given)
+    if args.records:
+        check_appendable(args.records)
+    with options.holding(args), options.watching_health(args.records):
+        record = site_checks.measure(
+            spec, repetitions=args.repetitions or 3, timeout=args.timeout, threads=args.threads
+        )
+    if args.records:
+        append(args.records, [record])
+    if args.json:
+        options.print_json(record.to_dict())
+    else:
+        spread = f", spread {record.spread:.1%}" if record.repetitions > 1 else ""
+        print(f"{record.check} {record.metric}: {record.value:g} {record.unit}{spread}")
+    if record.status == "valid":
+        return 0
+    say(f"firsttouch: invalid: {record.reason}")
+    return 1
 
 
 def _scenario(host: Topology, args: argparse.Namespace) -> Scenario:

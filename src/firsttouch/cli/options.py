@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 from firsttouch import paths
 from firsttouch.cli import COMMANDS, UserCommand
@@ -72,14 +72,41 @@ def add_user_command(
     parser: argparse.ArgumentParser,
     help: str,  # noqa: A002 - as argparse calls it
     what: str = "PROGRAM",
+    absent: Sequence[str] | None = (),
 ) -> None:
-    """Add ``-- PROGRAM ...``: *program* gets the words behind the first ``--``, or an empty list."""
-    parser.add_argument("program", nargs="*", action=UserCommand, metavar=f"-- {what}", help=help)
+    """Add ``-- PROGRAM ...``: *program* gets a list of the words behind the first ``--``, *absent* without one."""
+    const = absent if absent is None else [*absent]
+    parser.add_argument(
+        "program", nargs="*", action=UserCommand, const=const, default=[], metavar=f"-- {what}", help=help
+    )
 
 
-def with_threads(words: Iterable[str], threads: int) -> list[str]:
-    """Return the *words* of a command with the number of threads in place of {threads}."""
-    return [word.replace("{threads}", str(threads)) for word in words]
+class _OldSpelling(argparse.Action):
+    """An option of an earlier release, which says what it is called now."""
+
+    def __init__(self, option_strings: Sequence[str], *, now: argparse.Action, **_: Any) -> None:
+        """Create an option that does what *now* does."""
+        super().__init__(
+            option_strings,
+            now.dest,
+            nargs=now.nargs,
+            type=cast("Callable[[str], Any] | None", now.type),
+            choices=now.choices,
+            default=argparse.SUPPRESS,
+            metavar=now.metavar,
+            help=argparse.SUPPRESS,
+        )
+        self._now = now
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option: Any = None) -> None:
+        """Say the new name, and take the value."""
+        say(f"firsttouch: {option} is called {self._now.option_strings[-1]} now")
+        self._now(parser, namespace, values, option)
+
+
+def add_old_spelling(parser: argparse._ActionsContainer, old: str, now: argparse.Action) -> None:
+    """Let *parser* accept the option *old* for the option *now*, with a message."""
+    parser.add_argument(old, action=_OldSpelling, now=now)
 
 
 def add_topology(parser: argparse.ArgumentParser) -> None:
@@ -234,7 +261,7 @@ SHARED: dict[str, dict[str, Any]] = {
 }
 
 
-def add(parser: argparse.ArgumentParser, *names: str, **changes: Any) -> None:
+def add(parser: argparse._ActionsContainer, *names: str, **changes: Any) -> None:
     """Add the arguments *names* of :data:`SHARED`, with *changes* of their keywords."""
     for name in names:
         parser.add_argument(name, **{**SHARED[name], **changes})
