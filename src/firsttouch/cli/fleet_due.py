@@ -100,11 +100,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _changed(paths: Sequence[Path]) -> dict[str, float]:
     """Return when the configurations of hosts changed last, by host (seconds since 1970)."""
-    from firsttouch.cli import record_inputs  # noqa: PLC0415
+    from firsttouch.campaign import inputs  # noqa: PLC0415
 
     if not paths:
         return {}
-    gathered = record_inputs.gather(paths)
+    gathered = inputs.gather(paths)
     sequences = gathered.configurations()
     gathered.refuse_unread()
     return {host: its[-1].time / 1000 for host, its in sequences.items() if len(its) > 1}

@@ -4,21 +4,18 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from tabulate import tabulate
 
 from firsttouch.benchmarks import measure, probe
+from firsttouch.benchmarks.recording import recording
 from firsttouch.cli import options
 from firsttouch.errors import BadInput
 from firsttouch.execution.progress import say
 from firsttouch.host.cpusets import format_list
-from firsttouch.host.topology import load
-from firsttouch.records.cases import Case
-from firsttouch.records.schema import Record, append, check_appendable
 from firsttouch.systems import theoretical_bandwidth
 
 EXAMPLES = """\
@@ -34,7 +31,7 @@ EXAMPLES = """\
   firsttouch measure core-to-core --pu-pairs all --json         every pair of PUs
   firsttouch measure loaded-latency --records records.jsonl     latency while other PUs load memory
   firsttouch measure locks --threads 1,8,64                     records/s from one reader by lock and batch
-  firsttouch measure latency -- --sizes memory --pages 4k,thp   with the native probe's own options and defaults
+  firsttouch measure latency -- --sizes memory --pages 4k,thp   by options and defaults of firsttouch-probe
   firsttouch measure topology --                                its own table of this host
   firsttouch measure bandwidth -- --help                        its own options"""
 DESCRIPTION = """\
@@ -43,9 +40,6 @@ Measure one aspect of this host's memory, such as latency, as records.
 Words behind -- are options of the native probe, firsttouch-probe, which then measures by its own defaults: its
 results are printed as a table, with --json as its document. Of the options of this command, only --records,
 --system and --share-host may stand before --."""
-
-#: The options that only some aspects take. With others they are an error.
-_OPTIONS = ("pu_nodes", "set_sizes", "banks", "interleave", "threads", "pu_pairs")
 
 
 def register(subparsers: options.Subparsers) -> None:
@@ -116,26 +110,30 @@ def _pairs(text: str) -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, and print the records or a line for each; 1 if a placement did not hold."""
+    chosen = {name: getattr(args, name) for name in ("program_name", "order", "repetitions", *measure.OPTIONS)}
     if args.program is not None:
-        return _run_probe(args)
+        if given := [name for name, value in chosen.items() if value is not None]:
+            option = given[0].removesuffix("_name").replace("_", "-")
+            raise BadInput(f"--{option} before --: the words behind -- are all that the probe gets")
+        return _run_probe(
+            args.aspect, args.program, args.records, args.system, share_host=args.share_host, as_json=args.json
+        )
     if args.system:
         raise BadInput("--system is for the probe's own options: put -- behind the options of this command")
-    asked = _asked(args)
-    if args.records:
-        check_appendable(args.records)
-    measured = []
-    watched = args.aspect != "topology"
-    with (
-        options.holding(args) if watched else contextlib.nullcontext(),
-        options.watching_health(args.records if watched else None),
-    ):
-        for records in measure.measure(load(), asked, say=say):
-            measured.extend(records)
-            if args.records:
-                append(args.records, records)
+    lists: dict[str, Any] = {
+        name: sorted(value) if isinstance(value, list | set) else value for name, value in chosen.items()
+    }
+    asked = measure.Asked(
+        args.aspect,
+        program=lists.pop("program_name"),
+        random=lists.pop("order") != "sequential",
+        repetitions=lists.pop("repetitions") or 3,
+        **lists,
+    )
+    measured = measure.record(asked, file=args.records, share_host=args.share_host, say=say)
     if args.json:
         options.print_json([r.to_dict() for r in measured])
-    for line in _spread(measured):
+    for line in measure.spread(measured):
         say(line)
     invalid = [r for r in measured if r.status != "valid"]
     if invalid:
@@ -143,71 +141,28 @@ def run(args: argparse.Namespace) -> int:
     return 1 if invalid else 0
 
 
-def _spread(measured: Sequence[Record]) -> Iterator[str]:
-    """Yield the spread of the repetitions of *measured*, and a warning if it is too wide for a comparison."""
-    repeated = sorted((r for r in measured if r.status == "valid" and r.repetitions > 1), key=lambda r: r.spread)
-    if not repeated:
-        return
-    widest = repeated[-1]
-    spread = f"{widest.spread:.1%}"
-    if len(repeated) > 1:
-        median = statistics.median(r.spread for r in repeated)
-        spread = f"median {median:.1%}, widest {spread} ({Case.of(widest).title})"
-    yield f"spread of {widest.repetitions} repetitions: {spread}"
-    if wide := [r for r in repeated if r.spread > measure.WIDE]:
-        yield (
-            f"firsttouch: {len(wide)} of {len(repeated)} values spread by more than {measure.WIDE:.0%}: this host "
-            "was not idle. Measure again when it is"
-        )
-
-
-def _asked(args: argparse.Namespace) -> measure.Asked:
-    """Return the request of the options; raises BadInput for an option of another aspect."""
-    for name in _OPTIONS:
-        takers = sorted(aspect for aspect, how in measure.aspects().items() if name in how.options)
-        if getattr(args, name) is not None and args.aspect not in takers:
-            raise BadInput(
-                f"--{name.replace('_', '-')} is not an option of {args.aspect}, but of {' and '.join(takers)}"
-            )
-    lists = {n: getattr(args, n) for n in ("pu_nodes", "set_sizes", "banks", "threads")}
-    return measure.Asked(
-        args.aspect,
-        program=args.program_name,
-        pairs=args.pu_pairs,
-        interleave=args.interleave or "first/all",
-        random=args.order != "sequential",
-        repetitions=args.repetitions or 3,
-        **{n: sorted(v) if v else None for n, v in lists.items()},
-    )
-
-
-def _run_probe(args: argparse.Namespace) -> int:
+def _run_probe(
+    aspect: str,
+    words: Sequence[str],
+    file: Path | None,
+    system: str | None,
+    *,
+    share_host: bool,
+    as_json: bool,
+) -> int:
     """Run the probe with its own options and print its results; 1 if one is invalid, 130 after an interrupt."""
-    for name in ("program_name", "order", "repetitions", *_OPTIONS):
-        if getattr(args, name) is not None:
-            option = "--program" if name == "program_name" else f"--{name.replace('_', '-')}"
-            raise BadInput(f"{option} before --: the words behind -- are all that the probe gets")
-    if args.aspect not in probe.ASPECTS:
-        raise BadInput(f"the probe's own options: it measures {', '.join(probe.ASPECTS)}, not {args.aspect}")
-    if {"--help", "-h"} & {*args.program}:
+    if aspect not in probe.ASPECTS:
+        raise BadInput(f"the probe's own options: it measures {', '.join(probe.ASPECTS)}, not {aspect}")
+    if {"--help", "-h"} & {*words}:
         return probe.helped()
-    if args.records:
-        check_appendable(args.records)
-    theoretical = (
-        theoretical_bandwidth.of_this_host(args.system) if args.aspect in {"topology", "bandwidth"} else None
-    )
-    watched = args.aspect != "topology"
-    with (
-        options.holding(args) if watched else contextlib.nullcontext(),
-        options.watching_health(args.records if watched else None),
-    ):
-        report = probe.run(args.aspect, args.program, say=say)
-    if args.records:
-        append(args.records, report.records())
+    theoretical = theoretical_bandwidth.of_this_host(system) if aspect in {"topology", "bandwidth"} else None
+    with recording(file, share_host=share_host, watched=aspect != "topology", say=say) as keep:
+        report = probe.run(aspect, words, say=say)
+        keep(list(report.records()))
     document = report.to_dict()
     if theoretical:
         _add_percent(document, theoretical)
-    if args.json:
+    if as_json:
         options.print_json(document)
     else:
         print(_described(document))

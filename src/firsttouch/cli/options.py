@@ -118,13 +118,6 @@ def add_topology(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def topology(args: argparse.Namespace) -> Topology:
-    """Return the topology that the options choose."""
-    from firsttouch.host.topology import load  # noqa: PLC0415 - see the package
-
-    return load(xml=args.xml, fsroot=args.fsroot)
-
-
 def measured_rates(host: Topology, given: Sequence[Path] = ()) -> dict[tuple[int, int], float]:
     """Return the measured bandwidths (GB/s) of the NUMA nodes and banks of this *host* with several memory tiers.
 
@@ -135,11 +128,11 @@ def measured_rates(host: Topology, given: Sequence[Path] = ()) -> dict[tuple[int
     sources = [*given] or [paths.results() / "latest"]
     if not host.here or len(tiers.tiers(host)) < 2 or not all(source.exists() for source in sources):
         return {}
-    from firsttouch.cli import record_inputs  # noqa: PLC0415
+    from firsttouch.campaign import inputs  # noqa: PLC0415
     from firsttouch.report import matrix  # noqa: PLC0415
 
     try:
-        return matrix.matrix_of(record_inputs.gather(sources).records(), host, host_name()).rates()
+        return matrix.matrix_of(inputs.gather(sources).records(), host, host_name()).rates()
     except BadInput as error:
         say(f"firsttouch: interleave weights are not compared with measured bandwidths: {error}")
         return {}
@@ -286,26 +279,6 @@ def holding(args: argparse.Namespace, *, shared: bool = False) -> contextlib.Abs
     from firsttouch.execution import host_lock  # noqa: PLC0415 - see the package
 
     return contextlib.nullcontext() if args.share_host else host_lock.measuring(say, shared=shared)
-
-
-@contextlib.contextmanager
-def watching_health(records: Path | None) -> Iterator[None]:
-    """Append what this host's error counters counted meanwhile to the file *records*, if there is one.
-
-    An error leaves the file as it is: a step without a result has no health either.
-    """
-    if records is None:
-        yield
-        return
-    from firsttouch.benchmarks import health  # noqa: PLC0415 - see the package
-    from firsttouch.records.schema import append  # noqa: PLC0415
-
-    watch = health.Watch()
-    yield
-    if measured := watch.records():
-        append(records, measured)
-    for text in watch.noted():
-        say(f"firsttouch: {text}")
 
 
 @contextlib.contextmanager

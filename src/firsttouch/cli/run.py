@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from firsttouch.benchmarks.recording import watching_health
 from firsttouch.cli import options, read_inputs
 from firsttouch.errors import NOT_INSTALLED, BadInput, CannotHere, Missing, TimedOut
 from firsttouch.execution import index_cache
@@ -128,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
     results = []
     work = work.with_copies()
     assert work.copies is not None  # noqa: S101 - for mypy
-    watching = options.watching_health(args.records)
+    watching = watching_health(args.records, say=say)
     with options.holding(args, shared=production), watching, work.copies, Steps() as steps:
         for number in range(args.repetitions):
             steps.begin(scenario.name, args.repetitions - number)
