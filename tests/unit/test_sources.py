@@ -44,8 +44,8 @@ def test_parts_of_the_unpacked(tmp_path, kind):
     assert (reads.records, reads.as_is) == (80_000, False)
     for part in parts_between(reads, [0, 1, len(reads.batches.records) // 2, len(reads.batches.records) - 1]):
         with nothing_stays(), module.mate_lines(reads, part.begins, min(part.records, 5000), 0) as lines:
-            some = b"".join(lines)
-        assert some == data[part.begins[0] : part.begins[0] + len(some)]
+            read = b"".join(lines)
+        assert read == data[part.begins[0] : part.begins[0] + len(read)]
     # Whatever its name: not all aligners unpack gzip, and not all that do go by the name.
     write(tmp_path / "r.fq.gz", file.read_bytes())
     assert not inspect([tmp_path / "r.fq.gz"]).as_is

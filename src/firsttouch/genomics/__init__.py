@@ -13,7 +13,7 @@ keeps finished parts for a run that is resumed.
 
 ``launch.run`` is such a run as a measurement, and ``launch.records`` makes its records. Reads whose batches
 ``fastq.inspect`` has counted before (``reads.Reads``) are divided into exact shares by ``division``, or
-repeated. ``sam`` computes checksums. ``fastq``, ``mates``, ``read_stream`` and ``sam_stream`` import NumPy, and
+repeated. ``sam`` computes checksums. ``fastq``, ``read_stream`` and ``sam_stream`` import NumPy, and
 are imported where they are needed.
 
 ``command_line.parse`` understands a user's own command of an aligner and makes the commands of its instances.

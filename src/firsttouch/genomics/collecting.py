@@ -101,7 +101,7 @@ class InstanceOutput:
             self._tail = tail = SamTail(self.file)
             self._counted = None if command.aligner.whole else tail
             self._want = lambda piece: tail.want(
-                piece.records * command.mates, piece.empty_mates(step) if command.mates > 1 else 0
+                piece.records * command.mates, piece.empty_mates if command.mates > 1 else 0
             )
         else:
             self._tail = ordered = OrderedTail(self.file, folder / f"{number}.restored.sam", command.mates)

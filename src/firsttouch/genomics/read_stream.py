@@ -31,9 +31,8 @@ from firsttouch.genomics.fastq import (
     read_ahead,
 )
 from firsttouch.genomics.inputs import Input
-from firsttouch.genomics.mates import both_mates, one_mate
 from firsttouch.genomics.pipe_writer import StopRequest
-from firsttouch.genomics.reads import BatchRule, Reads, empty_mates, template_name
+from firsttouch.genomics.reads import BatchRule, Reads, template_name
 from firsttouch.genomics.sources import Damaged
 
 
@@ -43,6 +42,7 @@ class Piece:
 
     *part* is the number of the part (from 0). *data* is the text for each pipe, with LF for each CR LF: one text
     (single or interleaved), or two of mates. *bases* are those of all mates. *last*: it is the end of the part.
+    *empty_mates* are the records whose last mate has no bases.
 
     A text is a view of memory that is used again once nothing refers to it any more: no copy is needed.
     """
@@ -52,6 +52,7 @@ class Piece:
     records: int
     bases: int
     last: bool
+    empty_mates: int = 0
 
     def names(self, step: int) -> Iterable[bytes]:
         """Return the names of the templates, if the first text has *step* records for each."""
@@ -60,27 +61,18 @@ class Piece:
         heads = [line for line in lines if line.startswith(b">")] if is_fasta else lines[:-1:4]
         return [template_name(head[1:].split(None, 1)[0]) for head in heads[::step]]
 
-    def empty_mates(self, step: int) -> int:
-        """Return how many last mates have no bases, if the last text has *step* records for each template."""
-        data = bytes(self.data[-1])
-        return empty_mates(data.split(b"\n"), step) if b"\n\n+" in data else 0
-
 
 @dataclass(frozen=True)
 class _WholeFiles(Piece):
-    """All of checked reads, whose files a program reads itself."""
+    """All of the checked reads in *files*, which a program reads itself."""
 
-    reads: Reads
+    files: tuple[Path, ...] = ()
 
     def names(self, step: int) -> Iterator[bytes]:  # noqa: ARG002 - its files have one mate each
         """Yield the names of the templates."""
-        with self.reads.files[0].open("rb") as lines:
-            for head in itertools.islice(lines, 0, 4 * self.reads.records, 4):
+        with self.files[0].open("rb") as lines:
+            for head in itertools.islice(lines, 0, 4 * self.records, 4):
                 yield template_name(head[1:].split(None, 1)[0])
-
-    def empty_mates(self, step: int) -> int:  # noqa: ARG002
-        """Return how many last mates have no bases."""
-        return self.reads.empty_mates
 
 
 @dataclass(frozen=True)
@@ -106,7 +98,8 @@ class GivenFiles:
         self.progress = Progress(reads.records, reads.bases)
 
     def __iter__(self) -> Iterator[Piece]:
-        yield _WholeFiles(0, (), self._reads.records, self._reads.bases, last=True, reads=self._reads)
+        reads = self._reads
+        yield _WholeFiles(0, (), reads.records, reads.bases, True, reads.empty_mates, files=reads.files)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -313,10 +306,13 @@ class ReadStream:
     def _pieces_of(self, mates: Sequence[Mate]) -> Iterator[Piece]:
         """Yield the pieces of equally many records of all mates."""
         bases = np.sum([mate.chunk.bases[mate.records] for mate in mates], axis=0)
+        last_mate = mates[-1].chunk.bases[mates[-1].records]
+        has_empty = not last_mate.all()
         for at, end in self._counted(len(bases)) if self._division else self._batches(mates, bases):
             if end > at:
                 data = self._texts(mates, at, end)
-                yield Piece(self._part, data, end - at, int(bases[at:end].sum()), last=False)
+                empty = int(np.count_nonzero(last_mate[at:end] == 0)) if has_empty else 0
+                yield Piece(self._part, data, end - at, int(bases[at:end].sum()), last=False, empty_mates=empty)
             else:
                 self._part += 1
 
@@ -367,10 +363,10 @@ class ReadStream:
             data, sizes = _span(Mate(both.chunk, slice(None)), 2 * begin, 2 * end)
             if self._merged:
                 return (data.data,)
-            return tuple(one_mate(data, sizes, mate).data for mate in range(2))
+            return tuple(_one_mate(data, sizes, mate).data for mate in range(2))
         spans = [_span(mate, begin, end) for mate in mates]
         if self._merged and len(spans) == 2:
-            return (both_mates(*spans[0], *spans[1]).data,)
+            return (_both_mates(*spans[0], *spans[1]).data,)
         return tuple(data.data for data, _ in spans)
 
 
@@ -383,3 +379,18 @@ def _span(mate: Mate, begin: int, end: int) -> tuple[Bytes, Ints]:
     if len(data) > int(sizes.sum()):
         data = np.frombuffer(data.tobytes().replace(b"\r\n", b"\n"), np.uint8)
     return data, sizes
+
+
+def _one_mate(data: Bytes, sizes: Ints, mate: int) -> Bytes:
+    """Return the records of *mate* (0 or 1) in *data*, interleaved pairs whose records have *sizes* bytes."""
+    records: Bytes = data[np.repeat(np.arange(len(sizes)) % 2 == mate, sizes)]
+    return records
+
+
+def _both_mates(data_1: Bytes, sizes_1: Ints, data_2: Bytes, sizes_2: Ints) -> Bytes:
+    """Return the records of two mates as interleaved pairs; *sizes* are the bytes of each record."""
+    sizes = np.stack((sizes_1, sizes_2), axis=1).reshape(-1)
+    is_first = np.repeat(np.arange(len(sizes)) % 2 == 0, sizes)
+    pairs = np.empty(len(is_first), np.uint8)
+    pairs[is_first], pairs[~is_first] = data_1, data_2
+    return pairs

@@ -15,7 +15,7 @@ import stat
 import time
 import zlib
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import IO
@@ -153,11 +153,6 @@ class Layout:
     def as_is(self) -> bool:
         """Whether every aligner can read the file itself (not all of them decompress gzip)."""
         return not self.notes
-
-
-def empty_mates(lines: Iterable[bytes], step: int) -> int:
-    """Return how many last mates have no bases in lines of FASTQ with *step* records for each template."""
-    return sum(line in {b"", b"\n"} for line in itertools.islice(lines, 4 * step - 3, None, 4 * step))
 
 
 def template_name(name: bytes) -> bytes:
