@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from firsttouch.benchmarks.kernel_settings import BUSY
 from firsttouch.judge import event_limits, fleet_level, host_level, sprt
-from firsttouch.judge.fleet_level import FEWEST_HOSTS, LOSS, Divided, Level, divided, level
+from firsttouch.judge.fleet_level import FEWEST_HOSTS, LOSS, Divided, Level, divided, level, separated
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
 from firsttouch.judge.statistics import binomial_tail, student_quantile
@@ -290,16 +290,13 @@ class CaseJudge:
             self.fleet = self._most_frequent(current)
             return
         names = [host for host, has_some in zip(self.hosts, some, strict=True) if has_some]
-        self.divided = divided(current, names, self.case.better)
-        newest = self._stretches[0]
-        if (
-            self.divided
-            and newest
-            and newest.sessions.counts.max() > 2
-            and self.divided.apart < _APART * newest.errors.wander
-        ):
-            self.divided = None  # all hosts wander that far
-        if self.divided is not None:
+        self.divided = self._lasting(divided(current, names, self.case.better))
+        if self.divided is None:
+            self.fleet = self._reference_of(current, len(current), self.spread)
+            # A limit that is narrower than the loss to detect hides no group.
+            if self.level is None or self.level.limit > LOSS:
+                self.divided = self._lasting(separated(current, names, self.case.better, self.metrics))
+        if self.divided is not None and self.fleet is None:
             is_worse = np.isin(names, self.divided.worse)
             self.worse = self._reference_of(current.chosen(is_worse), len(current), None)
             better = current.chosen(np.isin(names, self.divided.better))
@@ -309,8 +306,13 @@ class CaseJudge:
                 source = f"{len(self.divided.better)} of {len(current)} hosts of this fleet"
                 self.fleet = self._reference(values[0], limit, source, None)
                 self.worse = self._reference(values[1], limit, source, None)
-        else:
-            self.fleet = self._reference_of(current, len(current), self.spread)
+
+    def _lasting(self, groups: Divided | None) -> Divided | None:
+        """Return two groups of hosts, None if all hosts wander that far from session to session."""
+        newest = self._stretches[0]
+        if groups and newest and newest.sessions.counts.max() > 2 and groups.apart < _APART * newest.errors.wander:
+            return None
+        return groups
 
     def _reference_of(self, samples: Groups, hosts: int, spread: tuple[float, float] | None) -> Reference | None:
         """Return what most of some groups, of all *hosts*, reach; None if that is not known well enough."""
@@ -437,6 +439,11 @@ class CaseJudge:
                 judged["words"][of_group], judged["more"][of_group] = SUSPECT, 0
             elif number == FLEET and self.level is not None and self.level.unusual < self.level.limit:
                 self._judge_unusual(judged, samples, reference, self.level)
+            if number == FLEET and self.worse is None and self.divided is not None:
+                hidden = np.isin(self.hosts, self.divided.worse)[some] & (judged["words"] == PASS)
+                judged["words"][hidden], judged["more"][hidden] = SUSPECT, 0
+                if not hidden.any():  # a fault of each is likelier than another kind of hosts
+                    self.divided = None
             verdicts[some] = judged
             self._add_older(verdicts, now, reference)
             if number == FLEET:
