@@ -189,6 +189,8 @@ class CaseJudge:
             self.positive = np.ones_like(self.valid)
         self.may_use = self.valid & table.judged[rows] & self.positive
         self.last_session = self.session[self.samples.ends]
+        #: The first session of each host with its present board and processors (0: all are).
+        self.firsts: Ints = table.first_sessions[table.host[groups]]
         self.busy = None if case.exact else table.busy(groups)
         #: Whether references may judge each host, by its last record.
         self.may_judge = table.judged[rows][self.samples.ends]
@@ -214,7 +216,7 @@ class CaseJudge:
         samples, some = self._kept(now)
         if self.case.exact or not len(samples):
             return None, self.valid, some, now
-        newest = host_level.newest(samples, self.session[now], self.times[now])
+        newest = host_level.newest(samples, self.session[now], self.times[now], self.firsts[some])
         if not newest.before.any():
             return newest, self.valid, some, now
         # Disturbed rows from the begin of the stretch on belong to it.
@@ -385,9 +387,7 @@ class CaseJudge:
         if newest is None or self.case.exact:
             return
         is_first = np.zeros(len(verdicts), dtype=np.bool_)
-        is_first[some] = (newest.before >= host_level.STABLE_SESSIONS) & (
-            newest.sessions.counts - newest.before == 1
-        )
+        is_first[some] = newest.has_period & (newest.sessions.counts - newest.before == 1)
         for group in np.flatnonzero(is_first & (verdicts["words"] == FAIL)).tolist():
             is_by_system = verdicts["by"][group] == SYSTEM
             reference = self.own if is_by_system else self.own_references.get(group, self.fleet)
@@ -484,7 +484,7 @@ class CaseJudge:
         is_open = (evidence >= sprt.CHANGED) & (evidence < sprt.FAIL_AT) & (verdicts["words"][groups] != INVALID)
         for group in groups[is_open].tolist():
             rows = self.samples.rows(group)
-            counted = self._undisturbed(reference, rows)
+            counted = self._undisturbed(reference, rows) & (self.session[rows] >= self.firsts[group])
             session = self.session[rows][counted]
             sides = _evidence_by_side(self.samples.values[rows][counted], self.case.better, reference)
             begin, most = _newest_against(sides, session)
@@ -533,6 +533,7 @@ class CaseJudge:
             return {}
         limit = -(self.fleet.lower or 0.0)
         valid = self.may_use if self.busy is None else self.may_use & (self.busy < BUSY)
+        valid = valid & (self.session >= np.repeat(self.firsts, self.samples.counts))
         # Bad for the fleet and for the host: some good hosts are always nearer to the limit than others.
         medians = np.repeat(self.samples.medians(), self.samples.counts)
         narrow = replace(self.fleet, value=1.0)

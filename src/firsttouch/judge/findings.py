@@ -496,6 +496,7 @@ class Findings:
         slow = any(f.verdict in {"suspect", "fail"} for f in findings)
         modules = self._drift.modules(host, lambda name: self.word(name) == PASS) if slow else None
         missing = [(case.check, case.parameters) for case in absent_cases]
+        sessions = self._sessions_of(host, groups)
         symptoms = Symptoms(findings, settings, self.system.facts, missing, modules)
         return HostVerdict(
             host,
@@ -512,9 +513,25 @@ class Findings:
             visible=self._visible(groups),
             loss=float(self.host_losses[self.number[host]]) if host in self.number else 0.0,
             newest=int(self.host_newest[self.number[host]]) if host in self.number else 0,
-            sessions=max(
-                (len(np.unique(self.samples.session(slice(g, g + 1)))) for g in groups.tolist()), default=0
-            ),
+            replaced=self._replaced(host, sessions),
+            sessions=sessions,
+        )
+
+    def _sessions_of(self, host: str, groups: NDArray[np.intp]) -> int:
+        """Return the number of sessions of a host with its present board and processors."""
+        first = self.samples.replaced[host].session if host in self.samples.replaced else 0
+        sessions = [self.samples.session(slice(group, group + 1)) for group in groups.tolist()]
+        return max((len(np.unique(s[s >= first])) for s in sessions), default=0)
+
+    def _replaced(self, host: str, sessions: int) -> str:
+        """Return a line about a host's new board or processors, unless *sessions* with them are enough."""
+        if host not in self.samples.replaced or sessions >= host_level.STABLE_SESSIONS:
+            return ""
+        replacement = self.samples.replaced[host]
+        before, since = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (replacement.before, replacement.since))
+        return (
+            f"another board or other processors since a time between {before:%Y-%m-%d %H:%M} and "
+            f"{since:%Y-%m-%d %H:%M} UTC: older sessions do not count"
         )
 
     def _visible(self, groups: NDArray[np.intp]) -> tuple[float, float] | None:
