@@ -8,7 +8,7 @@ import pytest
 from test_verdict import rates, system_of
 
 from factories.clocks import ManualClock
-from firsttouch.cli import record_inputs
+from firsttouch.campaign import inputs
 from firsttouch.records.schema import append
 
 REFERENCE = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "order"}
@@ -108,7 +108,7 @@ def test_times_with_any_offset(tmp_path, time, counts):
     lines = [json.loads(line) for line in records.read_text().splitlines()]
     lines[0]["time"] = time
     records.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    gathered = record_inputs.gather([records])
+    gathered = inputs.gather([records])
     now = ManualClock(date=datetime.datetime(2023, 11, 14, 22, 13, 20, tzinfo=datetime.UTC).timestamp())
     object.__setattr__(gathered, "clock", now)
     assert len(gathered.samples().value) == 1 + counts

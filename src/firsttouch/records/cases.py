@@ -90,11 +90,16 @@ class Case:
         prefix = "" if first == check or check in metric else f"{check} "
         return f"{prefix}{metric}".replace("_", " ")
 
+    @property
+    def title_of_metric(self) -> str:
+        """The metric in words, which needs no "bandwidth" in the check of that name: ``copy``."""
+        return self.quantity.removesuffix(" bandwidth") if self.check == "bandwidth" else self.quantity
+
     @cached_property
     def title(self) -> str:
         """The same as :attr:`name` in words, for readers: ``copy, NUMA 1 to bank 1``."""
         metric, case = self.metric, self.parameters
-        parts = [self.quantity.removesuffix(" bandwidth") if self.check == "bandwidth" else self.quantity]
+        parts = [self.title_of_metric]
         nodes, bank = case.get("pu_nodes"), case.get("bank", case.get("banks"))
         if nodes is not None:
             where = f"NUMA {_text(nodes)}"

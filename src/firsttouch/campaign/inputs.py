@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the inputs of report, validate, baseline and store: records, stores, campaigns and ReFrame's results."""
+"""Reads what reports, verdicts and stores are made of: records, stores, campaigns, and results of ReFrame."""
 
 from __future__ import annotations
 
