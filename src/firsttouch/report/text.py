@@ -75,6 +75,11 @@ def percent(fraction: float) -> str:
     return f"{100 * fraction:.1f} %"
 
 
+def signed_percent(fraction: float) -> str:
+    """Return a change in percent, with its sign."""
+    return f"{100 * fraction:+.1f} %"
+
+
 def times(factor: float) -> str:
     """Return a factor, such as a speed-up, with two decimals below 10."""
     return f"{factor:.2f}x" if factor < 9.995 else f"{number(factor)}x"

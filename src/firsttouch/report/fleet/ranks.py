@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import polars as pl
@@ -81,14 +80,6 @@ class Ranks:
     def counts(self) -> NDArray[np.int64]:
         """The number of hosts with each verdict, from good to bad."""
         return np.bincount(list(self.words.values()), minlength=len(ORDER))
-
-
-_Change = TypeVar("_Change", float, Floats)
-
-
-def worse(change: _Change, better: str) -> _Change:
-    """Return how much worse than expected a relative change, or each of several, is (below 0: better)."""
-    return -change if better == "higher" else change if better == "lower" else abs(change)
 
 
 # ----------------------------------------------------------------------
