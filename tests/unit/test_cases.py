@@ -365,3 +365,16 @@ def test_of_several_partitions_the_newest_values_are_monitored():
     newest = datetime.datetime(2026, 11, 9, 10, tzinfo=datetime.UTC).timestamp()
     assert values["firsttouch_measured_timestamp_seconds"] == newest
     assert values["firsttouch_local_bandwidth_bytes_per_second"] == 20e9
+
+
+@pytest.mark.parametrize(
+    ("check", "metric", "words"),
+    [
+        ("bandwidth", "copy_bandwidth", "copy bandwidth"),
+        ("pages", "copy_bandwidth", "pages copy bandwidth"),
+        ("contention", "total_bandwidth", "total bandwidth"),
+        ("latency", "random_latency", "random latency"),
+    ],
+)
+def test_a_metric_names_its_check_if_another_check_of_the_catalogue_has_it_first(check, metric, words):
+    assert Case("s", check, metric, {}, "GB/s", "higher").quantity == words

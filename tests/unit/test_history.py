@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from factories import drawings
-from firsttouch.cli import record_inputs
+from firsttouch.campaign import inputs
 from firsttouch.judge import drift, history, samples_table, verdict_log
 from firsttouch.judge.history import Extent, Series
 from firsttouch.judge.sprt import Groups
@@ -207,7 +207,7 @@ class TestRecords:
 
     def test_a_store_without_aligners_is_read_once(self, updated, tmp_path):
         file = store.append(tmp_path, updated)
-        gathered = record_inputs.gather([tmp_path])
+        gathered = inputs.gather([tmp_path])
         gathered.samples(few=0)
         file.unlink()
         assert gathered.records(aligners=True) == []
@@ -220,7 +220,7 @@ class TestRecords:
             time = (now - datetime.timedelta(days=days)).isoformat(timespec="milliseconds")
             store.append(tmp_path, [replace(record(1, 2, 10.0), time=time)])
         for days, files, rows in ((60, 3, 3), (30, 2, 2), (20, 2, 1), (0.5, 1, 0)):
-            gathered = record_inputs.gather([tmp_path], days * 86_400)
+            gathered = inputs.gather([tmp_path], days * 86_400)
             assert (len(gathered.sources.tables), len(gathered.samples().value)) == (files, rows)
 
     def test_the_page_of_a_few_hosts_shows_them(self, updated, tmp_path, run_cli):

@@ -18,9 +18,8 @@ from factories.drawings import of_class
 from factories.fleet_records import records_by_host
 from factories.host_records import Machine
 from firsttouch import cli
-from firsttouch.campaign import campaigns
+from firsttouch.campaign import campaigns, inputs
 from firsttouch.campaign.journal import Entry
-from firsttouch.cli import record_inputs
 from firsttouch.judge import samples_table
 from firsttouch.judge.comparison import compare
 from firsttouch.judge.history import Change
@@ -509,7 +508,7 @@ class TestCommand:
             read.append([*store.batches(sources, columns, on_unread, where)])
             return iter(read[-1])
 
-        monkeypatch.setattr(record_inputs, "batches", counted)
+        monkeypatch.setattr(inputs, "batches", counted)
         done = command("report", tmp_path / "in", "-o", tmp_path / "out", "--details", str(details))
         assert done.returncode == 0, done.stderr
         assert len(read) == 1 + details
@@ -521,10 +520,10 @@ class TestCommand:
     def test_records_that_were_kept_are_those_of_the_files(self, tmp_path, few):
         for host_records in records_by_host(hosts=9).values():
             store.append(tmp_path, host_records)
-        gathered = record_inputs.gather([tmp_path])
+        gathered = inputs.gather([tmp_path])
         gathered.samples(few=few)
-        assert gathered.records() == record_inputs.gather([tmp_path]).records()
-        assert gathered.records(["n003"]) == record_inputs.gather([tmp_path]).records(["n003"])
+        assert gathered.records() == inputs.gather([tmp_path]).records()
+        assert gathered.records(["n003"]) == inputs.gather([tmp_path]).records(["n003"])
 
     def test_a_report_read_again_with_its_records_counts_nothing_twice(self, stores, tmp_path, command):
         by_host = records_by_host(hosts=6)

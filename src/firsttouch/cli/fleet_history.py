@@ -8,7 +8,8 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from firsttouch.cli import options, record_inputs
+from firsttouch.campaign import inputs
+from firsttouch.cli import options
 from firsttouch.errors import BadInput, did_you_mean, one_line
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     from firsttouch.judge import history, verdict_log  # noqa: PLC0415 - import numpy
 
     changes: list[Change] = []
-    gathered = record_inputs.gather(args.records) if args.records else None
+    gathered = inputs.gather(args.records) if args.records else None
     if gathered is not None:
         samples = gathered.samples()
         if not samples.hosts:

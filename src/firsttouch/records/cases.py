@@ -80,20 +80,24 @@ class Case:
         return " ".join([self.check, self.metric, *texts, *(f"{k}={text}" for k, text in self.details)])
 
     @property
-    def title_of_metric(self) -> str:
-        """The metric in words.
+    def quantity(self) -> str:
+        """The metric in words: ``copy bandwidth``.
 
         The check is named if it is not the first one of the catalogue that has the metric.
         """
         check, metric = self.check, self.metric
-        name = metric.removesuffix("_bandwidth") if check == "bandwidth" else metric
         first = next((other for other, c in checks().items() if metric in c.metrics or metric in c.data), "")
         prefix = "" if first == check or check in metric else f"{check} "
-        return f"{prefix}{name}".replace("_", " ")
+        return f"{prefix}{metric}".replace("_", " ")
+
+    @property
+    def title_of_metric(self) -> str:
+        """The metric in words, which needs no "bandwidth" in the check of that name: ``copy``."""
+        return self.quantity.removesuffix(" bandwidth") if self.check == "bandwidth" else self.quantity
 
     @cached_property
     def title(self) -> str:
-        """The same in words, for readers: ``copy, NUMA 1 to bank 1``."""
+        """The same as :attr:`name` in words, for readers: ``copy, NUMA 1 to bank 1``."""
         metric, case = self.metric, self.parameters
         parts = [self.title_of_metric]
         nodes, bank = case.get("pu_nodes"), case.get("bank", case.get("banks"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the report of ``firsttouch report``: judges the inputs, and chooses the page by the number of hosts."""
+"""Writes reports: judges the inputs, chooses the page by the number of hosts, and replaces an earlier report."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from urllib.parse import quote
 
 from firsttouch import paths
 from firsttouch.advice import advice_text
-from firsttouch.campaign import collect
-from firsttouch.cli import record_inputs as given
-from firsttouch.cli.record_inputs import Gathered
+from firsttouch.campaign import collect, inputs
+from firsttouch.campaign.inputs import Gathered
 from firsttouch.errors import BadInput
 from firsttouch.judge.comparison import compare
 from firsttouch.judge.findings import Findings
@@ -56,7 +55,7 @@ def report_of(
     damaged: list[BadInput] = []
     advice = advice_text.find(paths, damaged.append)
     kept = [path for path in paths if path.is_dir() or not path.name.endswith(advice_text.SUFFIX)]
-    gathered = given.gather(kept, max_age)
+    gathered = inputs.gather(kept, max_age)
     # Advice is no record of any host: the records of all hosts are complete without it.
     gathered.unread.update({str(error): Unread(error, hosts=frozenset()) for error in damaged})
     samples = gathered.samples(few=few)
@@ -96,7 +95,7 @@ def comparison(before: Path, after: Path, system: str | None) -> Callable[[Path]
     """Compare the records of two paths; return a function that writes the report into a folder."""
     columns = []
     for path in (before, after):
-        gathered = given.gather([path])
+        gathered = inputs.gather([path])
         samples = gathered.samples()
         gathered.refuse_unread()
         columns.append(samples if system is None else samples.by_system(system)[system])
