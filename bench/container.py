@@ -26,8 +26,8 @@ from firsttouch.errors import FirstTouchError
 from firsttouch.execution import backends
 
 ROUNDS = 5
-BANDWIDTH = ("probe", "bandwidth", "--pu-nodes=0", "--banks=0", "--json")
-LATENCY = ("probe", "latency", "--pu-nodes=0", "--banks=0", "--json")
+BANDWIDTH = ("measure", "bandwidth", "--json", "--", "--pu-nodes=0", "--banks=0")
+LATENCY = ("measure", "latency", "--json", "--", "--pu-nodes=0", "--banks=0")
 #: A command that does nothing but start.
 START = ("plan", "--help")
 BWA = ("run", "1Inst_Original", "--aligner", "bwa-mem", "--dataset", "lambda", "--repetitions", "1", "--json")

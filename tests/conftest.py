@@ -80,7 +80,7 @@ LONGEST = (
     "tests/integration/test_measure.py",
 )
 #: Suites that wait for daemons, for a guest, or for samples of programs that end by themselves. On a busy host
-#: these come later.
+#: these come later. So do the threads and programs that modules of other suites start.
 TIMED_SUITES = {"slurm", "emulated", "integration", "containers", "workflows"}
 MACHINES = "|".join(file.stem for file in Path(__file__).parent.glob("emulated/machines/*.toml"))
 
@@ -122,7 +122,7 @@ def pytest_collection_modifyitems(items):
     for item in items:
         suite = item.path.relative_to(STORED.parent).parts[0]
         item.add_marker(suite)
-        if suite in TIMED_SUITES:
+        if suite in TIMED_SUITES or hasattr(item.module, "threading") or hasattr(item.module, "subprocess"):
             item.add_marker(pytest.mark.timing)
     rank = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: rank.get(scope(item.nodeid), len(rank)))

@@ -13,11 +13,13 @@ from firsttouch import cli
 
 def markdown() -> str:
     """Return a section for each command, with its help text."""
+    top = cli.parser()
     with mock.patch.dict(os.environ, COLUMNS="100"):  # argparse takes the width of the help from it
-        return "\n".join(
-            f"{'#' * min(4, 1 + len(name.split()))} {name}\n\n```text\n{parser.format_help().rstrip()}\n```\n"
-            for name, parser in commands(cli.parser(), "firsttouch")
-        )
+        helps = [(name, parser.format_help()) for name, parser in commands(top, "firsttouch")]
+        helps.insert(1, ("firsttouch help --all", top.format_all()))
+    return "\n".join(
+        f"{'#' * min(4, 1 + len(name.split()))} {name}\n\n```text\n{text.rstrip()}\n```\n" for name, text in helps
+    )
 
 
 def commands(parser: argparse.ArgumentParser, name: str) -> Iterator[tuple[str, argparse.ArgumentParser]]:

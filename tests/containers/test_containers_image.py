@@ -110,7 +110,7 @@ def test_placements_are_verified_inside_and_alignments_are_the_same(inside, firs
 
 def test_the_probe_verifies_its_pages_inside(inside, tmp_path):
     file = tmp_path / "records.jsonl"
-    done = inside("probe", "bandwidth", "--pu-nodes=0", "--banks=0", "--json")
+    done = inside("measure", "bandwidth", "--json", "--", "--pu-nodes=0", "--banks=0")
     assert done.returncode == 0, done.stderr
     results = json.loads(done.stdout)["results"]
     assert results

@@ -20,7 +20,7 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope="session", autouse=True)
 def loaded():
     """Loads the late imports, which would change a case's time."""
-    from firsttouch.cli import reporting  # noqa: F401, PLC0415
+    from firsttouch.campaign import reporting  # noqa: F401, PLC0415
 
 
 @pytest.fixture

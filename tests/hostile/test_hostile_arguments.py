@@ -103,7 +103,7 @@ CASES = [
             ("-o/--output", [*REPORT, ""]),
             ("--xml", ["plan", "--xml", ""]),
             ("--fsroot", ["topology", "--fsroot="]),
-            ("--records", ["record", "--check", "x", "--records", "", "--", "true"]),
+            ("--records", ["exec", "--check", "x", "--records", "", "--", "true"]),
             ("--scratch", ["align", "--scratch", "", "--", "bwa", "mem", "g", "r.fq"]),
             ("--index", ["plan", "--index", ""]),
             ("DIR", ["init", ""]),
@@ -136,9 +136,7 @@ CASES = [
         for age in ("1e15h", "99999999999999999999d", "0d", "1e280s")
     ),
     *(
-        Case(
-            f"record: {regex}", ["record", "--check", "x", "--regex", regex, "--", "true"], 2, "not a regular expr"
-        )
+        Case(f"exec: {regex}", ["exec", "--check", "x", "--regex", regex, "--", "true"], 2, "not a regular expr")
         for regex in ("(", "(a", "[", "*", "(?P<a>x", "\\", "(?i)(x")
     ),
     *(

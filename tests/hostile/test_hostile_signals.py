@@ -99,7 +99,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 CASES = [
     # Every signal ends a run in the same way, so each kind of run gets some of them.
     *(stopped("a run", TO_OUTPUT, HANGING, number) for number in STOPPING),
-    *(stopped("a sorted run", [*TO_OUTPUT, "--sorted"], HANGING, number) for number in STOPPING[:2]),
+    *(stopped("a sorted run", [*TO_OUTPUT, "--sort"], HANGING, number) for number in STOPPING[:2]),
     *(stopped("a striped run", [*TO_OUTPUT, "--striped"], HANGING, number) for number in STOPPING[2:]),
     *(stopped("a run over an old output", [*RUN, "-o", "out.sam"], HANGING, number) for number in STOPPING[:2]),
     *(stopped("a run without signals' default", [*RUN, "-o", "o.sam"], DEAF, number) for number in STOPPING),
@@ -167,9 +167,7 @@ INTERRUPTING = {
 def test_an_interrupt_at_the_start_or_the_end_is_no_traceback(hostile, module, statement):
     make = {f"modules/{module}": f"import atexit, os, signal\n{statement}\n"}
     environment = {"PYTHONPATH": "modules", "PYTHONDONTWRITEBYTECODE": "1"}
-    outcome = hostile(
-        Case("interrupt", ["advise", "--list"], 130, "", make, environment=environment, process=True)
-    )
+    outcome = hostile(Case("interrupt", ["advice", "list"], 130, "", make, environment=environment, process=True))
     assert outcome.err in {"", "firsttouch: interrupted\n"}
 
 

@@ -52,13 +52,13 @@ COVERED = {
         r"reframe -c reframe/ -r --system amd-opteron": "test_a_system_of_a_cluster_without_slurm_fails_once",
     },
     "integration/test_align.py": {
-        r"firsttouch align -o out\.bam --sort --resume -- bwa mem .*": "test_a_sorted_file_and_a_resumed_run",
+        r"firsttouch run -o out\.bam --sort --resume -- bwa mem .*": "test_a_sorted_file_and_a_resumed_run",
     },
     "integration/test_auto.py": {
-        r"firsttouch align -- bwa mem .* > out\.sam": "test_trials_are_made_once_and_within_the_budget",
+        r"firsttouch run -- bwa mem .* > out\.sam": "test_trials_are_made_once_and_within_the_budget",
     },
     "integration/test_index_copies.py": {
-        r"firsttouch align 2Inst_Original\+interleaved-index -- .*": "test_the_users_command_in_one_instance",
+        r"firsttouch run 2Inst_Original\+interleaved-index -- .*": "test_the_users_command_in_one_instance",
         r"firsttouch run 8Inst_Original\+node-index .*": "test_the_alignments_are_those_of_a_run_without_copies",
     },
     "integration/test_run_command.py": {
@@ -76,7 +76,7 @@ COVERED = {
     },
     "integration/test_stage.py": {
         r"firsttouch stage --on (0|all) \S+ -- .*": "test_a_command_has_the_copies_as_long_as_it_runs",
-        r"firsttouch stage --list": "test_copies_stay_until_they_are_dropped",
+        r"firsttouch staged list": "test_copies_stay_until_they_are_dropped",
     },
     "integration/test_installed.py": {
         r"reframe -c \$\(firsttouch path checks\) -l .*": "test_reframe_finds_the_systems",
@@ -125,7 +125,7 @@ COVERED = {
         r"containers/images.py aligners --spack .*": "test_programs_of_spack",
     },
     "containers/test_containers_site.py": {
-        r"firsttouch inside --check apptainer": "test_no_image",
+        r"firsttouch inside --dry-run apptainer": "test_no_image",
         r"make run BACKEND=spack": "test_a_view_of_spack",
     },
     "containers/test_containers_spack.py": {

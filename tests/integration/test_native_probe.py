@@ -765,7 +765,7 @@ def test_the_sources_are_formatted():
 
 
 def test_a_probe_that_is_not_there_is_one_line(firsttouch, tmp_path):
-    done = firsttouch("probe", "topology", PATH=str(tmp_path), FIRSTTOUCH_PROBE=str(tmp_path / "none"))
+    done = firsttouch("measure", "topology", "--", PATH=str(tmp_path), FIRSTTOUCH_PROBE=str(tmp_path / "none"))
     assert done.returncode == 3
     assert done.stderr.count("\n") == 1
 
@@ -773,21 +773,21 @@ def test_a_probe_that_is_not_there_is_one_line(firsttouch, tmp_path):
 def test_the_command_runs_the_real_one(firsttouch, native_probe, tmp_path):
     file = tmp_path / "records.jsonl"
     done = firsttouch(
-        "probe", "latency", "--sanity", "--json", "--records", file, FIRSTTOUCH_PROBE=str(native_probe)
+        "measure", "latency", "--json", "--records", file, "--", "--sanity", FIRSTTOUCH_PROBE=str(native_probe)
     )
     measured = document(done)
     assert measured["status"] == "complete"
     assert len(file.read_text().splitlines()) == measured["count"]
     assert "latency NUMA node" in done.stderr
-    done = firsttouch("probe", "contention", "--sanity", FIRSTTOUCH_PROBE=str(native_probe))
+    done = firsttouch("measure", "contention", "--", "--sanity", FIRSTTOUCH_PROBE=str(native_probe))
     assert "total_bandwidth" in done.stdout
-    done = firsttouch("probe", "locks", "--sanity", FIRSTTOUCH_PROBE=str(native_probe))
+    done = firsttouch("measure", "locks", "--", "--sanity", FIRSTTOUCH_PROBE=str(native_probe))
     assert "queue batched 32 at once 0 ns work compact" in done.stdout
 
 
 @TWO_PUS
 def test_the_table_of_the_command_names_the_points_of_a_curve(firsttouch, native_probe):
-    argv = ["probe", "loaded-latency", "--sanity", "--read-shares=0.75", "--loads=local"]
+    argv = ["measure", "loaded-latency", "--", "--sanity", "--read-shares=0.75", "--loads=local"]
     done = firsttouch(*argv, FIRSTTOUCH_PROBE=str(native_probe))
     assert done.returncode == 0, done
     for rate in (0, 50, 100):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch record`` with programs that hold memory, and as a check of the site."""
+"""``firsttouch exec --check`` with programs that hold memory, and as a check of the site."""
 
 import json
 import sys
@@ -38,15 +38,14 @@ RATE = ("--check", "ours", "--metric", "rate", "--unit", "GB/s", "--regex", r"ra
 
 def test_the_last_match_is_the_value_and_the_record_is_one_of_any_report(firsttouch, program, tmp_path):
     argv = (
-        "record",
+        "exec",
+        "1Inst_Interleave",
         *RATE,
         "--repetitions",
         2,
         "--records",
         "r.jsonl",
         "--json",
-        "--scenario",
-        "1Inst_Interleave",
     )
     done = held_programs.run(tmp_path, *argv, "--", *program)
     assert done.returncode == 0, done
@@ -59,17 +58,13 @@ def test_the_last_match_is_the_value_and_the_record_is_one_of_any_report(firstto
 
 
 def test_a_file_and_the_number_of_threads(program, tmp_path):
-    done = held_programs.run(
-        tmp_path, "record", *RATE, "--file", "figures.txt", "--repetitions", 1, "--", *program
-    )
+    done = held_programs.run(tmp_path, "exec", *RATE, "--file", "figures.txt", "--repetitions", 1, "--", *program)
     assert (done.returncode, done.stdout) == (0, "ours rate: 7 GB/s\n"), done
     (tmp_path / "program.py").write_text(PROGRAM.replace("figures.txt", "others.txt"))
-    done = held_programs.run(
-        tmp_path, "record", *RATE, "--file", "figures.txt", "--repetitions", 1, "--", *program
-    )
+    done = held_programs.run(tmp_path, "exec", *RATE, "--file", "figures.txt", "--repetitions", 1, "--", *program)
     assert (done.returncode, "did not write figures.txt" in done.stderr) == (1, True)
     threads = ("--check", "ours", "--metric", "threads", "--unit", "1", "--regex", r"threads (\d+)")
-    done = held_programs.run(tmp_path, "record", *threads, "--repetitions", 1, "--json", "--", *program)
+    done = held_programs.run(tmp_path, "exec", *threads, "--repetitions", 1, "--json", "--", *program)
     assert json.loads(done.stdout)["value"] == json.loads(done.stdout)["parameters"]["threads"]
 
 
@@ -79,9 +74,11 @@ def test_a_file_and_the_number_of_threads(program, tmp_path):
         (["--check", "x"], 2, "--check NAME and -- PROGRAM are needed"),
         ([*RATE[:-1], "(a)(b)", "--", "true"], 2, "has 2 groups"),
         (["--check", "x", "--unit", "GB/s", "--", "true"], 2, "a regular expression is needed"),
-        (["--check", "x", "--scenario", "2Inst_Original", "--", "true"], 2, "2 instances"),
+        (["2Inst_Original", "--check", "x", "--", "true"], 2, "2 instances"),
         (["--site-check", "nowhere"], 2, "no check 'nowhere'"),
         (["--site-check", "x", "--metric", "y"], 2, "leave metric out"),
+        (["--check", "x", "--verify", "--", "true"], 2, "--verify is not for a measurement"),
+        (["--metric", "rate", "--", "true"], 2, "--metric is for a measurement: --check NAME is needed"),
         (["--check", "x", "--", "not-there"], 3, "'not-there' is not on PATH"),
         (["--check", "x", "--repetitions", "1", "--", "false"], 1, "ended with status 1"),
         ([*RATE, "--repetitions", "1", "--", "true"], 1, "matches nothing in its output"),
@@ -89,7 +86,7 @@ def test_a_file_and_the_number_of_threads(program, tmp_path):
     ],
 )
 def test_wrong_options_and_programs_that_fail(firsttouch, argv, status, reason):
-    done = firsttouch("record", *argv)
+    done = firsttouch("exec", *argv)
     assert (done.returncode, reason in done.stderr) == (status, True), done
     assert "Traceback" not in done.stderr
 
@@ -161,7 +158,7 @@ def test_a_check_of_the_site_is_a_file(program, tmp_path, monkeypatch):
     )
     monkeypatch.setenv("FIRSTTOUCH_SITE", str(tmp_path / "site"))
     assert site_checks.names() == ["ours"]
-    done = held_programs.run(tmp_path, "record", "--site-check", "ours", "--repetitions", 1)
+    done = held_programs.run(tmp_path, "exec", "--site-check", "ours", "--repetitions", 1)
     assert (done.returncode, done.stdout) == (0, "ours rate: 12.5 GB/s\n")
     (folder / "wrong.yaml").write_text("program: [x]\nunit: furlong\n")
     with pytest.raises(BadInput, match=r"wrong.yaml:2: unit: 'furlong' is not a unit: 1, B, "):

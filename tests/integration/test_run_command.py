@@ -157,7 +157,7 @@ def described(lines, name):
 
 
 @pytest.mark.skipif(not shutil.which("samtools"), reason="samtools is not on PATH")
-@pytest.mark.parametrize("form", [(), ("--sorted",)])
+@pytest.mark.parametrize("form", [(), ("--sort",)])
 def test_samtools_takes_the_header(align, form):
     name = "2Inst_Original" if "2Inst_Original" in SCENARIOS else "1Inst_Original"
     done = align(name, *form)

@@ -57,17 +57,17 @@ def test_copies_stay_until_they_are_dropped(run_cli, folder):
     assert done.returncode == 0, done.stderr
     place = Path(done.stdout.strip())
     assert (place / "ref.fa").read_bytes() == Path("ref.fa").read_bytes()
-    assert f"until `firsttouch stage --drop {place.name[11:]}`, or until this session ends" in done.stderr
+    assert f"until `firsttouch staged drop {place.name[11:]}`, or until this session ends" in done.stderr
     assert staged([Path("ref.fa"), Path("ref.fa.bwt")], [0]) == place
     assert staged([Path("IDX")], [0]) == place
     assert staged([Path("two words")], [0]) is None
     assert staged([Path("ref.fa")], [0, 1]) is None
-    (listed,) = json.loads(run_cli("stage", "--list", "--json").out)["staged"]
+    (listed,) = json.loads(run_cli("staged", "list", "--json").out)["staged"]
     assert listed["state"] == "fresh"
     assert listed["pages"] == {"0": (3 << 20) // 4096 + 3}
     assert listed["files"]["IDX/Genome"] == str(folder / "IDX/Genome")
     with staging.in_use(place):
-        refused = run_cli("stage", "--drop", listed["id"])
+        refused = run_cli("staged", "drop", listed["id"])
         assert (refused.status, "a command uses these copies" in refused.err) == (1, True)
     # A change of content, a new file in a folder, and a damaged copy are all stale.
     (folder / "IDX/Hash").touch()
@@ -77,12 +77,12 @@ def test_copies_stay_until_they_are_dropped(run_cli, folder):
     with Path("ref.fa").open("r+b") as out:
         out.write(b"changed")
     assert staged([Path("ref.fa")], [0]) is None
-    assert "stale" in run_cli("stage", "--list").out
-    assert run_cli("stage", "--drop", "x").err.startswith("firsttouch: error: no staged files 'x': there are ")
-    assert run_cli("stage", "--drop", listed["id"]).status == 0
+    assert "stale" in run_cli("staged", "list").out
+    assert run_cli("staged", "drop", "x").err.startswith("firsttouch: error: no staged files 'x': there are ")
+    assert run_cli("staged", "drop", listed["id"]).status == 0
     assert not place.exists()
-    assert run_cli("stage", "--list").out == "nothing is staged on this host\n"
-    assert run_cli("stage", "--drop").err == "firsttouch: nothing is staged on this host\n"
+    assert run_cli("staged", "list").out == "nothing is staged on this host\n"
+    assert run_cli("staged", "drop").err == "firsttouch: nothing is staged on this host\n"
     with pytest.raises(RunFailed, match="have been dropped"), staging.in_use(place):
         pass
 
@@ -102,10 +102,10 @@ def test_a_folder_is_served_only_with_exactly_its_files(run_cli):
 
 
 def test_copies_with_a_time_limit_go_by_themselves(run_cli):
-    place = Path(run_cli("stage", "--on", "0", "--for", "0.0003", "ref.fa").out.strip())
-    assert json.loads(run_cli("stage", "--list", "--json").out)["staged"][0]["until"]
+    place = Path(run_cli("stage", "--on", "0", "--for", "1s", "ref.fa").out.strip())
+    assert json.loads(run_cli("staged", "list", "--json").out)["staged"][0]["until"]
     wait_until(lambda: not place.exists(), "the end of the holder", seconds=5)
-    assert run_cli("stage", "--list").out == "nothing is staged on this host\n"
+    assert run_cli("staged", "list").out == "nothing is staged on this host\n"
 
 
 def test_files_that_do_not_fit_stay_on_disk_if_that_is_wanted(run_cli, folder):
@@ -133,8 +133,7 @@ def test_files_that_do_not_fit_stay_on_disk_if_that_is_wanted(run_cli, folder):
         (["--on", "0", "/dev/null"], 2, "/dev/null: not a regular file"),
         (["--on", "0,77", "ref.fa"], 3, "NUMA node 77 does not exist"),
         (["--on", "0", "ref.fa", "--", "wc", "{2}"], 2, "the command has {2}, and the last file is {1}"),
-        (["--on", "0", "--for", "1", "ref.fa", "--", "true"], 2, "--for is for copies that stay"),
-        (["--list", "ref.fa"], 2, "--list takes no files"),
+        (["--on", "0", "--for", "1h", "ref.fa", "--", "true"], 2, "--for is for copies that stay"),
         (["--on", "0", "ref.fa", "--", "no-such-program"], 3, "'no-such-program' is not on PATH"),
     ],
 )

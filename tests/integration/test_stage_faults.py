@@ -118,7 +118,7 @@ def test_kills_at_any_moment(home, files, run_cli):
     victims = [*("launcher",) * 3, *("holder",) * 2, *("command",) * 3, *("for",) * 3]
     for n, victim in enumerate(victims):
         number = signal.SIGKILL if victim == "holder" else STOPS[n % 3]
-        words = ["stage", "--on", "0", "--for", "1", *files] if victim == "for" else with_command
+        words = ["stage", "--on", "0", "--for", "1h", *files] if victim == "for" else with_command
         Path("ready").unlink(missing_ok=True)
         with start(*words) as launcher:
             pid = found(home, RAM_STORE, launcher)
@@ -140,7 +140,7 @@ def test_kills_at_any_moment(home, files, run_cli):
                 for each in staging.all_staged():
                     assert each.stale() == []
                     assert (each.folder / "large").read_bytes() == files[0].read_bytes()
-                    assert run_cli("stage", "--drop", each.id).status == 0
+                    assert run_cli("staged", "drop", each.id).status == 0
             errors = assert_nothing_is_left(home, launcher)
             if victim == "command":
                 assert launcher.returncode == 128 + number
@@ -149,7 +149,7 @@ def test_kills_at_any_moment(home, files, run_cli):
     again = run_cli("stage", "--on", "0", "--json", *files)
     assert again.status == 0, again.err
     assert staged(files, [0]) == Path(json.loads(again.out)["folder"])
-    assert run_cli("stage", "--drop").status == 0
+    assert run_cli("staged", "drop").status == 0
 
 
 def test_kills_of_the_launcher_of_copies_of_an_index(home, lambda_work, stand_in, tmp_path):
@@ -224,7 +224,7 @@ def test_nothing_that_changed_is_served(home, run_cli):
         change(Path(name))
         with contextlib.suppress(BadInput) if name in {"is-deleted", "is-a-pipe"} else contextlib.nullcontext():
             assert staged([Path(name)], [0]) is None, name
-    (listed,) = json.loads(run_cli("stage", "--list", "--json").out)["staged"]
+    (listed,) = json.loads(run_cli("staged", "list", "--json").out)["staged"]
     assert listed["state"] == "stale"
     assert sorted(Path(file).name for file in listed["stale"]) == sorted(CHANGES)
 
@@ -336,19 +336,19 @@ def test_two_users_do_not_see_each_others_copies(as_nobody, run_cli):
         assert ours["id"] != other["id"]
         assert staged([file], [0]) == Path(ours["folder"])
         assert [each.id for each in staging.all_staged()] == [ours["id"]]
-        listed = subprocess.run(as_nobody("stage", "--list", "--json"), capture_output=True, text=True, check=True)
+        listed = subprocess.run(as_nobody("staged", "list", "--json"), capture_output=True, text=True, check=True)
         assert [each["id"] for each in json.loads(listed.stdout)["staged"]] == [other["id"]]
         for argv in (["cat", f"{ours['folder']}/ref.fa"], ["ls", ours["folder"]]):
             assert not runs([*as_nobody.drop, *argv])
         refused = subprocess.run(
-            as_nobody("stage", "--drop", ours["id"]), capture_output=True, text=True, check=False
+            as_nobody("staged", "drop", ours["id"]), capture_output=True, text=True, check=False
         )
         assert refused.returncode == 2
         assert f"no staged files '{ours['id']}'" in refused.stderr
-        assert run_cli("stage", "--drop").status == 0
+        assert run_cli("staged", "drop").status == 0
         assert Path(other["folder"], "ref.fa").stat().st_size == 1 << 20
     finally:
-        dropped = subprocess.run(as_nobody("stage", "--drop"), capture_output=True, text=True, check=False)
+        dropped = subprocess.run(as_nobody("staged", "drop"), capture_output=True, text=True, check=False)
     assert dropped.returncode == 0, dropped.stderr
     assert not Path(other["folder"]).exists()
 

@@ -18,13 +18,13 @@ def due(site: Site, *argv: object) -> dict[str, Any]:
 
 def test_due_hosts_are_submitted_once_and_give_way(site: Site) -> None:
     site.slurm.ask("scontrol", "update", "nodename=n2", "state=drain", "reason=fan of psu 2")
-    first = due(site, "--submit", "--budget", "2h")
+    first = due(site, "--submit", "--node-hours", "2h")
     assert [host["host"] for host in first["hosts"]] == ["n1", "n3"]
     assert first["left_out"] == {"n2": "drain"}
     assert (len(first["jobs"]), first["later"], first["refused"]) == (2, 3, {})
     for job in first["jobs"]:
         assert " Nice=10000 " in site.slurm.ask("scontrol", "-o", "show", "job", job)
     # Another call neither submits these hosts again nor exceeds the budget.
-    second = due(site, "--submit", "--budget", "2h")
+    second = due(site, "--submit", "--node-hours", "2h")
     assert (second["hosts"], second["jobs"], set(second["busy"])) == ([], [], {"n1", "n3"})
-    assert [host["host"] for host in due(site, "--budget", "4h")["hosts"]] == ["n4", "n5"]
+    assert [host["host"] for host in due(site, "--node-hours", "4h")["hosts"]] == ["n4", "n5"]

@@ -53,7 +53,8 @@ def test_help_has_examples_that_can_be_parsed(run_cli, command):
     for line in lines:
         words = shlex.split(line.split("     ")[0].split(" | ")[0].split(" # ")[0])
         assert f"{shlex.join(words)} ".startswith(f"firsttouch {command} ")
-        cli.parser(words[1:2]).parse_args(words[1:])
+        words = cli.resolved(words[1:])
+        cli.parser(words[:1]).parse_args(words)
 
 
 @pytest.mark.parametrize("command", PARSERS)
@@ -68,7 +69,8 @@ def test_every_argument_has_a_help_text_and_an_option_the_same_placeholder_every
     for command, parser in PARSERS.items():
         for action in parser._actions:
             assert action.help or isinstance(action, argparse._SubParsersAction), (command, action.dest)
-            if action.nargs != 0:
+            # Spellings of earlier releases are not shown.
+            if action.nargs != 0 and action.help != argparse.SUPPRESS:
                 shown = action.metavar or action.choices
                 assert shown, (command, action.dest)
                 # An output is a file or a folder; `measure` takes several numbers of threads.
@@ -78,11 +80,13 @@ def test_every_argument_has_a_help_text_and_an_option_the_same_placeholder_every
 
 
 def test_words_behind_the_first_two_dashes_are_the_users_command():
-    parser = cli.parser(["record"])
-    args = parser.parse_args(["record", "--json", "--", "bwa", "mem", "--json", "--", "-"])
+    parser = cli.parser(["exec", "measure"])
+    args = parser.parse_args(["exec", "--json", "--", "bwa", "mem", "--json", "--", "-"])
     assert (args.program, args.json) == (["bwa", "mem", "--json", "--", "-"], True)
-    assert parser.parse_args(["record"]).program == []
-    assert parser.parse_args(["record", "--"]).program == []
+    assert parser.parse_args(["exec"]).program == []
+    assert parser.parse_args(["exec", "--"]).program == []
+    assert parser.parse_args(["measure", "latency"]).program is None
+    assert parser.parse_args(["measure", "latency", "--"]).program == []
 
 
 def test_the_users_command_is_not_assigned_to_an_optional_argument_before_it():
@@ -97,7 +101,7 @@ def test_the_users_command_is_not_assigned_to_an_optional_argument_before_it():
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (("record", "--check", "x", "sort", "a b"), "put -- before the program: -- sort 'a b' "),
+        (("exec", "--check", "x", "sort", "a b"), "put -- before the program: -- sort 'a b' "),
         (("plna",), "firsttouch: error: argument COMMAND: invalid choice: .*; did you mean 'plan'\\?"),
         (
             ("topology", "--jsn"),
@@ -126,18 +130,78 @@ def test_no_command_and_help(run_cli):
     assert err.startswith(whole)
     assert run_cli("help") == (0, whole, "")
     assert run_cli("help", "plan") == run_cli("plan", "--help")
+    assert run_cli("help", "--all")[::2] == (0, "")
     assert run_cli("-V") == run_cli("--version")
 
 
-def test_help_names_all_commands_and_statuses(run_cli):
-    status, out, _ = run_cli("--help")
-    assert status == 0
-    tasks = out.split("\noptions:")[0]
-    assert [li.split()[0] for li in tasks.splitlines() if li.startswith("  ") and li[2] != " "] == list(
-        cli.COMMANDS
-    )
-    assert [li[:-1] for li in tasks.splitlines() if li.endswith(":")] == list(cli.TASKS)
-    assert "0 if all is well, 1 if a program or a verdict failed, 2 for bad input, 3 if" in out
+def test_the_first_screen_has_the_usual_commands_and_help_all_the_others(run_cli):
+    shown = {"--help": cli.TASKS, "help --all": {**cli.TASKS, **cli.MORE_TASKS}}
+    for line, tasks in shown.items():
+        status, out, err = run_cli(*line.split())
+        assert (status, err) == (0, "")
+        lines = out.split("\noptions:")[0].split(f"\n{next(iter(tasks))}:\n")[1].splitlines()
+        listed = [li.split()[0] for li in lines if li.startswith("  ") and li[2] != " "]
+        assert listed == [name for commands in tasks.values() for name in commands]
+        assert [li[:-1] for li in lines if li.endswith(":")] == list(tasks)[1:]
+        assert "0 if all is well, 1 if a program or a verdict failed, 2 for bad input, 3 if" in out
+    assert sum(map(len, cli.TASKS.values())) == 16
+    assert set(listed) == set(cli.COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("line", "now", "message"),
+    [
+        ("run -- bwa mem -t 2 i r.fq", "align -- bwa mem -t 2 i r.fq", ""),
+        ("run 2Inst_Original -o o.sam -- /x/bwa mem", "align 2Inst_Original -o o.sam -- /x/bwa mem", ""),
+        ("run --json -- bwa index r.fa", "exec --json -- bwa index r.fa", ""),
+        ("run --verify -- sort --aligner", "exec --verify -- sort --aligner", ""),
+        ("run", "run", ""),
+        ("run 1Inst_Original --aligner snap -- -x", "run 1Inst_Original --aligner snap -- -x", ""),
+        ("run 1Inst_Original --aligner=snap -- -x", "run 1Inst_Original --aligner=snap -- -x", ""),
+        ("probe topology", "measure topology --", "measure ASPECT -- OPTIONS"),
+        (
+            "probe --json latency --sizes 1MiB --records r --share-host",
+            "measure latency --json --share-host --records=r -- --sizes 1MiB",
+            "measure",
+        ),
+        ("probe latency --system=a -h", "measure latency --system=a -- -h", "measure"),
+        ("probe latency --records", "measure latency --records", "measure"),
+        ("probe --help", "measure --help", "measure"),
+        ("record --check x --scenario 1x2-bound -- true", "exec 1x2-bound --check x -- true", "`firsttouch exec`"),
+        (
+            "record --scenario=1x2-bound --json -- t --scenario y",
+            "exec 1x2-bound --json -- t --scenario y",
+            "exec",
+        ),
+        ("record --scenario", "exec --scenario", "exec"),
+        ("advise --list --json", "advice list --json", "advice list"),
+        ("advise --forget a b", "advice forget a b", "advice forget"),
+        ("advise -- ./program --list", "advise -- ./program --list", ""),
+        ("stage --json --list", "staged list --json", "staged list"),
+        ("stage --drop", "staged drop", "staged drop"),
+        ("stage --on 0 list -- x --drop", "stage --on 0 list -- x --drop", ""),
+    ],
+)
+def test_one_verb_runs_anything_and_words_of_earlier_releases_say_what_they_are_now(capsys, line, now, message):
+    assert cli.resolved(line.split()) == now.split()
+    err = capsys.readouterr().err
+    assert message in err
+    assert bool(err) is bool(message)
+
+
+@pytest.mark.parametrize(
+    ("line", "dest", "value", "message"),
+    [
+        ("run 1x2-bound --aligner snap --sorted", "sorted", True, "--sorted is called --sort now"),
+        ("fleet due --system local --budget 2h", "budget", 7200, "--budget is called --node-hours now"),
+        ("inside --check apptainer", "dry_run", True, "--check is called --dry-run now"),
+        ("stage --on 0 --for 1.5 f", "seconds", 5400, "--for takes a unit now: --for 1.5h"),
+    ],
+)
+def test_options_of_earlier_releases_say_what_they_are_called_now(capsys, line, dest, value, message):
+    words = line.split()
+    assert getattr(cli.parser(words[:1]).parse_args(words), dest) == value
+    assert capsys.readouterr().err == f"firsttouch: {message}\n"
 
 
 @pytest.mark.parametrize(

@@ -19,14 +19,13 @@ from hypothesis import strategies as st
 from factories.clocks import ManualClock
 from firsttouch import cli
 from firsttouch.benchmarks import studies
-from firsttouch.campaign import campaigns, collect, state
+from firsttouch.campaign import campaigns, collect, here, inputs, state
 from firsttouch.campaign import run as running
 from firsttouch.campaign.journal import Entry, Journal, note, now
 from firsttouch.campaign.leases import BEAT, GONE, Holder, Leases, last
 from firsttouch.campaign.state import overview
-from firsttouch.cli import campaign as campaign_cli
-from firsttouch.cli import record_inputs
 from firsttouch.errors import CANNOT_HERE, NOT_INSTALLED, BadInput
+from firsttouch.execution.progress import say
 from firsttouch.judge import verdict_log
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records import schema
@@ -337,7 +336,7 @@ class TestRunHere:
     def test_the_overview_at_the_end_of_a_job_has_its_lines(self, tmp_path, capsys):
         campaign = campaigns.create(planned(tmp_path / "c", only=["topology"]))
         finish(campaign, "n1", "topology", ended="skipped")
-        campaign_cli._finish(campaign, running.Outcome(), alone=True)
+        here.finish(campaign, running.Outcome(), alone=True, say=say)
         lines = capsys.readouterr().err.splitlines()
         assert "## Skipped" in lines
         assert "- n1 topology: why" in lines
@@ -434,13 +433,13 @@ class TestState:
         finish(stored[0], "n2", "latency-0", ended="failed")
         for host, steps in zip(("n2", "n3"), later, strict=True):
             finish(stored[1], host, *steps)
-        gathered = record_inputs.gather([tmp_path / f"c{day}" for day in days])
+        gathered = inputs.gather([tmp_path / f"c{day}" for day in days])
         missing = {host for host, reasons in gathered.missing_of["amd-opteron"].items() if reasons}
         of_second = {host for host, steps in zip(("n2", "n3"), later, strict=True) if len(steps) < 2}
         assert missing == {*open_hosts, *of_second}
         assert all(collect.missing(gathered.campaigns[0])[host] for host in open_hosts)
         # By itself, the campaign still lacks them.
-        alone = record_inputs.gather([stored[0].folder])
+        alone = inputs.gather([stored[0].folder])
         assert {host for host, reasons in alone.missing.items() if reasons} == {"n2", "n3"}
 
     def test_fewer_hosts_than_asked_for(self, tmp_path):
@@ -617,7 +616,7 @@ class TestNames:
         campaign = campaigns.create(planned(tmp_path / "c", only=["topology"]))
         finish(campaign, "n1", "topology")
         schema.append(tmp_path / "old.jsonl", [record("n1.cluster.example", 2.0), record("n2.cluster.example")])
-        gathered = record_inputs.gather([tmp_path / "old.jsonl", tmp_path / "c"])
+        gathered = inputs.gather([tmp_path / "old.jsonl", tmp_path / "c"])
         assert gathered.samples().hosts == ["n1", "n2.cluster.example"]
 
 

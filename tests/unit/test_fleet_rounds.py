@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rounds of a job: what is measured again, in which order, until when, and who waits for whom."""
 
-import argparse
 import random
 import threading
 from dataclasses import replace
@@ -12,7 +11,6 @@ from factories.clocks import ManualClock
 from firsttouch.campaign import campaigns, rounds
 from firsttouch.campaign import run as running
 from firsttouch.campaign.journal import Entry, now
-from firsttouch.cli import campaign as campaign_cli
 from firsttouch.execution import slurm
 from firsttouch.judge import samples_table
 from firsttouch.judge.judging import Undescribed, judged
@@ -224,8 +222,7 @@ def test_a_job_stops_in_time(campaign, monkeypatch):
 def test_the_highest_status_of_the_tasks_of_a_job_is_that_of_its_worst_host(words_of_hosts, stands_for, expected):
     verdicts = [HostVerdict(host, "local", (finding(word),), 0, ()) for host, word in words_of_hosts.items()]
     outcome = running.Outcome(verdict=verdicts[0], verdicts=verdicts, speaks=False, stands_for=stands_for)
-    args = argparse.Namespace(strict=False, drain=False)
-    assert campaign_cli._status(outcome, verdicts[0], None, args) == expected
+    assert outcome.exit_status(strict=False) == expected
 
 
 def finding(word):

@@ -5,7 +5,8 @@ import pytest
 from tests.factories.stored_roots import configured_root, stored_root
 
 from firsttouch.benchmarks import health
-from firsttouch.cli import options
+from firsttouch.benchmarks.recording import watching_health
+from firsttouch.execution.progress import say
 from firsttouch.host import health_counters
 from firsttouch.host.health_counters import Counter
 from firsttouch.records.schema import read
@@ -107,14 +108,14 @@ def test_older_edac_drivers(tmp_path):
 def test_a_measurement_has_the_health_of_its_host(root, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(health.Watch.__init__, "__defaults__", (root,))
     file = tmp_path / "records.jsonl"
-    with options.watching_health(file):
+    with watching_health(file, say=say):
         set_to(root, MC + "dimm1/dimm_ce_count", 1)
     assert {r.metric: r.value for r in read(file)}["corrected_errors"] == 1
     assert DIMM in capsys.readouterr().err
-    with pytest.raises(KeyboardInterrupt), options.watching_health(file):
+    with pytest.raises(KeyboardInterrupt), watching_health(file):
         raise KeyboardInterrupt
     assert len(read(file)) == 4
-    with options.watching_health(None):
+    with watching_health(None):
         pass
 
 

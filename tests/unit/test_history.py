@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from factories import drawings
-from firsttouch.cli import record_inputs
+from firsttouch.campaign import inputs
 from firsttouch.judge import drift, history, samples_table, verdict_log
 from firsttouch.judge.history import Extent, Series
 from firsttouch.judge.sprt import Groups
@@ -80,7 +80,14 @@ class TestSingleHosts:
     def test_metrics_that_change_together_are_one_line(self, fleet):
         fleet[:3, 7, 9:] *= np.array([0.95, 0.9, 0.93])[:, None]
         (change,) = changes_of(fleet)
-        assert len(change.alike) == 2
+        assert len(change.others) == 2
+
+    def test_another_metric_is_named_as_everywhere(self, fleet):
+        fleet[:2, 7, 9:] *= np.array([0.95, 0.9])[:, None]
+        (change,) = changes_of(fleet)
+        (other,) = change.others
+        assert change.text().endswith(f"as did {other.title})")
+        assert change.metrics == f"{change.case.title} and 1 more"
 
     def test_a_noisy_host_is_no_change(self, fleet):
         fleet[:, 5] = 50 * (1 + 0.08 * np.random.default_rng(4).standard_normal(fleet[:, 5].shape))
@@ -130,7 +137,7 @@ class TestFleets:
     def test_metrics_of_an_update_are_one_line(self, fleet):
         fleet[:, :, 9:] *= 0.95
         (change,) = changes_of(fleet)
-        assert (len(change.hosts), len(change.alike)) == (20, 3)
+        assert (len(change.hosts), len(change.others)) == (20, 3)
 
 
 def record(day, hour, value, status="valid", host="n0", **more):
@@ -200,7 +207,7 @@ class TestRecords:
 
     def test_a_store_without_aligners_is_read_once(self, updated, tmp_path):
         file = store.append(tmp_path, updated)
-        gathered = record_inputs.gather([tmp_path])
+        gathered = inputs.gather([tmp_path])
         gathered.samples(few=0)
         file.unlink()
         assert gathered.records(aligners=True) == []
@@ -213,7 +220,7 @@ class TestRecords:
             time = (now - datetime.timedelta(days=days)).isoformat(timespec="milliseconds")
             store.append(tmp_path, [replace(record(1, 2, 10.0), time=time)])
         for days, files, rows in ((60, 3, 3), (30, 2, 2), (20, 2, 1), (0.5, 1, 0)):
-            gathered = record_inputs.gather([tmp_path], days * 86_400)
+            gathered = inputs.gather([tmp_path], days * 86_400)
             assert (len(gathered.sources.tables), len(gathered.samples().value)) == (files, rows)
 
     def test_the_page_of_a_few_hosts_shows_them(self, updated, tmp_path, run_cli):

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from firsttouch.benchmarks import measure, probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases, topology_of
-from firsttouch.cli import measure as command
 from firsttouch.errors import BadInput
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import load
@@ -212,4 +211,4 @@ def test_all_banks_are_named_where_the_effort_measures_all(effort, options):
 def test_a_value_is_printed_with_its_spread(samples, says):
     case = {"pu_nodes": [0], "bank": 0, "program": "firsttouch-probe"}
     records = [Record("bandwidth", "copy_bandwidth", "GB/s", "higher", s, parameters=case) for s in samples]
-    assert list(command._spread(records)) == says
+    assert list(measure.spread(records)) == says

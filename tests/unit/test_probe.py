@@ -243,7 +243,7 @@ def test_invalid_results_are_status_1_and_records(fake, firsttouch, tmp_path, li
     (tmp_path / "report").write_text(text(lines))
     fake("report; exit 1")
     (tmp_path / "report").write_text(text(lines))
-    done = firsttouch("probe", "bandwidth", "--json", "--records", tmp_path / "r.jsonl")
+    done = firsttouch("measure", "bandwidth", "--json", "--records", tmp_path / "r.jsonl", "--")
     assert done.returncode == 1
     assert "firsttouch: invalid: 3 of 4 pages" in done.stderr
     assert json.loads(done.stdout)["results"][0]["status"] == "invalid"
@@ -254,11 +254,11 @@ def test_command_shows_percent_of_theoretical(fake, firsttouch, stand_in, tmp_pa
     (tmp_path / "table").write_text(golden("dmidecode_type_17.txt"))
     stand_in("dmidecode", f"cat {tmp_path / 'table'}")
     fake("report")
-    done = firsttouch("probe", "bandwidth", "--json")
+    done = firsttouch("measure", "bandwidth", "--json", "--")
     document = json.loads(done.stdout)
     assert document["theoretical"]["bytes_per_second"] == 102.4e9
     for result in document["results"]:
         assert result["theoretical_percent"] == pytest.approx(100 * result["value"] / 102.4)
-    shown = firsttouch("probe", "bandwidth")
+    shown = firsttouch("measure", "bandwidth", "--")
     assert "theoretical bandwidth: 102.4 GB/s (SMBIOS)" in shown.stdout
     assert "% of theory" in shown.stdout

@@ -131,7 +131,7 @@ def test_why_hosts_are_due_by_the_log(site, capsys):
     assert plan["hosts"][0]["host"] == "old"
     assert plan["fresh"] == 3
     assert "without Slurm's states" in plan["notes"][0]
-    plan = due(capsys, "--hosts", "old,new[1-2]", "--budget", "2h")
+    plan = due(capsys, "--hosts", "old,new[1-2]", "--node-hours", "2h")
     assert [h["host"] for h in plan["hosts"]] == ["new1", "new2"]
     assert (plan["later"], plan["over_age"]) == (1, 1)
     assert cli.main(["fleet", "due", "--system", "amd-opteron"]) == 0
@@ -187,13 +187,13 @@ def test_hosts_that_slurm_does_not_offer_are_left_out(site, capsys, stand_in, tm
     assert set(plan["busy"]) == {"n4", "n5"}
     assert [line.split(",")[0] for line in plan["late"]] == ["n4: job 7 is pending"]
     # Submitted, the host's node hours count from then on.
-    assert due(capsys, "--hosts", "n1", "--submit", "--budget", "1h")["jobs"] == ["7"]
+    assert due(capsys, "--hosts", "n1", "--submit", "--node-hours", "1h")["jobs"] == ["7"]
     first = (tmp_path / "calls").read_text().splitlines()[0]
     assert "--nodelist=n1 " in first
     assert " --nice=10000 " in first
-    plan = due(capsys, "--hosts", "n1", "--submit", "--budget", "1h")
+    plan = due(capsys, "--hosts", "n1", "--submit", "--node-hours", "1h")
     assert (plan["hosts"], plan["spent"], plan["jobs"]) == ([], 1.0, [])
-    assert len(due(capsys, "--hosts", "n1", "--budget", "2h")["hosts"]) == 1
+    assert len(due(capsys, "--hosts", "n1", "--node-hours", "2h")["hosts"]) == 1
 
 
 def test_a_host_becomes_due_as_time_goes_by(site):
@@ -232,7 +232,7 @@ def test_bad_input_is_one_line(site, capsys, stand_in):
     stand_in("sinfo", "echo c1 idle")
     for tool in ("squeue", "scontrol"):
         stand_in(tool, "true")
-    for argv in ((), ("--hosts", "n[1-"), ("--budget", "-3h"), ("--max-age", "0h"), ("--max-age", "soon")):
+    for argv in ((), ("--hosts", "n[1-"), ("--node-hours", "-3h"), ("--max-age", "0h"), ("--max-age", "soon")):
         with pytest.raises(SystemExit) if argv and argv[0] != "--hosts" else pytest.MonkeyPatch.context():
             assert cli.main(["fleet", "due", "--system", "amd-opteron", *argv]) == 2
         assert capsys.readouterr().err.count("\n") == 1

@@ -21,12 +21,13 @@ from typing import Any
 
 import firsttouch
 from firsttouch import documents, paths
-from firsttouch.errors import BadInput, none_such
+from firsttouch.errors import BadInput, FirstTouchError, none_such
 from firsttouch.genomics.aligners import Aligner
 from firsttouch.genomics.command_line import UserCommand
 from firsttouch.genomics.command_syntax import Argument, divide
 from firsttouch.host.topology import Topology
 from firsttouch.records import atomic_files
+from firsttouch.scenarios.placement import Scenario, plan
 
 #: The document's type; raise SCHEMA when a key changes its meaning.
 DOCUMENT = "firsttouch saved advice"
@@ -215,7 +216,7 @@ def keep(
 ) -> None:
     """Store an advice and say where; advice that cannot be stored is not lost."""
     try:
-        say(f"advice saved for `firsttouch align` and `firsttouch exec`: {save(key, scenario, gain, details)}")
+        say(f"advice saved for `firsttouch run -- COMMAND`: {save(key, scenario, gain, details)}")
     except BadInput as error:
         say(str(error))
 
@@ -228,6 +229,29 @@ def lookup(key: Key, say: Callable[[str], None]) -> Saved | None:
     except BadInput as error:
         say(f"saved advice is ignored: {error}")
         return None
+
+
+def advised(host: Topology, words: Sequence[str], threads: int | None, say: Callable[[str], None]) -> Scenario:
+    """Return the scenario of one instance that was advised for a program, else that without a policy.
+
+    *threads* are those of the program (None: all usable PUs); *say* gets which scenario it is, and why.
+    """
+    planned = plan(host)
+    usual = planned.of_one_instance("1Inst_Original", threads)
+    advice = lookup(of_program(host, words, usual.threads), say)
+    if advice is not None:
+        try:
+            scenario = planned.of_one_instance(advice.scenario, threads)
+            say(f"firsttouch: {scenario.name}, as advised on {advice.time[:10]}")
+            return scenario
+        except FirstTouchError as error:
+            say(f"firsttouch: the advice of {advice.time[:10]} does not fit this host now: {error}")
+            return usual
+    say(
+        f"firsttouch: {words[0]} runs as it is: there is no advice for it on this host; to get one: "
+        f"firsttouch advise -- {shlex.join(words)}"
+    )
+    return usual
 
 
 def entries(say: Callable[[str], None]) -> Iterator[Saved]:

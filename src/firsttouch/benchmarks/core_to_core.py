@@ -238,7 +238,7 @@ def _measure(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Reco
     programs.pus_of(host, nodes)
     for bank in asked.banks or ():
         programs.bank_bytes(host, bank)
-    options = [f"--pairs={asked.pairs or profiles.chosen().pairs}", f"--pu-nodes={format_list(nodes)}"]
+    options = [f"--pairs={asked.pu_pairs or profiles.chosen().pairs}", f"--pu-nodes={format_list(nodes)}"]
     options += [f"--banks={format_list(asked.banks)}"] if asked.banks else []
     matrix: list[Record] = []
     for records in run(asked, options, say):

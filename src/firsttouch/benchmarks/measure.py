@@ -11,17 +11,21 @@ import functools
 import importlib
 import importlib.util
 import os
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from firsttouch.benchmarks import probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases
 from firsttouch.benchmarks.profiles import Effort
 from firsttouch.benchmarks.programs import Nodes
+from firsttouch.benchmarks.recording import recording
 from firsttouch.errors import BadInput
 from firsttouch.host import configuration, memory_modules
 from firsttouch.host.cpusets import format_list
-from firsttouch.host.topology import Topology
+from firsttouch.host.topology import Topology, load
+from firsttouch.records.cases import Case
 from firsttouch.records.catalogue import checks
 from firsttouch.records.schema import Record, software
 from firsttouch.systems import theoretical_bandwidth
@@ -38,13 +42,17 @@ ARRAYS = {"copy": 2, "scale": 2, "add": 3, "triad": 3}
 LEAST_ARRAY, USUAL, SLOW = 64e6, 5, 10e9
 
 
+#: What only some aspects take. For others it is an error.
+OPTIONS = ("pu_nodes", "set_sizes", "banks", "interleave", "threads", "pu_pairs")
+
+
 @dataclass(frozen=True)
 class Asked:
     """What to measure of an aspect; None means all that the effort includes.
 
     *pu_nodes* and *banks* are numbers of NUMA nodes. *set_sizes* are the NUMA nodes per PU-set (None: one PU-set
-    of all *pu_nodes*, if these are given). *threads* are thread counts. *interleave* is the probe's option,
-    and so is *pairs*.
+    of all *pu_nodes*, if these are given). *threads* are thread counts. *interleave* is the probe's option
+    ("first/all" by default), and *pu_pairs* its option of pairs.
     """
 
     aspect: str
@@ -52,11 +60,20 @@ class Asked:
     pu_nodes: Sequence[int] | None = None
     set_sizes: Sequence[int] | None = None
     banks: Sequence[int] | None = None
-    interleave: str = "first/all"
+    interleave: str | None = None
     threads: Sequence[int] | None = None
-    pairs: str | None = None
+    pu_pairs: str | None = None
     random: bool = True
     repetitions: int = 3
+
+    def check(self) -> None:
+        """Raise BadInput for a value that the aspect does not take, or a program that cannot measure it."""
+        self.by()
+        for name in OPTIONS:
+            takers = sorted(aspect for aspect, how in aspects().items() if name in how.options)
+            if getattr(self, name) is not None and self.aspect not in takers:
+                option = f"--{name.replace('_', '-')}"
+                raise BadInput(f"{option} is not an option of {self.aspect}, but of {' and '.join(takers)}")
 
     def by(self) -> str:
         """Return the program; raises BadInput if it cannot measure the aspect."""
@@ -109,8 +126,41 @@ def aspects() -> Mapping[str, Benchmark]:
 
 def measure(host: Topology, asked: Asked, *, say: probe.Say = print) -> Iterator[list[Record]]:
     """Yield the records of one aspect as they come. Raises BadInput before anything is measured."""
-    asked.by()
+    asked.check()
     return aspects()[asked.aspect].measure(host, asked, say)
+
+
+def record(
+    asked: Asked, *, file: Path | None = None, share_host: bool = False, say: probe.Say = print
+) -> list[Record]:
+    """Measure one aspect of this host while nothing else is measured, and return the records.
+
+    They are appended to *file* as they come. Raises BadInput before anything is measured.
+    """
+    measured: list[Record] = []
+    with recording(file, share_host=share_host, watched=asked.aspect != "topology", say=say) as keep:
+        for records in measure(load(), asked, say=say):
+            measured.extend(records)
+            keep(records)
+    return measured
+
+
+def spread(measured: Sequence[Record]) -> Iterator[str]:
+    """Yield the spread of the repetitions of *measured*, and a warning if it is too wide for a comparison."""
+    repeated = sorted((r for r in measured if r.status == "valid" and r.repetitions > 1), key=lambda r: r.spread)
+    if not repeated:
+        return
+    widest = repeated[-1]
+    text = f"{widest.spread:.1%}"
+    if len(repeated) > 1:
+        median = statistics.median(r.spread for r in repeated)
+        text = f"median {median:.1%}, widest {text} ({Case.of(widest).title})"
+    yield f"spread of {widest.repetitions} repetitions: {text}"
+    if wide := [r for r in repeated if r.spread > WIDE]:
+        yield (
+            f"firsttouch: {len(wide)} of {len(repeated)} values spread by more than {WIDE:.0%}: this host "
+            "was not idle. Measure again when it is"
+        )
 
 
 def _by_program(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Record]]:
@@ -128,7 +178,7 @@ def _by_probe(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Rec
     options, threads = ["--sizes=curve", f"--order={'random' if asked.random else 'sequential'}"], []
     if asked.aspect == "bandwidth":
         sets = _sets(host, asked)
-        options = [f"--kernels={','.join(effort.kernels)}", f"--interleave={asked.interleave}"]
+        options = [f"--kernels={','.join(effort.kernels)}", f"--interleave={asked.interleave or 'first/all'}"]
     elif asked.aspect == "contention":
         # One thread and two are measured on each NUMA node. More threads fill the NUMA nodes nearest to the bank.
         threads = _threads(host, asked)

@@ -22,7 +22,7 @@ from firsttouch.host.topology import load as load_topology
 from firsttouch.records import catalogue
 from firsttouch.records.schema import Record, software, wrong_parameter
 from firsttouch.scenarios import evidence
-from firsttouch.scenarios.placement import Scenario, plan
+from firsttouch.scenarios.placement import Scenario, plan, with_threads
 from firsttouch.units import UNITS
 
 _NAME = {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*$", "description": "a name: letters, digits and _"}
@@ -107,14 +107,16 @@ def load(name_or_file: str) -> Spec:
         raise document.error(str(error)) from None
 
 
-def measure(spec: Spec, *, repetitions: int, timeout: float | None) -> Record:
+def measure(spec: Spec, *, repetitions: int, timeout: float | None, threads: int | None = None) -> Record:
     """Run the program and return the record, which is invalid if a placement did not hold.
 
-    The program gets its number of threads in OMP_NUM_THREADS. Raises BadInput for a scenario that is not one of
+    The program gets its number of threads (None: the scenario's) in OMP_NUM_THREADS, and in place of {threads} in
+    its words. Raises BadInput for a scenario that is not one of
     one instance, and RunFailed if the program or the search for its number fails or exceeds *timeout* (s), or if
     there is no number.
     """
-    scenario = plan(load_topology()).of_one_instance(spec.scenario)
+    scenario = plan(load_topology()).of_one_instance(spec.scenario, threads)
+    words = with_threads(spec.program, scenario.threads)
     place = scenario.placements[0]
     samples: list[float] = []
     reasons: list[str] = []
@@ -124,7 +126,7 @@ def measure(spec: Spec, *, repetitions: int, timeout: float | None) -> Record:
         with tempfile.TemporaryDirectory(prefix="firsttouch-") as name:
             out, err = Path(name, "out"), Path(name, "err")
             env = {"OMP_NUM_THREADS": str(scenario.threads)}
-            (outcome,) = run_together([Job(spec.program, out, err, place, 1, env)], timeout=timeout)
+            (outcome,) = run_together([Job(words, out, err, place, 1, env)], timeout=timeout)
             if spec.file and before == _changed(spec):
                 raise RunFailed(f"{spec.program[0]} did not write {spec.file}")
             samples.append(_number(spec, [out, err], timeout) if spec.regex else outcome.seconds)

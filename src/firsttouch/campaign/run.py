@@ -30,7 +30,7 @@ from firsttouch.judge import samples_table, verdict_log
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.fleet_level import FEWEST_HOSTS
 from firsttouch.judge.judging import MOST_REPETITIONS, judged, undecided, undecided_cases
-from firsttouch.judge.verdict import HostVerdict
+from firsttouch.judge.verdict import HostVerdict, exit_status
 from firsttouch.records import schema
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
@@ -63,6 +63,12 @@ class Outcome:
     def good(self) -> bool:
         """Return whether every step that began ended well."""
         return not set(self.ended) - FINISHED
+
+    def exit_status(self, *, strict: bool) -> int:
+        """Return the exit status of a job that judged; *strict*: undecided hosts count."""
+        status = exit_status([v for v in self.verdicts if v.host in self.stands_for], strict=strict)
+        # srun returns the highest status of its tasks, and 3 (suspect) is not worse than 1 (fail).
+        return status and exit_status(self.verdicts, strict=strict)
 
 
 def run(

@@ -6,14 +6,16 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from firsttouch import paths
 from firsttouch.campaign.campaigns import Campaign
-from firsttouch.campaign.journal import create_exclusive, note, note_without_job
+from firsttouch.campaign.collect import Collected, undecided_hosts
+from firsttouch.campaign.journal import create_exclusive, note, note_without_job, submissions
 from firsttouch.errors import BadInput, RunFailed
 from firsttouch.execution import slurm
 from firsttouch.systems.definition import System, load
@@ -21,6 +23,8 @@ from firsttouch.systems.definition import System, load
 #: Concurrent sbatch processes; more would burden the controller.
 _AT_ONCE = 8
 TEMPLATES = paths.TEMPLATES
+#: Further jobs of a host with undecided metrics: each doubles the repetitions, from 1 beyond MOST_REPETITIONS.
+_ROUNDS = 4
 #: The problem of hosts until their job is submitted.
 NOT_YET = "its job was not submitted"
 #: sbatch's options that the collecting job needs, too, to be allowed to run.
@@ -41,6 +45,40 @@ class Submitted:
     jobs: Sequence[str]
     collector: str
     refused: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Again:
+    """How jobs are submitted, and submitted again for the hosts that they leave undecided.
+
+    With *max_repetitions*, the job that collects submits undecided hosts again, up to so many repetitions of the
+    *steps* (patterns). *options* are sbatch's; *drains*: jobs drain the hosts that fail.
+    """
+
+    max_repetitions: int | None
+    steps: Sequence[str]
+    options: Sequence[str]
+    drains: bool = False
+
+    def submit(self, campaign: Campaign, hosts: Sequence[str], *, wait: bool = False) -> Submitted:
+        """Submit a job for each of *hosts*, and one that collects."""
+        drain = ["--drain"] if self.drains else []
+        again = [f"--max-repetitions={self.max_repetitions}"] if self.max_repetitions else []
+        again += [f"--step={pattern}" for pattern in self.steps]
+        sbatch = [f"--sbatch={option}" for option in self.options]
+        collecting = [*drain, *((*again, *sbatch) if self.max_repetitions else ())]
+        return submit(campaign, hosts, self.options, [*drain, *again], collecting=collecting, wait=wait)
+
+    def submit_undecided(self, campaign: Campaign, collected: Collected, say: Callable[[str], None]) -> None:
+        """Submit another job for each host that more repetitions may decide, up to _ROUNDS times."""
+        rounds = Counter(host for s in submissions(campaign.folder) if s.job for host in s.hosts)
+        undecided = undecided_hosts(collected, self.max_repetitions or 0)
+        if hosts := [host for host in undecided if rounds[host] <= _ROUNDS]:
+            submitted = self.submit(campaign, hosts)
+            say(
+                f"{len(submitted.jobs)} jobs measure undecided metrics again, {submitted.collector} collects: "
+                f"{', '.join(hosts)}"
+            )
 
 
 def template(kind: str) -> Path:

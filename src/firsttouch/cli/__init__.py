@@ -18,7 +18,7 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -38,46 +38,58 @@ from firsttouch.tools import no_idle_threads
 #: Task -> command -> its line in the help. `firsttouch COMMAND` imports the module of that command only.
 TASKS = {
     "place a program": {
+        "run": "run a command, or an aligner on a dataset, under a verified placement",
         "advise": "recommend a scenario, after short trials",
-        "run": "run one placement scenario for real",
-        "align": "run your own aligner command under a placement, in any pipeline",
-        "exec": "run any program, unmodified, under a verified placement",
-        "stage": "copy files into the memory of chosen NUMA nodes, for a command or for later",
         "plan": "list the placement scenarios of a host",
+        "stage": "copy files into the memory of chosen NUMA nodes, for a command or for later",
         "topology": "show NUMA nodes, PUs, memory and distances",
     },
-    "check hosts": {
+    "measure this host": {
         "characterize": "run all checks on this host and write a report",
+        "measure": "measure one aspect of this host's memory, such as latency",
+        "report": "write index.html, summary.md and summary.json of measured records",
+    },
+    "judge many hosts": {
         "campaign": "measure many hosts through Slurm, continue, and collect the results",
-        "study": "repeat a published study of aligners and threads on this host",
         "validate": "judge hosts by their system's references and the fleet",
         "baseline": "learn a system's references of a fleet's records",
-        "config": "show the configuration of hosts, and how hosts differ",
         "fleet": "hold bad hosts back, test them again, release or drain them",
-    },
-    "report": {
-        "report": "write index.html, summary.md and summary.json of measured records",
-        "store": "append records to a store, or join its files",
-    },
-    "get and prepare data": {
-        "data": "list, get and verify datasets",
-        "index": "build an aligner's index of a dataset, once",
-        "reads": "check FASTQ files, or write them in blocked form",
     },
     "set up": {
         "init": "make a folder with the sbatch templates and the site's own files",
-        "path": "print the folders of firsttouch: checks, systems, results and others",
-        "aligner": "aligners: list them, check a file by running the aligner",
         "system": "systems: list them, check their files, draft one from this host",
-        "inside": "run a command in an Apptainer image or with the programs of a Spack view",
-    },
-    "look closer": {
-        "measure": "measure one aspect of this host's memory, such as latency",
-        "record": "measure any program under a verified placement",
-        "probe": "measure with the native probe and its own options",
+        "aligner": "aligners: list them, check a file by running the aligner",
+        "data": "list, get and verify datasets",
     },
 }
-COMMANDS = {name: summary for commands in TASKS.values() for name, summary in commands.items()}
+#: The commands that only ``firsttouch help --all`` lists, in the same form.
+MORE_TASKS = {
+    "place a program, in detail": {
+        "align": "what `run -- COMMAND` does with an aligner's command, in any pipeline",
+        "exec": "what `run -- COMMAND` does with any other program; also measures it",
+        "advice": "list or delete the saved advice, which `run -- COMMAND` follows",
+        "staged": "list or drop the files that `stage` has copied",
+    },
+    "records and studies": {
+        "config": "show the configuration of hosts, and how hosts differ",
+        "store": "append records to a store, or join its files",
+        "study": "repeat a published study of aligners and threads on this host",
+    },
+    "files and programs": {
+        "index": "build an aligner's index of a dataset, once",
+        "reads": "check FASTQ files, or write them in blocked form",
+        "inside": "run a command in an Apptainer image or with the programs of a Spack view",
+        "path": "print the folders of firsttouch: checks, systems, results and others",
+    },
+}
+COMMANDS = {
+    name: summary
+    for tasks in (TASKS, MORE_TASKS)
+    for commands in tasks.values()
+    for name, summary in commands.items()
+}
+#: The first words of command lines that may stand for another one.
+_TO_RESOLVE = frozenset(["advise", "probe", "record", "run", "stage"])
 #: Exit status after Ctrl-C. After another signal it is 128 plus its number.
 INTERRUPTED = 128 + signal.SIGINT
 DESCRIPTION = """\
@@ -85,6 +97,11 @@ Validates NUMA hosts, and finds the fastest placement of memory-bound programs o
 
 Every command takes --json (one JSON document on standard output; messages go to standard error) and ends with
 0 if all is well, 1 if a program or a verdict failed, 2 for bad input, 3 if something needed is missing here."""
+EXAMPLES = """\
+start here:
+  firsttouch characterize                                      measure this host, and write a report
+  firsttouch run -- bwa mem -t 64 ref.fa r1.fq r2.fq > a.sam   the same alignments, placed as advised
+  firsttouch campaign submit validate --system SYSTEM --hosts 'n[1-8]'        measure and judge eight hosts"""
 
 
 class UserCommand(argparse.Action):
@@ -98,7 +115,7 @@ class UserCommand(argparse.Action):
             if before and before != "auto" and not before[0].isdigit():
                 words = [before, *words]
             top.error(f"put -- before the program: -- {shlex.join(words)}")
-        setattr(namespace, self.dest, [])
+        setattr(namespace, self.dest, self.const)
 
 
 def _path(text: str) -> Path:
@@ -150,10 +167,22 @@ class _Top(Parser):
     """The parser of ``firsttouch``, whose help groups the commands by task."""
 
     def format_help(self) -> str:
+        """Return the first screen: the usual commands."""
+        more = sum(map(len, MORE_TASKS.values()))
+        return self._help(
+            TASKS, f"`firsttouch help --all` lists {more} more, `firsttouch help COMMAND` explains one."
+        )
+
+    def format_all(self) -> str:
+        """Return the help with all commands."""
+        return self._help({**TASKS, **MORE_TASKS}, "`firsttouch help COMMAND` explains one of them.")
+
+    def _help(self, tasks: Mapping[str, Mapping[str, str]], note: str) -> str:
         formatter = self._get_formatter()
         formatter.add_usage(self.usage, self._actions, [])
         formatter.add_text(self.description)
-        for task, commands in TASKS.items():
+        formatter.add_text(EXAMPLES)
+        for task, commands in tasks.items():
             formatter.start_section(task)
             for name, summary in commands.items():
                 formatter.add_argument(argparse.Action((), name, metavar=name, help=summary))
@@ -161,6 +190,7 @@ class _Top(Parser):
         formatter.start_section("options")
         formatter.add_arguments(action for action in self._actions if action.option_strings)
         formatter.end_section()
+        formatter.add_text(note)
         return formatter.format_help()
 
 
@@ -174,7 +204,16 @@ class _PrintCompletion(argparse.Action):
         top.exit()
 
 
-def parser(commands: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
+def resolved(given: Sequence[str]) -> list[str]:
+    """Return the command line that *given* stands for; see :func:`firsttouch.cli.words.resolved`."""
+    if not given or given[0] not in _TO_RESOLVE:
+        return list(given)
+    from firsttouch.cli import words  # noqa: PLC0415 - most command lines stand for themselves
+
+    return words.resolved(given)
+
+
+def parser(commands: Iterable[str] = COMMANDS) -> _Top:
     """Return the parser of *commands*; without any, it has the names of all and can print help and errors."""
     top = _Top(prog="firsttouch", description=DESCRIPTION)
     versions = {
@@ -328,12 +367,16 @@ def _uncollected() -> Iterator[None]:
 
 def _run(given: Sequence[str], *, alone: bool) -> int:
     """Run one command. *alone*: it is the only one of this process."""
+    listed = given[:1] == ["help"] and "--all" in given
     if given[:1] == ["help"]:
         given = [*given[1:2], "--help"]
-    commands = given[:1] if given and given[0] in COMMANDS else ()
     try:
         with no_idle_threads(), _uncollected() if alone else contextlib.nullcontext():
-            top = parser(commands)
+            given = resolved(given)
+            top = parser(given[:1] if given and given[0] in COMMANDS else ())
+        if listed:
+            print(top.format_all(), end="")
+            return 0
         if not given:
             top.print_help(sys.stderr)
             top.error("the following arguments are required: COMMAND")

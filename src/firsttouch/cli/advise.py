@@ -24,15 +24,14 @@ from firsttouch.errors import BadInput, one_line
 from firsttouch.execution import host_lock, index_cache
 from firsttouch.execution.progress import say
 from firsttouch.genomics import launch
-from firsttouch.genomics.aligners import aligners
-from firsttouch.genomics.command_line import UserCommand, parse
+from firsttouch.genomics.command_line import UserCommand, calls_aligner, parse
 from firsttouch.genomics.outputs import Output
 from firsttouch.host.topology import Topology, load
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import collect
 from firsttouch.scenarios import evidence
 from firsttouch.scenarios.memory_options import chosen, combinations, of_aligners
-from firsttouch.scenarios.placement import Plan, Scenario, distinct, plan
+from firsttouch.scenarios.placement import Plan, Scenario, distinct, plan, with_threads
 from firsttouch.units import format_bytes
 
 EXAMPLES = """\
@@ -44,11 +43,10 @@ EXAMPLES = """\
   firsttouch advise --replay times.csv --seed 7 --json
   firsttouch advise -- bwa mem -t 64 idx/hg r1.fq.gz r2.fq.gz
   firsttouch advise --repetitions 5 -- ./program --its-option
-  firsttouch advise --list          saved advice, which `firsttouch align` and `firsttouch exec` follow
-  firsttouch advise --forget 0c8f2d11a9b3
 
 Trials take parts of the reads. Together they cost at most the budget: a part of the whole run that is predicted
-for the recommended scenario, including the loading of the index."""
+for the recommended scenario, including the loading of the index. `firsttouch advice list` shows the saved advice,
+which `firsttouch run -- COMMAND` follows."""
 
 
 def register(subparsers: options.Subparsers) -> None:
@@ -77,9 +75,6 @@ def register(subparsers: options.Subparsers) -> None:
     parser.add_argument(
         "--seed", type=options.natural, default=0, metavar="N", help="seed of the noise of --replay (default: 0)"
     )
-    stored = parser.add_mutually_exclusive_group()
-    stored.add_argument("--list", action="store_true", help="list the saved advice, and whether it applies here")
-    stored.add_argument("--forget", nargs="+", metavar="ID", help="delete the saved advice with these ids")
     options.add(
         parser, "--repetitions", default=3, help="runs of PROGRAM under each promising scenario (default: 3)"
     )
@@ -93,12 +88,6 @@ def register(subparsers: options.Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Advise from a replay, for a program, or for an aligner on this host."""
-    if args.list:
-        return _list(args)
-    if args.forget:
-        for number in args.forget:
-            saved.forget(number)
-        return 0
     program = args.program if not args.aligner else ()
     ways = {"--aligner": args.aligner, "--replay": args.replay, "-- PROGRAM": program}
     given = [name for name, value in ways.items() if value]
@@ -111,8 +100,7 @@ def run(args: argparse.Namespace) -> int:
     if args.replay:
         return _replay(args)
     if program:
-        names_aligner = any(a.command and a.command.beginning(program) for a in aligners().values())
-        command = parse(program) if names_aligner else None
+        command = parse(program) if calls_aligner(program) else None
         if command:
             command.refuse_overwriting()
         if command and not command.whole:
@@ -217,31 +205,8 @@ def _aligner(args: argparse.Namespace) -> int:
     return 1 if applied and applied["status"] == "invalid" else 0
 
 
-def _list(args: argparse.Namespace) -> int:
-    here = saved.described(load())
-    stored = list(saved.entries(say))
-    if args.json:
-        options.print_json([{**s.to_dict(), "applies_here": s.key.host == here} for s in stored])
-        return 0
-    rows = [
-        (
-            s.key.id,
-            one_line(" ".join([s.key.program, *s.key.words])),
-            one_line(s.key.index.partition(",")[0]),
-            s.key.threads,
-            one_line(s.scenario),
-            _gain(s.gain),
-            one_line(s.time[:10]),
-            "yes" if s.key.host == here else one_line(f"no: {s.key.host}"),
-        )
-        for s in stored
-    ]
-    heads = ("id", "program", "index", "threads", "scenario", "gain (90 %)", "date", "applies here")
-    print(tabulate(rows, heads, missingval="-", maxcolwidths=[None, 40, 20, *[None] * 4, 40]))
-    return 0
-
-
-def _gain(gain: dict[str, float] | None) -> str | None:
+def gain_text(gain: dict[str, float] | None) -> str | None:
+    """Return the gain of a scenario for a table; None if it is unknown."""
     return f"{gain['expected']:.2f} ({gain['low']:.2f} to {gain['high']:.2f})" if gain else None
 
 
@@ -253,7 +218,7 @@ def _usable_pus(host: Topology) -> int:
 def _command(args: argparse.Namespace, command: UserCommand) -> int:
     """Advise on a user's aligner command, which `firsttouch align` then runs as advised."""
     if args.apply:
-        raise BadInput(f"--apply: `firsttouch align -- {command.described()}` follows the advice")
+        raise BadInput(f"--apply: `firsttouch run -- {command.described()}` follows the advice")
     if command.index is None:
         raise BadInput(f"the command names no index: {command.described()}")
     host = load()
@@ -308,7 +273,7 @@ def _program(args: argparse.Namespace) -> int:
     usual = default(scenarios)
     part = Prior(expected.mean[whole], expected.covariance[whole][:, whole])
     with options.holding(args), host_lock.no_process_left():
-        words = options.with_threads(args.program, most)
+        words = with_threads(args.program, most)
         began = time.monotonic()
         result = compare(
             words, scenarios, part, usual=usual, rounds=args.repetitions, timeout=args.timeout, say=say
@@ -389,7 +354,7 @@ def _table(document: dict[str, Any], best: Scenario) -> None:
         (
             r["name"],
             r["seconds"],
-            _gain(r["gain"]),
+            gain_text(r["gain"]),
             f"{format_bytes(r['memory']['huge_bytes'])} of {format_bytes(r['memory']['anonymous_bytes'])}"
             if r["memory"]
             else None,

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from firsttouch import documents
-from firsttouch.cli import options, record_inputs
+from firsttouch.campaign import inputs
+from firsttouch.cli import options
 from firsttouch.errors import BadInput, Missing, one_line
 from firsttouch.host.host_lists import folded, unfolded
 from firsttouch.judge import baseline
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         raise Missing(f"{system.name} has no file: `firsttouch system draft {system.name}` writes one")
     text = baseline.without(system.path.read_text(encoding="utf-8"))
     before = systems.build(documents.parse_yaml(text, system.path), path=system.path)
-    samples, given = record_inputs.of_system(args.records, system)
+    samples, given = inputs.of_system(args.records, system)
     given.print_ahead()
     given.refuse_unread()
     if args.hosts is not None:

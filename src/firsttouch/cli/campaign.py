@@ -9,36 +9,33 @@ import re
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from tabulate import tabulate
 
-from firsttouch import paths
 from firsttouch.benchmarks import profiles
-from firsttouch.benchmarks.cases import aligners_of
-from firsttouch.campaign import campaigns, collect, journal, submit
+from firsttouch.campaign import campaigns, collect, here, journal, submit
 from firsttouch.campaign.campaigns import KINDS, PLANNED, Campaign
-from firsttouch.campaign.journal import Journal
-from firsttouch.campaign.run import Outcome, run
-from firsttouch.campaign.state import overview, state, unfinished
+from firsttouch.campaign.here import Request
+from firsttouch.campaign.run import Outcome
+from firsttouch.campaign.state import overview, state
 from firsttouch.cli import options
-from firsttouch.errors import BadInput, FirstTouchError, RunFailed, one_line
+from firsttouch.errors import BadInput, RunFailed, one_line
 from firsttouch.execution import backends, slurm
 from firsttouch.execution.progress import coloured, say
-from firsttouch.host import topology
 from firsttouch.host.emulation import HOST, host_name
 from firsttouch.host.host_lists import unfolded
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import MOST_REPETITIONS
 from firsttouch.judge.verdict import HostVerdict, conclusion, exit_status
 from firsttouch.quarantine import drain
-from firsttouch.systems.definition import System, load, mismatch
+from firsttouch.systems.definition import load
 
-#: Further jobs of a host with undecided metrics: each doubles the repetitions, from 1 beyond MOST_REPETITIONS.
-_ROUNDS = 4
+#: Follows the name of the system if nothing names one.
+ANY_HOST = " (any host: --system names one with references)"
 EXAMPLES = """\
   sbatch slurm/strategy.sbatch --aligner bwa-mem --dataset lambda      (on one host)
   sbatch --array=1-8 slurm/strategy.sbatch --aligner bwa-mem           (spread over eight)
@@ -155,219 +152,127 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _request(args: argparse.Namespace) -> Request:
+    """Return the campaign that the options ask for."""
+    if args.drain and not KINDS[args.kind].judged:
+        raise BadInput(f"--drain: a campaign of the kind {args.kind} gives no verdict")
+    return Request(
+        args.kind,
+        args.campaign,
+        system=args.system,
+        dataset=args.dataset,
+        aligners=args.aligner or (),
+        repetitions=args.repetitions,
+        steps=args.step or (),
+    )
+
+
 def run_here(args: argparse.Namespace) -> int:
     """Run the missing steps on this host, and collect unless another job will; 0, 1 or the verdict's status."""
-    _check(args)
+    here.check_host_name()
+    request = _request(args)
     job = slurm.Job.here()
-    return carry_out(_campaign(args, job), args, job)
-
-
-def carry_out(campaign: Campaign, args: argparse.Namespace, job: slurm.Job | None) -> int:
-    """Run the missing steps of *campaign* on this host, in *job* if there is one; see :func:`run_here`."""
+    campaign = request.prepared(job, dry_run=args.dry_run)
     if args.dry_run:
-        return _show(campaign, args)
-    # The first job of an array prints it.
-    if job and journal.note_this(campaign.folder, job):
-        say(f"campaign {campaign.name}: {len(campaign.steps)} steps, results in {campaign.folder}")
-    if job and not job.alone and not args.no_collect:
-        _collect_later(campaign, job, ["--drain"] if args.drain else [])
-    say(f"{campaign.kind} on {host_name()}, system {campaign.system}{_unnamed(args)}")
-    system = load(campaign.system)
-    for contradiction in _contradictions(system, job):
-        say(f"firsttouch: {contradiction}")
-    only = args.step or ()
-    if difference := mismatch(system, topology.of_this_host()):
-        if not campaign.judged or all(step.name != "topology" for step in campaign.steps):
-            raise BadInput(f"{difference}: --system names another one")
-        say(f"{difference}: only its topology is measured, and its verdict follows from that")
-        only = ("topology",)
-    try:
-        more = {"max_repetitions": args.max_repetitions, "programs": args.backend, "image": args.image}
-        outcome = run(campaign, say, only=only, **more)
-    finally:
-        say(f"results: {campaign.folder}")
-    document = _finish(campaign, outcome, alone=not args.no_collect and (job is None or job.alone))
-    if args.json:
+        show_commands(campaign, request.steps, as_json=args.json)
+        if args.drain and not args.json:
+            print(f"scontrol update nodename={host_name()} state=drain reason=…   (if the verdict is fail)")
+        return 0
+    outcome, document = here.carry_out(
+        campaign,
+        job,
+        steps=request.steps,
+        max_repetitions=args.max_repetitions,
+        backend=args.backend,
+        image=args.image,
+        collects=not args.no_collect,
+        collecting=["--drain"] if args.drain else [],
+        hint="" if args.system or args.campaign else ANY_HOST,
+        say=say,
+    )
+    print_outcome(outcome, document, as_json=args.json)
+    if outcome.verdict is None:
+        return 0 if outcome.good else 1
+    reservation = args.reservation if args.drain else None
+    return _status(outcome, outcome.verdict, campaign, strict=args.strict, reservation=reservation)
+
+
+def print_outcome(outcome: Outcome, document: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print the verdicts of a run, or its document."""
+    if as_json:
         options.print_json(document)
     elif outcome.speaks:
         for note in outcome.fleet.notes() if outcome.fleet else ():
             print(one_line(note))
         for verdict in outcome.verdicts:
             print(coloured(one_line(verdict.line())))
-    if outcome.verdict is None:
-        return 0 if outcome.good else 1
-    return _status(outcome, outcome.verdict, campaign, args)
 
 
-def _status(outcome: Outcome, own: HostVerdict, campaign: Campaign, args: argparse.Namespace) -> int:
-    """Drain this host if asked to, print the last lines, and return the exit status of a job that judged."""
-    status = exit_status([v for v in outcome.verdicts if v.host in outcome.stands_for], strict=args.strict)
-    # srun returns the highest status of its tasks, and 3 (suspect) is not worse than 1 (fail).
-    status = status and exit_status(outcome.verdicts, strict=args.strict)
-    if args.drain:
-        status = max(status, _drain([own], campaign, args, outcome.fleet))
+def _status(
+    outcome: Outcome, own: HostVerdict, campaign: Campaign, *, strict: bool, reservation: str | None
+) -> int:
+    """Print the last lines, and return the exit status of a job that judged.
+
+    The host is drained if it fails, unless *reservation* is None; its hosts are drained as well.
+    """
+    status = outcome.exit_status(strict=strict)
+    if reservation is not None:
+        status = max(status, _drain([own], campaign, reservation, outcome.fleet))
     if outcome.speaks:
-        _conclude(outcome.verdicts, args)
+        _conclude(outcome.verdicts, strict=strict)
         if outcome.spent:
             say(f"firsttouch: {outcome.spent.text()}")
     return status
 
 
-def _conclude(verdicts: Sequence[HostVerdict], args: argparse.Namespace) -> None:
+def _conclude(verdicts: Sequence[HostVerdict], *, strict: bool) -> None:
     """Print what the exit status 0 does not tell, if anything, as the last line."""
-    if note := conclusion([verdict.verdict for verdict in verdicts], strict=args.strict):
+    if note := conclusion([verdict.verdict for verdict in verdicts], strict=strict):
         sys.stdout.flush()
         say(f"firsttouch: {note}")
 
 
-def _contradictions(system: System, job: slurm.Job | None) -> Iterator[str]:
-    """Yield what this host's name and the job's partition say against the system's file."""
-    if strangers := system.strangers([host_name()]):
-        yield strangers
-    wanted, actual = submit.partition_of(system), slurm.partition()
-    if job and wanted and actual not in wanted.split(","):
-        yield f"this job is in the partition {actual}; the hosts of the system {system.name} are in {wanted}"
-
-
 def _drain(
-    verdicts: Sequence[HostVerdict], campaign: Campaign, args: argparse.Namespace, fleet: Findings | None = None
+    verdicts: Sequence[HostVerdict], campaign: Campaign, reservation: str, fleet: Findings | None = None
 ) -> int:
     """Drain the hosts that failed, and return the exit status; none if most of the *fleet* lost alike."""
     worst = 0
     stop = fleet.common_loss.text if fleet and fleet.common_loss else ""
     for line, status in drain.apply_all(
-        verdicts, campaign.name, dry_run=False, reservation=args.reservation, stop=stop
+        verdicts, campaign.name, dry_run=False, reservation=reservation, stop=stop
     ):
         say(f"firsttouch: error: {line}" if status else line)
         worst = max(worst, status)
     return worst
 
 
-def _unnamed(args: argparse.Namespace) -> str:
-    """Return a hint if neither --system nor a campaign names the system."""
-    return "" if args.system or args.campaign else " (any host: --system names one with references)"
-
-
-def check_host_name() -> None:
-    """Raise BadInput if this host's name cannot name a folder of results."""
-    if not HOST.fullmatch(host_name()):
-        raise BadInput(
-            f"this host is called {host_name()!r} (SLURMD_NODENAME or hostname), which cannot name a folder"
-        )
-
-
-def _check(args: argparse.Namespace) -> None:
-    check_host_name()
-    if args.drain and not KINDS[args.kind].judged:
-        raise BadInput(f"--drain: a campaign of the kind {args.kind} gives no verdict")
-
-
-def _finish(campaign: Campaign, outcome: Outcome, *, alone: bool) -> dict[str, Any]:
-    """Collect if *alone* (no other job measures), and return the command's JSON document."""
-    document: dict[str, Any] = {"campaign": str(campaign.folder), "steps": outcome.ended}
-    if outcome.verdict:
-        document["verdict"] = outcome.verdict.to_dict()
-    if outcome.spent:
-        document["spent"] = outcome.spent.to_dict()
-    if alone:
-        collected = collect.collect(campaign)
-        document["state"] = collected.state.to_dict()
-        for line in collected.text.splitlines():
-            say(line)
-        say(f"report: {campaign.folder / 'report' / 'index.html'}")
-    return document
-
-
-def _campaign(args: argparse.Namespace, job: slurm.Job | None) -> Campaign:
-    """Return the campaign that *args* name; a new one is written to its folder."""
-    folder = folder_of_campaign(args, job)
-    wanted = {"system": args.system, "dataset": args.dataset}
-    wanted |= {"aligners": _names(args.aligner), "repetitions": args.repetitions}
-    if campaign := continued(folder, args, wanted):
-        return campaign
-    planned = campaigns.plan(
-        args.kind,
-        folder,
-        system=args.system or paths.LOCAL,
-        dataset=args.dataset or profiles.default_dataset(),
-        aligners=args.aligner or (),
-        repetitions=args.repetitions or 3,
-        only=args.step or (),
-    )
-    return planned if getattr(args, "dry_run", False) else campaigns.create(planned)
-
-
-def folder_of_campaign(args: argparse.Namespace, job: slurm.Job | None) -> Path:
-    """Return the folder of the campaign that *args* name, or of a new one."""
-    if args.campaign is not None:
-        return campaigns.folder_of(args.campaign)
-    unique = job.array if job else datetime.now().astimezone().strftime("%Y-%m-%dT%H-%M-%S")
-    return paths.results() / "campaigns" / f"{args.kind}-{unique}"
-
-
-def continued(folder: Path, args: argparse.Namespace, wanted: Mapping[str, Any]) -> Campaign | None:
-    """Return the campaign in *folder*, None if there is none yet; raises BadInput if it is not the *wanted* one.
-
-    Options that are not given again, whose values in *wanted* are None, keep the campaign's values.
-    """
-    if not (folder / "campaign.json").exists():
-        return None
-    campaign = campaigns.read(folder)
-    campaigns.check(campaign, {k: v for k, v in {"kind": args.kind, **wanted}.items() if v is not None})
-    campaigns.chosen(campaign.steps, args.step or ())
-    return campaign
-
-
-def _names(given: list[str] | None) -> tuple[str, ...] | None:
-    return tuple(aligners_of(profiles.chosen().of_aligners(given))) if given else None
-
-
-def _collect_later(campaign: Campaign, job: slurm.Job, collecting: Sequence[str]) -> None:
-    try:
-        if number := submit.collect_later(campaign, job, collecting):
-            say(f"job {number} will collect when all of job {job.array} has ended")
-    except FirstTouchError as error:
-        say(f"firsttouch: {error}; collect by hand: firsttouch campaign collect {campaign.folder}")
-
-
-def _show(campaign: Campaign, args: argparse.Namespace) -> int:
-    """Print the commands of the missing steps."""
-    own = _left(campaign, campaign.host(host_name()))
-    # A shared step is run by one host, but each host measures the bridge before it takes another step.
-    others = campaign.hosts() if campaign.shared else []
-    left = own.intersection(*(_left(campaign, journal) for journal in others))
-    steps = campaigns.chosen(campaign.steps, args.step or ())
-    bridges = {bridge.name for step in steps if step.name in left and (bridge := campaign.bridge(step))}
-    shown = [s for s in campaign.steps if (s in steps and s.name in left) or s.name in bridges & own]
-    if args.json:
+def show_commands(campaign: Campaign, patterns: Sequence[str], *, as_json: bool) -> None:
+    """Print the commands of the missing steps that match *patterns*."""
+    shown = here.missing_steps(campaign, patterns)
+    if as_json:
         rows = [{"name": step.name, "argv": ["firsttouch", *step.argv]} for step in shown]
         options.print_json({"campaign": str(campaign.folder), "steps": rows})
-        return 0
+        return
     for step in shown:
         print(shlex.join(["firsttouch", *step.argv]))
-    if args.drain:
-        print(f"scontrol update nodename={host_name()} state=drain reason=…   (if the verdict is fail)")
-    return 0
-
-
-def _left(campaign: Campaign, journal: Journal) -> set[str]:
-    """Return the names of the steps that a host has not finished."""
-    return set(unfinished(campaign, journal))
 
 
 def submit_hosts(args: argparse.Namespace) -> int:
     """Submit a job per host and one that collects, and print their numbers."""
-    _check(args)
+    here.check_host_name()
+    request = _request(args)
     slurm.require(instead=f"`firsttouch campaign run {args.kind}` measures this host")
     hosts = _hosts(args.hosts)
     options_of_sbatch = submit.split_options(args.sbatch)
     slurm.require_answer()
-    if args.campaign is None:
-        args.campaign = f"{args.kind}-{datetime.now().astimezone().strftime('%Y-%m-%dT%H-%M-%S')}-{os.getpid()}"
-    campaign = _campaign(args, None)
+    if request.campaign is None:
+        unique = f"{datetime.now().astimezone():%Y-%m-%dT%H-%M-%S}-{os.getpid()}"
+        request = replace(request, campaign=f"{args.kind}-{unique}")
+    campaign = request.prepared()
     if strangers := load(campaign.system).strangers(hosts):
         say(f"firsttouch: {strangers}")
-    submitted = _submit(campaign, hosts, options_of_sbatch, args)
+    again = submit.Again(args.max_repetitions, request.steps, options_of_sbatch, drains=args.drain)
+    submitted = again.submit(campaign, hosts, wait=args.wait)
     jobs, refused = submitted.jobs, [f"{host}: {why}" for host, why in submitted.refused.items()]
     if not jobs:
         raise RunFailed(f"no job was submitted: {'; '.join(refused)}")
@@ -380,35 +285,6 @@ def submit_hosts(args: argparse.Namespace) -> int:
     for line in refused:
         say(f"firsttouch: error: no job for {line}")
     return 1 if refused else 0
-
-
-def _submit(
-    campaign: Campaign, hosts: Sequence[str], options_of_sbatch: Sequence[str], args: argparse.Namespace
-) -> submit.Submitted:
-    """Submit jobs and one that collects; with --max-repetitions, that one submits undecided hosts again."""
-    drain_too = ["--drain"] if args.drain else []
-    again = [
-        *([f"--max-repetitions={args.max_repetitions}"] if args.max_repetitions else []),
-        *(f"--step={p}" for p in args.step or ()),
-    ]
-    sbatch = [f"--sbatch={option}" for option in options_of_sbatch]
-    collecting = [*drain_too, *((*again, *sbatch) if args.max_repetitions else ())]
-    wait = getattr(args, "wait", False)
-    return submit.submit(
-        campaign, hosts, options_of_sbatch, [*drain_too, *again], collecting=collecting, wait=wait
-    )
-
-
-def _again(campaign: Campaign, collected: collect.Collected, args: argparse.Namespace) -> None:
-    """Submit another job for each host that more repetitions may decide, up to _ROUNDS times."""
-    rounds = Counter(host for s in journal.submissions(campaign.folder) if s.job for host in s.hosts)
-    hosts = [h for h in collect.undecided_hosts(collected, args.max_repetitions) if rounds[h] <= _ROUNDS]
-    if hosts:
-        submitted = _submit(campaign, hosts, submit.split_options(args.sbatch), args)
-        say(
-            f"{len(submitted.jobs)} jobs measure undecided metrics again, {submitted.collector} collects: "
-            f"{', '.join(hosts)}"
-        )
 
 
 def _hosts(given: str) -> list[str]:
@@ -496,10 +372,12 @@ def collect_campaign(args: argparse.Namespace) -> int:
         print(f"\nreport: {campaign.folder / 'report'}")
     if campaign.judged:
         if args.max_repetitions:
-            _again(campaign, collected, args)
+            options_of_sbatch = submit.split_options(args.sbatch)
+            again = submit.Again(args.max_repetitions, args.step or (), options_of_sbatch, drains=args.drain)
+            again.submit_undecided(campaign, collected, say)
         status = exit_status(collected.verdicts, strict=args.strict)
         if args.drain:
-            status = max(status, _drain(collected.verdicts, campaign, args, collected.judged))
-        _conclude(collected.verdicts, args)
+            status = max(status, _drain(collected.verdicts, campaign, args.reservation, collected.judged))
+        _conclude(collected.verdicts, strict=args.strict)
         return status
     return 0 if collected.state.whole else 1

@@ -54,9 +54,9 @@ def register(subparsers: options.Subparsers) -> None:
 
 def _configurations(given: Sequence[Path]) -> dict[str, Configuration]:
     """Return the newest configurations in the records; raises BadInput if there is none."""
-    from firsttouch.cli import record_inputs  # noqa: PLC0415 - see the package
+    from firsttouch.campaign import inputs  # noqa: PLC0415 - see the package
 
-    gathered = record_inputs.gather([*given] or [paths.results()])
+    gathered = inputs.gather([*given] or [paths.results()])
     configurations = gathered.newest_configurations()
     gathered.refuse_unread()
     if not configurations:

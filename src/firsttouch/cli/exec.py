@@ -1,39 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch exec``: runs any program, unmodified and in the foreground, under a verified placement."""
+"""``firsttouch exec``: runs any program, unmodified, under a verified placement, in the foreground or measured."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from firsttouch.cli import options
-from firsttouch.errors import BadInput, FirstTouchError
+from firsttouch.errors import BadInput
 from firsttouch.execution import host_lock
 from firsttouch.execution.process_runner import Outcome, run_in_foreground, signal_name
 from firsttouch.execution.progress import say, write
-from firsttouch.host.topology import Topology, load
-from firsttouch.records.schema import append, check_appendable
+from firsttouch.host.topology import load
+from firsttouch.records.schema import CHOICES, Record, append, check_appendable
 from firsttouch.scenarios import evidence
-from firsttouch.scenarios.placement import Scenario, parse_name, plan
+from firsttouch.scenarios.placement import Scenario, parse_name, plan, with_threads
+from firsttouch.units import UNITS
+
+if TYPE_CHECKING:
+    from firsttouch.benchmarks.site_checks import Spec
 
 EXAMPLES = """\
   firsttouch exec 1Inst_Interleave -- ./program --its-option input > output
   cat x.tsv | firsttouch exec 1Inst_Interleave -- sort -k1,1 | head
   firsttouch exec 1x16-interleave -- ./openmp-program           OMP_NUM_THREADS is 16
   firsttouch exec 1Inst_Localalloc -- samtools sort -@ {threads} -o out.bam in.bam
-  firsttouch exec -- ./program          under the scenario that `firsttouch advise -- ./program` recommended"""
+  firsttouch exec -- ./program          under the scenario that `firsttouch advise -- ./program` recommended
+  firsttouch exec --check sleeper --records records.jsonl -- ./program --its-option          its run time
+  firsttouch exec --check hpcg --metric rate --unit GB/s --regex 'GB/s=(\\S+)' -- xhpcg
+  firsttouch exec --site-check hpcg --repetitions 5 --records records.jsonl       checks/hpcg.yaml"""
 DESCRIPTION = """\
 Run any program, unmodified, under a placement that is verified while it runs.
 
 The program gets the standard streams, open descriptors, environment and folder of this command, and the signals
 that this command gets; no byte of its data passes through firsttouch. The exit status is the program's own, and
 128 plus the number of the signal that ended it. The result is one line on standard error, with --json one JSON
-document, because the standard output belongs to the program."""
+document, because the standard output belongs to the program.
+
+With --check or --site-check, the program is measured instead: it runs several times, its output is kept for
+--regex, the record is printed, and the exit status is 1 if the placement did not hold."""
+#: Options of a run in the foreground, and of a measurement.
+_FOREGROUND = ("threads_env", "verify", "scratch")
+_MEASURING = ("metric", "unit", "better", "regex", "file", "repetitions")
 
 
 def register(subparsers: options.Subparsers) -> None:
@@ -44,7 +55,8 @@ def register(subparsers: options.Subparsers) -> None:
         nargs="?",
         default="auto",
         metavar="SCENARIO",
-        help="a scenario of one instance, or auto (default): the one that was advised, else the program as it is",
+        help="a scenario of one instance, or auto (default): the one that was advised, else the program as it is; "
+        "with --check: 1Inst_Original",
     )
     options.add_user_command(parser, "the program and its arguments; {threads} in them becomes a number")
     options.add(parser, "--threads", help="threads of the program (default: the scenario's, or all usable PUs)")
@@ -65,31 +77,86 @@ def register(subparsers: options.Subparsers) -> None:
     options.add(parser, "--scratch", help=f"set TMPDIR: {options.SHARED['--scratch']['help']}")
     options.add(parser, "--records", help="append a record of its run time to this JSON-lines file if it succeeds")
     options.add(parser, "--share-host")
+    measuring = parser.add_argument_group("measure the program, several times")
+    measuring.add_argument("--check", metavar="NAME", help="name of the check in the record")
+    measuring.add_argument(
+        "--site-check",
+        metavar="CHECK",
+        help="a check of the site, or its YAML file, instead of SCENARIO, PROGRAM and the next five options",
+    )
+    measuring.add_argument("--metric", metavar="NAME", help="name of the metric (default: time)")
+    measuring.add_argument("--unit", choices=["1", *UNITS], metavar="UNIT", help="unit of the metric (default: s)")
+    better = "whether higher or lower values are better (default: lower for times)"
+    measuring.add_argument("--better", choices=CHOICES["better"], help=better)
+    measuring.add_argument(
+        "--regex",
+        metavar="REGEX",
+        help="its group is the value; the last match counts (--timeout limits its search as well)",
+    )
+    measuring.add_argument(
+        "--file", metavar="FILE", help="search this file, which the program writes, not its output"
+    )
+    options.add(measuring, "--repetitions", help="runs (default: 3)")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the program and return its exit status."""
+    """Run the program and return its exit status, or measure it."""
+    is_measured = bool(args.check or args.site_check)
+    wrong = (name for name in (_FOREGROUND if is_measured else _MEASURING) if getattr(args, name))
+    for name in wrong:
+        why = "not for a measurement (--check, --site-check)" if is_measured else "for a measurement: --check NAME"
+        raise BadInput(f"--{name.replace('_', '-')} is {why}{'' if is_measured else ' is needed'}")
+    if is_measured:
+        from firsttouch.benchmarks import site_checks  # noqa: PLC0415 - see the package
+        from firsttouch.benchmarks.recording import recording  # noqa: PLC0415
+
+        keys = ("check", "metric", "unit", "better", "regex", "file", "program")
+        given: dict[str, Any] = {key: getattr(args, key) for key in keys if getattr(args, key)}
+        given |= {} if args.scenario == "auto" else {"scenario": args.scenario}
+        with recording(args.records, share_host=args.share_host, say=say) as keep:
+            record = site_checks.measure(
+                _spec(args.site_check, given),
+                repetitions=args.repetitions or 3,
+                timeout=args.timeout,
+                threads=args.threads,
+            )
+            keep([record])
+        return _print_record(record, as_json=args.json)
     if not args.program:
-        raise BadInput("no program: give it after --, as in: firsttouch exec 1Inst_Interleave -- sort file")
+        raise BadInput("no program: give it after --, as in: firsttouch run 1Inst_Interleave -- sort file")
     if args.records:
         check_appendable(args.records)
-    scenario = _scenario(load(), args)
-    words = options.with_threads(args.program, scenario.threads)
+    host = load()
+    if args.scenario == "auto":
+        from firsttouch.advice import saved  # noqa: PLC0415 - see the package
+
+        scenario = saved.advised(host, args.program, args.threads, say)
+    else:
+        scenario = plan(host).of_one_instance(args.scenario, args.threads)
+    words = with_threads(args.program, scenario.threads)
+    # None, unless the user asks for a number.
+    stated = parse_name(args.scenario)
+    variables = args.threads_env or (["OMP_NUM_THREADS"] if args.threads or (stated and stated.threads) else [])
+    environment = dict.fromkeys(variables, str(scenario.threads))
     # Of one run, nothing is measured that another run could disturb, unless it is recorded.
     with (
         options.holding(args, shared=not args.records),
         options.scratch(args.scratch, scenario.placements[0].numa_nodes) as memory,
-        _ending_all(args.timeout),
+        # With a time limit, all that the program started ends with it. Without one, it may leave daemons as usual.
+        host_lock.no_process_left() if args.timeout else nullcontext(),
     ):
-        environment = _environment(args, scenario)
         if args.scratch:
             environment["TMPDIR"] = str(memory.folder if memory else args.scratch.absolute())
         outcome = run_in_foreground(words, scenario.placements[0], env=environment, timeout=args.timeout)
     status = outcome.exit_status
     reason = outcome.misplaced
     if args.records and status == 0:
-        _record(args.records, words, scenario, outcome)
+        from firsttouch.benchmarks import site_checks  # noqa: PLC0415 - see the package
+
+        spec = site_checks.Spec(words, "exec")
+        observed = outcome.observed.to_dict()
+        append(args.records, [site_checks.record_of(spec, scenario, [outcome.seconds], reason, observed)])
     if args.json:
         document = _document(words, scenario, outcome, status) | {"scratch": memory and memory.to_dict()}
         write(json.dumps(document) + "\n")
@@ -101,48 +168,28 @@ def run(args: argparse.Namespace) -> int:
     return 1 if args.verify and reason and status == 0 else status
 
 
-def _scenario(host: Topology, args: argparse.Namespace) -> Scenario:
-    """Return the scenario that the options choose, for ``auto`` that of the saved advice."""
-    planned = plan(host)
-    if args.scenario != "auto":
-        return planned.of_one_instance(args.scenario, args.threads)
-    from firsttouch.advice import saved  # noqa: PLC0415 - only auto needs it
+def _spec(site_check: str | None, given: Mapping[str, Any]) -> Spec:
+    """Return the check that the options describe, or the site's."""
+    from firsttouch.benchmarks import site_checks  # noqa: PLC0415 - see the package
 
-    usual = planned.of_one_instance("1Inst_Original", args.threads)
-    advice = saved.lookup(saved.of_program(host, args.program, usual.threads), say)
-    if advice is not None:
-        try:
-            scenario = planned.of_one_instance(advice.scenario, args.threads)
-            say(f"firsttouch: {scenario.name}, as advised on {advice.time[:10]}")
-            return scenario
-        except FirstTouchError as error:
-            say(f"firsttouch: the advice of {advice.time[:10]} does not fit this host now: {error}")
-            return usual
-    say(
-        f"firsttouch: {args.program[0]} runs as it is: there is no advice for it on this host; to get one: "
-        f"firsttouch advise -- {shlex.join(args.program)}"
-    )
-    return usual
+    if site_check and given:
+        raise BadInput(f"--site-check brings the check: leave {', '.join(given)} out")
+    if not site_check and "program" not in given:
+        raise BadInput("--check NAME and -- PROGRAM are needed (or --site-check CHECK)")
+    return site_checks.load(site_check) if site_check else site_checks.Spec(**given)
 
 
-def _environment(args: argparse.Namespace, scenario: Scenario) -> dict[str, str]:
-    """Return the variables that tell the program its number of threads: none unless one was asked for."""
-    stated = parse_name(args.scenario)
-    asked = args.threads or (stated and stated.threads)
-    names = args.threads_env or (["OMP_NUM_THREADS"] if asked else [])
-    return dict.fromkeys(names, str(scenario.threads))
-
-
-def _ending_all(timeout: float | None) -> Any:
-    """End all that the program started if it has a time limit; without one, it may leave daemons as usual."""
-    return host_lock.no_process_left() if timeout else nullcontext()
-
-
-def _record(file: Path, words: Sequence[str], scenario: Scenario, outcome: Outcome) -> None:
-    from firsttouch.benchmarks.site_checks import Spec, record_of  # noqa: PLC0415 - most runs do without
-
-    observed = outcome.observed.to_dict()
-    append(file, [record_of(Spec(words, "exec"), scenario, [outcome.seconds], outcome.misplaced, observed)])
+def _print_record(record: Record, *, as_json: bool) -> int:
+    """Print the record of a measurement; 1 if the placement did not hold."""
+    if as_json:
+        options.print_json(record.to_dict())
+    else:
+        spread = f", spread {record.spread:.1%}" if record.repetitions > 1 else ""
+        print(f"{record.check} {record.metric}: {record.value:g} {record.unit}{spread}")
+    if record.status == "valid":
+        return 0
+    say(f"firsttouch: invalid: {record.reason}")
+    return 1
 
 
 def _document(words: Sequence[str], scenario: Scenario, outcome: Outcome, status: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from firsttouch import paths
-from firsttouch.cli import fleet_due, fleet_history, options
+from firsttouch.cli import fleet_due, fleet_exclude, fleet_history, options
 from firsttouch.errors import FirstTouchError, RunFailed, one_line
 from firsttouch.execution.progress import say
 from firsttouch.quarantine import site_settings, tending
@@ -51,6 +51,7 @@ def register(subparsers: options.Subparsers) -> None:
     asking.set_defaults(run=show_status)
     settings = options.action(actions, "settings", "print the site's settings of fleet.yaml", EXAMPLES)
     settings.set_defaults(run=show_settings)
+    fleet_exclude.register(actions)
     fleet_history.register(actions)
 
 
@@ -147,7 +148,7 @@ def show_status(args: argparse.Namespace) -> int:
     from tabulate import tabulate  # noqa: PLC0415 - tend does without
 
     from firsttouch.execution import slurm  # noqa: PLC0415
-    from firsttouch.quarantine import actions  # noqa: PLC0415
+    from firsttouch.quarantine import actions, blamed  # noqa: PLC0415
 
     settings = site_settings.load().hold
     journal = actions.Actions()
@@ -167,7 +168,7 @@ def show_status(args: argparse.Namespace) -> int:
         for row in rows:
             if row["state"] == "held" and f"{settings.reservation}-{row['host']}" not in ours:
                 row["next"] = "its reservation is gone: the next pass notes its release"
-    stops = tending.stops(journal, settings)
+    stops = blamed.stops(journal, settings)
     if args.json:
         document = {"journal": str(journal.file), "hosts": rows, "unknown_reservations": strange}
         options.print_json({**document, "stops": stops})

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _SHOWN = 40
 EXAMPLES = """\
   firsttouch fleet due --system amd-opteron                     whom to validate next, and why
-  firsttouch fleet due --system amd-opteron --max-age 14d --budget 200h
+  firsttouch fleet due --system amd-opteron --max-age 14d --node-hours 200h
   firsttouch fleet due --system amd-opteron --hosts 'n[001-200]' --json
   firsttouch fleet due --system amd-opteron store/              (also hosts with a new configuration)
   firsttouch fleet due --system amd-opteron --submit            (regularly, by scrontab)"""
@@ -42,12 +42,14 @@ def register(actions: options.Subparsers) -> None:
     parser.add_argument(
         "--max-age", type=duration, metavar="TIME", help="older verdicts are due first (default: fleet.yaml's, 7d)"
     )
-    parser.add_argument(
-        "--budget",
+    node_hours = parser.add_argument(
+        "--node-hours",
+        dest="budget",
         type=duration,
-        metavar="BUDGET",
-        help="node hours in a period, such as 40h (default: fleet.yaml's, 40h in 7d)",
+        metavar="HOURS",
+        help="node hours in a period, such as 40h (default: the budget of fleet.yaml, 40h in 7d)",
     )
+    options.add_old_spelling(parser, "--budget", node_hours)
     help_text = "records, folders or stores with the configurations of hosts: one that has changed is due"
     options.add(parser, "records", nargs="*", help=help_text)
     parser.add_argument("--submit", action="store_true", help="submit a job with low priority for each of them")
@@ -98,11 +100,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _changed(paths: Sequence[Path]) -> dict[str, float]:
     """Return when the configurations of hosts changed last, by host (seconds since 1970)."""
-    from firsttouch.cli import record_inputs  # noqa: PLC0415
+    from firsttouch.campaign import inputs  # noqa: PLC0415
 
     if not paths:
         return {}
-    gathered = record_inputs.gather(paths)
+    gathered = inputs.gather(paths)
     sequences = gathered.configurations()
     gathered.refuse_unread()
     return {host: its[-1].time / 1000 for host, its in sequences.items() if len(its) > 1}

@@ -8,7 +8,8 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from firsttouch.cli import options, record_inputs
+from firsttouch.campaign import inputs
+from firsttouch.cli import options
 from firsttouch.errors import BadInput, did_you_mean, one_line
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     from firsttouch.judge import history, verdict_log  # noqa: PLC0415 - import numpy
 
     changes: list[Change] = []
-    gathered = record_inputs.gather(args.records) if args.records else None
+    gathered = inputs.gather(args.records) if args.records else None
     if gathered is not None:
         samples = gathered.samples()
         if not samples.hosts:
@@ -80,7 +81,7 @@ def _check_names(args: argparse.Namespace, samples: SamplesTable) -> None:
 
 
 def _has_metric(change: Change, metric: str | None) -> bool:
-    return metric is None or metric == change.case.metric or any(f"{metric} " in f"{a} " for a in change.alike)
+    return metric is None or metric in {case.metric for case in (change.case, *change.others)}
 
 
 def _printable(rows: Iterable[Iterable[str]]) -> list[list[str]]:
@@ -98,7 +99,7 @@ def _texts(changes: Sequence[Change] | None, offenders: Sequence[Offender]) -> I
             (
                 c.when.removeprefix("on ").removeprefix("between ").replace(" and ", " to "),
                 c.who,
-                c.case.title + (f" and {len(c.alike)} more" if c.alike else ""),
+                c.metrics,
                 f"{100 * c.change:+.1f} %",
                 f"{c.levels[0]:.4g} -> {c.levels[1]:.4g} {c.case.unit}",
                 c.certainty,

@@ -14,7 +14,7 @@ EXAMPLES = """\
   firsttouch inside apptainer -- topology
   firsttouch inside --image containers/membench.sif apptainer -- measure bandwidth --pu-nodes 0 --banks 0
   firsttouch inside spack -- run 1Inst_Original --aligner bwa-mem --dataset lambda
-  firsttouch inside --check apptainer       (only check whether this site and the image fit)"""
+  firsttouch inside --dry-run apptainer     (only check whether this site and the image fit)"""
 
 
 def register(subparsers: options.Subparsers) -> None:
@@ -27,9 +27,10 @@ def register(subparsers: options.Subparsers) -> None:
         metavar="PATH",
         help="image ($FIRSTTOUCH_IMAGE or containers/firsttouch.sif) or view ($FIRSTTOUCH_VIEW, .cache/spack)",
     )
-    parser.add_argument(
-        "--check", action="store_true", help="check only: exit status 0 if the command could run here"
+    dry_run = parser.add_argument(
+        "--dry-run", action="store_true", help="run nothing: exit status 0 if the command could run here"
     )
+    options.add_old_spelling(parser, "--check", dry_run)
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND", help="the command, after --")
     parser.set_defaults(run=run)
 
@@ -37,12 +38,12 @@ def register(subparsers: options.Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Replace this process by the command, which then gets its signals and sets its exit status."""
     words = args.words[1:] if args.words[:1] == ["--"] else args.words
-    if words and words[0].partition("=")[0] in {"--image", "--check"}:
+    if words and words[0].partition("=")[0] in {"--image", "--dry-run", "--check"}:
         raise BadInput(f"'{words[0]}' goes before the backend's name")
-    if not words and not args.check:
+    if not words and not args.dry_run:
         raise BadInput("no command: give one of firsttouch's after --")
     start = backends.prepared(args.backend, args.image, words or ["--version"])
-    if args.check:
+    if args.dry_run:
         if args.json:
             options.print_json({"backend": args.backend, "fits": True})
         else:

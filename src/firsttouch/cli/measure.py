@@ -4,17 +4,19 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tabulate import tabulate
 
 from firsttouch.benchmarks import measure, probe
+from firsttouch.benchmarks.recording import recording
 from firsttouch.cli import options
 from firsttouch.errors import BadInput
 from firsttouch.execution.progress import say
-from firsttouch.host.topology import load
-from firsttouch.records.cases import Case
-from firsttouch.records.schema import Record, append, check_appendable
+from firsttouch.host.cpusets import format_list
+from firsttouch.systems import theoretical_bandwidth
 
 EXAMPLES = """\
   firsttouch measure latency --records records.jsonl            every NUMA node x every bank, the whole curve
@@ -28,21 +30,28 @@ EXAMPLES = """\
   firsttouch measure stores                                     by instruction set and store type
   firsttouch measure core-to-core --pu-pairs all --json         every pair of PUs
   firsttouch measure loaded-latency --records records.jsonl     latency while other PUs load memory
-  firsttouch measure locks --threads 1,8,64                     records/s from one reader by lock and batch"""
+  firsttouch measure locks --threads 1,8,64                     records/s from one reader by lock and batch
+  firsttouch measure latency -- --sizes memory --pages 4k,thp   by options and defaults of firsttouch-probe
+  firsttouch measure topology --                                its own table of this host
+  firsttouch measure bandwidth -- --help                        its own options"""
+DESCRIPTION = """\
+Measure one aspect of this host's memory, such as latency, as records.
 
-#: The options that only some aspects take. With others they are an error.
-_OPTIONS = ("pu_nodes", "set_sizes", "banks", "interleave", "threads", "pu_pairs")
+Words behind -- are options of the native probe, firsttouch-probe, which then measures by its own defaults: its
+results are printed as a table, with --json as its document. Of the options of this command, only --records,
+--system and --share-host may stand before --."""
 
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    parser = options.command(subparsers, "measure", EXAMPLES)
+    parser = options.command(subparsers, "measure", EXAMPLES, DESCRIPTION)
     parser.add_argument(
         "aspect", metavar="ASPECT", choices=tuple(measure.aspects()), help=", ".join(measure.aspects())
     )
     programs = dict.fromkeys(program for aspect in measure.aspects().values() for program in aspect.programs)
     parser.add_argument(
         "--program",
+        dest="program_name",
         choices=tuple(programs),
         help=f"measuring program (default: {probe.NAME})",
     )
@@ -82,11 +91,13 @@ def register(subparsers: options.Subparsers) -> None:
         help="core-to-core: pairs of PUs at most (default: the effort's)",
     )
     parser.add_argument(
-        "--order", choices=("random", "sequential"), default="random", help="order of the accesses of latency"
+        "--order", choices=("random", "sequential"), help="order of the accesses of latency (default: random)"
     )
     help_repetitions = "timed runs of each case; for the probe the least number (default: 3)"
-    options.add(parser, "--repetitions", default=3, help=help_repetitions)
+    options.add(parser, "--repetitions", help=help_repetitions)
     options.add(parser, "--records", "--share-host")
+    options.add(parser, "--system", help="with --: the system whose facts give the theoretical bandwidth")
+    options.add_user_command(parser, "options of firsttouch-probe, if any", "OPTION", absent=None)
     parser.set_defaults(run=run)
 
 
@@ -99,22 +110,30 @@ def _pairs(text: str) -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, and print the records or a line for each; 1 if a placement did not hold."""
-    asked = _asked(args)
-    if args.records:
-        check_appendable(args.records)
-    measured = []
-    watched = args.aspect != "topology"
-    with (
-        options.holding(args) if watched else contextlib.nullcontext(),
-        options.watching_health(args.records if watched else None),
-    ):
-        for records in measure.measure(load(), asked, say=say):
-            measured.extend(records)
-            if args.records:
-                append(args.records, records)
+    chosen = {name: getattr(args, name) for name in ("program_name", "order", "repetitions", *measure.OPTIONS)}
+    if args.program is not None:
+        if given := [name for name, value in chosen.items() if value is not None]:
+            option = given[0].removesuffix("_name").replace("_", "-")
+            raise BadInput(f"--{option} before --: the words behind -- are all that the probe gets")
+        return _run_probe(
+            args.aspect, args.program, args.records, args.system, share_host=args.share_host, as_json=args.json
+        )
+    if args.system:
+        raise BadInput("--system is for the probe's own options: put -- behind the options of this command")
+    lists: dict[str, Any] = {
+        name: sorted(value) if isinstance(value, list | set) else value for name, value in chosen.items()
+    }
+    asked = measure.Asked(
+        args.aspect,
+        program=lists.pop("program_name"),
+        random=lists.pop("order") != "sequential",
+        repetitions=lists.pop("repetitions") or 3,
+        **lists,
+    )
+    measured = measure.record(asked, file=args.records, share_host=args.share_host, say=say)
     if args.json:
         options.print_json([r.to_dict() for r in measured])
-    for line in _spread(measured):
+    for line in measure.spread(measured):
         say(line)
     invalid = [r for r in measured if r.status != "valid"]
     if invalid:
@@ -122,39 +141,88 @@ def run(args: argparse.Namespace) -> int:
     return 1 if invalid else 0
 
 
-def _spread(measured: Sequence[Record]) -> Iterator[str]:
-    """Yield the spread of the repetitions of *measured*, and a warning if it is too wide for a comparison."""
-    repeated = sorted((r for r in measured if r.status == "valid" and r.repetitions > 1), key=lambda r: r.spread)
-    if not repeated:
-        return
-    widest = repeated[-1]
-    spread = f"{widest.spread:.1%}"
-    if len(repeated) > 1:
-        median = statistics.median(r.spread for r in repeated)
-        spread = f"median {median:.1%}, widest {spread} ({Case.of(widest).title})"
-    yield f"spread of {widest.repetitions} repetitions: {spread}"
-    if wide := [r for r in repeated if r.spread > measure.WIDE]:
-        yield (
-            f"firsttouch: {len(wide)} of {len(repeated)} values spread by more than {measure.WIDE:.0%}: this host "
-            "was not idle. Measure again when it is"
+def _run_probe(
+    aspect: str,
+    words: Sequence[str],
+    file: Path | None,
+    system: str | None,
+    *,
+    share_host: bool,
+    as_json: bool,
+) -> int:
+    """Run the probe with its own options and print its results; 1 if one is invalid, 130 after an interrupt."""
+    if aspect not in probe.ASPECTS:
+        raise BadInput(f"the probe's own options: it measures {', '.join(probe.ASPECTS)}, not {aspect}")
+    if {"--help", "-h"} & {*words}:
+        return probe.helped()
+    theoretical = theoretical_bandwidth.of_this_host(system) if aspect in {"topology", "bandwidth"} else None
+    with recording(file, share_host=share_host, watched=aspect != "topology", say=say) as keep:
+        report = probe.run(aspect, words, say=say)
+        keep(list(report.records()))
+    document = report.to_dict()
+    if theoretical:
+        _add_percent(document, theoretical)
+    if as_json:
+        options.print_json(document)
+    else:
+        print(_described(document))
+    if report.status != "complete":
+        say(f"firsttouch: {report.status}: {report.reason}")
+    return {"complete": 0, "partial": 130}.get(report.status, 1)
+
+
+def _add_percent(document: dict[str, Any], theoretical: theoretical_bandwidth.Theoretical) -> None:
+    """Add the theoretical bandwidth of the host, and to each rate its percentage of that of its banks."""
+    document["theoretical"] = theoretical.to_dict()
+    banks = sum(1 for node in document["host"]["numa_nodes"] if node["memory_bytes"])
+    for result in document["results"]:
+        share = theoretical.percent(result["value"] * 1e9, len(result["banks"]), banks)
+        result["theoretical_percent"] = share
+
+
+def _described(document: dict[str, Any]) -> str:
+    """Return the report as tables for a terminal."""
+    nodes = [
+        (
+            n["number"],
+            format_list(n["usable_pus"]) or "none",
+            n["memory_bytes"] // 2**20,
+            "yes" if n["data"] else "no",
         )
-
-
-def _asked(args: argparse.Namespace) -> measure.Asked:
-    """Return the request of the options; raises BadInput for an option of another aspect."""
-    for name in _OPTIONS:
-        takers = sorted(aspect for aspect, how in measure.aspects().items() if name in how.options)
-        if getattr(args, name) is not None and args.aspect not in takers:
-            raise BadInput(
-                f"--{name.replace('_', '-')} is not an option of {args.aspect}, but of {' and '.join(takers)}"
-            )
-    lists = {n: getattr(args, n) for n in ("pu_nodes", "set_sizes", "banks", "threads")}
-    return measure.Asked(
-        args.aspect,
-        program=args.program,
-        pairs=args.pu_pairs,
-        interleave=args.interleave or "first/all",
-        random=args.order == "random",
-        repetitions=args.repetitions,
-        **{n: sorted(v) if v else None for n, v in lists.items()},
-    )
+        for n in document["host"]["numa_nodes"]
+    ]
+    parts = [tabulate(nodes, ("NUMA node", "usable PUs", "memory (MiB)", "data may lie there"))]
+    if theoretical := document.get("theoretical"):
+        rate = theoretical["bytes_per_second"]
+        bandwidth = (
+            f"{rate / 1e9:.1f} GB/s ({theoretical['source']})" if rate else f"unknown: {theoretical['reason']}"
+        )
+        parts.append(f"theoretical bandwidth: {bandwidth}")
+    rows = []
+    for r in document["results"]:
+        words = [str(r[k]) for k in ("kernel", "stores", "load", "order", "shared", "lock", "parsing") if k in r]
+        if "rate" in r:
+            words += [f"{r['read_share']:.0%} reads", f"{r['rate']:.0%} load"]
+        if "lock" in r:
+            words += [f"{r['batch']} at once", f"{r['work_ns']:g} ns work", r["placement"]]
+        if "shared" in r:
+            words.append(format_list(r["pus"]))
+        case = " ".join(words)
+        of = r.get("size_bytes") or r.get("array_bytes") or 0
+        banks = format_list(r["banks"]) + (" interleaved" if r["policy"] == "interleave" else "")
+        nodes_text = format_list(r["pu_nodes"])
+        value = f"{r['value']:.4g}"
+        notes = [r["reason"]] if r["reason"] else []
+        notes += ["partial"] if r["partial"] else []
+        if share := r.get("theoretical_percent"):
+            notes.append(f"{share:.0f} % of theory")
+        if r.get("stands_for"):
+            notes.append(f"stands for {len(r['stands_for'])} more")
+        pages = r["pages"]["asked"]
+        rows.append(
+            (r["metric"], case, nodes_text, r["threads"], banks, of, pages, value, r["unit"], "; ".join(notes))
+        )
+    if rows:
+        heads = ("metric", "case", "PU nodes", "threads", "bank", "bytes", "pages", "median", "unit", "notes")
+        parts.append(tabulate(rows, heads, disable_numparse=True))
+    return "\n\n".join(parts)

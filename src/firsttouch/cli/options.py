@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 from firsttouch import paths
 from firsttouch.cli import COMMANDS, UserCommand
@@ -72,14 +72,41 @@ def add_user_command(
     parser: argparse.ArgumentParser,
     help: str,  # noqa: A002 - as argparse calls it
     what: str = "PROGRAM",
+    absent: Sequence[str] | None = (),
 ) -> None:
-    """Add ``-- PROGRAM ...``: *program* gets the words behind the first ``--``, or an empty list."""
-    parser.add_argument("program", nargs="*", action=UserCommand, metavar=f"-- {what}", help=help)
+    """Add ``-- PROGRAM ...``: *program* gets a list of the words behind the first ``--``, *absent* without one."""
+    const = absent if absent is None else [*absent]
+    parser.add_argument(
+        "program", nargs="*", action=UserCommand, const=const, default=[], metavar=f"-- {what}", help=help
+    )
 
 
-def with_threads(words: Iterable[str], threads: int) -> list[str]:
-    """Return the *words* of a command with the number of threads in place of {threads}."""
-    return [word.replace("{threads}", str(threads)) for word in words]
+class _OldSpelling(argparse.Action):
+    """An option of an earlier release, which says what it is called now."""
+
+    def __init__(self, option_strings: Sequence[str], *, now: argparse.Action, **_: Any) -> None:
+        """Create an option that does what *now* does."""
+        super().__init__(
+            option_strings,
+            now.dest,
+            nargs=now.nargs,
+            type=cast("Callable[[str], Any] | None", now.type),
+            choices=now.choices,
+            default=argparse.SUPPRESS,
+            metavar=now.metavar,
+            help=argparse.SUPPRESS,
+        )
+        self._now = now
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option: Any = None) -> None:
+        """Say the new name, and take the value."""
+        say(f"firsttouch: {option} is called {self._now.option_strings[-1]} now")
+        self._now(parser, namespace, values, option)
+
+
+def add_old_spelling(parser: argparse._ActionsContainer, old: str, now: argparse.Action) -> None:
+    """Let *parser* accept the option *old* for the option *now*, with a message."""
+    parser.add_argument(old, action=_OldSpelling, now=now)
 
 
 def add_topology(parser: argparse.ArgumentParser) -> None:
@@ -89,13 +116,6 @@ def add_topology(parser: argparse.ArgumentParser) -> None:
     source.add_argument(
         "--fsroot", type=Path, metavar="DIR", help="a stored file-system root (sys/, proc/), or its tarball"
     )
-
-
-def topology(args: argparse.Namespace) -> Topology:
-    """Return the topology that the options choose."""
-    from firsttouch.host.topology import load  # noqa: PLC0415 - see the package
-
-    return load(xml=args.xml, fsroot=args.fsroot)
 
 
 def measured_rates(host: Topology, given: Sequence[Path] = ()) -> dict[tuple[int, int], float]:
@@ -108,11 +128,11 @@ def measured_rates(host: Topology, given: Sequence[Path] = ()) -> dict[tuple[int
     sources = [*given] or [paths.results() / "latest"]
     if not host.here or len(tiers.tiers(host)) < 2 or not all(source.exists() for source in sources):
         return {}
-    from firsttouch.cli import record_inputs  # noqa: PLC0415
+    from firsttouch.campaign import inputs  # noqa: PLC0415
     from firsttouch.report import matrix  # noqa: PLC0415
 
     try:
-        return matrix.matrix_of(record_inputs.gather(sources).records(), host, host_name()).rates()
+        return matrix.matrix_of(inputs.gather(sources).records(), host, host_name()).rates()
     except BadInput as error:
         say(f"firsttouch: interleave weights are not compared with measured bandwidths: {error}")
         return {}
@@ -234,7 +254,7 @@ SHARED: dict[str, dict[str, Any]] = {
 }
 
 
-def add(parser: argparse.ArgumentParser, *names: str, **changes: Any) -> None:
+def add(parser: argparse._ActionsContainer, *names: str, **changes: Any) -> None:
     """Add the arguments *names* of :data:`SHARED`, with *changes* of their keywords."""
     for name in names:
         parser.add_argument(name, **{**SHARED[name], **changes})
@@ -259,26 +279,6 @@ def holding(args: argparse.Namespace, *, shared: bool = False) -> contextlib.Abs
     from firsttouch.execution import host_lock  # noqa: PLC0415 - see the package
 
     return contextlib.nullcontext() if args.share_host else host_lock.measuring(say, shared=shared)
-
-
-@contextlib.contextmanager
-def watching_health(records: Path | None) -> Iterator[None]:
-    """Append what this host's error counters counted meanwhile to the file *records*, if there is one.
-
-    An error leaves the file as it is: a step without a result has no health either.
-    """
-    if records is None:
-        yield
-        return
-    from firsttouch.benchmarks import health  # noqa: PLC0415 - see the package
-    from firsttouch.records.schema import append  # noqa: PLC0415
-
-    watch = health.Watch()
-    yield
-    if measured := watch.records():
-        append(records, measured)
-    for text in watch.noted():
-        say(f"firsttouch: {text}")
 
 
 @contextlib.contextmanager

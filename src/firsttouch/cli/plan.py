@@ -16,7 +16,7 @@ from firsttouch.errors import CannotHere, Missing
 from firsttouch.genomics import aligners
 from firsttouch.genomics.aligners import Aligner, aligner
 from firsttouch.host.cpusets import format_list
-from firsttouch.host.topology import Topology
+from firsttouch.host.topology import Topology, load
 from firsttouch.scenarios import memory_options
 from firsttouch.scenarios.memory_fit import Need, copy_banks
 from firsttouch.scenarios.memory_options import Copies
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     program = aligner(args.aligner)
     size = _index_bytes(args, program)
     need = program.need(size or 0)
-    host = options.topology(args)
+    host = load(xml=args.xml, fsroot=args.fsroot)
     rates = options.measured_rates(host)
     planned = plan(
         host, need, threads=args.threads, policies=args.policies, all_memory=args.all_memory, rates=rates

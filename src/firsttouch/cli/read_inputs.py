@@ -14,7 +14,6 @@ from pathlib import Path
 from firsttouch import paths
 from firsttouch.cli import options
 from firsttouch.datasets import fetch, manifest
-from firsttouch.datasets.fetch import LocalDataset
 from firsttouch.errors import BadInput
 from firsttouch.execution import index_cache
 from firsttouch.execution.progress import say
@@ -113,20 +112,8 @@ def chosen(args: argparse.Namespace, aligner: Aligner) -> Inputs:
     data = fetch.get(args.dataset)
     if not data.reads:
         raise BadInput(f"dataset '{data.name}' is a reference without reads")
-    files = reads_of(
-        data, aligner, 1 if args.unpaired else 2
-    )  # which may not fit into blocks: an index takes long
+    # They may not fit into blocks, and an index takes long.
+    files = fetch.reads_of(data, aligner, 1 if args.unpaired else 2, say=say)
     prefix = aligners.built(aligner, data.reference, paths.data() / "index", sha256=data.sha256, say=say)
     least = manifest.mapped_fraction_min(data.expect, aligner.name)
     return Inputs(prefix, files, size or data.expect.get("batch_bases"), least)
-
-
-def reads_of(data: LocalDataset, aligner: Aligner, mates: int) -> tuple[Path, ...]:
-    """Return the files of at most *mates* mates of a dataset as *aligner* reads them; raises BadInput."""
-    files = data.reads[:mates]
-    rule = aligner.batches()
-    if not rule.block:
-        return files
-    from firsttouch.genomics.padded_fastq import blocked_copies  # noqa: PLC0415 - loads NumPy
-
-    return blocked_copies(files, rule, paths.data() / "blocked", say=say)

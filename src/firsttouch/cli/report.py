@@ -88,7 +88,7 @@ def register(subparsers: options.Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the report; print its summary, or with --json the document."""
-    from firsttouch.cli import reporting  # noqa: PLC0415 - templates and tables only when a report is made
+    from firsttouch.campaign import reporting  # noqa: PLC0415 - templates and tables only when a report is made
 
     out = paths.resolved(args.output)
     atomic_files.refuse_overwriting([out], [*args.records, *([args.xml] if args.xml else [])])

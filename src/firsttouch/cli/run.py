@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from firsttouch.benchmarks.recording import watching_health
 from firsttouch.cli import options, read_inputs
 from firsttouch.errors import NOT_INSTALLED, BadInput, CannotHere, Missing, TimedOut
 from firsttouch.execution import index_cache
@@ -23,9 +24,12 @@ from firsttouch.scenarios import evidence
 from firsttouch.scenarios.placement import Scenario, plan
 
 EXAMPLES = """\
+  firsttouch run -- bwa mem -t 64 ref.fa r1.fq.gz r2.fq.gz > out.sam         placed by saved advice, or by trials
+  firsttouch run 8Inst_Original -o out.bam --sort -- bowtie2 -p 64 -x idx/hg -1 a_1.fq.gz -2 a_2.fq.gz
+  firsttouch run 1Inst_Interleave -- ./program --its-option input > output   any program
   firsttouch run 1Inst_Interleave --aligner bwa-mem --index idx/hg --reads r1.fq.gz --reads2 r2.fq.gz -o out.sam
   firsttouch run 4x16-bound --aligner bowtie2 --index idx/hg --reads r.fq -o out.sam --json
-  firsttouch run 8Inst_Original --aligner snap --index idx/hg --reads pairs.fq --interleaved --sorted -o out.bam
+  firsttouch run 8Inst_Original --aligner snap --index idx/hg --reads pairs.fq --interleaved --sort -o out.bam
   firsttouch run 2Inst_Original --aligner bwa-mem --index idx/hg --reads r.fq -o o.sam -- -R '@RG\\tID:a' -Y
   firsttouch run 2Inst_Original+node-index --aligner bowtie2 --index idx/hg --reads r.fq -o out.sam
   firsttouch run 4Inst_Unbound_16t --aligner bowtie2 --dataset lambda --reads-per-thread 100000
@@ -33,12 +37,19 @@ EXAMPLES = """\
   firsttouch run 1Inst_Original --aligner bwa-mem --dataset lambda --repetitions 3 --index-cache interleave
   firsttouch run 1Inst_Original --aligner bwa-mem --dataset lambda --multiqc results/firsttouch_mqc.json"""
 
+DESCRIPTION = """\
+Run a command of yours, or an aligner on a dataset, under a placement that is verified while it runs.
+
+  firsttouch run [SCENARIO] -- COMMAND            your command as it is: its options are those of
+                                                  `firsttouch help align` for an aligner, else of `help exec`
+  firsttouch run SCENARIO --aligner ALIGNER ...   an aligner on a dataset, or on an index and reads, timed and
+                                                  recorded; the options below are for this form"""
 _EXPECTED = re.compile(r"[0-9a-fA-F]{64}(,[0-9a-fA-F]{64},[0-9]{1,18},[0-9]{1,18})?")
 
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    parser = options.command(subparsers, "run", EXAMPLES)
+    parser = options.command(subparsers, "run", EXAMPLES, DESCRIPTION)
     parser.add_argument(
         "scenario",
         metavar="SCENARIO",
@@ -51,7 +62,10 @@ def register(subparsers: options.Subparsers) -> None:
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--striped", action="store_true", help="a SAM file per instance: out.0.sam, out.1.sam, ...")
-    form.add_argument("--sorted", action="store_true", help="one BAM file, by `samtools sort`")
+    by_coordinate = form.add_argument(
+        "--sort", dest="sorted", action="store_true", help="one BAM file, by `samtools sort`"
+    )
+    options.add_old_spelling(form, "--sorted", by_coordinate)
     parser.add_argument(
         "--dynamic",
         action="store_true",
@@ -115,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
     results = []
     work = work.with_copies()
     assert work.copies is not None  # noqa: S101 - for mypy
-    watching = options.watching_health(args.records)
+    watching = watching_health(args.records, say=say)
     with options.holding(args, shared=production), watching, work.copies, Steps() as steps:
         for number in range(args.repetitions):
             steps.begin(scenario.name, args.repetitions - number)
@@ -225,7 +239,7 @@ def _output(args: argparse.Namespace, scenario: Scenario, files: Sequence[Path])
     form: Form = "striped" if args.striped else "sorted" if args.sorted else "sam"
     if args.output is None:
         if form != "sam":
-            raise BadInput(f"--{form} needs --output")
+            raise BadInput(f"{'--sort' if args.sorted else '--striped'} needs --output")
         return None
     output = Output(args.output, form, scenario.instances * scenario.threads, read_inputs.command_line())
     output.check(scenario.instances, records=args.records, inputs=files)

@@ -9,10 +9,8 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, RunFailed
@@ -21,25 +19,22 @@ from firsttouch.execution.file_copies import Source, name_of, sources_of
 from firsttouch.execution.process_runner import run_in_foreground
 from firsttouch.execution.progress import live, say, time_left, write
 from firsttouch.execution.ram_store import RamStore, Residence
-from firsttouch.execution.staging import Staged
 from firsttouch.host.cpusets import format_list, parse_list
 from firsttouch.tools import require
-from firsttouch.units import format_bytes
+from firsttouch.units import format_bytes, parse
 
 EXAMPLES = """\
   firsttouch stage --on 0 ref.fa -- wc -l {1}                         the copy lives as long as the command
   firsttouch stage --on 0-3 ref.fa.* -- bwa mem {folder}/ref.fa r1.fq    one copy in equal parts on four NUMA nodes
   firsttouch stage --on interleave IDX -- snap-aligner single {1} r1.fq -o -sam -   a folder
-  firsttouch stage --on 0 --for 12 ref.fa.*         stays for 12 hours; prints the folder of the copies
-  firsttouch stage --list
-  firsttouch stage --drop"""
+  firsttouch stage --on 0 --for 12h ref.fa.*        stays for 12 hours; prints the folder of the copies"""
 DESCRIPTION = """\
 Copy files or folders into the memory of chosen NUMA nodes, on huge pages where this host's tmpfs has them.
 
 Where every page lies is read back from the kernel. With a command, the copies live as long as it runs: {1}, {2}, …
 in its words become the paths of the copies, {folder} becomes their folder, which FIRSTTOUCH_STAGED names too. The
-exit status is the command's own. Without a command, the copies stay until they are dropped, but no longer than the
-job or session that kills this user's processes at its end, and never through a restart."""
+exit status is the command's own. Without a command, the copies stay until `firsttouch staged drop`, but no longer
+than the job or session that kills this user's processes at its end, and never through a restart."""
 #: The variable that names the folder of the copies.
 VARIABLE = "FIRSTTOUCH_STAGED"
 _PLACEHOLDER = re.compile(r"\{(folder|[1-9]\d*)\}")
@@ -60,31 +55,32 @@ def register(subparsers: options.Subparsers) -> None:
     )
     parser.add_argument(
         "--for",
-        dest="hours",
-        type=options.checked(float, "a number of hours above 0", lambda hours: 0 < hours < math.inf),
-        metavar="HOURS",
-        help="without a command: drop the copies after so many hours (default: never)",
+        dest="seconds",
+        type=options.checked(_stay, "a time above 0, such as 12h or 2d", lambda stay: 0 < stay < math.inf),
+        metavar="TIME",
+        help="without a command: drop the copies after this time, such as 12h (default: never)",
     )
     options.add(parser, "--threads", help="threads that copy (default: one per PU, 8 at most)")
-    stored = parser.add_mutually_exclusive_group()
-    stored.add_argument("--list", action="store_true", help="list what is staged, where, and whether it is fresh")
-    stored.add_argument(
-        "--drop", nargs="*", metavar="ID", help="drop what is staged with these ids, or everything of this user"
-    )
     options.add_user_command(parser, "the command, with {1}, {2}, … and {folder}", "COMMAND")
     parser.set_defaults(run=run)
 
 
+def _stay(text: str) -> float:
+    """Return a time in seconds; a number without a unit is one of hours, as in earlier releases."""
+    try:
+        hours = float(text)
+    except ValueError:
+        return parse(text, "seconds")
+    say(f"firsttouch: --for takes a unit now: --for {text}h")
+    return hours * 3600
+
+
 def run(args: argparse.Namespace) -> int:
-    """Stage files, or list or drop what is staged."""
-    if args.list or args.drop is not None:
-        if args.files or args.program or args.on:
-            raise BadInput(f"{'--list' if args.list else '--drop'} takes no files and no command")
-        return _list(args) if args.list else _drop(args)
+    """Stage files, for a command or to stay."""
     numa_nodes = _numa_nodes(args.on)
     if not args.files:
         raise BadInput("no file to stage: name files or folders, as in: firsttouch stage --on 0 ref.fa")
-    if args.program and args.hours:
+    if args.program and args.seconds:
         raise BadInput("--for is for copies that stay: with a command, they live as long as it runs")
     unknown = {int(n) for n in _numbers(args.program)} - set(range(1, len(args.files) + 1))
     if unknown:
@@ -105,16 +101,15 @@ def run(args: argparse.Namespace) -> int:
         _report(store, copied, linked, residence, time.monotonic() - began)
         if args.program:
             return _run_command(args, store, copied, linked, residence)
-        seconds = args.hours * 3600 if args.hours else math.inf
-        staged = staging.publish(store, copied, identities, linked, seconds)
+        staged = staging.publish(store, copied, identities, linked, args.seconds or math.inf)
     if args.json:
-        options.print_json(_document(staged, residence))
+        options.print_json(staged.to_dict(residence))
     else:
         print(staged.folder)
     job = os.environ.get("SLURM_JOB_ID")
     end = f"job {job} ends" if job else "this session ends, if that ends its processes"
-    after = f"for {args.hours:g} h, or " if args.hours else ""
-    say(f"firsttouch: they stay {after}until `firsttouch stage --drop {staged.id}`, or until {end}")
+    after = f"for {args.seconds / 3600:g} h, or " if args.seconds else ""
+    say(f"firsttouch: they stay {after}until `firsttouch staged drop {staged.id}`, or until {end}")
     return 0
 
 
@@ -190,86 +185,9 @@ def _run_command(
             "command": words,
             "exit_status": status,
             "seconds": outcome.seconds,
-            **_place(store.space.numa_nodes, residence),
+            **residence.to_dict(store.space.numa_nodes),
             "size_bytes": sum(source.bytes for source in copied),
             "on_disk": [str(source.file) for source in linked],
         }
         write(json.dumps(document) + "\n")
     return status
-
-
-def _place(numa_nodes: Sequence[int], residence: Residence) -> dict[str, Any]:
-    return {
-        "numa_nodes": list(numa_nodes),
-        "pages": {str(node): count for node, count in residence.pages.items()},
-        "huge_bytes": residence.huge_bytes,
-        "reason": residence.reason,
-    }
-
-
-def _document(staged: Staged, residence: Residence) -> Mapping[str, Any]:
-    stale = staged.stale()
-    return {
-        "id": staged.id,
-        "folder": str(staged.folder),
-        "pid": staged.pid,
-        "size_bytes": staged.size_bytes,
-        **_place(staged.space.numa_nodes, residence),
-        "state": "stale" if stale else "fresh",
-        "stale": [str(file) for file in stale],
-        "files": {name: str(source) for name, (source, _) in staged.copies.items()},
-        "on_disk": {name: str(file) for name, file in staged.links.items()},
-        "created": _time(staged.created),
-        "until": staged.until and _time(staged.until),
-    }
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
-
-
-def _list(args: argparse.Namespace) -> int:
-    """List what is staged; where the pages lie is read from the kernel now."""
-    documents = []
-    for staged in staging.all_staged():
-        try:
-            documents.append(_document(staged, staged.residence()))
-        except FileNotFoundError:  # dropped in the meantime
-            continue
-    if args.json:
-        options.print_json({"staged": documents})
-        return 0
-    if not documents:
-        print("nothing is staged on this host")
-        return 0
-    from tabulate import tabulate  # noqa: PLC0415 - most runs do without
-
-    rows = [
-        (
-            *(d["id"], format_list(d["numa_nodes"]), format_bytes(d["size_bytes"]), format_bytes(d["huge_bytes"])),
-            ", ".join(f"{node}: {count}" for node, count in d["pages"].items()),
-            "misplaced" if d["reason"] else d["state"],
-            d["until"] and d["until"][:16].replace("T", " "),
-            d["folder"],
-        )
-        for d in documents
-    ]
-    heads = ("id", "NUMA nodes", "size", "huge", "pages per NUMA node", "state", "until", "folder")
-    print(tabulate(rows, heads, missingval="-", disable_numparse=True))
-    return 0
-
-
-def _drop(args: argparse.Namespace) -> int:
-    dropped = staging.chosen(args.drop)
-    for staged in dropped:
-        staging.drop(staged)
-    if args.json:
-        options.print_json({"dropped": [staged.id for staged in dropped]})
-    else:
-        freed = format_bytes(sum(staged.size_bytes for staged in dropped))
-        say(
-            f"firsttouch: dropped {len(dropped)} ({freed})"
-            if dropped
-            else "firsttouch: nothing is staged on this host"
-        )
-    return 0

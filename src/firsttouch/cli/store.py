@@ -6,7 +6,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from firsttouch.cli import options, record_inputs
+from firsttouch.campaign import inputs
+from firsttouch.cli import options
 from firsttouch.errors import BadInput
 
 EXAMPLES = """\
@@ -37,7 +38,7 @@ def register(subparsers: options.Subparsers) -> None:
 def _append(args: argparse.Namespace) -> int:
     from firsttouch.records import store  # noqa: PLC0415 - loads the table library
 
-    given = record_inputs.gather(args.records)
+    given = inputs.gather(args.records)
     records = given.records()
     given.refuse_unread()
     if not records:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,19 +14,16 @@ from tabulate import tabulate
 
 from firsttouch import paths
 from firsttouch.benchmarks import profiles, studies
-from firsttouch.benchmarks.studies import MATES, Case, Reads, Study
-from firsttouch.campaign import campaigns
-from firsttouch.campaign.campaigns import Campaign
-from firsttouch.cli import campaign as campaign_cli
-from firsttouch.cli import options, read_inputs
-from firsttouch.datasets import fetch, manifest
-from firsttouch.errors import BadInput, Missing, none_such
+from firsttouch.benchmarks.studies import MATES, Case, Study
+from firsttouch.campaign import campaigns, here
+from firsttouch.campaign.here import Request
+from firsttouch.campaign.study import Choice, Planner
+from firsttouch.cli import options
+from firsttouch.cli.campaign import ANY_HOST, print_outcome, show_commands
+from firsttouch.errors import BadInput
 from firsttouch.execution import backends, slurm
 from firsttouch.execution.progress import say
-from firsttouch.genomics.aligners import aligner
 from firsttouch.host import topology
-from firsttouch.judge.judging import MOST_REPETITIONS
-from firsttouch.systems.definition import load
 
 EXAMPLES = """\
   firsttouch study list
@@ -65,9 +62,7 @@ def register(subparsers: options.Subparsers) -> None:
     )
     running.add_argument("--no-collect", action="store_true", help="write no report, because another job does")
     running.add_argument("--dry-run", action="store_true", help="show the commands, run none")
-    # What `campaign run` has for other kinds of campaigns.
-    unused = {"drain": False, "strict": False, "reservation": "", "max_repetitions": MOST_REPETITIONS}
-    running.set_defaults(run=run, kind="study", **unused)
+    running.set_defaults(run=run, kind="study")
 
 
 def _add_name(parser: argparse.ArgumentParser) -> None:
@@ -207,172 +202,51 @@ def _one_case_each(study: Study) -> list[Case]:
 
 def run(args: argparse.Namespace) -> int:
     """Run the missing cases on this host, and collect unless another job will; 0, or 1 if one failed."""
-    campaign_cli.check_host_name()
+    here.check_host_name()
     study = studies.study(args.study)
     job = slurm.Job.here()
-    folder = campaign_cli.folder_of_campaign(args, job)
+    request = Request("study", args.campaign, steps=args.step or ())
+    folder = request.folder(job)
     wanted: dict[str, Any] = {"study": study.name, "system": args.system, "repetitions": args.repetitions}
-    campaign = campaign_cli.continued(folder, args, wanted)
-    if campaign is None or _is_planned_anew(args):
-        planned = _planned(args, study, folder)
+    campaign = request.continued(folder, wanted)
+    choice = Choice(
+        args.dataset,
+        tuple(args.index or ()),
+        args.reads,
+        args.reads2,
+        tuple(args.threads or ()),
+        tuple(args.configuration or ()),
+        args.kind_of_reads,
+        args.reads_per_thread,
+        args.reads_per_block,
+    )
+    if campaign is None or choice.is_given:
+        planner = Planner(
+            study,
+            choice,
+            args.system or paths.LOCAL,
+            args.backend,
+            args.image,
+            only_installed=args.only_installed,
+            dry_run=args.dry_run,
+        )
+        planned = planner.plan(folder, repetitions=args.repetitions, steps=request.steps)
         if campaign is not None:
             campaigns.check(campaign, {"steps": asdict(planned)["steps"]})
-        elif args.dry_run:
-            campaign = planned
         else:
-            campaign = campaigns.create(planned)
-    return campaign_cli.carry_out(campaign or planned, args, job)
-
-
-def _is_planned_anew(args: argparse.Namespace) -> bool:
-    """Return whether an option is given that chooses the runs, which a campaign that is continued must have."""
-    names = (
-        "dataset",
-        "index",
-        "reads",
-        "reads2",
-        "threads",
-        "configuration",
-        "kind_of_reads",
-        "reads_per_thread",
-        "reads_per_block",
+            campaign = planned if args.dry_run else campaigns.create(planned)
+    if args.dry_run:
+        show_commands(campaign, request.steps, as_json=args.json)
+        return 0
+    outcome, document = here.carry_out(
+        campaign,
+        job,
+        steps=request.steps,
+        backend=args.backend,
+        image=args.image,
+        collects=not args.no_collect,
+        hint="" if args.system or args.campaign else ANY_HOST,
+        say=say,
     )
-    return any(getattr(args, name) for name in names)
-
-
-def _planned(args: argparse.Namespace, study: Study, folder: Path) -> Campaign:
-    """Return the campaign of the runs that *args* choose; raises BadInput or Missing for what cannot work."""
-    host = topology.of_this_host()
-    kinds: tuple[Reads, ...] = (args.kind_of_reads,) if args.kind_of_reads else ()
-    patterns = args.configuration or ()
-    cases, left_out = study.cases(host, threads=args.threads or (), patterns=patterns, reads=kinds)
-    for name, reason in left_out.items():
-        say(f"{name}: left out: {reason}")
-    inputs, mates = _inputs(args, study)
-    if mates == 1 and any(case.reads == "paired" for case in cases):
-        if args.kind_of_reads:
-            raise BadInput("--paired needs a second file of reads: --reads2, or a dataset with two files")
-        say("paired reads: left out: there is one file of reads")
-        cases = [case for case in cases if case.reads == "unpaired"]
-    if _is_native(args):
-        cases = _installed(study, cases, only=args.only_installed, dry_run=args.dry_run)
-    if not args.dry_run:
-        cases = _with_blocks(args, cases)
-    if args.reads_per_thread and not any(case.reads_per_thread for case in cases):
-        raise BadInput(f"--reads-per-thread: the runs of study {study.name} align all reads once")
-    if not cases:
-        raise BadInput(f"nothing of study {study.name} can run here")
-    return campaigns.of_study(
-        study.name,
-        cases,
-        folder,
-        system=args.system or paths.LOCAL,
-        dataset="" if args.reads else args.dataset or profiles.default_dataset(),
-        inputs=inputs,
-        repetitions=args.repetitions or study.repetitions,
-        time_limit=study.time_limit,
-        reads_per_thread=args.reads_per_thread,
-        more=["--if-installed"] if args.only_installed else [],
-        only=args.step or (),
-    )
-
-
-def _is_native(args: argparse.Namespace) -> bool:
-    """Return whether the programs are those of this host, where their absence can be seen before any run."""
-    name, _ = load(args.system or paths.LOCAL).programs(slurm.partition(), args.backend, args.image)
-    return name == backends.NATIVE
-
-
-def _installed(study: Study, cases: Sequence[Case], *, only: bool, dry_run: bool) -> list[Case]:
-    """Return the cases whose program is installed; raises Missing for others, unless *only* those are wanted."""
-    missing = study.missing(cases)
-    if missing:
-        names = ", ".join(missing)
-        hint = f"`firsttouch study show {study.name}` says what they are built from"
-        if not (only or dry_run):
-            raise Missing(f"not installed: {names}: {hint}; --only-installed leaves them out")
-        say(f"not installed{', left out' if only else ''}: {names}: {hint}")
-    return [case for case in cases if not only or case.aligner not in missing]
-
-
-def _with_blocks(args: argparse.Namespace, cases: Sequence[Case]) -> list[Case]:
-    """Return the cases whose reads can be had: blocks are made from a dataset, if its records fit into them."""
-    reasons: dict[str, list[str]] = {}
-    left: list[Case] = []
-    refused: dict[tuple[object, Reads], str] = {}
-    for case in cases:
-        key = aligner(case.aligner).blocks, case.reads
-        if key not in refused:
-            refused[key] = _no_blocks(args, case)
-        if refused[key]:
-            reasons.setdefault(refused[key], []).append(f"{case.family.name}: {case.configuration.name}")
-        else:
-            left.append(case)
-    for reason, names in reasons.items():
-        say(f"{'; '.join(dict.fromkeys(names))}: left out: {reason}")
-    return left
-
-
-def _no_blocks(args: argparse.Namespace, case: Case) -> str:
-    """Return why an aligner that reads blocks has none, an empty string if it has or reads none."""
-    program = aligner(case.aligner)
-    if not program.blocks:
-        return ""
-    program = program.with_blocks(None, args.reads_per_block)
-    if args.reads:
-        return "it reads blocks, which --dataset makes of its reads"
-    try:
-        read_inputs.reads_of(fetch.get(args.dataset or profiles.default_dataset()), program, MATES[case.reads])
-    except BadInput as error:
-        return str(error)
-    return ""
-
-
-def _inputs(args: argparse.Namespace, study: Study) -> tuple[Callable[[Case], list[str]], int]:
-    """Return the function that returns the options of a case for its input, and the number of files of reads."""
-    if not (args.index or args.reads or args.reads2):
-        name = args.dataset or profiles.default_dataset()
-        files = sum(file.role == "reads" for file in manifest.load(name).files)
-        if not files:
-            raise BadInput(f"dataset '{name}' is a reference without reads")
-
-        def of_dataset(case: Case) -> list[str]:
-            argv = ["--dataset", name, *(["--unpaired"] if case.reads == "unpaired" and files > 1 else [])]
-            if args.reads_per_block and aligner(case.aligner).blocks:
-                argv += ["--reads-per-block", str(args.reads_per_block)]
-            return argv
-
-        return of_dataset, files
-    if args.dataset:
-        raise BadInput("--dataset brings indexes and reads: leave --index, --reads and --reads2 out")
-    if not (args.index and args.reads):
-        raise BadInput("--index and --reads are needed (or --dataset)")
-    for file in filter(None, (args.reads, args.reads2)):
-        if not file.exists():
-            raise BadInput("there is no such file", file=file)
-    prefixes = _prefixes(args.index, study)
-
-    def of_files(case: Case) -> list[str]:
-        prefix = prefixes.get(case.family.name) or prefixes.get("")
-        if prefix is None:
-            raise BadInput(f"--index: none for {case.family.name}: write --index '{case.family.name}=PREFIX'")
-        aligner(case.aligner).index_bytes(prefix)  # raises if there is none
-        reads2 = ["--reads2", str(args.reads2.absolute())] if case.reads == "paired" else []
-        return ["--index", str(prefix), "--reads", str(args.reads.absolute()), *reads2]
-
-    return of_files, 2 if args.reads2 else 1
-
-
-def _prefixes(given: Sequence[str], study: Study) -> dict[str, Path]:
-    """Return the prefixes of --index by family, "" for all others; raises BadInput for an unknown family."""
-    families = {family.lower(): family for family in study.families}
-    prefixes = {}
-    for text in given:
-        name, separator, prefix = text.partition("=")
-        if not separator or "/" in name:
-            prefixes[""] = Path(text).absolute()
-        elif name.lower() in families:
-            prefixes[families[name.lower()]] = Path(prefix).absolute()
-        else:
-            raise BadInput(f"--index {text}: {none_such('family', name, study.families)}")
-    return prefixes
+    print_outcome(outcome, document, as_json=args.json)
+    return 0 if outcome.good else 1

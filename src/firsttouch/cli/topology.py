@@ -12,7 +12,7 @@ from firsttouch.cli import options
 from firsttouch.errors import BadInput, RunFailed
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.emulation import host_name, short_name
-from firsttouch.host.topology import Topology
+from firsttouch.host.topology import Topology, load
 from firsttouch.scenarios import tiers
 from firsttouch.units import format_bytes
 
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         from firsttouch.systems import definition  # noqa: PLC0415 - see the package
 
         system = definition.load(args.system)
-    host = options.topology(args)
+    host = load(xml=args.xml, fsroot=args.fsroot)
     if args.json:
         options.print_json(host.to_dict())
     else:
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _export(args: argparse.Namespace) -> int:
     """Write the measured matrix; raises BadInput if the records do not have it."""
-    from firsttouch.cli import record_inputs  # noqa: PLC0415 - see the package
+    from firsttouch.campaign import inputs  # noqa: PLC0415 - see the package
     from firsttouch.host import topology  # noqa: PLC0415
     from firsttouch.records import atomic_files  # noqa: PLC0415
     from firsttouch.report import matrix  # noqa: PLC0415 - loads the table library
@@ -83,7 +83,7 @@ def _export(args: argparse.Namespace) -> int:
     xml = topology.read_xml(xml=args.xml, fsroot=args.fsroot)
     host = topology.parse_xml(xml, file=args.xml or args.fsroot)
     name = short_name(host.info.get("HostName", "")) if args.xml or args.fsroot else host_name()
-    given = record_inputs.gather(records)
+    given = inputs.gather(records)
     measured = matrix.matrix_of(given.records(), host, name)
     given.refuse_unread()
     match args.export:

@@ -6,7 +6,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from firsttouch.cli import options, record_inputs
+from firsttouch.campaign import inputs
+from firsttouch.cli import options
 from firsttouch.errors import BadInput, one_line
 from firsttouch.execution.progress import coloured
 from firsttouch.judge.judging import judged
@@ -44,7 +45,7 @@ def register(subparsers: options.Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print a line per host and one for all, or the document; return the verdict's status."""
     system = load(args.system)
-    samples, gathered = record_inputs.of_system(args.records, system)
+    samples, gathered = inputs.of_system(args.records, system)
     missing = dict(gathered.missing_of.get(system.name, {}))
     # A host passes only if all its records can be read.
     for name, reasons in gathered.unread_of(samples.hosts, any_host=True).items():

@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from firsttouch.errors import BadInput, CannotHere, RunFailed
 from firsttouch.execution.file_copies import Identity, Source, copy_all, name_of, sources_of
@@ -85,6 +85,15 @@ class Residence:
     pages: dict[int, int] = field(default_factory=dict)
     huge_bytes: int = 0
     reason: str = ""
+
+    def to_dict(self, numa_nodes: Sequence[int]) -> dict[str, Any]:
+        """Return the JSON object of files that were to lie on *numa_nodes*."""
+        return {
+            "numa_nodes": list(numa_nodes),
+            "pages": {str(node): count for node, count in self.pages.items()},
+            "huge_bytes": self.huge_bytes,
+            "reason": self.reason,
+        }
 
 
 class RamStore:

@@ -15,6 +15,7 @@ import signal
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,27 @@ class Staged:
     def residence(self) -> Residence:
         """Return where the pages of the copies lie now."""
         return ram_store.residence(self.space, [self.folder / name for name in self.copies])
+
+    def to_dict(self, residence: Residence) -> dict[str, Any]:
+        """Return the JSON object; *residence* is that of the copies now."""
+        stale = self.stale()
+        return {
+            "id": self.id,
+            "folder": str(self.folder),
+            "pid": self.pid,
+            "size_bytes": self.size_bytes,
+            **residence.to_dict(self.space.numa_nodes),
+            "state": "stale" if stale else "fresh",
+            "stale": [str(file) for file in stale],
+            "files": {name: str(source) for name, (source, _) in self.copies.items()},
+            "on_disk": {name: str(file) for name, file in self.links.items()},
+            "created": _iso(self.created),
+            "until": self.until and _iso(self.until),
+        }
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
 
 
 def publish(

@@ -641,3 +641,8 @@ def _typed_files(syntax: Syntax, arguments: Arguments, roles: Sequence[str]) -> 
         else:
             (interleaved if kind == "interleaved" else single).extend(files)
     return result
+
+
+def calls_aligner(words: Sequence[str]) -> bool:
+    """Return whether *words* call an aligner in a way that :func:`parse` knows."""
+    return any(a.command and a.command.beginning(words) for a in aligners.aligners().values())

@@ -28,9 +28,21 @@ from firsttouch.records.append_log import AppendLog
 
 #: hold, test, drain, release and resume change Slurm. The others state what was seen: the result of a test, a host
 #: that somebody else released or resumed, a host without a decision (stuck), a verdict (fail), what would be done
-#: (would), and a notice.
+#: (would), a notice, and the site's feature, which a host got (mark) or lost (unmark).
 What = Literal[
-    "hold", "test", "drain", "release", "resume", "result", "returned", "stuck", "fail", "would", "notice"
+    "hold",
+    "test",
+    "drain",
+    "release",
+    "resume",
+    "result",
+    "returned",
+    "stuck",
+    "fail",
+    "would",
+    "notice",
+    "mark",
+    "unmark",
 ]
 #: "undone": the process ended before Slurm did anything.
 State = Literal["intent", "done", "failed", "undone"]
@@ -224,6 +236,10 @@ class Actions:
             for a in self.lines
             if a.what in {"hold", "release", "drain"} and a.verdict != DRAINED
         )
+
+    def unmarked(self, since: float) -> int:
+        """Return how many hosts have lost the site's feature after *since*."""
+        return sum(a.what == "unmark" and since < a.time <= self.clock.time() + MOST_SKEW for a in self.lines)
 
     def dated_ahead(self) -> str:
         """Return a line about the lines that are dated in the future; "" if there are none."""

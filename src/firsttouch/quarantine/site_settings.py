@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The site's settings for the life of its fleet, from fleet.yaml: notices, mail, held hosts and screening.
+"""The site's settings for the life of its fleet, from fleet.yaml.
 
 :func:`load` merges the site's file and the user's, key by key, over the defaults of the dataclasses below, whose
 fields are the keys of the file. A wrong file is an error and not ignored, because it decides about hosts.
@@ -91,6 +91,22 @@ class Screening:
 
 
 @dataclass(frozen=True)
+class Exclude:
+    """Which hosts the jobs of users should avoid, where that is published, and the feature of all other hosts."""
+
+    #: The published file; without it, exclude.json beside the journal of actions.
+    file: Annotated[str, {"pattern": r"\A/", "description": "an absolute path"}] = ""
+    verdicts: Annotated[tuple[Literal["suspect", "fail"], ...], {"description": "a list of verdicts"}] = (
+        "fail",
+        "suspect",
+    )
+    #: Older verdicts list no host.
+    max_age: Duration = 30 * 86400.0
+    #: The feature in Slurm of hosts that passed; without it, features are left alone.
+    feature: Word = ""
+
+
+@dataclass(frozen=True)
 class SiteSettings:
     """All settings; *mail* is the user or the address that Slurm mails about the jobs of held hosts."""
 
@@ -98,6 +114,7 @@ class SiteSettings:
     notify: Notify = field(default_factory=Notify)
     hold: Hold = field(default_factory=Hold)
     screening: Screening = field(default_factory=Screening)
+    exclude: Exclude = field(default_factory=Exclude)
 
 
 SCHEMA = documents.schema_of(SiteSettings)
@@ -114,7 +131,7 @@ def load() -> SiteSettings:
 
 def _parsed(text: str, file: Path) -> dict[str, Any]:
     """Return the data of one file; one with comments only is empty."""
-    if not any(line.strip() and not line.lstrip().startswith("#") for line in text.splitlines()):
+    if documents.has_only_comments(text):
         return {}
     document = documents.parse_yaml(text, file)
     document.check(SCHEMA)

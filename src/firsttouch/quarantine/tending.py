@@ -27,13 +27,12 @@ from firsttouch.campaign.journal import Journal
 from firsttouch.campaign.state import missing_of
 from firsttouch.errors import BadInput, FirstTouchError, RunFailed, TimedOut
 from firsttouch.execution import slurm
-from firsttouch.judge import drift, samples_table, verdict_log
-from firsttouch.judge.findings import Findings
-from firsttouch.judge.judging import judge, judged
-from firsttouch.judge.verdict import ORDER, HostVerdict
-from firsttouch.quarantine import drain, notices, screening
+from firsttouch.judge import verdict_log
+from firsttouch.judge.judging import judge
+from firsttouch.judge.verdict import HostVerdict
+from firsttouch.quarantine import blamed, drain, exclusion, notices, screening
 from firsttouch.quarantine.actions import DRAINED, Action, Actions, QuarantineState, Test, user
-from firsttouch.quarantine.site_settings import Hold, SiteSettings
+from firsttouch.quarantine.site_settings import SiteSettings
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import load
 
@@ -83,13 +82,15 @@ class Round:
         self.hold_settings = settings.hold
         self.reservations = slurm.reservations()
         self.failed = False
-        self._judged: dict[str, Findings | None] = {}
+        self.campaigns = blamed.Campaigns()
         self._counts: dict[str, int] = {}
         self._would_hold: dict[str, str] = {}
 
     # ------------------------------------------------------------ the pass
     def tend(self) -> None:
         """Finish what was begun, look after hosts that are held or drained, hold hosts that failed, and notify.
+
+        In the end, the list of hosts that jobs should avoid is published.
 
         Raises RunFailed if Slurm does not answer, or lets this user do nothing.
         """
@@ -102,8 +103,19 @@ class Round:
                 if life.hold or life.drained:
                     self._each(life, self.look_after)
             self.hold_new()
+            self.exclude()
         finally:
             self.notify()
+
+    def exclude(self) -> None:
+        """Publish the hosts that jobs should avoid, if the rules act, and bring the site's feature up to date."""
+        avoided = exclusion.exclusions(self.journal, self.settings, slurm.nodes())
+        if self.act:
+            exclusion.publish(avoided, exclusion.place(self.settings))
+        if self.settings.exclude.feature:
+            for line, is_error in exclusion.mark(avoided, self.journal, self.settings, act=self.act, fds=self.fds):
+                self.failed |= is_error
+                self.say(line)
 
     def _lives(self) -> list[QuarantineState]:
         return sorted(self.journal.lives.values(), key=lambda life: life.host)
@@ -197,7 +209,7 @@ class Round:
         if last and not last.ended and not self._judge(life, hold, last):
             return
         if last and last.verdict == "fail":
-            fleet = None if hold.hand else self._fleet(hold.source)
+            fleet = None if hold.hand else self.campaigns.judged(hold.source)
             if fleet and fleet.common_loss and life.host in fleet.common_loss.hosts:
                 self._release(life, fleet.common_loss.text, source=hold.source)
             else:
@@ -235,14 +247,14 @@ class Round:
     def hold_new(self) -> None:
         """Note new fails, and hold hosts with bad verdicts, oldest first, within the limits of the settings."""
         waiting: Counter[str] = Counter()
-        for logged in _unsettled(self.journal, self.hold_settings):
+        for logged in blamed.unsettled(self.journal, self.hold_settings):
             try:
                 node = drain.node_of(logged.host)
             except FirstTouchError as error:
                 self.say(f"{logged.host}: its verdict is {logged.verdict}, but {error}")
                 continue
             host = node.name
-            if _is_settled(self.journal, host, logged):
+            if blamed.is_settled(self.journal, host, logged):
                 continue
             life = self.journal.life(host)
             if logged.verdict == "fail" and logged.time > life.noted:
@@ -252,7 +264,7 @@ class Round:
                 continue
             if why := self._why_not(life, node, logged):
                 self.say(f"{host}: {logged.verdict}, and not held: {why}")
-            elif why := self._stop(logged) or self._limit(logged.system):
+            elif why := self.campaigns.stop(logged.source) or self._limit(logged.system):
                 waiting[why] += 1
             else:
                 self._each(life, partial(self._hold, cause=_cause(logged)))
@@ -271,17 +283,10 @@ class Round:
             return f"it cools down for {left / 3600:.1f} h more"
         if now - life.failed < _HOUR:
             return "Slurm refused it less than an hour ago"
-        fleet = self._fleet(logged.source)
-        if fleet and logged.host in fleet.number:
-            word = ORDER[fleet.word(logged.host)]
-            if word not in self.hold_settings.verdicts:
-                return f"by the present references its verdict is {word}"
+        word = self.campaigns.word(logged)
+        if word not in self.hold_settings.verdicts:
+            return f"by the present references its verdict is {word}"
         return ""
-
-    def _stop(self, logged: verdict_log.Logged) -> str:
-        """Return why no host of a verdict's campaign is held, "" if they may be."""
-        fleet = self._fleet(logged.source)
-        return _stop(logged.source, fleet) if fleet else ""
 
     def _limit(self, system: str) -> str:
         """Return which limit of the settings is reached for a *system*, "" if none is."""
@@ -299,11 +304,6 @@ class Round:
 
     def _may_begin(self) -> bool:
         return self.journal.begun(self.journal.clock.time() - _HOUR) < self.hold_settings.per_hour
-
-    def _fleet(self, source: str) -> Findings | None:
-        if source not in self._judged:
-            self._judged[source] = judged_campaign(source)
-        return self._judged[source]
 
     def _out(self, system: str) -> set[str]:
         """Return the hosts of a system that the rules hold or drained, or would hold if they acted."""
@@ -477,44 +477,6 @@ class Round:
         argv = ("scontrol", "update", f"nodename={life.host}", "state=resume")
         intent = self.journal.begin("resume", life.host, hand=True, reason="it is tested again")
         self._do(life, "is resumed for its test", intent, lambda: slurm.run(argv, fds=self.fds))
-
-
-def _unsettled(journal: Actions, settings: Hold) -> Iterator[verdict_log.Logged]:
-    """Yield the last verdicts of hosts, oldest first, that are bad, not too old, and not acted on yet."""
-    oldest, words = journal.clock.time() - settings.max_age, {*settings.verdicts, "fail"}
-    latest = (log[-1] for log in verdict_log.read(clock=journal.clock).values())
-    for logged in sorted(latest, key=lambda logged: logged.time):
-        if logged.verdict in words and logged.time >= oldest and not _is_settled(journal, logged.host, logged):
-            yield logged
-
-
-def _is_settled(journal: Actions, host: str, logged: verdict_log.Logged) -> bool:
-    """Return whether a host is held or drained, or was since this verdict."""
-    life = journal.lives.get(host)
-    return life is not None and (life.hold is not None or bool(life.drained) or logged.time <= life.ended)
-
-
-def judged_campaign(name: str) -> Findings | None:
-    """Return the verdicts of a campaign by the present references, None if it does not exist any more."""
-    try:
-        campaign = campaigns.existing(name)
-        system = load(campaign.system)
-    except BadInput:
-        return None
-    records = [record for journal in campaign.hosts() for record in journal.all_records()]
-    samples = samples_table.of_records(records, system.name)
-    return judged(samples, system, configurations=lambda: drift.latest(records))
-
-
-def stops(journal: Actions, settings: Hold) -> list[str]:
-    """Return a line for each campaign whose bad hosts are not held, because most of its hosts lost alike."""
-    sources = dict.fromkeys(logged.source for logged in _unsettled(journal, settings))
-    fleets = ((source, judged_campaign(source)) for source in sources)
-    return [line for source, fleet in fleets if fleet and (line := _stop(source, fleet))]
-
-
-def _stop(source: str, fleet: Findings) -> str:
-    return f"{source}: {fleet.common_loss.text}" if fleet.common_loss else ""
 
 
 def _is_ours(node: slurm.Node) -> bool:

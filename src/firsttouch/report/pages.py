@@ -19,13 +19,14 @@ from firsttouch.records.catalogue import checks
 from firsttouch.records.schema import Record, write_table
 from firsttouch.report import (
     card,
-    forms,
     guidelines,
     junit,
     model,
     multiqc,
     openmetrics,
+    output,
     render,
+    site_tables,
     summary,
     tables,
 )
@@ -53,6 +54,7 @@ from firsttouch.report.document import (
 from firsttouch.report.guidelines import Guideline
 from firsttouch.report.model import Absent, HostView, Problem, References
 from firsttouch.report.render import Summary
+from firsttouch.report.site_tables import SiteTable, TableForm
 from firsttouch.report.text import count
 
 if TYPE_CHECKING:
@@ -72,6 +74,7 @@ FILES = frozenset(
         "junit.xml",
         "records.parquet",
         "topology.xml",
+        site_tables.FILE,
         multiqc.HOSTS,
         multiqc.SCENARIOS,
     }
@@ -84,6 +87,7 @@ PURPOSES = {
     "summary.json": "for programs",
     "records.parquet": "with each repetition",
     "findings.parquet": "with a row per host and metric",
+    site_tables.FILE: "with the tables of the site",
     "summary.prom": "for Prometheus",
     "metrics.prom": "with a series per case",
     "junit.xml": "for continuous integration",
@@ -121,6 +125,7 @@ def build(
     advice: Sequence[Mapping[str, Any]] = (),
     drawn: Collection[str] | None = None,
     timeline: Timeline | None = None,
+    forms: Sequence[TableForm] = (),
     fleet_page: str = "",
     generated: datetime.datetime | None = None,
 ) -> Summary:
@@ -129,9 +134,10 @@ def build(
     *topology_xml* is hwloc's XML of the host. *references* returns a record's reference. *common_losses* has the
     loss that most hosts of a system share, or None, by system. *advice* is the result of
     :func:`firsttouch.advice.advice_text.find`. *drawn* are the hosts with figures (default: all); guidelines use
-    the records of all hosts. *fleet_page* is the address of the fleet's page, if this one belongs to it.
-    *generated* is the time that the pages state (default: now); the same arguments give the same files, byte for
-    byte. Raises BadInput if there is nothing to report or the XML is not a topology.
+    the records of all hosts. *forms* are the tables that the site adds. *fleet_page* is the address of the fleet's
+    page, if this one belongs to it. *generated* is the time that the pages state (default: now); the same
+    arguments give the same files, byte for byte. Raises BadInput if there is nothing to report or the XML is not a
+    topology.
     """
     problems = [*problems, *_common_problems(common_losses)]
     if not records and not problems and not advice:
@@ -141,6 +147,9 @@ def build(
     expected = model.judging_references(verdicts, references)
     views = [replace(view, expected=expected) for view in all_views if drawn is None or view.host in drawn]
     now = generated or datetime.datetime.now(datetime.UTC)
+    of_site = site_tables.of_hosts(forms, views)
+    absent = set[str]() if topology_xml else {"topology.xml"}
+    absent |= set() if of_site else {site_tables.FILE}
     report = _Report(
         title=title,
         stated=now.isoformat(timespec="seconds"),
@@ -152,7 +161,8 @@ def build(
         references=references,
         timeline=timeline,
         fleet_page=fleet_page,
-        files=FILES if topology_xml else FILES - {"topology.xml"},
+        files=FILES - absent,
+        of_site=of_site,
     )
     lines = tuple((host.view, host.results) for host in report.hosts)
     result = Summary(
@@ -160,10 +170,17 @@ def build(
         problems=report.problems,
         invalid=sum(len(view.invalid) for view in views),
         document=summary.of_hosts(
-            lines, report.problems, references, verdicts, report.guidelines, title=title, generated=report.stated
+            lines,
+            report.problems,
+            references,
+            verdicts,
+            report.guidelines,
+            of_site=of_site,
+            title=title,
+            generated=report.stated,
         ),
     )
-    forms.write(out, _page(report), _ticket(report), result.document)
+    output.write(out, _page(report), _ticket(report), result.document)
     summaries = [verdict.summary for verdict in verdicts]
     files = {
         "metrics.prom": openmetrics.text(
@@ -178,6 +195,7 @@ def build(
         ),
         "junit.xml": junit.text(views, summaries, report.problems, title=title, generated=report.stated),
         **multiqc.of_hosts(views, summaries),
+        **site_tables.files(of_site),
         **({} if topology_xml is None else {"topology.xml": topology_xml}),
     }
     for name, text in files.items():
@@ -249,6 +267,7 @@ class _Report:
     timeline: Timeline | None
     fleet_page: str
     files: Collection[str]
+    of_site: Sequence[SiteTable]
 
     @property
     def is_grave(self) -> bool:
@@ -272,6 +291,7 @@ def _page(report: _Report) -> Document:
         [Paragraph([*which, *when_made(report.stated), *fleet], "small")],
         [
             *_cards(report),
+            *site_tables.sections(report.of_site),
             *(problems if report.is_grave else []),
             *([Section("Verdicts", [counts, verdicts], "verdicts")] if report.verdicts else []),
             *([Section("History", report.timeline.blocks, "history")] if report.timeline else []),
@@ -298,6 +318,7 @@ def _ticket(report: _Report) -> Document:
         [Paragraph(when_made(report.stated))],
         [
             *([Section(of_verdicts.counted(report.verdicts), [rows])] if report.verdicts else []),
+            *site_tables.short_sections(report.of_site),
             Section(_PROBLEMS, blocks),
             *guidelines.short_sections(report.guidelines),
             *(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -258,6 +258,11 @@ class Plan:
                 "scenarios of one instance only, such as 1Inst_Interleave"
             )
         return scenario
+
+
+def with_threads(words: Iterable[str], threads: int) -> list[str]:
+    """Return the *words* of a command with the number of threads in place of {threads}."""
+    return [word.replace("{threads}", str(threads)) for word in words]
 
 
 def plan(

@@ -26,7 +26,7 @@ from firsttouch.judge.comparison import (
 )
 from firsttouch.judge.verdict import worse
 from firsttouch.records.cases import Case
-from firsttouch.report import forms, summary
+from firsttouch.report import output, summary
 from firsttouch.report.document import (
     Block,
     Cell,
@@ -45,7 +45,6 @@ from firsttouch.report.document import (
     when_made,
 )
 from firsttouch.report.figures.svg import MUTED, SERIES, WARN, Canvas
-from firsttouch.report.fleet.ranks import names
 from firsttouch.report.text import clean, count, listed, quantity
 
 # ----------------------------------------------------------------------
@@ -73,18 +72,17 @@ _DECIDED = frozenset({"worse", "changed", "better"})
 
 def change_table(changes: Sequence[Change]) -> Table:
     """Return the table of *changes*, in the same order."""
-    short = names([c.case for c in changes]).of
     ends = [x for c in changes for x in (c.size, c.low, c.high) if x is not None]
     reach = max((abs(x) for x in ends), default=0.0) * 1.05 or 1.0
-    rows = [_row(c, name, reach) for c, name in zip(changes, short, strict=True)]
+    rows = [_row(change, reach) for change in changes]
     caption = f"All {count(len(changes), 'metric')}, the most urgent first"
     return Table(caption, _HEADER, rows, kind="stack changes")
 
 
-def _row(change: Change, name: str, reach: float) -> tuple[Entry, ...]:
+def _row(change: Change, reach: float) -> tuple[Entry, ...]:
     interval = None if change.low is None or change.high is None else (change.low, change.high)
     return (
-        name,
+        change.case.title,
         _word_cell(change.word)._replace(drawing=_bar(change, reach)),
         *(Cell(value, partial(quantity, unit=change.case.unit)) for value in (change.before, change.after)),
         Cell(change.size, percent),
@@ -105,9 +103,11 @@ def short_table(changes: Sequence[Change]) -> Table:
     by_metric: dict[tuple[str, str], list[Change]] = {}
     for change in changes:
         by_metric.setdefault((change.case.check, change.case.metric), []).append(change)
-    ordered = [(min((c.word for c in cases), key=ORDER.index), key, cases) for key, cases in by_metric.items()]
-    ordered.sort(key=lambda row: (ORDER.index(row[0]), -max(abs(c.size) for c in row[2])))
-    rows: list[tuple[Entry, ...]] = [(" ".join(key), *_summary(word, cases)) for word, key, cases in ordered]
+    ordered = [(min((c.word for c in cases), key=ORDER.index), cases) for cases in by_metric.values()]
+    ordered.sort(key=lambda row: (ORDER.index(row[0]), -max(abs(c.size) for c in row[1])))
+    rows: list[tuple[Entry, ...]] = [
+        (cases[0].case.title_of_metric, *_summary(word, cases)) for word, cases in ordered
+    ]
     return Table("In short", _IN_SHORT, rows, kind="stack")
 
 
@@ -126,15 +126,13 @@ def _summary(word: Word, changes: Sequence[Change]) -> Iterator[Cell]:
 
 def host_table(changed: Sequence[Host]) -> Table:
     """Return the table of the hosts that changed unlike the others."""
-    cases = {id(case): case for host in changed for case in (*(c for c, _ in host.changes), *host.lost, *host.new)}
-    short = dict(zip(cases, names(list(cases.values())).of, strict=True))
 
     def named(cases: Sequence[Case]) -> str:
-        return f"{len(cases)}: {listed([short[id(case)] for case in cases], most=2)}" if cases else ""
+        return f"{len(cases)}: {listed([case.title for case in cases], most=2)}" if cases else ""
 
     rows: list[tuple[Entry, ...]] = []
     for host in changed:
-        worst = [f"{short[id(case)]} {_directed(case, size)}" for case, size in host.changes]
+        worst = [f"{case.title} {_directed(case, size)}" for case, size in host.changes]
         how_many = len(host.changes) or ""
         rows.append((host.name, how_many, listed(worst, most=3), named(host.lost), named(host.new)))
     return Table(f"Hosts by their worst change: {len(rows)}", _HOSTS, rows, kind="stack")
@@ -241,8 +239,8 @@ class Compared:
     def table(self) -> str:
         """Return the summary line, the worst hosts, and the most urgent changes."""
         changes = self.of_note.columns(*range(len(_HEADER) - 1))
-        parts = [forms.terminal(self.hosts, widths=_WIDTHS, most=_SHORT)] if self.hosts.rows else []
-        parts += [forms.terminal(changes, most=_SHORT)] if changes.rows else []
+        parts = [output.terminal(self.hosts, widths=_WIDTHS, most=_SHORT)] if self.hosts.rows else []
+        parts += [output.terminal(changes, most=_SHORT)] if changes.rows else []
         return "\n\n".join([self.document["line"], *parts])
 
     def page(self) -> Document:
@@ -307,7 +305,7 @@ def build(
         short_table(comparison.changes),
         change_table(comparison.changes),
     )
-    forms.write(out, compared.page(), compared.ticket(), document)
+    output.write(out, compared.page(), compared.ticket(), document)
     return compared
 
 

@@ -18,7 +18,7 @@ from firsttouch.judge.drift import Configuration
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.history import iso
 from firsttouch.judge.verdict import ORDER, HostSummary, HostVerdict, Word, natural
-from firsttouch.report import card, forms, guidelines, junit, multiqc, openmetrics, pages, summary
+from firsttouch.report import card, guidelines, junit, multiqc, openmetrics, output, pages, site_tables, summary
 from firsttouch.report import verdicts as of_verdicts
 from firsttouch.report.document import (
     Block,
@@ -37,9 +37,10 @@ from firsttouch.report.document import (
 )
 from firsttouch.report.fleet import configuration, figures, history, ranks
 from firsttouch.report.fleet.history import History, Timeline
-from firsttouch.report.fleet.ranks import Names, Ranks, names
+from firsttouch.report.fleet.ranks import Ranks
 from firsttouch.report.guidelines import Guideline
 from firsttouch.report.model import Problem
+from firsttouch.report.site_tables import SiteTable
 from firsttouch.report.text import clean, count, listed
 
 # ----------------------------------------------------------------------
@@ -75,7 +76,6 @@ def missing_results(findings: Sequence[Findings], problems: Sequence[Problem]) -
     hosts: set[str] = set()
     gone = 0
     for fleet in findings:
-        short = names(fleet.samples.cases)
         for host, reasons in sorted(fleet.missing.items(), key=lambda item: natural(item[0])):
             if reasons:
                 hosts.add(host)
@@ -84,18 +84,18 @@ def missing_results(findings: Sequence[Findings], problems: Sequence[Problem]) -
         for number in np.flatnonzero(fleet.absent > 0).tolist():
             host = fleet.samples.hosts[number]
             hosts.add(host)
-            metrics.append((host, _absent(fleet, host, short)))
+            metrics.append((host, _absent(fleet, host)))
     checks = {(p.host, p.name) for p in problems if p.check or p.host}
     steps += [(" ".join(filter(None, key)), _why(problems, key)) for key in sorted(checks)]
     metrics.sort(key=lambda item: natural(item[0]))
     return Missing([*whole, *steps, *metrics], len(hosts), gone)
 
 
-def _absent(findings: Findings, host: str, short: Names) -> str:
+def _absent(findings: Findings, host: str) -> str:
     absent = findings.deciding_cases.copy()
     absent[findings.samples.case[findings.groups(host)]] = False
     cases = np.flatnonzero(absent).tolist()
-    metrics = listed((short.of[case] for case in cases), most=_NAMED)
+    metrics = listed((findings.samples.cases[case].title for case in cases), most=_NAMED)
     return f"{count(len(cases), 'metric')} that other hosts were judged by: {metrics}"
 
 
@@ -116,6 +116,7 @@ FILES = frozenset(
         "metrics.prom",
         "summary.prom",
         "junit.xml",
+        site_tables.FILE,
         "hosts",
     }
 )
@@ -144,7 +145,7 @@ class Fleet:
     def table(self) -> str:
         """Return the table for a terminal: the number of hosts by verdict, and the worst ones."""
         worst = of_verdicts.table(self.worst, lines=1).columns(0, 1, 3, 4)
-        body = forms.terminal(worst, widths=[24, 9, 36, 60], most=_SHORT)
+        body = output.terminal(worst, widths=[24, 9, 36, 60], most=_SHORT)
         more = sum(n for w, n in self.document["counts"].items() if w != "pass") - len(worst.rows[:_SHORT])
         parts = [self.document["line"], *([body] if worst.rows else [])]
         notes = [clean(note) for ranks in self.ranks for note in ranks.findings.notes()]
@@ -168,13 +169,14 @@ def build(
     generated: datetime.datetime | None = None,
     histories: Mapping[str, History] | None = None,
     dated_ahead: Mapping[tuple[str, str], int] | None = None,
+    of_site: Sequence[SiteTable] = (),
 ) -> Fleet:
     """Write the report of fleets (one per system) into the existing folder *out*; return its summary.
 
     *problems* are checks without a result, *pages_of* the pages of single hosts by host, *guided* the guidelines
-    of aligners. *generated* is the time that the page states (default: now), *histories* are those of the systems
-    by name, *configurations* those of hosts. *dated_ahead* has the latest time (ms since 1970) of records of
-    the future by system and host.
+    of aligners, *of_site* the tables that the site adds. *generated* is the time that the page states (default:
+    now), *histories* are those of the systems by name, *configurations* those of hosts. *dated_ahead* has the
+    latest time (ms since 1970) of records of the future by system and host.
     """
     with ThreadPoolExecutor(1) as beside:
         # The table takes as long as the page, so they are written at the same time.
@@ -196,6 +198,7 @@ def build(
             over_time=over_time,
             configurations=configurations or {},
             dated_ahead=dated_ahead or {},
+            of_site=of_site,
             title=title,
             generated=now,
         )
@@ -213,6 +216,7 @@ def _pages(
     over_time: Sequence[Timeline],
     configurations: Mapping[str, Configuration],
     dated_ahead: Mapping[tuple[str, str], int],
+    of_site: Sequence[SiteTable],
     title: str,
     generated: datetime.datetime,
 ) -> Fleet:
@@ -240,6 +244,7 @@ def _pages(
         problems=[{"name": p.name, "kind": p.kind, "reason": p.reason, "host": p.host} for p in problems],
         systems=[system.to_dict(of_system) for system, of_system in zip(systems, summaries, strict=True)],
         guidelines=[guide.to_dict() for guide in guided],
+        site_tables=[table.to_dict() for table in of_site],
         dated_ahead=[
             {"system": system, "host": host, "time": iso(latest)}
             for (system, host), latest in sorted(dated_ahead.items())
@@ -256,7 +261,7 @@ def _pages(
         deviating=sum(len({host for group in its.groups for host in group.hosts}) for its in drifted),
         generated=generated,
     )
-    forms.write(
+    output.write(
         out,
         _page(
             document,
@@ -264,10 +269,11 @@ def _pages(
             systems=systems,
             missing=missing,
             guided=guided,
+            of_site=of_site,
             pages_of=pages_of,
             each=each,
         ),
-        _ticket(document, systems, missing, guided),
+        _ticket(document, systems, missing, guided, of_site),
         document,
         indent=None,
     )
@@ -280,6 +286,7 @@ def _pages(
         "metrics.prom": openmetrics.text((), hosts, **number, findings=findings) if each else of_verdicts_only,
         "junit.xml": junit.text((), hosts, problems, title=title, generated=stated, each=each),
         **multiqc.of_hosts((), hosts),
+        **site_tables.files(of_site),
     }
     for name, text in files.items():
         (out / name).write_text(text, encoding="utf-8")
@@ -468,6 +475,7 @@ def _page(
     systems: Sequence[_System],
     missing: Missing,
     guided: Sequence[Guideline],
+    of_site: Sequence[SiteTable],
     pages_of: Mapping[str, str],
     each: bool,
 ) -> Document:
@@ -481,22 +489,28 @@ def _page(
         [Paragraph(when_made(document["generated"]), "small")],
         [
             of_fleet,
+            *site_tables.sections(of_site),
             *(system.section(number, pages_of) for number, system in enumerate(systems, start=1)),
             Section(_MISSING, lost if missing.rows else [nothing], "missing"),
             *guidelines.sections(guided),
         ],
-        pages.foot(FILES, "" if each else brief),
+        pages.foot(FILES if of_site else FILES - {site_tables.FILE}, "" if each else brief),
     )
 
 
 def _ticket(
-    document: Mapping[str, Any], systems: Sequence[_System], missing: Missing, guided: Sequence[Guideline]
+    document: Mapping[str, Any],
+    systems: Sequence[_System],
+    missing: Missing,
+    guided: Sequence[Guideline],
+    of_site: Sequence[SiteTable],
 ) -> Document:
     lost = missing.table.first(_LISTED, _WHERE) if missing.rows else [Paragraph("Nothing.")]
     return Document(
         document["title"],
         [Paragraph(document["line"]), Paragraph(when_made(document["generated"]))],
         [
+            *site_tables.short_sections(of_site),
             Section(_MISSING, lost),
             *guidelines.short_sections(guided),
             *(system.short_section() for system in systems),

@@ -16,7 +16,6 @@ from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.sprt import Floats, Groups, Ints
 from firsttouch.report.document import Block, Cell, Drawing, Drawings, Entry, Paragraph, Table, how_to_read
 from firsttouch.report.figures.svg import MUTED, SERIES, WARN, Canvas
-from firsttouch.report.fleet.ranks import names
 from firsttouch.report.text import count, signed_percent
 
 #: Changes that the table has, and those that are drawn; summary.json has more.
@@ -65,11 +64,10 @@ def of_fleet(samples: SamplesTable, history: History | None, key: str = "change"
     changes = history.changes
     if not changes:
         return Timeline([Paragraph(_NO_CHANGE)], ())
-    short = dict(zip((case.name for case in samples.cases), names(samples.cases).of, strict=True))
-    rows = [_row(change, short[change.case.name]) for change in changes[:MOST_ROWS]]
+    rows = [_row(change) for change in changes[:MOST_ROWS]]
     more = len(changes) - len(rows)
     drawings = [
-        _drawn(samples, change, short[change.case.name], history.configurations, f"{key}{number}")
+        _drawn(samples, change, history.configurations, f"{key}{number}")
         for number, change in enumerate(changes[:MOST_DRAWN])
     ]
     blocks: list[Block] = [
@@ -82,12 +80,12 @@ def of_fleet(samples: SamplesTable, history: History | None, key: str = "change"
     return Timeline(blocks, [change.to_dict() for change in changes[:MOST_KEPT]])
 
 
-def _row(change: Change, name: str) -> tuple[Entry, ...]:
+def _row(change: Change) -> tuple[Entry, ...]:
     before, after = (Cell(level, partial(_level, unit=change.case.unit)) for level in change.levels)
     return (
         change.when.removeprefix("on ").removeprefix("between ").replace(" and ", " to "),
         change.who,
-        name + (f" and {len(change.alike)} more" if change.alike else ""),
+        change.metrics,
         Cell(change.change, signed_percent),
         before,
         after,
@@ -112,7 +110,6 @@ def _line(changes: Sequence[Change]) -> str:
 def _drawn(
     samples: SamplesTable,
     change: Change,
-    name: str,
     configurations: Mapping[str, Sequence[Configuration]],
     key: str,
 ) -> Drawing:
@@ -156,10 +153,10 @@ def _drawn(
         place, text = x(marks[-1][0]), marks[-1][1]
         right = place > _WIDTH / 2
         small((place, _TOP - 6), text, "end" if right else "start", room=place if right else _WIDTH - place)
-    text = change.text(name)
+    text = change.text()
     noted = [f"{day(time)}: {text}" for time, text in marks]
     description = ". ".join([text, *noted])
-    panel = canvas.panel(f"{change.who}: {name}", description, "line")
+    panel = canvas.panel(f"{change.who}: {change.case.title}", description, "line")
     direction = "" if change.worse is None else ": worse" if change.worse else ": better"
     return Drawing(change.who + direction, panel.svg, [text])
 

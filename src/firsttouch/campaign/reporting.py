@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the report of ``firsttouch report``: judges the inputs, and chooses the page by the number of hosts."""
+"""Writes reports: judges the inputs, chooses the page by the number of hosts, and replaces an earlier report."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from urllib.parse import quote
 
 from firsttouch import paths
 from firsttouch.advice import advice_text
-from firsttouch.campaign import collect
-from firsttouch.cli import record_inputs as given
-from firsttouch.cli.record_inputs import Gathered
+from firsttouch.campaign import collect, inputs
+from firsttouch.campaign.inputs import Gathered
 from firsttouch.errors import BadInput
 from firsttouch.judge.comparison import compare
 from firsttouch.judge.findings import Findings
@@ -20,7 +19,7 @@ from firsttouch.judge.history import changes
 from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.records.schema import Unread
-from firsttouch.report import guidelines, model
+from firsttouch.report import guidelines, model, site_tables
 from firsttouch.report import pages as report_pages
 from firsttouch.report.fleet import comparison as fleet_comparison
 from firsttouch.report.fleet import fleet_pages
@@ -29,6 +28,7 @@ from firsttouch.report.fleet.fleet_pages import Fleet
 from firsttouch.report.fleet.history import History, Timeline, of_fleet
 from firsttouch.report.model import Problem
 from firsttouch.report.render import Summary
+from firsttouch.report.site_tables import TableForm
 from firsttouch.systems.definition import System, available, from_file, load
 
 
@@ -51,17 +51,19 @@ def report_of(
     Records older than *max_age* seconds are left out.
     """
     described = load(system) if system else None
+    forms = site_tables.load()
     damaged: list[BadInput] = []
     advice = advice_text.find(paths, damaged.append)
     kept = [path for path in paths if path.is_dir() or not path.name.endswith(advice_text.SUFFIX)]
-    gathered = given.gather(kept, max_age)
+    gathered = inputs.gather(kept, max_age)
     # Advice is no record of any host: the records of all hosts are complete without it.
     gathered.unread.update({str(error): Unread(error, hosts=frozenset()) for error in damaged})
     samples = gathered.samples(few=few)
     if described is not None and described.name not in {*samples.by_system(), *gathered.missing_of}:
         raise BadInput(f"no record of system {described.name} in {', '.join(map(str, paths))}")
     if len({*samples.hosts, *samples.settings, *gathered.missing}) <= few:
-        return _of_few(gathered, samples, described, advice, topology_xml), gathered.print_unread
+        few_hosts = _of_few(gathered, samples, described, advice, topology_xml, forms=forms)
+        return few_hosts, gathered.print_unread
     fleets = _judged(samples, described, gathered)
     configurations = gathered.configurations()
     histories = {
@@ -70,6 +72,7 @@ def report_of(
     guided = guidelines.guidelines(model.split(gathered.records(aligners=True), (), None), advice)
 
     def write(out: Path) -> Fleet:
+        newest = {host: steps[-1] for host, steps in configurations.items()}
         pages = _details(gathered, fleets, described, out, details) if details else {}
         # The verdicts already list unfinished steps of campaigns as missing.
         problems = [p for p in _problems(gathered) if not (p.host and p.kind == "failed")]
@@ -80,8 +83,9 @@ def report_of(
             pages_of=pages,
             guided=guided,
             histories=histories,
-            configurations={host: steps[-1] for host, steps in configurations.items()},
+            configurations=newest,
             dated_ahead=gathered.dated_ahead,
+            of_site=site_tables.of_fleets(forms, fleets, newest),
         )
 
     return write, gathered.print_unread
@@ -91,7 +95,7 @@ def comparison(before: Path, after: Path, system: str | None) -> Callable[[Path]
     """Compare the records of two paths; return a function that writes the report into a folder."""
     columns = []
     for path in (before, after):
-        gathered = given.gather([path])
+        gathered = inputs.gather([path])
         samples = gathered.samples()
         gathered.refuse_unread()
         columns.append(samples if system is None else samples.by_system(system)[system])
@@ -133,6 +137,8 @@ def _of_few(
     described: System | None,
     advice: list[dict[str, object]],
     xml: str | None,
+    *,
+    forms: Sequence[TableForm],
 ) -> Callable[[Path], Summary]:
     records = gathered.records()
     problems = _problems(gathered)
@@ -154,6 +160,7 @@ def _of_few(
         common_losses=common_losses,
         advice=advice,
         timeline=_timeline(samples, gathered),
+        forms=forms,
     )
 
 

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Holds this host during a measurement, and appends what is measured to a file, with the host's error counters."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from firsttouch.benchmarks import health
+from firsttouch.execution import host_lock
+from firsttouch.records.schema import Record, append, check_appendable
+
+
+@contextlib.contextmanager
+def recording(
+    file: Path | None, *, share_host: bool = False, watched: bool = True, say: Callable[[str], None] = print
+) -> Iterator[Callable[[Sequence[Record]], None]]:
+    """Yield a function that appends records to *file* (None: it keeps none), while nothing else is measured.
+
+    With *share_host*, other runs are not waited for. Without *watched*, as for a topology, neither other runs nor
+    error counters matter. Raises BadInput if the file holds anything but records.
+    """
+    if file:
+        check_appendable(file)
+
+    def keep(records: Sequence[Record]) -> None:
+        if file:
+            append(file, records)
+
+    holding = host_lock.measuring(say) if watched and not share_host else contextlib.nullcontext()
+    with holding, watching_health(file if watched else None, say=say):
+        yield keep
+
+
+@contextlib.contextmanager
+def watching_health(file: Path | None, *, say: Callable[[str], None] = print) -> Iterator[None]:
+    """Append what this host's error counters counted meanwhile to the *file* of records, if there is one.
+
+    An error leaves the file as it is: a step without a result has no health either.
+    """
+    if file is None:
+        yield
+        return
+    watch = health.Watch()
+    yield
+    if measured := watch.records():
+        append(file, measured)
+    for text in watch.noted():
+        say(f"firsttouch: {text}")

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One host's part of a campaign, from a request to results: it is planned or continued, run, and collected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from firsttouch import paths
+from firsttouch.benchmarks import profiles
+from firsttouch.benchmarks.cases import aligners_of
+from firsttouch.campaign import campaigns, collect, journal, submit
+from firsttouch.campaign.campaigns import Campaign, Step
+from firsttouch.campaign.journal import Journal
+from firsttouch.campaign.run import Outcome, run
+from firsttouch.campaign.state import unfinished
+from firsttouch.errors import BadInput, FirstTouchError
+from firsttouch.execution import slurm
+from firsttouch.host import topology
+from firsttouch.host.emulation import HOST, host_name
+from firsttouch.judge.judging import MOST_REPETITIONS
+from firsttouch.systems.definition import System, load, mismatch
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """The campaign that is asked for; what is None or empty is as in the campaign, or a new one's default."""
+
+    kind: str
+    #: Its name or folder (None: a new campaign).
+    campaign: str | None = None
+    system: str | None = None
+    dataset: str | None = None
+    aligners: Sequence[str] = ()
+    repetitions: int | None = None
+    #: Patterns of the names of its steps.
+    steps: Sequence[str] = ()
+
+    def folder(self, job: slurm.Job | None = None) -> Path:
+        """Return the folder of the campaign; a new one is named by the kind and the *job*, or else the time."""
+        if self.campaign is not None:
+            return campaigns.folder_of(self.campaign)
+        unique = job.array if job else datetime.now().astimezone().strftime("%Y-%m-%dT%H-%M-%S")
+        return paths.results() / "campaigns" / f"{self.kind}-{unique}"
+
+    def prepared(self, job: slurm.Job | None = None, *, dry_run: bool = False) -> Campaign:
+        """Return the campaign; a new one is written to its folder, unless *dry_run*."""
+        folder = self.folder(job)
+        names = tuple(aligners_of(profiles.chosen().of_aligners(self.aligners))) if self.aligners else None
+        wanted = {"system": self.system, "dataset": self.dataset}
+        if campaign := self.continued(folder, wanted | {"aligners": names, "repetitions": self.repetitions}):
+            return campaign
+        planned = campaigns.plan(
+            self.kind,
+            folder,
+            system=self.system or paths.LOCAL,
+            dataset=self.dataset or profiles.default_dataset(),
+            aligners=self.aligners,
+            repetitions=self.repetitions or 3,
+            only=self.steps,
+        )
+        return planned if dry_run else campaigns.create(planned)
+
+    def continued(self, folder: Path, wanted: Mapping[str, Any]) -> Campaign | None:
+        """Return the campaign in *folder*, None without one; raises BadInput if it is not the *wanted* one.
+
+        Values of *wanted* that are None are those of the campaign.
+        """
+        if not (folder / "campaign.json").exists():
+            return None
+        campaign = campaigns.read(folder)
+        campaigns.check(campaign, {k: v for k, v in {"kind": self.kind, **wanted}.items() if v is not None})
+        campaigns.chosen(campaign.steps, self.steps)
+        return campaign
+
+
+def check_host_name() -> None:
+    """Raise BadInput if this host's name cannot name a folder of results."""
+    if not HOST.fullmatch(host_name()):
+        raise BadInput(
+            f"this host is called {host_name()!r} (SLURMD_NODENAME or hostname), which cannot name a folder"
+        )
+
+
+def carry_out(
+    campaign: Campaign,
+    job: slurm.Job | None,
+    *,
+    steps: Sequence[str] = (),
+    max_repetitions: int = MOST_REPETITIONS,
+    backend: str = "",
+    image: str = "",
+    collects: bool = True,
+    collecting: Sequence[str] = (),
+    hint: str = "",
+    say: Say = print,
+) -> tuple[Outcome, dict[str, Any]]:
+    """Run the missing steps of *campaign* on this host, in *job* if there is one, and collect if it is alone.
+
+    Returns the outcome and its JSON document. With several hosts or elements of an array, the first submits a job
+    that collects, with the arguments *collecting*; none collects if *collects* is false. *hint* follows the name
+    of the system in the first message.
+    """
+    # The first job of an array prints it.
+    if job and journal.note_this(campaign.folder, job):
+        say(f"campaign {campaign.name}: {len(campaign.steps)} steps, results in {campaign.folder}")
+    if job and not job.alone and collects:
+        _collect_later(campaign, job, collecting, say)
+    say(f"{campaign.kind} on {host_name()}, system {campaign.system}{hint}")
+    system = load(campaign.system)
+    for contradiction in contradictions(system, job):
+        say(f"firsttouch: {contradiction}")
+    if difference := mismatch(system, topology.of_this_host()):
+        if not campaign.judged or all(step.name != "topology" for step in campaign.steps):
+            raise BadInput(f"{difference}: --system names another one")
+        say(f"{difference}: only its topology is measured, and its verdict follows from that")
+        steps = ("topology",)
+    try:
+        outcome = run(campaign, say, only=steps, max_repetitions=max_repetitions, programs=backend, image=image)
+    finally:
+        say(f"results: {campaign.folder}")
+    return outcome, finish(campaign, outcome, alone=collects and (job is None or job.alone), say=say)
+
+
+def contradictions(system: System, job: slurm.Job | None) -> Iterator[str]:
+    """Yield what this host's name and the job's partition say against the system's file."""
+    if strangers := system.strangers([host_name()]):
+        yield strangers
+    wanted, actual = submit.partition_of(system), slurm.partition()
+    if job and wanted and actual not in wanted.split(","):
+        yield f"this job is in the partition {actual}; the hosts of the system {system.name} are in {wanted}"
+
+
+def finish(campaign: Campaign, outcome: Outcome, *, alone: bool, say: Say) -> dict[str, Any]:
+    """Collect if *alone* (no other job measures), and return the JSON document of the run."""
+    document: dict[str, Any] = {"campaign": str(campaign.folder), "steps": outcome.ended}
+    if outcome.verdict:
+        document["verdict"] = outcome.verdict.to_dict()
+    if outcome.spent:
+        document["spent"] = outcome.spent.to_dict()
+    if alone:
+        collected = collect.collect(campaign)
+        document["state"] = collected.state.to_dict()
+        for line in collected.text.splitlines():
+            say(line)
+        say(f"report: {campaign.folder / 'report' / 'index.html'}")
+    return document
+
+
+def _collect_later(campaign: Campaign, job: slurm.Job, collecting: Sequence[str], say: Say) -> None:
+    try:
+        if number := submit.collect_later(campaign, job, collecting):
+            say(f"job {number} will collect when all of job {job.array} has ended")
+    except FirstTouchError as error:
+        say(f"firsttouch: {error}; collect by hand: firsttouch campaign collect {campaign.folder}")
+
+
+def missing_steps(campaign: Campaign, patterns: Sequence[str] = ()) -> list[Step]:
+    """Return the steps, of those that match *patterns*, that this host would run now, with their bridges."""
+    own = _left(campaign, campaign.host(host_name()))
+    # A shared step is run by one host, but each host measures the bridge before it takes another step.
+    others = campaign.hosts() if campaign.shared else []
+    left = own.intersection(*(_left(campaign, each) for each in others))
+    steps = campaigns.chosen(campaign.steps, patterns)
+    bridges = {bridge.name for step in steps if step.name in left and (bridge := campaign.bridge(step))}
+    return [s for s in campaign.steps if (s in steps and s.name in left) or s.name in bridges & own]
+
+
+def _left(campaign: Campaign, of_host: Journal) -> set[str]:
+    """Return the names of the steps that a host has not finished."""
+    return set(unfinished(campaign, of_host))

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which hosts the jobs of users should avoid: a published list, and a feature of the hosts in Slurm.
+
+In: the log of verdicts, the journal of actions, and the site's settings. Out: one JSON file that every user may
+read, and, if the site names a feature, that feature on the hosts that passed and on no host that is listed. Both
+are made anew from verdicts and journal, so what a killed process left is put right by the next one.
+
+Hosts whose campaign lost alike, and hosts that the present references do not blame, are not listed, as no pass
+would hold them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from firsttouch import documents
+from firsttouch.errors import BadInput, RunFailed
+from firsttouch.execution import slurm
+from firsttouch.host.emulation import HOST, name_among
+from firsttouch.host.host_lists import folded
+from firsttouch.judge import verdict_log
+from firsttouch.judge.verdict import natural
+from firsttouch.judge.verdict_log import Logged
+from firsttouch.quarantine import actions, blamed, drain
+from firsttouch.quarantine.actions import Actions
+from firsttouch.quarantine.site_settings import SiteSettings
+from firsttouch.records import atomic_files
+
+#: Why a host is listed: its last verdict, or what was done about it.
+Why = Literal["fail", "suspect", "held", "drained"]
+#: Those of the rules, which have limits.
+_RULED = frozenset({"fail", "suspect"})
+#: The kind of the published document, and its form.
+DOCUMENT, SCHEMA = "firsttouch-exclude", 1
+#: Seconds in which changes are counted.
+_HOUR = 3600.0
+#: Verdicts that decide nothing: the verdict before them stands.
+_OPEN = frozenset({"undecided", "invalid"})
+
+
+@dataclass(frozen=True)
+class Excluded:
+    """A *host* that jobs should avoid, *why* and since when (seconds since 1970), and the evidence."""
+
+    host: Annotated[str, {"pattern": rf"\A(?:{HOST.pattern})\Z"}]
+    why: Why
+    since: float
+    system: str
+    reason: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Exclusions:
+    """The hosts that jobs should avoid, as of the time *written* (seconds since 1970)."""
+
+    written: float
+    hosts: Annotated[tuple[Excluded, ...], {"description": "a list of hosts"}]
+
+    @property
+    def hostlist(self) -> str:
+        """The hosts as Slurm writes them: ``n[3,7]``; "" for none."""
+        return folded([excluded.host for excluded in self.hosts]) if self.hosts else ""
+
+    def of(self, system: str = "", why: Iterable[Why] = get_args(Why)) -> Exclusions:
+        """Return the hosts of a *system* ("": all), listed for one of the reasons *why*."""
+        reasons = set(why)
+        some = (e for e in self.hosts if system in {"", e.system} and e.why in reasons)
+        return Exclusions(self.written, tuple(some))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"document": DOCUMENT, "schema": SCHEMA, "hostlist": self.hostlist, **asdict(self)}
+
+
+_KEYS = documents.schema_of(Exclusions)["properties"]
+_FORM = documents.table_schema({**_KEYS, **{key: {} for key in ("document", "schema", "hostlist")}})
+
+
+# ----------------------------------------------------------------------
+# The list
+
+
+def exclusions(journal: Actions, settings: SiteSettings, named: Iterable[str] = ()) -> Exclusions:
+    """Return the hosts to avoid by the log of verdicts and the *journal*; *named* are Slurm's names of hosts."""
+    now, names, seen = journal.clock.time(), set(named), blamed.Campaigns()
+    avoided: dict[str, Excluded] = {}
+    for life in journal.lives.values():
+        if action := life.hold or life.drained:
+            why: Why = "held" if life.hold else "drained"
+            evidence = (action.time, action.system or life.system, action.reason, action.source)
+            avoided[life.host] = Excluded(life.host, why, *evidence)
+    for logged in _last(verdict_log.read(clock=journal.clock)).values():
+        host = name_among(logged.host, names)
+        if host in avoided or logged.time < now - settings.exclude.max_age:
+            continue
+        if logged.verdict in settings.exclude.verdicts and not blamed.is_settled(journal, host, logged):
+            word = seen.word(logged)
+            if word in settings.exclude.verdicts and not seen.stop(logged.source):
+                why = "fail" if word == "fail" else "suspect"
+                avoided[host] = Excluded(host, why, logged.time, logged.system, logged.reason, logged.source)
+    return Exclusions(round(now, 3), tuple(avoided[host] for host in sorted(avoided, key=natural)))
+
+
+def _last(logs: Mapping[str, Sequence[Logged]]) -> dict[str, Logged]:
+    """Return the last verdict of each host that decides something."""
+    decided = {host: [line for line in log if line.verdict not in _OPEN] for host, log in logs.items()}
+    return {host: log[-1] for host, log in decided.items() if log}
+
+
+def place(settings: SiteSettings) -> Path:
+    """Return the published file."""
+    return Path(settings.exclude.file) if settings.exclude.file else actions.folder() / "exclude.json"
+
+
+def publish(avoided: Exclusions, file: Path) -> None:
+    """Write the list to *file*, which every user may read; raises BadInput if it cannot be written."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_files.replacing(file) as partial:
+            partial.write_text(json.dumps(avoided.to_dict(), indent=1) + "\n", encoding="utf-8")
+            partial.chmod(0o644)
+    except OSError as error:
+        raise BadInput(f"the list of hosts to avoid cannot be written: {error.strerror}", file=file) from error
+
+
+def read(file: Path) -> Exclusions:
+    """Return the published list; raises BadInput, with the file, for anything else."""
+    again = "`firsttouch fleet exclude --publish` writes it"
+    what = "a list of hosts to avoid"
+    data = documents.read_json(file, what, document=DOCUMENT, schema=SCHEMA, form=_FORM, again=again)
+    return documents.build(Exclusions, {key: data[key] for key in _KEYS})
+
+
+# ----------------------------------------------------------------------
+# The feature of the hosts in Slurm
+
+
+@dataclass(frozen=True)
+class Change:
+    """A *feature* that a host gets, or that it loses for a *reason*."""
+
+    host: str
+    gets: bool
+    reason: str
+    system: str
+
+
+def changes(
+    avoided: Exclusions, journal: Actions, settings: SiteSettings, there: Mapping[str, slurm.Features]
+) -> tuple[list[Change], list[str]]:
+    """Return which hosts get or lose the site's feature, and a line for each that a limit lets keep it.
+
+    *there* are the features of Slurm's hosts. Hosts whose last verdict is *pass* get it, and those that were
+    released since their last verdict. Listed hosts lose it. At most the share ``hold.max_out`` of a system's hosts
+    lacks it because they are listed, one in any case, and at most ``hold.per_hour`` lose it in an hour. Hosts that
+    are held or drained lose it in any case, because they run no jobs.
+    """
+    feature, limits = settings.exclude.feature, settings.hold
+    good = _good(avoided, journal, there)
+    listed = [excluded for excluded in avoided.hosts if excluded.host in there]
+    size = Counter(good.values()) + Counter(excluded.system for excluded in listed)
+    lacking = Counter(excluded.system for excluded in listed if feature not in there[excluded.host])
+    left = limits.per_hour - journal.unmarked(journal.clock.time() - _HOUR)
+    changed, lines = [], []
+    for excluded in sorted(listed, key=lambda e: (e.why in _RULED, e.why == "suspect", e.since)):
+        host, system, ruled = excluded.host, excluded.system, excluded.why in _RULED
+        if feature not in there[host]:
+            continue
+        most = max(1, int(limits.max_out * size[system] + 1e-9))
+        if ruled and lacking[system] >= most:
+            lines.append(f"{host} keeps {feature}: {lacking[system]} of {size[system]} hosts of {system} lack it")
+        elif ruled and left <= 0:
+            lines.append(f"{host} keeps {feature}: {limits.per_hour} actions in an hour are the limit")
+        else:
+            lacking[system] += 1
+            left -= ruled
+            changed.append(Change(host, False, f"{excluded.why}: {excluded.reason}", system))
+    changed += [
+        Change(host, True, "no verdict blames it", system)
+        for host, system in good.items()
+        if feature not in there[host]
+    ]
+    return changed, lines
+
+
+def _good(avoided: Exclusions, journal: Actions, names: Iterable[str]) -> dict[str, str]:
+    """Return the hosts that passed, or that were released since their last verdict, with their systems."""
+    among, listed = set(names), {excluded.host for excluded in avoided.hosts}
+    good = {}
+    for logged in _last(verdict_log.read(clock=journal.clock)).values():
+        host = name_among(logged.host, among)
+        is_good = logged.verdict == "pass" or blamed.is_settled(journal, host, logged)
+        if is_good and host in among and host not in listed:
+            good[host] = logged.system
+    return good
+
+
+def mark(
+    avoided: Exclusions, journal: Actions, settings: SiteSettings, *, act: bool, fds: Sequence[int] = ()
+) -> Iterator[tuple[str, bool]]:
+    """Give and take the site's feature; yield a line about each host, and whether it is an error.
+
+    Without *act* the lines say what would be done. The journal notes each change. Raises RunFailed if Slurm does
+    not answer, and BadInput if its features are a plugin's, for which a change may restart a host.
+    """
+    if plugins := slurm.feature_plugins():
+        raise BadInput(f"fleet.yaml: exclude.feature does not go with Slurm's NodeFeaturesPlugins={plugins}")
+    feature = settings.exclude.feature
+    changed, lines = changes(avoided, journal, settings, slurm.features())
+    for change in changed:
+        what = f"{'gets' if change.gets else 'loses'} the feature {feature}: {change.reason}"
+        if not act:
+            yield f"{change.host} would: {what}", False
+            continue
+        try:
+            # An admin may have changed others meanwhile.
+            now = slurm.features(change.host)[change.host]
+            slurm.set_features(change.host, now.changed(feature, has=change.gets), fds=fds)
+        except RunFailed as error:
+            if drain.is_forbidden(error):
+                raise
+            yield f"{change.host}: its feature {feature} is not changed: {error}", True
+            continue
+        kind: actions.What = "mark" if change.gets else "unmark"
+        journal.note(kind, change.host, reason=change.reason, system=change.system)
+        yield f"{change.host} {what}", False
+    yield from ((line, False) for line in lines)

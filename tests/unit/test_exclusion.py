@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The list of hosts to avoid, and which hosts have the site's feature."""
+
+import json
+import os
+import time
+
+import pytest
+
+from firsttouch.errors import BadInput
+from firsttouch.execution.slurm import Features
+from firsttouch.quarantine import actions, exclusion, site_settings
+from firsttouch.quarantine.actions import Actions
+
+NONE, PASSED = Features(("big",), ("big",)), Features(("big", "ft_pass"), ("big", "ft_pass"))
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch, stand_in):
+    """A site without Slurm; its function logs a verdict of a host."""
+    stand_in("sinfo", "echo 'n1 idle'; echo 'n2 idle'; echo 'n10 idle'")
+    monkeypatch.delenv("FIRSTTOUCH_HOME", raising=False)
+    monkeypatch.delenv("FIRSTTOUCH_VERDICTS", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
+    monkeypatch.setenv("FIRSTTOUCH_SITE", str(tmp_path / "site"))
+    monkeypatch.setenv("FIRSTTOUCH_OUT", str(tmp_path / "out"))
+    (tmp_path / "site").mkdir()
+
+    def verdict(host, word, age=60.0, system="s"):
+        log = tmp_path / "out" / "verdicts" / "log" / f"{host}.jsonl"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        line = {"time": time.time() - age, "host": host, "system": system, "verdict": word}
+        with log.open("a") as file:
+            file.write(json.dumps({**line, "reason": f"copy of {host}", "source": "c"}) + "\n")
+
+    return verdict
+
+
+def listed():
+    avoided = exclusion.exclusions(Actions(), site_settings.load(), ["n1", "n2", "n3", "n10"])
+    return {excluded.host: excluded.why for excluded in avoided.hosts}
+
+
+def settings(tmp_path, text):
+    (tmp_path / "site" / "fleet.yaml").write_text(text)
+    return site_settings.load()
+
+
+def test_the_last_verdict_that_decides_counts(site):
+    for host, words in {
+        "n1": ["fail", "pass"],
+        "n2": ["pass", "fail", "undecided", "invalid"],
+        "n3": ["pass", "suspect"],
+        "n10.cluster": ["fail"],
+        "n4": ["undecided"],
+    }.items():
+        for age, word in zip(range(len(words), 0, -1), words, strict=True):
+            site(host, word, age=60.0 * age)
+    assert listed() == {"n2": "fail", "n3": "suspect", "n10": "fail"}
+
+
+def test_old_verdicts_and_other_words_list_no_host(site, tmp_path):
+    site("n1", "fail", age=40 * 86400)
+    site("n2", "fail", age=20 * 86400)
+    site("n3", "suspect")
+    assert listed() == {"n2": "fail", "n3": "suspect"}
+    settings(tmp_path, "exclude: {max_age: 10d, verdicts: [fail]}\n")
+    assert listed() == {}
+
+
+def test_hosts_that_are_held_or_drained_are_listed_and_released_ones_are_not(site):
+    for host in ("n1", "n2", "n3"):
+        site(host, "fail")
+    actions.folder().mkdir(parents=True)
+    journal = Actions()
+    journal.end(journal.begin("hold", "n1", reason="copy", system="s"))
+    journal.end(journal.begin("hold", "n2", system="s"))
+    journal.end(journal.begin("release", "n2", hand=True))
+    journal.end(journal.begin("drain", "n3", reason="copy"))
+    assert listed() == {"n1": "held", "n3": "drained"}
+
+
+def test_users_read_what_an_admin_published(site, tmp_path, run_cli):
+    site("n1", "fail")
+    site("n2", "suspect")
+    site("n10", "fail", system="other")
+    file = tmp_path / "shared" / "exclude.json"
+    settings(tmp_path, f"exclude: {{file: {file}}}\n")
+    missing = run_cli("fleet", "exclude")
+    assert (missing.status, missing.out) == (2, "")
+    assert str(file) in missing.err
+    before = os.umask(0o077)
+    try:
+        assert run_cli("fleet", "exclude", "--publish").out == "n[1-2,10]\n"
+    finally:
+        os.umask(before)
+    assert file.stat().st_mode & 0o777 == 0o644
+    site("n1", "pass", age=0)
+    assert run_cli("fleet", "exclude").out == "n[1-2,10]\n"
+    assert run_cli("fleet", "exclude", "--only", "fail", "--system", "s").out == "n1\n"
+    assert run_cli("fleet", "exclude", "--only", "held").out == "\n"
+    assert "copy of n2" in run_cli("fleet", "exclude", "--why").out
+    document = json.loads(run_cli("fleet", "exclude", "--json").out)
+    assert document["hostlist"] == "n[1-2,10]"
+    assert [host["why"] for host in document["hosts"]] == ["fail", "suspect", "fail"]
+    file.write_text(file.read_text().replace(f'"written": {document["written"]}', '"written": 1.0'))
+    old = run_cli("fleet", "exclude")
+    assert (old.status, old.out) == (0, "n[1-2,10]\n")
+    assert "d old" in old.err
+
+
+@pytest.mark.parametrize(
+    "change", [("[", ""), ('"n1"', '"-x"'), ('"n1"', '"n1 n2"'), ('"fail"', '"bad"'), ('"since"', '"other"')]
+)
+def test_a_damaged_list_is_refused_with_its_file(site, tmp_path, change, run_cli):
+    site("n1", "fail")
+    run_cli("fleet", "exclude", "--publish")
+    file = tmp_path / "out" / "fleet" / "exclude.json"
+    file.write_text(file.read_text().replace(*change))
+    with pytest.raises(BadInput, match=r"exclude\.json"):
+        exclusion.read(file)
+    assert run_cli("fleet", "exclude").status == 2
+
+
+def test_without_a_list_and_verdicts_nothing_is_claimed(site, run_cli):
+    refused = run_cli("fleet", "exclude")
+    assert (refused.status, refused.out) == (2, "")
+    assert "no list is published" in refused.err
+
+
+def changes(there, journal=None):
+    journal = journal or Actions()
+    chosen = site_settings.load()
+    changed, lines = exclusion.changes(exclusion.exclusions(journal, chosen, there), journal, chosen, there)
+    return {change.host: change.gets for change in changed}, lines
+
+
+def test_hosts_that_passed_get_the_feature_and_listed_ones_lose_it(site, tmp_path):
+    settings(tmp_path, "exclude: {feature: ft_pass}\nhold: {max_out: '100 %'}\n")
+    there = {"n1": NONE, "n2": PASSED, "n3": PASSED, "n4": NONE, "n5": PASSED, "n6": NONE}
+    site("n1", "pass")
+    site("n2", "fail")
+    site("n3", "pass")
+    site("n5", "undecided")
+    site("n6", "suspect")
+    assert changes(there) == ({"n1": True, "n2": False}, [])
+
+
+def test_no_more_hosts_lose_it_than_the_limits_allow_and_fails_come_first(site, tmp_path):
+    there = dict.fromkeys((f"n{i}" for i in range(40)), PASSED)
+    for host in there:
+        site(host, "pass", age=7200)
+    for i in range(10):
+        site(f"n{i}", "suspect" if i % 2 else "fail", age=100 - i)
+    settings(tmp_path, "exclude: {feature: ft_pass}\nhold: {per_hour: 100, max_out: '10 %'}\n")
+    lost, lines = changes(there)
+    assert list(lost) == ["n0", "n2", "n4", "n6"]
+    assert lines[0] == "n8 keeps ft_pass: 4 of 40 hosts of s lack it"
+    settings(tmp_path, "exclude: {feature: ft_pass}\nhold: {per_hour: 2, max_out: '100 %'}\n")
+    assert list(changes(there)[0]) == ["n0", "n2"]
+    journal = Actions()
+    actions.folder().mkdir(parents=True)
+    journal.note("unmark", "n9")
+    assert list(changes(there, journal=journal)[0]) == ["n0"]
+    # A host that is held runs no jobs, so it counts for no limit.
+    journal.end(journal.begin("hold", "n7", system="s"))
+    journal.note("unmark", "n9")
+    assert list(changes(there, journal=journal)[0]) == ["n7"]
+
+
+@pytest.mark.parametrize("has", [True, False])
+def test_other_features_are_kept(has):
+    changed = Features(("a", "ft_pass", "b"), ("a",)).changed("ft_pass", has=has)
+    assert changed == Features(("a", "b") + ("ft_pass",) * has, ("a",) + ("ft_pass",) * has)
+
+
+def test_without_a_feature_of_the_site_nothing_is_marked(site, run_cli):
+    site("n1", "fail")
+    refused = run_cli("fleet", "exclude", "--features")
+    assert refused.status == 2
+    assert "exclude: {feature: ft_pass}" in refused.err
