@@ -12,7 +12,7 @@ from firsttouch.judge import history as judge_history
 from firsttouch.judge import samples_table
 from firsttouch.judge.comparison import compare
 from firsttouch.judge.judging import Undescribed, judged
-from firsttouch.report import output
+from firsttouch.report import forms
 from firsttouch.report.document import Block
 from firsttouch.report.fleet import comparison, figures, history
 from firsttouch.report.fleet.ranks import Ranks
@@ -24,7 +24,7 @@ _SHOWN = 3
 def html(name: str) -> str:
     """Return a part of a fleet report."""
     blocks = {"map": _map, "spread": _spread, "timeline": _timeline, "changes": _changes}[name]()
-    return f'<div class="drawn fleet">{output.part(blocks)}</div>'.replace("\n", " ")
+    return f'<div class="drawn fleet">{forms.part(blocks)}</div>'.replace("\n", " ")
 
 
 @functools.cache

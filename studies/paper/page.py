@@ -12,7 +12,7 @@ from typing import Any
 import firsttouch
 from firsttouch.benchmarks.studies import Study
 from firsttouch.benchmarks.studies import Table as Planned
-from firsttouch.report import output, published_tables
+from firsttouch.report import forms, published_tables
 from firsttouch.report.document import (
     Block,
     Document,
@@ -65,7 +65,7 @@ def build(folder: Path) -> tuple[dict[str, str], list[Outcome]]:
     """
     studies, published, results = outcomes(folder)
     text = json.dumps(document(results), indent=1, sort_keys=True) + "\n"
-    return {"index.html": output.page(_page(studies, published, results)), "claims.json": text}, results
+    return {"index.html": forms.page(_page(studies, published, results)), "claims.json": text}, results
 
 
 def _page(studies: Sequence[Study], published: Sheets, results: Sequence[Outcome]) -> Document:

@@ -160,7 +160,7 @@ def _of_few(
         common_losses=common_losses,
         advice=advice,
         timeline=_timeline(samples, gathered),
-        forms=forms,
+        forms_of_site=forms,
     )
 
 

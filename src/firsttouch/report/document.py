@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a page or a ticket consists of, before it has a form: sections of texts, lists, tables and drawings.
 
-Every page and every ticket is a :class:`Document`; :mod:`firsttouch.report.output` writes it as HTML or Markdown.
+Every page and every ticket is a :class:`Document`; :mod:`firsttouch.report.forms` writes it as HTML or Markdown.
 A cell of a table keeps its value beside its format, so that a colour, a column's alignment and a text come from
 the value and not from another text.
 """

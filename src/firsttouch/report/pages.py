@@ -19,12 +19,12 @@ from firsttouch.records.catalogue import checks
 from firsttouch.records.schema import Record, write_table
 from firsttouch.report import (
     card,
+    forms,
     guidelines,
     junit,
     model,
     multiqc,
     openmetrics,
-    output,
     render,
     site_tables,
     summary,
@@ -125,7 +125,7 @@ def build(
     advice: Sequence[Mapping[str, Any]] = (),
     drawn: Collection[str] | None = None,
     timeline: Timeline | None = None,
-    forms: Sequence[TableForm] = (),
+    forms_of_site: Sequence[TableForm] = (),
     fleet_page: str = "",
     generated: datetime.datetime | None = None,
 ) -> Summary:
@@ -134,10 +134,10 @@ def build(
     *topology_xml* is hwloc's XML of the host. *references* returns a record's reference. *common_losses* has the
     loss that most hosts of a system share, or None, by system. *advice* is the result of
     :func:`firsttouch.advice.advice_text.find`. *drawn* are the hosts with figures (default: all); guidelines use
-    the records of all hosts. *forms* are the tables that the site adds. *fleet_page* is the address of the fleet's
-    page, if this one belongs to it. *generated* is the time that the pages state (default: now); the same
-    arguments give the same files, byte for byte. Raises BadInput if there is nothing to report or the XML is not a
-    topology.
+    the records of all hosts. *forms_of_site* are those of the tables that the site adds. *fleet_page* is the
+    address of the fleet's page, if this one belongs to it. *generated* is the time that the pages state (default:
+    now); the same arguments give the same files, byte for byte. Raises BadInput if there is nothing to report or
+    the XML is not a topology.
     """
     problems = [*problems, *_common_problems(common_losses)]
     if not records and not problems and not advice:
@@ -146,10 +146,8 @@ def build(
     all_views = model.split(records, problems, host)
     expected = model.judging_references(verdicts, references)
     views = [replace(view, expected=expected) for view in all_views if drawn is None or view.host in drawn]
+    of_site = site_tables.of_hosts(forms_of_site, views)
     now = generated or datetime.datetime.now(datetime.UTC)
-    of_site = site_tables.of_hosts(forms, views)
-    absent = set[str]() if topology_xml else {"topology.xml"}
-    absent |= set() if of_site else {site_tables.FILE}
     report = _Report(
         title=title,
         stated=now.isoformat(timespec="seconds"),
@@ -160,9 +158,11 @@ def build(
         guidelines=guidelines.guidelines(all_views, advice),
         references=references,
         timeline=timeline,
-        fleet_page=fleet_page,
-        files=FILES - absent,
         of_site=of_site,
+        fleet_page=fleet_page,
+        files=FILES
+        - ({"topology.xml"} if not topology_xml else set())
+        - (set() if of_site else {site_tables.FILE}),
     )
     lines = tuple((host.view, host.results) for host in report.hosts)
     result = Summary(
@@ -180,7 +180,7 @@ def build(
             generated=report.stated,
         ),
     )
-    output.write(out, _page(report), _ticket(report), result.document)
+    forms.write(out, _page(report), _ticket(report), result.document)
     summaries = [verdict.summary for verdict in verdicts]
     files = {
         "metrics.prom": openmetrics.text(
@@ -265,9 +265,9 @@ class _Report:
     guidelines: Sequence[Guideline]
     references: References | None
     timeline: Timeline | None
+    of_site: Sequence[SiteTable]
     fleet_page: str
     files: Collection[str]
-    of_site: Sequence[SiteTable]
 
     @property
     def is_grave(self) -> bool:
@@ -291,7 +291,7 @@ def _page(report: _Report) -> Document:
         [Paragraph([*which, *when_made(report.stated), *fleet], "small")],
         [
             *_cards(report),
-            *site_tables.sections(report.of_site),
+            *site_tables.page_sections(report.of_site),
             *(problems if report.is_grave else []),
             *([Section("Verdicts", [counts, verdicts], "verdicts")] if report.verdicts else []),
             *([Section("History", report.timeline.blocks, "history")] if report.timeline else []),
@@ -318,7 +318,7 @@ def _ticket(report: _Report) -> Document:
         [Paragraph(when_made(report.stated))],
         [
             *([Section(of_verdicts.counted(report.verdicts), [rows])] if report.verdicts else []),
-            *site_tables.short_sections(report.of_site),
+            *site_tables.ticket_sections(report.of_site),
             Section(_PROBLEMS, blocks),
             *guidelines.short_sections(report.guidelines),
             *(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from firsttouch.report import output
+from firsttouch.report import forms
 from firsttouch.report.aspect import Chart, Result, spread
 from firsttouch.report.aspects import Aspects
 from firsttouch.report.document import Cell, Entry, Figure, Table
@@ -89,7 +89,7 @@ class Summary:
         parts = []
         for view, lines in self.hosts:
             place = f"{view.host} (system {view.system}, partition {view.partition})"
-            body = output.terminal(headlines(lines), widths=[None, None, None, None, _WIDEST])
+            body = forms.terminal(headlines(lines), widths=[None, None, None, None, _WIDEST])
             parts.append(f"{clean(place)}\n{body}")
         parts.append(not_measured(self.problems, self.invalid))
         return "\n\n".join(parts)

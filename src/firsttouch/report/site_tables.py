@@ -29,7 +29,7 @@ from firsttouch.judge.statistics import DESCRIPTIVE
 from firsttouch.judge.verdict import natural
 from firsttouch.records.cases import Case, distinguished
 from firsttouch.records.catalogue import checks, direction
-from firsttouch.report.document import Cell, Entry, Paragraph, Section, Table
+from firsttouch.report.document import Block, Cell, Entry, Paragraph, Section, Table
 from firsttouch.report.model import HostView
 from firsttouch.report.text import count, csv_cell, listed, number, percent
 
@@ -232,17 +232,18 @@ class SiteTable:
     rows: Sequence[Row]
     notes: Sequence[str]
 
-    def section(self, most: int, key: str = "") -> Section:
-        """Return the section of a page or of a ticket with the first *most* rows and the notes."""
-        header = ("metric", "unit", "group", "hosts", *self.statistics)
+    def section(self, key: str, most: int) -> Section:
+        """Return the section of a page or a ticket: the first *most* rows, and the notes. *key* is its address."""
         rows: list[tuple[Entry, ...]] = [
             (row.metric, row.unit, row.group, row.hosts, *map(_cell, self.statistics, row.values))
-            for row in self.rows[:most]
+            for row in self.rows
         ]
-        more = len(self.rows) - len(rows)
-        notes = [*self.notes, *([f"{FILE} has {count(more, 'more row')}"] if more > 0 else [])]
-        table = [Table(self.title, header, rows)] if rows else []
-        return Section(self.title, [*table, *(Paragraph(f"{n[0].upper()}{n[1:]}.", "small") for n in notes)], key)
+        blocks: list[Block] = []
+        if rows:
+            header = ("metric", "unit", "group", "hosts", *self.statistics)
+            blocks += Table(self.title, header, rows).first(most, FILE)
+        blocks += [Paragraph(f"{note[0].upper()}{note[1:]}.", "small") for note in self.notes]
+        return Section(self.title, blocks, key)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -267,18 +268,18 @@ def _cell(statistic: str, value: float) -> Cell:
     return Cell(value if math.isfinite(value) else None, percent if statistic == _SHARE else number)
 
 
-#: Rows of a table on a page and in a ticket.
+#: Rows of a table on a page and in a ticket; summary.csv has all.
 _ON_PAGE, _IN_TICKET = 200, 30
 
 
-def sections(tables: Sequence[SiteTable]) -> list[Section]:
+def page_sections(tables: Sequence[SiteTable]) -> list[Section]:
     """Return the sections of a page."""
-    return [table.section(_ON_PAGE, f"site{number}") for number, table in enumerate(tables, start=1)]
+    return [table.section(f"site{place}", _ON_PAGE) for place, table in enumerate(tables, start=1)]
 
 
-def short_sections(tables: Sequence[SiteTable]) -> list[Section]:
+def ticket_sections(tables: Sequence[SiteTable]) -> list[Section]:
     """Return the sections of a ticket."""
-    return [table.section(_IN_TICKET) for table in tables]
+    return [table.section("", _IN_TICKET) for table in tables]
 
 
 def files(tables: Sequence[SiteTable]) -> dict[str, str]:

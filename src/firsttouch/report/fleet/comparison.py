@@ -26,7 +26,7 @@ from firsttouch.judge.comparison import (
 )
 from firsttouch.judge.verdict import worse
 from firsttouch.records.cases import Case
-from firsttouch.report import output, summary
+from firsttouch.report import forms, summary
 from firsttouch.report.document import (
     Block,
     Cell,
@@ -74,7 +74,7 @@ def change_table(changes: Sequence[Change]) -> Table:
     """Return the table of *changes*, in the same order."""
     ends = [x for c in changes for x in (c.size, c.low, c.high) if x is not None]
     reach = max((abs(x) for x in ends), default=0.0) * 1.05 or 1.0
-    rows = [_row(change, reach) for change in changes]
+    rows = [_row(c, reach) for c in changes]
     caption = f"All {count(len(changes), 'metric')}, the most urgent first"
     return Table(caption, _HEADER, rows, kind="stack changes")
 
@@ -105,9 +105,7 @@ def short_table(changes: Sequence[Change]) -> Table:
         by_metric.setdefault((change.case.check, change.case.metric), []).append(change)
     ordered = [(min((c.word for c in cases), key=ORDER.index), cases) for cases in by_metric.values()]
     ordered.sort(key=lambda row: (ORDER.index(row[0]), -max(abs(c.size) for c in row[1])))
-    rows: list[tuple[Entry, ...]] = [
-        (cases[0].case.title_of_metric, *_summary(word, cases)) for word, cases in ordered
-    ]
+    rows: list[tuple[Entry, ...]] = [(c[0].case.title_of_metric, *_summary(word, c)) for word, c in ordered]
     return Table("In short", _IN_SHORT, rows, kind="stack")
 
 
@@ -239,8 +237,8 @@ class Compared:
     def table(self) -> str:
         """Return the summary line, the worst hosts, and the most urgent changes."""
         changes = self.of_note.columns(*range(len(_HEADER) - 1))
-        parts = [output.terminal(self.hosts, widths=_WIDTHS, most=_SHORT)] if self.hosts.rows else []
-        parts += [output.terminal(changes, most=_SHORT)] if changes.rows else []
+        parts = [forms.terminal(self.hosts, widths=_WIDTHS, most=_SHORT)] if self.hosts.rows else []
+        parts += [forms.terminal(changes, most=_SHORT)] if changes.rows else []
         return "\n\n".join([self.document["line"], *parts])
 
     def page(self) -> Document:
@@ -255,7 +253,7 @@ class Compared:
             Section(title, blocks, key)
             for title, blocks, key in zip(_TITLES, of_section, ("missing", "hosts", "changes"), strict=True)
         ]
-        lead = [
+        lead: list[Block] = [
             Paragraph([Span(self.document["line"], "b")]),
             Paragraph(when_made(self.document["generated"]), "small"),
             contents("Sections", sections),
@@ -305,7 +303,7 @@ def build(
         short_table(comparison.changes),
         change_table(comparison.changes),
     )
-    output.write(out, compared.page(), compared.ticket(), document)
+    forms.write(out, compared.page(), compared.ticket(), document)
     return compared
 
 

@@ -18,7 +18,7 @@ from firsttouch.judge.drift import Configuration
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.history import iso
 from firsttouch.judge.verdict import ORDER, HostSummary, HostVerdict, Word, natural
-from firsttouch.report import card, guidelines, junit, multiqc, openmetrics, output, pages, site_tables, summary
+from firsttouch.report import card, forms, guidelines, junit, multiqc, openmetrics, pages, site_tables, summary
 from firsttouch.report import verdicts as of_verdicts
 from firsttouch.report.document import (
     Block,
@@ -145,7 +145,7 @@ class Fleet:
     def table(self) -> str:
         """Return the table for a terminal: the number of hosts by verdict, and the worst ones."""
         worst = of_verdicts.table(self.worst, lines=1).columns(0, 1, 3, 4)
-        body = output.terminal(worst, widths=[24, 9, 36, 60], most=_SHORT)
+        body = forms.terminal(worst, widths=[24, 9, 36, 60], most=_SHORT)
         more = sum(n for w, n in self.document["counts"].items() if w != "pass") - len(worst.rows[:_SHORT])
         parts = [self.document["line"], *([body] if worst.rows else [])]
         notes = [clean(note) for ranks in self.ranks for note in ranks.findings.notes()]
@@ -261,7 +261,7 @@ def _pages(
         deviating=sum(len({host for group in its.groups for host in group.hosts}) for its in drifted),
         generated=generated,
     )
-    output.write(
+    forms.write(
         out,
         _page(
             document,
@@ -273,7 +273,7 @@ def _pages(
             pages_of=pages_of,
             each=each,
         ),
-        _ticket(document, systems, missing, guided, of_site),
+        _ticket(document, systems, missing, guided, of_site=of_site),
         document,
         indent=None,
     )
@@ -489,7 +489,7 @@ def _page(
         [Paragraph(when_made(document["generated"]), "small")],
         [
             of_fleet,
-            *site_tables.sections(of_site),
+            *site_tables.page_sections(of_site),
             *(system.section(number, pages_of) for number, system in enumerate(systems, start=1)),
             Section(_MISSING, lost if missing.rows else [nothing], "missing"),
             *guidelines.sections(guided),
@@ -503,6 +503,7 @@ def _ticket(
     systems: Sequence[_System],
     missing: Missing,
     guided: Sequence[Guideline],
+    *,
     of_site: Sequence[SiteTable],
 ) -> Document:
     lost = missing.table.first(_LISTED, _WHERE) if missing.rows else [Paragraph("Nothing.")]
@@ -510,7 +511,7 @@ def _ticket(
         document["title"],
         [Paragraph(document["line"]), Paragraph(when_made(document["generated"]))],
         [
-            *site_tables.short_sections(of_site),
+            *site_tables.ticket_sections(of_site),
             Section(_MISSING, lost),
             *guidelines.short_sections(guided),
             *(system.short_section() for system in systems),
