@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a page or a ticket consists of, before it has a form: sections of texts, lists, tables and drawings.
 
-Every page and every ticket is a :class:`Document`; :mod:`firsttouch.report.forms` writes it as HTML or Markdown. A
-cell of a table keeps its value beside its format, so that a colour, a column's alignment and a text come from the
-value and not from another text.
+Every page and every ticket is a :class:`Document`; :mod:`firsttouch.report.forms` writes it as HTML or Markdown.
+A cell of a table keeps its value beside its format, so that a colour, a column's alignment and a text come from
+the value and not from another text.
 """
 
 from __future__ import annotations
@@ -56,6 +56,10 @@ def spans(text: Text) -> list[Span]:
     return [part if isinstance(part, Span) else Span(part) for part in parts]
 
 
+class Block:
+    """A part of a document: a paragraph, a list, a table, a drawing, or several of them."""
+
+
 # ----------------------------------------------------------------------
 # Tables.
 
@@ -99,7 +103,7 @@ def cell_of(entry: Entry) -> Cell:
 
 
 @dataclass(frozen=True)
-class Table:
+class Table(Block):
     """A table: the first cell of a row is its header. *kind* is its class in HTML.
 
     *groups* are rows above the header: each heading (or ``""``) with the number of columns that it spans.
@@ -160,7 +164,7 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Figure:
+class Figure(Block):
     """A figure: *how* to read it, what it *shows* (sentences), how it was *measured*, its panels and numbers."""
 
     name: str
@@ -186,7 +190,7 @@ class Drawing(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Paragraph:
+class Paragraph(Block):
     """A paragraph; *kind* is its class in HTML (small, good, absent), the *key* its address in the page."""
 
     text: Text
@@ -195,7 +199,7 @@ class Paragraph:
 
 
 @dataclass(frozen=True)
-class Listing:
+class Listing(Block):
     """A list of texts, perhaps *numbered*; *kind* is its class in HTML."""
 
     items: Sequence[Text]
@@ -204,7 +208,7 @@ class Listing:
 
 
 @dataclass(frozen=True)
-class Links:
+class Links(Block):
     """Links to parts of a page, with a *label* for screen readers."""
 
     label: str
@@ -212,7 +216,7 @@ class Links:
 
 
 @dataclass(frozen=True)
-class Drawings:
+class Drawings(Block):
     """Small drawings beside each other."""
 
     items: Sequence[Drawing]
@@ -228,7 +232,7 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class Card:
+class Card(Block):
     """The card of a host or of a fleet (*title*): its verdict (*word*, empty: not judged), *tiles* and *warnings*.
 
     *key* is unique in the page. *facts* state what was measured, and when.
@@ -249,7 +253,7 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Fold:
+class Fold(Block):
     """Blocks that a reader opens by their *summary*; *kind* is the class in HTML."""
 
     summary: Text
@@ -258,7 +262,7 @@ class Fold:
 
 
 @dataclass(frozen=True)
-class Group:
+class Group(Block):
     """Blocks that belong together; *kind* is the class in HTML (hosts, tables)."""
 
     kind: str
@@ -266,15 +270,12 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Section:
+class Section(Block):
     """Blocks below a *heading*, sections among them; the *key* is its address in the page."""
 
     heading: str
     blocks: Sequence[Block]
     key: str = ""
-
-
-Block = Paragraph | Listing | Links | Table | Figure | Drawings | Card | Fold | Group | Section
 
 
 @dataclass(frozen=True)
