@@ -45,8 +45,9 @@ def _measure(host, asked, say):
 BENCHMARK = Benchmark(_measure, frozenset({"banks"}), ("touch",), validates=False)
 """
 SHOWING = """
-from firsttouch.report.aspect import Aspect, Chart, Result, Tile
-from firsttouch.report.model import Absent, Table
+from firsttouch.report.aspect import Aspect, Chart, Result
+from firsttouch.report.document import Table, Tile
+from firsttouch.report.model import Absent
 
 CHECK = "first_touch"
 

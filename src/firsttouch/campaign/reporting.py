@@ -13,6 +13,7 @@ from firsttouch.advice import advice_text
 from firsttouch.campaign import collect, inputs
 from firsttouch.campaign.inputs import Gathered
 from firsttouch.errors import BadInput
+from firsttouch.judge.comparison import compare
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.history import changes
 from firsttouch.judge.judging import Undescribed, judged
@@ -100,7 +101,7 @@ def comparison(before: Path, after: Path, system: str | None) -> Callable[[Path]
         columns.append(samples if system is None else samples.by_system(system)[system])
         if not columns[-1].hosts:
             raise gathered.nothing()
-    compared = fleet_comparison.compare(*columns)
+    compared = compare(*columns)
     same = before.name == after.name
     names = (str(before), str(after)) if same else (before.name or str(before), after.name or str(after))
     return partial(fleet_comparison.build, compared, names=names)
@@ -159,7 +160,7 @@ def _of_few(
         common_losses=common_losses,
         advice=advice,
         timeline=_timeline(samples, gathered),
-        forms=forms,
+        forms_of_site=forms,
     )
 
 

@@ -125,7 +125,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _check_replaceable(out: Path) -> None:
     """Raise BadInput if the folder holds anything but an earlier report."""
-    from firsttouch.report import document, pages  # noqa: PLC0415 - see run
+    from firsttouch.report import pages, summary  # noqa: PLC0415 - see run
     from firsttouch.report.fleet import fleet_pages  # noqa: PLC0415 - see run
 
     nearest = next(folder for folder in (out, *out.parents) if folder.exists())
@@ -141,7 +141,7 @@ def _check_replaceable(out: Path) -> None:
         earlier = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         earlier = None
-    if strangers or not isinstance(earlier, dict) or earlier.get("document") != document.DOCUMENT:
+    if strangers or not isinstance(earlier, dict) or earlier.get("document") != summary.DOCUMENT:
         what = f"it holds {strangers[0]}" if strangers else "its summary.json is not a report's"
         raise BadInput(f"not an earlier report ({what}): give a new or an empty folder", file=out)
 

@@ -15,13 +15,13 @@ import numpy as np
 
 from firsttouch import paths
 from firsttouch.advice import replay
-from firsttouch.advice.replay import Cell, Row
 from firsttouch.judge.statistics import pooled_variance, student_interval
 from firsttouch.records.cases import identifying
 from firsttouch.records.schema import Record
 from firsttouch.report import speedups
 from firsttouch.report.aspects import study
-from firsttouch.report.model import HostView, Table, dataset_of, reads_per_thread, whole
+from firsttouch.report.document import Block, Cell, Entry, Fold, Listing, Paragraph, Section, Span, Table
+from firsttouch.report.model import HostView, dataset_of, reads_per_thread, whole
 from firsttouch.report.speedups import Interval
 from firsttouch.report.text import clean, count, listed, number, plain, times
 
@@ -440,7 +440,7 @@ def published() -> dict[tuple[str, str], list[Choice]]:
     return choices
 
 
-def _of_cell(cell: Cell, source: str) -> Choice:
+def _of_cell(cell: replay.Cell, source: str) -> Choice:
     ordered = sorted(cell.rows, key=lambda r: r.seconds)
     best, default = ordered[0], cell.default
     return Choice(
@@ -468,7 +468,7 @@ def _of_cell(cell: Cell, source: str) -> Choice:
     )
 
 
-def _published_gain(row: Row, default: Row | None) -> Interval | None:
+def _published_gain(row: replay.Row, default: replay.Row | None) -> Interval | None:
     if default is None:
         return None
     if row is default:
@@ -535,28 +535,64 @@ def sentence(choice: Choice) -> str:
     return f"{what}: {gain} ({ends if choice.gain.bounded else 'uncertainty unknown'}, {choice.interval})"
 
 
-def table(choice: Choice) -> Table:
+# ----------------------------------------------------------------------
+# The section of a page and of a ticket.
+
+_TITLE = "Which scenario to use"
+_EXPLAINED = (
+    "A gain is the speed-up over the default run: one instance, no placement options, the most threads that were "
+    "run. With several hosts, each host is compared with its own default run, and the interval includes the "
+    "differences between hosts. A scenario is recommended only if the whole interval is above 1. Compare times "
+    "only for the same input; published gains are there for comparison with yours."
+)
+
+
+def sections(guides: Sequence[Guideline]) -> list[Section]:
+    """Return the section of a page with every choice, or none without guidelines."""
+    blocks: list[Block] = [Paragraph(_EXPLAINED, "small")]
+    for guide in guides:
+        which = [Paragraph(f"{guide.which[0].upper()}{guide.which[1:]}.")] if guide.which else []
+        choices = [Section(choice.title, _shown(choice)) for choice in guide.choices]
+        blocks.append(Section(f"{guide.aligner} on {guide.system}", [*which, *choices]))
+    return [Section(_TITLE, blocks, "guidelines")] if guides else []
+
+
+def short_sections(guides: Sequence[Guideline]) -> list[Section]:
+    """Return the section of a ticket with a line for each choice, or none without guidelines."""
+    return [Section(_TITLE, [Listing(lines(guides))])] if guides else []
+
+
+def lines(guides: Sequence[Guideline]) -> list[str]:
+    """Return a line for each choice."""
+    return [f"{guide.aligner} on {guide.system}, {line}" for guide in guides for line in guide.lines()]
+
+
+def _shown(choice: Choice) -> list[Block]:
+    summary = count(len(choice.alternatives), "alternative")
+    tables: list[Block] = [_alternatives(choice)]
+    if choice.dropped:
+        summary += f", {len(choice.dropped)} dropped"
+        caption = f"{count(len(choice.dropped), 'scenario')} dropped: {choice.title}"
+        tables.append(Table(caption, ("scenario", "why"), [(clean(n), clean(why)) for n, why in choice.dropped]))
+    return [
+        Paragraph([Span(f"{sentence(choice)}.", "b"), f" Why: {choice.reason}."]),
+        Fold(summary, tables),
+    ]
+
+
+def _alternatives(choice: Choice) -> Table:
     """Return every alternative with its time or rate, the best first."""
-    rows = [_row(alternative) for alternative in choice.alternatives]
     header = ("scenario", "instances", "policy", f"{choice.quantity} ({choice.unit})", "from", "to", "n", "hosts")
-    gain = ("gain", "from", "to", "")
-    return Table(f"Alternatives: {choice.title}", (*header, *gain), rows, frozenset(range(3, 11)))
+    rows = [_row(alternative) for alternative in choice.alternatives]
+    return Table(f"Alternatives: {choice.title}", (*header, "gain", "from", "to", ""), rows, kind="compact")
 
 
-def dropped(choice: Choice) -> Table | None:
-    """Return the dropped scenarios with the reasons, None if there are none."""
-    if not choice.dropped:
-        return None
-    caption = f"{count(len(choice.dropped), 'scenario')} dropped: {choice.title}"
-    return Table(caption, ("scenario", "why"), [(clean(n), clean(why)) for n, why in choice.dropped])
-
-
-def _row(a: Alternative) -> tuple[str, ...]:
-    counts = ("", "") if a.repetitions is None else (str(a.repetitions), str(a.hosts))
+def _row(a: Alternative) -> tuple[Entry, ...]:
+    counts: Sequence[Entry] = ("", "") if a.repetitions is None else (a.repetitions, a.hosts)
     return (a.scenario, a.shape, a.policy, *_cells(a.value, number), *counts, *_cells(a.gain, times), a.note)
 
 
-def _cells(interval: Interval | None, shown: Callable[[float], str]) -> tuple[str, ...]:
-    """Return a value and the ends of its interval, each "" if unknown."""
+def _cells(interval: Interval | None, form: Callable[[float], str]) -> list[Cell]:
+    """Return a value and the ends of its interval, each without text if unknown."""
     ends = interval.to_dict().values() if interval else (None,) * 3
-    return tuple("" if end is None else shown(end) for end in ends)
+    return [Cell(end, form) for end in ends]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data of a report: tables, figures, references, problems, and the records of each host."""
+"""The data of a report: references, problems, and the records of each host."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from markupsafe import Markup
-
 from firsttouch.host.topology import Topology
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records.cases import Case, identifying
@@ -21,7 +19,7 @@ from firsttouch.report.text import listed
 from firsttouch.systems.definition import System
 
 # ----------------------------------------------------------------------
-# Problems, references, tables and figures.
+# Problems and references.
 
 Kind = Literal["failed", "skipped", "invalid"]
 
@@ -86,41 +84,6 @@ def judging_references(verdicts: Iterable[HostVerdict], otherwise: References | 
         return Reference(expected.value, expected.minimum, expected.maximum, expected.source)
 
     return reference
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table; the columns at the positions *numeric* are aligned as numbers.
-
-    *groups* are rows above the header: each heading (or ``""``) with the number of columns that it spans.
-    """
-
-    caption: str
-    header: tuple[str, ...]
-    rows: Sequence[Sequence[str]]
-    numeric: frozenset[int] = frozenset()
-    groups: tuple[tuple[tuple[str, int], ...], ...] = ()
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One drawing: inline SVG with a title and a description; *width* is in CSS pixels."""
-
-    svg: Markup
-    width: int
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A figure: *how* to read it, what it *shows* (sentences), how it was *measured*, its panels and numbers."""
-
-    name: str
-    title: str
-    how: str
-    shows: tuple[str, ...]
-    measured: str
-    panels: tuple[Panel, ...]
-    tables: tuple[Table, ...]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from firsttouch.records.schema import Record
-from firsttouch.report.model import HostView, Table, dataset_of, whole
+from firsttouch.report.document import Entry, Table
+from firsttouch.report.model import HostView, dataset_of, whole
 from firsttouch.report.text import clean, count, plain
 
 # ----------------------------------------------------------------------
@@ -172,10 +173,10 @@ def pivot(
     corner: Key,
     rows: Sequence[Key],
     columns: Sequence[Key],
-    cells: Mapping[tuple[Key, Key], tuple[str, ...]],
+    cells: Mapping[tuple[Key, Key], Sequence[Entry]],
     heads: Key,
 ) -> Table:
-    """Return the table of *cells* by (row, column); a cell has a text for each of *heads*, or is empty.
+    """Return the table of *cells* by (row, column); each has an entry for each of *heads*, or is missing.
 
     *corner* heads the columns of the row's key. *columns* with the same first headings must be adjacent.
     """
@@ -187,6 +188,5 @@ def pivot(
             spans.append((path[-1], len(list(members)) * len(heads)))
         groups.append(tuple(spans))
     none = ("",) * len(heads)
-    body = [(*row, *(text for c in columns for text in cells.get((row, c), none))) for row in rows]
-    header = (*corner, *heads * len(columns))
-    return Table(caption, header, body, frozenset(range(len(corner), len(header))), tuple(groups))
+    body = [(*row, *(entry for c in columns for entry in cells.get((row, c), none))) for row in rows]
+    return Table(caption, (*corner, *heads * len(columns)), body, tuple(groups))
