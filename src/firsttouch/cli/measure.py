@@ -123,14 +123,14 @@ def run(args: argparse.Namespace) -> int:
     lists: dict[str, Any] = {
         name: sorted(value) if isinstance(value, list | set) else value for name, value in chosen.items()
     }
-    asked = measure.Asked(
+    asked = measure.AspectRequest(
         args.aspect,
         program=lists.pop("program_name"),
         random=lists.pop("order") != "sequential",
         repetitions=lists.pop("repetitions") or 3,
         **lists,
     )
-    measured = measure.record(asked, file=args.records, share_host=args.share_host, say=say)
+    measured = measure.measure_aspect(asked, file=args.records, share_host=args.share_host, say=say)
     if args.json:
         options.print_json([r.to_dict() for r in measured])
     for line in measure.spread(measured):
