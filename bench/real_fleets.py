@@ -39,6 +39,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ from firsttouch.cli import main as firsttouch
 from firsttouch.errors import BadInput
 from firsttouch.host.memory_modules import Module
 from firsttouch.judge import samples_table
+from firsttouch.judge.drift import latest
 from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records import schema
@@ -357,8 +359,9 @@ def run(scenario: Scenario, system: str) -> Outcome:  # noqa: PLR0912
     faults = {fault.host: fault for fault in scenario.faults}
     outcome = Outcome(len(by_host), list(faults), days=len(ends))
     for end in ends:
+        known = frame.filter(pl.col("time") < iso(end))
         verdicts = judged(
-            samples_table.of_frames([frame.filter(pl.col("time") < iso(end))], system), Undescribed(system)
+            samples_table.of_frames([known], system), Undescribed(system), configurations=partial(latest, known)
         )
         outcome.last = {host: ORDER[verdicts.word(host)] for host in verdicts.hosts}
         for host, word in outcome.last.items():

@@ -38,7 +38,7 @@ def ranks() -> Ranks:
 
 
 def _map() -> tuple[str, dict[str, Any]]:
-    section = {"heat": figures.heat(ranks()), "shared": ranks().names.shared}
+    section = {"heat": figures.heat(ranks())}
     return "heat.html.j2", {"section": section, **figures.legend()}
 
 

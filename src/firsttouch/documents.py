@@ -300,6 +300,9 @@ def _reasons(error: ValidationError) -> Iterator[tuple[Where, str]]:
             yield where, f"key '{missing}' is missing{inside}"
         case "minItems" | "minProperties" if not instance:
             yield where, f"{name} is empty"
+        case "enum" if "description" in schema:
+            nearest = did_you_mean(str(instance), map(str, schema["enum"]))
+            yield where, f"{name}: {_shortened(instance)} is not {schema['description']}{nearest}"
         case "quantity" | "percent" | "regex":
             yield where, f"{name}: {error.message}"
         case _ if "description" in schema:
@@ -416,6 +419,11 @@ def read_json(
 
 # ----------------------------------------------------------------------
 # YAML: duplicate keys, tags and values that no JSON has are errors
+
+
+def has_only_comments(text: str) -> bool:
+    """Return whether a YAML text has no data."""
+    return not any(line.strip() and not line.lstrip().startswith("#") for line in text.splitlines())
 
 
 def parse_yaml(text: str, file: str | Path) -> Document:

@@ -158,7 +158,6 @@ def test_what_distinguishes_cases_is_shown_everywhere(alike, tmp_path):
     assert len({case.name for case in table.cases}) == len(table.cases) == 4
     assert {*table.cases[1].name.split()} >= {"effort=full", "policy=interleave"}
     assert table.cases[1].title == "copy, NUMA 0 to bank 0, 4 threads, policy interleave, effort full"
-    assert ranks.names(table.cases).of[1] == "copy, policy interleave, effort full"
     verdicts = judged(table, Undescribed("s"))
     ranks.write([verdicts], tmp_path / "findings.parquet")
     rows = pl.read_parquet(tmp_path / "findings.parquet").select("host", "metric")
@@ -222,7 +221,7 @@ def golden_records():
 def test_no_two_cases_print_alike(source, records):
     for system in {r.system for r in records}:
         cases = samples_table.of_records(records, system).cases
-        for texts in ([c.name for c in cases], [c.title for c in cases], ranks.names(cases).of):
+        for texts in ([c.name for c in cases], [c.title for c in cases]):
             assert [text for text, times in Counter(texts).items() if times > 1] == []
     for view in model.split(records, (), None):
         shown = [(r.check, r.metric, case(identifying(r.check, r.parameters))) for r in view.valid]
@@ -366,3 +365,16 @@ def test_of_several_partitions_the_newest_values_are_monitored():
     newest = datetime.datetime(2026, 11, 9, 10, tzinfo=datetime.UTC).timestamp()
     assert values["firsttouch_measured_timestamp_seconds"] == newest
     assert values["firsttouch_local_bandwidth_bytes_per_second"] == 20e9
+
+
+@pytest.mark.parametrize(
+    ("check", "metric", "words"),
+    [
+        ("bandwidth", "copy_bandwidth", "copy bandwidth"),
+        ("pages", "copy_bandwidth", "pages copy bandwidth"),
+        ("contention", "total_bandwidth", "total bandwidth"),
+        ("latency", "random_latency", "random latency"),
+    ],
+)
+def test_a_metric_names_its_check_if_another_check_of_the_catalogue_has_it_first(check, metric, words):
+    assert Case("s", check, metric, {}, "GB/s", "higher").quantity == words

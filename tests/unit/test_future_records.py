@@ -59,8 +59,11 @@ def test_the_newest_session_is_never_one_of_the_future(fleet, run_cli, tmp_path)
         "new": "pass",
         "other": "pass",
     }
-    day = datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=365)
-    sentence = f"records are dated {day}, which is in the future, and do not count: the host's clock was wrong"
+    now = datetime.datetime.now(datetime.UTC)
+    day = now.date() + datetime.timedelta(days=365)
+    lead = datetime.datetime.fromisoformat(f"{day}T00:00:04+00:00") - now
+    sentence = f"records are dated {day}, which is in the future, and do not count: "
+    sentence += f"the host's clock was {lead.days} days ahead or more"
     assert done.err.splitlines() == [f"firsttouch: {host}: {sentence}" for host in ("bad", "only", "repaired")]
     assert f"missing: {sentence}" in done.out
     document = json.loads(run_cli("validate", "--system", "s", fleet, "--json").out)
@@ -110,3 +113,7 @@ def test_times_with_any_offset(tmp_path, time, counts):
     object.__setattr__(gathered, "clock", now)
     assert len(gathered.samples().value) == 1 + counts
     assert bool(gathered.ahead("s")) == (not counts)
+    if time.startswith("2023-11-14T23:14"):
+        assert gathered.ahead("s")["n1"].endswith("the host's clock was 1 hour ahead or more")
+    if time.startswith("2023-11-16"):
+        assert gathered.ahead("s")["n1"].endswith("the host's clock was 25 hours ahead or more")

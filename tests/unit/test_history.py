@@ -79,7 +79,14 @@ class TestSingleHosts:
     def test_metrics_that_change_together_are_one_line(self, fleet):
         fleet[:3, 7, 9:] *= np.array([0.95, 0.9, 0.93])[:, None]
         (change,) = changes_of(fleet)
-        assert len(change.alike) == 2
+        assert len(change.others) == 2
+
+    def test_another_metric_is_named_as_everywhere(self, fleet):
+        fleet[:2, 7, 9:] *= np.array([0.95, 0.9])[:, None]
+        (change,) = changes_of(fleet)
+        (other,) = change.others
+        assert change.text().endswith(f"as did {other.title})")
+        assert change.metrics == f"{change.case.title} and 1 more"
 
     def test_a_noisy_host_is_no_change(self, fleet):
         fleet[:, 5] = 50 * (1 + 0.08 * np.random.default_rng(4).standard_normal(fleet[:, 5].shape))
@@ -129,7 +136,7 @@ class TestFleets:
     def test_metrics_of_an_update_are_one_line(self, fleet):
         fleet[:, :, 9:] *= 0.95
         (change,) = changes_of(fleet)
-        assert (len(change.hosts), len(change.alike)) == (20, 3)
+        assert (len(change.hosts), len(change.others)) == (20, 3)
 
 
 def record(day, hour, value, status="valid", host="n0", **more):

@@ -154,6 +154,10 @@ class TestBlindness:
     def test_few_unlike_hosts_say_which_losses_they_would_have_missed(self):
         line = verdicts([1.0], hosts=6, spread=0.02, count=5)["n1"].line()
         assert "the comparison with the fleet sees losses of " in line
+        assert line.endswith(", its own level is not known yet (1 of 5 sessions)")
+        old = verdicts([1.0] * 5, hosts=6, spread=0.02, count=5)["n1"].line()
+        assert "sees losses of " in old
+        assert "own level" not in old
 
     @pytest.mark.parametrize("hours", [0, 24])
     def test_an_update_of_all_hosts_at_once_or_one_after_the_other_blinds_nobody(self, hours):

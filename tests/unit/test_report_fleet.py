@@ -164,19 +164,39 @@ class TestPage:
         assert re.search(r"\d(\N{NO-BREAK SPACE}|&#160;)%", text)
         assert re.findall(r"\d (?:%|GB/s|ns)(?!\w)", text) == []
 
-    def test_parameters_that_all_cases_share_are_named_once(self, reported):
-        page = page_of(reported[0])
+    def test_a_metric_has_one_name_on_the_page_the_ticket_and_the_terminal(self, reported):
+        out, printed = reported
+        page = page_of(out)
         (key,) = [e for e in page.iter("ol") if e.get("class") == "key"]
-        names = ["".join(e.itertext()) for e in key]
-        assert len({*names}) == len(names) == 12
-        assert names[:5:4] == [
-            "random latency, NUMA 0 to bank 0",
-            "copy, NUMA 0 to bank 0",
-        ]
-        shared = (
-            "The names omit what all cases of a metric share: random latency, 64 MiB; total bandwidth, 4 threads."
-        )
-        assert shared in "".join(page.itertext())
+        titles = ["".join(e.itertext()) for e in key]
+        assert len({*titles}) == len(titles) == 12
+        assert titles[:5:4] == ["random latency, NUMA 0 to bank 0, 64 MiB", "copy, NUMA 0 to bank 0"]
+        # Every line of evidence begins with one of these names.
+        ticket = (out / "summary.md").read_text()
+        for text in (printed, ticket, "".join(page.itertext())):
+            assert "total bandwidth, NUMA 2 to bank 2, 4 threads: 9 % of" in " ".join(text.split())
+        headings = {"".join(h.itertext()) for h in page.iter("h4")}
+        assert headings <= {*titles}
+
+    def test_distributions_count_all_hosts_on_one_axis_and_mark_those_beyond_the_limit(self, reported):
+        cards = [li for li in page_of(reported[0]).iter("li") if li.find("h4") is not None]
+        axes = set()
+        for card in cards:
+            (svg,) = [e for e in card if e.get("class") == "spread"]
+            bars = [e for kind in ("in", "out") for e in of_class(svg, kind)]
+            tips = [next(iter(bar)).text for bar in bars]
+            hosts = int(re.match(r"(\d+) hosts?:", card.find("p").text)[1])
+            invalid = "1 invalid" in "".join(card.itertext())
+            assert sum(int(tip.split()[0]) for tip in tips) == hosts - invalid
+            markers = [e for e in svg if e.tag.endswith("path") and len(e)]
+            assert len(markers) == len(of_class(svg, "out"))
+            slow = card.find("h4").text == "copy, NUMA 1 to bank 1"
+            assert len(markers) == slow
+            labels = [e.text for e in svg if e.tag.endswith("text") and e.text.strip("+-")[-1:] == "%"]
+            axes.add(tuple(label.strip("+-") for label in labels))
+            # The counts have an axis.
+            assert [e.text for e in svg if e.tag.endswith("text") and e.text.isdigit()][:1] == ["0"]
+        assert len(axes) == 1
 
     def test_ids_of_drawings_are_unique_on_a_page_of_several_systems(self, tmp_path):
         fleets, histories = [], {}
@@ -659,7 +679,7 @@ class TestCompare:
         rows = ["".join(row.itertext()) for row in summary_table.find("tbody")]
         assert len(rows) == 3
         assert re.search(
-            r"latency random_latency\u25bc worse in all 4 cases\+[56]\.\d\d % to \+6\.\d\d %p below 1e-6", rows[0]
+            r"random latency\u25bc worse in all 4 cases\+[56]\.\d\d % to \+6\.\d\d %p below 1e-6", rows[0]
         )
         assert all("= unchanged in all 4 cases" in row for row in rows[1:])
         bars = [row.find(".//svg") for row in case_table.find("tbody")]
@@ -670,7 +690,7 @@ class TestCompare:
         assert min(at[4:]) > 50
         assert {bar.get("aria-hidden") for bar in bars} == {"true"}
         ticket = (compared / "summary.md").read_text()
-        assert "- latency random_latency: worse in all 4 cases, +" in ticket
+        assert "- random latency: worse in all 4 cases, +" in ticket
 
     def test_hosts_that_broke_are_counted_and_named_though_no_metric_changed(self, tmp_path, capsys):
         before, after = records_by_host(), records_by_host(day="2026-02-01")

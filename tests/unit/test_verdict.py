@@ -135,8 +135,9 @@ def test_facts_fail_a_host_that_lacks_what_they_state_and_make_none_good(tmp_pat
     (verdict,) = judge(rates(value, **fields), system)
     assert verdict.verdict == expected
     if expected == "fail":
-        has, states = figure(value), {"numa_nodes": 1, "pus": 2, "memory": "4"}[metric]
-        assert f"this host has {has}, s has {states}" in verdict.evidence[-1]
+        has, states = figure(value, unit), {"numa_nodes": "1", "pus": "2", "memory": "4 GiB"}[metric]
+        of_unit = "" if unit == "1" else f" {unit}"
+        assert verdict.evidence[-1].endswith(f"this host has {has}{of_unit}, s has {states}")
     # A reference for the metric replaces the fact.
     entry = {"check": "topology", "metric": metric, "value": value if unit == "1" else f"{value} {unit}"}
     system = system_of(tmp_path, {**entry, "source": "order", "tolerance": {"lower": "-1 %"}})
@@ -158,7 +159,9 @@ def test_a_count_has_two_bad_directions_and_a_rate_one(tmp_path):
     fast = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "order"}
     system = system_of(tmp_path, entry, {**fast, "tolerance": both})
     fields = {"check": "topology", "metric": "pus", "unit": "1", "better": "neither", "parameters": {}}
-    assert word(rates(32.0, 32.0, **fields), system) == "fail"
+    (verdict,) = judge(rates(32.0, 32.0, **fields), system)
+    assert verdict.verdict == "fail"
+    assert "pus: 32, 50.0 % below the reference of s (64), " in verdict.line()
     assert word(rates(128.0, 128.0, **fields), system) == "fail"
     # Better than possible is neither a fail nor a pass.
     assert word(rates(12.0, 12.0, 12.0), system) == "suspect"

@@ -20,6 +20,7 @@ from pipeline_site import PAIRS, Site
 import documented
 from factories.processes import wait_until
 from firsttouch.paths import ROOT
+from firsttouch.quarantine import exclusion
 
 PAGE = ROOT / "docs" / "howto" / "workflows.md"
 HERE = Path(__file__).parent
@@ -143,7 +144,11 @@ def test_nextflow(site: Site, nextflow: Path, slurm: dict[str, str], plain: dict
     usual, with_config = shown("nextflow")
     (config,) = (text for text in blocks("groovy") if text.startswith("// slurm.config"))
     (site.folder / "slurm.config").write_text(config)
-    share = "process { withName: FIRSTTOUCH_ALIGN { cpus = 1; memory = 1.GB; clusterOptions = '' } }\n"
+    # No host is listed, and Slurm gets the option of the page without one.
+    (avoid,) = re.findall(r"`(clusterOptions = \{ .* \})`", PAGE.read_text())
+    exclusion.publish(exclusion.Exclusions(1.0, ()), site.folder / "out" / "fleet" / "exclude.json")
+    avoid = avoid.replace("--exclusive ", "")
+    share = f"process {{ withName: FIRSTTOUCH_ALIGN {{ cpus = 1; memory = 1.GB; {avoid} }} }}\n"
     often = "executor { pollInterval = '200 ms'; queueStatInterval = '1 s' }\n"
     (site.folder / "share.config").write_text(share + often)
     command = f"bwa mem -t {{threads}} {BWA} -R '@RG\\tID:{{id}}\\tSM:{{id}}' {{index}}/genome {{reads}}"
@@ -156,8 +161,11 @@ def test_nextflow(site: Site, nextflow: Path, slurm: dict[str, str], plain: dict
     site.affinities()
     site.repair()
 
-    done = site.run(nextflow, *with_config, *options, "-resume", **slurm)
+    results = {"FIRSTTOUCH_OUT": str(site.folder / "out")}
+    done = site.run(nextflow, *with_config, *options, "-resume", **slurm, **results)
     assert done.returncode == 0, done.stdout + done.stderr
+    scripts = [file.read_text() for file in (site.folder / "work").rglob(".command.run")]
+    assert any("#SBATCH --exclude=\n" in script for script in scripts)
     steps = re.findall(r"(\w+) process > FIRSTTOUCH_ALIGN \((\w)\)", done.stdout)
     assert sorted(steps) == [("Cached", "a"), ("Submitted", "b")]
     assert [len(pus) for pus in site.affinities()] == [1]

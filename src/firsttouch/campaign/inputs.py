@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 #: The most unreadable files that are named.
 _MOST_PRINTED = 20
+#: From this number of hours on, a lead is stated in days.
+_HOURS_IN_DAYS = 48
 
 
 def _of_aligners() -> pl.Expr:
@@ -168,13 +170,11 @@ class Gathered:
 
     def ahead(self, system: str | None = None) -> dict[str, str]:
         """Return a sentence for each host with records of the future, or only for the hosts of *system*."""
-        days = {
-            host: datetime.datetime.fromtimestamp(latest / 1000, datetime.UTC).date()
+        return {
+            host: _ahead_text(latest / 1000, self.clock.time())
             for (name, host), latest in sorted(self.dated_ahead.items())
             if system in {None, name}
         }
-        why = "which is in the future, and do not count: the host's clock was wrong"
-        return {host: f"records are dated {day}, {why}" for host, day in days.items()}
 
     def print_ahead(self) -> None:
         """Print the hosts with records of the future on standard error."""
@@ -286,6 +286,15 @@ def gather(paths: Sequence[Path], max_age: float | None = None) -> Gathered:
         day_before = (begin - datetime.timedelta(days=1)).strftime("%Y-%m-%d")
         sources = replace(sources, tables=newer(sources.tables, day_before))
     return Gathered(paths, sources, without_superseded(campaigns), troubles, unread, since=since)
+
+
+def _ahead_text(latest: float, now: float) -> str:
+    """Return the sentence about records up to a time *latest* that is after *now* (both seconds since 1970)."""
+    day = datetime.datetime.fromtimestamp(latest, datetime.UTC).date()
+    hours = int((latest - now) / 3600)
+    lead = f"{hours // 24} days" if hours >= _HOURS_IN_DAYS else "1 hour" if hours == 1 else f"{hours} hours"
+    why = f"the host's clock was {lead} ahead or more"
+    return f"records are dated {day}, which is in the future, and do not count: {why}"
 
 
 def _run_reports(path: Path) -> list[Path]:

@@ -25,7 +25,7 @@ from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import Unread
-from firsttouch.report import FEW_HOSTS, document, guidelines, model
+from firsttouch.report import FEW_HOSTS, document, guidelines, model, site_tables
 from firsttouch.report import pages as report_pages
 from firsttouch.report.fleet import comparison as fleet_comparison
 from firsttouch.report.fleet import fleet_pages
@@ -34,6 +34,7 @@ from firsttouch.report.fleet.fleet_pages import Fleet
 from firsttouch.report.fleet.history import History, Timeline, of_fleet
 from firsttouch.report.model import Problem
 from firsttouch.report.render import Summary
+from firsttouch.report.site_tables import TableForm
 from firsttouch.systems.definition import System, available, from_file, load
 
 
@@ -113,6 +114,7 @@ def report_of(
     Records older than *max_age* seconds are left out.
     """
     described = load(system) if system else None
+    forms = site_tables.load()
     damaged: list[BadInput] = []
     advice = advice_text.find(records, damaged.append)
     kept = [path for path in records if path.is_dir() or not path.name.endswith(advice_text.SUFFIX)]
@@ -123,7 +125,7 @@ def report_of(
     if described is not None and described.name not in {*samples.by_system(), *gathered.missing_of}:
         raise BadInput(f"no record of system {described.name} in {', '.join(map(str, records))}")
     if len({*samples.hosts, *samples.settings, *gathered.missing}) <= FEW_HOSTS:
-        return _of_few(gathered, samples, described, advice, topology_xml), gathered
+        return _of_few(gathered, samples, described, advice, topology_xml, forms=forms), gathered
     fleets = _judged(samples, described, gathered)
     configurations = gathered.configurations()
     histories = {
@@ -132,6 +134,7 @@ def report_of(
     guided = guidelines.guidelines(model.split(gathered.records(aligners=True), (), None), advice)
 
     def write(out: Path) -> Fleet:
+        newest = {host: steps[-1] for host, steps in configurations.items()}
         pages = _details(gathered, fleets, described, out, details) if details else {}
         # The verdicts already list unfinished steps of campaigns as missing.
         problems = [p for p in _problems(gathered) if not (p.host and p.kind == "failed")]
@@ -142,8 +145,9 @@ def report_of(
             pages_of=pages,
             guided=guided,
             histories=histories,
-            configurations={host: steps[-1] for host, steps in configurations.items()},
+            configurations=newest,
             dated_ahead=gathered.dated_ahead,
+            of_site=site_tables.of_fleets(forms, fleets, newest),
         )
 
     return write, gathered
@@ -195,6 +199,8 @@ def _of_few(
     described: System | None,
     advice: list[dict[str, object]],
     xml: str | None,
+    *,
+    forms: Sequence[TableForm],
 ) -> Callable[[Path], Summary]:
     records = gathered.records()
     problems = _problems(gathered)
@@ -216,6 +222,7 @@ def _of_few(
         common_losses=common_losses,
         advice=advice,
         timeline=_timeline(samples, gathered),
+        forms=forms,
     )
 
 

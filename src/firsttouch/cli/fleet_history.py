@@ -81,7 +81,7 @@ def _check_names(samples: SamplesTable, host: str | None, metric: str | None) ->
 
 
 def _has_metric(change: Change, metric: str | None) -> bool:
-    return metric is None or metric == change.case.metric or any(f"{metric} " in f"{a} " for a in change.alike)
+    return metric is None or metric in {case.metric for case in (change.case, *change.others)}
 
 
 def _printable(rows: Iterable[Iterable[str]]) -> list[list[str]]:
@@ -99,7 +99,7 @@ def _texts(changes: Sequence[Change] | None, offenders: Sequence[Offender]) -> I
             (
                 c.when.removeprefix("on ").removeprefix("between ").replace(" and ", " to "),
                 c.who,
-                c.case.title + (f" and {len(c.alike)} more" if c.alike else ""),
+                c.metrics,
                 f"{100 * c.change:+.1f} %",
                 f"{c.levels[0]:.4g} -> {c.levels[1]:.4g} {c.case.unit}",
                 c.certainty,

@@ -17,7 +17,7 @@ from firsttouch.judge.drift import Configuration, Deviation, Drift, comparable, 
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.sprt import Floats
 from firsttouch.judge.statistics import holm, rank_sum_test, ranks_of
-from firsttouch.records.schema import Better
+from firsttouch.records.cases import Case
 
 #: Probabilities of a chance difference, after correction, below which an association is certain, or likely.
 _CERTAIN, _LIKELY = 1e-3, 0.05
@@ -31,14 +31,13 @@ _TELLS = 0.8
 
 @dataclass(frozen=True)
 class Loss:
-    """How much worse the hosts of a group are in a *metric* than the others: *share*, above 0, of the value.
+    """How much worse the hosts of a group are in the metric of a *case* than the others: *share* of the value.
 
     *chance* is the probability of such a difference between hosts that are all alike, after correction for the
     number of comparisons.
     """
 
-    metric: str
-    better: Better
+    case: Case
     share: float
     chance: float
 
@@ -49,8 +48,8 @@ class Loss:
 
     def text(self) -> str:
         """Return the loss in words: ``8.1 % less copy bandwidth (certain)``."""
-        direction = "less" if self.better == "higher" else "more"
-        return f"{100 * self.share:.1f} % {direction} {self.metric.replace('_', ' ')} ({self.certainty})"
+        direction = "less" if self.case.better == "higher" else "more"
+        return f"{100 * self.share:.1f} % {direction} {self.case.quantity} ({self.certainty})"
 
 
 @dataclass(frozen=True)
@@ -90,10 +89,10 @@ def groups(drift: Drift, findings: Findings) -> list[Group]:
 
 
 def _losses(all_hosts: Sequence[tuple[str, ...]], findings: Findings) -> dict[tuple[str, ...], list[Loss]]:
-    names, levels = _levels(findings)
+    metrics, levels = _levels(findings)
     compared = sorted(all_hosts, key=len, reverse=True)[:_MOST_GROUPS]
     numbers = [[findings.number[host] for host in hosts if host in findings.number] for hosts in compared]
-    shares = np.full((len(compared), len(names)), np.nan)
+    shares = np.full((len(compared), len(metrics)), np.nan)
     chances = np.ones_like(shares)
     for column, values in enumerate(levels.T):
         valid = ~np.isnan(values)
@@ -111,7 +110,7 @@ def _losses(all_hosts: Sequence[tuple[str, ...]], findings: Findings) -> dict[tu
     losses: dict[tuple[str, ...], list[Loss]] = {}
     for row, hosts in enumerate(compared):
         of_hosts = [
-            Loss(*names[column], float(shares[row, column]), float(chances[row, column]))
+            Loss(metrics[column], float(shares[row, column]), float(chances[row, column]))
             for column in np.flatnonzero(tested[row]).tolist()
         ]
         shown = [
@@ -124,29 +123,25 @@ def _losses(all_hosts: Sequence[tuple[str, ...]], findings: Findings) -> dict[tu
     return losses
 
 
-def _levels(findings: Findings) -> tuple[list[tuple[str, Better]], Floats]:
-    """Return the metrics, and how good each host is in each: the median of its cases of that metric.
+def _levels(findings: Findings) -> tuple[list[Case], Floats]:
+    """Return a case of each metric, and how good each host is in the metric: the median of its cases of it.
 
     Each case is a share of the median of all hosts: one base, whichever reference judged a host. Higher is better,
     and NaN is unknown or not judged.
     """
-    metrics: dict[tuple[str, str], int] = {}
+    metrics: dict[tuple[str, str], Case] = {}
     columns = np.full(len(findings.samples.cases), -1)
     signs = np.ones(len(columns))
-    names: list[tuple[str, Better]] = []
     for number, case in enumerate(findings.samples.cases):
         if case.better != "neither" and not case.exact:
-            if (case.check, case.metric) not in metrics:
-                metrics[case.check, case.metric] = len(names)
-                plain = case.metric if case.check in case.metric else f"{case.check} {case.metric}"
-                names.append((plain, case.better))
-            columns[number] = metrics[case.check, case.metric]
+            metrics.setdefault((case.check, case.metric), case)
+            columns[number] = list(metrics).index((case.check, case.metric))
             signs[number] = 1 if case.better == "higher" else -1
-    levels = np.full((len(findings.samples.hosts), len(names)), np.nan)
+    levels = np.full((len(findings.samples.hosts), len(metrics)), np.nan)
     column = columns[findings.samples.case]
     shares = findings.value / _medians(findings) * signs[findings.samples.case]
     kept = (column >= 0) & ~np.isnan(findings.change) & ~np.isnan(shares)
-    key = findings.samples.host[kept].astype(np.int64) * max(1, len(names)) + column[kept]
+    key = findings.samples.host[kept].astype(np.int64) * max(1, len(metrics)) + column[kept]
     values = shares[kept]
     order = np.lexsort((values, key))
     key, values = key[order], values[order]
@@ -154,8 +149,8 @@ def _levels(findings: Findings) -> tuple[list[tuple[str, Better]], Floats]:
     if len(keys):
         # The median of each run of sorted values.
         low, high = values[begins + (counts - 1) // 2], values[begins + counts // 2]
-        levels[keys // len(names), keys % len(names)] = (low + high) / 2
-    return names, levels
+        levels[keys // len(metrics), keys % len(metrics)] = (low + high) / 2
+    return list(metrics.values()), levels
 
 
 def _medians(findings: Findings) -> Floats:

@@ -509,6 +509,9 @@ class Findings:
             visible=self._visible(groups),
             loss=float(self.host_losses[self.number[host]]) if host in self.number else 0.0,
             newest=int(self.host_newest[self.number[host]]) if host in self.number else 0,
+            sessions=max(
+                (len(np.unique(self.samples.session(slice(g, g + 1)))) for g in groups.tolist()), default=0
+            ),
         )
 
     def _visible(self, groups: NDArray[np.intp]) -> tuple[float, float] | None:
@@ -557,7 +560,9 @@ class Findings:
             elif reference is None:
                 why = _NO_REFERENCE
             elif reference.source == FACTS:
-                why = f"this host has {figure(values[-1])}, {self.system.name} has {figure(reference.value)}"
+                of_unit = "" if case.unit == "1" else f" {case.unit}"
+                amounts = [f"{figure(v, case.unit)}{of_unit}" for v in (values[-1], reference.value)]
+                why = f"this host has {amounts[0]}, {self.system.name} has {amounts[1]}"
             elif limit := event_limits.limit_of(case):
                 why = event_limits.reason(values, limit)
             else:

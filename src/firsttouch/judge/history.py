@@ -387,9 +387,9 @@ class Change:
 
     It happened after one session and before the next: *after*, *before* (ms since 1970; medians of the hosts).
     *change* is relative, *levels* are the values before and after in the unit of *case*. *chance* is the
-    probability that chance makes any such change in all the series. *alike* are the names of the metrics that
-    changed at the same time in the same direction, without this one. *of* counts the hosts that have the metric.
-    *causes* are changes of configuration shortly before, as text.
+    probability that chance makes any such change in all the series. *others* are the further cases that changed
+    at the same time in the same direction. *of* counts the hosts that have the metric. *causes* are changes of
+    configuration shortly before, as text.
     """
 
     case: Case
@@ -400,7 +400,7 @@ class Change:
     change: float
     levels: tuple[float, float]
     chance: float
-    alike: Sequence[str] = ()
+    others: Sequence[Case] = ()
     causes: Sequence[str] = ()
 
     @property
@@ -424,15 +424,21 @@ class Change:
         """The host, or the number of hosts with the first of them."""
         return self.hosts[0] if len(self.hosts) == 1 else f"{len(self.hosts)} of {self.of} hosts"
 
-    def text(self, name: str = "") -> str:
-        """Return the change as one line; *name* is that of the metric (default: the full one)."""
+    @property
+    def metrics(self) -> str:
+        """The metric, and how many others changed with it."""
+        return self.case.title + (f" and {len(self.others)} more" if self.others else "")
+
+    def text(self) -> str:
+        """Return the change as one line."""
         verb = "fell" if self.change < 0 else "rose"
         low, high = self.levels
-        more = [f"{len(self.alike)} more metrics alike"] if len(self.alike) > 1 else [*self.alike]
-        details = [self.who, self.certainty, *self.causes, *(f"as did {m}" for m in more)]
+        others = f"{len(self.others)} more metrics" if len(self.others) > 1 else ""
+        others = others or "".join(case.title for case in self.others)
+        details = [self.who, self.certainty, *self.causes, *([f"as did {others}"] if others else [])]
         values = f"{low:.4g} to {high:.4g} {self.case.unit}"
         moved = f"{verb} by {100 * abs(self.change):.1f} % {self.when}, from {values}"
-        return f"{name or self.case.title} {moved} ({'; '.join(details)})"
+        return f"{self.case.title} {moved} ({'; '.join(details)})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the change as JSON."""
@@ -450,7 +456,7 @@ class Change:
             "levels": list(self.levels),
             "worse": self.worse,
             "chance": self.chance,
-            "alike": list(self.alike),
+            "alike": [case.name for case in self.others],
             "causes": list(self.causes),
         }
 
@@ -539,19 +545,19 @@ def _by_time(listed: Iterable[Change]) -> list[Change]:
 
     It is that of the metric with the surest change; of equally sure ones, that with the largest.
     """
-    together: dict[tuple[object, ...], list[tuple[Change, list[str]]]] = {}
+    together: dict[tuple[object, ...], list[tuple[Change, list[Case]]]] = {}
     for change in sorted(listed, key=lambda c: (max(c.chance, 1e-12), -abs(c.change))):
         fleet = len(change.hosts) > 1
         events = together.setdefault(
             (change.case.system, "" if fleet else change.hosts[0], fleet, change.worse), []
         )
-        for first, alike in events:
+        for first, others in events:
             if change.after < first.before and first.after < change.before and _mostly(change, first):
-                alike.append(change.case.name)
+                others.append(change.case)
                 break
         else:
             events.append((change, []))
-    return [replace(first, alike=tuple(alike)) for events in together.values() for first, alike in events]
+    return [replace(first, others=tuple(others)) for events in together.values() for first, others in events]
 
 
 def _mostly(change: Change, other: Change) -> bool:

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from firsttouch.judge import sprt
+from firsttouch.judge.host_level import STABLE_SESSIONS
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Better
 from firsttouch.systems.references import Reference
@@ -153,7 +154,8 @@ class HostVerdict:
     with the reason. A host never passes if something is missing or nothing was judged. *causes* are the possible
     causes of a fail: those whose signatures it has. *described* is whether a system's file gives references.
     *visible* are the smallest losses (fractions) that a comparison with the fleet finds: in the median metric,
-    and in the metric that shows losses worst. *loss* and *newest* are those of :class:`HostSummary`.
+    and in the metric that shows losses worst. *loss* and *newest* are those of :class:`HostSummary`. *sessions* is
+    the number of the host's sessions (None: unknown).
     """
 
     host: str
@@ -166,6 +168,7 @@ class HostVerdict:
     visible: tuple[float, float] | None = None
     loss: float = 0.0
     newest: int = 0
+    sessions: int | None = None
 
     @property
     def verdict(self) -> Word:
@@ -258,12 +261,19 @@ class HostVerdict:
 
     @property
     def blindness(self) -> str:
-        """Return which losses the comparison with the fleet would have missed, "" if only small ones."""
+        """Return which losses the comparison with the fleet would have missed, "" if only small ones.
+
+        A host's own level finds smaller ones, once it is known.
+        """
         if self.visible is None or self.visible[0] <= _SEEN or self._is_blind:
             return ""
         usual, largest = (f"{100 * min(loss, 1):.0f} %" for loss in self.visible)
         worst_metric = f" ({largest} in the worst metric)" if largest != usual else ""
-        return f"the comparison with the fleet sees losses of {usual} and more{worst_metric}"
+        young = self.sessions is not None and self.sessions < STABLE_SESSIONS
+        own_level = (
+            f", its own level is not known yet ({self.sessions} of {STABLE_SESSIONS} sessions)" if young else ""
+        )
+        return f"the comparison with the fleet sees losses of {usual} and more{worst_metric}{own_level}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -302,8 +312,10 @@ def natural(host: str) -> list[tuple[int, int | str]]:
     return [(0, int(part)) if part.isdecimal() else (1, part) for part in _DIGITS.split(host)]
 
 
-def figure(value: float) -> str:
-    """Return a value with three significant digits, without exponent: 23.3, 31.0, 1240; counts are whole."""
+def figure(value: float, unit: str = "") -> str:
+    """Return a value with three significant digits, without exponent: 23.3, 31.0, 1240. Counts are whole."""
+    if value.is_integer() and unit == "1":
+        return f"{value:.0f}"
     value = float(f"{value:.3g}") if abs(value) < 1000 else value
     if value.is_integer() and (abs(value) < 10 or abs(value) >= 100):
         return f"{value:.0f}"
@@ -320,4 +332,5 @@ def compared(value: float, repetitions: int, reference: Reference, whose: str) -
     else:
         difference = f"{whose} is another"
     times = "1 repetition" if repetitions == 1 else f"{repetitions} repetitions"
-    return f"{figure(value)}{unit}, {difference} ({figure(reference.value)}), {times}"
+    expected = figure(reference.value, reference.unit)
+    return f"{figure(value, reference.unit)}{unit}, {difference} ({expected}), {times}"

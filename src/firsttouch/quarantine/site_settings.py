@@ -131,7 +131,7 @@ def load() -> SiteSettings:
 
 def _parsed(text: str, file: Path) -> dict[str, Any]:
     """Return the data of one file; one with comments only is empty."""
-    if not any(line.strip() and not line.lstrip().startswith("#") for line in text.splitlines()):
+    if documents.has_only_comments(text):
         return {}
     document = documents.parse_yaml(text, file)
     document.check(SCHEMA)

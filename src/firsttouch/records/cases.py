@@ -79,17 +79,27 @@ class Case:
         texts = [f"{k}={_text(v)}" for k, v in self.parameters.items() if k in shown]
         return " ".join([self.check, self.metric, *texts, *(f"{k}={text}" for k, text in self.details)])
 
-    @cached_property
-    def title(self) -> str:
-        """The same in words, for readers: ``copy, NUMA 1 to bank 1``.
+    @property
+    def quantity(self) -> str:
+        """The metric in words: ``copy bandwidth``.
 
         The check is named if it is not the first one of the catalogue that has the metric.
         """
-        check, metric, case = self.check, self.metric, self.parameters
-        name = metric.removesuffix("_bandwidth") if check == "bandwidth" else metric
+        check, metric = self.check, self.metric
         first = next((other for other, c in checks().items() if metric in c.metrics or metric in c.data), "")
         prefix = "" if first == check or check in metric else f"{check} "
-        parts = [f"{prefix}{name}".replace("_", " ")]
+        return f"{prefix}{metric}".replace("_", " ")
+
+    @property
+    def title_of_metric(self) -> str:
+        """The metric in words, which needs no "bandwidth" in the check of that name: ``copy``."""
+        return self.quantity.removesuffix(" bandwidth") if self.check == "bandwidth" else self.quantity
+
+    @cached_property
+    def title(self) -> str:
+        """The same as :attr:`name` in words, for readers: ``copy, NUMA 1 to bank 1``."""
+        metric, case = self.metric, self.parameters
+        parts = [self.title_of_metric]
         nodes, bank = case.get("pu_nodes"), case.get("bank", case.get("banks"))
         if nodes is not None:
             where = f"NUMA {_text(nodes)}"

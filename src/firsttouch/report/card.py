@@ -158,7 +158,7 @@ def _worst_loss(ranks: Sequence[Ranks]) -> Tile:
         if len(bad):
             group = int(bad[np.argmax(findings.losses[bad])])
             host = findings.samples.hosts[findings.samples.host[group]]
-            note = f"{host}, {of_system.names.of[int(findings.samples.case[group])]}"
+            note = f"{host}, {findings.samples.cases[findings.samples.case[group]].title}"
             worst = max(worst, (int(findings.words[group]), float(findings.losses[group]), note))
     return Tile(name, percent(worst[1]) if worst[0] else "none", worst[2])
 

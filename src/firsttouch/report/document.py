@@ -15,6 +15,7 @@ from firsttouch.report.aspect import Result
 from firsttouch.report.aspects import topology
 from firsttouch.report.guidelines import Guideline
 from firsttouch.report.model import HostView, Problem, References
+from firsttouch.report.site_tables import SiteTable
 from firsttouch.report.speedups import Study
 
 #: Identifies the document as a report. Raise SCHEMA when a key changes its meaning.
@@ -29,6 +30,7 @@ def make(
     verdicts: Sequence[HostVerdict] = (),
     guidelines: Sequence[Guideline] = (),
     *,
+    of_site: Sequence[SiteTable] = (),
     title: str,
     generated: str,
 ) -> dict[str, Any]:
@@ -51,6 +53,7 @@ def make(
         "problems": [asdict(p) for p in problems],
         "verdicts": [v.to_dict() for v in verdicts],
         "guidelines": [g.to_dict() for g in guidelines],
+        "site_tables": [table.to_dict() for table in of_site],
         "hosts": [_host(view, lines, references) for view, lines in hosts],
     }
 

@@ -35,11 +35,13 @@ from firsttouch.report import (
     multiqc,
     openmetrics,
     render,
+    site_tables,
     tables,
 )
 from firsttouch.report.aspects import Aspects, of_host
 from firsttouch.report.model import HostView, Problem, References, Table
 from firsttouch.report.render import Summary
+from firsttouch.report.site_tables import TableForm
 from firsttouch.report.text import SIGNS, clean, count, markdown
 from firsttouch.units import UNITS
 
@@ -182,6 +184,7 @@ FILES = frozenset(
         "junit.xml",
         "records.parquet",
         "topology.xml",
+        site_tables.FILE,
         multiqc.HOSTS,
         multiqc.SCENARIOS,
     }
@@ -194,6 +197,7 @@ PURPOSES = {
     "summary.json": "for programs",
     "records.parquet": "with each repetition",
     "findings.parquet": "with a row per host and metric",
+    site_tables.FILE: "with the tables of the site",
     "summary.prom": "for Prometheus",
     "metrics.prom": "with a series per case",
     "junit.xml": "for continuous integration",
@@ -214,6 +218,7 @@ def build(
     advice: Sequence[Mapping[str, Any]] = (),
     drawn: Collection[str] | None = None,
     timeline: Timeline | None = None,
+    forms: Sequence[TableForm] = (),
     fleet_page: str = "",
     generated: datetime.datetime | None = None,
 ) -> Summary:
@@ -222,9 +227,10 @@ def build(
     *topology_xml* is hwloc's XML of the host. *references* returns a record's reference. *common_losses* has the
     loss that most hosts of a system share, or None, by system. *advice* is the result of
     :func:`firsttouch.advice.advice_text.find`. *drawn* are the hosts with figures (default: all); guidelines use
-    the records of all hosts. *fleet_page* is the address of the fleet's page, if this one belongs to it.
-    *generated* is the time that the pages state (default: now); the same arguments give the same files, byte for
-    byte. Raises BadInput if there is nothing to report or the XML is not a topology.
+    the records of all hosts. *forms* are the tables that the site adds. *fleet_page* is the address of the fleet's
+    page, if this one belongs to it. *generated* is the time that the pages state (default: now); the same
+    arguments give the same files, byte for byte. Raises BadInput if there is nothing to report or the XML is not a
+    topology.
     """
     problems = [*problems, *_common_problems(common_losses)]
     if not records and not problems and not advice:
@@ -239,12 +245,15 @@ def build(
     stated = now.isoformat(timespec="seconds")
     reported = [(view, of_host(view)) for view in views]
     lines = tuple((view, render.results(aspects)) for view, aspects in reported)
+    of_site = site_tables.of_hosts(forms, views)
     guided = guidelines.guidelines(all_views, advice)
     summary = Summary(
         hosts=lines,
         problems=all_problems,
         invalid=sum(len(view.invalid) for view in views),
-        document=document.make(lines, all_problems, references, verdicts, guided, title=title, generated=stated),
+        document=document.make(
+            lines, all_problems, references, verdicts, guided, of_site=of_site, title=title, generated=stated
+        ),
     )
     sections = [_section(view, aspects) for view, aspects in reported]
     facts = {
@@ -254,13 +263,18 @@ def build(
         "verdicts": verdict_table(verdicts),
         "cards": _cards(reported, verdicts, all_problems),
         "fleet_page": fleet_page,
-        "files": [name for name in PURPOSES if name in FILES and (name != "topology.xml" or topology_xml)],
+        "files": [
+            name
+            for name in PURPOSES
+            if name in FILES and (name != "topology.xml" or topology_xml) and (name != site_tables.FILE or of_site)
+        ],
         "evidence_rows": [evidence_row(v) for v in _worst_first(verdicts)],
         "problems": tables.problem_table(all_problems),
         "all_problems": all_problems,
         # Failed and invalid results come before all others; skipped checks are a detail, at the end.
         "grave": any(p.kind != "skipped" for p in all_problems) or any(view.invalid for view in views),
         "invalid": tables.invalid_records(views),
+        "of_site": of_site,
         "missing": [
             (s["view"].host, g["id"], figure) for s in sections for g in s["groups"] for figure in g["absent"]
         ],
@@ -287,6 +301,7 @@ def build(
         ),
         "junit.xml": junit.text(views, summaries, all_problems, title=title, generated=stated),
         **multiqc.of_hosts(views, summaries),
+        **site_tables.files(of_site),
         **({} if topology_xml is None else {"topology.xml": topology_xml}),
     }
     for name, text in files.items():

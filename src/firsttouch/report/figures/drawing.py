@@ -69,8 +69,8 @@ class Scale:
         return kept
 
 
-def _steps(low: float, high: float, most: int) -> list[tuple[float, str]]:
-    """Return ticks at *most* multiples of 1, 2 or 5 times a power of ten."""
+def steps(low: float, high: float, most: int) -> list[tuple[float, str]]:
+    """Return at *most* so many ticks, at multiples of 1, 2 or 5 times a power of ten."""
     rough = (high - low) / most
     unit = 10.0 ** floor(log10(rough))
     step = next(factor * unit for factor in (1, 2, 2.5, 5, 10) if factor * unit >= rough * (1 - 1e-9))
@@ -82,7 +82,7 @@ def zero_based_scale(highest: float, most: int = 9) -> Scale:
     """Return an axis from 0 up to *highest*, so that lengths are proportional to the values."""
     high = min(max(highest, 0.0), sys.float_info.max / 2)
     high = high if high > sys.float_info.min / sys.float_info.epsilon else 1.0
-    return Scale(0.0, high, _steps(0.0, high, most))
+    return Scale(0.0, high, steps(0.0, high, most))
 
 
 def logarithmic_scale(values: Iterable[float]) -> Scale:
@@ -93,7 +93,7 @@ def logarithmic_scale(values: Iterable[float]) -> Scale:
     factors = (1, 2, 5) if len(decades) < 6 else (1,)
     ticks = [tick for d in decades for factor in factors if low <= (tick := factor * 10.0**d) <= high]
     # A narrow range has none of them.
-    labelled = [(tick, f"{tick:g}") for tick in ticks] if len(ticks) > 2 else _steps(low, high, 5)
+    labelled = [(tick, f"{tick:g}") for tick in ticks] if len(ticks) > 2 else steps(low, high, 5)
     return Scale(low, high, labelled, logarithmic=True)
 
 

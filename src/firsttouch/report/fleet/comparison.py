@@ -23,7 +23,7 @@ from firsttouch.judge.verdict import natural
 from firsttouch.records.cases import Case
 from firsttouch.report.figures.svg import MUTED, SERIES, WARN, Canvas
 from firsttouch.report.fleet import fleet_pages
-from firsttouch.report.fleet.ranks import names, worse
+from firsttouch.report.fleet.ranks import worse
 from firsttouch.report.text import clean, count, listed, quantity
 
 # ----------------------------------------------------------------------
@@ -245,10 +245,9 @@ class Row:
 
 def rows(changes: Sequence[Change]) -> list[Row]:
     """Return a row for each change, in the same order."""
-    short = names([c.case for c in changes]).of
     ends = [x for c in changes for x in (c.size, c.low, c.high) if x is not None]
     reach = max((abs(x) for x in ends), default=0.0) * 1.05 or 1.0
-    return [Row(_cells(c, name), c.word, _bar(c, reach)) for c, name in zip(changes, short, strict=True)]
+    return [Row(_cells(c), c.word, _bar(c, reach)) for c in changes]
 
 
 def in_short(changes: Sequence[Change]) -> list[tuple[Word, Sequence[str]]]:
@@ -256,22 +255,20 @@ def in_short(changes: Sequence[Change]) -> list[tuple[Word, Sequence[str]]]:
     by_metric: dict[tuple[str, str], list[Change]] = {}
     for change in changes:
         by_metric.setdefault((change.case.check, change.case.metric), []).append(change)
-    rows = [(min((c.word for c in cases), key=ORDER.index), key, cases) for key, cases in by_metric.items()]
-    rows.sort(key=lambda row: (ORDER.index(row[0]), -max(abs(c.size) for c in row[2])))
-    return [(word, (" ".join(key), *_summary(word, cases))) for word, key, cases in rows]
+    rows = [(min((c.word for c in cases), key=ORDER.index), cases) for cases in by_metric.values()]
+    rows.sort(key=lambda row: (ORDER.index(row[0]), -max(abs(c.size) for c in row[1])))
+    return [(word, (cases[0].case.title_of_metric, *_summary(word, cases))) for word, cases in rows]
 
 
 def host_rows(changed: Sequence[Host]) -> list[tuple[str, ...]]:
     """Return a row (see HOSTS) for each host that changed unlike the others."""
-    cases = {id(case): case for host in changed for case in (*(c for c, _ in host.changes), *host.lost, *host.new)}
-    short = dict(zip(cases, names(list(cases.values())).of, strict=True))
 
     def named(cases: Sequence[Case]) -> str:
-        return f"{len(cases)}: {listed([short[id(case)] for case in cases], most=2)}" if cases else ""
+        return f"{len(cases)}: {listed([case.title for case in cases], most=2)}" if cases else ""
 
     rows: list[tuple[str, ...]] = []
     for host in changed:
-        worst = [f"{short[id(case)]} {_directed(case, size)}" for case, size in host.changes]
+        worst = [f"{case.title} {_directed(case, size)}" for case, size in host.changes]
         number = str(len(host.changes)) if host.changes else ""
         rows.append((host.name, number, listed(worst, most=3), named(host.lost), named(host.new)))
     return rows
@@ -300,12 +297,12 @@ def _summary(word: Word, changes: Sequence[Change]) -> Iterator[str]:
     yield "" if word not in _DECIDED else "p below 1e-6" if p < 1e-6 else f"p at most {p:.2g}"
 
 
-def _cells(change: Change, name: str) -> tuple[str, ...]:
+def _cells(change: Change) -> tuple[str, ...]:
     interval = "too few hosts" if change.low is None else f"{percent(change.low)} to {percent(change.high or 0.0)}"
     p = "below 1e-6" if change.p < 1e-6 else f"{change.p:.2g}"
     unlike = listed([f"{host} ({percent(size)})" for host, size in change.unlike], most=_NAMED)
     values = quantity(change.before, change.case.unit), quantity(change.after, change.case.unit)
-    return (name, change.word, *values, percent(change.size), interval, p, str(change.hosts), unlike)
+    return (change.case.title, change.word, *values, percent(change.size), interval, p, str(change.hosts), unlike)
 
 
 def _bar(change: Change, reach: float) -> Markup:

@@ -74,7 +74,12 @@ class Section:
                     "hosts": list(group.hosts),
                     "settings": {d.setting: {"value": d.value, "golden": d.golden} for d in group.deviations},
                     "losses": [
-                        {"metric": loss.metric, "share": loss.share, "chance": loss.chance}
+                        {
+                            "check": loss.case.check,
+                            "metric": loss.case.metric,
+                            "share": loss.share,
+                            "chance": loss.chance,
+                        }
                         for loss in group.losses
                     ],
                 }

@@ -16,7 +16,8 @@ from firsttouch.judge import sprt
 from firsttouch.judge.sprt import Floats
 from firsttouch.judge.verdict import ORDER, natural
 from firsttouch.records import catalogue
-from firsttouch.report.figures.svg import MUTED, SERIES, WARN, Canvas
+from firsttouch.report.figures.drawing import Scale, steps, zero_based_scale
+from firsttouch.report.figures.svg import GRID, MUTED, SERIES, WARN, Canvas
 from firsttouch.report.fleet.ranks import Ranks, worse
 from firsttouch.report.text import NOT_MEASURED, SIGNS, count, listed, number, percent, quantity
 from firsttouch.systems.references import Reference
@@ -104,7 +105,7 @@ def heat(ranks: Ranks) -> Heat | None:
     if left_out:
         map_rows.append((count(left_out, "other"), "", _others(ranks, hosts, cases)))
     checks = [(check, len(list(some))) for check, some in groupby(samples.cases[c].check for c in cases)]
-    return Heat([ranks.names.of[c] for c in cases], checks, map_rows, left_out, len(ranks.cases) - len(cases))
+    return Heat([samples.cases[c].title for c in cases], checks, map_rows, left_out, len(ranks.cases) - len(cases))
 
 
 def _tip(ranks: Ranks, host: str, group: int) -> str:
@@ -184,8 +185,11 @@ def _cell(change: float, better: str, mark: str, tip: str = "") -> Cell:
 MOST_DRAWN = 24
 #: Outliers that are named.
 _NAMED = 6
-_BINS, _WIDTH, _HEIGHT = 41, 330, 96
-_SMALL = 11
+_BINS, _WIDTH, _HEIGHT, _SMALL = 41, 330, 116, 11
+#: Room (px) around the axes of a drawing, and the least height of a bar.
+_LEFT, _RIGHT, _ABOVE, _BELOW, _LEAST_HEIGHT = 34, 18, 16, 20, 2
+#: The least end of the axis as a fraction, and the largest as a multiple of the widest limit.
+_LEAST_REACH, _MOST_LIMITS = 0.02, 10
 HEADER = ("metric", "hosts", "expected", "lowest", "5 %", "median", "95 %", "highest", "not pass", "worst host")
 
 
@@ -200,7 +204,9 @@ class Spread:
 
 def spreads(ranks: Ranks, key: str = "") -> list[Spread]:
     """Return the distributions of the metrics that stand out most; *key* is in the names of their drawings."""
-    return [_spread(ranks, case, f"spread{key}{i}") for i, case in enumerate(ranks.cases[:MOST_DRAWN])]
+    drawn = ranks.cases[:MOST_DRAWN]
+    reach = _reach(ranks, drawn)
+    return [_spread(ranks, case, f"spread{key}{i}", reach) for i, case in enumerate(drawn)]
 
 
 def rows(ranks: Ranks) -> list[tuple[str, ...]]:
@@ -231,17 +237,17 @@ def _row(ranks: Ranks, number_of_case: int) -> tuple[str, ...]:
     return (case.title, str(len(groups)), quantity(reference.value, case.unit), *shown, str(bad), worst)
 
 
-def _spread(ranks: Ranks, number_of_case: int, name: str) -> Spread:
+def _spread(ranks: Ranks, number_of_case: int, name: str, reach: tuple[float, float]) -> Spread:
     changes, groups, reference = _values(ranks, number_of_case)
     findings = ranks.findings
-    case, title = findings.samples.cases[number_of_case], ranks.names.of[number_of_case]
+    case = findings.samples.cases[number_of_case]
     where = findings.samples.groups(number_of_case)
     words = np.bincount(findings.words[where], minlength=len(ORDER)).tolist()
     counts = [f"{n} {w}" for w, n in zip(ORDER, words, strict=True) if n]
     sentences = [f"{count(where.stop - where.start, 'host')}: {', '.join(counts)}."]
     if reference is None or not len(changes):
-        return Spread(title, [*sentences, *_invalid(ranks, where)], Markup(""))
-    limit = max(abs(reference.lower or 0.0), abs(reference.upper or 0.0))
+        return Spread(case.title, [*sentences, *_invalid(ranks, where)], Markup(""))
+    limit = _limit(reference)
     losses = worse(changes, case.better)
     order = np.argsort(-losses, kind="stable")
     beyond = order[(findings.words[groups] > 0)[order] | (losses[order] > limit)].tolist()
@@ -251,7 +257,8 @@ def _spread(ranks: Ranks, number_of_case: int, name: str) -> Spread:
     sentences += _invalid(ranks, where)
     expected = quantity(reference.value, case.unit)
     sentences.append(f"Expected {expected} within {percent(limit)} ({reference.source}).")
-    return Spread(title, sentences, _histogram(changes, limit, case.better, name=name, texts=(title, *sentences)))
+    drawing = _histogram(changes, limit, case.better, reach, name=name, texts=(case.title, *sentences))
+    return Spread(case.title, sentences, drawing)
 
 
 def _outlier(ranks: Ranks, group: int, change: float) -> str:
@@ -273,30 +280,75 @@ def _invalid(ranks: Ranks, where: slice) -> list[str]:
     return [f"Invalid: {listed(hosts, most=_NAMED)}."] if hosts else []
 
 
-def _histogram(changes: Floats, limit: float, better: str, *, name: str, texts: Sequence[str]) -> Markup:
-    """Return a histogram of the hosts; its heights are square roots of the counts, to show single hosts."""
-    reach = min(max(2 * limit, float(np.abs(changes).max()) * 1.02, 0.01), 1.0)
-    counts, edges = np.histogram(np.clip(changes, -reach, reach), bins=_BINS, range=(-reach, reach))
-    heights = np.sqrt(counts / max(1, counts.max())) * (_HEIGHT - 22)
-    width, floor = _WIDTH / _BINS, _HEIGHT - 18
+def _gains(changes: Floats, better: str) -> Floats:
+    """Return *changes* as they are drawn: above 0 is better, or higher if neither direction is better."""
+    return -changes if better == "lower" else changes
+
+
+def _reach(ranks: Ranks, cases: Sequence[int]) -> tuple[float, float]:
+    """Return the ends of the axis of all distributions: it has room for all hosts, up to a few times the limit."""
+    ends, widest = [0.0, 0.0], 0.0
+    for number_of_case in cases:
+        changes, _, reference = _values(ranks, number_of_case)
+        if reference is not None and len(changes):
+            gains = _gains(changes, ranks.findings.samples.cases[number_of_case].better)
+            ends = [min(ends[0], float(gains.min())), max(ends[1], float(gains.max()))]
+            widest = max(widest, _limit(reference))
+    least, most = max(1.5 * widest, _LEAST_REACH), max(_MOST_LIMITS * widest, _LEAST_REACH)
+    low, high = (min(max(1.05 * abs(end), least), most) for end in ends)
+    return -low, high
+
+
+def _limit(reference: Reference) -> float:
+    return max(abs(reference.lower or 0.0), abs(reference.upper or 0.0))
+
+
+def _histogram(
+    changes: Floats,
+    limit: float,
+    better: str,
+    reach: tuple[float, float],
+    *,
+    name: str,
+    texts: Sequence[str],
+) -> Markup:
+    """Return a histogram of the hosts between the ends *reach*; a marker stands above those beyond the *limit*."""
+    low, high = reach
+    gains = np.clip(_gains(changes, better), low, high)
+    counts, edges = np.histogram(gains, bins=_BINS, range=reach)
+    across = Scale(low, high, steps(low, high, 6))
+    upward = zero_based_scale(1.15 * float(counts.max()), 3)
+    length, floor = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _BELOW
     canvas = Canvas(_WIDTH, _HEIGHT, name)
-    for i in np.flatnonzero(heights).tolist():
-        outside = worse(float(edges[i] + edges[i + 1]) / 2, better) > limit
-        canvas.rectangle(
-            (i * width, floor - heights[i]),
-            (width - 1, heights[i]),
-            WARN if outside else SERIES[0],
-            class_="out" if outside else "in",
-            tip=f"{count(int(counts[i]), 'host')}, {100 * edges[i]:+.1f} to {100 * edges[i + 1]:+.1f} %",
-        )
-    canvas.line([(_WIDTH / 2, 0), (_WIDTH / 2, floor)], MUTED)
-    for at in {"higher": (-limit,), "lower": (limit,), "neither": (-limit, limit)}[better]:
-        x = _WIDTH * (0.5 + at / 2 / reach)
-        if abs(at) <= reach:
-            canvas.line([(x, 0), (x, floor)], WARN, stroke_dasharray="4 3")
     small = partial(canvas.text, fill=MUTED, size=_SMALL)
-    small((0, 12), f"highest bar: {count(int(counts.max()), 'host')}")
-    small((0, _HEIGHT - 4), f"{-100 * reach:.3g} %")
-    small((_WIDTH / 2, _HEIGHT - 4), "expected", "middle")
-    small((_WIDTH, _HEIGHT - 4), f"+{100 * reach:.3g} %", "end")
+
+    def x(gain: float) -> float:
+        return _LEFT + length * across.share(gain)
+
+    def y(hosts: float) -> float:
+        return floor - (floor - _ABOVE) * upward.share(hosts)
+
+    for value, label in upward.ticks:
+        if value.is_integer():
+            canvas.line([(_LEFT, y(value)), (_WIDTH - _RIGHT, y(value))], GRID)
+            small((_LEFT - 5, y(value) + 4), label, "end")
+    small((0, 11), "hosts")
+    sign = -1 if better == "lower" else 1
+    for value, _ in across.ticks:
+        small((x(value), _HEIGHT - 4), f"{100 * sign * value:+.3g} %" if value else "0", "middle")
+    for i in np.flatnonzero(counts).tolist():
+        middle = float(edges[i] + edges[i + 1]) / 2
+        is_outside = (abs(middle) if better == "neither" else -middle) > limit
+        ends = sorted((100 * sign * float(edges[i]), 100 * sign * float(edges[i + 1])))
+        tip = f"{count(int(counts[i]), 'host')}, {ends[0]:+.1f} to {ends[1]:+.1f} %"
+        height = max(floor - y(float(counts[i])), _LEAST_HEIGHT)
+        colour, kind = (WARN, "out") if is_outside else (SERIES[0], "in")
+        corner = (x(float(edges[i])), floor - height)
+        canvas.rectangle(corner, (length / _BINS - 1, height), colour, class_=kind, tip=tip)
+        if is_outside:
+            canvas.marker("down", (x(middle), floor - height - 6), 4, colour, tip=tip)
+    canvas.line([(_LEFT, floor), (_WIDTH - _RIGHT, floor)], MUTED)
+    canvas.line([(x(0), _ABOVE), (x(0), floor)], MUTED)
+    for at in (-limit, limit) if better == "neither" else (-limit,):
+        canvas.line([(x(at), _ABOVE), (x(at), floor)], WARN, stroke_dasharray="4 3")
     return canvas.panel(texts[0], " ".join(texts[1:]), "spread").svg

@@ -20,13 +20,14 @@ from firsttouch.judge.findings import Findings
 from firsttouch.judge.history import iso
 from firsttouch.judge.judging import Undescribed
 from firsttouch.judge.verdict import ORDER, HostSummary, HostVerdict, Word, natural
-from firsttouch.report import card, junit, multiqc, openmetrics, pages
+from firsttouch.report import card, junit, multiqc, openmetrics, pages, site_tables
 from firsttouch.report.document import DOCUMENT, SCHEMA
 from firsttouch.report.fleet import configuration, figures, history, ranks
 from firsttouch.report.fleet.history import History, Timeline
-from firsttouch.report.fleet.ranks import Names, Ranks, names
+from firsttouch.report.fleet.ranks import Ranks
 from firsttouch.report.guidelines import Guideline
 from firsttouch.report.model import Problem
+from firsttouch.report.site_tables import SiteTable
 from firsttouch.report.text import clean, count, listed
 
 # ----------------------------------------------------------------------
@@ -56,7 +57,6 @@ def table(findings: Sequence[Findings], problems: Sequence[Problem]) -> Lost:
     hosts: set[str] = set()
     gone = 0
     for fleet in findings:
-        short = names(fleet.samples.cases)
         for host, reasons in sorted(fleet.missing.items(), key=lambda item: natural(item[0])):
             if reasons:
                 hosts.add(host)
@@ -65,18 +65,18 @@ def table(findings: Sequence[Findings], problems: Sequence[Problem]) -> Lost:
         for number in np.flatnonzero(fleet.absent > 0).tolist():
             host = fleet.samples.hosts[number]
             hosts.add(host)
-            metrics.append((host, _absent(fleet, host, short)))
+            metrics.append((host, _absent(fleet, host)))
     checks = {(p.host, p.name) for p in problems if p.check or p.host}
     steps += [(" ".join(filter(None, key)), _why(problems, key)) for key in sorted(checks)]
     metrics.sort(key=lambda item: natural(item[0]))
     return Lost([*whole, *steps, *metrics], len(hosts), gone)
 
 
-def _absent(findings: Findings, host: str, short: Names) -> str:
+def _absent(findings: Findings, host: str) -> str:
     absent = findings.deciding_cases.copy()
     absent[findings.samples.case[findings.groups(host)]] = False
     cases = np.flatnonzero(absent).tolist()
-    metrics = listed((short.of[case] for case in cases), most=_NAMED)
+    metrics = listed((findings.samples.cases[case].title for case in cases), most=_NAMED)
     return f"{count(len(cases), 'metric')} that other hosts were judged by: {metrics}"
 
 
@@ -97,6 +97,7 @@ FILES = frozenset(
         "metrics.prom",
         "summary.prom",
         "junit.xml",
+        site_tables.FILE,
         "hosts",
     }
 )
@@ -153,13 +154,14 @@ def build(
     generated: datetime.datetime | None = None,
     histories: Mapping[str, History] | None = None,
     dated_ahead: Mapping[tuple[str, str], int] | None = None,
+    of_site: Sequence[SiteTable] = (),
 ) -> Fleet:
     """Write the report of fleets (one per system) into the existing folder *out*; return its summary.
 
     *problems* are checks without a result, *pages_of* the pages of single hosts by host, *guided* the guidelines
-    of aligners. *generated* is the time that the page states (default: now), *histories* are those of the systems
-    by name, *configurations* those of hosts. *dated_ahead* has the latest time (ms since 1970) of records of
-    the future by system and host.
+    of aligners, *of_site* the tables that the site adds. *generated* is the time that the page states (default:
+    now), *histories* are those of the systems by name, *configurations* those of hosts. *dated_ahead* has the
+    latest time (ms since 1970) of records of the future by system and host.
     """
     with ThreadPoolExecutor(1) as beside:
         # The table takes as long as the page, so they are written at the same time.
@@ -181,6 +183,7 @@ def build(
             over_time=over_time,
             configurations=configurations or {},
             dated_ahead=dated_ahead or {},
+            of_site=of_site,
             title=title,
             generated=now,
         )
@@ -198,6 +201,7 @@ def _pages(
     over_time: Sequence[Timeline],
     configurations: Mapping[str, Configuration],
     dated_ahead: Mapping[tuple[str, str], int],
+    of_site: Sequence[SiteTable],
     title: str,
     generated: datetime.datetime,
 ) -> Fleet:
@@ -239,6 +243,7 @@ def _pages(
                 )
             ],
             "guidelines": [guide.to_dict() for guide in guided],
+            "site_tables": [table.to_dict() for table in of_site],
             "dated_ahead": [
                 {"system": system, "host": host, "time": iso(latest)}
                 for (system, host), latest in sorted(dated_ahead.items())
@@ -260,10 +265,11 @@ def _pages(
                 generated=generated,
             ),
             "lost": lost.rows,
+            "of_site": of_site,
             "sections": sections,
             "guidelines": guided,
             "each": each,
-            "files": [name for name in pages.PURPOSES if name in FILES],
+            "files": [name for name in pages.PURPOSES if name in FILES and (name != site_tables.FILE or of_site)],
             **figures.legend(),
         },
     )
@@ -276,6 +282,7 @@ def _pages(
         "metrics.prom": openmetrics.text((), hosts, **number, findings=findings) if each else summary,
         "junit.xml": junit.text((), hosts, problems, title=title, generated=stated, each=each),
         **multiqc.of_hosts((), hosts),
+        **site_tables.files(of_site),
     }
     for name, text in files.items():
         (out / name).write_text(text, encoding="utf-8")
@@ -328,7 +335,6 @@ def _section(ranks: Ranks, worst: Sequence[HostVerdict], pages_of: Mapping[str, 
         "rest": [(w, hosts) for w, hosts in reversed(by_word.items()) if hosts],
         "heat": figures.heat(ranks),
         "spreads": figures.spreads(ranks, key),
-        "shared": ranks.names.shared,
         "header": figures.HEADER,
         "metrics": figures.rows(ranks),
     }

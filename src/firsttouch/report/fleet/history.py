@@ -16,7 +16,6 @@ from firsttouch.judge.history import Change, day, settings_changed
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.sprt import Floats, Groups, Ints
 from firsttouch.report.figures.svg import MUTED, SERIES, WARN, Canvas
-from firsttouch.report.fleet.ranks import names
 from firsttouch.report.text import count
 
 #: Changes that the table has, and those that are drawn; summary.json has more.
@@ -68,12 +67,11 @@ def of_fleet(samples: SamplesTable, history: History | None, key: str = "change"
     """Return the section of the *history* of *samples*; *key* begins the names of its drawings."""
     history = history or History()
     changes = history.changes
-    short = dict(zip((case.name for case in samples.cases), names(samples.cases).of, strict=True))
     rows = [
         (
             c.when.removeprefix("on ").removeprefix("between ").replace(" and ", " to "),
             c.who,
-            short[c.case.name] + (f" and {len(c.alike)} more" if c.alike else ""),
+            c.metrics,
             f"{100 * c.change:+.1f} %",
             f"{c.levels[0]:.4g} {c.case.unit}",
             f"{c.levels[1]:.4g} {c.case.unit}",
@@ -83,7 +81,7 @@ def of_fleet(samples: SamplesTable, history: History | None, key: str = "change"
         for c in changes[:MOST_ROWS]
     ]
     drawings = [
-        _drawn(samples, change, short[change.case.name], history.configurations, f"{key}{number}")
+        _drawn(samples, change, history.configurations, f"{key}{number}")
         for number, change in enumerate(changes[:MOST_DRAWN])
     ]
     documents = [change.to_dict() for change in changes[:MOST_KEPT]]
@@ -102,7 +100,6 @@ def _line(changes: Sequence[Change]) -> str:
 def _drawn(
     samples: SamplesTable,
     change: Change,
-    name: str,
     configurations: Mapping[str, Sequence[Configuration]],
     key: str,
 ) -> Drawn:
@@ -146,10 +143,10 @@ def _drawn(
         place, text = x(marks[-1][0]), marks[-1][1]
         right = place > _WIDTH / 2
         small((place, _TOP - 6), text, "end" if right else "start", room=place if right else _WIDTH - place)
-    text = change.text(name)
+    text = change.text()
     noted = [f"{day(time)}: {text}" for time, text in marks]
     description = ". ".join([text, *noted])
-    panel = canvas.panel(f"{change.who}: {name}", description, "line")
+    panel = canvas.panel(f"{change.who}: {change.case.title}", description, "line")
     return Drawn(change.who, text, change.worse, panel.svg)
 
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hosts and metrics of a fleet in order of severity, short names of metrics, and findings.parquet."""
+"""The hosts and metrics of a fleet in order of severity, and findings.parquet."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import polars as pl
@@ -18,40 +18,7 @@ from firsttouch.judge.case_judge import NONE, PASS
 from firsttouch.judge.findings import DECIDERS, Findings
 from firsttouch.judge.sprt import Floats
 from firsttouch.judge.verdict import ORDER
-from firsttouch.records.cases import Case, distinguished
 from firsttouch.records.schema import table_file
-
-# ----------------------------------------------------------------------
-# Short names of metrics: without the parameters that all cases of a metric share.
-
-
-@dataclass(frozen=True)
-class Names:
-    """The short names *of* cases, in order, and the *shared* parameters that they omit, a line per metric."""
-
-    of: Sequence[str]
-    shared: Sequence[str]
-
-
-def names(cases: Sequence[Case]) -> Names:
-    """Return the shortest names that distinguish *cases*."""
-    shared: dict[tuple[str, str], dict[str, Any]] = {}
-    for case in cases:
-        same = shared.setdefault((case.check, case.metric), dict(case.parameters))
-        for key in [k for k, v in same.items() if case.parameters.get(k) != v]:
-            del same[key]
-
-    def reduced(case: Case, parameters: Mapping[str, Any]) -> Case:
-        return replace(case, parameters=parameters, distinctive=(), details=())
-
-    short = [
-        reduced(c, {k: v for k, v in c.parameters.items() if k not in shared[c.check, c.metric]}) for c in cases
-    ]
-    first = {(c.check, c.metric): c for c in reversed(cases)}
-    omitted = (reduced(first[metric], same).title for metric, same in shared.items() if same)
-    bare = {reduced(first[metric], {}).title for metric in shared}
-    return Names([case.title for case in distinguished(short)], [text for text in omitted if text not in bare])
-
 
 # ----------------------------------------------------------------------
 # The order of hosts and metrics.
@@ -109,11 +76,6 @@ class Ranks:
         order = np.argsort(-self.findings.losses[deciding], kind="stable")
         cases = self.findings.samples.case[deciding[order]]
         return [int(case) for case in cases[self.findings.deciding_cases[cases]]]
-
-    @cached_property
-    def names(self) -> Names:
-        """The short names of the cases."""
-        return names(self.findings.samples.cases)
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
