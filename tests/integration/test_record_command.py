@@ -13,7 +13,7 @@ from tests.factories.host_records import measured
 from firsttouch.benchmarks import site_checks
 from firsttouch.errors import BadInput, RunFailed, TimedOut
 from firsttouch.execution import placement_check
-from firsttouch.execution.process_runner import Outcome
+from firsttouch.execution.jobs import Outcome
 
 #: Holds memory until it has been sampled.
 PROGRAM = f"""\

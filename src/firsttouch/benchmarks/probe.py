@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from firsttouch.errors import BadInput, CannotHere, FirstTouchError, RunFailed
-from firsttouch.execution.process_runner import child, signal_name
+from firsttouch.execution.child_process import child, signal_name
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import PROBE, probe_program
 from firsttouch.records.schema import Record, software

@@ -16,7 +16,9 @@ from typing import Any, Literal
 
 from firsttouch import documents, paths
 from firsttouch.errors import BadInput, RunFailed, TimedOut, none_such
-from firsttouch.execution.process_runner import Job, child, ending, run_together
+from firsttouch.execution.child_process import child, ending
+from firsttouch.execution.jobs import Job
+from firsttouch.execution.process_runner import run_together
 from firsttouch.execution.progress import say
 from firsttouch.host.topology import load as load_topology
 from firsttouch.records import catalogue

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from firsttouch.cli import options
 from firsttouch.errors import BadInput
 from firsttouch.execution import host_lock
-from firsttouch.execution.process_runner import Outcome, run_in_foreground, signal_name
+from firsttouch.execution.child_process import signal_name
+from firsttouch.execution.foreground import run_in_foreground
+from firsttouch.execution.jobs import Outcome
 from firsttouch.execution.progress import say, write
 from firsttouch.host.topology import load
 from firsttouch.records.schema import CHOICES, Record, append, check_appendable

@@ -16,7 +16,7 @@ from firsttouch.cli import options
 from firsttouch.errors import BadInput
 from firsttouch.execution import ram_store, staging
 from firsttouch.execution.file_copies import Source
-from firsttouch.execution.process_runner import Outcome
+from firsttouch.execution.jobs import Outcome
 from firsttouch.execution.progress import live, say, time_left, write
 from firsttouch.execution.staging import Copies
 from firsttouch.host.cpusets import format_list, parse_list

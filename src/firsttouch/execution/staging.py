@@ -23,7 +23,8 @@ from typing import Any
 from firsttouch.errors import BadInput, RunFailed, none_such
 from firsttouch.execution import ram_store
 from firsttouch.execution.file_copies import Identity, Source, identity_of, name_of, sources_of
-from firsttouch.execution.process_runner import Outcome, run_in_foreground
+from firsttouch.execution.foreground import run_in_foreground
+from firsttouch.execution.jobs import Outcome
 from firsttouch.execution.ram_store import RamStore, Residence, Space
 from firsttouch.host.cpusets import format_list
 from firsttouch.records.file_lock import lock_folder
