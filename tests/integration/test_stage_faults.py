@@ -128,7 +128,10 @@ def test_kills_at_any_moment(home, files, run_cli):
                 wait_until(Path("ready").exists, "the command")
                 pid = found(home, b"sleep", launcher)
             time.sleep(moments.uniform(0, 0.06))
-            os.kill(launcher.pid if victim in {"launcher", "for"} else pid, number)
+            if victim in {"launcher", "for"}:
+                launcher.send_signal(number)  # with --for it may have ended
+            else:
+                os.kill(pid, number)
             if victim == "holder":
                 root = Path(f"/proc/{pid}/root")
                 wait_until(lambda root=root: not root.exists(), "the end of the holder")

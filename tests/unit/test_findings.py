@@ -23,7 +23,6 @@ from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records.schema import Record
 from firsttouch.report.fleet import figures, fleet_pages
-from firsttouch.report.fleet.ranks import names
 from firsttouch.report.text import SIGNS
 from firsttouch.systems.definition import System
 from firsttouch.systems.facts import Facts
@@ -153,12 +152,11 @@ def fleet(request, tmp_path_factory):
     return judgement, rows, out
 
 
-def short_names(judgement):
-    """Return the short name of each case of a fleet: it is the key of columns and drawings."""
-    cases = judgement.samples.cases
-    keys = [(c.check, c.metric, None if c.check == "topology" else c.parameters["bank"]) for c in cases]
-    return dict(zip(names(cases).of, keys, strict=True)), {
-        case.title: key for case, key in zip(cases, keys, strict=True)
+def by_title(judgement):
+    """Return each case of a fleet by its title, which pages show."""
+    return {
+        c.title: (c.check, c.metric, None if c.check == "topology" else c.parameters["bank"])
+        for c in judgement.samples.cases
     }
 
 
@@ -187,7 +185,7 @@ def test_the_table_has_what_the_records_say(fleet):
     judgement, rows, out = fleet
     file = pl.read_parquet(out / "findings.parquet").to_dicts()
     names_of = {case.name: number for number, case in enumerate(judgement.samples.cases)}
-    keys = list(short_names(judgement)[0].values())
+    keys = list(by_title(judgement).values())
     assert len(file) == len(rows) == len(judgement.table)
     for line in file:
         row = rows[line["host"], keys[names_of[line["metric"]]]]
@@ -212,7 +210,7 @@ def test_the_map_shows_the_values_and_what_is_expected(fleet):
     judgement, rows, out = fleet
     (heat,) = [t for t in page_of(out).iter("table") if t.get("class") == "heat"]
     (key,) = [e for e in page_of(out).iter("ol") if e.get("class") == "key"]
-    columns = [short_names(judgement)[0]["".join(e.itertext())] for e in key]
+    columns = [by_title(judgement)["".join(e.itertext())] for e in key]
     seen = 0
     for line in heat.find("tbody"):
         head, *cells = line
@@ -246,11 +244,11 @@ def test_the_map_shows_the_values_and_what_is_expected(fleet):
 def test_distributions_state_values_and_outliers(fleet):
     judgement, rows, out = fleet
     page = page_of(out)
-    by_name, by_title = short_names(judgement)
+    keys = by_title(judgement)
     (table,) = [t for t in page.iter("table") if "Metrics over the hosts" in "".join(t.itertext())]
     for line in table.find("tbody"):
         cells = dict(zip(figures.HEADER, ["".join(cell.itertext()) for cell in line], strict=True))
-        key = by_title[cells["metric"]]
+        key = keys[cells["metric"]]
         reference = compared_with(judgement, rows, key)
         of_case = {host: row for (host, case), row in rows.items() if case == key}
         values = [r.value for r in of_case.values() if r.value is not None and r.reference]
@@ -264,7 +262,7 @@ def test_distributions_state_values_and_outliers(fleet):
         host, percent = re.fullmatch(r"(\S+) \(([-+][\d.]+) %\)", cells["worst host"]).groups()
         assert is_shown(percent, 100 * of_case[host].change(reference.value))
     for card in (e for e in page.iter("li") if e.find("h4") is not None):
-        key = by_name.get("".join(card.find("h4").itertext()))
+        key = keys.get("".join(card.find("h4").itertext()))
         if key is None:  # a history of a host
             continue
         reference = compared_with(judgement, rows, key)
