@@ -163,7 +163,7 @@ class FirstTouchCheck(OneHost):
 
     @run_before("run")
     def stay_on_the_host(self) -> None:
-        """AspectRequest the host of the run, unless ``--distribute`` has set one."""
+        """Request the host of the run, unless ``--distribute`` has set one."""
         if self.by_slurm and not hasattr(self, ".nid"):
             self.job.pin_nodes = [self.host_of_run.slurm_name]
 

@@ -154,7 +154,7 @@ def _run_probe(
     if aspect not in probe.ASPECTS:
         raise BadInput(f"the probe's own options: it measures {', '.join(probe.ASPECTS)}, not {aspect}")
     if {"--help", "-h"} & {*words}:
-        return probe.helped()
+        return probe.helped(aspect)
     theoretical = theoretical_bandwidth.of_this_host(system) if aspect in {"topology", "bandwidth"} else None
     with recording(file, share_host=share_host, watched=aspect != "topology", say=say) as keep:
         report = probe.run(aspect, words, say=say)
