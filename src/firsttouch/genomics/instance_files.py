@@ -11,8 +11,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from firsttouch.execution.process_runner import WorkerThread
 from firsttouch.execution.progress import say
+from firsttouch.execution.threads import WorkerThread
 from firsttouch.genomics.pipe_writer import Stopped, StopRequest
 
 

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from firsttouch import __version__
 from firsttouch.errors import BadInput
 from firsttouch.execution import counters, index_cache
-from firsttouch.execution.process_runner import Watching
 from firsttouch.execution.progress import say
+from firsttouch.execution.sampling import Watching
 from firsttouch.genomics import dealing, sam, stream
 from firsttouch.genomics.aligners import Aligner, Steps
 from firsttouch.genomics.collecting import Command, FileTarget, NoTarget, SinkTarget, StripedTarget
