@@ -4,15 +4,12 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import sys
 
 from firsttouch.campaign import inputs
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, one_line
 from firsttouch.execution.progress import coloured
-from firsttouch.judge.findings import Findings
-from firsttouch.judge.judging import judged
 from firsttouch.judge.verdict import ORDER, conclusion, worst
 from firsttouch.judge.verdict import status as status_of
 from firsttouch.quarantine import drain
@@ -44,29 +41,13 @@ def register(subparsers: options.Subparsers) -> None:
     parser.set_defaults(run=run)
 
 
-def _divided(fleet: Findings) -> list[dict[str, object]]:
-    """Return the metrics in which the hosts form two groups, as JSON."""
-    cases = fleet.samples.cases
-    return [
-        {"case": cases[n].name, "unit": cases[n].unit, "apart": two.apart, **dataclasses.asdict(two)}
-        for n, two in fleet.divided.items()
-    ]
-
-
 def run(args: argparse.Namespace) -> int:
     """Print a line per host and one for all, or the document; return the verdict's status."""
     system = load(args.system)
-    samples, gathered = inputs.of_system(args.records, system)
-    missing = dict(gathered.missing_of.get(system.name, {}))
-    # A host passes only if all its records can be read.
-    for name, reasons in gathered.unread_of(samples.hosts, any_host=True).items():
-        missing[name] = [*missing.get(name, ()), *reasons]
+    fleet, gathered = inputs.judge(args.records, system)
     ahead = gathered.ahead(system.name)
-    for name in ahead.keys() - set(samples.hosts):
-        missing[name] = [*missing.get(name, ()), ahead[name]]
-    fleet = judged(samples, system, missing=missing, configurations=gathered.newest_configurations)
     words = {host: ORDER[fleet.word(host)] for host in fleet.by_severity()}
-    brief = len(samples.counts) > MOST_RESULTS
+    brief = len(fleet.samples.counts) > MOST_RESULTS
     hosts = [fleet.of(host) for host, word in words.items() if not brief or word in _DETAILED]
     status = BadInput.exit_status if gathered.unread else status_of(words.values(), strict=args.strict)
     if args.json:
@@ -76,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
                 "verdict": worst(words.values()),
                 "status": status,
                 "hosts": [h.to_dict() for h in hosts],
-                **({"divided": _divided(fleet)} if fleet.divided else {}),
+                **({"divided": fleet.divided_to_dicts()} if fleet.divided else {}),
                 **({"common_loss": common.text} if (common := fleet.common_loss) else {}),
                 **({"dated_ahead": ahead} if ahead else {}),
                 **({"unread": list(gathered.unread)} if gathered.unread else {}),

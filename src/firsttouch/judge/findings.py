@@ -481,6 +481,20 @@ class Findings:
             lines.append(f"two groups of hosts in {count}: {case.title}: {division.text(case.unit)}; {which}")
         return lines
 
+    def divided_to_dicts(self) -> list[dict[str, Any]]:
+        """Return the JSON form of the metrics in which the hosts form two groups."""
+        cases = self.samples.cases
+        return [
+            {
+                "metric": cases[number].name,
+                "unit": cases[number].unit,
+                "apart": two.apart,
+                "better": {"hosts": list(two.better), "value": two.values[0]},
+                "worse": {"hosts": list(two.worse), "value": two.values[1]},
+            }
+            for number, two in self.divided.items()
+        ]
+
     def groups(self, host: str) -> NDArray[np.intp]:
         """Return the groups of a host, by case."""
         number = self.number.get(host)
