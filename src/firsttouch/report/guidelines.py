@@ -6,23 +6,20 @@ from __future__ import annotations
 import math
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import geometric_mean
-from typing import Any, TypeVar
-
-import numpy as np
+from typing import Any
 
 from firsttouch import paths
 from firsttouch.advice import replay
-from firsttouch.judge.statistics import pooled_variance, student_interval
+from firsttouch.judge.gains import CONFIDENCE, SAME, Interval, gains
 from firsttouch.records.cases import identifying
 from firsttouch.records.schema import Record
 from firsttouch.report import speedups
 from firsttouch.report.aspects import study
 from firsttouch.report.document import Block, Cell, Entry, Fold, Listing, Paragraph, Section, Span, Table
 from firsttouch.report.model import HostView, dataset_of, reads_per_thread, whole
-from firsttouch.report.speedups import Interval
 from firsttouch.report.text import clean, count, listed, number, plain, times
 
 # ----------------------------------------------------------------------
@@ -30,8 +27,6 @@ from firsttouch.report.text import clean, count, listed, number, plain, times
 
 #: The notes of the recommended scenario and of the default run.
 USE, DEFAULT = "use this", "default"
-#: The gain of the default run.
-SAME = Interval(1.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -102,75 +97,6 @@ class Choice:
 def mark(name: str, chosen: str, default: str) -> str:
     """Return the note of a scenario: the recommended one, the default run, or neither."""
     return USE if name == chosen else DEFAULT if name == default else ""
-
-
-# ----------------------------------------------------------------------
-# The gains of scenarios that several hosts measured, with their intervals.
-#
-# Hosts differ, so every time is compared with the default run of the same host. Hosts are the blocks of an
-# incomplete block design, and the default run is the treatment that all blocks share, so the level of a host
-# cancels (R. A. Fisher, The design of experiments, 1935; D. C. Montgomery, Design and analysis of experiments,
-# chapter 4).
-
-CONFIDENCE = 0.95
-
-Scenario = TypeVar("Scenario", bound=Hashable)
-#: The seconds of each repetition (or seconds per read), by host.
-Times = Mapping[str, Sequence[float]]
-
-
-def gains(times: Mapping[Scenario, Times], default: Scenario) -> dict[Scenario, Interval]:
-    """Return the gain of every scenario with its simultaneous interval (:data:`CONFIDENCE`).
-
-    Every host of *times* has the *default*, and all times are above 0. The gain of a scenario is the geometric
-    mean over its hosts of the ratio of the geometric means (default / scenario). Two things widen the interval:
-
-    * Noise. The variance of a gain is the larger of two: that of repetitions, pooled over all hosts and scenarios,
-      and that of a scenario's gain between hosts, pooled over the scenarios of several hosts. Student's t allows
-      for the number of comparisons with one control (C. W. Dunnett, A multiple comparison procedure for comparing
-      several treatments with a control, 1955; here by Bonferroni's inequality).
-    * Hosts that did not measure the scenario. Their default runs show how much slower they are. If the
-      difference is a factor, they have the same gain; if it is a constant number of seconds, they have the gain of
-      the times with this constant added. The interval covers both.
-
-    With a single repetition and host the noise is unknown, and so are the ends.
-    """
-    means = {s: {h: _mean_log(some) for h, some in of_host.items()} for s, of_host in times.items()}
-    base = means[default]
-    ratios = {s: {h: base[h] - mean for h, mean in of.items()} for s, of in means.items() if s != default}
-    level = 1 - (1 - CONFIDENCE) / max(1, len(ratios))
-    repeated, of_repeated = pooled_variance(
-        [np.log(some).tolist() for of_host in times.values() for some in of_host.values()]
-    )
-    between, of_between = pooled_variance([list(of_host.values()) for of_host in ratios.values()])
-    result = {default: SAME}
-    for scenario, of_host in ratios.items():
-        gain = float(np.mean(list(of_host.values())))
-        hosts = len(of_host)
-        parts = sum(1 / len(times[default][h]) + 1 / len(times[scenario][h]) for h in of_host)
-        variances = [(repeated * parts / hosts**2, of_repeated), (between / hosts, of_between)]
-        variance, freedom = max((v for v in variances if v[1]), default=(0.0, 0))
-        if not freedom:
-            result[scenario] = Interval(math.exp(gain))
-            continue
-        half = math.sqrt(variance) * student_interval(level, freedom)
-        elsewhere = [gain, *_elsewhere(base, means[scenario])]
-        low, high = min(elsewhere) - half, max(elsewhere) + half
-        result[scenario] = Interval(math.exp(gain), math.exp(low), math.exp(high))
-    return result
-
-
-def _mean_log(seconds: Sequence[float]) -> float:
-    return float(np.mean(np.log(seconds)))
-
-
-def _elsewhere(base: Mapping[str, float], means: Mapping[str, float]) -> Iterator[float]:
-    """Yield the log gain on each host without the scenario, if hosts differ by a constant number of seconds."""
-    for host, mean in means.items():
-        for other in base.keys() - means.keys():
-            seconds = math.exp(mean) + math.exp(base[other]) - math.exp(base[host])
-            if seconds > 0:
-                yield base[other] - math.log(seconds)
 
 
 # ----------------------------------------------------------------------

@@ -8,7 +8,8 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any, Literal, TypeVar
 
 from firsttouch.host.topology import Topology
 from firsttouch.judge.verdict import HostVerdict
@@ -22,6 +23,8 @@ from firsttouch.systems.definition import System
 # Problems and references.
 
 Kind = Literal["failed", "skipped", "invalid"]
+#: What a function derives from the records of a host.
+Derived = TypeVar("Derived")
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,17 @@ class HostView:
     topology: Topology | None
     #: Returns the reference that judges a record.
     expected: References = field(default=lambda _: None, repr=False, compare=False)
+
+    def once(self, derive: Callable[[HostView], Derived]) -> Derived:
+        """Return what *derive* finds in the records; it is computed once for a view."""
+        if derive not in self._derived:
+            self._derived[derive] = derive(self)
+        derived: Derived = self._derived[derive]
+        return derived
+
+    @cached_property
+    def _derived(self) -> dict[Callable[[HostView], Any], Any]:
+        return {}
 
     def of(self, *checks: str, metric: str | None = None) -> list[Record]:
         """Return the valid records of *checks*, or of one *metric* of them."""

@@ -143,9 +143,9 @@ def build(
     if not records and not problems and not advice:
         raise BadInput("there is no record to report: give files or folders with the records of a run")
     host = topology.parse_xml(topology_xml) if topology_xml is not None else None
-    all_views = model.split(records, problems, host)
     expected = model.judging_references(verdicts, references)
-    views = [replace(view, expected=expected) for view in all_views if drawn is None or view.host in drawn]
+    all_views = [replace(view, expected=expected) for view in model.split(records, problems, host)]
+    views = [view for view in all_views if drawn is None or view.host in drawn]
     of_site = site_tables.of_hosts(forms_of_site, views)
     now = generated or datetime.datetime.now(datetime.UTC)
     report = _Report(

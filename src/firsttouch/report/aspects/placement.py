@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby
 
+from firsttouch.judge.gains import Interval
 from firsttouch.records.schema import Record
 from firsttouch.report import speedups
 from firsttouch.report.aspect import (
@@ -23,7 +24,7 @@ from firsttouch.report.aspect import (
 from firsttouch.report.document import Cell, Entry, Table, Tile
 from firsttouch.report.figures.drawing import Bar, draw_bars
 from firsttouch.report.model import Absent, HostView, whole
-from firsttouch.report.speedups import Interval, Study, pivot
+from firsttouch.report.speedups import Study, pivot
 from firsttouch.report.text import count, number, times
 
 CHECK = "placement"

@@ -17,13 +17,14 @@ from firsttouch.benchmarks import studies as study_files
 from firsttouch.benchmarks.studies import MATES, Family, Reads, Study
 from firsttouch.benchmarks.studies import Table as PlannedTable
 from firsttouch.errors import BadInput
+from firsttouch.judge.gains import Interval
 from firsttouch.records.schema import Record
 from firsttouch.report import published_tables
 from firsttouch.report.aspect import Aspect, Chart, Draw, Result, measured, spread, value_table, without_unit
 from firsttouch.report.document import Cell, Entry, Table
 from firsttouch.report.figures.drawing import Point, draw_lines, wide
 from firsttouch.report.model import HostView, dataset_of, whole
-from firsttouch.report.speedups import Interval, Key, pivot, repetitions
+from firsttouch.report.speedups import Key, pivot, repetitions
 from firsttouch.report.text import count, listed, number, percent
 
 CHECK = "weak_scaling"
@@ -38,7 +39,7 @@ _HOW = (
 
 def aspect(view: HostView) -> Aspect:
     """Return the peaks of each study, dataset and kind of reads that the host has records of, and their charts."""
-    studies = repeated(view)
+    studies = view.once(repeated)
     charts = [
         _chart(study, planned, reads, dataset)
         for study in studies
@@ -227,7 +228,7 @@ def compared(view: HostView) -> list[Record]:
     """Return the records that figures of studies show."""
     return [
         run.record
-        for study in repeated(view)
+        for study in view.once(repeated)
         for runs in (*(c.runs for c in study.comparisons), study.too_long)
         for run in runs
     ]
