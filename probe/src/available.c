@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "fail.h"
+#include "lists.h"
 
 static const uint64_t RESERVE = UINT64_C(16) << 20; // minimum reserve for the kernel
 
@@ -22,7 +23,7 @@ static int64_t free_kib(const char *meminfo)
     return unused + (files > held ? files - held : 0);
 }
 
-uint64_t available_on_bank(const Host *host, int bank)
+uint64_t available_on_bank(int bank, uint64_t memory)
 {
     char *text = file_text("/sys/devices/system/node/node%d/meminfo", bank);
     int64_t kib = free_kib(text);
@@ -32,8 +33,7 @@ uint64_t available_on_bank(const Host *host, int bank)
         kib = free_kib(text);
         free(text);
     }
-    const Node *node = host_node(host, bank);
-    const uint64_t free_bytes = kib > 0 ? (uint64_t)kib << 10 : 0, share = node->memory / 50;
+    const uint64_t free_bytes = kib > 0 ? (uint64_t)kib << 10 : 0, share = memory / 50;
     const uint64_t reserve = share > RESERVE ? share : RESERVE;
     return free_bytes > reserve ? free_bytes - reserve : 0;
 }

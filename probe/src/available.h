@@ -3,10 +3,10 @@
 #ifndef AVAILABLE_H
 #define AVAILABLE_H
 
-#include "host.h"
+#include <stdint.h>
 
-// Bytes on a bank that are free or reclaimable page cache, less a reserve for the kernel.
-uint64_t available_on_bank(const Host *host, int bank);
+// Bytes on a bank of so much memory that are free or reclaimable page cache, less a reserve for the kernel.
+uint64_t available_on_bank(int bank, uint64_t memory);
 
 typedef struct {
     uint64_t limit, left; // bytes; UINT64_MAX without a limit

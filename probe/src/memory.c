@@ -34,8 +34,9 @@ uint64_t memory_available(const Host *host, const List *banks, Pages pages)
 {
     uint64_t least = UINT64_MAX;
     for (int i = 0; i < banks->count; i++) {
+        const int bank = banks->values[i];
         const uint64_t here =
-            pages == PAGES_HUGE ? pages_free(host, banks->values[i]) : available_on_bank(host, banks->values[i]);
+            pages == PAGES_HUGE ? pages_free(host, bank) : available_on_bank(bank, host_node(host, bank)->memory);
         least = here < least ? here : least;
     }
     const uint64_t total = least * (uint64_t)banks->count, limit = cgroup_memory().left;

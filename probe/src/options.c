@@ -9,14 +9,27 @@
 #include <unistd.h>
 
 #include "fail.h"
-#include "help.h"
 
-static const char *const aspects[ASPECTS] = {"topology",       "latency",      "bandwidth", "contention",
-                                             "loaded-latency", "core-to-core", "locks"};
+static const struct {
+    const char *name, *help, *example;
+} aspects[ASPECTS] = {
+    {"topology", "the host, and the parts that this process may use; nothing is measured", "--xml"},
+    {"latency", "pointer chasing over a cycle: a PU of each NUMA node x bank x size (ns)",
+     "--sizes memory --pages thp"},
+    {"bandwidth", "copy, scale, add, triad: sets of 1, 2, 4, ... NUMA nodes x bank (GB/s, STREAM's bytes)",
+     "--pu-nodes 0,1 --set-sizes 2 --banks 0-7 --interleave none"},
+    {"contention", "random read-modify-write of one bank by 1 thread, 2 threads, ... all (GB/s)",
+     "--threads 1,2,8,64 --banks 0"},
+    {"loaded-latency", "the chase while other PUs load memory at rising rates (ns, and the load in GB/s)",
+     "--loads local --read-shares 1,0.5 --rates 0.5"},
+    {"core-to-core", "two PUs change one line in turn by compare-and-swap (ns one way)", "--pairs all --jsonl"},
+    {"locks", "threads take FASTQ records from one reader under a lock, and parse them (records/s)",
+     "--locks spin,queue --parsings original,batched --batch 32 --work 1us"},
+};
 
 const char *aspect_name(Aspect aspect)
 {
-    return aspects[aspect];
+    return aspects[aspect].name;
 }
 
 enum { L = 1 << LATENCY, B = 1 << BANDWIDTH, C = 1 << CONTENTION, O = 1 << LOADED_LATENCY, T = 1 << TOPOLOGY };
@@ -29,55 +42,181 @@ enum {
 };
 
 typedef enum { CLEAR, SET, XML, LIST, TEXT, SIZE, COUNT, FRACTION, SECONDS, PAIRS, NAMES } Kind;
+typedef enum { PLACEMENT, MEASUREMENT, REPETITIONS, OUTPUT, GROUPS } Group;
 
-// All options: the aspects that accept them, the kind of their value, and the member of Options that it sets.
+// All options: the name of their value and what it says, with the default in parentheses; the aspects that accept
+// them, their place in the help, the kind of their value, and the member of Options that it sets.
 #define MEMBER(kind, member) kind, offsetof(Options, member), NULL, 0
 #define CHOICE(member, names) NAMES, offsetof(Options, member), names, sizeof names / sizeof *names
 static const struct {
-    const char *name;
+    const char *name, *value, *help;
     int aspects;
+    Group group;
     Kind kind;
     size_t member;
     const char *const *names; // the values that it can list
     int count;
 } known[] = {
-    {"json", EVERY, MEMBER(CLEAR, lines)},
-    {"jsonl", EVERY, MEMBER(SET, lines)},
-    {"quiet", EVERY, MEMBER(SET, quiet)},
-    {"help", EVERY, MEMBER(SET, help)},
-    {"xml", T, MEMBER(XML, xml)},
-    {"sanity", MEASURED, MEMBER(SET, sanity)},
-    {"prune", L | B, MEMBER(SET, prune)},
-    {"one-pu-per-core", B | C | P | K, MEMBER(SET, cores)},
-    {"pu-nodes", MEASURED, MEMBER(LIST, pu_nodes)},
-    {"banks", MEASURED, MEMBER(LIST, banks)},
-    {"set-sizes", B, MEMBER(LIST, set_sizes)},
-    {"interleave", B, MEMBER(TEXT, interleave_text)},
-    {"threads", C | K, MEMBER(LIST, threads)},
-    {"loads", O, CHOICE(load, load_names)},
-    {"read-shares", O, CHOICE(read_share, read_share_names)},
-    {"rates", O, MEMBER(TEXT, rates_text)},
-    {"array-bytes", B | C | O | K, MEMBER(SIZE, array_bytes)},
-    {"pairs", P, MEMBER(PAIRS, pairs)},
-    {"locks", K, CHOICE(lock, lock_names)},
-    {"parsings", K, CHOICE(parsing, parsing_names)},
-    {"batch", K, MEMBER(LIST, batch)},
-    {"block-bytes", K, MEMBER(SIZE, block_bytes)},
-    {"record-bytes", K, MEMBER(SIZE, record_bytes)},
-    {"work", K, MEMBER(TEXT, work_text)},
-    {"placement", K, CHOICE(placing, placing_names)},
-    {"seconds", K, MEMBER(SECONDS, seconds)},
-    {"sizes", L | O, MEMBER(TEXT, sizes_text)},
-    {"order", L | O, CHOICE(order, order_names)},
-    {"kernels", B, CHOICE(kernel, kernel_names)},
-    {"stores", B, CHOICE(stores, store_names)},
-    {"instructions", B, CHOICE(instructions, instruction_names)},
-    {"pages", MEMORY, CHOICE(pages, page_names)},
-    {"min-repetitions", MEASURED, MEMBER(COUNT, repetitions.least)},
-    {"max-repetitions", MEASURED, MEMBER(COUNT, repetitions.most)},
-    {"confidence", MEASURED, MEMBER(FRACTION, repetitions.confidence)},
+    {"pu-nodes", "LIST", "NUMA nodes whose PUs work, such as 0-3,8 (all that may be used)", MEASURED, PLACEMENT,
+     MEMBER(LIST, pu_nodes)},
+    {"banks", "LIST",
+     "NUMA nodes that hold the data (all that may be used; core-to-core, locks: the bank nearest to the first PU)",
+     MEASURED, PLACEMENT, MEMBER(LIST, banks)},
+    {"set-sizes", "LIST", "NUMA nodes in a PU-set (1,2,4,... and all)", B, PLACEMENT, MEMBER(LIST, set_sizes)},
+    {"interleave", "SETS",
+     "data also interleaved: none, first (the first bank with each other one, as in the thesis), all, or lists, "
+     "with / between: first/all/2-3 (first/all)",
+     B, PLACEMENT, MEMBER(TEXT, interleave_text)},
+    {"threads", "LIST", "numbers of threads (1,2,4,... and all)", C | K, PLACEMENT, MEMBER(LIST, threads)},
+    {"placement", "LIST",
+     "compact (the PUs of the nearest NUMA node first), spread (a PU of each NUMA node in turn) (both, spread "
+     "where its PUs differ)",
+     K, PLACEMENT, CHOICE(placing, placing_names)},
+    {"one-pu-per-core", "", "use only the first PU of each core", B | C | P | K, PLACEMENT, MEMBER(SET, cores)},
+    {"loads", "LOADS",
+     "local (PUs of the chaser's NUMA node load its bank), outgoing (these PUs load the farthest bank), incoming "
+     "(PUs of the other NUMA nodes load the chaser's bank) (those that this host can make)",
+     O, PLACEMENT, CHOICE(load, load_names)},
+    {"pairs", "N|all", "pairs of PUs, each kind of closeness first (2048)", P, PLACEMENT, MEMBER(PAIRS, pairs)},
+    {"prune", "",
+     "measure one of the placements that are alike by the firmware's distances; each result lists those it stands "
+     "for",
+     L | B, PLACEMENT, MEMBER(SET, prune)},
+    {"sizes", "SIZES",
+     "bytes of the cycle, such as 16KiB,256MiB; or memory (one size well past the caches) or curve (4 KiB to that "
+     "size) (curve; loaded-latency: memory)",
+     L | O, MEASUREMENT, MEMBER(TEXT, sizes_text)},
+    {"order", "ORDERS",
+     "of the cycle: random (all lines), paged (64 pages at a time), sequential (ascending: prefetchers follow it) "
+     "(random; loaded-latency: paged)",
+     L | O, MEASUREMENT, CHOICE(order, order_names)},
+    {"rates", "RATES",
+     "fractions of the largest load, reached by pauses; 0 and 1 are always measured "
+     "(0.1,0.25,0.4,0.55,0.7,0.8,0.9)",
+     O, MEASUREMENT, MEMBER(TEXT, rates_text)},
+    {"read-shares", "SHARES",
+     "reads in the load's traffic: 1 (loads only), 0.75 (a third of the lines is also stored to), 0.5 (every line "
+     "is) (1,0.75,0.5)",
+     O, MEASUREMENT, CHOICE(read_share, read_share_names)},
+    {"array-bytes", "SIZE",
+     "of each array (4 x all last caches and at least 64 MB, as far as memory allows); locks: of the text (2 x "
+     "the largest cache and at least 64 MiB)",
+     B | C | O | K, MEASUREMENT, MEMBER(SIZE, array_bytes)},
+    {"kernels", "KERNELS", "copy,scale,add,triad (all)", B, MEASUREMENT, CHOICE(kernel, kernel_names)},
+    {"stores", "STORES", "regular, streaming or both (regular)", B, MEASUREMENT, CHOICE(stores, store_names)},
+    {"instructions", "SETS",
+     "plain,sse2,avx2,avx512,neon,sve, or all that are here (the widest here up to avx2; sve if its vectors are "
+     "longer than neon's)",
+     B, MEASUREMENT, CHOICE(instructions, instruction_names)},
+    {"locks", "LOCKS",
+     "spin, ticket, mutex (pthread), queue (MCS), and atomic, which hands out blocks by fetch-and-add (all)", K,
+     MEASUREMENT, CHOICE(lock, lock_names)},
+    {"parsings", "PARSINGS",
+     "under the lock, a thread parses a record (original), copies one (deferred) or several (batched), or copies "
+     "a block of fixed size (blocked) (all)",
+     K, MEASUREMENT, CHOICE(parsing, parsing_names)},
+    {"batch", "LIST", "records of a batch (1,2,4,...,256)", K, MEASUREMENT, MEMBER(LIST, batch)},
+    {"block-bytes", "SIZE", "of a block, which spaces fill up (12288)", K, MEASUREMENT, MEMBER(SIZE, block_bytes)},
+    {"record-bytes", "SIZE", "of the longest record; the shortest is an eighth shorter (256)", K, MEASUREMENT,
+     MEMBER(SIZE, record_bytes)},
+    {"work", "TIMES", "of a thread with each record, without memory, such as 0,250ns,1us (0,1us)", K, MEASUREMENT,
+     MEMBER(TEXT, work_text)},
+    {"seconds", "S", "of a repetition (0.2)", K, MEASUREMENT, MEMBER(SECONDS, seconds)},
+    {"pages", "PAGES",
+     "base, thp (transparent huge pages), huge (hugetlbfs); 4k is base on hosts with 4 KiB pages (base)", MEMORY,
+     MEASUREMENT, CHOICE(pages, page_names)},
+    {"min-repetitions", "N", "of each case, at least (5, or the most if that is less)", MEASURED, REPETITIONS,
+     MEMBER(COUNT, repetitions.least)},
+    {"max-repetitions", "N", "of each case, at most (10)", MEASURED, REPETITIONS, MEMBER(COUNT, repetitions.most)},
+    {"confidence", "F", "stop when the confidence interval of the median is within +- F of it (0.05)", MEASURED,
+     REPETITIONS, MEMBER(FRACTION, repetitions.confidence)},
+    {"json", "", "one JSON document on standard output (default)", EVERY, OUTPUT, MEMBER(CLEAR, lines)},
+    {"jsonl", "", "JSON lines: one for the host and options, one for each result, one for the end", EVERY, OUTPUT,
+     MEMBER(SET, lines)},
+    {"xml", "[=DIR]", "hwloc's XML of this host, or of the stored sys/ and proc/ in a folder", T, OUTPUT,
+     MEMBER(XML, xml)},
+    {"quiet", "", "no progress on standard error", EVERY, OUTPUT, MEMBER(SET, quiet)},
+    {"sanity", "", "a short test run with small sizes; its values are not measurements", MEASURED, OUTPUT,
+     MEMBER(SET, sanity)},
+    {"help", "", "this help; behind an aspect, with its options only", EVERY, OUTPUT, MEMBER(SET, help)},
 };
 enum { KNOWN = sizeof known / sizeof *known };
+
+enum { HELP_COLUMN = 24, HELP_WIDTH = 108 };
+
+// Prints words from a column on, and begins a new line where the width ends.
+static void help_words(const char *text, int *column)
+{
+    while (*text) {
+        const int length = (int)strcspn(text, " ");
+        if (*column > HELP_COLUMN && *column + 1 + length > HELP_WIDTH) {
+            printf("\n%*s", HELP_COLUMN, "");
+            *column = HELP_COLUMN;
+        } else if (*column > HELP_COLUMN) {
+            putchar(' ');
+            ++*column;
+        }
+        printf("%.*s", length, text);
+        *column += length;
+        text += length + strspn(text + length, " ");
+    }
+}
+
+// Prints an option; the aspects that accept it if they are some of several.
+static void help_option(int option, bool several)
+{
+    const char *value = known[option].value;
+    const char *space = !*value || *value == '[' ? "" : " ";
+    const int written = printf("  --%s%s%s", known[option].name, space, value);
+    int column = HELP_COLUMN;
+    printf("%*s", written < HELP_COLUMN ? HELP_COLUMN - written : 1, "");
+    const int takers = known[option].aspects;
+    for (Aspect aspect = TOPOLOGY; several && aspect < ASPECTS && takers != MEASURED && takers != EVERY; aspect++)
+        if (takers & 1 << aspect) {
+            char word[40];
+            snprintf(word, sizeof word, "%s%s", aspect_name(aspect), takers >> aspect > 1 ? "," : ":");
+            help_words(word, &column);
+        }
+    help_words(known[option].help, &column);
+    putchar('\n');
+}
+
+// Prints the help of one aspect, or of all.
+static void help_print(const Aspect *only)
+{
+    static const char *const groups[GROUPS] = {"placement", "measurement", "repetitions", "output"};
+    fputs("usage: firsttouch-probe ", stdout);
+    for (Aspect aspect = TOPOLOGY; aspect < ASPECTS; aspect++)
+        if (!only || *only == aspect)
+            printf("%s%s", only || aspect == TOPOLOGY ? "" : "|", aspect_name(aspect));
+    puts(only ? " [options]\n"
+              : "\n                        [options]\n\n"
+                "Measures the memory of a NUMA host in one process: every set of NUMA nodes whose PUs work with "
+                "every\n"
+                "bank that holds the data. The placement of pages and threads is verified.\n");
+    for (Aspect aspect = TOPOLOGY; aspect < ASPECTS; aspect++)
+        if (!only || *only == aspect)
+            printf("  %-15s %s\n", aspect_name(aspect), aspects[aspect].help);
+    for (Group group = PLACEMENT; group < GROUPS; group++) {
+        bool begun = false;
+        for (int i = 0; i < KNOWN; i++) {
+            if (known[i].group != group || (only && !(known[i].aspects & 1 << *only)))
+                continue;
+            if (!begun)
+                printf("\n%s\n", groups[group]);
+            begun = true;
+            help_option(i, !only);
+        }
+    }
+    puts(
+        "\nSizes: bytes, or with kB MB GB KiB MiB GiB. Exit status: 0 fine; 1 a result is wrong or its placement\n"
+        "did not hold; 2 bad input; 3 impossible on this host; 128 + N stopped by signal N: completed\n"
+        "results are printed and marked as partial. --version prints the version.\n\n"
+        "examples:");
+    for (Aspect aspect = TOPOLOGY; aspect < ASPECTS; aspect++)
+        if (!only || *only == aspect)
+            printf("  firsttouch-probe %s %s\n", aspect_name(aspect), aspects[aspect].example);
+}
 
 List options_list(const char *option, const char *text)
 {
@@ -216,19 +355,24 @@ static void set_option(Options *options, int option, const char *text)
 static Aspect aspect_of(const char *text)
 {
     for (Aspect aspect = TOPOLOGY; aspect < ASPECTS; aspect++)
-        if (text && !strcmp(text, aspects[aspect]))
+        if (text && !strcmp(text, aspect_name(aspect)))
             return aspect;
-    fail(
-        EXIT_USAGE,
-        "%s%s%s: use topology, latency, bandwidth, contention, loaded-latency, core-to-core or locks (see --help)",
-        text ? "there is no aspect '" : "no aspect", text ? text : "", text ? "'" : "");
+    char all[100] = "";
+    for (Aspect aspect = TOPOLOGY; aspect < ASPECTS; aspect++)
+        snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s",
+                 !aspect                 ? ""
+                 : aspect == ASPECTS - 1 ? " or "
+                                         : ", ",
+                 aspect_name(aspect));
+    fail(EXIT_USAGE, "%s%s%s: use %s (see --help)", text ? "there is no aspect '" : "no aspect", text ? text : "",
+         text ? "'" : "", all);
 }
 
 Options *options_read(int argc, char **argv)
 {
     const char *first = argc > 1 ? argv[1] : NULL;
     if (first && (!strcmp(first, "--help") || !strcmp(first, "-h"))) {
-        help_print();
+        help_print(NULL);
         exit(0);
     }
     if (first && !strcmp(first, "--version")) {
@@ -267,7 +411,7 @@ Options *options_read(int argc, char **argv)
             fail(EXIT_USAGE, "--%s is not an option of %s", known[got].name, aspect_name(options->aspect));
         set_option(options, got, optarg);
         if (options->help) {
-            help_print();
+            help_print(&options->aspect);
             exit(0);
         }
     }

@@ -1,17 +1,79 @@
 # SPDX-License-Identifier: Apache-2.0
-"""firsttouch: validates NUMA hosts, and finds the fastest placement of memory-bound programs on them."""
+"""firsttouch: validates NUMA hosts, and finds the fastest placement of memory-bound programs on them.
+
+The names of ``__all__`` are for scripts and notebooks (docs/reference/python.md). Each is loaded at its first use.
+"""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from firsttouch.benchmarks.measure import AspectRequest, measure_aspect
+    from firsttouch.benchmarks.site_checks import ProgramSpec, measure_program
+    from firsttouch.campaign.inputs import judge
+    from firsttouch.campaign.reporting import write_comparison, write_report
+    from firsttouch.errors import BadInput, CannotHere, FirstTouchError, Missing, RunFailed
+    from firsttouch.host.topology import load as load_topology
+    from firsttouch.records.schema import append as append_records
+    from firsttouch.records.schema import read as read_records
+    from firsttouch.scenarios.placement import plan
+    from firsttouch.systems.definition import load as load_system
+
     #: From Git's tags, as of the installation. It is read at its first use: main() handles interrupts by then.
     __version__: str
 else:
+    #: Public name -> its module, and its name there.
+    _PUBLIC = {
+        "AspectRequest": ("benchmarks.measure", "AspectRequest"),
+        "BadInput": ("errors", "BadInput"),
+        "CannotHere": ("errors", "CannotHere"),
+        "FirstTouchError": ("errors", "FirstTouchError"),
+        "Missing": ("errors", "Missing"),
+        "ProgramSpec": ("benchmarks.site_checks", "ProgramSpec"),
+        "RunFailed": ("errors", "RunFailed"),
+        "append_records": ("records.schema", "append"),
+        "judge": ("campaign.inputs", "judge"),
+        "load_system": ("systems.definition", "load"),
+        "load_topology": ("host.topology", "load"),
+        "measure_aspect": ("benchmarks.measure", "measure_aspect"),
+        "measure_program": ("benchmarks.site_checks", "measure_program"),
+        "plan": ("scenarios.placement", "plan"),
+        "read_records": ("records.schema", "read"),
+        "write_comparison": ("campaign.reporting", "write_comparison"),
+        "write_report": ("campaign.reporting", "write_report"),
+    }
 
-    def __getattr__(name: str) -> str:
-        if name != "__version__":
+    def __getattr__(name: str) -> object:
+        if name == "__version__":
+            value: object = installed_version("firsttouch") or "0+unknown"
+        elif name in _PUBLIC:
+            import importlib  # noqa: PLC0415 - as late as the names
+
+            module, attribute = _PUBLIC[name]
+            value = getattr(importlib.import_module(f"firsttouch.{module}"), attribute)
+        else:
             raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-        version = globals()[name] = installed_version("firsttouch") or "0+unknown"
-        return version
+        globals()[name] = value
+        return value
+
+
+__all__ = [
+    "AspectRequest",
+    "BadInput",
+    "CannotHere",
+    "FirstTouchError",
+    "Missing",
+    "ProgramSpec",
+    "RunFailed",
+    "append_records",
+    "judge",
+    "load_system",
+    "load_topology",
+    "measure_aspect",
+    "measure_program",
+    "plan",
+    "read_records",
+    "write_comparison",
+    "write_report",
+]
 
 
 def installed_version(package: str) -> str | None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Short calls of other programs: whether a program is on PATH, and what it prints.
 
-Programs that are measured, watched or stopped are started by :mod:`firsttouch.execution.process_runner`.
+Programs that are measured, watched or stopped are started by :mod:`firsttouch.execution`.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from typing import Any
 
 from factories import native_probe
 from firsttouch.errors import Missing, RunFailed, TimedOut
-from firsttouch.execution.process_runner import child
+from firsttouch.execution.child_process import child
 from firsttouch.tools import run_tool
 
 from . import cpio

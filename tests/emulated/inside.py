@@ -26,7 +26,9 @@ validator.validators = types.SimpleNamespace(extend=lambda kind, _: kind)
 sys.modules["jsonschema"] = validator
 
 from firsttouch.execution import placement_check  # noqa: E402
-from firsttouch.execution.process_runner import Job, Outcome, Watching, run_together  # noqa: E402
+from firsttouch.execution.jobs import Job, Outcome  # noqa: E402
+from firsttouch.execution.process_runner import run_together  # noqa: E402
+from firsttouch.execution.sampling import Watching  # noqa: E402
 from firsttouch.host.topology import of_this_host  # noqa: E402
 from firsttouch.scenarios.placement import Need, Plan, Scenario, plan  # noqa: E402
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from factories.processes import write_program
-from firsttouch.execution.process_runner import Job, Outcome
+from firsttouch.execution.jobs import Job, Outcome
 from firsttouch.records import append_log, atomic_files
 
 FIRSTTOUCH = Path(sys.executable).with_name("firsttouch")

@@ -764,6 +764,30 @@ def test_the_sources_are_formatted():
     assert done.returncode == 0, done.stderr[:2000]
 
 
+def test_the_help_of_an_aspect_has_the_options_that_it_accepts(native_probe):
+    def run(*argv):
+        return subprocess.run([native_probe, *argv], capture_output=True, text=True, timeout=60, check=False)
+
+    def options(text):
+        return dict(re.findall(r"^  --([a-z-]+)(?: |\[=)?(\S*)", text, re.MULTILINE))
+
+    whole = options(run("--help").stdout)
+    for aspect in probe.ASPECTS:
+        shown = run(aspect, "--help")
+        assert (shown.returncode, shown.stderr) == (0, "")
+        assert f"  firsttouch-probe {aspect} --" in shown.stdout
+        own = options(shown.stdout)
+        assert own.items() <= whole.items()
+        for option in whole.keys() - own.keys():
+            done = run(aspect, f"--{option}", *(["1"] if whole[option] else []))
+            assert f"--{option} is not an option of {aspect}" in done.stderr
+        for option in own.keys() - {"help"}:
+            # What follows ends the run before anything is measured.
+            done = run(aspect, f"--{option}", *(["x"] if own[option] else []), "--nosuch")
+            assert "is not an option of" not in done.stderr
+            assert done.returncode == 2
+
+
 def test_a_probe_that_is_not_there_is_one_line(firsttouch, tmp_path):
     done = firsttouch("measure", "topology", "--", PATH=str(tmp_path), FIRSTTOUCH_PROBE=str(tmp_path / "none"))
     assert done.returncode == 3

@@ -13,7 +13,7 @@ from tests.factories.host_records import measured
 from firsttouch.benchmarks import site_checks
 from firsttouch.errors import BadInput, RunFailed, TimedOut
 from firsttouch.execution import placement_check
-from firsttouch.execution.process_runner import Outcome
+from firsttouch.execution.jobs import Outcome
 
 #: Holds memory until it has been sampled.
 PROGRAM = f"""\
@@ -116,9 +116,9 @@ def printing(monkeypatch):
 )
 def test_an_endless_search_ends_with_the_time_limit(printing, regex, text, timeout):
     printing(text)
-    spec = site_checks.Spec(["program"], "x", "rate", "GB/s", regex=regex)
+    spec = site_checks.ProgramSpec(["program"], "x", "rate", "GB/s", regex=regex)
     with pytest.raises(TimedOut) as caught:
-        site_checks.measure(spec, repetitions=1, timeout=timeout)
+        site_checks.measure_program(spec, repetitions=1, timeout=timeout)
     assert str(caught.value) == (
         f"program: the search for '{regex}' in its output did not end within {timeout:g} s and was stopped: "
         "simplify the expression"
@@ -136,18 +136,18 @@ def test_an_endless_search_ends_with_the_time_limit(printing, regex, text, timeo
 )
 def test_the_last_match_is_found(printing, regex, text, timeout):
     printing(text)
-    spec = site_checks.Spec(["program"], "x", "rate", "GB/s", regex=regex)
-    assert site_checks.measure(spec, repetitions=2, timeout=timeout).samples == (12.5, 12.5)
+    spec = site_checks.ProgramSpec(["program"], "x", "rate", "GB/s", regex=regex)
+    assert site_checks.measure_program(spec, repetitions=2, timeout=timeout).samples == (12.5, 12.5)
 
 
 def test_a_search_that_is_killed_is_named(printing, monkeypatch):
     printing("12.5")
     monkeypatch.setattr(site_checks, "_SEARCH", "import os; os.kill(os.getpid(), 9)")
-    spec = site_checks.Spec(["program"], "x", "rate", "GB/s", regex="(.+)")
+    spec = site_checks.ProgramSpec(["program"], "x", "rate", "GB/s", regex="(.+)")
     with pytest.raises(
         RunFailed, match=r"program: the search for '\(\.\+\)' in its output ended with signal SIGKILL"
     ):
-        site_checks.measure(spec, repetitions=1, timeout=None)
+        site_checks.measure_program(spec, repetitions=1, timeout=None)
 
 
 def test_a_check_of_the_site_is_a_file(program, tmp_path, monkeypatch):

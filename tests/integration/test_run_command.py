@@ -21,7 +21,8 @@ from factories import held_programs
 from factories.genomes import PART, records
 from factories.host_records import measured
 from firsttouch import cli
-from firsttouch.execution.process_runner import Watching, run_together
+from firsttouch.execution.process_runner import run_together
+from firsttouch.execution.sampling import Watching
 from firsttouch.genomics import launch
 from firsttouch.host import page_cache
 from firsttouch.host.topology import load

@@ -19,7 +19,7 @@ from factories import memory_records
 from factories.fleet_records import records_by_host
 from factories.host_records import Machine, matrix_records
 from firsttouch.benchmarks import probe
-from firsttouch.benchmarks.site_checks import Spec
+from firsttouch.benchmarks.site_checks import ProgramSpec
 from firsttouch.judge import samples_table
 from firsttouch.judge.judging import Undescribed, judged, undecided_cases
 from firsttouch.judge.verdict import Finding, HostVerdict
@@ -284,7 +284,7 @@ def test_no_two_cases_of_any_kind_print_alike(cases):
     ],
 )
 def test_a_program_of_the_site_has_the_direction_of_the_catalogue(check, metric, unit, direction):
-    assert Spec(("x",), check, metric, unit, regex="(x)").direction == direction
+    assert ProgramSpec(("x",), check, metric, unit, regex="(x)").direction == direction
 
 
 def test_tables_round_no_number_that_identifies_a_case():

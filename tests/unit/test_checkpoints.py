@@ -12,8 +12,8 @@ import stat
 import pytest
 
 from firsttouch.errors import BadInput
+from firsttouch.execution.jobs import Job, Outcome
 from firsttouch.execution.placement_check import Observed
-from firsttouch.execution.process_runner import Job, Outcome
 from firsttouch.genomics import checkpoints
 from firsttouch.genomics.checkpoints import Checkpoints, Stretch
 from firsttouch.genomics.pipe_writer import StopRequest

@@ -124,11 +124,11 @@ def test_set_sizes_are_those_of_the_pu_sets():
 @pytest.mark.parametrize(
     ("asked", "program"),
     [
-        (measure.Asked("latency"), "firsttouch-probe"),
-        (measure.Asked("latency", program="lmbench", random=False), "lmbench"),
-        (measure.Asked("bandwidth", random=False), "firsttouch-probe"),
-        (measure.Asked("bandwidth", program="stream"), "stream"),
-        (measure.Asked("topology"), ""),
+        (measure.AspectRequest("latency"), "firsttouch-probe"),
+        (measure.AspectRequest("latency", program="lmbench", random=False), "lmbench"),
+        (measure.AspectRequest("bandwidth", random=False), "firsttouch-probe"),
+        (measure.AspectRequest("bandwidth", program="stream"), "stream"),
+        (measure.AspectRequest("topology"), ""),
     ],
 )
 def test_the_program_that_measures(asked, program):
@@ -138,8 +138,8 @@ def test_the_program_that_measures(asked, program):
 @pytest.mark.parametrize(
     ("asked", "reason"),
     [
-        (measure.Asked("topology", program="stream"), "stream does not measure topology: nothing can"),
-        (measure.Asked("contention", program="lmbench"), "firsttouch-probe and likwid-bench can"),
+        (measure.AspectRequest("topology", program="stream"), "stream does not measure topology: nothing can"),
+        (measure.AspectRequest("contention", program="lmbench"), "firsttouch-probe and likwid-bench can"),
     ],
 )
 def test_a_program_that_cannot(asked, reason):
@@ -162,7 +162,7 @@ def runs(monkeypatch):
 
 
 def test_stores_are_measured_on_all_banks_that_were_asked_for(runs):
-    asked = measure.Asked("stores", pu_nodes=[1], banks=[0, 7])
+    asked = measure.AspectRequest("stores", pu_nodes=[1], banks=[0, 7])
     assert list(measure.measure(OPTERON, asked, say=str)) == [[], []]
     assert runs == [["--pu-nodes=1", "--banks=0"], ["--pu-nodes=1", "--banks=7"]]
 
@@ -173,7 +173,7 @@ def test_a_low_effort_leaves_out_no_bank_that_was_asked_for(monkeypatch, runs, e
     monkeypatch.setenv(profiles.VARIABLE, effort)
     messages = []
     for banks in ([0, 1, 2, 3], None):
-        asked = measure.Asked(aspect, pu_nodes=None if aspect == "contention" else [0], banks=banks)
+        asked = measure.AspectRequest(aspect, pu_nodes=None if aspect == "contention" else [0], banks=banks)
         assert list(measure.measure(OPTERON, asked, say=messages.append)) == []
     assert [options[1] for options in runs] == ["--banks=0-3", f"--banks={ends}"]
     if aspect == "bandwidth":

@@ -91,7 +91,9 @@ def new_check(tmp_path, monkeypatch):
 def records(new_check):
     host = topology_of(load("intel-xeon").facts)
     return [
-        record for step in measure.measure(host, measure.Asked("first-touch", banks=[0, 1])) for record in step
+        record
+        for step in measure.measure(host, measure.AspectRequest("first-touch", banks=[0, 1]))
+        for record in step
     ]
 
 

@@ -10,8 +10,8 @@ import time
 import pytest
 
 from firsttouch.execution import placement_check
+from firsttouch.execution.child_process import child
 from firsttouch.execution.placement_check import IF_PARENT_LIVES, IndexPages, Observed, family, look, verify
-from firsttouch.execution.process_runner import child
 from firsttouch.host.pages import Memory
 from firsttouch.scenarios.placement import Placement
 

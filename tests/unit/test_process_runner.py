@@ -21,15 +21,18 @@ from tests.factories.clocks import ManualClock
 from tests.factories.processes import wait_until
 
 from firsttouch.errors import BadInput, CannotHere, Missing, ProgramFailed, RunFailed, TimedOut
-from firsttouch.execution import placement_check, process_runner
-from firsttouch.execution.process_runner import (
-    Events,
-    Job,
-    Watching,
-    WorkerThread,
-    argv_of,
-    run_together,
+from firsttouch.execution import (
+    child_process,
+    foreground,
+    placement_check,
+    process_runner,
+    sampling,
+    threads,
 )
+from firsttouch.execution.jobs import Job, argv_of
+from firsttouch.execution.process_runner import Events, run_together
+from firsttouch.execution.sampling import Watching
+from firsttouch.execution.threads import WorkerThread
 from firsttouch.genomics import dealing, stream
 from firsttouch.genomics.dealing import Feed
 from firsttouch.genomics.index_copies import OWN
@@ -265,7 +268,7 @@ def test_slow_looks_do_not_let_a_short_program_go_unseen(job, clock, held):
 
     (outcome,) = run_together([job("read line", stdin=stdin)], watching=Watching(1e-3, look), clock=clock)
     assert outcome.observed.pages
-    assert looks[1] - looks[0] == pytest.approx(1 + process_runner.UNSEEN_PAUSE)
+    assert looks[1] - looks[0] == pytest.approx(1 + sampling.UNSEEN_PAUSE)
     assert looks[2] - looks[1] == pytest.approx(1 + 1000)
 
 
@@ -527,7 +530,7 @@ def test_a_signal_while_the_reader_starts_leaves_no_reader(interrupts, monkeypat
 
 def test_a_thread_is_waited_for_again_after_an_interrupted_wait(monkeypatch):
     go = threading.Event()
-    thread = process_runner.WorkerThread("worker", go.wait)
+    thread = threads.WorkerThread("worker", go.wait)
     thread.join()  # not started
     thread.start()
     with monkeypatch.context() as patch:
@@ -603,7 +606,7 @@ def test_descriptors_are_found_within_words():
 
 def test_a_foreground_program_that_is_late():
     with pytest.raises(TimedOut, match=r"sleep did not end within 0.01 s and was stopped"):
-        process_runner.run_in_foreground(["sleep", "600"], None, timeout=0.01)
+        foreground.run_in_foreground(["sleep", "600"], None, timeout=0.01)
 
 
 def test_64_at_once(job):
@@ -620,24 +623,24 @@ def test_one_of_64_fails(job, marker):
 
 def test_the_ends_of_logs(tmp_path):
     log = tmp_path / "log"
-    assert process_runner.last_lines(log) == ""
+    assert child_process.last_lines(log) == ""
     log.write_text("\n\n")
-    assert process_runner.last_lines(log) == ""
+    assert child_process.last_lines(log) == ""
     log.write_text("a\nb\n\nc\n\n")
-    assert process_runner.last_lines(log) == "b | c"
-    assert process_runner.last_lines(log, 1) == "c"
+    assert child_process.last_lines(log) == "b | c"
+    assert child_process.last_lines(log, 1) == "c"
     with log.open("r+b") as out:  # larger than any memory
         out.truncate(1 << 40)
         out.seek(0, os.SEEK_END)
         out.write(b"\nlast words\n")
-    assert process_runner.last_lines(log, 1) == "last words"
+    assert child_process.last_lines(log, 1) == "last words"
 
 
 LAUNCHER = """\
 import sys
 from pathlib import Path
 from firsttouch.cli import _signals
-from firsttouch.execution.process_runner import Job; from firsttouch.execution.process_runner import run_together
+from firsttouch.execution.jobs import Job; from firsttouch.execution.process_runner import run_together
 folder = Path(sys.argv[1])
 jobs = [Job(["sh", "-c", sys.argv[2], "sh", sys.argv[3]], folder / f"{n}.o", folder / f"{n}.e") for n in range(3)]
 received = []
@@ -690,7 +693,7 @@ def test_an_interrupt_while_programs_are_started_leaves_none(tmp_path, marker, n
 
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not on PATH")
 def test_a_program_whose_launcher_died_before_it_was_guarded_does_not_start(tmp_path):
-    argv = process_runner.guarded(["touch", str(tmp_path / "started")])
+    argv = child_process.guarded(["touch", str(tmp_path / "started")])
     subprocess.run(["sh", "-c", '"$@"; :', "sh", *argv], check=True)  # another parent than this process
     assert not (tmp_path / "started").exists()
     subprocess.run(argv, check=True)
@@ -698,14 +701,42 @@ def test_a_program_whose_launcher_died_before_it_was_guarded_does_not_start(tmp_
 
 
 def test_a_child_and_its_group_are_stopped_when_the_block_ends(marker):
-    with process_runner.child(["sh", "-c", f"{SLEEPER} & {SLEEPER}; :", "sh", marker]):
+    with child_process.child(["sh", "-c", f"{SLEEPER} & {SLEEPER}; :", "sh", marker]):
         assert are_running(marker, 3)
+    assert gone(marker)
+
+
+class Impatient(ManualClock):
+    """A clock whose first wait is interrupted by a signal, such as a second Ctrl-C."""
+
+    def sleep(self, seconds):
+        if not self.sleeps:
+            signal.raise_signal(signal.SIGTERM)
+        super().sleep(seconds)
+
+
+def test_a_second_signal_while_a_child_is_stopped_leaves_nothing(interrupts, marker):
+    words = ["sh", "-c", "trap '' TERM; echo ready; sleep 300; sleep 300", marker]
+    started = []
+
+    def run():
+        how = {"stop": signal.SIGTERM, "stdout": subprocess.PIPE, "clock": Impatient()}
+        with child_process.child(words, **how) as process:
+            started.append(process)
+            process.stdout.readline()
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    (process,) = started
+    process.stdout.close()
+    assert (interrupts, process.returncode) == ([signal.SIGTERM] * 2, -signal.SIGKILL)
     assert gone(marker)
 
 
 def test_a_child_that_ignores_the_first_signal_is_killed():
     clock = ManualClock()
-    with process_runner.child(
+    with child_process.child(
         ["sh", "-c", "trap '' TERM; echo ready; sleep 300; sleep 300"],
         stop=signal.SIGTERM,
         patience=20,
@@ -719,16 +750,16 @@ def test_a_child_that_ignores_the_first_signal_is_killed():
 
 def test_a_child_is_followed_to_its_end():
     argv = ["sh", "-c", "read line; exit $status"]
-    with process_runner.child(argv, env={"status": "7"}, stdin=subprocess.PIPE) as process:
-        assert process_runner.follow(process, 10, process.stdin.close, clock=ManualClock()) == 7
+    with child_process.child(argv, env={"status": "7"}, stdin=subprocess.PIPE) as process:
+        assert child_process.follow(process, 10, process.stdin.close, clock=ManualClock()) == 7
         assert process.stdin.closed
 
 
 def test_a_child_that_cannot_be_started(monkeypatch, tmp_path):
-    monkeypatch.setattr(process_runner, "guarded", list)
+    monkeypatch.setattr(child_process, "guarded", list)
     with (
         pytest.raises(RunFailed, match="absent cannot be started: No such file"),
-        process_runner.child(["absent"]),
+        child_process.child(["absent"]),
     ):
         pass
 
@@ -873,7 +904,7 @@ def test_threads_are_sampled_until_each_has_bound_itself(tmp_path, clock, held, 
 
     watching = Watching(share=1e-6, look=look, all_threads=True, grown=lambda *_: False)
     (outcome,) = run_together([placed], watching=watching, clock=clock)
-    assert looks[1] - looks[0] == pytest.approx(1 + process_runner.UNSEEN_PAUSE)
+    assert looks[1] - looks[0] == pytest.approx(1 + sampling.UNSEEN_PAUSE)
     # After a complete sample, the next look would come too late.
     assert all(later - looks[1] > 1e6 for later in looks[2:])
     assert outcome.observed.held == set(pus)
@@ -902,32 +933,32 @@ class Interrupted:
 
 @pytest.mark.parametrize(("seconds", "ends"), [(0, False), (0.2, False), (30, True)])
 def test_an_interrupt_while_it_waits_for_a_program_leaves_no_lock_behind(clock, seconds, ends):
-    with process_runner.child(["cat"], stop=signal.SIGTERM, stdin=subprocess.PIPE) as process:
+    with child_process.child(["cat"], stop=signal.SIGTERM, stdin=subprocess.PIPE) as process:
         process._waitpid_lock = Interrupted()
         if ends:
             clock.sleep = lambda _: process.stdin.close()
-        assert process_runner.wait(process, seconds, clock=clock) == (0 if ends else None)
+        assert child_process.wait(process, seconds, clock=clock) == (0 if ends else None)
         assert sum(clock.sleeps) == pytest.approx(0 if ends else seconds)
     assert process.returncode == (0 if ends else -signal.SIGTERM)
 
 
 def test_samples_take_a_small_part_of_the_time_however_long_one_takes():
     clock = ManualClock(now=0)
-    pace = process_runner._Pace(Watching(share=0.02), clock)
+    pace = sampling.Pace(Watching(share=0.02), clock)
     # Of a program with 100 GB, one sample reads 25 million page table entries.
     assert pace.next(0.5, seen=True) == 25
-    quick = process_runner._Pace(Watching(share=0.02), clock)
+    quick = sampling.Pace(Watching(share=0.02), clock)
     pauses = [quick.next(0.001, seen=True) for _ in range(30)]
     assert pauses[0] < 0.06
     assert max(pauses) == 5.0
-    assert quick.next(0.001, seen=False) <= process_runner.UNSEEN_PAUSE
+    assert quick.next(0.001, seen=False) <= sampling.UNSEEN_PAUSE
 
 
 def test_the_peak_of_a_program_is_its_own_whatever_this_process_was_before():
     """A process keeps the largest resident set of the program that it was before execve(2)."""
     program = [sys.executable, "-c", "memory = bytearray(100 << 20)"]
     launcher = (
-        "from firsttouch.execution.process_runner import run_in_foreground; "
+        "from firsttouch.execution.foreground import run_in_foreground; "
         f"print(run_in_foreground({program!r}, None).peak_bytes)"
     )
     becomes = [sys.executable, "-c", launcher]

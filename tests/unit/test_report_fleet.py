@@ -30,7 +30,7 @@ from firsttouch.report.document import Table
 from firsttouch.report.fleet import figures, fleet_pages
 from firsttouch.report.fleet.history import History
 from firsttouch.report.fleet.ranks import Ranks, write
-from firsttouch.report.text import SIGNS
+from firsttouch.report.text import SIGNS, anchors
 from firsttouch.systems.definition import System
 from firsttouch.systems.facts import Facts
 from firsttouch.systems.references import Reference
@@ -198,13 +198,36 @@ class TestPage:
             assert sum(int(tip.split()[0]) for tip in tips) == hosts - invalid
             markers = [e for e in svg if e.tag.endswith("path") and len(e)]
             assert len(markers) == len(of_class(svg, "out"))
-            slow = card.find("h4").text == "copy, NUMA 1 to bank 1"
+            slow = "".join(card.find("h4").itertext()) == "copy, NUMA 1 to bank 1"
             assert len(markers) == slow
             labels = [e.text for e in svg if e.tag.endswith("text") and e.text.strip("+-")[-1:] == "%"]
             axes.add(tuple(label.strip("+-") for label in labels))
             # The counts have an axis.
             assert [e.text for e in svg if e.tag.endswith("text") and e.text.isdigit()][:1] == ["0"]
         assert len(axes) == 1
+
+    def test_each_host_and_metric_has_an_address_that_depends_on_its_name_only(self, reported):
+        page = page_of(reported[0])
+        places = {e.get("id"): e for e in page.iter() if e.get("id")}
+        (heat,) = [t for t in page.iter("table") if t.get("class", "").startswith("heat")]
+        for row in heat.find("tbody"):
+            link = row.find("th/a")
+            assert link.get("href") == f"#host-s.{link.text}"
+            assert link.get("href")[1:] in places
+        # A link to a host that does not pass opens its evidence.
+        (folded,) = [e for e in page.iter("details") if places["host-s.n007"] in [*e]]
+        assert "n007" in "".join(folded.find("summary").itertext())
+        (key,) = [e for e in page.iter("ol") if e.get("class") == "key"]
+        for link in key.iter("a"):
+            assert link.text == places[link.get("href")[1:]].find("h4/a").text
+        assert "metric-s.copy-NUMA-1-to-bank-1" in places
+
+    def test_names_that_look_alike_in_an_address_have_different_ones(self):
+        assert anchors("host", ["a b", "a-b", "a.b"], "s") == {
+            "a b": "host-s.a-b",
+            "a-b": "host-s.a-b-2",
+            "a.b": "host-s.a.b",
+        }
 
     def test_ids_of_drawings_are_unique_on_a_page_of_several_systems(self, tmp_path):
         fleets, histories = [], {}

@@ -22,8 +22,10 @@ import numpy as np
 from firsttouch.advice.findings import Findings
 from firsttouch.advice.posterior import Belief, Load, Prior, Trial, update
 from firsttouch.errors import RunFailed
-from firsttouch.execution.process_runner import Job, Outcome, WorkerThread, run_together
+from firsttouch.execution.jobs import Job, Outcome
+from firsttouch.execution.process_runner import run_together
 from firsttouch.execution.progress import Steps
+from firsttouch.execution.threads import WorkerThread
 from firsttouch.genomics.collecting import splice
 from firsttouch.genomics.pipe_writer import PIPE_BYTES, Stopped, StopRequest, enlarge_pipe
 from firsttouch.host.pages import Memory

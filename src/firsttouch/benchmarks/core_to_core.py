@@ -16,7 +16,7 @@ from typing import Any
 
 from firsttouch.benchmarks import probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases
-from firsttouch.benchmarks.measure import Asked, Benchmark, run
+from firsttouch.benchmarks.measure import AspectRequest, Benchmark, run
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
@@ -232,7 +232,7 @@ def describe(record: Record) -> str:
     return f"the matrix contradicts hwloc at {p['contradictions']} pairs: {pairs}; it shows {shown or 'no groups'}"
 
 
-def _measure(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Record]]:
+def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
     """Measure pairs of PUs, with the line on the bank nearest to the first of them unless banks are given."""
     nodes = tuple(asked.pu_nodes or host.cpu_nodes)
     programs.pus_of(host, nodes)

@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from firsttouch.benchmarks import probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases
-from firsttouch.benchmarks.measure import Asked, Benchmark, run
+from firsttouch.benchmarks.measure import AspectRequest, Benchmark, run
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
@@ -101,7 +101,7 @@ def _curve(record: Record) -> str:
     return json.dumps({name: value for name, value in record.parameters.items() if name != "rate"}, sort_keys=True)
 
 
-def _loaded(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Record]]:
+def _loaded(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
     """Measure all curves in one run of the probe, which takes the memory of all banks once."""
     cases = Cases(host, profiles.chosen())
     nodes = list(asked.pu_nodes or cases.pu_nodes())
@@ -117,7 +117,7 @@ def _loaded(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Recor
     yield from run(asked, [*where, f"--read-shares={shares}"], say)
 
 
-def _measure(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Record]]:
+def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
     yield from curves(_loaded(host, asked, say))
 
 

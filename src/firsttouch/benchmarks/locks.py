@@ -14,7 +14,7 @@ from dataclasses import replace
 from statistics import median
 
 from firsttouch.benchmarks import probe, profiles, programs
-from firsttouch.benchmarks.measure import LEAST, Asked, Benchmark, run
+from firsttouch.benchmarks.measure import LEAST, AspectRequest, Benchmark, run
 from firsttouch.benchmarks.profiles import Effort
 from firsttouch.errors import BadInput
 from firsttouch.host.cpusets import format_list
@@ -93,7 +93,7 @@ def describe(record: Record) -> str:
     )
 
 
-def _measure(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Record]]:
+def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
     """Measure all locks and ways to parse, by numbers of threads, and by batch sizes with the most threads."""
     effort = profiles.chosen()
     nodes = tuple(asked.pu_nodes or host.cpu_nodes)

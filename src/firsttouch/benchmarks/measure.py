@@ -47,7 +47,7 @@ OPTIONS = ("pu_nodes", "set_sizes", "banks", "interleave", "threads", "pu_pairs"
 
 
 @dataclass(frozen=True)
-class Asked:
+class AspectRequest:
     """What to measure of an aspect; None means all that the effort includes.
 
     *pu_nodes* and *banks* are numbers of NUMA nodes. *set_sizes* are the NUMA nodes per PU-set (None: one PU-set
@@ -87,7 +87,7 @@ class Asked:
 
 
 #: Yields the records of one aspect as they come.
-Measure = Callable[[Topology, Asked, probe.Say], Iterator[list[Record]]]
+Measure = Callable[[Topology, AspectRequest, probe.Say], Iterator[list[Record]]]
 
 
 def _one_step(_cases: Cases) -> list[list[str]]:
@@ -124,14 +124,14 @@ def aspects() -> Mapping[str, Benchmark]:
     return by_name
 
 
-def measure(host: Topology, asked: Asked, *, say: probe.Say = print) -> Iterator[list[Record]]:
+def measure(host: Topology, asked: AspectRequest, *, say: probe.Say = print) -> Iterator[list[Record]]:
     """Yield the records of one aspect as they come. Raises BadInput before anything is measured."""
     asked.check()
     return aspects()[asked.aspect].measure(host, asked, say)
 
 
-def record(
-    asked: Asked, *, file: Path | None = None, share_host: bool = False, say: probe.Say = print
+def measure_aspect(
+    asked: AspectRequest, *, file: Path | None = None, share_host: bool = False, say: probe.Say = print
 ) -> list[Record]:
     """Measure one aspect of this host while nothing else is measured, and return the records.
 
@@ -163,12 +163,12 @@ def spread(measured: Sequence[Record]) -> Iterator[str]:
         )
 
 
-def _by_program(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Record]]:
+def _by_program(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
     measure_aspect = _by_probe if asked.by() == probe.NAME else _by_others
     yield from measure_aspect(host, asked, say)
 
 
-def _by_probe(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Record]]:
+def _by_probe(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
     """Measure each PU-set on the banks asked for, or else on those of the effort, in few runs of the probe."""
     effort = profiles.chosen()
     if asked.banks:
@@ -200,7 +200,12 @@ def _by_probe(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Rec
 
 
 def run(
-    asked: Asked, options: Sequence[str], say: probe.Say, *, small: Sequence[str] | None = None, most: int = MOST
+    asked: AspectRequest,
+    options: Sequence[str],
+    say: probe.Say,
+    *,
+    small: Sequence[str] | None = None,
+    most: int = MOST,
 ) -> Iterator[list[Record]]:
     """Yield the records of one run of the probe as they come; raises KeyboardInterrupt if it was interrupted.
 
@@ -224,7 +229,7 @@ def run(
         yield [replace(r, parameters={**r.parameters, **effort.parameters}) for r in records]
 
 
-def _by_others(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Record]]:
+def _by_others(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
     """Measure with lmbench, likwid-bench or STREAM: on the nearest bank of each PU-set, unless banks are given."""
     count = asked.repetitions
     if asked.aspect == "contention":
@@ -242,7 +247,7 @@ def _by_others(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Re
                 yield from programs.bandwidth(host, nodes, bank, asked.by(), repetitions=count, say=say)
 
 
-def _sets(host: Topology, asked: Asked) -> list[Nodes]:
+def _sets(host: Topology, asked: AspectRequest) -> list[Nodes]:
     nodes = sorted(asked.pu_nodes or host.cpu_nodes)
     sizes = [len(nodes)] if asked.pu_nodes else Cases(host, profiles.chosen()).set_sizes()
     return programs.sets_of(host, nodes, asked.set_sizes or sizes)
@@ -262,7 +267,7 @@ def _say_plan(host: Topology, sets: Sequence[Nodes], banks: Sequence[int], effor
         say(text)
 
 
-def _threads(host: Topology, asked: Asked) -> list[int]:
+def _threads(host: Topology, asked: AspectRequest) -> list[int]:
     return sorted(asked.threads or Cases(host, profiles.chosen()).contention_threads())
 
 
@@ -311,12 +316,12 @@ def _configuration(host: Topology, installed: memory_modules.Installed) -> Itera
     if now.settings:
         yield Record(
             *("configuration", "settings", "1", "neither", (float(len(now.settings)),)),
-            parameters={"settings": now.settings, "provenance": now.provenance},
+            parameters={"settings": now.settings, "provenance": now.provenance, "parts": now.parts},
             software=software(),
         )
 
 
-def _topology(host: Topology, _asked: Asked, say: probe.Say) -> Iterator[list[Record]]:
+def _topology(host: Topology, _asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
     yield list(topology(host, say=say))
 
 

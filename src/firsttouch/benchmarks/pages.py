@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from firsttouch.benchmarks import probe, profiles, programs, stores
 from firsttouch.benchmarks.cases import Cases
-from firsttouch.benchmarks.measure import Asked, Benchmark, run
+from firsttouch.benchmarks.measure import AspectRequest, Benchmark, run
 from firsttouch.errors import CannotHere
 from firsttouch.host import available_memory
 from firsttouch.host.cpusets import format_list
@@ -21,7 +21,7 @@ CHECK = "pages"
 PAGES = ("base", "thp", "huge")
 
 
-def _measure(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Record]]:
+def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
     """Measure each NUMA node on its nearest bank, or on those asked for, with every page size of the host."""
     nodes = asked.pu_nodes or Cases(host, profiles.chosen()).pu_nodes()
     for node in nodes:
@@ -48,7 +48,7 @@ def _measure(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Reco
             yield [replace(r, check=CHECK) for r in records]
 
 
-def _of_pages(asked: Asked, node: int, bank: int, pages: str, say: probe.Say) -> Iterator[Record]:
+def _of_pages(asked: AspectRequest, node: int, bank: int, pages: str, say: probe.Say) -> Iterator[Record]:
     """Yield random latency, copy and triad with one page size, and with base pages the prefetch ratio."""
     where = [f"--pu-nodes={node}", f"--banks={bank}", f"--pages={pages}"]
     base = pages == PAGES[0]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from firsttouch.errors import BadInput, CannotHere, FirstTouchError, RunFailed
-from firsttouch.execution.process_runner import child, signal_name
+from firsttouch.execution.child_process import child, signal_name
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import PROBE, probe_program
 from firsttouch.records.schema import Record, software
@@ -133,9 +133,9 @@ class Report:
         return {**head, "results": results, **tail, "status": self.status, "reason": self.reason}
 
 
-def helped() -> int:
-    """Print the probe's own help and return its exit status."""
-    return subprocess.run([probe_program(), "--help"], check=False).returncode
+def helped(aspect: str) -> int:
+    """Print the probe's own help for an aspect and return its exit status."""
+    return subprocess.run([probe_program(), aspect, "--help"], check=False).returncode
 
 
 def run(aspect: str, options: Sequence[str] = (), *, say: Say = print) -> Report:

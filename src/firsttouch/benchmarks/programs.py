@@ -19,7 +19,9 @@ from firsttouch.benchmarks import likwid, lmbench, profiles, stream
 from firsttouch.benchmarks.profiles import Effort
 from firsttouch.errors import BadInput, CannotHere, RunFailed
 from firsttouch.execution import placement_check
-from firsttouch.execution.process_runner import Job, Outcome, Watching, run_together
+from firsttouch.execution.jobs import Job, Outcome
+from firsttouch.execution.process_runner import run_together
+from firsttouch.execution.sampling import Watching
 from firsttouch.host import emulation
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology

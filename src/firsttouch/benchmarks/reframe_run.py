@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from firsttouch.errors import BadInput, RunFailed
-from firsttouch.execution.process_runner import child, follow
+from firsttouch.execution.child_process import child, follow
 from firsttouch.execution.progress import FOLLOWER, Steps
 
 #: The variable with the TMPDIR of checks where ReFrame is started with another one, "" for none.

@@ -16,7 +16,9 @@ from typing import Any, Literal
 
 from firsttouch import documents, paths
 from firsttouch.errors import BadInput, RunFailed, TimedOut, none_such
-from firsttouch.execution.process_runner import Job, child, ending, run_together
+from firsttouch.execution.child_process import child, ending
+from firsttouch.execution.jobs import Job
+from firsttouch.execution.process_runner import run_together
 from firsttouch.execution.progress import say
 from firsttouch.host.topology import load as load_topology
 from firsttouch.records import catalogue
@@ -55,7 +57,7 @@ _LONGEST_SEARCH = 1e8
 
 
 @dataclass(frozen=True)
-class Spec:
+class ProgramSpec:
     """What is run and what is read from it; the fields are the keys of a YAML file.
 
     *regex* has one group, a number in *unit*; the last match in the program's output counts, or in *file*, which
@@ -93,7 +95,7 @@ def names() -> list[str]:
     return list(paths.data_files("checks", ".yaml"))
 
 
-def load(name_or_file: str) -> Spec:
+def load(name_or_file: str) -> ProgramSpec:
     """Return the check of that name, or of that file; raises BadInput with file and line."""
     files = paths.data_files("checks", ".yaml")
     file = Path(name_or_file) if name_or_file.endswith(".yaml") else files.get(name_or_file)
@@ -102,12 +104,14 @@ def load(name_or_file: str) -> Spec:
     document = documents.parse_yaml(documents.read_text(file), file)
     document.check(SCHEMA)
     try:
-        return Spec(**{"check": file.stem, **document.data})
+        return ProgramSpec(**{"check": file.stem, **document.data})
     except BadInput as error:
         raise document.error(str(error)) from None
 
 
-def measure(spec: Spec, *, repetitions: int, timeout: float | None, threads: int | None = None) -> Record:
+def measure_program(
+    spec: ProgramSpec, *, repetitions: int, timeout: float | None, threads: int | None = None
+) -> Record:
     """Run the program and return the record, which is invalid if a placement did not hold.
 
     The program gets its number of threads (None: the scenario's) in OMP_NUM_THREADS, and in place of {threads} in
@@ -138,7 +142,7 @@ def measure(spec: Spec, *, repetitions: int, timeout: float | None, threads: int
 
 
 def record_of(
-    spec: Spec, scenario: Scenario, samples: Sequence[float], reason: str, observed: Mapping[str, Any]
+    spec: ProgramSpec, scenario: Scenario, samples: Sequence[float], reason: str, observed: Mapping[str, Any]
 ) -> Record:
     """Return the record of runs of a program under *scenario*; *reason* is why it is invalid, or empty.
 
@@ -161,7 +165,7 @@ def record_of(
     )
 
 
-def _changed(spec: Spec) -> int | None:
+def _changed(spec: ProgramSpec) -> int | None:
     """Return when the file that the program writes was changed (ns), None if it does not exist."""
     try:
         return Path(spec.file).stat().st_mtime_ns if spec.file else None
@@ -169,7 +173,7 @@ def _changed(spec: Spec) -> int | None:
         return None
 
 
-def _number(spec: Spec, outputs: Sequence[Path], timeout: float | None) -> float:
+def _number(spec: ProgramSpec, outputs: Sequence[Path], timeout: float | None) -> float:
     """Return the last number that the regular expression finds; raises RunFailed, TimedOut after *timeout* (s)."""
     places = [Path(spec.file)] if spec.file else outputs
     text = "\n".join(documents.read_text(place) for place in places)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from firsttouch.benchmarks import probe, profiles, programs
-from firsttouch.benchmarks.measure import Asked, Benchmark, run
+from firsttouch.benchmarks.measure import AspectRequest, Benchmark, run
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
@@ -18,7 +18,7 @@ CHECK = "stores"
 KERNELS = ("copy", "triad")
 
 
-def _measure(host: Topology, asked: Asked, say: probe.Say) -> Iterator[list[Record]]:
+def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
     """Measure every instruction set x store type on one NUMA node (default: the first) and its nearest bank."""
     nodes = tuple(asked.pu_nodes or host.cpu_nodes[:1])
     banks = list(asked.banks or [programs.nearest(host, nodes)])

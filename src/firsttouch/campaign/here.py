@@ -28,7 +28,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Request:
+class CampaignRequest:
     """The campaign that is asked for; what is None or empty is as in the campaign, or a new one's default."""
 
     kind: str

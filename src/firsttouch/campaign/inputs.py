@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from firsttouch.benchmarks import reframe_run
 from firsttouch.benchmarks.reframe_run import Trouble
@@ -23,6 +23,8 @@ from firsttouch.errors import BadInput, one_line
 from firsttouch.host.emulation import name_among
 from firsttouch.judge import drift, samples_table
 from firsttouch.judge.drift import Configuration
+from firsttouch.judge.findings import Findings
+from firsttouch.judge.judging import judged
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.records import catalogue, schema
 from firsttouch.records.schema import Record, Unread
@@ -299,6 +301,31 @@ def _run_reports(path: Path) -> list[Path]:
     if path.is_dir():
         return reframe_run.reports(path)
     return [path] if path.suffix == ".json" and path.is_file() and reframe_run.is_report(path) else []
+
+
+class Judgement(NamedTuple):
+    """The verdicts of a system's hosts, and the inputs that they follow from."""
+
+    findings: Findings
+    inputs: Gathered
+
+
+def judge(records: Sequence[Path], system: System) -> Judgement:
+    """Judge the hosts of *system* by its references and their fleet, from files, folders, stores, campaigns.
+
+    Records of other systems are left out. A host passes only if all its records can be read, and if its campaigns
+    have no missing results. Raises BadInput without a record.
+    """
+    samples, gathered = of_system(records, system)
+    missing = dict(gathered.missing_of.get(system.name, {}))
+    for name, reasons in gathered.unread_of(samples.hosts, any_host=True).items():
+        missing[name] = [*missing.get(name, ()), *reasons]
+    ahead = gathered.ahead(system.name)
+    for name in ahead.keys() - set(samples.hosts):
+        missing[name] = [*missing.get(name, ()), ahead[name]]
+    return Judgement(
+        judged(samples, system, missing=missing, configurations=gathered.newest_configurations), gathered
+    )
 
 
 def of_system(paths: Sequence[Path], system: System) -> tuple[SamplesTable, Gathered]:

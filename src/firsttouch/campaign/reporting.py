@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
 from firsttouch import paths
@@ -13,13 +18,15 @@ from firsttouch.advice import advice_text
 from firsttouch.campaign import collect, inputs
 from firsttouch.campaign.inputs import Gathered
 from firsttouch.errors import BadInput
+from firsttouch.host import topology
 from firsttouch.judge.comparison import compare
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.history import changes
 from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.judge.samples_table import SamplesTable
+from firsttouch.records import atomic_files
 from firsttouch.records.schema import Unread
-from firsttouch.report import guidelines, model, site_tables
+from firsttouch.report import FEW_HOSTS, guidelines, model, site_tables, summary
 from firsttouch.report import pages as report_pages
 from firsttouch.report.fleet import comparison as fleet_comparison
 from firsttouch.report.fleet import fleet_pages
@@ -32,38 +39,94 @@ from firsttouch.report.site_tables import TableForm
 from firsttouch.systems.definition import System, available, from_file, load
 
 
+class Short(Protocol):
+    """The summary of a report."""
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The document for machines."""
+
+    def table(self) -> str:
+        """Return the table for a terminal."""
+
+
+class Written(NamedTuple):
+    """A report that was written: its summary, and the inputs of one that leaves out what cannot be read."""
+
+    summary: Short
+    inputs: Gathered | None = None
+
+
+def write_report(
+    records: Sequence[Path],
+    out: Path,
+    *,
+    system: str | None = None,
+    details: int = 0,
+    xml: Path | None = None,
+    max_age: float | None = None,
+) -> Written:
+    """Write a report of the *records* (files, folders, stores, campaigns) into the folder *out*.
+
+    An earlier report there is replaced. The references of *system* judge its hosts. For a few hosts the page shows
+    every figure; for more it is that of a fleet, with pages of the *details* worst hosts. *xml* has the topology
+    of the host that it names. Records older than *max_age* seconds are left out. Raises BadInput for anything else
+    in *out*, and if there is nothing to report.
+    """
+    topology_xml = _prepared(records, out, xml)
+    make, gathered = report_of(records, system, details=details, topology_xml=topology_xml, max_age=max_age)
+    with _in_place_of(paths.resolved(out)) as partial_out:
+        return Written(make(partial_out), gathered)
+
+
+def write_comparison(
+    before: Path, after: Path, out: Path, *, system: str | None = None, xml: Path | None = None
+) -> Written:
+    """Write a report into the folder *out* that compares the records of two paths."""
+    _prepared([before, after], out, xml)
+    make = comparison(before, after, system)
+    with _in_place_of(paths.resolved(out)) as partial_out:
+        return Written(make(partial_out))
+
+
+def _prepared(records: Sequence[Path], out: Path, xml: Path | None) -> str | None:
+    """Return the topology in *xml*; raises BadInput if it is none, or if *out* holds what is no report."""
+    atomic_files.refuse_overwriting([paths.resolved(out)], [*records, *([xml] if xml else [])])
+    _check_replaceable(paths.resolved(out))
+    if xml is None:
+        return None
+    topology.load(xml=xml)  # names the file in its error
+    return xml.read_text(encoding="utf-8", errors="replace")
+
+
 def report_of(
-    paths: Sequence[Path],
+    records: Sequence[Path],
     system: str | None,
     *,
-    few: int,
     details: int,
     topology_xml: str | None,
     max_age: float | None = None,
-) -> tuple[Callable[[Path], Summary | Fleet], Callable[[], None]]:
-    """Read and judge the records in *paths*; return a function that writes the report into a folder.
-
-    The second function returned is :meth:`Gathered.print_unread`: the report leaves out what cannot be read.
+) -> tuple[Callable[[Path], Summary | Fleet], Gathered]:
+    """Read and judge the *records*; return a function that writes the report into a folder, and the inputs.
 
     The references of *system* judge its hosts. If there are many hosts, those of other systems are judged by the
-    references of the system that their records name, if a file describes it, and by their fleet. For at most *few*
+    references of the system that their records name, if a file describes it, and by their fleet. For a few
     hosts the page shows every figure; for more it is that of a fleet, with pages of the *details* worst hosts.
     Records older than *max_age* seconds are left out.
     """
     described = load(system) if system else None
     forms = site_tables.load()
     damaged: list[BadInput] = []
-    advice = advice_text.find(paths, damaged.append)
-    kept = [path for path in paths if path.is_dir() or not path.name.endswith(advice_text.SUFFIX)]
+    advice = advice_text.find(records, damaged.append)
+    kept = [path for path in records if path.is_dir() or not path.name.endswith(advice_text.SUFFIX)]
     gathered = inputs.gather(kept, max_age)
     # Advice is no record of any host: the records of all hosts are complete without it.
     gathered.unread.update({str(error): Unread(error, hosts=frozenset()) for error in damaged})
-    samples = gathered.samples(few=few)
+    samples = gathered.samples(few=FEW_HOSTS)
     if described is not None and described.name not in {*samples.by_system(), *gathered.missing_of}:
-        raise BadInput(f"no record of system {described.name} in {', '.join(map(str, paths))}")
-    if len({*samples.hosts, *samples.settings, *gathered.missing}) <= few:
-        few_hosts = _of_few(gathered, samples, described, advice, topology_xml, forms=forms)
-        return few_hosts, gathered.print_unread
+        raise BadInput(f"no record of system {described.name} in {', '.join(map(str, records))}")
+    if len({*samples.hosts, *samples.settings, *gathered.missing}) <= FEW_HOSTS:
+        return _of_few(gathered, samples, described, advice, topology_xml, forms=forms), gathered
     fleets = _judged(samples, described, gathered)
     configurations = gathered.configurations()
     histories = {
@@ -88,7 +151,7 @@ def report_of(
             of_site=site_tables.of_fleets(forms, fleets, newest),
         )
 
-    return write, gathered.print_unread
+    return write, gathered
 
 
 def comparison(before: Path, after: Path, system: str | None) -> Callable[[Path], Compared]:
@@ -209,3 +272,51 @@ def _details(
         )
         pages[host] = f"hosts/{quote(name)}/index.html"
     return pages
+
+
+def _check_replaceable(out: Path) -> None:
+    """Raise BadInput if the folder holds anything but an earlier report."""
+    nearest = next(folder for folder in (out, *out.parents) if folder.exists())
+    if not nearest.is_dir():
+        raise BadInput("not a folder", file=nearest)
+    if nearest != out:
+        return
+    there = {entry.name for entry in out.iterdir()}
+    if not there:
+        return
+    strangers = sorted(there - report_pages.FILES - fleet_pages.FILES)
+    try:
+        earlier = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        earlier = None
+    if strangers or not isinstance(earlier, dict) or earlier.get("document") != summary.DOCUMENT:
+        what = f"it holds {strangers[0]}" if strangers else "its summary.json is not a report's"
+        raise BadInput(f"not an earlier report ({what}): give a new or an empty folder", file=out)
+
+
+@contextmanager
+def _in_place_of(out: Path) -> Iterator[Path]:
+    """Yield a folder beside *out* that replaces it in the end; an incomplete one is removed."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_files.scratch(out) as partial:
+            partial.mkdir()
+            yield partial
+            _publish(partial, out)
+    except OSError as error:
+        raise BadInput(f"the report cannot be written: {error.strerror}", file=error.filename or out) from error
+
+
+def _publish(partial: Path, out: Path) -> None:
+    """Replace *out* by the finished report *partial*, as a whole."""
+    if not out.exists():
+        partial.rename(out)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{out.name}.old.", dir=out.parent))
+    out.rename(old)  # onto an empty folder: allowed, and atomic
+    try:
+        partial.rename(out)
+    except OSError:
+        old.rename(out)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

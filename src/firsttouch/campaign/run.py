@@ -23,7 +23,7 @@ from firsttouch.campaign.state import missing_of
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import CANNOT_HERE, NOT_INSTALLED, RunFailed
 from firsttouch.execution import backends, host_lock, slurm
-from firsttouch.execution.process_runner import child, follow, last_lines
+from firsttouch.execution.child_process import child, follow, last_lines
 from firsttouch.execution.progress import Steps
 from firsttouch.host.emulation import host_name
 from firsttouch.judge import samples_table, verdict_log

@@ -21,7 +21,7 @@ from firsttouch import __version__
 from firsttouch.advice.auto import BUDGET, Auto
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, ProgramFailed
-from firsttouch.execution.process_runner import exit_status
+from firsttouch.execution.child_process import exit_status
 from firsttouch.execution.progress import live, say, time_left, write
 from firsttouch.genomics import checkpoints, collecting, dealing, sam, stream
 from firsttouch.genomics.checkpoints import Checkpoints

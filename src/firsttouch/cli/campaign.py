@@ -19,7 +19,7 @@ from tabulate import tabulate
 from firsttouch.benchmarks import profiles
 from firsttouch.campaign import campaigns, collect, here, journal, submit
 from firsttouch.campaign.campaigns import KINDS, PLANNED, Campaign
-from firsttouch.campaign.here import Request
+from firsttouch.campaign.here import CampaignRequest
 from firsttouch.campaign.run import Outcome
 from firsttouch.campaign.state import overview, state
 from firsttouch.cli import options
@@ -152,11 +152,11 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _request(args: argparse.Namespace) -> Request:
+def _request(args: argparse.Namespace) -> CampaignRequest:
     """Return the campaign that the options ask for."""
     if args.drain and not KINDS[args.kind].judged:
         raise BadInput(f"--drain: a campaign of the kind {args.kind} gives no verdict")
-    return Request(
+    return CampaignRequest(
         args.kind,
         args.campaign,
         system=args.system,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -75,21 +76,21 @@ def _list(args: argparse.Namespace) -> int:
 
 def _get(args: argparse.Namespace) -> int:
     with _Meter() as meter:
-        local = fetch.get(args.name, progress=meter, from_files=args.from_files, **_options(args))
+        local = fetch.get(args.name, progress=meter, from_files=args.from_files, **_options(vars(args)))
     _show(local, as_json=args.json)
     return 0
 
 
 def _verify(args: argparse.Namespace) -> int:
     with _Meter() as meter:
-        local = fetch.verify(args.name, progress=meter, **_options(args))
+        local = fetch.verify(args.name, progress=meter, **_options(vars(args)))
     _show(local, as_json=args.json)
     return 0
 
 
-def _options(args: argparse.Namespace) -> dict[str, Any]:
+def _options(args: Mapping[str, Any]) -> dict[str, Any]:
     """Return the given options of a generated dataset."""
-    return {name: getattr(args, name) for name in _OPTIONS if getattr(args, name) is not None}
+    return {name: args[name] for name in _OPTIONS if args[name] is not None}
 
 
 def _show(local: fetch.LocalDataset, *, as_json: bool) -> None:

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from firsttouch.cli import options
 from firsttouch.errors import BadInput
 from firsttouch.execution import host_lock
-from firsttouch.execution.process_runner import Outcome, run_in_foreground, signal_name
+from firsttouch.execution.child_process import signal_name
+from firsttouch.execution.foreground import run_in_foreground
+from firsttouch.execution.jobs import Outcome
 from firsttouch.execution.progress import say, write
 from firsttouch.host.topology import load
 from firsttouch.records.schema import CHOICES, Record, append, check_appendable
@@ -21,7 +23,7 @@ from firsttouch.scenarios.placement import Scenario, parse_name, plan, with_thre
 from firsttouch.units import UNITS
 
 if TYPE_CHECKING:
-    from firsttouch.benchmarks.site_checks import Spec
+    from firsttouch.benchmarks.site_checks import ProgramSpec
 
 EXAMPLES = """\
   firsttouch exec 1Inst_Interleave -- ./program --its-option input > output
@@ -115,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
         given: dict[str, Any] = {key: getattr(args, key) for key in keys if getattr(args, key)}
         given |= {} if args.scenario == "auto" else {"scenario": args.scenario}
         with recording(args.records, share_host=args.share_host, say=say) as keep:
-            record = site_checks.measure(
+            record = site_checks.measure_program(
                 _spec(args.site_check, given),
                 repetitions=args.repetitions or 3,
                 timeout=args.timeout,
@@ -154,7 +156,7 @@ def run(args: argparse.Namespace) -> int:
     if args.records and status == 0:
         from firsttouch.benchmarks import site_checks  # noqa: PLC0415 - see the package
 
-        spec = site_checks.Spec(words, "exec")
+        spec = site_checks.ProgramSpec(words, "exec")
         observed = outcome.observed.to_dict()
         append(args.records, [site_checks.record_of(spec, scenario, [outcome.seconds], reason, observed)])
     if args.json:
@@ -168,7 +170,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if args.verify and reason and status == 0 else status
 
 
-def _spec(site_check: str | None, given: Mapping[str, Any]) -> Spec:
+def _spec(site_check: str | None, given: Mapping[str, Any]) -> ProgramSpec:
     """Return the check that the options describe, or the site's."""
     from firsttouch.benchmarks import site_checks  # noqa: PLC0415 - see the package
 
@@ -176,7 +178,7 @@ def _spec(site_check: str | None, given: Mapping[str, Any]) -> Spec:
         raise BadInput(f"--site-check brings the check: leave {', '.join(given)} out")
     if not site_check and "program" not in given:
         raise BadInput("--check NAME and -- PROGRAM are needed (or --site-check CHECK)")
-    return site_checks.load(site_check) if site_check else site_checks.Spec(**given)
+    return site_checks.load(site_check) if site_check else site_checks.ProgramSpec(**given)
 
 
 def _print_record(record: Record, *, as_json: bool) -> int:

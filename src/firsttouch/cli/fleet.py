@@ -57,27 +57,28 @@ def register(subparsers: options.Subparsers) -> None:
 
 def hold(args: argparse.Namespace) -> int:
     """Hold hosts by hand, and submit their first tests; the worst status of the hosts."""
-    return _by_hand(args, lambda work, host: work.hold_by_hand(host, args.reason, args.system or ""))
+    reason, system = args.reason, args.system or ""
+    return _by_hand(args.hosts, lambda work, host: work.hold_by_hand(host, reason, system), as_json=args.json)
 
 
 def release(args: argparse.Namespace) -> int:
     """Release hosts by hand; the worst status of the hosts."""
-    return _by_hand(args, lambda work, host: work.release_by_hand(host, args.reason))
+    return _by_hand(args.hosts, lambda work, host: work.release_by_hand(host, args.reason), as_json=args.json)
 
 
-def _by_hand(args: argparse.Namespace, do: Callable[[Any, str], None]) -> int:
+def _by_hand(named: Sequence[str], do: Callable[[Any, str], None], *, as_json: bool) -> int:
     """Do something for each host that is named, under the lock of the journal."""
     from firsttouch.execution import slurm  # noqa: PLC0415 - the journal alone needs none
     from firsttouch.quarantine import actions  # noqa: PLC0415 - the journal alone needs none
 
-    hosts = _hosts(args.hosts)
+    hosts = _hosts(named)
     settings = site_settings.load()
     slurm.require("scontrol")
     lines: list[str] = []
     worst = 0
     with actions.acting(wait=True) as (journal, lock):
         before = len(journal.lines)
-        work = tending.Round(journal, lock, settings, _sayer(args, lines))
+        work = tending.Round(journal, lock, settings, _sayer(lines, as_json=as_json))
         for host in hosts:
             try:
                 do(work, host)
@@ -87,7 +88,7 @@ def _by_hand(args: argparse.Namespace, do: Callable[[Any, str], None]) -> int:
                 say(f"firsttouch: error: {error}")
                 worst = max(worst, error.exit_status)
         work.notify()
-        _print(args, lines, journal.lines[before:])
+        _print(lines, journal.lines[before:], as_json=as_json)
     return worst
 
 
@@ -110,25 +111,25 @@ def tend(args: argparse.Namespace) -> int:
         with actions.acting(wait=False) as (journal, lock):
             before = len(journal.lines)
             hand = args.act is not False
-            work = tending.Round(journal, lock, settings, _sayer(args, lines), act=act, hand=hand)
+            work = tending.Round(journal, lock, settings, _sayer(lines, as_json=args.json), act=act, hand=hand)
             work.tend()
             if not act:
                 why = "--observe was given" if args.act is False else "fleet.yaml has no `act: true` under hold"
                 say(f"firsttouch: the rules only observe, because {why}")
-            _print(args, lines, journal.lines[before:])
+            _print(lines, journal.lines[before:], as_json=args.json)
     except actions.Busy as error:
         say(f"firsttouch: {error}")
-        _print(args, lines, [])
+        _print(lines, [], as_json=args.json)
         return 0
     return 1 if work.failed else 0
 
 
-def _sayer(args: argparse.Namespace, lines: list[str]) -> Callable[[str], None]:
+def _sayer(lines: list[str], *, as_json: bool) -> Callable[[str], None]:
     """Return a function that prints lines at once, or to standard error with --json."""
 
     def output(line: str) -> None:
         lines.append(line)
-        if args.json or line.startswith("firsttouch: "):
+        if as_json or line.startswith("firsttouch: "):
             say(line)
         else:
             print(line, flush=True)
@@ -136,8 +137,8 @@ def _sayer(args: argparse.Namespace, lines: list[str]) -> Callable[[str], None]:
     return output
 
 
-def _print(args: argparse.Namespace, lines: Sequence[str], new: Sequence[Any]) -> None:
-    if args.json:
+def _print(lines: Sequence[str], new: Sequence[Any], *, as_json: bool) -> None:
+    if as_json:
         options.print_json({"lines": list(lines), "actions": [asdict(action) for action in new]})
     elif not lines:
         print("nothing to do")

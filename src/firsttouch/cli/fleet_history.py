@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         samples = gathered.samples()
         if not samples.hosts:
             raise gathered.nothing()
-        _check_names(args, samples)
+        _check_names(samples, args.host, args.metric)
         configurations = gathered.configurations()
         parts = samples.by_system().values()
         changes = [c for part in parts for c in history.changes(part, configurations)]
@@ -72,12 +72,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check_names(args: argparse.Namespace, samples: SamplesTable) -> None:
+def _check_names(samples: SamplesTable, host: str | None, metric: str | None) -> None:
     metrics = sorted({case.metric for case in samples.cases})
-    if args.host and args.host not in samples.hosts:
-        raise BadInput(f"no record of host '{args.host}'{did_you_mean(args.host, samples.hosts)}")
-    if args.metric and args.metric not in metrics:
-        raise BadInput(f"no record of metric '{args.metric}'{did_you_mean(args.metric, metrics)}")
+    if host and host not in samples.hosts:
+        raise BadInput(f"no record of host '{host}'{did_you_mean(host, samples.hosts)}")
+    if metric and metric not in metrics:
+        raise BadInput(f"no record of metric '{metric}'{did_you_mean(metric, metrics)}")
 
 
 def _has_metric(change: Change, metric: str | None) -> bool:

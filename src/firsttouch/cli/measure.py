@@ -123,14 +123,14 @@ def run(args: argparse.Namespace) -> int:
     lists: dict[str, Any] = {
         name: sorted(value) if isinstance(value, list | set) else value for name, value in chosen.items()
     }
-    asked = measure.Asked(
+    asked = measure.AspectRequest(
         args.aspect,
         program=lists.pop("program_name"),
         random=lists.pop("order") != "sequential",
         repetitions=lists.pop("repetitions") or 3,
         **lists,
     )
-    measured = measure.record(asked, file=args.records, share_host=args.share_host, say=say)
+    measured = measure.measure_aspect(asked, file=args.records, share_host=args.share_host, say=say)
     if args.json:
         options.print_json([r.to_dict() for r in measured])
     for line in measure.spread(measured):
@@ -154,7 +154,7 @@ def _run_probe(
     if aspect not in probe.ASPECTS:
         raise BadInput(f"the probe's own options: it measures {', '.join(probe.ASPECTS)}, not {aspect}")
     if {"--help", "-h"} & {*words}:
-        return probe.helped()
+        return probe.helped(aspect)
     theoretical = theoretical_bandwidth.of_this_host(system) if aspect in {"topology", "bandwidth"} else None
     with recording(file, share_host=share_host, watched=aspect != "topology", say=say) as keep:
         report = probe.run(aspect, words, say=say)

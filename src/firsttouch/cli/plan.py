@@ -66,7 +66,7 @@ def register(subparsers: options.Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the plan, or the commands of one scenario; raises CannotHere if nothing fits."""
     program = aligner(args.aligner)
-    size = _index_bytes(args, program)
+    size = _index_bytes(program, args.index_size, args.index, args.dataset)
     need = program.need(size or 0)
     host = load(xml=args.xml, fsroot=args.fsroot)
     rates = options.measured_rates(host)
@@ -121,22 +121,21 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _index_bytes(args: argparse.Namespace, program: Aligner) -> int | None:
+def _index_bytes(program: Aligner, size: int | None, index: Path | None, dataset_name: str | None) -> int | None:
     """Return the size of the index, None if no option states it; raises BadInput or Missing if there is none."""
-    if args.index:
-        return program.index_bytes(args.index)
-    if args.dataset:
+    if index:
+        return program.index_bytes(index)
+    if dataset_name:
         from firsttouch.datasets import fetch, manifest  # noqa: PLC0415 - see the package
 
         # A plan takes seconds: it neither downloads a genome nor builds an index.
-        dataset = manifest.load(args.dataset)
+        dataset = manifest.load(dataset_name)
         for part in (dataset, *([manifest.load(dataset.reference)] if dataset.reference else [])):
             if fetch.state(part) in {"absent", "partial"}:
-                raise Missing(f"{part.name} is not in the store: get it with `firsttouch data get {args.dataset}`")
-        data = fetch.get(args.dataset)
+                raise Missing(f"{part.name} is not in the store: get it with `firsttouch data get {dataset_name}`")
+        data = fetch.get(dataset_name)
         prefix = aligners.index_prefix(program, data.reference, paths.data() / "index", data.sha256)
         return program.index_bytes(prefix)
-    size: int | None = args.index_size
     return size
 
 

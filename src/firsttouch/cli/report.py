@@ -5,19 +5,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
 
-from firsttouch import paths
 from firsttouch.cli import options
 from firsttouch.errors import BadInput
-from firsttouch.host import topology
-from firsttouch.records import atomic_files
+from firsttouch.report import FEW_HOSTS
 from firsttouch.units import parse
 
 EXAMPLES = """\
@@ -35,19 +28,6 @@ EXAMPLES = """\
       the summary as JSON on stdout"""
 #: The largest age of records (seconds): about 300 years.
 _MOST_AGE = 1e10
-#: With more hosts than this, the page is that of a fleet.
-FEW = 4
-
-
-class Short(Protocol):
-    """The summary of a report."""
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The document for machines."""
-
-    def table(self) -> str:
-        """Return the table for a terminal."""
 
 
 def register(subparsers: options.Subparsers) -> None:
@@ -58,8 +38,8 @@ def register(subparsers: options.Subparsers) -> None:
         EXAMPLES,
         "Writes a folder with a report of measured records: index.html (one page that needs no "
         "network), summary.md for a ticket, summary.json for machines. For a few hosts it shows all figures. For "
-        f"more than {FEW} it shows missing results, the hosts that do not pass, a map of hosts and metrics, the "
-        "distribution of each metric and the history of hosts. If some records or advice cannot be read, the "
+        f"more than {FEW_HOSTS} it shows missing results, the hosts that do not pass, a map of hosts and metrics, "
+        "the distribution of each metric and the history of hosts. If some records or advice cannot be read, the "
         "report covers the others, the files are named, and the exit status is 2 (--compare then writes none).",
     )
     options.add(parser, "records")
@@ -90,85 +70,30 @@ def run(args: argparse.Namespace) -> int:
     """Write the report; print its summary, or with --json the document."""
     from firsttouch.campaign import reporting  # noqa: PLC0415 - templates and tables only when a report is made
 
-    out = paths.resolved(args.output)
-    atomic_files.refuse_overwriting([out], [*args.records, *([args.xml] if args.xml else [])])
-    _check_replaceable(out)
     if args.compare and len(args.records) != 2:
         raise BadInput(f"--compare takes two, before and after: {len(args.records)} were given")
     if args.compare and args.max_age:
         raise BadInput("--max-age is not for --compare: give two folders with the records to compare")
-    xml = None
-    if args.xml is not None:
-        topology.load(xml=args.xml)  # names the file in its error
-        xml = args.xml.read_text(encoding="utf-8", errors="replace")
-    make: Callable[[Path], Short]
-    unread: Callable[[], None] | None = None
     if args.compare:
-        make = reporting.comparison(args.records[0], args.records[1], args.system)
-    else:
-        make, unread = reporting.report_of(
-            args.records, args.system, few=FEW, details=args.details, topology_xml=xml, max_age=args.max_age
+        written = reporting.write_comparison(
+            args.records[0], args.records[1], args.output, system=args.system, xml=args.xml
         )
-    with _in_place_of(out) as partial:
-        summary = make(partial)
+    else:
+        written = reporting.write_report(
+            args.records,
+            args.output,
+            system=args.system,
+            details=args.details,
+            xml=args.xml,
+            max_age=args.max_age,
+        )
     if args.json:
-        json.dump(summary.document, sys.stdout, indent=1, sort_keys=True)
+        json.dump(written.summary.document, sys.stdout, indent=1, sort_keys=True)
         sys.stdout.write("\n")
     else:
-        print(summary.table())
+        print(written.summary.table())
     page = args.output / "index.html"
     print(f"\nreport: {page}", file=sys.stderr if args.json else sys.stdout, flush=True)
-    if unread is not None:
-        unread()
+    if written.inputs is not None:
+        written.inputs.print_unread()
     return 0
-
-
-def _check_replaceable(out: Path) -> None:
-    """Raise BadInput if the folder holds anything but an earlier report."""
-    from firsttouch.report import pages, summary  # noqa: PLC0415 - see run
-    from firsttouch.report.fleet import fleet_pages  # noqa: PLC0415 - see run
-
-    nearest = next(folder for folder in (out, *out.parents) if folder.exists())
-    if not nearest.is_dir():
-        raise BadInput("not a folder", file=nearest)
-    if nearest != out:
-        return
-    there = {entry.name for entry in out.iterdir()}
-    if not there:
-        return
-    strangers = sorted(there - pages.FILES - fleet_pages.FILES)
-    try:
-        earlier = json.loads((out / "summary.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        earlier = None
-    if strangers or not isinstance(earlier, dict) or earlier.get("document") != summary.DOCUMENT:
-        what = f"it holds {strangers[0]}" if strangers else "its summary.json is not a report's"
-        raise BadInput(f"not an earlier report ({what}): give a new or an empty folder", file=out)
-
-
-@contextmanager
-def _in_place_of(out: Path) -> Iterator[Path]:
-    """Yield a folder beside *out* that replaces it in the end; an incomplete one is removed."""
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_files.scratch(out) as partial:
-            partial.mkdir()
-            yield partial
-            _publish(partial, out)
-    except OSError as error:
-        raise BadInput(f"the report cannot be written: {error.strerror}", file=error.filename or out) from error
-
-
-def _publish(partial: Path, out: Path) -> None:
-    """Replace *out* by the finished report *partial*, as a whole."""
-    if not out.exists():
-        partial.rename(out)
-        return
-    old = Path(tempfile.mkdtemp(prefix=f".{out.name}.old.", dir=out.parent))
-    out.rename(old)  # onto an empty folder: allowed, and atomic
-    try:
-        partial.rename(out)
-    except OSError:
-        old.rename(out)
-        raise
-    shutil.rmtree(old, ignore_errors=True)

@@ -7,20 +7,19 @@ import argparse
 import json
 import math
 import os
-import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from firsttouch.cli import options
-from firsttouch.errors import BadInput, RunFailed
+from firsttouch.errors import BadInput
 from firsttouch.execution import ram_store, staging
-from firsttouch.execution.file_copies import Source, name_of, sources_of
-from firsttouch.execution.process_runner import run_in_foreground
+from firsttouch.execution.file_copies import Source
+from firsttouch.execution.jobs import Outcome
 from firsttouch.execution.progress import live, say, time_left, write
-from firsttouch.execution.ram_store import RamStore, Residence
+from firsttouch.execution.staging import Copies
 from firsttouch.host.cpusets import format_list, parse_list
-from firsttouch.tools import require
 from firsttouch.units import format_bytes, parse
 
 EXAMPLES = """\
@@ -35,9 +34,6 @@ Where every page lies is read back from the kernel. With a command, the copies l
 in its words become the paths of the copies, {folder} becomes their folder, which FIRSTTOUCH_STAGED names too. The
 exit status is the command's own. Without a command, the copies stay until `firsttouch staged drop`, but no longer
 than the job or session that kills this user's processes at its end, and never through a restart."""
-#: The variable that names the folder of the copies.
-VARIABLE = "FIRSTTOUCH_STAGED"
-_PLACEHOLDER = re.compile(r"\{(folder|[1-9]\d*)\}")
 
 
 def register(subparsers: options.Subparsers) -> None:
@@ -82,28 +78,22 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput("no file to stage: name files or folders, as in: firsttouch stage --on 0 ref.fa")
     if args.program and args.seconds:
         raise BadInput("--for is for copies that stay: with a command, they live as long as it runs")
-    unknown = {int(n) for n in _numbers(args.program)} - set(range(1, len(args.files) + 1))
-    if unknown:
-        raise BadInput(f"the command has {{{min(unknown)}}}, and the last file is {{{len(args.files)}}}")
-    if args.program and not _PLACEHOLDER.search(args.program[0]):
-        require(args.program[0])
-    sources = sources_of(args.files)
-    copied, linked = _divided(sources, numa_nodes) if args.spill else (sources, [])
-    began = time.monotonic()
-    size = ram_store.needed_bytes(sources) - sum(source.bytes for source in linked)
-    with ram_store.hold(numa_nodes, size, even=len(numa_nodes) > 1) as store:
-        identities = store.copy_sources(copied, threads=args.threads, on_progress=_meter(copied))
+    staging.check_words(args.program, len(args.files))
+    with staging.copies_of(
+        args.files, numa_nodes, spill=args.spill, threads=args.threads, progress=_meter
+    ) as copies:
         live("")
-        store.link(linked)
-        residence = store.verify()
-        if residence.reason:
-            raise RunFailed(f"the copies do not lie on NUMA node {format_list(numa_nodes)}: {residence.reason}")
-        _report(store, copied, linked, residence, time.monotonic() - began)
+        _report(copies)
         if args.program:
-            return _run_command(args, store, copied, linked, residence)
-        staged = staging.publish(store, copied, identities, linked, args.seconds or math.inf)
+            words, outcome = copies.run(args.program, args.files)
+            if not copies.store.alive():
+                say(f"firsttouch: {ram_store.GONE}")
+            if args.json:
+                write(json.dumps(_document(copies, words, outcome)) + "\n")
+            return outcome.exit_status
+        staged = copies.keep(args.seconds or math.inf)
     if args.json:
-        options.print_json(staged.to_dict(residence))
+        options.print_json(staged.to_dict(copies.residence))
     else:
         print(staged.folder)
     job = os.environ.get("SLURM_JOB_ID")
@@ -125,21 +115,6 @@ def _numa_nodes(text: str | None) -> tuple[int, ...]:
         raise BadInput(f"--on {text}: give NUMA nodes such as 0, 0-3 or all, or interleave") from error
 
 
-def _numbers(words: Sequence[str]) -> list[str]:
-    return [word for text in words for word in _PLACEHOLDER.findall(text) if word != "folder"]
-
-
-def _divided(sources: Sequence[Source], numa_nodes: Sequence[int]) -> tuple[list[Source], list[Source]]:
-    """Return the files that fit into memory, taken in order, and the others."""
-    copied: list[Source] = []
-    linked: list[Source] = []
-    for source in sources:
-        size = ram_store.needed_bytes([*copied, source]) + len(sources) * ram_store.PAGE
-        space = ram_store.Space(tuple(numa_nodes), size, even=len(numa_nodes) > 1)
-        (linked if ram_store.shortage([space]) else copied).append(source)
-    return copied, linked
-
-
 def _meter(sources: Sequence[Source]) -> Callable[[int], None]:
     """Return what shows the progress of a copy on a terminal."""
     total, began = sum(source.bytes for source in sources), time.monotonic()
@@ -152,42 +127,24 @@ def _meter(sources: Sequence[Source]) -> Callable[[int], None]:
     return show
 
 
-def _report(
-    store: RamStore, copied: Sequence[Source], linked: Sequence[Source], residence: Residence, seconds: float
-) -> None:
-    for source in linked:
+def _report(copies: Copies) -> None:
+    """Say what was copied, and what was not."""
+    for source in copies.linked:
         say(f"firsttouch: {source.file}: stays on disk, {format_bytes(source.bytes)} do not fit")
-    nodes, huge = format_list(store.space.numa_nodes), format_bytes(residence.huge_bytes)
-    size = format_bytes(sum(source.bytes for source in copied))
+    nodes, huge = format_list(copies.store.space.numa_nodes), format_bytes(copies.residence.huge_bytes)
+    files = f"{len(copies.copied)} {'file' if len(copies.copied) == 1 else 'files'}"
     say(
-        f"firsttouch: {len(copied)} {'file' if len(copied) == 1 else 'files'} ({size}) on NUMA node {nodes} in "
-        f"{seconds:.1f} s, every page verified, {huge} on huge pages"
+        f"firsttouch: {files} ({format_bytes(copies.size_bytes)}) on NUMA node {nodes} in {copies.seconds:.1f} s, "
+        f"every page verified, {huge} on huge pages"
     )
 
 
-def _run_command(
-    args: argparse.Namespace,
-    store: RamStore,
-    copied: Sequence[Source],
-    linked: Sequence[Source],
-    residence: Residence,
-) -> int:
-    """Run the command with the copies, and return its exit status."""
-    places = {str(n): str(store.folder / name_of(file)) for n, file in enumerate(args.files, 1)}
-    places["folder"] = str(store.folder)
-    words = [_PLACEHOLDER.sub(lambda match: places[match[1]], word) for word in args.program]
-    outcome = run_in_foreground(words, None, env={VARIABLE: str(store.folder)})
-    status = outcome.exit_status
-    if not store.alive():
-        say(f"firsttouch: {ram_store.GONE}")
-    if args.json:
-        document = {
-            "command": words,
-            "exit_status": status,
-            "seconds": outcome.seconds,
-            **residence.to_dict(store.space.numa_nodes),
-            "size_bytes": sum(source.bytes for source in copied),
-            "on_disk": [str(source.file) for source in linked],
-        }
-        write(json.dumps(document) + "\n")
-    return status
+def _document(copies: Copies, words: Sequence[str], outcome: Outcome) -> dict[str, Any]:
+    return {
+        "command": list(words),
+        "exit_status": outcome.exit_status,
+        "seconds": outcome.seconds,
+        **copies.residence.to_dict(copies.store.space.numa_nodes),
+        "size_bytes": copies.size_bytes,
+        "on_disk": [str(source.file) for source in copies.linked],
+    }

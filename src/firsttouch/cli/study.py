@@ -16,7 +16,7 @@ from firsttouch import paths
 from firsttouch.benchmarks import profiles, studies
 from firsttouch.benchmarks.studies import MATES, Case, Study
 from firsttouch.campaign import campaigns, here
-from firsttouch.campaign.here import Request
+from firsttouch.campaign.here import CampaignRequest
 from firsttouch.campaign.study import Choice, Planner
 from firsttouch.cli import options
 from firsttouch.cli.campaign import ANY_HOST, print_outcome, show_commands
@@ -205,7 +205,7 @@ def run(args: argparse.Namespace) -> int:
     here.check_host_name()
     study = studies.study(args.study)
     job = slurm.Job.here()
-    request = Request("study", args.campaign, steps=args.step or ())
+    request = CampaignRequest("study", args.campaign, steps=args.step or ())
     folder = request.folder(job)
     wanted: dict[str, Any] = {"study": study.name, "system": args.system, "repetitions": args.repetitions}
     campaign = request.continued(folder, wanted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from firsttouch import paths
@@ -13,6 +14,7 @@ from firsttouch.errors import BadInput, RunFailed
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.emulation import host_name, short_name
 from firsttouch.host.topology import Topology, load
+from firsttouch.records import atomic_files
 from firsttouch.scenarios import tiers
 from firsttouch.units import format_bytes
 
@@ -49,7 +51,15 @@ def register(subparsers: options.Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the topology, or export the measured one; raises RunFailed if the host does not match --system."""
     if args.export:
-        return _export(args)
+        if args.json or args.system:
+            raise BadInput("--export has its own form: leave out --json and --system, or choose --export json")
+        text = _exported(args.export, args.records, args.output, xml_file=args.xml, fsroot=args.fsroot)
+        if args.output:
+            atomic_files.write(args.output, text)
+            print(args.output)
+        else:
+            sys.stdout.write(text)
+        return 0
     if args.records or args.output:
         raise BadInput("records and --output belong to --export: choose memattrs, weights, json or csv")
     if args.system:
@@ -66,41 +76,34 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _export(args: argparse.Namespace) -> int:
-    """Write the measured matrix; raises BadInput if the records do not have it."""
+def _exported(
+    form: str, given: Sequence[Path], output: Path | None, *, xml_file: Path | None, fsroot: Path | None
+) -> str:
+    """Return the measured matrix in a form of EXPORTS; raises BadInput if the records do not have it."""
     from firsttouch.campaign import inputs  # noqa: PLC0415 - see the package
     from firsttouch.host import topology  # noqa: PLC0415
-    from firsttouch.records import atomic_files  # noqa: PLC0415
     from firsttouch.report import matrix  # noqa: PLC0415 - loads the table library
 
-    if args.json or args.system:
-        raise BadInput("--export has its own form: leave out --json and --system, or choose --export json")
-    records = args.records or [paths.results() / "latest"]
-    if not args.records and not records[0].exists():
+    records = given or [paths.results() / "latest"]
+    if not given and not records[0].exists():
         raise BadInput("no characterization to export: run `firsttouch characterize`, or name records")
-    if args.output:
-        atomic_files.refuse_overwriting([args.output], [*records, *([args.xml] if args.xml else [])])
-    xml = topology.read_xml(xml=args.xml, fsroot=args.fsroot)
-    host = topology.parse_xml(xml, file=args.xml or args.fsroot)
-    name = short_name(host.info.get("HostName", "")) if args.xml or args.fsroot else host_name()
-    given = inputs.gather(records)
-    measured = matrix.matrix_of(given.records(), host, name)
-    given.refuse_unread()
-    match args.export:
+    if output:
+        atomic_files.refuse_overwriting([output], [*records, *([xml_file] if xml_file else [])])
+    xml = topology.read_xml(xml=xml_file, fsroot=fsroot)
+    host = topology.parse_xml(xml, file=xml_file or fsroot)
+    name = short_name(host.info.get("HostName", "")) if xml_file or fsroot else host_name()
+    gathered = inputs.gather(records)
+    measured = matrix.matrix_of(gathered.records(), host, name)
+    gathered.refuse_unread()
+    match form:
         case "memattrs":
-            text = matrix.to_memattrs(measured.complete(host, matrix.LATENCY, matrix.COPY), host, xml)
+            return matrix.to_memattrs(measured.complete(host, matrix.LATENCY, matrix.COPY), host, xml)
         case "weights":
-            text = matrix.to_weights(measured.complete(host, matrix.COPY), host)
+            return matrix.to_weights(measured.complete(host, matrix.COPY), host)
         case "json":
-            text = matrix.to_json(measured.complete(host, matrix.LATENCY, matrix.COPY), host)
+            return matrix.to_json(measured.complete(host, matrix.LATENCY, matrix.COPY), host)
         case _:
-            text = matrix.to_csv(measured.complete(host, matrix.LATENCY, matrix.COPY))
-    if args.output:
-        atomic_files.write(args.output, text)
-        print(args.output)
-    else:
-        sys.stdout.write(text)
-    return 0
+            return matrix.to_csv(measured.complete(host, matrix.LATENCY, matrix.COPY))
 
 
 def describe(topology: Topology) -> str:

@@ -10,7 +10,6 @@ from firsttouch.campaign import inputs
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, one_line
 from firsttouch.execution.progress import coloured
-from firsttouch.judge.judging import judged
 from firsttouch.judge.verdict import ORDER, conclusion, worst
 from firsttouch.judge.verdict import status as status_of
 from firsttouch.quarantine import drain
@@ -45,17 +44,10 @@ def register(subparsers: options.Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print a line per host and one for all, or the document; return the verdict's status."""
     system = load(args.system)
-    samples, gathered = inputs.of_system(args.records, system)
-    missing = dict(gathered.missing_of.get(system.name, {}))
-    # A host passes only if all its records can be read.
-    for name, reasons in gathered.unread_of(samples.hosts, any_host=True).items():
-        missing[name] = [*missing.get(name, ()), *reasons]
+    fleet, gathered = inputs.judge(args.records, system)
     ahead = gathered.ahead(system.name)
-    for name in ahead.keys() - set(samples.hosts):
-        missing[name] = [*missing.get(name, ()), ahead[name]]
-    fleet = judged(samples, system, missing=missing, configurations=gathered.newest_configurations)
     words = {host: ORDER[fleet.word(host)] for host in fleet.by_severity()}
-    brief = len(samples.counts) > MOST_RESULTS
+    brief = len(fleet.samples.counts) > MOST_RESULTS
     hosts = [fleet.of(host) for host, word in words.items() if not brief or word in _DETAILED]
     status = BadInput.exit_status if gathered.unread else status_of(words.values(), strict=args.strict)
     if args.json:

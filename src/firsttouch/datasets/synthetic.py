@@ -12,7 +12,7 @@ from firsttouch.datasets import store
 from firsttouch.datasets.manifest import DataFile
 from firsttouch.datasets.store import Place, Progress, need_space
 from firsttouch.errors import BadInput, Missing, RunFailed, none_such
-from firsttouch.execution.process_runner import child, follow
+from firsttouch.execution.child_process import child, follow
 from firsttouch.units import parse_bytes
 
 # ----------------------------------------------------------------------

@@ -2,7 +2,8 @@
 """Run programs under a placement, and verify the placement.
 
 In: jobs (argv, placement, threads, output files). Out: how each job ended, and the placement that the kernel
-reports. Public: ``process_runner`` (``run_together`` for measured programs, ``child`` for others),
-``placement_check``, ``host_lock``, ``counters`` (perf), ``backends`` (native, Apptainer, Spack) and
-``build_info``, which identifies the copies of firsttouch in images and views.
+reports. Public: ``jobs`` (``Job``, ``Outcome``), ``process_runner`` (``run_together`` for measured programs),
+``foreground`` (one program with all that this process inherited), ``child_process`` (``child`` for others),
+``threads`` (``WorkerThread``), ``placement_check``, ``host_lock``, ``counters`` (perf), ``backends`` (native,
+Apptainer, Spack) and ``build_info``, which identifies the copies of firsttouch in images and views.
 """

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from firsttouch.errors import CannotHere, RunFailed
-from firsttouch.execution.process_runner import guarded
+from firsttouch.execution.child_process import guarded
 from firsttouch.tools import require
 
 #: perf's names of the thesis's events.

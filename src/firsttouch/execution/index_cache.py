@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from firsttouch.errors import CannotHere, RunFailed
-from firsttouch.execution.process_runner import child
+from firsttouch.execution.child_process import child
 from firsttouch.execution.progress import live
 from firsttouch.host import page_cache
 from firsttouch.host.cpusets import format_list

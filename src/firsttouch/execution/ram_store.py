@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from firsttouch.errors import BadInput, CannotHere, RunFailed
+from firsttouch.execution.child_process import wait
 from firsttouch.execution.file_copies import Identity, Source, copy_all, name_of, sources_of
-from firsttouch.execution.process_runner import wait
 from firsttouch.host import pages
 from firsttouch.host.available_memory import available_bytes, available_on
 from firsttouch.host.cpusets import format_list, parse_list, status_list

@@ -11,9 +11,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -22,9 +23,16 @@ from typing import Any
 from firsttouch.errors import BadInput, RunFailed, none_such
 from firsttouch.execution import ram_store
 from firsttouch.execution.file_copies import Identity, Source, identity_of, name_of, sources_of
+from firsttouch.execution.foreground import run_in_foreground
+from firsttouch.execution.jobs import Outcome
 from firsttouch.execution.ram_store import RamStore, Residence, Space
+from firsttouch.host.cpusets import format_list
 from firsttouch.records.file_lock import lock_folder
+from firsttouch.tools import require
 
+#: The variable that names the folder of the copies for a command.
+VARIABLE = "FIRSTTOUCH_STAGED"
+_PLACEHOLDER = re.compile(r"\{(folder|[1-9]\d*)\}")
 #: Seconds until the kernel has ended a process that was killed.
 _PATIENCE = 10.0
 
@@ -101,6 +109,86 @@ class Staged:
 
 def _iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Verified copies of files in *store*: *copied* are in memory, *linked* are files on disk that did not fit."""
+
+    store: RamStore
+    copied: Sequence[Source]
+    identities: Sequence[Identity]
+    linked: Sequence[Source]
+    residence: Residence
+    seconds: float
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all copies."""
+        return sum(source.bytes for source in self.copied)
+
+    def keep(self, seconds: float) -> Staged:
+        """Keep the copies for so many *seconds* (perhaps infinite), and let later commands find them."""
+        return publish(self.store, self.copied, self.identities, self.linked, seconds)
+
+    def run(self, words: Sequence[str], files: Sequence[Path]) -> tuple[list[str], Outcome]:
+        """Run a command in the foreground; return its words, with the copies of *files*, and how it ended.
+
+        {1}, {2}, … in *words* become the paths of the copies, and {folder} becomes their folder, which VARIABLE
+        names too.
+        """
+        places = {str(n): str(self.store.folder / name_of(file)) for n, file in enumerate(files, 1)}
+        places["folder"] = str(self.store.folder)
+        argv = [_PLACEHOLDER.sub(lambda match: places[match[1]], word) for word in words]
+        return argv, run_in_foreground(argv, None, env={VARIABLE: str(self.store.folder)})
+
+
+def check_words(words: Sequence[str], count: int) -> None:
+    """Raise BadInput or Missing for a command that cannot run with the copies of *count* files."""
+    numbers = (word for text in words for word in _PLACEHOLDER.findall(text) if word != "folder")
+    if unknown := {int(n) for n in numbers} - set(range(1, count + 1)):
+        raise BadInput(f"the command has {{{min(unknown)}}}, and the last file is {{{count}}}")
+    if words and not _PLACEHOLDER.search(words[0]):
+        require(words[0])
+
+
+@contextlib.contextmanager
+def copies_of(
+    files: Iterable[Path],
+    numa_nodes: Sequence[int],
+    *,
+    spill: bool = False,
+    threads: int | None = None,
+    progress: Callable[[Sequence[Source]], Callable[[int], None]] | None = None,
+) -> Iterator[Copies]:
+    """Hold copies of *files* in the memory of *numa_nodes*, in equal parts; they go with the block.
+
+    With *spill*, files that do not fit stay on disk, and are links. *progress* gets the sources, and returns what
+    is called with the bytes copied so far. Raises RunFailed if a page does not lie where it should.
+    """
+    sources = sources_of(files)
+    fitting, linked = _divided(sources, numa_nodes) if spill else (sources, [])
+    began = time.monotonic()
+    size = ram_store.needed_bytes(sources) - sum(source.bytes for source in linked)
+    with ram_store.hold(numa_nodes, size, even=len(numa_nodes) > 1) as store:
+        shown = progress(fitting) if progress else lambda _: None
+        identities = store.copy_sources(fitting, threads=threads, on_progress=shown)
+        store.link(linked)
+        residence = store.verify()
+        if residence.reason:
+            raise RunFailed(f"the copies do not lie on NUMA node {format_list(numa_nodes)}: {residence.reason}")
+        yield Copies(store, fitting, identities, linked, residence, time.monotonic() - began)
+
+
+def _divided(sources: Sequence[Source], numa_nodes: Sequence[int]) -> tuple[list[Source], list[Source]]:
+    """Return the files that fit into memory, taken in order, and the others."""
+    copied: list[Source] = []
+    linked: list[Source] = []
+    for source in sources:
+        size = ram_store.needed_bytes([*copied, source]) + len(sources) * ram_store.PAGE
+        space = ram_store.Space(tuple(numa_nodes), size, even=len(numa_nodes) > 1)
+        (linked if ram_store.shortage([space]) else copied).append(source)
+    return copied, linked
 
 
 def publish(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from firsttouch.errors import RunFailed
-from firsttouch.execution.process_runner import WorkerThread
+from firsttouch.execution.threads import WorkerThread
 from firsttouch.genomics.pipe_writer import PipeWriter, Stopped, StopRequest
 from firsttouch.units import format_bytes
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import IO
 
 from firsttouch.errors import CannotHere
-from firsttouch.execution.process_runner import WorkerThread
 from firsttouch.execution.progress import say
+from firsttouch.execution.threads import WorkerThread
 from firsttouch.genomics.pipe_writer import PipeWriter, Stopped, StopRequest
 from firsttouch.genomics.reads import Reads, empty_mates, template_name
 from firsttouch.genomics.sources import ByteSource, PlainFile, SeekableGzip, SharedGzip

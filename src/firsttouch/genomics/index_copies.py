@@ -19,9 +19,9 @@ from typing import Self
 
 from firsttouch.errors import BadInput, CannotHere, RunFailed
 from firsttouch.execution import ram_store, staging
+from firsttouch.execution.child_process import child, last_lines
 from firsttouch.execution.file_copies import identity_of, sources_of
 from firsttouch.execution.placement_check import IndexPages
-from firsttouch.execution.process_runner import child, last_lines
 from firsttouch.execution.progress import live
 from firsttouch.execution.ram_store import Residence, Space
 from firsttouch.genomics.aligners import Aligner

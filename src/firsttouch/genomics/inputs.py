@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from firsttouch.errors import BadInput, RunFailed
-from firsttouch.execution.process_runner import WorkerThread, wait
+from firsttouch.execution.child_process import wait
+from firsttouch.execution.threads import WorkerThread
 from firsttouch.genomics.fastq import Block, Read, file_reads
 from firsttouch.genomics.pipe_writer import PipeWriter, Stopped, StopRequest, enlarge_pipe
 from firsttouch.genomics.reads import PEEK, ReadFile, begin_of_gzip, form_of

@@ -20,8 +20,10 @@ from typing import Any
 from firsttouch import __version__
 from firsttouch.errors import BadInput, RunFailed
 from firsttouch.execution import counters, index_cache
-from firsttouch.execution.process_runner import Job, Outcome, Watching, run_together
+from firsttouch.execution.jobs import Job, Outcome
+from firsttouch.execution.process_runner import run_together
 from firsttouch.execution.progress import say
+from firsttouch.execution.sampling import Watching
 from firsttouch.genomics import feed, sam
 from firsttouch.genomics.aligners import Aligner, Steps
 from firsttouch.genomics.command_line import UserCommand

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from firsttouch.errors import BadInput, Missing, RunFailed
-from firsttouch.execution.process_runner import child, ending, last_lines, wait
+from firsttouch.execution.child_process import child, ending, last_lines, wait
 from firsttouch.genomics import sam
 from firsttouch.genomics.pipe_writer import enlarge_pipe
 from firsttouch.host.available_memory import available_bytes

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import IO
 
 from firsttouch.errors import BadInput, Missing
-from firsttouch.execution.process_runner import child, signal_name
+from firsttouch.execution.child_process import child, signal_name
 from firsttouch.genomics.pipe_writer import PipeWriter, Stopped, StopRequest, enlarge_pipe
 from firsttouch.genomics.reads import Layout, ReadFile
 

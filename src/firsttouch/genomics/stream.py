@@ -27,17 +27,12 @@ from typing import IO, TYPE_CHECKING
 
 from firsttouch.errors import ProgramFailed, RunFailed
 from firsttouch.execution import placement_check
-from firsttouch.execution.process_runner import (
-    Events,
-    Job,
-    Outcome,
-    Watching,
-    WorkerThread,
-    end_of_log,
-    ending,
-    run_in_foreground,
-    run_together,
-)
+from firsttouch.execution.child_process import end_of_log, ending
+from firsttouch.execution.foreground import run_in_foreground
+from firsttouch.execution.jobs import Job, Outcome
+from firsttouch.execution.process_runner import Events, run_together
+from firsttouch.execution.sampling import Watching
+from firsttouch.execution.threads import WorkerThread
 from firsttouch.genomics import sam
 from firsttouch.genomics.collecting import Collector, InstanceOutput, Target, splice
 from firsttouch.genomics.command_line import UserCommand

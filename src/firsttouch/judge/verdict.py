@@ -158,7 +158,8 @@ class HostVerdict:
     causes of a fail: those whose signatures it has. *described* is whether a system's file gives references.
     *visible* are the smallest losses (fractions) that a comparison with the fleet finds: in the median metric,
     and in the metric that shows losses worst. *loss* and *newest* are those of :class:`HostSummary`. *sessions* is
-    the number of the host's sessions (None: unknown).
+    the number of the host's sessions with its present parts (None: unknown), and *replaced* says that these are
+    few, as parts were replaced ("": they were not, or long ago).
     """
 
     host: str
@@ -172,6 +173,7 @@ class HostVerdict:
     loss: float = 0.0
     newest: int = 0
     sessions: int | None = None
+    replaced: str = ""
 
     @property
     def verdict(self) -> Word:
@@ -254,7 +256,7 @@ class HostVerdict:
             total = len(self.findings) + self.unjudged
             parts.append(f"{self.unjudged} of {total} measured metrics were not judged")
             parts += [self.caveat] if self.caveat else []
-        parts += [self.blindness] if self.blindness else []
+        parts += [text for text in (self.replaced, self.blindness) if text]
         return "; ".join(parts)
 
     @property

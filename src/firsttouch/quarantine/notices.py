@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from firsttouch.clock import Clock
 from firsttouch.errors import FirstTouchError, one_line
-from firsttouch.execution.process_runner import child, ending, wait
+from firsttouch.execution.child_process import child, ending, wait
 from firsttouch.judge.verdict_file import shell_safe
 from firsttouch.quarantine.actions import Action, Actions, events
 from firsttouch.quarantine.site_settings import Notify

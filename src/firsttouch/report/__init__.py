@@ -7,3 +7,6 @@ integration, and records.parquet. ``aspects`` derives results and charts from th
 ``pages`` make files of them. Public are ``pages.build`` and the classes of ``model`` for a few hosts, and
 ``fleet`` for many hosts and for comparisons.
 """
+
+#: With more hosts than this, the page of a report is that of a fleet.
+FEW_HOSTS = 4

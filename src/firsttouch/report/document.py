@@ -68,7 +68,8 @@ class Cell(NamedTuple):
     """A *value* of a table with its *format*, which turns it into text; None has no text.
 
     *tone* is the class of its colour. *sign* stands before the text: beside a word that says the same, or alone,
-    and then with its *meaning*. *tip* is a tooltip, *drawing* follows the text.
+    and then with its *meaning*. *tip* is a tooltip, *drawing* follows the text. *key* is its address in the page,
+    *link* that of what it leads to.
     """
 
     value: Any = None
@@ -78,6 +79,8 @@ class Cell(NamedTuple):
     meaning: str = ""
     tip: str = ""
     drawing: Markup = Markup("")
+    key: str = ""
+    link: str = ""
 
     @property
     def text(self) -> str:
@@ -87,6 +90,11 @@ class Cell(NamedTuple):
 
 #: A cell; a plain text or number needs no format.
 Entry = str | int | Cell
+
+
+def anchored(text: str, key: str) -> Cell:
+    """Return a text with an address, which it links to."""
+    return Cell(text, key=key, link=f"#{key}")
 
 
 def cell_of(entry: Entry) -> Cell:
@@ -169,11 +177,12 @@ class Figure(Block):
 
 
 class Drawing(NamedTuple):
-    """A small drawing among others, with its title and sentences."""
+    """A small drawing among others, with its title and sentences; the *key* is its address in the page."""
 
     title: str
     svg: Markup
     sentences: Sequence[str]
+    key: str = ""
 
 
 # ----------------------------------------------------------------------
@@ -182,10 +191,11 @@ class Drawing(NamedTuple):
 
 @dataclass(frozen=True)
 class Paragraph(Block):
-    """A paragraph; *kind* is its class in HTML (small, good, absent)."""
+    """A paragraph; *kind* is its class in HTML (small, good, absent), the *key* its address in the page."""
 
     text: Text
     kind: str = ""
+    key: str = ""
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ from firsttouch.report.guidelines import Guideline
 from firsttouch.report.model import Absent, HostView, Problem, References
 from firsttouch.report.render import Summary
 from firsttouch.report.site_tables import SiteTable, TableForm
-from firsttouch.report.text import count
+from firsttouch.report.text import anchors, count
 
 if TYPE_CHECKING:
     from firsttouch.report.fleet.history import Timeline
@@ -278,7 +278,9 @@ class _Report:
 def _page(report: _Report) -> Document:
     hosts, is_single = report.hosts, len(report.hosts) == 1
     problems = [_problems(report)]
-    verdicts = of_verdicts.folds(report.verdicts)
+    systems = sorted({v.system for v in report.verdicts})
+    keys = anchors("host", (v.host for v in report.verdicts), "-".join(systems))
+    verdicts = of_verdicts.folds(report.verdicts, keys)
     counts = Paragraph(f"{of_verdicts.counted(report.verdicts)}.")
     which = [f"{count(len(hosts), 'host')}. "]
     if is_single:

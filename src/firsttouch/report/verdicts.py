@@ -40,20 +40,26 @@ def _judged(verdict: HostVerdict) -> str:
     return f"{sum(f.verdict == 'pass' for f in verdict.findings)} of {len(verdict.findings)} pass"
 
 
-def folds(verdicts: Sequence[HostVerdict], pages: Mapping[str, str] = MappingProxyType({})) -> Group:
-    """Return a line for each verdict, with its evidence folded; *pages* are the addresses of hosts' pages."""
-    return Group("hosts", [_fold(verdict, pages.get(verdict.host, "")) for verdict in verdicts])
+def folds(
+    verdicts: Sequence[HostVerdict], keys: Mapping[str, str], pages: Mapping[str, str] = MappingProxyType({})
+) -> Group:
+    """Return a line for each verdict, with its evidence folded.
+
+    *keys* are the addresses of hosts within the page, *pages* those of their own pages.
+    """
+    return Group("hosts", [_fold(v, keys[v.host], pages.get(v.host, "")) for v in verdicts])
 
 
-def _fold(verdict: HostVerdict, page: str) -> Fold:
+def _fold(verdict: HostVerdict, key: str, page: str) -> Fold:
     lines, judged = verdict.findings_evidence, _judged(verdict)
     why = (lines[0].sentence_of(verdict.verdict) if lines else "") or judged
     why += f"; and {len(lines) - 1} more" if len(lines) > 1 else ""
     texts = [line.text() for line in lines[:_ON_PAGE]]
     texts += [f"and {len(lines) - _ON_PAGE} more in summary.json"] if len(lines) > _ON_PAGE else []
     cause = f" Possible cause: {verdict.cause}." if verdict.cause else ""
-    link = [" ", Span(f"All results of {verdict.host}", link=page)] if page else []
+    links = [" ", Span(f"All results of {verdict.host}", link=page)] if page else []
+    links += [" ", Span(f"Link to {verdict.host}", link=f"#{key}")]
     return Fold(
         [word_span(verdict.verdict), " ", Span(verdict.host, "b"), " ", Span(why, tone="why")],
-        [Paragraph([f"{judged}.{cause}", *link]), *([Listing(texts)] if len(lines) > 1 else [])],
+        [Paragraph([f"{judged}.{cause}", *links], key=key), *([Listing(texts)] if len(lines) > 1 else [])],
     )

@@ -20,7 +20,7 @@ from typing import Any
 from firsttouch import documents, paths
 from firsttouch.documents import table_schema
 from firsttouch.errors import BadInput, Missing, RunFailed, none_such
-from firsttouch.execution.process_runner import child, last_lines
+from firsttouch.execution.child_process import child, last_lines
 from firsttouch.genomics import command_syntax
 from firsttouch.genomics.reads import BatchRule
 from firsttouch.records import atomic_files

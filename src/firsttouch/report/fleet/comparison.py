@@ -37,6 +37,7 @@ from firsttouch.report.document import (
     Section,
     Span,
     Table,
+    anchored,
     cell_of,
     contents,
     how_to_read,
@@ -45,7 +46,7 @@ from firsttouch.report.document import (
     when_made,
 )
 from firsttouch.report.figures.svg import MUTED, SERIES, WARN, Canvas
-from firsttouch.report.text import clean, count, listed, quantity
+from firsttouch.report.text import anchors, clean, count, listed, quantity
 
 # ----------------------------------------------------------------------
 # Changes as tables.
@@ -74,15 +75,16 @@ def change_table(changes: Sequence[Change]) -> Table:
     """Return the table of *changes*, in the same order."""
     ends = [x for c in changes for x in (c.size, c.low, c.high) if x is not None]
     reach = max((abs(x) for x in ends), default=0.0) * 1.05 or 1.0
-    rows = [_row(c, reach) for c in changes]
+    keys = anchors("change", (f"{c.case.system}.{c.case.title}" for c in changes)).values()
+    rows = [_row(c, key, reach) for c, key in zip(changes, keys, strict=True)]
     caption = f"All {count(len(changes), 'metric')}, the most urgent first"
     return Table(caption, _HEADER, rows, kind="stack changes")
 
 
-def _row(change: Change, reach: float) -> tuple[Entry, ...]:
+def _row(change: Change, key: str, reach: float) -> tuple[Entry, ...]:
     interval = None if change.low is None or change.high is None else (change.low, change.high)
     return (
-        change.case.title,
+        anchored(change.case.title, key),
         _word_cell(change.word)._replace(drawing=_bar(change, reach)),
         *(Cell(value, partial(quantity, unit=change.case.unit)) for value in (change.before, change.after)),
         Cell(change.size, percent),
@@ -128,11 +130,20 @@ def host_table(changed: Sequence[Host]) -> Table:
     def named(cases: Sequence[Case]) -> str:
         return f"{len(cases)}: {listed([case.title for case in cases], most=2)}" if cases else ""
 
+    keys = anchors("host", (host.name for host in changed))
     rows: list[tuple[Entry, ...]] = []
     for host in changed:
         worst = [f"{case.title} {_directed(case, size)}" for case, size in host.changes]
         how_many = len(host.changes) or ""
-        rows.append((host.name, how_many, listed(worst, most=3), named(host.lost), named(host.new)))
+        rows.append(
+            (
+                anchored(host.name, keys[host.name]),
+                how_many,
+                listed(worst, most=3),
+                named(host.lost),
+                named(host.new),
+            )
+        )
     return Table(f"Hosts by their worst change: {len(rows)}", _HOSTS, rows, kind="stack")
 
 

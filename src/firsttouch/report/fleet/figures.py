@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from itertools import groupby
 
@@ -27,6 +27,7 @@ from firsttouch.report.document import (
     Paragraph,
     Span,
     Table,
+    anchored,
     how_to_read,
     not_shown,
     word_span,
@@ -54,11 +55,12 @@ STEPS = (0.01, 0.025, 0.05, 0.1, 0.2)
 MARKS = {sign: word for word, sign in SIGNS.items() if word != "pass"} | {NOT_MEASURED: "not measured"}
 
 
-def heat(ranks: Ranks) -> list[Block]:
+def heat(ranks: Ranks, detailed: Collection[str] | None = None) -> list[Block]:
     """Return the map of a fleet with its key, or why there is none.
 
     The columns are in the order of their checks. The last column is the median of the metrics without a column,
-    the last row that of the hosts without a row.
+    the last row that of the hosts without a row. Hosts and metrics link to what a page has about them: *detailed*
+    are the hosts with a line of their own; without it, nothing links.
     """
     findings = ranks.findings
     samples = findings.samples
@@ -90,6 +92,9 @@ def heat(ranks: Ranks) -> list[Block]:
                 others.append(-worse(differences[place], samples.cases[case].better))
         word = ORDER[ranks.words[host]]
         name = Cell(host, tone=f"word-{word}", sign=SIGNS[word])
+        if detailed is not None:
+            key = ranks.host_keys[host]
+            name = name._replace(link=f"#{key}", key="" if host in detailed else key)
         map_rows.append([name, *cells, *([_median(others)] if summed else [])])
     left_out = len(samples.hosts) - len(hosts)
     if left_out:
@@ -97,6 +102,7 @@ def heat(ranks: Ranks) -> list[Block]:
         map_rows.append([cell._replace(tone=f"{cell.tone} others".strip()) for cell in row])
     checks = [(check, len(list(some))) for check, some in groupby(samples.cases[c].check for c in cases)]
     names = [samples.cases[c].title for c in cases]
+    linked = [[Span(name, link=f"#{ranks.metric_keys[name]}")] for name in names]
     table = Table(
         "Difference from the expected value, %",
         ["host", *(Cell(n, tip=name) for n, name in enumerate(names, start=1)), *(["others"] if summed else [])],
@@ -107,7 +113,7 @@ def heat(ranks: Ranks) -> list[Block]:
     return [
         _explained(left_out, len(ranks.cases) - len(cases)),
         table,
-        Listing(names, "key", numbered=True),
+        Listing(linked if detailed is not None else names, "key", numbered=True),
     ]
 
 
@@ -252,7 +258,7 @@ def spreads(ranks: Ranks, key: str = "", most: int = MOST_DRAWN) -> list[Block]:
     table = Table(
         f"Metrics over the hosts of system {ranks.findings.system.name}",
         HEADER,
-        [_row(ranks, case) for case in ranks.cases],
+        [_row(ranks, case, is_drawn=place < most) for place, case in enumerate(ranks.cases)],
     )
     which = f" The drawings show the {len(drawings)} metrics with the worst hosts, the table has all "
     which += f"{len(table.rows)}."
@@ -272,30 +278,33 @@ def _values(ranks: Ranks, case: int) -> tuple[Floats, list[int], Reference | Non
     return deviations[measured], groups, ranks.findings.reference(case)
 
 
-def _row(ranks: Ranks, number_of_case: int) -> tuple[Entry, ...]:
+def _row(ranks: Ranks, number_of_case: int, *, is_drawn: bool) -> tuple[Entry, ...]:
     changes, groups, reference = _values(ranks, number_of_case)
     samples = ranks.findings.samples
     case = samples.cases[number_of_case]
+    key = ranks.metric_keys[case.title]
+    title = Cell(case.title, link=f"#{key}") if is_drawn else anchored(case.title, key)
     bad = np.count_nonzero(ranks.findings.words[samples.groups(number_of_case)])
     if not len(changes) or reference is None:
-        return (case.title, len(groups), *[""] * 6, int(bad), "")
+        return (title, len(groups), *[""] * 6, int(bad), "")
     values = np.quantile(ranks.findings.value[groups], (0, 0.05, 0.5, 0.95, 1)).tolist()
     at = int(np.argmax(worse(changes, case.better)))
     worst = f"{samples.hosts[samples.host[groups[at]]]} ({100 * float(changes[at]):+.1f} %)"
     expected = Cell(reference.value, partial(quantity, unit=case.unit))
-    return (case.title, len(groups), expected, *(Cell(x, number) for x in values), int(bad), worst)
+    return (title, len(groups), expected, *(Cell(x, number) for x in values), int(bad), worst)
 
 
 def _spread(ranks: Ranks, number_of_case: int, name: str, reach: tuple[float, float]) -> Drawing:
     changes, groups, reference = _values(ranks, number_of_case)
     findings = ranks.findings
     case = findings.samples.cases[number_of_case]
+    key = ranks.metric_keys[case.title]
     where = findings.samples.groups(number_of_case)
     words = np.bincount(findings.words[where], minlength=len(ORDER)).tolist()
     counts = [f"{n} {w}" for w, n in zip(ORDER, words, strict=True) if n]
     sentences = [f"{count(where.stop - where.start, 'host')}: {', '.join(counts)}."]
     if reference is None or not len(changes):
-        return Drawing(case.title, Markup(""), [*sentences, *_invalid(ranks, where)])
+        return Drawing(case.title, Markup(""), [*sentences, *_invalid(ranks, where)], key)
     limit = _limit(reference)
     losses = worse(changes, case.better)
     order = np.argsort(-losses, kind="stable")
@@ -307,7 +316,7 @@ def _spread(ranks: Ranks, number_of_case: int, name: str, reach: tuple[float, fl
     expected = quantity(reference.value, case.unit)
     sentences.append(f"Expected {expected} within {percent(limit)} ({reference.source}).")
     drawn = _histogram(changes, limit, case.better, reach, name=name, texts=(case.title, *sentences))
-    return Drawing(case.title, drawn, sentences)
+    return Drawing(case.title, drawn, sentences, key)
 
 
 def _outlier(ranks: Ranks, group: int, change: float) -> str:

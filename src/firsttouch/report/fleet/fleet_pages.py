@@ -401,7 +401,7 @@ class _System:
         samples = findings.samples
         unknown = [not_shown("no record has the configuration of a host.")]
         sections = [
-            Section("Hosts x metrics", figures.heat(ranks), f"heat{number}"),
+            Section("Hosts x metrics", figures.heat(ranks, {v.host for v in self.worst}), f"heat{number}"),
             Section("Hosts that do not pass", self._worst(pages_of), f"verdicts{number}"),
             Section("Distribution per metric", figures.spreads(ranks, f"{number}-"), f"spread{number}"),
             Section(
@@ -450,7 +450,7 @@ class _System:
             )
             for word, hosts in self.others.items()
         ]
-        return [Paragraph(meaning, "small"), of_verdicts.folds(self.worst, pages_of), *folds]
+        return [Paragraph(meaning, "small"), of_verdicts.folds(self.worst, self.ranks.host_keys, pages_of), *folds]
 
     def short_section(self) -> Section:
         """Return the section of the ticket."""

@@ -18,6 +18,7 @@ from firsttouch.judge.findings import DECIDERS, Findings
 from firsttouch.judge.sprt import Floats
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records.schema import table_file
+from firsttouch.report.text import anchors
 
 # ----------------------------------------------------------------------
 # The order of hosts and metrics.
@@ -75,6 +76,17 @@ class Ranks:
         order = np.argsort(-self.findings.losses[deciding], kind="stable")
         cases = self.findings.samples.case[deciding[order]]
         return [int(case) for case in cases[self.findings.deciding_cases[cases]]]
+
+    @cached_property
+    def host_keys(self) -> dict[str, str]:
+        """The addresses of hosts in a page, by name."""
+        return anchors("host", self.hosts, self.findings.system.name)
+
+    @cached_property
+    def metric_keys(self) -> dict[str, str]:
+        """The addresses of the cases that judge some host, by title."""
+        titles = (self.findings.samples.cases[case].title for case in self.cases)
+        return anchors("metric", titles, self.findings.system.name)
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:

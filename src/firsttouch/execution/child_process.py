@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other programs that run for the length of a block, and how they ended. None is left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from firsttouch.clock import SYSTEM_CLOCK, Clock
+from firsttouch.errors import RunFailed
+from firsttouch.execution import placement_check
+from firsttouch.tools import defer_signals
+
+#: At most so much (bytes) of the end of a log is read.
+_LOG_BYTES = 1 << 16
+
+
+def guarded(argv: Sequence[str], *, by_this_process: bool = True) -> list[str]:
+    """Return the argv of a program that the kernel kills when the process that starts it is killed.
+
+    *by_this_process*: this process starts it, and not another program.
+    """
+    if shutil.which("setpriv") is None:
+        return [*argv]
+    checked = ["/bin/sh", "-c", placement_check.IF_PARENT_LIVES, str(os.getpid())] if by_this_process else []
+    return ["setpriv", "--pdeathsig", "KILL", "--", *checked, *argv]
+
+
+@contextlib.contextmanager
+def child(
+    argv: Sequence[str],
+    *,
+    stop: signal.Signals = signal.SIGKILL,
+    patience: float = 2.0,
+    stdin: int | IO[bytes] = subprocess.DEVNULL,
+    stdout: int | IO[bytes] = subprocess.DEVNULL,
+    stderr: int | IO[bytes] = subprocess.DEVNULL,
+    env: Mapping[str, str] | None = None,
+    fds: Sequence[int] = (),
+    clock: Clock = SYSTEM_CLOCK,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a program as the leader of its own process group; the group is stopped when the block ends.
+
+    A program that still runs gets the signal *stop*, and SIGKILL after *patience* seconds. The kernel kills it if
+    this process is killed. *env* is added to the environment, *fds* stay open in the program. *clock* measures the
+    patience. Raises RunFailed if the program cannot be started.
+    """
+    process = None
+    try:
+        with defer_signals():
+            process = start(guarded(argv), stdin=stdin, stdout=stdout, stderr=stderr, env=env, fds=fds)
+        yield process
+    except OSError as error:
+        if process is not None:
+            raise
+        raise RunFailed(f"{argv[0]} cannot be started: {error.strerror}") from error
+    finally:
+        if process is not None:
+            # After a further signal, such as a second Ctrl-C, nothing may be left either.
+            with defer_signals():
+                _stop(process, stop, patience, clock)
+
+
+def start(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str] | None,
+    fds: Sequence[int],
+    **options: Any,
+) -> subprocess.Popen[bytes]:
+    """Start a program in its own process group, which also holds the children of a wrapper script."""
+    return subprocess.Popen(argv, env={**os.environ, **(env or {})}, pass_fds=fds, process_group=0, **options)
+
+
+def _stop(process: subprocess.Popen[bytes], first: signal.Signals, patience: float, clock: Clock) -> None:
+    """Stop a process and its group: by the signal *first*, after *patience* seconds by SIGKILL."""
+    for number, seconds in ((first, patience), (signal.SIGKILL, None)):
+        if wait(process, 0) is not None:
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+        wait(process, seconds, clock=clock)
+
+
+def wait(
+    process: subprocess.Popen[bytes], seconds: float | None = None, *, clock: Clock = SYSTEM_CLOCK
+) -> int | None:
+    """Return the exit status of a process that ends within *seconds* (None: whenever it does), otherwise None.
+
+    It replaces Popen.poll, and Popen.wait with a timeout. If a signal handler raises within these, for example
+    after Ctrl-C, they may keep the lock that each later call waits for, which never ends then.
+    """
+    if process.returncode is None and seconds is not None and not has_ended(process.pid, seconds, clock):
+        return None
+    return process.wait()
+
+
+def follow(
+    process: subprocess.Popen[bytes],
+    interval: float,
+    meanwhile: Callable[[], object],
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+) -> int:
+    """Call *meanwhile* every *interval* seconds until a process ends; return its exit status."""
+    while True:
+        status = wait(process, interval, clock=clock)
+        if status is not None:
+            return status
+        meanwhile()
+
+
+def has_ended(pid: int, patience: float = 0.0, clock: Clock = SYSTEM_CLOCK) -> bool:
+    """Return whether a child has ended, after at most *patience* seconds; it is not reaped."""
+    until, pause = clock.monotonic() + patience, 0.0005
+    with contextlib.suppress(ChildProcessError):  # another thread has waited for it
+        while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+            left = until - clock.monotonic()
+            if left <= 0:
+                return False
+            pause = min(2 * pause, 0.05)
+            clock.sleep(min(pause, left))
+    return True
+
+
+def exit_status(status: int) -> int:
+    """Return the exit status of a shell for a program's *status* (negative: the signal)."""
+    return status if status >= 0 else 128 - status
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal, or its number."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # most real-time signals have no name
+        return str(number)
+
+
+def ending(name: str, status: int) -> str:
+    """Return how the program *name* ended, by its exit status (negative: the signal)."""
+    if status >= 0:
+        return f"{name} ended with status {status}"
+    why = " (out of memory, or killed by a user)" if status == -signal.SIGKILL else ""
+    return f"{name} ended with signal {signal_name(-status)}{why}"
+
+
+def end_of_log(log: Path) -> str:
+    """Return the end of a log, which may be larger than memory; an empty string if it cannot be read."""
+    try:
+        with log.open("rb") as stream:
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - _LOG_BYTES))
+            return stream.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def last_lines(log: Path, count: int = 2) -> str:
+    """Return the last *count* non-empty lines of a log as one line."""
+    lines = [line.strip() for line in end_of_log(log).splitlines()]
+    return " | ".join([line for line in lines if line][-count:])

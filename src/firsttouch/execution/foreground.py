@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs one program in the foreground, under a placement, with everything that this process inherited."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from firsttouch.errors import BadInput, TimedOut
+from firsttouch.execution import placement_check
+from firsttouch.execution.child_process import has_ended
+from firsttouch.execution.jobs import Job, Outcome, late_message, require_programs
+from firsttouch.execution.sampling import Pace, Watching
+from firsttouch.scenarios import memory_options
+from firsttouch.scenarios.placement import Placement
+
+#: Signals of the kernel about this process itself, and those that stop and continue it.
+_OWN_SIGNALS = {
+    *(signal.SIGKILL, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXCPU, signal.SIGXFSZ),
+    *(signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS, signal.SIGABRT),
+    *(signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT),
+}
+#: The signals that a program in the foreground gets when this process gets them.
+_FORWARDED = frozenset(signal.valid_signals() - _OWN_SIGNALS)
+#: Those of timers, which a parent of this process may have set.
+_TIMERS = {signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF}
+_PR_SET_PDEATHSIG = 1
+#: The code of a signal that the kernel sends, such as a terminal's, which goes to the whole process group.
+_SI_KERNEL = 0x80
+
+
+def run_in_foreground(
+    argv: Sequence[str],
+    placement: Placement | None,
+    *,
+    threads: int = 1,
+    env: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+) -> Outcome:
+    """Run *argv* under *placement* (None: not bound) and return its outcome, whatever its exit status is.
+
+    The program stays in this process's group and gets its standard streams, open descriptors, folder and
+    environment, to which *env* is added. It gets the signals that this process gets. Call it in the main thread,
+    without other threads. Raises TimedOut if *timeout* (seconds) has passed, and Missing if the program does not
+    exist.
+    """
+    job = Job(argv, placement=placement, threads=threads, env=env or {})
+    require_programs([job])
+    waited = {signal.SIGCHLD, *_FORWARDED}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
+    try:
+        prepare = _becoming(os.getpid(), before)
+        outcome = Outcome(job, 0, time.monotonic(), 0.0, 0.0, 0, placement_check.Observed())
+        try:
+            # Guarded in the child, because the shell of guarded() drops variables such as bash's functions.
+            with memory_options.inherited(job.options):
+                process = subprocess.Popen(
+                    job.words,
+                    env=job.environment(),
+                    close_fds=False,
+                    preexec_fn=prepare,  # noqa: PLW1509 - there are no other threads
+                )
+        except OSError as error:
+            raise BadInput(f"cannot start {argv[0]}: {error.strerror}", file=error.filename) from error
+        try:
+            late = _follow(process.pid, outcome, timeout)
+        finally:
+            # Only a program that exceeds its time still runs here, or one whose look raised an error.
+            _end_family(process.pid)
+            _, raw, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(raw)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    if late and timeout is not None:
+        raise TimedOut(late_message(job, timeout))
+    outcome.ended(raw, usage)
+    return outcome
+
+
+def _becoming(parent: int, mask: set[signal.Signals | int]) -> Callable[[], None]:
+    """Return what the child of *parent* does before it becomes the program: the kernel kills it with *parent*."""
+    import ctypes  # noqa: PLC0415 - most runs load this module for jobs that setpriv guards
+
+    prctl = ctypes.CDLL(None).prctl
+
+    def prepare() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(128 + signal.SIGKILL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    return prepare
+
+
+def _follow(pid: int, outcome: Outcome, timeout: float | None) -> bool:
+    """Sample a program and forward signals to it until it ends, but is not reaped; return whether it is late."""
+    end = math.inf if timeout is None else outcome.started + timeout
+    pace = Pace(Watching())
+    due = 0.0
+    while not has_ended(pid):
+        if (now := time.monotonic()) >= end:
+            return True
+        before, spent = time.thread_time(), 0.0
+        if now >= due:
+            placement_check.look(pid, outcome.observed)
+            due = pace.next(time.thread_time() - before, seen=outcome.sampled())
+        else:
+            grown = placement_check.grown(pid, outcome.observed)
+            spent = time.thread_time() - before
+            if grown:
+                placement_check.look(pid, outcome.observed)
+        until = min(pace.next_size(spent), due, end)
+        info = signal.sigtimedwait({signal.SIGCHLD, *_FORWARDED}, max(0.0, until - time.monotonic()))
+        if info is None or info.si_signo not in _FORWARDED:
+            continue
+        # A terminal's signals have reached the program already.
+        if info.si_signo in _TIMERS or info.si_code != _SI_KERNEL:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, info.si_signo)
+    outcome.seconds = time.monotonic() - outcome.started
+    return False
+
+
+def _end_family(pid: int) -> None:
+    """Stop a child that still runs and all its descendants: by SIGTERM, after 2 s by SIGKILL."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if has_ended(pid):
+            return
+        for member in placement_check.family(pid):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(member, number)
+        has_ended(pid, patience=2.0)

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The example of the manual's page "From Python", and the names that it lists."""
+
+import re
+import subprocess
+import sys
+
+import documented
+import firsttouch
+
+PAGE = (documented.ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
+
+
+def test_the_example_runs_as_it_stands(tmp_path, monkeypatch):
+    monkeypatch.setenv("FIRSTTOUCH_EFFORT", "smoke")
+    (example,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    done = subprocess.run(
+        [sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^1Inst_Original\w*: \d+\.\d\d s, (valid|invalid) ", done.stdout, re.MULTILINE)
+    assert "summing" in (tmp_path / "report" / "index.html").read_text()
+    names = {record.check for record in firsttouch.read_records(tmp_path / "records.jsonl")}
+    assert {"topology", "summing"} <= names
+
+
+def test_the_page_lists_the_public_names():
+    assert set(firsttouch.__all__) <= set(re.findall(r"\w+", PAGE))
+    for name in firsttouch.__all__:
+        assert getattr(firsttouch, name).__doc__
