@@ -19,7 +19,7 @@ from firsttouch.judge import natural_spread, sprt
 from firsttouch.judge.natural_spread import Spread
 from firsttouch.judge.sprt import Floats, Groups
 from firsttouch.judge.statistics import robust_deviation, robust_location, robust_variance, student_quantile
-from firsttouch.records.schema import Better
+from firsttouch.units import Better
 
 #: The fewest hosts of a fleet from which a level is learnt.
 FEWEST_HOSTS = 5
