@@ -12,7 +12,7 @@ having the fault, also if nothing shows which group is right. Any other host tha
 alarm. The rules of others (see verdict.py) have no other word than fail, and judge the first repetitions. The
 threshold and ReFrame get the level of good hosts as their reference, which the other rules have to find.
 
-Three more tables are simulated by another model than the judge's: level x host x session x drift x repetition.
+Four more tables are simulated by another model than the judge's: level x host x session x drift x repetition.
 Hosts have METRICS metrics and are judged together. A repetition's noise is normal, Student's t with 3 degrees
 of freedom, autocorrelated (AR(1), 0.6), with an offset for each session, with a drift of 2 % within the day, or
 with 1.5 % of the repetitions 5 to 30 % worse; "unequal" hosts have from one to all repetitions. A session has
@@ -24,6 +24,10 @@ up to IN_SESSION repetitions, and the sessions are a day apart.
 - year: a host with intermittent faults (15 % of its repetitions 15 to 30 % worse), half of the hosts 6 %
   slower, or an update in week 20 that slows hosts by 18 to 22 % and one by 8 % more, judged each week. The update
   reaches all hosts in one week, or one after the other in 16. Flaps are changes of a host's word in the year.
+
+- natures: how good hosts differ is normal, exponential or log-normal towards slow hosts, uniform, half that of the
+  rack (four of them), or half that of the host in all its metrics. Then fleets follow in which a group of hosts
+  loses a part of one metric: they are named if each fails or is suspect.
 
 Only fails count as false here, also of good hosts far from the others by nature, and rates have the 95 %
 interval of Wilson.
@@ -469,7 +473,64 @@ def year(seed: int, *, quick: bool) -> Iterator[str]:
             )
 
 
-TABLES = {"conditions": conditions, "references": references, "year": year}
+NATURES = ("normal", "exponential", "log-normal", "uniform", "racks", "shared")
+
+
+def nature(kind: str, size: tuple[int, int], rng: np.random.Generator) -> NDArray[np.float64]:
+    """Return how far hosts x metrics differ, with a standard deviation of 1."""
+    normal = rng.exponential(size=size) if kind == "exponential" else rng.standard_normal(size)
+    if kind == "exponential":
+        return 1 - normal
+    if kind == "log-normal":
+        return (math.exp(0.125) - np.exp(0.5 * normal)) / 0.604
+    if kind == "racks":
+        return (rng.standard_normal((4, size[1]))[np.arange(size[0]) * 4 // size[0]] + normal) / math.sqrt(2)
+    if kind == "shared":
+        return (rng.standard_normal((size[0], 1)) + normal) / math.sqrt(2)
+    return rng.uniform(-math.sqrt(3), math.sqrt(3), size) if kind == "uniform" else normal
+
+
+def natures(seed: int, *, quick: bool) -> Iterator[str]:
+    """Yield the lines of a table: false words by the nature of hosts, and groups of bad hosts that are named."""
+    rng, count, fleets = np.random.default_rng(seed), 5, 4 if quick else 40
+
+    def judged_levels(levels: NDArray[np.float64]) -> Findings:
+        return verdicts_of([frame(repeated(levels, count, 0.01, "normal", rng), np.zeros(count, dtype=np.int64))])
+
+    yield "| good hosts | metrics | nature | false fails per 1,000 | false suspects | fleets in two groups |"
+    yield "|---|---|---|---|---|---|"
+    for hosts in (8, 16) if quick else (8, 12, 16, 24, 50):
+        for metrics in (1, 8):
+            for kind in NATURES:
+                for spread in (0.01, 0.03):
+                    words, divided = Counter[str](), 0
+                    number = max(6, fleets * 16 // hosts // (1 if metrics == 1 else 3))
+                    for _ in range(number):
+                        verdicts = judged_levels(1 + spread * nature(kind, (hosts, metrics), rng))
+                        words.update(words_of(verdicts).values())
+                        divided += bool(verdicts.divided)
+                    fails, suspects = (rate(words[word], words.total()) for word in ("fail", "suspect"))
+                    of_kind = f"{hosts} | {metrics} | {kind}, {100 * spread:g} %"
+                    yield f"| {of_kind} | {fails} | {suspects} | {divided} of {number} |"
+    yield "| hosts, bad ones | metrics | loss of one metric | all named | words of bad hosts | of good hosts |"
+    yield "|---|---|---|---|---|---|"
+    groups = ((16, 6, 0.1), (12, 4, 0.1), (12, 4, 0.15), (8, 3, 0.15), (8, 3, 0.25), (20, 8, 0.08))
+    for hosts, bad, loss in groups:
+        for metrics in (1, 8):
+            of_bad, of_good, named = Counter[str](), Counter[str](), 0
+            for _ in range(fleets):
+                levels = 1 + 0.01 * nature("normal", (hosts, metrics), rng)
+                levels[:bad, 0] *= 1 - loss
+                listed = words_of(judged_levels(levels))
+                words_bad = [listed.pop(f"n{host}") for host in range(bad)]
+                named += {"fail", "suspect"}.issuperset(words_bad)
+                of_bad.update(words_bad)
+                of_good.update(listed.values())
+            texts = [", ".join(f"{n} {word}" for word, n in of.most_common()) for of in (of_bad, of_good)]
+            yield f"| {hosts}, {bad} | {metrics} | {100 * loss:g} % | {named} of {fleets} | {' | '.join(texts)} |"
+
+
+TABLES = {"conditions": conditions, "references": references, "year": year, "natures": natures}
 
 
 def main() -> None:
@@ -489,7 +550,9 @@ def main() -> None:
         faults(args)
     for name, table in TABLES.items():
         if args.table in {None, name} and not args.json:
-            print(f"\n{name}, hosts with {METRICS} metrics (year: 10), noise 1 %, seed {args.seed}")
+            print(
+                f"\n{name}, hosts with {METRICS} metrics (year: 10, natures: 1 and 8), noise 1 %, seed {args.seed}"
+            )
             for line in table(args.seed, quick=args.quick):
                 print(line, flush=True)
 

@@ -26,7 +26,7 @@ from firsttouch.host import topology
 from firsttouch.records import schema
 from firsttouch.records.schema import Record
 from firsttouch.report import aspects, model, render
-from firsttouch.report.model import Figure
+from firsttouch.report.document import Figure
 from firsttouch.systems import definition
 
 _HERE = Path(__file__).resolve().parent.parent

@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Sequence
 
 import simulated
 
 from firsttouch.judge import history as judge_history
 from firsttouch.judge import samples_table
+from firsttouch.judge.comparison import compare
 from firsttouch.judge.judging import Undescribed, judged
-from firsttouch.report import pages
+from firsttouch.report import forms
+from firsttouch.report.document import Block
 from firsttouch.report.fleet import comparison, figures, history
 from firsttouch.report.fleet.ranks import Ranks
 
@@ -21,13 +23,8 @@ _SHOWN = 3
 
 def html(name: str) -> str:
     """Return a part of a fleet report."""
-    template, values = {
-        "map": _map,
-        "spread": _spread,
-        "timeline": _timeline,
-        "changes": _changes,
-    }[name]()
-    return f'<div class="drawn fleet">{pages.html(values, template)}</div>'.replace("\n", " ")
+    blocks = {"map": _map, "spread": _spread, "timeline": _timeline, "changes": _changes}[name]()
+    return f'<div class="drawn fleet">{forms.part(blocks)}</div>'.replace("\n", " ")
 
 
 @functools.cache
@@ -37,26 +34,23 @@ def ranks() -> Ranks:
     return Ranks(judged(table, Undescribed("example"), missing=simulated.MISSING))
 
 
-def _map() -> tuple[str, dict[str, Any]]:
-    section = {"heat": figures.heat(ranks())}
-    return "heat.html.j2", {"section": section, **figures.legend()}
+def _map() -> Sequence[Block]:
+    return figures.heat(ranks())
 
 
-def _spread() -> tuple[str, dict[str, Any]]:
-    spreads = figures.spreads(ranks())[:_SHOWN]
-    section = {"system": "example", "spreads": spreads, "header": figures.HEADER, "metrics": figures.rows(ranks())}
-    return "spread.html.j2", {"section": section}
+def _spread() -> Sequence[Block]:
+    return figures.spreads(ranks(), most=_SHOWN)
 
 
-def _timeline() -> tuple[str, dict[str, Any]]:
+def _timeline() -> Sequence[Block]:
     records = [*simulated.records(), *simulated.records(simulated.AFTER, updated=True)]
     table = samples_table.of_records(records)
     changes = judge_history.changes(table)
-    section = history.of_fleet(table, history.History(changes[:_SHOWN]), "example-change")
-    return "timeline.html.j2", {"timeline": section}
+    return history.of_fleet(table, history.History(changes[:_SHOWN]), "example-change").blocks
 
 
-def _changes() -> tuple[str, dict[str, Any]]:
+def _changes() -> Sequence[Block]:
     before = samples_table.of_records(simulated.records())
     after = samples_table.of_records(simulated.records(simulated.AFTER, updated=True))
-    return "changes.html.j2", comparison.shown(comparison.compare(before, after).changes)
+    changes = compare(before, after).changes
+    return comparison.change_blocks(comparison.short_table(changes), comparison.change_table(changes))

@@ -15,7 +15,7 @@ import figures
 import fleet
 from sphinx.application import Sphinx
 
-from firsttouch.report import pages
+from firsttouch.report import forms
 
 _MARKER = re.compile(r"^<!-- (figure|figure fleet|commands)(?: (\w+))? -->$", re.MULTILINE)
 _GENERATORS = {"figure": figures.html, "figure fleet": fleet.html, "commands": lambda _: commands.markdown()}
@@ -36,8 +36,7 @@ def _write_style(app: Sphinx) -> list[tuple[str, dict[str, object], str]]:
     """Write the style sheet of the figures; returns no pages."""
     folder = Path(app.outdir, "_static")
     folder.mkdir(exist_ok=True)
-    style = "\n".join(pages.html({}, sheet) for sheet in ("report.css", "fleet.css"))
-    (folder / "report.css").write_text(scoped(style), encoding="utf-8")
+    (folder / "report.css").write_text(scoped(forms.style()), encoding="utf-8")
     return []
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import figures
 
-from firsttouch.report import pages
+from firsttouch.report import forms
 
 FILE = Path(__file__).resolve().parents[1] / "speedups.svg"
 
@@ -21,7 +21,7 @@ def svg() -> str:
     """Return the speed-ups of BWA-MEM's scenarios as an SVG document."""
     figure, _ = figures.draw("placement")
     (panel,) = figure.panels
-    colours = dict(reversed(re.findall(r"(--[\w-]+): ([^;]+);", pages.html({}, "report.css"))))
+    colours = dict(reversed(re.findall(r"(--[\w-]+): ([^;]+);", forms.style())))
     drawing = re.sub(r"var\((--[\w-]+)\)", lambda match: colours[match[1]], panel.svg)
     alone = '<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif"'
     paper = '<rect width="100%" height="100%" fill="#ffffff"/>'

@@ -12,9 +12,9 @@ from firsttouch.benchmarks.studies import OF_SCENARIO, Family, Reads, Sheet, Stu
 from firsttouch.benchmarks.studies import Figure as Planned
 from firsttouch.errors import BadInput
 from firsttouch.report.aspects.placement import KINDS
+from firsttouch.report.document import Cell, Entry, Figure, Panel, Table
 from firsttouch.report.figures import drawing
 from firsttouch.report.figures.drawing import Bar, Point
-from firsttouch.report.model import Figure, Panel, Table
 from firsttouch.report.published_tables import Row, Sheets, heading, matches, rows_of
 from firsttouch.report.text import count, number, times
 from paper.sheets import is_default
@@ -22,7 +22,7 @@ from paper.sheets import is_default
 _RATIO_ERRORS = " The error of a ratio is the square root of the sum of the squares of both errors."
 _SPEEDUPS = ("aligner", "scenario", "instances and threads", "speedup", "error")
 #: A panel with the sentence that describes it, and the rows that it adds to a table with the header _SPEEDUPS.
-_Drawn = tuple[Panel, str, Sequence[tuple[str, ...]]]
+_Drawn = tuple[Panel, str, Sequence[tuple[Entry, ...]]]
 
 
 def figures(study: Study, sheets: Sheets) -> list[Figure]:
@@ -114,7 +114,7 @@ def _of_runs(how: str, draw: Callable[..., _Drawn]) -> Callable[..., Figure]:
         if not drawn:
             raise BadInput(f"study {study.name}: no published value is in figure {place}")
         panels, shows, speedups = zip(*drawn, strict=True)
-        table = Table("Speedups", _SPEEDUPS, list(chain(*speedups)), frozenset({3, 4}))
+        table = Table("Speedups", _SPEEDUPS, list(chain(*speedups)))
         below = (table,) if table.rows else ()
         how_to = how.format(threads=threads)
         return Figure(name, title, how_to, shows, sheet.measured + (_RATIO_ERRORS if below else ""), panels, below)
@@ -162,7 +162,10 @@ def _speedups(runs: _Runs, *, heading: str, **names: Any) -> _Drawn:
         heading=heading,
         **names,
     )
-    rows = [(heading, *b.label.splitlines(), f"{b.value:.3f}", f"{b.value - b.low:.3f}") for b in gains]
+    rows: list[tuple[Entry, ...]] = [
+        (heading, *b.label.splitlines(), *(Cell(x, "{:.3f}".format) for x in (b.value, b.value - b.low)))
+        for b in gains
+    ]
     return panel, shows, rows
 
 

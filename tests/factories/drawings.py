@@ -9,8 +9,9 @@ from itertools import combinations
 
 from firsttouch.report import render
 from firsttouch.report.aspect import Aspect
+from firsttouch.report.document import Figure
 from firsttouch.report.figures import svg
-from firsttouch.report.model import Absent, Figure, HostView
+from firsttouch.report.model import Absent, HostView
 
 #: Left, top, right and bottom, px.
 Extent = tuple[float, float, float, float]

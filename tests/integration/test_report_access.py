@@ -20,6 +20,7 @@ from factories import http_server
 from factories.fleet_records import records_by_host
 from factories.host_records import Machine
 from firsttouch.judge import samples_table
+from firsttouch.judge.comparison import compare
 from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.records.schema import Record
 from firsttouch.report.figures import svg
@@ -58,7 +59,7 @@ def _fleet(folder: Path) -> None:
 
 def _comparison(folder: Path) -> None:
     before, after = _simulated("2026-01-01", 0.0), _simulated("2026-02-01", 0.06)
-    compared = comparison.compare(samples_table.of_records(before), samples_table.of_records(after))
+    compared = compare(samples_table.of_records(before), samples_table.of_records(after))
     comparison.build(compared, folder, names=("before", "after"))
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.factories.stored_roots import configured_root
 
 from firsttouch.benchmarks import measure
-from firsttouch.host import configuration, memory_modules, topology
+from firsttouch.host import configuration, memory_modules, parts, topology
 from firsttouch.records.schema import Record
 from firsttouch.report.pages import build
 
@@ -160,3 +160,47 @@ def test_the_page_of_a_host_lists_the_newest_settings(tmp_path):
     assert ">cpu.smt</th><td>off &lt;b&gt;<" in page
     assert page.count("cpu.smt") == 1
     assert "cpu.smt" not in (tmp_path / "metrics.prom").read_text()
+
+
+def card(folder, name, address, *, assigned="0", virtual=False, bonded=""):
+    """Lay out a network interface; *assigned* is how it got its address, *bonded* the address of its bond."""
+    interface = folder / "sys/class/net" / name
+    interface.mkdir(parents=True)
+    (interface / "addr_assign_type").write_text(f"{'3' if bonded else assigned}\n")
+    (interface / "address").write_text(f"{bonded or address}\n")
+    if not virtual:
+        (interface / "device").mkdir()
+    if bonded:
+        (interface / "bonding_slave").mkdir()
+        (interface / "bonding_slave/perm_hwaddr").write_text(f"{address}\n")
+
+
+def test_parts_are_told_by_hashes_of_what_only_they_have(tmp_path):
+    def read(number, board=None, ppin=None, **cards):
+        root = tmp_path / str(number)
+        card(root, "lo", "00:00:00:00:00:00", virtual=True)
+        card(root, "veth1", "9a:00:00:00:00:01", assigned="1")
+        card(root, "usb0", "02:11:22:33:44:55")
+        card(root, "eth0", "10:00:00:00:00:01", **cards)
+        card(root, "eth1", f"10:00:00:00:01:0{number}")
+        files = {
+            f"sys/devices/system/cpu/cpu{pu}/topology/ppin": f"0x{ppin + pu // 2:x}" for pu in range(4) if ppin
+        }
+        files |= {"sys/class/dmi/id/board_serial": board} if board else {}
+        return parts.identities(configured_root(root, files))
+
+    seen = read(1)
+    assert set(seen) == {"interfaces"}
+    assert len(set(seen["interfaces"].split())) == 2
+    assert all(len(word) == 12 for word in seen["interfaces"].split())
+    # A bond changes no address that a card was made with.
+    bonded = read(2, bonded="10:00:00:00:00:01")
+    assert len({*seen["interfaces"].split(), *bonded["interfaces"].split()}) == 3
+    as_root = read(3, board="CN123", ppin=0xA0)
+    assert set(as_root) == {"board", "processors", "interfaces"}
+    assert "CN123" not in str(as_root)
+    assert read(4, board="CN124", ppin=0xA0)["board"] != as_root["board"]
+    assert read(5, board="CN123", ppin=0xA1)["processors"] != as_root["processors"]
+    assert read(6, board="Default string", ppin=0)["interfaces"]
+    assert set(read(7, board="Default string")) == {"interfaces"}
+    assert parts.identities(tmp_path / "nothing") == {}

@@ -16,6 +16,7 @@ from factories.fleet_records import records_by_host
 from factories.host_records import Machine, invalid
 from factories.memory_records import Host
 from firsttouch.judge import samples_table
+from firsttouch.judge.comparison import compare
 from firsttouch.judge.drift import Configuration
 from firsttouch.judge.history import Change
 from firsttouch.judge.judging import Undescribed, judged
@@ -108,7 +109,7 @@ def of_a_comparison(out: Path) -> list[str]:
         for hosts, day in ((20, "2026-01-01"), (19, "2026-02-01"))
     )
     after = [r for r in after if (r.host, r.check) != ("n003", "latency")]
-    compared = comparison.compare(samples_table.of_records(before), samples_table.of_records(after))
+    compared = compare(samples_table.of_records(before), samples_table.of_records(after))
     comparison.build(compared, out, names=("before", "after"))
     return kinds((out / "index.html").read_text(encoding="utf-8"))
 

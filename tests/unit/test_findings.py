@@ -208,7 +208,7 @@ def test_the_table_has_what_the_records_say(fleet):
 
 def test_the_map_shows_the_values_and_what_is_expected(fleet):
     judgement, rows, out = fleet
-    (heat,) = [t for t in page_of(out).iter("table") if t.get("class") == "heat"]
+    (heat,) = [t for t in page_of(out).iter("table") if "heat" in (t.get("class") or "").split()]
     (key,) = [e for e in page_of(out).iter("ol") if e.get("class") == "key"]
     columns = [by_title(judgement)["".join(e.itertext())] for e in key]
     seen = 0

@@ -20,6 +20,7 @@ from firsttouch.judge.verdict_log import Logged
 from firsttouch.records import store
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
+from firsttouch.report.document import Drawings, Table
 from firsttouch.report.fleet import history as pages
 
 DAY = 86_400_000
@@ -236,10 +237,12 @@ class TestRecords:
         table = samples_table.of_records(updated)
         sequences = drift.sequences(updated)
         section = pages.of_fleet(table, pages.History(history.changes(table, sequences), sequences))
-        assert section.total == len(section.rows) == len(section.drawings) == 2
-        assert "firmware.version 2.4 -&gt; 2.6" in section.drawings[1].svg
-        assert [d.worse for d in section.drawings] == [True, True]
-        for drawn in section.drawings:
+        (changes,) = [block for block in section.blocks if isinstance(block, Table)]
+        (drawn_changes,) = [block.items for block in section.blocks if isinstance(block, Drawings)]
+        assert len(section.documents) == len(changes.rows) == len(drawn_changes) == 2
+        assert "firmware.version 2.4 -&gt; 2.6" in drawn_changes[1].svg
+        assert all(drawn.title.endswith(": worse") for drawn in drawn_changes)
+        for drawn in drawn_changes:
             root = ET.fromstring(str(drawn.svg))  # noqa: S314
             assert drawings.misplaced(root) == []
             assert "firmware.version 2.4 -> 2.6" in [drawings.text(e) for e in drawings.texts(root)]

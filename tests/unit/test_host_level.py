@@ -13,6 +13,7 @@ from test_verdict import rates
 from firsttouch.judge import host_level
 from firsttouch.judge.judging import Undescribed, judge
 from firsttouch.judge.sprt import Groups
+from firsttouch.records.schema import Record, read
 
 DAY = datetime.timedelta(days=1)
 
@@ -135,6 +136,87 @@ class TestOwnLevel:
         for seed in range(5):
             words = {v.verdict for v in verdicts([1.0] * 6, count=count, seed=seed).values()}
             assert "fail" not in words
+
+
+BOARD = {"board": "a", "interfaces": "1 2"}
+
+
+def configured(parts, model="x", minutes=0):
+    """Return a configuration of n0 a day with these *parts* ({}: they cannot be read)."""
+    begin = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(minutes=minutes)
+    what = ("configuration", "settings", "1", "neither", (1.0,))
+    settings = {"settings": {"cpu.model": model}, "provenance": {}}
+    return [
+        Record(
+            *what,
+            parameters={**settings, "parts": of_day},
+            host="n0",
+            system="s",
+            time=(begin + day * DAY).isoformat(),
+        )
+        for day, of_day in enumerate(parts)
+    ]
+
+
+class TestReplaced:
+    @pytest.mark.parametrize(
+        ("since", "word"),
+        [
+            (BOARD, "fail"),
+            ({"board": "b", "interfaces": "1 2"}, "pass"),
+            ({"board": "a", "interfaces": "3 4"}, "fail"),  # other cards on the same board
+            ({"interfaces": "2 3"}, "fail"),
+            ({"interfaces": "3 4"}, "pass"),
+            ({**BOARD, "processors": "p"}, "fail"),  # they could not be read before
+            ({}, "fail"),
+        ],
+    )
+    def test_another_board_ends_the_own_level(self, since, word):
+        records = history([*[1.0] * 12, *[0.94] * 4])
+        words = {
+            minutes: {v.host: v for v in judge([*records, *configured(parts, minutes=minutes)], Undescribed("s"))}
+            for minutes in (0, 30)
+            for parts in [[*[BOARD] * 12, *[since] * 4]]
+        }
+        assert {verdicts["n0"].verdict for verdicts in words.values()} == {word}
+        assert {v.verdict for verdicts in words.values() for h, v in verdicts.items() if h != "n0"} == {"pass"}
+        sentence = "since a time between 2026-01-12 00:30 and 2026-01-13 00:30 UTC: older sessions do not count"
+        assert (sentence in words[30]["n0"].line()) == (word == "pass")
+
+    def test_other_processors_end_the_own_level(self):
+        records = history([*[1.0] * 12, *[0.94] * 4])
+        processors = configured([*[{**BOARD, "processors": "p"}] * 12, *[{**BOARD, "processors": "q"}] * 4])
+        models = [*configured([BOARD] * 12), *configured([BOARD] * 16, model="y")[12:]]
+        for configurations in (processors, models):
+            assert judge([*records, *configurations], Undescribed("s"))[0].verdict == "pass"
+
+    def test_a_person_may_state_it(self, tmp_path, run_cli):
+        records = history([*[1.0] * 12, *[0.94] * 4])
+        stated = replace(
+            configured([{}])[0], metric="replaced", parameters={"reason": "new board"}, time="2026-01-12T12:00:00"
+        )
+        for parts in ([], configured([BOARD] * 16)):
+            verdict = judge([*records, *parts, stated], Undescribed("s"))[0]
+            assert verdict.verdict == "pass"
+            assert "another board or other processors since a time between 2026-01-12 " in verdict.line()
+        file = tmp_path / "replaced.jsonl"
+        arguments = ("n0", "--system", "s", "--records", file, "--reason", "new board")
+        assert run_cli("config", "replaced", *arguments).status == 0
+        (written,) = read(file)
+        assert (written.host, written.system, written.metric) == ("n0", "s", "replaced")
+        assert written.parameters == stated.parameters
+
+    def test_the_new_board_has_an_own_level_and_siblings_too(self):
+        levels = [*[1.0] * 12, *[0.94] * 8, *[0.87] * 4]
+        parts = configured([*[BOARD] * 12, *[{"board": "b"}] * 12])
+        verdict = judge([*history(levels), *parts], Undescribed("s"))[0]
+        assert verdict.verdict == "fail"
+        assert "below its own level of 13 to 20 January 2026, 8 sessions (" in verdict.findings[0].why
+        levels = [*[1.0] * 12, *[0.6] * 3]
+        records = [*history(levels, count=3), *configured([*[BOARD] * 12, *[{"board": "b"}] * 3])]
+        verdict = judge(records, Undescribed("s"))[0]
+        assert verdict.verdict == "fail"
+        assert "below the fleet" in verdict.findings[0].why
 
 
 class TestIntermittent:

@@ -496,6 +496,41 @@ class TestDivided:
             f"n{i}": "fail" if i < 12 else "pass" for i in range(40)
         }
 
+    @pytest.mark.parametrize(("hosts", "bad", "share"), [(12, 4, 0.88), (16, 6, 0.9), (16, 6, 0.92)])
+    def test_bad_hosts_that_a_wide_limit_hides_are_named_by_the_gap_between_them_and_the_others(
+        self, hosts, bad, share, tmp_path
+    ):
+        """Ten fleets each: the limit alone, which a few good hosts make wide, passes all bad hosts of some."""
+        by_gap = 0
+        for seed in range(10):
+            rng = random.Random(seed)  # noqa: S311
+            levels = {f"n{i}": (share if i < bad else 1) * (1 + rng.gauss(0, 0.01)) for i in range(hosts)}
+            judgement = judged(
+                samples_table.of_records(fleet(hosts=hosts, error=0.002, seed=seed, **levels)), system_of(tmp_path)
+            )
+            words = {host: judgement.of(host).verdict for host in judgement.hosts}
+            assert {words[f"n{i}"] for i in range(bad)} <= {"fail", "suspect"}
+            assert {words[f"n{i}"] for i in range(bad, hosts)} <= {"pass", "undecided"}
+            if judgement.divided:
+                by_gap += 1
+                suspect = next(host for host, word in words.items() if word == "suspect")
+                assert f"one of {bad} hosts that are apart from the others" in judgement.of(suspect).line()
+                assert f"two kinds of hosts, or {bad} bad ones" in judgement.notes()[-1]
+        assert by_gap
+
+    @pytest.mark.parametrize("hosts", [8, 16, 50])
+    def test_good_hosts_of_any_nature_have_no_gap(self, hosts):
+        rng = np.random.default_rng(3)
+        names = [f"n{i}" for i in range(hosts)]
+        natures = (rng.standard_normal, rng.standard_exponential, lambda n: rng.uniform(-2, 2, n))
+        apart = sum(
+            fleet_level.separated(Groups(100 + 3 * nature(hosts), np.ones(hosts, dtype=int)), names, "higher", 10)
+            is not None
+            for nature in natures
+            for _ in range(200)
+        )
+        assert apart <= 2
+
     @staticmethod
     def is_divided(values_by_host):
         groups = Groups(

@@ -19,7 +19,8 @@ from firsttouch.benchmarks import locks, probe, profiles
 from firsttouch.records.schema import Record
 from firsttouch.report import model
 from firsttouch.report.aspects import locks as lock_rates
-from firsttouch.report.model import Absent, Figure
+from firsttouch.report.document import Figure
+from firsttouch.report.model import Absent
 
 BATCHES = tuple(2**i for i in range(9))
 RATES = st.dictionaries(st.sampled_from(BATCHES), st.lists(st.floats(0, 1e9), min_size=1), min_size=1)

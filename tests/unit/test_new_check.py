@@ -45,8 +45,9 @@ def _measure(host, asked, say):
 BENCHMARK = Benchmark(_measure, frozenset({"banks"}), ("touch",), validates=False)
 """
 SHOWING = """
-from firsttouch.report.aspect import Aspect, Chart, Result, Tile
-from firsttouch.report.model import Absent, Table
+from firsttouch.report.aspect import Aspect, Chart, Result
+from firsttouch.report.document import Table, Tile
+from firsttouch.report.model import Absent
 
 CHECK = "first_touch"
 
@@ -131,3 +132,13 @@ def test_its_cases_have_names_and_references(records):
     learnt = baseline.learnt(samples_table.of_records(records, "s"), Undescribed("s"))
     assert {*learnt.not_learnt} == {c.name for c in cases}
     assert Case.of(records[0]).key == cases[0].key
+
+
+def test_a_module_whose_check_is_unknown_is_named(new_check, tmp_path, capsys):
+    (tmp_path / aspects.__name__ / "first_touch.py").write_text('CHECK = "latencies"\n')
+    assert aspects.of_check("latencies") == []
+    assert aspects.of_check("latency")
+    error = capsys.readouterr().err
+    assert "first_touch.py is not shown in reports: no metrics.toml has its check 'latencies'" in error
+    assert "did you mean 'latency'?" in error
+    assert len(error.splitlines()) == 1

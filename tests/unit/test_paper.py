@@ -20,7 +20,7 @@ from firsttouch.benchmarks import studies
 from firsttouch.benchmarks.cases import topology_of
 from firsttouch.benchmarks.studies import study
 from firsttouch.errors import BadInput
-from firsttouch.report.model import Table
+from firsttouch.report.document import Table
 from firsttouch.report.published_tables import Sheets
 from firsttouch.systems.definition import load
 from paper import __main__ as paper
@@ -78,7 +78,7 @@ def cells(table: Table) -> dict[tuple[str, ...], str]:
     corner = min(table.numeric)
     return {
         (*row[:corner], *above[i], table.header[i]): row[i]
-        for row in table.rows
+        for row in table.texts
         for i in range(corner, len(table.header))
     }
 
@@ -174,14 +174,14 @@ def test_cells_of_the_thread_scaling_article(
 def test_scenarios_are_checked_against_memory(published: Sheets) -> None:
     tables = page.tables(study("lenis2017"), published)
     (table,) = [table for table, described in tables if described.planned]
-    amd = {(row[0], row[3]): (row[4], row[5]) for row in table.rows}
+    amd = {(row[0], row[3]): (row[4], row[5]) for row in table.texts}
     assert amd["BOWTIE2", "8Inst_Original"] == ("A2", "fits")
     assert amd["BWA-MEM", "8Inst_Interleave"] == ("no", "fits")
     assert amd["GEM", "4Inst_Original"] == ("no", "fits")
     assert amd["SNAP", "2Inst_Localalloc"] == ("D2", "fits")
     assert "one cached copy of the index file" in amd["SNAP", "4Inst_Original"][1]
     # Every scenario of table 2 fits both systems.
-    run = [row for row in table.rows if row[4] != "no"]
+    run = [row for row in table.texts if row[4] != "no"]
     assert len(run) == 7 + 7 + 3 + 3
     assert all(row[5:] == ("fits", "fits") for row in run)
 
@@ -515,7 +515,7 @@ def test_a_further_study_needs_only_its_file_and_its_values(tmp_path: Path) -> N
     values = sheets.read(paths.TABLES, [further])
     ((table, _),) = page.tables(further, values)
     assert table.caption.startswith("Table 1. Peaks ((1) and (2)")
-    assert table.rows == [
+    assert table.texts == [
         ("Mapper", "B-parsing", "2", "20.50"),
         ("Mapper", "MP baseline", "4", "31.00 (2)"),
         ("Other", "default", "4", "99.00 (1)"),

@@ -19,9 +19,10 @@ from firsttouch.host import topology
 from firsttouch.report import model, render
 from firsttouch.report.aspects import placement
 from firsttouch.report.aspects import topology as drawing
+from firsttouch.report.document import Cell, Panel
 from firsttouch.report.figures import drawing as charts
-from firsttouch.report.model import Panel
 from firsttouch.report.speedups import pivot
+from firsttouch.report.text import percent
 
 STORED = Path(__file__).parents[1] / "golden"
 #: A topology as lstopo wrote it, or the shape of a made-up machine.
@@ -118,9 +119,9 @@ def test_the_summary_has_the_three_runs_of_each_dataset(tmp_path: Path) -> None:
         (("", 1), ("GCAT, 10000 reads", 6)),
         (("", 1), ("original", 2), ("interleave", 2), ("localalloc", 2)),
     )
-    (widest,) = [row for row in policies.rows if row[0] == "8"]
+    (widest,) = [row for row in policies.texts if row[0] == "8"]
     assert widest == ("8", "41", "4.9", "20", "10.0", "41", "4.9")
-    assert ("2Inst_Original", "4", "10", "20.0") in partitions.rows
+    assert ("2Inst_Original", "4", "10", "20.0") in partitions.texts
     page = page_of(tmp_path, runs)
     above = [e for e in tree(page).iter() if local(e) == "th" and e.get("scope") == "colgroup"]
     assert {"".join(e.itertext()) for e in above} >= {"original", "interleave", "localalloc"}
@@ -301,10 +302,11 @@ def test_a_pivot_has_its_headings_above_their_columns() -> None:
         corner=("row",),
         rows=[("1",), ("2",)],
         columns=[("A", "x"), ("A", "y"), ("B", "x")],
-        cells={(("1",), ("A", "y")): ("5", "6"), (("2",), ("B", "x")): ("7", "8")},
+        cells={(("1",), ("A", "y")): (5, 6), (("2",), ("B", "x")): (7, Cell(0.08, percent))},
         heads=("v", "e"),
     )
     assert table.groups == ((("", 1), ("A", 4), ("B", 2)), (("", 1), ("x", 2), ("y", 2), ("x", 2)))
     assert table.header == ("row", "v", "e", "v", "e", "v", "e")
-    assert list(table.rows) == [("1", "", "", "5", "6", "", ""), ("2", "", "", "", "", "7", "8")]
-    assert table.numeric == frozenset(range(1, 7))
+    assert table.texts == [("1", "", "", "5", "6", "", ""), ("2", "", "", "", "", "7", "8.0 %")]
+    # A column is one of numbers if it has any.
+    assert table.numeric == frozenset({3, 4, 5, 6})

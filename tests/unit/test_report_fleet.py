@@ -21,14 +21,16 @@ from firsttouch import cli
 from firsttouch.campaign import campaigns, inputs
 from firsttouch.campaign.journal import Entry
 from firsttouch.judge import samples_table
+from firsttouch.judge.comparison import compare
 from firsttouch.judge.history import Change
 from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.records import schema, store
 from firsttouch.records.schema import Record
-from firsttouch.report.fleet import comparison, figures, fleet_pages
+from firsttouch.report.document import Table
+from firsttouch.report.fleet import figures, fleet_pages
 from firsttouch.report.fleet.history import History
 from firsttouch.report.fleet.ranks import Ranks, write
-from firsttouch.report.text import SIGNS
+from firsttouch.report.text import SIGNS, anchors
 from firsttouch.systems.definition import System
 from firsttouch.systems.facts import Facts
 from firsttouch.systems.references import Reference
@@ -90,6 +92,12 @@ def all_records(by_host):
     return [r for host_records in by_host.values() for r in host_records]
 
 
+def heat_map(judgement):
+    """Return the table of the map of hosts and metrics."""
+    (table,) = [block for block in figures.heat(Ranks(judgement)) if isinstance(block, Table)]
+    return table
+
+
 class TestPage:
     def test_sixty_hosts_and_twelve_metrics_from_a_store_to_the_page(self, reported):
         out, printed = reported
@@ -134,7 +142,7 @@ class TestPage:
 
     def test_the_map_has_a_row_per_host_and_a_column_per_metric(self, reported):
         page = page_of(reported[0])
-        (heat,) = [t for t in page.iter("table") if t.get("class") == "heat"]
+        (heat,) = [t for t in page.iter("table") if "heat" in (t.get("class") or "").split()]
         rows = list(heat.find("tbody"))
         assert len(rows) == 60
         assert {len(list(row)) for row in rows} == {13}
@@ -190,13 +198,36 @@ class TestPage:
             assert sum(int(tip.split()[0]) for tip in tips) == hosts - invalid
             markers = [e for e in svg if e.tag.endswith("path") and len(e)]
             assert len(markers) == len(of_class(svg, "out"))
-            slow = card.find("h4").text == "copy, NUMA 1 to bank 1"
+            slow = "".join(card.find("h4").itertext()) == "copy, NUMA 1 to bank 1"
             assert len(markers) == slow
             labels = [e.text for e in svg if e.tag.endswith("text") and e.text.strip("+-")[-1:] == "%"]
             axes.add(tuple(label.strip("+-") for label in labels))
             # The counts have an axis.
             assert [e.text for e in svg if e.tag.endswith("text") and e.text.isdigit()][:1] == ["0"]
         assert len(axes) == 1
+
+    def test_each_host_and_metric_has_an_address_that_depends_on_its_name_only(self, reported):
+        page = page_of(reported[0])
+        places = {e.get("id"): e for e in page.iter() if e.get("id")}
+        (heat,) = [t for t in page.iter("table") if t.get("class", "").startswith("heat")]
+        for row in heat.find("tbody"):
+            link = row.find("th/a")
+            assert link.get("href") == f"#host-s.{link.text}"
+            assert link.get("href")[1:] in places
+        # A link to a host that does not pass opens its evidence.
+        (folded,) = [e for e in page.iter("details") if places["host-s.n007"] in [*e]]
+        assert "n007" in "".join(folded.find("summary").itertext())
+        (key,) = [e for e in page.iter("ol") if e.get("class") == "key"]
+        for link in key.iter("a"):
+            assert link.text == places[link.get("href")[1:]].find("h4/a").text
+        assert "metric-s.copy-NUMA-1-to-bank-1" in places
+
+    def test_names_that_look_alike_in_an_address_have_different_ones(self):
+        assert anchors("host", ["a b", "a-b", "a.b"], "s") == {
+            "a b": "host-s.a-b",
+            "a-b": "host-s.a-b-2",
+            "a.b": "host-s.a.b",
+        }
 
     def test_ids_of_drawings_are_unique_on_a_page_of_several_systems(self, tmp_path):
         fleets, histories = [], {}
@@ -300,11 +331,12 @@ class TestPage:
         monkeypatch.setattr(figures, "MOST_METRICS", 3)
         changes = {f"n{number:03d}": ("bandwidth", 0.8) for number in range(20, 29)}
         judgement = self._bad_in({**changes, "n040": ("latency", 1.2), "n041": ("contention", 0.9)})
-        shown = figures.heat(Ranks(judgement))
-        assert {name.split(",")[0] for name in shown.metrics} == {"copy", "random latency", "total bandwidth"}
-        for host, word, cells in shown.rows:
-            if word == "fail":
-                assert SIGNS["fail"] in {cell.mark for cell in cells}, host
+        shown = heat_map(judgement)
+        metrics = {cell.tip for cell in shown.head[1:4]}
+        assert {name.split(",")[0] for name in metrics} == {"copy", "random latency", "total bandwidth"}
+        for host, *cells in shown.cells:
+            if host.tone == "word-fail":
+                assert SIGNS["fail"] in {cell.sign for cell in cells}, host.text
 
     def test_a_folded_host_says_how_much_more_there_is(self, tmp_path):
         by_host = records_by_host(hosts=20)
@@ -321,8 +353,8 @@ class TestPage:
         monkeypatch.setattr(figures, "MOST_METRICS", 1)
         by_host = {h: [replace(r, better="neither") for r in rs] for h, rs in records_by_host().items()}
         by_host["n020"] = [replace(r, samples=(r.value * 0.8,)) for r in by_host["n020"]]
-        shown = figures.heat(Ranks(judged(samples_table.of_records(all_records(by_host)), Undescribed("s"))))
-        (cells,) = [cells for host, _, cells in shown.rows if host == "n020"]
+        shown = heat_map(judged(samples_table.of_records(all_records(by_host)), Undescribed("s")))
+        (cells,) = [cells for host, *cells in shown.cells if host.text == "n020"]
         assert cells[-1].tone.startswith("b")
 
     def test_two_groups_of_hosts_are_named_everywhere(self, tmp_path, capsys):
@@ -355,15 +387,14 @@ class TestPage:
             Undescribed("s"),
             missing=missing,
         )
-        heat_map = figures.heat(Ranks(judgement))
-        hosts = [row[0] for row in heat_map.rows]
+        hosts = [row[0] for row in heat_map(judgement).texts]
         assert len(hosts) < 20
         assert {"n005", "n007", "n011"} <= {*hosts}
-        assert hosts[-1] == f"{heat_map.others} others"
+        assert hosts[-1] == f"{80 - (len(hosts) - 1)} others"
         assert [Ranks(judgement).hosts.index(h) for h in ("n008", "n9", "n010")] == sorted(
             Ranks(judgement).hosts.index(h) for h in ("n008", "n9", "n010")
         )
-        lost = fleet_pages.table([judgement], [])
+        lost = fleet_pages.missing_results([judgement], [])
         assert lost.rows[0] == ("n100", "its job never started")
         assert (lost.hosts, lost.whole) == (2, 1)
         # A host without records has the reason as its evidence, not the missing metrics.
@@ -400,7 +431,7 @@ class TestValues:
         (finding,) = judged_by_two.of("n07").findings
         assert finding.why.startswith("85.1 GB/s, 14.9 % below the fleet (100)")
         ranks = Ranks(judged_by_two)
-        cells = {host: cells[0] for host, _, cells in figures.heat(ranks).rows}
+        cells = {host.text: cell for host, cell in heat_map(judged_by_two).cells}
         assert cells["n07"].tip == "n07: 85.1 GB/s, expected 100, limit 97.5, n 8"
         assert cells["n07"].text == "\N{MINUS SIGN}14.9"
         # The other hosts of the column are compared with the same value.
@@ -409,12 +440,13 @@ class TestValues:
             max(abs(float(cell.text.replace("\N{MINUS SIGN}", "-"))) for h, cell in cells.items() if h != "n07")
             < 1
         )
-        (row,) = figures.rows(ranks)
+        _, drawings, fold = figures.spreads(ranks)
+        (row,) = fold.blocks[0].texts
         by_name = dict(zip(figures.HEADER, row, strict=True))
         assert [by_name[name] for name in ("expected", "lowest", "median", "highest", "worst host")] == [
             *("100 GB/s", "85.1", "100", "100", "n07 (-14.9 %)")
         ]
-        (spread,) = figures.spreads(ranks)
+        (spread,) = drawings.items
         assert "Outside: n07 85.1 GB/s (-14.9 %, fail, over 99.9999 % sure)." in spread.sentences
 
     def test_findings_have_value_expectation_and_limit(self, judged_by_two, tmp_path):
@@ -666,7 +698,7 @@ class TestCompare:
         after["n004"] = [replace(r, samples=(r.value * 0.8,)) for r in after["n004"]]
         first = all_records(before)
         second = [r for host_records in after.values() for r in host_records if r.check != "contention"]
-        compared = comparison.compare(samples_table.of_records(first), samples_table.of_records(second))
+        compared = compare(samples_table.of_records(first), samples_table.of_records(second))
         assert (compared.hosts, compared.only_before, compared.only_after) == (19, ["n003"], [])
         assert len(compared.cases_before) == 4
         assert all(
@@ -726,7 +758,7 @@ class TestCompare:
 
     def test_few_hosts_decide_nothing(self):
         before, after = records_by_host(hosts=7), records_by_host(hosts=7, day="2026-02-01", slower=0.5)
-        compared = comparison.compare(
+        compared = compare(
             *(samples_table.of_records([r for m in f.values() for r in m]) for f in (before, after))
         )
         assert {c.word for c in compared.changes} == {"undecided"}

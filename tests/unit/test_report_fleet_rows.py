@@ -6,10 +6,10 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from factories.drawings import extent
+from firsttouch.judge.comparison import Change, Comparison, Host
 from firsttouch.judge.verdict import natural
 from firsttouch.records.cases import Case
 from firsttouch.report.fleet import comparison
-from firsttouch.report.fleet.comparison import Change, Comparison, Host
 
 
 def case(metric="copy_bandwidth", better="higher", **parameters):
@@ -32,17 +32,16 @@ class TestChanges:
             change("worse", -0.10, -0.12, -0.08, p=1e-4, bank=1),
             change("worse", -0.20, -0.22, -0.18, p=1e-9, bank=2),
         ]
-        assert comparison.in_short(some) == [
+        table = comparison.short_table(some)
+        assert table.texts == [
             (
-                "worse",
-                (
-                    "copy",
-                    "worse 2, unchanged 1 of 3 cases",
-                    "-20.00 % to -10.00 %",
-                    "p at most 0.0001",
-                ),
+                "copy",
+                "worse 2, unchanged 1 of 3 cases",
+                "-20.00 % to -10.00 %",
+                "p at most 0.0001",
             )
         ]
+        assert table.cells[0][1].tone == "nowrap word-worse"
 
     @pytest.mark.parametrize(
         ("better", "size", "word", "right"),
@@ -56,8 +55,9 @@ class TestChanges:
     )
     def test_a_bar_goes_to_the_right_for_what_is_better(self, better, size, word, right):
         low, high = sorted((0.8 * size, 1.2 * size))
-        (row,) = comparison.rows([change(word, size, low, high, better=better)])
-        bar = ET.fromstring(row.bar)  # noqa: S314
+        (row,) = comparison.change_table([change(word, size, low, high, better=better)]).cells
+        assert row[4].value == size
+        bar = ET.fromstring(row[1].drawing)  # noqa: S314
         axis = next(e for e in bar if e.tag == "path")
         parts = {e.get("class"): e for e in bar if e.get("class")}
         spans = [extent(e) for e in (axis, parts["size"], parts["interval"])]
@@ -78,15 +78,15 @@ class TestChanges:
     )
     def test_a_hosts_change_says_whether_it_is_for_the_better(self, better, size, says):
         host = Host("n1", [(case(better=better), size)], (), ())
-        ((name, _, worst, *_),) = comparison.host_rows([host])
+        ((name, _, worst, *_),) = comparison.host_table([host]).texts
         assert (name, worst) == ("n1", f"copy {says}")
         result = Comparison((), 9, [host], (), (), (), ())
         example = "such as" if says.endswith("(better)") else "the worst is"
         assert f"; {example} n1: copy {says}." in comparison._unlike(result)
 
     def test_too_few_hosts_have_a_row_too(self):
-        (row,) = comparison.rows([change("undecided", 0.5, None, None, p=0.5)])
-        assert row.cells[5] == "too few hosts"
-        assert comparison.in_short([change("undecided", 0.5, None, None, p=0.5)])[0][1][3] == ""
-        (nothing,) = comparison.rows([change("unchanged", 0.0, 0.0, 0.0, p=1.0)])
-        assert "nan" not in nothing.bar
+        (row,) = comparison.change_table([change("undecided", 0.5, None, None, p=0.5)]).texts
+        assert row[5] == "too few hosts"
+        assert comparison.short_table([change("undecided", 0.5, None, None, p=0.5)]).texts[0][3] == ""
+        (nothing,) = comparison.change_table([change("unchanged", 0.0, 0.0, 0.0, p=1.0)]).cells
+        assert "nan" not in nothing[1].drawing

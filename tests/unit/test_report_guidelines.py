@@ -11,6 +11,7 @@ from factories.host_records import Machine, built_report
 from firsttouch.advice import advice_text
 from firsttouch.cli import advise as command
 from firsttouch.errors import BadInput
+from firsttouch.judge.gains import gains
 from firsttouch.records.schema import Record
 from firsttouch.report import guidelines, model
 
@@ -210,8 +211,8 @@ class TestHostsThatDiffer:
         def times(of_n2):
             return {"default": {"n1": [10, 10.1], "n2": [10, 10.1]}, "x": {"n1": [5, 5.05], "n2": of_n2}}
 
-        same = guidelines.gains(times([5, 5.05]), "default")["x"]
-        differing = guidelines.gains(times([9, 9.05]), "default")["x"]
+        same = gains(times([5, 5.05]), "default")["x"]
+        differing = gains(times([9, 9.05]), "default")["x"]
         assert same.clear
         assert not differing.clear
 

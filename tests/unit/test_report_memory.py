@@ -18,7 +18,8 @@ from firsttouch.judge.judging import Undescribed, judge
 from firsttouch.records.schema import Record
 from firsttouch.report import aspects, model, render
 from firsttouch.report.aspects import core_to_core, loaded_latency, page_sizes, stores
-from firsttouch.report.model import Absent, Figure, HostView
+from firsttouch.report.document import Figure
+from firsttouch.report.model import Absent, HostView
 
 
 def memory_records(**more: Any) -> list[Record]:

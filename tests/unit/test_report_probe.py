@@ -95,7 +95,7 @@ def test_other_programs_stand_beside_the_probe() -> None:
     assert [r.value for r in aspect.by_other_programs(host, probe)] == [8.0, 5.0]
     table = aspect.comparison_table(host, [probe])
     assert table is not None
-    assert [(row[5], row[-1]) for row in table.rows] == [("likwid-bench", "1.25"), ("stream", "2.00")]
+    assert [(row[5], row[-1]) for row in table.texts] == [("likwid-bench", "1.25"), ("stream", "2.00")]
     assert aspect.comparison_table(view([probe]), [probe]) is None
 
 

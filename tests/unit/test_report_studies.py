@@ -15,7 +15,8 @@ from firsttouch.records import schema
 from firsttouch.records.schema import Record
 from firsttouch.report import guidelines, model, render
 from firsttouch.report.aspects import study, throughput
-from firsttouch.report.model import Figure, HostView, Problem
+from firsttouch.report.document import Figure
+from firsttouch.report.model import HostView, Problem
 
 STORED = schema.read(Path(__file__).parents[1] / "golden" / "study_records.jsonl")
 MANY = [1, 2, 4, 8, *range(16, 273, 8)]
@@ -67,7 +68,7 @@ def test_real_records_are_drawn_as_the_figures_of_the_study() -> None:
     assert all(len(f.panels) == 2 for f in drawn)
     assert "BWA-MEM, 2 threads:" in drawn[2].panels[1].svg
     assert "5,000 pairs per thread" in drawn[3].panels[0].svg
-    rows = {row[:2]: row for f in drawn for t in f.tables for row in t.rows if "unpaired" in f.title}
+    rows = {row[:2]: row for f in drawn for t in f.tables for row in t.texts if "unpaired" in f.title}
     stored = next(r for r in STORED if r.parameters["aligner"] == "bwa-mem" and r.parameters["reads"] == 10_000)
     seconds = sorted(stored.parameters["aligning_seconds"])
     assert float(rows["BWA-MEM", "2"][2]) == pytest.approx(seconds[1], rel=0.01)
@@ -99,8 +100,8 @@ def test_peaks_stand_beside_the_published_ones() -> None:
         "Broadwell (112 threads)",
         "KNL (272 threads)",
     ]
-    assert {len(row) for row in second.rows} == {len(second.header)} == {2 + 2 * 4 + 3 * 2 * 2}
-    rows = {row[1]: row for row in second.rows}
+    assert {len(row) for row in second.texts} == {len(second.header)} == {2 + 2 * 4 + 3 * 2 * 2}
+    rows = {row[1]: row for row in second.texts}
     best = max(
         (r for r in STORED if r.parameters["aligner"].endswith("batched") and r.parameters["instances"] == 1),
         key=lambda r: r.value,
@@ -110,9 +111,9 @@ def test_peaks_stand_beside_the_published_ones() -> None:
     assert rows["B-parsing"][10:12] == ("96", "72.00 (1)")
     # Paired reads count once, so the peak is half of the record's reads.
     pairs = [r for r in STORED if r.parameters["reads"] == 20_000 and r.parameters["aligner"] == "bwa-mem"]
-    assert {row[1]: row for row in last.rows}["default"][3] == f"{pairs[0].value / 2:,.2f} (1)"
+    assert {row[1]: row for row in last.texts}["default"][3] == f"{pairs[0].value / 2:,.2f} (1)"
     # A configuration that was not run here is there with its published peaks.
-    assert {row[1]: row for row in first.rows}["O-parsing, TBB spin"][2:12] == ("",) * 8 + ("88", "68.02 (1)")
+    assert {row[1]: row for row in first.texts}["O-parsing, TBB spin"][2:12] == ("",) * 8 + ("88", "68.02 (1)")
 
 
 def test_sentences_on_many_threads() -> None:
@@ -156,7 +157,7 @@ def test_runs_over_the_time_limit_are_left_out_and_named() -> None:
     assert figure.shows[-1] == (
         "Left out, because they took longer than 20 min: Bowtie 2, D-parsing (threads: 2)."
     )
-    assert [row[:2] for row in figure.tables[0].rows] == [("D-parsing", "1"), ("B-parsing", "2")]
+    assert [row[:2] for row in figure.tables[0].texts] == [("D-parsing", "1"), ("B-parsing", "2")]
 
 
 def test_the_section_is_on_the_page(tmp_path: Path) -> None:
@@ -210,5 +211,5 @@ scenario = "1x{{threads}}-unbound"
     ]
     (table,), note = (aspect := study.aspect(view)).tables, aspect.note
     assert table.caption.startswith("Peak throughputs, on this host")
-    assert [row[1:4] for row in table.rows] == [("spin", "2", "1.00 (2)"), ("queue", "2", "2.00 (1)")]
+    assert [row[1:4] for row in table.texts] == [("spin", "2", "1.00 (2)"), ("queue", "2", "2.00 (1)")]
     assert note.endswith("Left out: mapper.unpaired.1t.spin (omitted: it took too long).")

@@ -337,7 +337,7 @@ def _configuration(host: Topology, installed: memory_modules.Installed) -> Itera
     if now.settings:
         yield Record(
             *("configuration", "settings", "1", "neither", (float(len(now.settings)),)),
-            parameters={"settings": now.settings, "provenance": now.provenance},
+            parameters={"settings": now.settings, "provenance": now.provenance, "parts": now.parts},
             software=software(),
         )
 

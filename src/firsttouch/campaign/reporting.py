@@ -19,14 +19,16 @@ from firsttouch.campaign import collect, inputs
 from firsttouch.campaign.inputs import Gathered
 from firsttouch.errors import BadInput
 from firsttouch.host import topology
+from firsttouch.judge.comparison import compare
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.history import changes
 from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import Unread
-from firsttouch.report import FEW_HOSTS, document, guidelines, model, site_tables
+from firsttouch.report import FEW_HOSTS, guidelines, model, site_tables
 from firsttouch.report import pages as report_pages
+from firsttouch.report import summary as report_summary
 from firsttouch.report.fleet import comparison as fleet_comparison
 from firsttouch.report.fleet import fleet_pages
 from firsttouch.report.fleet.comparison import Compared
@@ -163,7 +165,7 @@ def comparison(before: Path, after: Path, system: str | None) -> Callable[[Path]
         columns.append(samples if system is None else samples.by_system(system)[system])
         if not columns[-1].hosts:
             raise gathered.nothing()
-    compared = fleet_comparison.compare(*columns)
+    compared = compare(*columns)
     same = before.name == after.name
     names = (str(before), str(after)) if same else (before.name or str(before), after.name or str(after))
     return partial(fleet_comparison.build, compared, names=names)
@@ -222,7 +224,7 @@ def _of_few(
         common_losses=common_losses,
         advice=advice,
         timeline=_timeline(samples, gathered),
-        forms=forms,
+        forms_of_site=forms,
     )
 
 
@@ -288,7 +290,7 @@ def _check_replaceable(out: Path) -> None:
         earlier = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         earlier = None
-    if strangers or not isinstance(earlier, dict) or earlier.get("document") != document.DOCUMENT:
+    if strangers or not isinstance(earlier, dict) or earlier.get("document") != report_summary.DOCUMENT:
         what = f"it holds {strangers[0]}" if strangers else "its summary.json is not a report's"
         raise BadInput(f"not an earlier report ({what}): give a new or an empty folder", file=out)
 

@@ -24,6 +24,7 @@ EXAMPLES = """\
   firsttouch config diff n7 n8 results/ --json         what two hosts differ in
   firsttouch config diff --golden n7 results/          what a host differs in from most hosts
   firsttouch config drift results/                     the hosts that differ from most hosts, by setting
+  firsttouch config replaced n7 --system amd-opteron --records results/n7.jsonl --reason 'new board'
 
 Records of `firsttouch measure topology` have the configuration, so those of every campaign and of `characterize`
 do. Without RECORDS_OR_DIR, all results in the folder for results are read (`firsttouch path`). `diff` ends with 0
@@ -50,6 +51,12 @@ def register(subparsers: options.Subparsers) -> None:
     drift = options.action(actions, "drift", "list the hosts that differ from most hosts, by setting", EXAMPLES)
     options.add(drift, "records", nargs="*")
     drift.set_defaults(run=_drift)
+    summary = "note that a host has got another board or other processors, so that its own level begins anew"
+    replaced = options.action(actions, "replaced", summary, EXAMPLES)
+    replaced.add_argument("host", metavar="HOST", help="the host, as its records name it")
+    options.add(replaced, "--system", "--records", required=True)
+    replaced.add_argument("--reason", default="", metavar="TEXT", help="what was replaced")
+    replaced.set_defaults(run=_replaced)
 
 
 def _configurations(given: Sequence[Path]) -> dict[str, Configuration]:
@@ -116,6 +123,25 @@ def _show_this_host(*, json: bool) -> int:
         print(_table(rows, ("counted since the start", "module", "events")))
     else:
         print("no counter of errors can be read: no EDAC driver, no machine checks, no thermal throttling")
+    return 0
+
+
+def _replaced(args: argparse.Namespace) -> int:
+    """Append the record that ends what a host's measurements before now say about it."""
+    from firsttouch.judge.samples_table import REPLACED  # noqa: PLC0415 - see the package
+    from firsttouch.records.schema import Record, append  # noqa: PLC0415
+
+    record = Record(
+        *("configuration", REPLACED, "1", "neither", (1.0,)),
+        parameters={"reason": args.reason},
+        host=args.host,
+        system=args.system,
+    )
+    append(args.records, [record])
+    if args.json:
+        options.print_json({"host": args.host, "system": args.system, "time": record.time, "reason": args.reason})
+    else:
+        print(one_line(f"{args.host}: sessions before {record.time} do not count any more"))
     return 0
 
 

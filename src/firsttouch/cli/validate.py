@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import sys
 
 from firsttouch.campaign import inputs
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, one_line
 from firsttouch.execution.progress import coloured
-from firsttouch.judge.findings import Findings
 from firsttouch.judge.verdict import ORDER, conclusion, worst
 from firsttouch.judge.verdict import status as status_of
 from firsttouch.quarantine import drain
@@ -43,15 +41,6 @@ def register(subparsers: options.Subparsers) -> None:
     parser.set_defaults(run=run)
 
 
-def _divided(fleet: Findings) -> list[dict[str, object]]:
-    """Return the metrics in which the hosts form two groups, as JSON."""
-    cases = fleet.samples.cases
-    return [
-        {"case": cases[n].name, "unit": cases[n].unit, "apart": two.apart, **dataclasses.asdict(two)}
-        for n, two in fleet.divided.items()
-    ]
-
-
 def run(args: argparse.Namespace) -> int:
     """Print a line per host and one for all, or the document; return the verdict's status."""
     system = load(args.system)
@@ -68,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
                 "verdict": worst(words.values()),
                 "status": status,
                 "hosts": [h.to_dict() for h in hosts],
-                **({"divided": _divided(fleet)} if fleet.divided else {}),
+                **({"divided": fleet.divided_to_dicts()} if fleet.divided else {}),
                 **({"common_loss": common.text} if (common := fleet.common_loss) else {}),
                 **({"dated_ahead": ahead} if ahead else {}),
                 **({"unread": list(gathered.unread)} if gathered.unread else {}),

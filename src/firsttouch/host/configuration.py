@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from firsttouch.host import kernel_files, memory_modules
+from firsttouch.host import kernel_files, memory_modules, parts
 from firsttouch.host.memory_modules import Installed
 from firsttouch.host.topology import Topology
 
@@ -53,10 +53,14 @@ _NOTHING = frozenset({"", "Not Specified", "To Be Filled By O.E.M.", "Default st
 
 @dataclass(frozen=True)
 class Settings:
-    """The *settings* of a host; *provenance* is the source of those that several have (dmidecode, udev, edac)."""
+    """The *settings* of a host; *provenance* is the source of those that several have (dmidecode, udev, edac).
+
+    *parts* are hashes that change with the host's parts (see :func:`firsttouch.host.parts.identities`).
+    """
 
     settings: Mapping[str, str]
     provenance: Mapping[str, str] = field(default_factory=dict)
+    parts: Mapping[str, str] = field(default_factory=dict)
 
 
 def read(host: Topology, root: Path = Path("/"), installed: Installed | None = None) -> Settings:
@@ -70,7 +74,8 @@ def read(host: Topology, root: Path = Path("/"), installed: Installed | None = N
     settings["numa.nodes_per_package"] = _nodes_per_package(host)
     settings |= {f"{MODULE}{slot}": module.text() for slot, module in installed.by_slot().items()}
     readable = {name: value for name, value in sorted(settings.items()) if value not in _NOTHING}
-    return Settings(readable, {"memory.modules": installed.source} if installed.source else {})
+    provenance = {"memory.modules": installed.source} if installed.source else {}
+    return Settings(readable, provenance, parts.identities(root))
 
 
 def _processor(root: Path) -> dict[str, str]:

@@ -8,6 +8,7 @@ In: records of hosts and the references of a system. Out: the verdict of each ho
 - ``verdict``, ``verdict_file``, ``verdict_log``: findings and verdicts of hosts, the last and all verdicts
 - ``baseline``: references learnt from a fleet
 - ``fleet_level``: the level that good hosts reach, outliers, and divided fleets
+- ``comparison``, ``gains``: what changed between two campaigns; the gains of scenarios over the default run
 - ``samples_table``: the measurements of many hosts as one table
 - ``sprt``, ``causes``: the sequential test, and the causes of bad verdicts
 """

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from firsttouch.errors import BadInput
 from firsttouch.judge import fleet_level, host_level
-from firsttouch.judge.fleet_level import FEWEST_HOSTS, LOSS, Level, divided, level
+from firsttouch.judge.fleet_level import FEWEST_HOSTS, LOSS, Level, divided, level, separated
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.sprt import Groups
 from firsttouch.records.cases import Case, distinguished
@@ -109,10 +109,15 @@ def learnt(samples: SamplesTable, system: System, *, loss: float = LOSS) -> Base
             session=teacher.session,
         )
         why = _why_not(reached, case, len(good), system)
-        if not why and (two := divided(good, names, case.better)) is not None:
-            why = f"two groups of hosts, name the right one with --hosts: {two.text(case.unit)}"
-        elif not why and reached is not None and reached.visible > _LARGEST * loss:
-            why = _too_wide(reached)
+        if not why:
+            groups = divided(good, names, case.better)
+            too_wide = reached is not None and reached.visible > _LARGEST * loss
+            if too_wide and groups is None:
+                groups = separated(good, names, case.better, len(teachers))
+            if groups is not None:
+                why = f"two groups of hosts, name the right one with --hosts: {groups.text(case.unit)}"
+            elif reached is not None and too_wide:
+                why = _too_wide(reached)
         titles[case.name] = case.title
         if reached is None or why:
             not_learnt[case.name] = why

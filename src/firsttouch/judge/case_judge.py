@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from firsttouch.benchmarks.kernel_settings import BUSY
 from firsttouch.judge import event_limits, fleet_level, host_level, sprt
-from firsttouch.judge.fleet_level import FEWEST_HOSTS, LOSS, Divided, Level, divided, level
+from firsttouch.judge.fleet_level import FEWEST_HOSTS, LOSS, Divided, Level, divided, level, separated
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
 from firsttouch.judge.statistics import binomial_tail, student_quantile
@@ -189,6 +189,8 @@ class CaseJudge:
             self.positive = np.ones_like(self.valid)
         self.may_use = self.valid & table.judged[rows] & self.positive
         self.last_session = self.session[self.samples.ends]
+        #: The first session of each host with its present board and processors (0: all are).
+        self.firsts: Ints = table.first_sessions[table.host[groups]]
         self.busy = None if case.exact else table.busy(groups)
         #: Whether references may judge each host, by its last record.
         self.may_judge = table.judged[rows][self.samples.ends]
@@ -214,7 +216,7 @@ class CaseJudge:
         samples, some = self._kept(now)
         if self.case.exact or not len(samples):
             return None, self.valid, some, now
-        newest = host_level.newest(samples, self.session[now], self.times[now])
+        newest = host_level.newest(samples, self.session[now], self.times[now], self.firsts[some])
         if not newest.before.any():
             return newest, self.valid, some, now
         # Disturbed rows from the begin of the stretch on belong to it.
@@ -290,16 +292,13 @@ class CaseJudge:
             self.fleet = self._most_frequent(current)
             return
         names = [host for host, has_some in zip(self.hosts, some, strict=True) if has_some]
-        self.divided = divided(current, names, self.case.better)
-        newest = self._stretches[0]
-        if (
-            self.divided
-            and newest
-            and newest.sessions.counts.max() > 2
-            and self.divided.apart < _APART * newest.errors.wander
-        ):
-            self.divided = None  # all hosts wander that far
-        if self.divided is not None:
+        self.divided = self._lasting(divided(current, names, self.case.better))
+        if self.divided is None:
+            self.fleet = self._reference_of(current, len(current), self.spread)
+            # A limit that is narrower than the loss to detect hides no group.
+            if self.level is None or self.level.limit > LOSS:
+                self.divided = self._lasting(separated(current, names, self.case.better, self.metrics))
+        if self.divided is not None and self.fleet is None:
             is_worse = np.isin(names, self.divided.worse)
             self.worse = self._reference_of(current.chosen(is_worse), len(current), None)
             better = current.chosen(np.isin(names, self.divided.better))
@@ -309,8 +308,13 @@ class CaseJudge:
                 source = f"{len(self.divided.better)} of {len(current)} hosts of this fleet"
                 self.fleet = self._reference(values[0], limit, source, None)
                 self.worse = self._reference(values[1], limit, source, None)
-        else:
-            self.fleet = self._reference_of(current, len(current), self.spread)
+
+    def _lasting(self, groups: Divided | None) -> Divided | None:
+        """Return two groups of hosts, None if all hosts wander that far from session to session."""
+        newest = self._stretches[0]
+        if groups and newest and newest.sessions.counts.max() > 2 and groups.apart < _APART * newest.errors.wander:
+            return None
+        return groups
 
     def _reference_of(self, samples: Groups, hosts: int, spread: tuple[float, float] | None) -> Reference | None:
         """Return what most of some groups, of all *hosts*, reach; None if that is not known well enough."""
@@ -383,9 +387,7 @@ class CaseJudge:
         if newest is None or self.case.exact:
             return
         is_first = np.zeros(len(verdicts), dtype=np.bool_)
-        is_first[some] = (newest.before >= host_level.STABLE_SESSIONS) & (
-            newest.sessions.counts - newest.before == 1
-        )
+        is_first[some] = newest.has_period & (newest.sessions.counts - newest.before == 1)
         for group in np.flatnonzero(is_first & (verdicts["words"] == FAIL)).tolist():
             is_by_system = verdicts["by"][group] == SYSTEM
             reference = self.own if is_by_system else self.own_references.get(group, self.fleet)
@@ -437,6 +439,11 @@ class CaseJudge:
                 judged["words"][of_group], judged["more"][of_group] = SUSPECT, 0
             elif number == FLEET and self.level is not None and self.level.unusual < self.level.limit:
                 self._judge_unusual(judged, samples, reference, self.level)
+            if number == FLEET and self.worse is None and self.divided is not None:
+                hidden = np.isin(self.hosts, self.divided.worse)[some] & (judged["words"] == PASS)
+                judged["words"][hidden], judged["more"][hidden] = SUSPECT, 0
+                if not hidden.any():  # a fault of each is likelier than another kind of hosts
+                    self.divided = None
             verdicts[some] = judged
             self._add_older(verdicts, now, reference)
             if number == FLEET:
@@ -477,7 +484,7 @@ class CaseJudge:
         is_open = (evidence >= sprt.CHANGED) & (evidence < sprt.FAIL_AT) & (verdicts["words"][groups] != INVALID)
         for group in groups[is_open].tolist():
             rows = self.samples.rows(group)
-            counted = self._undisturbed(reference, rows)
+            counted = self._undisturbed(reference, rows) & (self.session[rows] >= self.firsts[group])
             session = self.session[rows][counted]
             sides = _evidence_by_side(self.samples.values[rows][counted], self.case.better, reference)
             begin, most = _newest_against(sides, session)
@@ -526,6 +533,7 @@ class CaseJudge:
             return {}
         limit = -(self.fleet.lower or 0.0)
         valid = self.may_use if self.busy is None else self.may_use & (self.busy < BUSY)
+        valid = valid & (self.session >= np.repeat(self.firsts, self.samples.counts))
         # Bad for the fleet and for the host: some good hosts are always nearer to the limit than others.
         medians = np.repeat(self.samples.medians(), self.samples.counts)
         narrow = replace(self.fleet, value=1.0)

@@ -57,7 +57,9 @@ _DAY = 86_400_000
 _NO_REFERENCE, _NO_PLACEMENT = "no reference", "its placement did not hold"
 _TWO = "nothing shows which group is right: `firsttouch baseline --hosts` learns from one of them"
 _AWAITING = ", in one session after good ones: it fails if the next one shows this, too"
+_KINDS = "two kinds of hosts, or {count} bad ones: look for what they share"
 _OF_TWO = ", the host is in the worse of two groups of hosts"
+_OF_FEW = ", one of {count} hosts that are apart from the others: another kind of hosts, or bad ones"
 #: Metrics that are stated as shares of the theoretical bandwidth of a bank, with their verbs.
 _OF_THEORY = {"saturation_bandwidth": "saturates", "peak_bandwidth": "reaches its peak"}
 _DISTURBED = "disturbed: other processes used {busy:.2g} PUs; measure it again"
@@ -131,14 +133,14 @@ class Findings:
     none), with the *evidence* (NaN: no error is known), and about how many *more* repetitions would decide an
     undecided or suspect row (0: none would). :attr:`table` has these and the values.
 
-    By the number of the case, *references* are the system's and the fleet's, *visible* is the smallest loss that a
-    comparison with the fleet finds, and *divided* has each metric in which the hosts form two groups; hosts of the
-    worse group are suspect, as nothing shows which group is right. By the number of the row, *own* has the host's
-    own reference: its own level if the host is worse than that, or what the fleet reached before an update that
-    the host has not been measured since. *intermittent* says how often a host was bad that is good in most
-    repetitions, and *awaiting_session* has hosts that fail unless the next session is good. *counts_now* marks
-    the repetitions that count: valid, and newer than the host's last change. *missing* names, by host, what should
-    have been measured and was not, with the reason.
+    By the number of the case, *references* are the system's and the fleet's, *visible* is the smallest loss
+    that a comparison with the fleet finds, and *divided* has each metric in which the hosts form two groups;
+    hosts of the worse group that do not fail are suspect, as nothing shows which group is right. By the
+    number of the row, *own* has the host's own reference: its own level if the host is worse than that, or
+    what the fleet reached before an update that the host has not been measured since. *intermittent* says how
+    often a host was bad that is good in most repetitions, and *awaiting_session* has hosts that fail unless
+    the next session is good. *counts_now* marks the repetitions that count: valid, and newer than the host's
+    last change. *missing* names, by host, what should have been measured and was not, with the reason.
     """
 
     samples: SamplesTable
@@ -475,8 +477,23 @@ class Findings:
             number = max(numbers, key=lambda n: self.divided[n].apart)
             case, division = self.samples.cases[number], self.divided[number]
             count = "1 metric" if len(numbers) == 1 else f"{len(numbers)} metrics"
-            lines.append(f"two groups of hosts in {count}: {case.title}: {division.text(case.unit)}; {_TWO}")
+            which = _KINDS.format(count=len(division.worse)) if division.is_minority else _TWO
+            lines.append(f"two groups of hosts in {count}: {case.title}: {division.text(case.unit)}; {which}")
         return lines
+
+    def divided_to_dicts(self) -> list[dict[str, Any]]:
+        """Return the JSON form of the metrics in which the hosts form two groups."""
+        cases = self.samples.cases
+        return [
+            {
+                "metric": cases[number].name,
+                "unit": cases[number].unit,
+                "apart": two.apart,
+                "better": {"hosts": list(two.better), "value": two.values[0]},
+                "worse": {"hosts": list(two.worse), "value": two.values[1]},
+            }
+            for number, two in self.divided.items()
+        ]
 
     def groups(self, host: str) -> NDArray[np.intp]:
         """Return the groups of a host, by case."""
@@ -493,6 +510,7 @@ class Findings:
         slow = any(f.verdict in {"suspect", "fail"} for f in findings)
         modules = self._drift.modules(host, lambda name: self.word(name) == PASS) if slow else None
         missing = [(case.check, case.parameters) for case in absent_cases]
+        sessions = self._sessions_of(host, groups)
         symptoms = Symptoms(findings, settings, self.system.facts, missing, modules)
         return HostVerdict(
             host,
@@ -509,9 +527,25 @@ class Findings:
             visible=self._visible(groups),
             loss=float(self.host_losses[self.number[host]]) if host in self.number else 0.0,
             newest=int(self.host_newest[self.number[host]]) if host in self.number else 0,
-            sessions=max(
-                (len(np.unique(self.samples.session(slice(g, g + 1)))) for g in groups.tolist()), default=0
-            ),
+            replaced=self._replaced(host, sessions),
+            sessions=sessions,
+        )
+
+    def _sessions_of(self, host: str, groups: NDArray[np.intp]) -> int:
+        """Return the number of sessions of a host with its present board and processors."""
+        first = self.samples.replaced[host].session if host in self.samples.replaced else 0
+        sessions = [self.samples.session(slice(group, group + 1)) for group in groups.tolist()]
+        return max((len(np.unique(s[s >= first])) for s in sessions), default=0)
+
+    def _replaced(self, host: str, sessions: int) -> str:
+        """Return a line about a host's new board or processors, unless *sessions* with them are enough."""
+        if host not in self.samples.replaced or sessions >= host_level.STABLE_SESSIONS:
+            return ""
+        replacement = self.samples.replaced[host]
+        before, since = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (replacement.before, replacement.since))
+        return (
+            f"another board or other processors since a time between {before:%Y-%m-%d %H:%M} and "
+            f"{since:%Y-%m-%d %H:%M} UTC: older sessions do not count"
         )
 
     def _visible(self, groups: NDArray[np.intp]) -> tuple[float, float] | None:
@@ -555,6 +589,8 @@ class Findings:
             values = tuple(samples.value[rows][self.counts_now[rows]].tolist())
             reference = self.decider(group)
             evidence = None if math.isnan(weight) else weight
+            division = self.divided.get(number)
+            in_worse = division is not None and samples.hosts[samples.host[group]] in division.worse
             if word == "invalid":
                 values, why = (), self._invalid(group, rows)
             elif reference is None:
@@ -572,9 +608,7 @@ class Findings:
                 is_intermittent = group in self.intermittent
                 state: Any = {"word": "pass" if is_intermittent else word, "evidence": evidence, "more": more}
                 state["value"] = value
-                natural_suspicion = (
-                    by == FLEET and number not in self.divided and group not in self.awaiting_session
-                )
+                natural_suspicion = by == FLEET and not in_worse and group not in self.awaiting_session
                 why = _reason(values, case.better, reference, whose, **state, natural_suspicion=natural_suspicion)
                 if is_intermittent:
                     why += f", {self.intermittent[group]}"
@@ -582,8 +616,8 @@ class Findings:
                     why = _of_theory(case.metric, value, reference, theory) + why
             if group in self.awaiting_session:
                 why += _AWAITING
-            elif word == "suspect" and by == FLEET and number in self.divided and not more:
-                why += _OF_TWO
+            elif word == "suspect" and by == FLEET and division is not None and in_worse and not more:
+                why += _OF_FEW.format(count=len(division.worse)) if division.is_minority else _OF_TWO
             naming = (case.check, case.metric, case.parameters, case.unit)
             state = {"better": case.better, "more": more, "title": case.title}
             state["value"] = value if values else None

@@ -38,11 +38,15 @@ _MAJORITY, _FEWEST_DIVIDED, _FEWEST, _SHARE = 0.6, 8, 3, 0.1
 #: The least distance of the groups' medians: as a share of the value, and in standard deviations within a group
 #: (more if there are few hosts).
 _APART, _FAR, _FAR_OF_FEW = LOSS / 2, 5.0, 1500.0
+#: The least share of either side of a gap. The widest gap between neighbours, in standard deviations within both
+#: sides, has about the quantiles of Student's distribution times a factor and a power of the number of hosts
+#: (fitted to 200,000 fleets of 8 to 50 hosts with normal natures). Gaps of other natures are this much wider.
+_GAP_SHARE, _GAP, _GAP_POWER, _GAP_OF_OTHERS = 0.2, 5.2, -0.63, 1.25
 
 
 @dataclass(frozen=True)
 class Divided:
-    """A metric in which a fleet's hosts form two groups, neither of them a clear majority.
+    """A metric in which a fleet's hosts form two groups, and nothing shows which one is right.
 
     *better* and *worse* are names of hosts, *values* the median of each group in the metric's unit. If neither
     direction is better, the larger group is first.
@@ -56,6 +60,11 @@ class Divided:
     def apart(self) -> float:
         """The difference as a share of the better group's median."""
         return abs(self.values[1] / self.values[0] - 1)
+
+    @property
+    def is_minority(self) -> bool:
+        """Whether the worse hosts are so few that they may be bad ones."""
+        return len(self.worse) <= (1 - _MAJORITY) * (len(self.better) + len(self.worse))
 
     def text(self, unit: str) -> str:
         """Return both groups as text without the metric's name; *unit* is that of the values."""
@@ -96,6 +105,38 @@ def divided(samples: Groups, hosts: Sequence[str], better: Better) -> Divided | 
             return Divided(sorted(names[first]), sorted(names[1 - first]), (values[first], values[1 - first]))
         begin, end = (begin, middle) if len(low) > len(high) else (middle, end)
     return None
+
+
+def separated(samples: Groups, hosts: Sequence[str], better: Better, metrics: int) -> Divided | None:
+    """Return the two groups on both sides of a clear gap between hosts, None if there is none or no worse side.
+
+    Few hosts show their spread badly, so several bad ones may be taken for good ones of a wide nature. Good hosts,
+    however, have no gap between them: in one of *metrics* with a probability below :data:`SUSPECT_TAIL`. The
+    medians of the groups are at least :data:`LOSS` apart, and the worse hosts are no clear majority.
+    """
+    count = len(samples)
+    if count < _FEWEST_DIVIDED or samples.values.min() <= 0 or better == "neither":
+        return None
+    levels = samples.medians()
+    order = np.argsort(levels, kind="stable")
+    ordered = levels[order] / levels[order[count // 2]]
+    least = max(_FEWEST, math.ceil(_GAP_SHARE * count))
+    sizes = np.arange(least, count - least + 1)
+    sums, squares = np.cumsum(ordered - 1), np.cumsum((ordered - 1) ** 2)
+    low, high = sums[sizes - 1], sums[-1] - sums[sizes - 1]
+    within = squares[-1] - low**2 / sizes - high**2 / (count - sizes)
+    gaps = (ordered[sizes] - ordered[sizes - 1]) / np.sqrt(np.maximum(within, 1e-18) / (count - 2))
+    place = int(np.argmax(gaps))
+    widest = student_quantile(SUSPECT_TAIL / metrics, count - 2) * _GAP * count**_GAP_POWER
+    if gaps[place] < _GAP_OF_OTHERS * widest:
+        return None
+    middle = int(sizes[place])
+    sides = order[:middle], order[middle:]
+    bad, good = sides if better == "higher" else sides[::-1]
+    values = float(np.median(levels[good])), float(np.median(levels[bad]))
+    if abs(values[1] / values[0] - 1) < LOSS or len(bad) >= _MAJORITY * count:
+        return None
+    return Divided(sorted(hosts[i] for i in good), sorted(hosts[i] for i in bad), values)
 
 
 @dataclass(frozen=True)

@@ -356,7 +356,8 @@ class Newest:
     """The newest stretch without a change of each of some groups of samples.
 
     *rows* marks the samples of the stretches, *times* are those of the *sessions* (ms since 1970), and *before* is
-    the number of sessions of each group before its stretch. *updates* are the changes that most hosts made at the
+    the number of sessions of each group before its stretch. *of_other_parts* of these are of a board or processors
+    that the host has not any more. *updates* are the changes that most hosts made at the
     same time, and *steady* are the means of the sessions without these.
     """
 
@@ -364,6 +365,7 @@ class Newest:
     sessions: Sessions
     times: Ints
     before: Ints
+    of_other_parts: Ints
     errors: Errors
     updates: Sequence[Update]
     steady: Floats
@@ -391,18 +393,26 @@ class Newest:
         is_now = places >= np.repeat(first_now, self.sessions.counts)
         return _Siblings(owners[chosen], self.times[chosen], self.sessions.means[chosen], is_now[chosen], {})
 
+    @property
+    def has_period(self) -> Bools:
+        """Which groups have enough sessions before their stretch for a stable period of their present parts."""
+        has_period: Bools = self.before - self.of_other_parts >= STABLE_SESSIONS
+        return has_period
+
     def may_be_worse(self, loss: float, sign: float) -> Ints:
         """Return the groups with a best stable period that may have lost more than *loss* since.
 
         Better is more for a *sign* of 1, and less for -1.
         """
-        has_period = self.before >= STABLE_SESSIONS
+        has_period = self.has_period
         if not has_period.any():
             return np.empty(0, dtype=np.int64)
         goodness = Groups(sign * self.steady, self.sessions.counts).chosen(has_period)
         before = self.before[has_period]
-        is_before = np.arange(len(goodness.values)) < np.repeat(goodness.begins + before, goodness.counts)
-        best = np.maximum.reduceat(np.where(is_before, goodness.values, -np.inf), goodness.begins)
+        places = np.arange(len(goodness.values)) - np.repeat(goodness.begins, goodness.counts)
+        is_before = places < np.repeat(before, goodness.counts)
+        is_own = is_before & (places >= np.repeat(self.of_other_parts[has_period], goodness.counts))
+        best = np.maximum.reduceat(np.where(is_own, goodness.values, -np.inf), goodness.begins)
         now = Groups(goodness.values[~is_before], goodness.counts - before).medians()
         return np.flatnonzero(has_period)[best - now > loss]
 
@@ -467,8 +477,9 @@ class Newest:
         It has :data:`STABLE_SESSIONS` sessions or more before. The period is the best run of so many, extended by
         neighbours at its level.
         """
-        offset, before = int(self.sessions.starts[group]), int(self.before[group])
-        means = self.sessions.means[offset : offset + int(self.sessions.counts[group])]
+        others = int(self.of_other_parts[group])
+        offset, before = int(self.sessions.starts[group]) + others, int(self.before[group]) - others
+        means = self.sessions.means[offset : offset + int(self.sessions.counts[group]) - others]
         of_all = -means if lower_is_better else means
         goodness, since = of_all[:before], float(np.median(of_all[before:]))
         # Four of five sessions reach a level. One session may be disturbed, or better by luck.
@@ -503,10 +514,11 @@ class Newest:
         )
 
 
-def newest(samples: Groups, session: Ints, times: Ints) -> Newest:
+def newest(samples: Groups, session: Ints, times: Ints, firsts: Ints | None = None) -> Newest:
     """Return the newest stretches of *samples*, oldest first.
 
-    *session* numbers the session of each sample, *times* are those of the samples.
+    *session* numbers the session of each sample, *times* are those of the samples. *firsts* are the numbers of the
+    first session of each group's host with its present parts: another board is a change.
     """
     if samples.values.min() > 0:
         sessions = Sessions.of(samples, session)
@@ -521,8 +533,14 @@ def newest(samples: Groups, session: Ints, times: Ints) -> Newest:
             np.zeros(len(samples), dtype=np.int64),
         )
         updates, steady = [], sessions
+    of_other_parts = np.zeros(len(samples), dtype=np.int64)
+    if firsts is not None and firsts.any():
+        is_old = session[sessions.begins] < np.repeat(firsts, sessions.counts)
+        of_other_parts = np.add.reduceat(is_old.astype(np.int64), sessions.starts)
+        of_other_parts[of_other_parts == sessions.counts] = 0  # not measured since
+        before = np.maximum(before, of_other_parts)
     rows = np.ones(len(samples.values), dtype=np.bool_)
     if before.any():
         firsts = sessions.begins[sessions.starts + before]
         rows = np.arange(len(rows)) >= np.repeat(firsts, samples.counts)
-    return Newest(rows, sessions, times[sessions.begins], before, error, updates, steady.means)
+    return Newest(rows, sessions, times[sessions.begins], before, of_other_parts, error, updates, steady.means)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import reprlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -35,9 +35,31 @@ GAP = 3_600_000
 BANK_BANDWIDTH = "theoretical_bandwidth_of_a_bank"
 #: Times are below this (ms since 1970: the year 2109), so that host number x _SPAN + time sorts by host and time.
 _SPAN = 1 << 42
+#: The metric of the check ``configuration`` by which a person states that a host has got another board.
+REPLACED = "replaced"
+#: What tells the board and the processors of a host in the parameters of its configuration.
+_PARTS = {
+    "board": "$.parts.board",
+    "processors": "$.parts.processors",
+    "interfaces": "$.parts.interfaces",
+    "model": "$.settings['cpu.model']",
+    "product": "$.settings['board.product']",
+}
 #: The columns of a table of records that name a case, and all columns that are read.
 _NAMING = ("system", "check", "metric", "unit", "better", "parameters")
 READ = (*_NAMING, "host", "value", "status", "reason", "software", "time")
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """A board or processors that a host got between two configurations: *before* and *since* (ms since 1970).
+
+    *session* is the number of the first session with them.
+    """
+
+    before: int
+    since: int
+    session: int
 
 
 @dataclass(frozen=True)
@@ -53,13 +75,15 @@ class SamplesTable:
     - ``busy``, if any host was found busy: how many PUs other processes used (0 in all other rows)
 
     *settings* are the latest values of each host that explain its speed: the topology check's,
-    :data:`BANK_BANDWIDTH` if it is known, and the smallest of each state of the banks.
+    :data:`BANK_BANDWIDTH` if it is known, and the smallest of each state of the banks. *replaced* is the last
+    replacement of each host that had one.
     """
 
     hosts: Sequence[str]
     cases: Sequence[Case]
     rows: pl.DataFrame
     settings: Mapping[str, Mapping[str, float]]
+    replaced: Mapping[str, Replacement] = field(default_factory=dict)
 
     @cached_property
     def value(self) -> Floats:
@@ -80,6 +104,15 @@ class SamplesTable:
     def judged(self) -> Bools:
         """Whether references may judge each row."""
         return self.rows["judged"].to_numpy()
+
+    @cached_property
+    def first_sessions(self) -> Ints:
+        """The first session of each host with its present board and processors (0: all are)."""
+        firsts = np.zeros(len(self.hosts), dtype=np.int64)
+        for number, host in enumerate(self.hosts if self.replaced else ()):
+            if host in self.replaced:
+                firsts[number] = self.replaced[host].session
+        return firsts
 
     @cached_property
     def _groups(self) -> pl.DataFrame:
@@ -179,7 +212,7 @@ class SamplesTable:
             pl.col("host").rank("dense").cast(pl.Int32) - 1,
             pl.col("case").replace_strict(list(cases), range(len(cases)), return_dtype=pl.Int32),
         )
-        return SamplesTable(names, [self.cases[number] for number in cases], rows, self.settings)
+        return SamplesTable(names, [self.cases[number] for number in cases], rows, self.settings, self.replaced)
 
 
 def of_records(records: Iterable[Record], system: str | None = None) -> SamplesTable:
@@ -199,7 +232,8 @@ def of_frames(frames: Iterable[pl.DataFrame], system: str | None = None) -> Samp
         _reduced(frame.select(READ) if system is None else frame.select(READ).filter(system=system))
         for frame in frames
     ]
-    rows, topology, spans = map(pl.concat, zip(*parts or [_reduced(pl.DataFrame(schema=columns()))], strict=True))
+    reduced = zip(*parts or [_reduced(pl.DataFrame(schema=columns()))], strict=True)
+    rows, topology, spans, configured = map(pl.concat, reduced)
     del parts
     cases, case_numbers = _cases(rows["naming"].unique(maintain_order=True))
     hosts = rows["host"].unique().cast(pl.String).sort()
@@ -217,11 +251,11 @@ def of_frames(frames: Iterable[pl.DataFrame], system: str | None = None) -> Samp
     smallest = latest.group_by("host", "metric", maintain_order=True).agg(pl.col("value").min())
     for host, metric, value in smallest.iter_rows():
         settings.setdefault(host, {})[metric] = value
-    return SamplesTable(hosts.to_list(), cases, rows, settings)
+    return SamplesTable(hosts.to_list(), cases, rows, settings, _replaced(configured, hosts, sessions))
 
 
-def _reduced(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """Return the rows that are judged, the topology check's rows, and the spans of time of each host.
+def _reduced(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Return the rows that are judged, the topology check's rows, the spans of time, and the parts of each host.
 
     Texts become categories: a table has few different ones.
     """
@@ -247,7 +281,12 @@ def _reduced(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFr
         judged=_counts_if_emulated() | ~emulated,
         reason=pl.when(valid).then(pl.lit("")).otherwise("reason").cast(pl.Categorical),
     )
-    return rows, topology, spans
+    configured = frame.filter(
+        pl.col("metric").is_in(["settings", REPLACED]), check="configuration", status="valid"
+    )
+    texts = {name: configured["parameters"].str.json_path_match(path) for name, path in _PARTS.items()}
+    stated = configured.select("host", "time", stated=pl.col("metric") == REPLACED)
+    return rows, topology, spans, stated.with_columns(**texts)
 
 
 def _counts_if_emulated() -> pl.Expr:
@@ -315,6 +354,33 @@ def _sessions(spans: pl.DataFrame) -> pl.Series:
     spans = spans.sort("host", "time", "end")
     gap = pl.col("time") - pl.col("end").cum_max().shift().over("host")
     return _keys(spans.filter((gap > GAP).fill_null(value=True)))
+
+
+def _replaced(configured: pl.DataFrame, hosts: pl.Series, sessions: pl.Series) -> dict[str, Replacement]:
+    """Return the last replacement of the board or the processors of each host.
+
+    Somebody stated it, or the configuration shows it. Addresses of network cards tell a board only if none is the
+    same as before, and if its serial number is unknown: another card is no other board.
+    """
+    import polars as pl  # noqa: PLC0415 - a large import
+
+    # What can be read only at times has not changed meanwhile.
+    known = pl.col(*_PARTS).forward_fill().over("host")
+    rows = configured.sort("host", "time").with_columns(known, of_now=pl.col("board"))
+    before = {name: pl.col(name).shift().over("host") for name in ("time", *_PARTS)}
+    other = [pl.col("stated"), *(pl.col(name) != before[name] for name in _PARTS if name != "interfaces")]
+    cards = pl.col("interfaces").str.split(" ").list.set_intersection(before["interfaces"].str.split(" "))
+    other.append((cards.list.len() == 0) & (pl.col("of_now").is_null() | before["board"].is_null()))
+    rows = rows.with_columns(before=before["time"]).filter(
+        pl.any_horizontal(o.fill_null(value=False) for o in other)
+    )
+    numbers = {host: number for number, host in enumerate(hosts)}
+    replaced = {}
+    for host, since, last in rows.select("host", "time", "before").iter_rows():
+        if host in numbers:
+            session = sessions.search_sorted(numbers[host] * _SPAN + since, side="right")
+            replaced[host] = Replacement(since if last is None else last, since, int(session))
+    return replaced
 
 
 def _with_busy(rows: pl.DataFrame, topology: pl.DataFrame, sessions: pl.Series) -> pl.DataFrame:

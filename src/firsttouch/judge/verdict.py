@@ -8,10 +8,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from firsttouch.judge import sprt
 from firsttouch.judge.host_level import STABLE_SESSIONS
+from firsttouch.judge.sprt import Floats
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Better
 from firsttouch.systems.references import Reference
@@ -28,6 +29,8 @@ NO_CAUSE = "no known signature"
 _SEEN = 0.06
 #: How many findings the line of a host shows.
 _NAMED = 2
+#: A relative change, or several.
+Change = TypeVar("Change", float, Floats)
 
 
 def worst(words: Iterable[Word]) -> Word:
@@ -155,7 +158,8 @@ class HostVerdict:
     causes of a fail: those whose signatures it has. *described* is whether a system's file gives references.
     *visible* are the smallest losses (fractions) that a comparison with the fleet finds: in the median metric,
     and in the metric that shows losses worst. *loss* and *newest* are those of :class:`HostSummary`. *sessions* is
-    the number of the host's sessions (None: unknown).
+    the number of the host's sessions with its present parts (None: unknown), and *replaced* says that these are
+    few, as parts were replaced ("": they were not, or long ago).
     """
 
     host: str
@@ -169,6 +173,7 @@ class HostVerdict:
     loss: float = 0.0
     newest: int = 0
     sessions: int | None = None
+    replaced: str = ""
 
     @property
     def verdict(self) -> Word:
@@ -251,7 +256,7 @@ class HostVerdict:
             total = len(self.findings) + self.unjudged
             parts.append(f"{self.unjudged} of {total} measured metrics were not judged")
             parts += [self.caveat] if self.caveat else []
-        parts += [self.blindness] if self.blindness else []
+        parts += [text for text in (self.replaced, self.blindness) if text]
         return "; ".join(parts)
 
     @property
@@ -310,6 +315,11 @@ _NOTHING = "nothing was judged: system {system} has no reference for any of the 
 def natural(host: str) -> list[tuple[int, int | str]]:
     """Return a key that sorts hosts by the numbers in their names: n9 before n10."""
     return [(0, int(part)) if part.isdecimal() else (1, part) for part in _DIGITS.split(host)]
+
+
+def worse(change: Change, better: str) -> Change:
+    """Return how much worse than expected a relative change, or each of several, is (below 0: better)."""
+    return -change if better == "higher" else change if better == "lower" else abs(change)
 
 
 def figure(value: float, unit: str = "") -> str:

@@ -198,7 +198,7 @@ _PARAMETERS: tuple[tuple[str, Callable[[object], bool], tuple[str, ...]], ...] =
         lambda v: _is_index(v) or _are_indexes(v),
         ("bank", "banks", "load_bank"),
     ),
-    ("an object of texts", _are_texts, ("settings", "provenance")),
+    ("an object of texts", _are_texts, ("settings", "provenance", "parts")),
     ("a list of objects with lists of whole numbers", _are_places, ("stands_for",)),
     ("a list of lists of whole numbers", lambda v: _is_list(v, _are_indexes), ("contradicting",)),
 )

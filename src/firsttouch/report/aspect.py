@@ -15,7 +15,8 @@ from firsttouch.benchmarks.probe import NAME
 from firsttouch.host.cpusets import format_list
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
-from firsttouch.report.model import Absent, HostView, Panel, Table, banks, pu_nodes
+from firsttouch.report.document import Cell, Entry, Panel, Table, Tile
+from firsttouch.report.model import Absent, HostView, banks, pu_nodes
 from firsttouch.report.text import clean, number, percent, plain, quantity, span
 
 # ----------------------------------------------------------------------
@@ -63,15 +64,6 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Tile:
-    """A result in large letters on the card of a host or a fleet; without a *value*, the *note* says why."""
-
-    name: str
-    value: str = ""
-    note: str = ""
-
-
-@dataclass(frozen=True)
 class Aspect:
     """What the records of a host say about one aspect: charts may be *absent*, and the card may have a *tile*."""
 
@@ -114,14 +106,22 @@ def bank_text(record: Record) -> str:
     return ",".join(map(str, banks(record)))
 
 
-def spread(record: Record) -> str:
-    """Return the spread in percent; one repetition has none."""
-    return percent(record.spread) if record.repetitions > 1 else ""
+#: The spread from which a cell is coloured.
+_LOOSE = 0.1
 
 
-def spread_number(record: Record) -> str:
-    """Return the spread in percent without its unit, for a column that states it; one repetition has none."""
-    return f"{100 * record.spread:.1f}" if record.repetitions > 1 else ""
+def spread(record: Record, form: Callable[[float], str] = percent) -> Cell:
+    """Return the spread as a cell, coloured if it is large; one repetition has none.
+
+    The *form* :func:`without_unit` is for a column that states the unit.
+    """
+    tone = "wide" if record.spread > WIDE else "loose" if record.spread > _LOOSE else ""
+    return Cell(record.spread, form, tone) if record.repetitions > 1 else Cell()
+
+
+def without_unit(fraction: float) -> str:
+    """Return a fraction in percent, without the sign."""
+    return f"{100 * fraction:.1f}"
 
 
 def measured(records: Iterable[Record], marks: str = "the bars show all of them") -> str:
@@ -143,17 +143,15 @@ def measured(records: Iterable[Record], marks: str = "the bars show all of them"
 VALUE_HEADER = ("median", "fastest", "slowest", "spread", "n")
 
 
-def values(record: Record) -> tuple[str, ...]:
+def values(record: Record) -> tuple[Entry, ...]:
     """Return the cells of VALUE_HEADER."""
     ends = sorted((min(record.samples), max(record.samples)), reverse=record.better == "higher")
-    return (number(record.value), *map(number, ends), spread(record), str(record.repetitions))
+    return (*(Cell(x, number) for x in (record.value, *ends)), spread(record), record.repetitions)
 
 
-def value_table(caption: str, labels: tuple[str, ...], rows: Iterable[tuple[tuple[str, ...], Record]]) -> Table:
-    """Return a table of records, each after the texts of its *labels*."""
-    header = (*labels, *VALUE_HEADER)
-    numeric = {i for i, head in enumerate(header) if i >= len(labels) or head in {"threads", "size"}}
-    return Table(caption, header, [(*texts, *values(record)) for texts, record in rows], frozenset(numeric))
+def value_table(caption: str, labels: Sequence[str], rows: Iterable[tuple[Sequence[Entry], Record]]) -> Table:
+    """Return a table of records, each after the cells of its *labels*."""
+    return Table(caption, (*labels, *VALUE_HEADER), [(*cells, *values(record)) for cells, record in rows])
 
 
 # ----------------------------------------------------------------------
@@ -233,12 +231,12 @@ def comparison_table(view: HostView, records: Sequence[Record]) -> Table | None:
             record.metric.replace("_", " "),
             format_list(pu_nodes(record)),
             format_list(banks(record)),
-            number(record.value),
-            percent(record.spread),
+            Cell(record.value, number),
+            spread(record),
             program(other),
-            number(other.value),
-            percent(other.spread),
-            f"{record.value / other.value:.2f}" if other.value else "",
+            Cell(other.value, number),
+            spread(other),
+            Cell(record.value / other.value if other.value else None, "{:.2f}".format),
         )
         for record in records
         if program(record) == NAME
@@ -251,4 +249,4 @@ def comparison_table(view: HostView, records: Sequence[Record]) -> Table | None:
         *("metric", "PU-set", "bank", "probe", "spread", "other program"),
         *("its value", "its spread", "probe / other"),
     )
-    return Table(f"The probe and other programs ({unit}, medians)", header, rows, frozenset({3, 4, 6, 7, 8}))
+    return Table(f"The probe and other programs ({unit}, medians)", header, rows)

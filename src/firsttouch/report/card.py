@@ -5,35 +5,17 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from firsttouch.benchmarks.measure import WIDE
 from firsttouch.judge.verdict import ORDER, HostVerdict, Word
 from firsttouch.report import render
-from firsttouch.report.aspect import Tile
 from firsttouch.report.aspects import Aspects, topology
+from firsttouch.report.document import Card, Tile
 from firsttouch.report.fleet.ranks import Ranks
 from firsttouch.report.model import HostView, Problem
 from firsttouch.report.text import SIGNS, count, listed, percent, plain
-
-
-@dataclass(frozen=True)
-class Card:
-    """The card of a host or of a fleet (*title*): its verdict (*word*, empty: not judged), *tiles* and *warnings*.
-
-    *key* is unique in the page. *facts* state what was measured, and when.
-    """
-
-    key: str
-    title: str
-    word: Word | None
-    sentence: str
-    tiles: Sequence[Tile]
-    warnings: Sequence[str] = ()
-    facts: Sequence[str] = ()
-
 
 # ----------------------------------------------------------------------
 # A host.
@@ -57,7 +39,7 @@ def of_host(
     return Card(
         key=f"{view.key}-card",
         title=title,
-        word=verdict.verdict if verdict else None,
+        word=verdict.verdict if verdict else "",
         sentence=sentence,
         tiles=[aspect.tile for section in aspects.values() for aspect in section if aspect.tile],
         warnings=_warnings(view, aspects, problems),
@@ -130,7 +112,7 @@ def of_fleet(
     return Card(
         key="fleet-card",
         title="the fleet",
-        word=worst,
+        word=worst or "",
         sentence=sentence,
         tiles=(
             Tile("Hosts", hosts, words),

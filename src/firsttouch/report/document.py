@@ -1,126 +1,321 @@
 # SPDX-License-Identifier: Apache-2.0
-"""summary.json: the whole report as one document for programs."""
+"""What a page or a ticket consists of, before it has a form: sections of texts, lists, tables and drawings.
+
+Every page and every ticket is a :class:`Document`; :mod:`firsttouch.report.forms` writes it as HTML or Markdown.
+A cell of a table keeps its value beside its format, so that a colour, a column's alignment and a text come from
+the value and not from another text.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple, Self
+
+from markupsafe import Markup
 
 import firsttouch
-from firsttouch.judge.verdict import HostVerdict
-from firsttouch.records.schema import Record
-from firsttouch.report import render, speedups
-from firsttouch.report.aspect import Result
-from firsttouch.report.aspects import topology
-from firsttouch.report.guidelines import Guideline
-from firsttouch.report.model import HostView, Problem, References
-from firsttouch.report.site_tables import SiteTable
-from firsttouch.report.speedups import Study
+from firsttouch.report.text import SIGNS
 
-#: Identifies the document as a report. Raise SCHEMA when a key changes its meaning.
-DOCUMENT = "firsttouch report"
-SCHEMA = 1
+# ----------------------------------------------------------------------
+# Texts.
 
 
-def make(
-    hosts: Sequence[tuple[HostView, tuple[Result, ...]]],
-    problems: Sequence[Problem],
-    references: References | None,
-    verdicts: Sequence[HostVerdict] = (),
-    guidelines: Sequence[Guideline] = (),
-    *,
-    of_site: Sequence[SiteTable] = (),
-    title: str,
-    generated: str,
-) -> dict[str, Any]:
-    """Return the document.
+class Span(str):
+    """A part of a text. *kind* is the name of an HTML element (b, code, s, time) or empty.
 
-    The value and spread of an invalid record are null; only records.parquet has its samples. *spread* is the
-    fraction (maximum - minimum) / median.
+    *tone* is the class of its colour, and *sign* stands before it for readers who do not see colours. A *link* is
+    an address.
     """
-    return {
-        "document": DOCUMENT,
-        "schema": SCHEMA,
-        "firsttouch": firsttouch.__version__,
-        "title": title,
-        "generated": generated,
-        "records": {
-            "valid": sum(len(view.valid) for view, _ in hosts),
-            "invalid": sum(len(view.invalid) for view, _ in hosts),
-            "superseded": sum(view.superseded for view, _ in hosts),
-        },
-        "problems": [asdict(p) for p in problems],
-        "verdicts": [v.to_dict() for v in verdicts],
-        "guidelines": [g.to_dict() for g in guidelines],
-        "site_tables": [table.to_dict() for table in of_site],
-        "hosts": [_host(view, lines, references) for view, lines in hosts],
-    }
+
+    kind: str
+    tone: str
+    sign: str
+    link: str
+
+    def __new__(cls, text: str, kind: str = "", *, tone: str = "", sign: str = "", link: str = "") -> Self:
+        """Return *text* as such a part."""
+        span = super().__new__(cls, text)
+        span.kind, span.tone, span.sign, span.link = kind, tone, sign, link
+        return span
 
 
-def _host(view: HostView, lines: Sequence[Result], references: References | None) -> dict[str, Any]:
-    records = (*view.valid, *view.invalid)
-    checks: dict[str, list[dict[str, Any]]] = {}
-    for record in records:
-        checks.setdefault(record.check, []).append(_metric(view, record, references))
-    return {
-        "host": view.host,
-        "system": view.system,
-        "partition": view.partition,
-        "first_time": min((r.time for r in records), default=None),
-        "last_time": max((r.time for r in records), default=None),
-        "topology": view.topology.to_dict() if view.topology else None,
-        "headlines": [render.to_dict(line) for line in lines],
-        "scenarios": [_study(study) for study in speedups.studies(view)],
-        "checks": dict(sorted(checks.items())),
-    }
+#: A text, plain or of several parts, some of which are spans.
+Text = str | Sequence[str]
 
 
-def _metric(view: HostView, record: Record, references: References | None) -> dict[str, Any]:
-    valid = record.status == "valid"
-    reference = references(record) if references and valid else None
-    stated = record.check == "bandwidth" or (record.check == "loaded_latency" and record.unit == "GB/s")
-    share = topology.fraction(view, record) if valid and stated else None
-    return {
-        "metric": record.metric,
-        "parameters": dict(record.parameters),
-        "unit": record.unit,
-        "better": record.better,
-        "status": record.status,
-        "reason": record.reason,
-        "value": record.value if valid else None,
-        "minimum": min(record.samples) if valid else None,
-        "maximum": max(record.samples) if valid else None,
-        "spread": record.spread if valid else None,
-        "repetitions": record.repetitions,
-        "theoretical_percent": None if share is None else 100 * share,
-        "time": record.time,
-        "software": dict(record.software),
-        "reference": asdict(reference) if reference else None,
-    }
+def word_span(word: str, text: str = "") -> Span:
+    """Return a verdict in its colour with its sign, as *text* if there is one."""
+    return Span(text or word, tone=f"word-{word}", sign=SIGNS[word])
 
 
-def _study(study: Study) -> dict[str, Any]:
-    default, best = study.default, study.best
-    gain = speedups.speedup(best, default) if best and default else None
-    return {
-        "aligner": study.aligner,
-        "dataset": study.dataset,
-        "reads": study.reads,
-        "default": _run(default),
-        "best": _run(best),
-        "speedup": gain.to_dict() if gain else None,
-    }
+def spans(text: Text) -> list[Span]:
+    """Return the parts of a text."""
+    parts = [text] if isinstance(text, str) else text
+    return [part if isinstance(part, Span) else Span(part) for part in parts]
 
 
-def _run(record: Record | None) -> dict[str, Any] | None:
-    if record is None:
-        return None
-    return {
-        "scenario": speedups.scenario(record),
-        "instances": record.parameters["instances"],
-        "threads": record.parameters["threads"],
-        "policy": record.parameters["policy"],
-        "value": record.value,
-        "unit": record.unit,
-    }
+class Block:
+    """A part of a document: a paragraph, a list, a table, a drawing, or several of them."""
+
+
+# ----------------------------------------------------------------------
+# Tables.
+
+
+class Cell(NamedTuple):
+    """A *value* of a table with its *format*, which turns it into text; None has no text.
+
+    *tone* is the class of its colour. *sign* stands before the text: beside a word that says the same, or alone,
+    and then with its *meaning*. *tip* is a tooltip, *drawing* follows the text. *key* is its address in the page,
+    *link* that of what it leads to.
+    """
+
+    value: Any = None
+    format: Callable[[Any], str] = str
+    tone: str = ""
+    sign: str = ""
+    meaning: str = ""
+    tip: str = ""
+    drawing: Markup = Markup("")
+    key: str = ""
+    link: str = ""
+
+    @property
+    def text(self) -> str:
+        """What a reader sees."""
+        return "" if self.value is None else self.format(self.value)
+
+
+#: A cell; a plain text or number needs no format.
+Entry = str | int | Cell
+
+
+def anchored(text: str, key: str) -> Cell:
+    """Return a text with an address, which it links to."""
+    return Cell(text, key=key, link=f"#{key}")
+
+
+def cell_of(entry: Entry) -> Cell:
+    """Return an entry of a table as a cell."""
+    return entry if isinstance(entry, Cell) else Cell(entry)
+
+
+@dataclass(frozen=True)
+class Table(Block):
+    """A table: the first cell of a row is its header. *kind* is its class in HTML.
+
+    *groups* are rows above the header: each heading (or ``""``) with the number of columns that it spans.
+    """
+
+    caption: str
+    header: Sequence[Entry]
+    rows: Sequence[Sequence[Entry]]
+    groups: Sequence[Sequence[tuple[str, int]]] = ()
+    kind: str = ""
+
+    @cached_property
+    def cells(self) -> list[list[Cell]]:
+        """The rows as cells."""
+        return [[cell_of(entry) for entry in row] for row in self.rows]
+
+    @cached_property
+    def head(self) -> list[Cell]:
+        """The header as cells."""
+        return [cell_of(entry) for entry in self.header]
+
+    @cached_property
+    def texts(self) -> list[tuple[str, ...]]:
+        """The rows as texts."""
+        return [tuple(cell.text for cell in row) for row in self.cells]
+
+    @cached_property
+    def numeric(self) -> frozenset[int]:
+        """The positions of the columns with numbers or intervals, which are aligned as such."""
+        kinds = (int, float, tuple)
+        return frozenset(
+            place for row in self.cells for place, cell in enumerate(row) if isinstance(cell.value, kinds)
+        )
+
+    def columns(self, *places: int) -> Table:
+        """Return the table with some of its columns."""
+        rows = [[row[place] for place in places] for row in self.rows]
+        return replace(self, header=[self.header[place] for place in places], rows=rows)
+
+    def first(self, most: int, where: str) -> list[Block]:
+        """Return its first rows, and how many more there are *where*."""
+        more = len(self.rows) - most
+        if more <= 0:
+            return [self]
+        return [replace(self, rows=self.rows[:most]), Paragraph(f"and {more} more ({where})")]
+
+
+# ----------------------------------------------------------------------
+# Drawings.
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One drawing: inline SVG with a title and a description; *width* is in CSS pixels."""
+
+    svg: Markup
+    width: int
+
+
+@dataclass(frozen=True)
+class Figure(Block):
+    """A figure: *how* to read it, what it *shows* (sentences), how it was *measured*, its panels and numbers."""
+
+    name: str
+    title: str
+    how: str
+    shows: Sequence[str]
+    measured: str
+    panels: Sequence[Panel]
+    tables: Sequence[Table]
+
+
+class Drawing(NamedTuple):
+    """A small drawing among others, with its title and sentences; the *key* is its address in the page."""
+
+    title: str
+    svg: Markup
+    sentences: Sequence[str]
+    key: str = ""
+
+
+# ----------------------------------------------------------------------
+# Blocks.
+
+
+@dataclass(frozen=True)
+class Paragraph(Block):
+    """A paragraph; *kind* is its class in HTML (small, good, absent), the *key* its address in the page."""
+
+    text: Text
+    kind: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class Listing(Block):
+    """A list of texts, perhaps *numbered*; *kind* is its class in HTML."""
+
+    items: Sequence[Text]
+    kind: str = ""
+    numbered: bool = False
+
+
+@dataclass(frozen=True)
+class Links(Block):
+    """Links to parts of a page, with a *label* for screen readers."""
+
+    label: str
+    items: Sequence[Text]
+
+
+@dataclass(frozen=True)
+class Drawings(Block):
+    """Small drawings beside each other."""
+
+    items: Sequence[Drawing]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A result in large letters on the card of a host or a fleet; without a *value*, the *note* says why."""
+
+    name: str
+    value: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Card(Block):
+    """The card of a host or of a fleet (*title*): its verdict (*word*, empty: not judged), *tiles* and *warnings*.
+
+    *key* is unique in the page. *facts* state what was measured, and when.
+    """
+
+    key: str
+    title: str
+    word: str
+    sentence: str
+    tiles: Sequence[Tile]
+    warnings: Sequence[str] = ()
+    facts: Sequence[str] = ()
+
+    @property
+    def sign(self) -> str:
+        """The sign of its verdict."""
+        return SIGNS.get(self.word, "-")
+
+
+@dataclass(frozen=True)
+class Fold(Block):
+    """Blocks that a reader opens by their *summary*; *kind* is the class in HTML."""
+
+    summary: Text
+    blocks: Sequence[Block]
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Group(Block):
+    """Blocks that belong together; *kind* is the class in HTML (hosts, tables)."""
+
+    kind: str
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True)
+class Section(Block):
+    """Blocks below a *heading*, sections among them; the *key* is its address in the page."""
+
+    heading: str
+    blocks: Sequence[Block]
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class Document:
+    """A page or a ticket: *lead* and *foot* stand around the *blocks*. *name* is its title in a browser's tab."""
+
+    title: str
+    lead: Sequence[Block]
+    blocks: Sequence[Block]
+    foot: Sequence[Block] = ()
+    name: str = ""
+
+
+# ----------------------------------------------------------------------
+# Blocks that many documents have.
+
+
+def when_made(stated: str) -> Text:
+    """Return the sentence that says when and by which version a document was made."""
+    return ["Generated ", Span(stated, "time"), f" by firsttouch {firsttouch.__version__}."]
+
+
+def how_to_read(text: Text) -> Paragraph:
+    """Return the paragraph that explains a drawing or a table."""
+    return Paragraph([Span("How to read it.", "b"), " ", *spans(text)])
+
+
+def not_shown(reason: Text) -> Paragraph:
+    """Return the paragraph that says why something is not shown."""
+    return Paragraph([Span("Not shown:", "b"), " ", *spans(reason)], "absent")
+
+
+def contents(label: str, sections: Iterable[Block]) -> Links:
+    """Return links to *sections*; other blocks have none."""
+    return Links(label, [[Span(s.heading, link=f"#{s.key}")] for s in sections if isinstance(s, Section)])
+
+
+def linked_files(files: Mapping[str, str], note: str = "") -> Paragraph:
+    """Return the paragraph that names the files beside a page, each with its purpose."""
+    parts = ["In the same folder: "]
+    for number, (name, purpose) in enumerate(files.items(), start=1):
+        parts += [Span(name, link=name), f" {purpose}{', ' if number < len(files) else ''}"]
+    return Paragraph([*parts, f"{note}."], "small")

@@ -6,23 +6,20 @@ from __future__ import annotations
 import math
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import geometric_mean
-from typing import Any, TypeVar
-
-import numpy as np
+from typing import Any
 
 from firsttouch import paths
 from firsttouch.advice import replay
-from firsttouch.advice.replay import Cell, Row
-from firsttouch.judge.statistics import pooled_variance, student_interval
+from firsttouch.judge.gains import CONFIDENCE, SAME, Interval, gains
 from firsttouch.records.cases import identifying
 from firsttouch.records.schema import Record
 from firsttouch.report import speedups
 from firsttouch.report.aspects import study
-from firsttouch.report.model import HostView, Table, dataset_of, reads_per_thread, whole
-from firsttouch.report.speedups import Interval
+from firsttouch.report.document import Block, Cell, Entry, Fold, Listing, Paragraph, Section, Span, Table
+from firsttouch.report.model import HostView, dataset_of, reads_per_thread, whole
 from firsttouch.report.text import clean, count, listed, number, plain, times
 
 # ----------------------------------------------------------------------
@@ -30,8 +27,6 @@ from firsttouch.report.text import clean, count, listed, number, plain, times
 
 #: The notes of the recommended scenario and of the default run.
 USE, DEFAULT = "use this", "default"
-#: The gain of the default run.
-SAME = Interval(1.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -100,75 +95,6 @@ class Choice:
 def mark(name: str, chosen: str, default: str) -> str:
     """Return the note of a scenario: the recommended one, the default run, or neither."""
     return USE if name == chosen else DEFAULT if name == default else ""
-
-
-# ----------------------------------------------------------------------
-# The gains of scenarios that several hosts measured, with their intervals.
-#
-# Hosts differ, so every time is compared with the default run of the same host. Hosts are the blocks of an
-# incomplete block design, and the default run is the treatment that all blocks share, so the level of a host
-# cancels (R. A. Fisher, The design of experiments, 1935; D. C. Montgomery, Design and analysis of experiments,
-# chapter 4).
-
-CONFIDENCE = 0.95
-
-Scenario = TypeVar("Scenario", bound=Hashable)
-#: The seconds of each repetition (or seconds per read), by host.
-Times = Mapping[str, Sequence[float]]
-
-
-def gains(times: Mapping[Scenario, Times], default: Scenario) -> dict[Scenario, Interval]:
-    """Return the gain of every scenario with its simultaneous interval (:data:`CONFIDENCE`).
-
-    Every host of *times* has the *default*, and all times are above 0. The gain of a scenario is the geometric
-    mean over its hosts of the ratio of the geometric means (default / scenario). Two things widen the interval:
-
-    * Noise. The variance of a gain is the larger of two: that of repetitions, pooled over all hosts and scenarios,
-      and that of a scenario's gain between hosts, pooled over the scenarios of several hosts. Student's t allows
-      for the number of comparisons with one control (C. W. Dunnett, A multiple comparison procedure for comparing
-      several treatments with a control, 1955; here by Bonferroni's inequality).
-    * Hosts that did not measure the scenario. Their default runs show how much slower they are. If the
-      difference is a factor, they have the same gain; if it is a constant number of seconds, they have the gain of
-      the times with this constant added. The interval covers both.
-
-    With a single repetition and host the noise is unknown, and so are the ends.
-    """
-    means = {s: {h: _mean_log(some) for h, some in of_host.items()} for s, of_host in times.items()}
-    base = means[default]
-    ratios = {s: {h: base[h] - mean for h, mean in of.items()} for s, of in means.items() if s != default}
-    level = 1 - (1 - CONFIDENCE) / max(1, len(ratios))
-    repeated, of_repeated = pooled_variance(
-        [np.log(some).tolist() for of_host in times.values() for some in of_host.values()]
-    )
-    between, of_between = pooled_variance([list(of_host.values()) for of_host in ratios.values()])
-    result = {default: SAME}
-    for scenario, of_host in ratios.items():
-        gain = float(np.mean(list(of_host.values())))
-        hosts = len(of_host)
-        parts = sum(1 / len(times[default][h]) + 1 / len(times[scenario][h]) for h in of_host)
-        variances = [(repeated * parts / hosts**2, of_repeated), (between / hosts, of_between)]
-        variance, freedom = max((v for v in variances if v[1]), default=(0.0, 0))
-        if not freedom:
-            result[scenario] = Interval(math.exp(gain))
-            continue
-        half = math.sqrt(variance) * student_interval(level, freedom)
-        elsewhere = [gain, *_elsewhere(base, means[scenario])]
-        low, high = min(elsewhere) - half, max(elsewhere) + half
-        result[scenario] = Interval(math.exp(gain), math.exp(low), math.exp(high))
-    return result
-
-
-def _mean_log(seconds: Sequence[float]) -> float:
-    return float(np.mean(np.log(seconds)))
-
-
-def _elsewhere(base: Mapping[str, float], means: Mapping[str, float]) -> Iterator[float]:
-    """Yield the log gain on each host without the scenario, if hosts differ by a constant number of seconds."""
-    for host, mean in means.items():
-        for other in base.keys() - means.keys():
-            seconds = math.exp(mean) + math.exp(base[other]) - math.exp(base[host])
-            if seconds > 0:
-                yield base[other] - math.log(seconds)
 
 
 # ----------------------------------------------------------------------
@@ -440,7 +366,7 @@ def published() -> dict[tuple[str, str], list[Choice]]:
     return choices
 
 
-def _of_cell(cell: Cell, source: str) -> Choice:
+def _of_cell(cell: replay.Cell, source: str) -> Choice:
     ordered = sorted(cell.rows, key=lambda r: r.seconds)
     best, default = ordered[0], cell.default
     return Choice(
@@ -468,7 +394,7 @@ def _of_cell(cell: Cell, source: str) -> Choice:
     )
 
 
-def _published_gain(row: Row, default: Row | None) -> Interval | None:
+def _published_gain(row: replay.Row, default: replay.Row | None) -> Interval | None:
     if default is None:
         return None
     if row is default:
@@ -535,28 +461,64 @@ def sentence(choice: Choice) -> str:
     return f"{what}: {gain} ({ends if choice.gain.bounded else 'uncertainty unknown'}, {choice.interval})"
 
 
-def table(choice: Choice) -> Table:
+# ----------------------------------------------------------------------
+# The section of a page and of a ticket.
+
+_TITLE = "Which scenario to use"
+_EXPLAINED = (
+    "A gain is the speed-up over the default run: one instance, no placement options, the most threads that were "
+    "run. With several hosts, each host is compared with its own default run, and the interval includes the "
+    "differences between hosts. A scenario is recommended only if the whole interval is above 1. Compare times "
+    "only for the same input; published gains are there for comparison with yours."
+)
+
+
+def sections(guides: Sequence[Guideline]) -> list[Section]:
+    """Return the section of a page with every choice, or none without guidelines."""
+    blocks: list[Block] = [Paragraph(_EXPLAINED, "small")]
+    for guide in guides:
+        which = [Paragraph(f"{guide.which[0].upper()}{guide.which[1:]}.")] if guide.which else []
+        choices = [Section(choice.title, _shown(choice)) for choice in guide.choices]
+        blocks.append(Section(f"{guide.aligner} on {guide.system}", [*which, *choices]))
+    return [Section(_TITLE, blocks, "guidelines")] if guides else []
+
+
+def short_sections(guides: Sequence[Guideline]) -> list[Section]:
+    """Return the section of a ticket with a line for each choice, or none without guidelines."""
+    return [Section(_TITLE, [Listing(lines(guides))])] if guides else []
+
+
+def lines(guides: Sequence[Guideline]) -> list[str]:
+    """Return a line for each choice."""
+    return [f"{guide.aligner} on {guide.system}, {line}" for guide in guides for line in guide.lines()]
+
+
+def _shown(choice: Choice) -> list[Block]:
+    summary = count(len(choice.alternatives), "alternative")
+    tables: list[Block] = [_alternatives(choice)]
+    if choice.dropped:
+        summary += f", {len(choice.dropped)} dropped"
+        caption = f"{count(len(choice.dropped), 'scenario')} dropped: {choice.title}"
+        tables.append(Table(caption, ("scenario", "why"), [(clean(n), clean(why)) for n, why in choice.dropped]))
+    return [
+        Paragraph([Span(f"{sentence(choice)}.", "b"), f" Why: {choice.reason}."]),
+        Fold(summary, tables),
+    ]
+
+
+def _alternatives(choice: Choice) -> Table:
     """Return every alternative with its time or rate, the best first."""
-    rows = [_row(alternative) for alternative in choice.alternatives]
     header = ("scenario", "instances", "policy", f"{choice.quantity} ({choice.unit})", "from", "to", "n", "hosts")
-    gain = ("gain", "from", "to", "")
-    return Table(f"Alternatives: {choice.title}", (*header, *gain), rows, frozenset(range(3, 11)))
+    rows = [_row(alternative) for alternative in choice.alternatives]
+    return Table(f"Alternatives: {choice.title}", (*header, "gain", "from", "to", ""), rows, kind="compact")
 
 
-def dropped(choice: Choice) -> Table | None:
-    """Return the dropped scenarios with the reasons, None if there are none."""
-    if not choice.dropped:
-        return None
-    caption = f"{count(len(choice.dropped), 'scenario')} dropped: {choice.title}"
-    return Table(caption, ("scenario", "why"), [(clean(n), clean(why)) for n, why in choice.dropped])
-
-
-def _row(a: Alternative) -> tuple[str, ...]:
-    counts = ("", "") if a.repetitions is None else (str(a.repetitions), str(a.hosts))
+def _row(a: Alternative) -> tuple[Entry, ...]:
+    counts: Sequence[Entry] = ("", "") if a.repetitions is None else (a.repetitions, a.hosts)
     return (a.scenario, a.shape, a.policy, *_cells(a.value, number), *counts, *_cells(a.gain, times), a.note)
 
 
-def _cells(interval: Interval | None, shown: Callable[[float], str]) -> tuple[str, ...]:
-    """Return a value and the ends of its interval, each "" if unknown."""
+def _cells(interval: Interval | None, form: Callable[[float], str]) -> list[Cell]:
+    """Return a value and the ends of its interval, each without text if unknown."""
     ends = interval.to_dict().values() if interval else (None,) * 3
-    return tuple("" if end is None else shown(end) for end in ends)
+    return [Cell(end, form) for end in ends]

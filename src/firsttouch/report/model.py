@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data of a report: tables, figures, references, problems, and the records of each host."""
+"""The data of a report: references, problems, and the records of each host."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
-
-from markupsafe import Markup
+from functools import cached_property
+from typing import Any, Literal, TypeVar
 
 from firsttouch.host.topology import Topology
 from firsttouch.judge.verdict import HostVerdict
@@ -21,9 +20,11 @@ from firsttouch.report.text import listed
 from firsttouch.systems.definition import System
 
 # ----------------------------------------------------------------------
-# Problems, references, tables and figures.
+# Problems and references.
 
 Kind = Literal["failed", "skipped", "invalid"]
+#: What a function derives from the records of a host.
+Derived = TypeVar("Derived")
 
 
 @dataclass(frozen=True)
@@ -89,41 +90,6 @@ def judging_references(verdicts: Iterable[HostVerdict], otherwise: References | 
 
 
 @dataclass(frozen=True)
-class Table:
-    """A table; the columns at the positions *numeric* are aligned as numbers.
-
-    *groups* are rows above the header: each heading (or ``""``) with the number of columns that it spans.
-    """
-
-    caption: str
-    header: tuple[str, ...]
-    rows: Sequence[Sequence[str]]
-    numeric: frozenset[int] = frozenset()
-    groups: tuple[tuple[tuple[str, int], ...], ...] = ()
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One drawing: inline SVG with a title and a description; *width* is in CSS pixels."""
-
-    svg: Markup
-    width: int
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A figure: *how* to read it, what it *shows* (sentences), how it was *measured*, its panels and numbers."""
-
-    name: str
-    title: str
-    how: str
-    shows: tuple[str, ...]
-    measured: str
-    panels: tuple[Panel, ...]
-    tables: tuple[Table, ...]
-
-
-@dataclass(frozen=True)
 class Absent:
     """A figure that could not be drawn, with the reason."""
 
@@ -154,6 +120,17 @@ class HostView:
     topology: Topology | None
     #: Returns the reference that judges a record.
     expected: References = field(default=lambda _: None, repr=False, compare=False)
+
+    def once(self, derive: Callable[[HostView], Derived]) -> Derived:
+        """Return what *derive* finds in the records; it is computed once for a view."""
+        if derive not in self._derived:
+            self._derived[derive] = derive(self)
+        derived: Derived = self._derived[derive]
+        return derived
+
+    @cached_property
+    def _derived(self) -> dict[Callable[[HostView], Any], Any]:
+        return {}
 
     def of(self, *checks: str, metric: str | None = None) -> list[Record]:
         """Return the valid records of *checks*, or of one *metric* of them."""

@@ -1,23 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of a report and the files beside it."""
+"""The page of a few hosts and the files beside it."""
 
 from __future__ import annotations
 
-import base64
 import datetime
-import functools
-import hashlib
-import json
-import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
-from importlib import resources
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 import firsttouch
 from firsttouch.errors import BadInput
@@ -28,7 +19,7 @@ from firsttouch.records.catalogue import checks
 from firsttouch.records.schema import Record, write_table
 from firsttouch.report import (
     card,
-    document,
+    forms,
     guidelines,
     junit,
     model,
@@ -36,142 +27,41 @@ from firsttouch.report import (
     openmetrics,
     render,
     site_tables,
+    summary,
     tables,
 )
+from firsttouch.report import (
+    verdicts as of_verdicts,
+)
+from firsttouch.report.aspect import Aspect, Result
 from firsttouch.report.aspects import Aspects, of_host
-from firsttouch.report.model import HostView, Problem, References, Table
+from firsttouch.report.document import (
+    Block,
+    Card,
+    Document,
+    Fold,
+    Group,
+    Links,
+    Listing,
+    Paragraph,
+    Section,
+    Span,
+    contents,
+    linked_files,
+    not_shown,
+    when_made,
+)
+from firsttouch.report.guidelines import Guideline
+from firsttouch.report.model import Absent, HostView, Problem, References
 from firsttouch.report.render import Summary
-from firsttouch.report.site_tables import TableForm
-from firsttouch.report.text import SIGNS, clean, count, markdown
-from firsttouch.units import UNITS
+from firsttouch.report.site_tables import SiteTable, TableForm
+from firsttouch.report.text import anchors, count
 
 if TYPE_CHECKING:
     from firsttouch.report.fleet.history import Timeline
 
 # ----------------------------------------------------------------------
-# Templates. They belong to this package, because an installed wheel has nothing else.
-
-_BEFORE_UNIT = re.compile(rf"(?<=\d) (?=(?:%|{'|'.join(map(re.escape, UNITS))})(?![\w/]))")
-
-
-def _script() -> Markup:
-    """Return the script of every page, which the page's policy allows by its hash."""
-    return Markup(resources.files("firsttouch.report").joinpath("templates", "page.js").read_text())  # noqa: S704
-
-
-def html(facts: Mapping[str, Any], template: str | Path = "report.html.j2") -> str:
-    """Return a page, or a part of one, which needs the style sheets that the page includes.
-
-    *template* is the name of a template of this package, or the path of another.
-    """
-    templates = _environment(html=True)
-    if isinstance(template, Path):
-        return templates.from_string(template.read_text(encoding="utf-8")).render(**facts)
-    return templates.get_template(template).render(**facts)
-
-
-def ticket(facts: Mapping[str, Any], template: str = "summary.md.j2") -> str:
-    """Return a Markdown text."""
-    return _environment(html=False).get_template(template).render(**facts)
-
-
-@functools.cache
-def _environment(*, html: bool) -> Environment:
-    """Return the Jinja environment for pages (*html*) or Markdown, which compiles each template once.
-
-    It escapes each value and removes unprintable characters. On a page, no line breaks between a number and its
-    unit.
-    """
-    script = _script()
-    templates = Environment(
-        loader=PackageLoader("firsttouch.report"),
-        autoescape=html,  # noqa: S701 - _in_markdown escapes Markdown
-        finalize=_on_page if html else _in_markdown,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    templates.globals.update(
-        count=count,
-        not_measured=render.not_measured,
-        header=render.HEADER,
-        row=render.row,
-        verdict_signs=SIGNS,
-        spread_tone=tables.spread_tone,
-        purposes=PURPOSES,
-        script=script,
-        script_hash=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
-        sentence=guidelines.sentence,
-        alternatives=guidelines.table,
-        dropped=guidelines.dropped,
-    )
-    return templates
-
-
-def _on_page(value: Any) -> Any:
-    if not isinstance(value, str) or isinstance(value, Markup):
-        return value
-    return _BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", clean(value))
-
-
-def _in_markdown(value: Any) -> Any:
-    return markdown(value) if isinstance(value, str) else value
-
-
-# ----------------------------------------------------------------------
-# Verdicts: a row per host, the worst first, with cause and evidence.
-
-#: Lines of evidence in a row of a ticket, and in the folded part of a page; summary.json has all of them.
-_SHOWN, _FOLDED = 3, 20
-
-
-def verdict_table(verdicts: Sequence[HostVerdict]) -> Table | None:
-    """Return the table of *verdicts*, None if there are none."""
-    if not verdicts:
-        return None
-    counts = [f"{sum(v.verdict == w for v in verdicts)} {w}" for w in reversed(ORDER)]
-    return Table(
-        caption=f"Verdicts: {', '.join(c for c in counts if not c.startswith('0 '))}",
-        header=("host", "verdict", "judged", "possible cause", "evidence"),
-        rows=[
-            (v.host, v.verdict, f"{_passed(v)} of {len(v.findings)} pass", v.cause, _evidence(v))
-            for v in _worst_first(verdicts)
-        ],
-    )
-
-
-def evidence_row(verdict: HostVerdict, page: str = "") -> dict[str, Any]:
-    """Return what a page shows of a verdict (the macro *evidence*); *page* is the address of the host's page."""
-    lines = verdict.findings_evidence
-    return {
-        "host": verdict.host,
-        "page": page,
-        "verdict": verdict.verdict,
-        "judged": f"{_passed(verdict)} of {len(verdict.findings)} pass",
-        "cause": verdict.cause,
-        "why": lines[0].sentence_of(verdict.verdict) if lines else "",
-        "evidence": [line.text() for line in lines[:_FOLDED]],
-        "more": max(0, len(lines) - _FOLDED),
-    }
-
-
-def _worst_first(verdicts: Sequence[HostVerdict]) -> list[HostVerdict]:
-    return sorted(verdicts, key=lambda v: (-ORDER.index(v.verdict), v.host))
-
-
-def _passed(verdict: HostVerdict) -> int:
-    return sum(f.verdict == "pass" for f in verdict.findings)
-
-
-def _evidence(verdict: HostVerdict) -> str:
-    lines = [line.text() for line in verdict.findings_evidence]
-    more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
-    return "; ".join([*lines[:_SHOWN], *more])
-
-
-# ----------------------------------------------------------------------
-# From records to the files of a report.
+# The files of a report.
 
 #: The files of a report; topology.xml only if the topology was given, a section of MultiQC if it has something.
 FILES = frozenset(
@@ -205,6 +95,23 @@ PURPOSES = {
 }
 
 
+#: How the page was made, for the foot of pages.
+_METHOD = (
+    "A value is the median of its repetitions; the spread is (largest - smallest) / median. The placement of "
+    "threads and pages was read back from the kernel: a record whose placement did not hold is invalid, not slow. "
+    "A host is compared with the references of its system, and with the other hosts if there are five or more. A "
+    "sequential probability ratio test decides after each repetition whether a metric is worse than its limit. "
+    "Bandwidth counts bytes as STREAM does. The manual explains the method (docs/explanation/methodology.md) and "
+    "the figures (docs/explanation/figures.md)."
+)
+
+
+def foot(files: Collection[str], note: str = "") -> list[Block]:
+    """Return the foot of a page: the method in short, and the *files* beside it with a *note*."""
+    purposes = {name: purpose for name, purpose in PURPOSES.items() if name in files}
+    return [Fold("How it was measured and judged", [Paragraph(_METHOD)]), linked_files(purposes, note)]
+
+
 def build(
     records: Sequence[Record],
     out: Path,
@@ -218,7 +125,7 @@ def build(
     advice: Sequence[Mapping[str, Any]] = (),
     drawn: Collection[str] | None = None,
     timeline: Timeline | None = None,
-    forms: Sequence[TableForm] = (),
+    forms_of_site: Sequence[TableForm] = (),
     fleet_page: str = "",
     generated: datetime.datetime | None = None,
 ) -> Summary:
@@ -227,68 +134,55 @@ def build(
     *topology_xml* is hwloc's XML of the host. *references* returns a record's reference. *common_losses* has the
     loss that most hosts of a system share, or None, by system. *advice* is the result of
     :func:`firsttouch.advice.advice_text.find`. *drawn* are the hosts with figures (default: all); guidelines use
-    the records of all hosts. *forms* are the tables that the site adds. *fleet_page* is the address of the fleet's
-    page, if this one belongs to it. *generated* is the time that the pages state (default: now); the same
-    arguments give the same files, byte for byte. Raises BadInput if there is nothing to report or the XML is not a
-    topology.
+    the records of all hosts. *forms_of_site* are those of the tables that the site adds. *fleet_page* is the
+    address of the fleet's page, if this one belongs to it. *generated* is the time that the pages state (default:
+    now); the same arguments give the same files, byte for byte. Raises BadInput if there is nothing to report or
+    the XML is not a topology.
     """
     problems = [*problems, *_common_problems(common_losses)]
     if not records and not problems and not advice:
         raise BadInput("there is no record to report: give files or folders with the records of a run")
     host = topology.parse_xml(topology_xml) if topology_xml is not None else None
-    all_views = model.split(records, problems, host)
     expected = model.judging_references(verdicts, references)
-    views = [replace(view, expected=expected) for view in all_views if drawn is None or view.host in drawn]
-    # Problems that belong to no host are in several views.
-    all_problems = tuple(dict.fromkeys((*problems, *(p for view in views for p in view.problems))))
+    all_views = [replace(view, expected=expected) for view in model.split(records, problems, host)]
+    views = [view for view in all_views if drawn is None or view.host in drawn]
+    of_site = site_tables.of_hosts(forms_of_site, views)
     now = generated or datetime.datetime.now(datetime.UTC)
-    stated = now.isoformat(timespec="seconds")
-    reported = [(view, of_host(view)) for view in views]
-    lines = tuple((view, render.results(aspects)) for view, aspects in reported)
-    of_site = site_tables.of_hosts(forms, views)
-    guided = guidelines.guidelines(all_views, advice)
-    summary = Summary(
+    report = _Report(
+        title=title,
+        stated=now.isoformat(timespec="seconds"),
+        hosts=[_Host(view, of_host(view)) for view in views],
+        # Problems that belong to no host are in several views.
+        problems=tuple(dict.fromkeys((*problems, *(p for view in views for p in view.problems)))),
+        verdicts=of_verdicts.worst_first(verdicts),
+        guidelines=guidelines.guidelines(all_views, advice),
+        references=references,
+        timeline=timeline,
+        of_site=of_site,
+        fleet_page=fleet_page,
+        files=FILES
+        - ({"topology.xml"} if not topology_xml else set())
+        - (set() if of_site else {site_tables.FILE}),
+    )
+    lines = tuple((host.view, host.results) for host in report.hosts)
+    result = Summary(
         hosts=lines,
-        problems=all_problems,
+        problems=report.problems,
         invalid=sum(len(view.invalid) for view in views),
-        document=document.make(
-            lines, all_problems, references, verdicts, guided, of_site=of_site, title=title, generated=stated
+        document=summary.of_hosts(
+            lines,
+            report.problems,
+            references,
+            verdicts,
+            report.guidelines,
+            of_site=of_site,
+            title=title,
+            generated=report.stated,
         ),
     )
-    sections = [_section(view, aspects) for view, aspects in reported]
-    facts = {
-        "title": title,
-        "generated": stated,
-        "version": firsttouch.__version__,
-        "verdicts": verdict_table(verdicts),
-        "cards": _cards(reported, verdicts, all_problems),
-        "fleet_page": fleet_page,
-        "files": [
-            name
-            for name in PURPOSES
-            if name in FILES and (name != "topology.xml" or topology_xml) and (name != site_tables.FILE or of_site)
-        ],
-        "evidence_rows": [evidence_row(v) for v in _worst_first(verdicts)],
-        "problems": tables.problem_table(all_problems),
-        "all_problems": all_problems,
-        # Failed and invalid results come before all others; skipped checks are a detail, at the end.
-        "grave": any(p.kind != "skipped" for p in all_problems) or any(view.invalid for view in views),
-        "invalid": tables.invalid_records(views),
-        "of_site": of_site,
-        "missing": [
-            (s["view"].host, g["id"], figure) for s in sections for g in s["groups"] for figure in g["absent"]
-        ],
-        "guidelines": guided,
-        "timeline": timeline,
-        "hosts": lines,
-        "sections": sections,
-        "references": {view.key: tables.references(view, references) for view in views},
-    }
+    forms.write(out, _page(report), _ticket(report), result.document)
     summaries = [verdict.summary for verdict in verdicts]
     files = {
-        "summary.json": json.dumps(summary.document, indent=1, sort_keys=True, allow_nan=False) + "\n",
-        "summary.md": ticket(facts),
-        "index.html": html(facts),
         "metrics.prom": openmetrics.text(
             views, summaries, version=firsttouch.__version__, generated=now.timestamp()
         ),
@@ -299,7 +193,7 @@ def build(
             generated=now.timestamp(),
             common_losses={name: loss.loss if loss else 0.0 for name, loss in common_losses.items()},
         ),
-        "junit.xml": junit.text(views, summaries, all_problems, title=title, generated=stated),
+        "junit.xml": junit.text(views, summaries, report.problems, title=title, generated=report.stated),
         **multiqc.of_hosts(views, summaries),
         **site_tables.files(of_site),
         **({} if topology_xml is None else {"topology.xml": topology_xml}),
@@ -307,7 +201,7 @@ def build(
     for name, text in files.items():
         (out / name).write_text(text, encoding="utf-8")
     write_table(records, out / "records.parquet")
-    return summary
+    return result
 
 
 def _common_problems(common_losses: Mapping[str, CommonLoss | None]) -> list[Problem]:
@@ -319,40 +213,227 @@ def _common_problems(common_losses: Mapping[str, CommonLoss | None]) -> list[Pro
     ]
 
 
-def _cards(
-    reported: Sequence[tuple[HostView, Aspects]],
-    verdicts: Sequence[HostVerdict],
-    problems: Sequence[Problem],
-) -> list[card.Card]:
-    """Return the cards of the hosts, the worst first."""
-    judged = {(v.host, v.system): v for v in verdicts}
-    titles = model.titles([view for view, _ in reported])
-    cards = [
-        card.of_host(view, titles[view.key], aspects, judged.get((view.host, view.system)), problems)
-        for view, aspects in reported
-    ]
-    return sorted(cards, key=lambda c: -ORDER.index(c.word) if c.word else 1)
+# ----------------------------------------------------------------------
+# The page and the ticket.
 
 
-def _section(view: HostView, aspects: Aspects) -> dict[str, Any]:
-    """Return the groups of figures and the tables of a host."""
-    groups = [
-        {
-            "id": f"{view.key}-{check}-section",
-            "heading": checks()[check].title,
-            "figures": [render.figure(view, chart) for aspect in of_check for chart in aspect.charts],
-            "absent": [absent for aspect in of_check for absent in aspect.absent],
-            "tables": [table for aspect in of_check for table in aspect.tables],
-            "notes": [aspect.note for aspect in of_check if aspect.note],
+@dataclass(frozen=True)
+class _Host:
+    """A host of the page with its aspects."""
+
+    view: HostView
+    aspects: Aspects
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        """The lines of its summary."""
+        return render.results(self.aspects)
+
+    @property
+    def drawn(self) -> dict[str, Sequence[Aspect]]:
+        """The aspects by check that have anything to show beside results."""
+        return {
+            check: aspects
+            for check, aspects in self.aspects.items()
+            if any(a.charts or a.absent or a.tables or a.note for a in aspects)
         }
-        for check, of_check in aspects.items()
+
+    def section_key(self, check: str) -> str:
+        """Return the address of the section of a check."""
+        return f"{self.view.key}-{check}-section"
+
+    @property
+    def missing(self) -> list[tuple[str, Absent]]:
+        """The figures that could not be drawn, with the addresses of their sections."""
+        return [
+            (self.section_key(check), figure)
+            for check, aspects in self.drawn.items()
+            for a in aspects
+            for figure in a.absent
+        ]
+
+
+@dataclass(frozen=True)
+class _Report:
+    """What the page and the ticket show; *verdicts* are the worst first."""
+
+    title: str
+    stated: str
+    hosts: Sequence[_Host]
+    problems: tuple[Problem, ...]
+    verdicts: Sequence[HostVerdict]
+    guidelines: Sequence[Guideline]
+    references: References | None
+    timeline: Timeline | None
+    of_site: Sequence[SiteTable]
+    fleet_page: str
+    files: Collection[str]
+
+    @property
+    def is_grave(self) -> bool:
+        """Whether problems come before all results; skipped checks are a detail, at the end."""
+        return any(p.kind != "skipped" for p in self.problems) or any(h.view.invalid for h in self.hosts)
+
+
+def _page(report: _Report) -> Document:
+    hosts, is_single = report.hosts, len(report.hosts) == 1
+    problems = [_problems(report)]
+    systems = sorted({v.system for v in report.verdicts})
+    keys = anchors("host", (v.host for v in report.verdicts), "-".join(systems))
+    verdicts = of_verdicts.folds(report.verdicts, keys)
+    counts = Paragraph(f"{of_verdicts.counted(report.verdicts)}.")
+    which = [f"{count(len(hosts), 'host')}. "]
+    if is_single:
+        view = hosts[0].view
+        which = ["Host ", Span(view.host, "b"), f", system {view.system}, partition {view.partition}. "]
+    fleet = [" ", Span("The whole fleet", link=report.fleet_page)] if report.fleet_page else []
+    links = [[Span(h.view.host, link=f"#{h.view.key}"), f" ({h.view.system}, {h.view.partition})"] for h in hosts]
+    return Document(
+        report.title,
+        [Paragraph([*which, *when_made(report.stated), *fleet], "small")],
+        [
+            *_cards(report),
+            *site_tables.page_sections(report.of_site),
+            *(problems if report.is_grave else []),
+            *([Section("Verdicts", [counts, verdicts], "verdicts")] if report.verdicts else []),
+            *([Section("History", report.timeline.blocks, "history")] if report.timeline else []),
+            *guidelines.sections(report.guidelines),
+            *([] if is_single or not hosts else [Links("Hosts", links)]),
+            *(_host_section(report, host, is_single=is_single) for host in hosts),
+            *([] if report.is_grave else problems),
+        ],
+        foot(report.files),
+        f"{report.title}: {hosts[0].view.host}" if is_single else "",
+    )
+
+
+def _ticket(report: _Report) -> Document:
+    rows = of_verdicts.table(report.verdicts, lines=_EVIDENCE)
+    invalid = _invalid(report)
+    blocks: list[Block] = [Paragraph(render.not_measured(report.problems, len(invalid)))]
+    if table := tables.problem_table(report.problems):
+        blocks.append(table)
+    if invalid:
+        blocks += [Paragraph("Invalid records (not results):"), Listing(invalid)]
+    return Document(
+        report.title,
+        [Paragraph(when_made(report.stated))],
+        [
+            *([Section(of_verdicts.counted(report.verdicts), [rows])] if report.verdicts else []),
+            *site_tables.ticket_sections(report.of_site),
+            Section(_PROBLEMS, blocks),
+            *guidelines.short_sections(report.guidelines),
+            *(
+                Section(
+                    f"{host.view.host} (system {host.view.system}, partition {host.view.partition})",
+                    [render.headlines(host.results), Paragraph(_VALUES)]
+                    if host.results
+                    else [Paragraph(_NOTHING)],
+                )
+                for host in report.hosts
+            ),
+        ],
+    )
+
+
+_PROBLEMS = "What was not measured"
+_VALUES = "Values are medians of n repetitions. Spread is (largest - smallest) / median."
+_UNITS = "GB = 10\N{SUPERSCRIPT NINE} bytes, GiB = 2\N{SUPERSCRIPT THREE}\N{SUPERSCRIPT ZERO} bytes."
+_NOTHING = "This host has no valid result."
+#: Lines of evidence of a host in a ticket.
+_EVIDENCE = 3
+
+
+def _cards(report: _Report) -> list[Card]:
+    """Return the cards of the hosts, the worst first."""
+    judged = {(v.host, v.system): v for v in report.verdicts}
+    titles = model.titles([host.view for host in report.hosts])
+    cards = [
+        card.of_host(v, titles[v.key], host.aspects, judged.get((v.host, v.system)), report.problems)
+        for host in report.hosts
+        for v in [host.view]
     ]
-    shown = ("figures", "absent", "tables", "notes")
-    return {
-        "view": view,
-        "groups": [group for group in groups if any(group[part] for part in shown)],
-        "configuration": tables.configuration(view),
-        "others": tables.others(view),
-        "placements": tables.placements(view),
-        "software": tables.software(view),
-    }
+    words: Sequence[str] = ORDER
+    return sorted(cards, key=lambda c: -words.index(c.word) if c.word else 1)
+
+
+def _problems(report: _Report) -> Section:
+    """Return what was not measured, and the invalid records."""
+    table, invalid = tables.problem_table(report.problems), _invalid(report)
+    blocks: list[Block] = [table or Paragraph("No check failed, was skipped or is invalid.", "good")]
+    missing = [
+        [Span(figure.title, link=f"#{key}"), f"{_on(report, host.view.host)}: {figure.reason}"]
+        for host in report.hosts
+        for key, figure in host.missing
+    ]
+    if missing:
+        blocks += [Paragraph("Figures that are missing:"), Listing(missing)]
+    if invalid:
+        why = "The placement did not hold, or the output was wrong. Such records are not results, and no figure "
+        why += "shows them."
+        blocks.append(Section("Invalid records", [Paragraph(why), Listing(invalid, "invalid")]))
+    return Section(_PROBLEMS, blocks, "problems")
+
+
+def _invalid(report: _Report) -> list[list[str]]:
+    """Return the cases of invalid records with the reasons."""
+    return [
+        [Span(case, "s"), f"{_on(report, host)} ", Span("invalid:", "b"), f" {reason}"]
+        for host, case, reason in tables.invalid_records([host.view for host in report.hosts])
+    ]
+
+
+def _on(report: _Report, host: str) -> str:
+    return f" on {host}" if len(report.hosts) > 1 else ""
+
+
+def _host_section(report: _Report, host: _Host, *, is_single: bool) -> Section:
+    """Return the section of a host: its results in short, its aspects, and details."""
+    view = host.view
+    short: list[Block] = [Paragraph(_NOTHING)]
+    if host.results:
+        short = [render.headlines(host.results), Paragraph(f"{_VALUES} {_UNITS}", "small")]
+    if view.superseded:
+        older = count(view.superseded, "older record")
+        text = f"Not shown: {older} of the same cases. records.parquet has all of them."
+        short.append(Paragraph(text, "small"))
+    sections = [
+        Section("In short", short, f"{view.key}-short"),
+        *(
+            Section(checks()[check].title, _aspects(view, aspects), host.section_key(check))
+            for check, aspects in host.drawn.items()
+        ),
+        Section("Details", _details(view, report.references), f"{view.key}-details"),
+    ]
+    place = Paragraph(f"System {view.system}, partition {view.partition}.", "small")
+    return Section(
+        f"Results of {view.host}" if is_single else view.host,
+        [*([] if is_single else [place]), contents(f"Sections of {view.host}", sections), *sections],
+        view.key,
+    )
+
+
+def _aspects(view: HostView, aspects: Sequence[Aspect]) -> list[Block]:
+    """Return what the aspects of a check show."""
+    grouped = [replace(table, kind="compact" if table.groups else "") for a in aspects for table in a.tables]
+    return [
+        *([Group("tables", grouped)] if grouped else []),
+        *(Paragraph(a.note, "small") for a in aspects if a.note),
+        *(render.figure(view, chart) for a in aspects for chart in a.charts),
+        *(not_shown(f"{figure.title}: {figure.reason}.") for a in aspects for figure in a.absent),
+    ]
+
+
+def _details(view: HostView, references: References | None) -> list[Block]:
+    """Return the tables of what no figure shows."""
+    placements, software = tables.placements(view), tables.software(view)
+    blocks: Iterable[Block | None] = (
+        tables.references(view, references),
+        tables.configuration(view),
+        tables.others(view),
+        Fold(f"{placements.caption} ({count(len(placements.rows), 'instance')})", [placements])
+        if placements
+        else Paragraph("No record has a placement.", "small"),
+        software or Paragraph("No record has software versions.", "small"),
+    )
+    return [block for block in blocks if block is not None]

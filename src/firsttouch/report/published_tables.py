@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from firsttouch.benchmarks.studies import Layout, Sheet, Study
 from firsttouch.benchmarks.studies import Table as Planned
 from firsttouch.errors import BadInput
-from firsttouch.report.model import Table
+from firsttouch.report.document import Cell, Table
 from firsttouch.report.speedups import Key, pivot
 from firsttouch.scenarios.placement import parse_name
 from firsttouch.systems import references
@@ -128,15 +129,16 @@ def tables(study: Study, described: Planned, sheets: Sheets) -> Iterable[Table]:
 
 
 def _table(study: Study, described: Planned, layout: Layout, rows: Sequence[Row], title: str) -> Table:
-    marks = _marks(study, layout, rows)
-    cells = {}
+    places_of = _places_of(study, layout, rows)
+    cells: dict[tuple[Key, Key], Sequence[Cell]] = {}
     for row in rows:
-        texts = [
-            printed(row[column], form) + (marks.get(row["label"], "") if column == layout.best else "")
+        place = places_of.get(row["label"])
+        values = [
+            Cell(row[column], marked(partial(printed, form=form), place if column == layout.best else None))
             for _, column, form in layout.cells
         ]
         above = tuple(heading(study, column, row[column]) for column in layout.columns)
-        cells[_names(layout, row), above] = tuple(texts)
+        cells[_names(layout, row), above] = values
     return pivot(
         title,
         corner=tuple(layout.rows),
@@ -168,8 +170,8 @@ def _in_order(columns: Sequence[Key]) -> list[Key]:
     return sorted(unique, key=lambda key: [first[level].index(part) for level, part in enumerate(key)])
 
 
-def _marks(study: Study, layout: Layout, rows: Sequence[Row]) -> Mapping[str, str]:
-    """Return the mark of each row, by its label, that is the best or the second of its aligner in a column."""
+def _places_of(study: Study, layout: Layout, rows: Sequence[Row]) -> Mapping[str, int]:
+    """Return the place of each row, by its label, that is the best or the second of its aligner in a column."""
     if not layout.best:
         return {}
     families = study.families
@@ -179,7 +181,12 @@ def _marks(study: Study, layout: Layout, rows: Sequence[Row]) -> Mapping[str, st
         aligner = str(beside.get(row["aligner"], row["aligner"]))
         key = (aligner, *(str(row[column]) for column in layout.columns))
         rivals.setdefault(key, []).append(((row["label"],), row[layout.best]))
-    return {label: f" ({place})" for values in rivals.values() for (label,), place in places(values).items()}
+    return {label: place for values in rivals.values() for (label,), place in places(values).items()}
+
+
+def marked(form: Callable[[float], str], place: int | None) -> Callable[[float], str]:
+    """Return the format of a number with its *place* behind it, if it has one."""
+    return form if place is None else lambda value: f"{form(value)} ({place})"
 
 
 def rows_of(described: Planned, sheets: Sheets) -> list[Row]:

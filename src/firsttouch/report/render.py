@@ -1,28 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns results and charts of aspects into the summary, JSON and drawn figures."""
+"""Turns results and charts of aspects into tables, JSON and drawn figures."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from tabulate import tabulate
-
+from firsttouch.report import forms
 from firsttouch.report.aspect import Chart, Result, spread
 from firsttouch.report.aspects import Aspects
-from firsttouch.report.model import Figure, HostView, Problem
-from firsttouch.report.text import clean
+from firsttouch.report.document import Cell, Entry, Figure, Table
+from firsttouch.report.model import HostView, Problem
+from firsttouch.report.text import clean, quantity
 
-HEADER = ("", "value", "spread", "n", "compare with")
+HEADER = ("what", "value", "spread", "n", "compare with")
+#: Characters of what a terminal's line compares with.
+_WIDEST = 64
 
 
-def row(result: Result) -> tuple[str, str, str, str, str]:
+def headlines(results: Iterable[Result]) -> Table:
+    """Return the table of the results of a host."""
+    return Table("In short", HEADER, [row(result) for result in results], kind="short stack")
+
+
+def row(result: Result) -> tuple[Entry, ...]:
     """Return the cells of a result, as in HEADER."""
     record = result.record
-    spread_and_n = (spread(record), str(record.repetitions)) if record else ("", "")
-    return (result.label, result.value, *spread_and_n, result.compared)
+    if record is None:
+        return (result.label, result.text, "", "", result.compared)
+    value = result.text or Cell(record.value, partial(quantity, unit=record.unit))
+    return (result.label, value, spread(record), record.repetitions, result.compared)
 
 
 def to_dict(result: Result) -> dict[str, Any]:
@@ -79,11 +89,7 @@ class Summary:
         parts = []
         for view, lines in self.hosts:
             place = f"{view.host} (system {view.system}, partition {view.partition})"
-            rows = [[clean(cell) for cell in row(line)] for line in lines]
-            # The values are texts, so tabulate must not align them as numbers.
-            body = tabulate(
-                rows, HEADER, "simple", disable_numparse=True, maxcolwidths=[None, None, None, None, 64]
-            )
+            body = forms.terminal(headlines(lines), widths=[None, None, None, None, _WIDEST])
             parts.append(f"{clean(place)}\n{body}")
         parts.append(not_measured(self.problems, self.invalid))
         return "\n\n".join(parts)

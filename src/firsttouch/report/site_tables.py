@@ -29,7 +29,8 @@ from firsttouch.judge.statistics import DESCRIPTIVE
 from firsttouch.judge.verdict import natural
 from firsttouch.records.cases import Case, distinguished
 from firsttouch.records.catalogue import checks, direction
-from firsttouch.report.model import HostView, Table
+from firsttouch.report.document import Block, Cell, Entry, Paragraph, Section, Table
+from firsttouch.report.model import HostView
 from firsttouch.report.text import count, csv_cell, listed, number, percent
 
 NAME = "summary.yaml"
@@ -231,16 +232,18 @@ class SiteTable:
     rows: Sequence[Row]
     notes: Sequence[str]
 
-    def shown(self, most: int) -> tuple[Table, Sequence[str]]:
-        """Return the first *most* rows for a page or a ticket, and the notes."""
-        rows = [
-            (row.metric, row.unit, row.group, str(row.hosts), *map(_text, self.statistics, row.values))
-            for row in self.rows[:most]
+    def section(self, key: str, most: int) -> Section:
+        """Return the section of a page or a ticket: the first *most* rows, and the notes. *key* is its address."""
+        rows: list[tuple[Entry, ...]] = [
+            (row.metric, row.unit, row.group, row.hosts, *map(_cell, self.statistics, row.values))
+            for row in self.rows
         ]
-        header = ("metric", "unit", "group", "hosts", *self.statistics)
-        more = len(self.rows) - len(rows)
-        notes = [*self.notes, *([f"{FILE} has {count(more, 'more row')}"] if more > 0 else [])]
-        return Table(self.title, header, rows, frozenset(range(3, len(header)))), notes
+        blocks: list[Block] = []
+        if rows:
+            header = ("metric", "unit", "group", "hosts", *self.statistics)
+            blocks += Table(self.title, header, rows).first(most, FILE)
+        blocks += [Paragraph(f"{note[0].upper()}{note[1:]}.", "small") for note in self.notes]
+        return Section(self.title, blocks, key)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -261,10 +264,22 @@ class SiteTable:
         }
 
 
-def _text(statistic: str, value: float) -> str:
-    if not math.isfinite(value):
-        return ""
-    return percent(value) if statistic == _SHARE else number(value)
+def _cell(statistic: str, value: float) -> Cell:
+    return Cell(value if math.isfinite(value) else None, percent if statistic == _SHARE else number)
+
+
+#: Rows of a table on a page and in a ticket; summary.csv has all.
+_ON_PAGE, _IN_TICKET = 200, 30
+
+
+def page_sections(tables: Sequence[SiteTable]) -> list[Section]:
+    """Return the sections of a page."""
+    return [table.section(f"site{place}", _ON_PAGE) for place, table in enumerate(tables, start=1)]
+
+
+def ticket_sections(tables: Sequence[SiteTable]) -> list[Section]:
+    """Return the sections of a ticket."""
+    return [table.section("", _IN_TICKET) for table in tables]
 
 
 def files(tables: Sequence[SiteTable]) -> dict[str, str]:

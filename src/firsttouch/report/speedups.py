@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from firsttouch.judge.gains import Interval
 from firsttouch.records.schema import Record
-from firsttouch.report.model import HostView, Table, dataset_of, whole
+from firsttouch.report.document import Entry, Table
+from firsttouch.report.model import HostView, dataset_of, whole
 from firsttouch.report.text import clean, count, plain
 
 # ----------------------------------------------------------------------
@@ -18,34 +19,6 @@ from firsttouch.report.text import clean, count, plain
 #: The policy of the default run: nothing is requested of the operating system.
 DEFAULT_POLICY = "original"
 METRIC = "alignment_time"
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A value, such as a speed-up, with the ends of its interval (unknown: from 0 to infinity)."""
-
-    value: float
-    low: float = 0.0
-    high: float = math.inf
-
-    @property
-    def bounded(self) -> bool:
-        """Whether the ends are known."""
-        return self.high < math.inf
-
-    @property
-    def clear(self) -> bool:
-        """Whether a gain is certain: the whole interval is above 1."""
-        return self.low > 1
-
-    def over(self, other: Interval) -> Interval:
-        """Return the ratio to *other*; its ends pair opposite ends and enclose the ratio of any two values."""
-        return Interval(self.value / other.value, self.low / other.high, self.high / other.low)
-
-    def to_dict(self) -> dict[str, float | None]:
-        """Return the JSON form; unknown ends are None."""
-        ends = (self.low, self.high) if self.bounded else (None, None)
-        return {"value": self.value, "low": ends[0], "high": ends[1]}
 
 
 @dataclass(frozen=True)
@@ -172,10 +145,10 @@ def pivot(
     corner: Key,
     rows: Sequence[Key],
     columns: Sequence[Key],
-    cells: Mapping[tuple[Key, Key], tuple[str, ...]],
+    cells: Mapping[tuple[Key, Key], Sequence[Entry]],
     heads: Key,
 ) -> Table:
-    """Return the table of *cells* by (row, column); a cell has a text for each of *heads*, or is empty.
+    """Return the table of *cells* by (row, column); each has an entry for each of *heads*, or is missing.
 
     *corner* heads the columns of the row's key. *columns* with the same first headings must be adjacent.
     """
@@ -187,6 +160,5 @@ def pivot(
             spans.append((path[-1], len(list(members)) * len(heads)))
         groups.append(tuple(spans))
     none = ("",) * len(heads)
-    body = [(*row, *(text for c in columns for text in cells.get((row, c), none))) for row in rows]
-    header = (*corner, *heads * len(columns))
-    return Table(caption, header, body, frozenset(range(len(corner), len(header))), tuple(groups))
+    body = [(*row, *(entry for c in columns for entry in cells.get((row, c), none))) for row in rows]
+    return Table(caption, (*corner, *heads * len(columns)), body, tuple(groups))

@@ -3,21 +3,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from firsttouch.benchmarks.measure import WIDE
 from firsttouch.records.cases import identifying
 from firsttouch.records.catalogue import Check, checks
 from firsttouch.records.schema import Record
 from firsttouch.report.aspect import value_table
-from firsttouch.report.model import HostView, Problem, References, Table, common
+from firsttouch.report.document import Cell, Entry, Table
+from firsttouch.report.model import HostView, Problem, References, common
 from firsttouch.report.text import case, clean, count, number, percent
 
-#: The spread from which a cell is coloured.
-_LOOSE = 0.1
 _NO_PLACEMENT: Mapping[str, Any] = {}
 
 
@@ -44,19 +41,20 @@ def configuration(view: HostView) -> Table | None:
 def placements(view: HostView) -> Table | None:
     """Return the requested placement of each instance and the one that the kernel reported."""
     # The records of one run (sizes, kernels, events) have the same placement: they share a row.
-    grouped: dict[tuple[str, str, str, str, str], list[Record]] = {}
+    grouped: dict[tuple[str, int, str, str, str], list[Record]] = {}
     for record in (*view.valid, *view.invalid):
         for instance, (requested, actual) in enumerate(
             zip_longest(record.placement_asked, record.placement_found, fillvalue=_NO_PLACEMENT)
         ):
             shown = _actual(actual) if actual else "not read back"
-            key = (record.check, str(instance), case(requested), shown, record.status)
+            key = (record.check, instance, case(requested), shown, record.status)
             grouped.setdefault(key, []).append(record)
-    rows = [
-        (check, case(common(records)), str(len(records)), *rest) for (check, *rest), records in grouped.items()
+    rows: list[tuple[Entry, ...]] = [
+        (check, case(common(records)), len(records), instance, *rest)
+        for (check, instance, *rest), records in grouped.items()
     ]
     header = ("check", "case", "records", "instance", "requested", "found", "status")
-    return Table("Placement requested and found", header, rows, frozenset({2, 3})) if rows else None
+    return Table("Placement requested and found", header, rows) if rows else None
 
 
 def _actual(placement: Mapping[str, Any]) -> str:
@@ -82,25 +80,21 @@ def others(view: HostView) -> Table | None:
 
 def references(view: HostView, find: References | None) -> Table | None:
     """Return the metrics that have a reference, with its source."""
-    rows = []
+    rows: list[tuple[Entry, ...]] = []
     for record in view.valid:
         if find and (reference := find(record)):
-            lower = "" if reference.lower is None else number(reference.lower)
-            upper = "" if reference.upper is None else number(reference.upper)
+            values = (record.value, reference.value, reference.lower, reference.upper)
             rows.append(
                 (
                     f"{record.check}: {record.metric}",
                     case(identifying(record.check, record.parameters)),
                     record.unit,
-                    number(record.value),
-                    number(reference.value),
-                    lower,
-                    upper,
+                    *(Cell(value, number) for value in values),
                     reference.source,
                 )
             )
     header = ("metric", "case", "unit", "measured", "reference", "from", "to", "source")
-    return Table("References", header, rows, frozenset({3, 4, 5, 6})) if rows else None
+    return Table("References", header, rows) if rows else None
 
 
 def problem_table(problems: Sequence[Problem]) -> Table | None:
@@ -111,7 +105,7 @@ def problem_table(problems: Sequence[Problem]) -> Table | None:
         for p in sorted(problems, key=lambda p: (order[p.kind], p.host, p.name, p.reason))
     ]
     caption = f"{count(len(rows), 'check')} without a result"
-    return Table(caption, ("what", "host", "check", "reason"), rows) if rows else None
+    return Table(caption, ("what", "host", "check", "reason"), rows, kind="stack") if rows else None
 
 
 def invalid_records(views: Sequence[HostView]) -> list[tuple[str, str, str]]:
@@ -134,10 +128,3 @@ def invalid_records(views: Sequence[HostView]) -> list[tuple[str, str, str]]:
         )
         for (host, check, metric, _, reason), records in grouped.items()
     ]
-
-
-def spread_tone(header: str, cell: str) -> str:
-    """Return the class of a cell's colour: empty, " loose" or " wide"; only cells of spreads have one."""
-    number_of = re.match(r"[\d.]+", cell) if "spread" in header else None
-    share = float(number_of[0]) / 100 if number_of else 0.0
-    return " wide" if share > WIDE else " loose" if share > _LOOSE else ""

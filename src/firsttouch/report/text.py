@@ -30,6 +30,8 @@ _BLANKS = re.compile(r"[\t\n\r]+")
 _FORMULA = re.compile(
     r"[=@\t\r\uff0b\uff0d\uff1d\uff20]|[-+](?!\d+(?:\.\d+)?(?:e[-+]?\d+)?(?: ?[\w%/]+)?$)", re.IGNORECASE
 )
+# What needs no escape in an address.
+_NOT_IN_ADDRESS = re.compile(r"[^A-Za-z0-9._]+")
 # An underscore within a word, as in 2Inst_Localalloc, is no markup.
 _MARKDOWN = re.compile(r"([\\`*{}\[\]<>|#~&]|(?<![^\W_])_|_(?![^\W_]))")
 
@@ -43,6 +45,24 @@ def clean(text: str) -> str:
 def markdown(text: str) -> str:
     """Return *text* escaped, so that Markdown (and HTML in it) shows it literally, also in a table."""
     return _MARKDOWN.sub(r"\\\1", clean(text))
+
+
+def anchors(kind: str, names: Iterable[str], system: str = "") -> dict[str, str]:
+    """Return the address within a page of each thing of a *kind*, by its name: ``host-cn07``, ``host-rome.cn07``.
+
+    It depends on the name only, so that a link in a ticket leads to the same thing on the next page.
+    """
+    addresses: dict[str, str] = {}
+    taken: set[str] = set()
+    for name in names:
+        first = address = _NOT_IN_ADDRESS.sub("-", f"{kind}-{system}{'.' if system else ''}{name}")
+        repeated = 1
+        while address in taken:
+            repeated += 1
+            address = f"{first}-{repeated}"
+        taken.add(address)
+        addresses[name] = address
+    return addresses
 
 
 def csv_cell(value: Any) -> Any:
@@ -73,6 +93,11 @@ def quantity(value: float, unit: str) -> str:
 def percent(fraction: float) -> str:
     """Return a fraction in percent."""
     return f"{100 * fraction:.1f} %"
+
+
+def signed_percent(fraction: float) -> str:
+    """Return a change in percent, with its sign."""
+    return f"{100 * fraction:+.1f} %"
 
 
 def times(factor: float) -> str:

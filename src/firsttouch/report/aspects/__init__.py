@@ -3,8 +3,9 @@
 
 A module states the check in whose section it appears, ``CHECK``. Its ``aspect(view)`` takes the records of a host
 (:class:`firsttouch.report.model.HostView`) and returns their results, charts and tables, or the reason why there
-are none. :func:`of_check` finds the modules, so that nothing lists them. What aspects have in common is in
-:mod:`firsttouch.report.aspect`; :mod:`firsttouch.report.render` shows them.
+are none. :func:`of_check` finds the modules, so that nothing lists them; one whose check is not in the catalogue
+is named on standard error. What aspects have in common is in :mod:`firsttouch.report.aspect`;
+:mod:`firsttouch.report.render` shows them.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
+import sys
 from collections.abc import Mapping, Sequence
 from types import ModuleType
 
+from firsttouch.errors import did_you_mean, one_line
 from firsttouch.records.catalogue import checks
 from firsttouch.report.aspect import Aspect
 from firsttouch.report.model import HostView
@@ -38,8 +41,13 @@ def _by_check() -> dict[str, list[ModuleType]]:
     modules: dict[str, list[ModuleType]] = {}
     for entry in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{entry.name}")
-        if hasattr(module, "CHECK"):
+        if not hasattr(module, "CHECK"):
+            continue
+        if module.CHECK in checks():
             modules.setdefault(module.CHECK, []).append(module)
+        else:
+            reason = f"no metrics.toml has its check '{module.CHECK}'{did_you_mean(module.CHECK, checks())}"
+            print(one_line(f"firsttouch: {module.__file__} is not shown in reports: {reason}"), file=sys.stderr)
     return modules
 
 

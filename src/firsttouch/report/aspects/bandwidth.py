@@ -17,7 +17,6 @@ from firsttouch.report.aspect import (
     Chart,
     Draw,
     Result,
-    Tile,
     comparison_table,
     grouped,
     measured,
@@ -28,8 +27,9 @@ from firsttouch.report.aspect import (
     way_of,
 )
 from firsttouch.report.aspects import topology
+from firsttouch.report.document import Cell, Entry, Table, Tile
 from firsttouch.report.figures.drawing import draw_heatmap
-from firsttouch.report.model import Absent, HostView, Table, banks, pu_nodes
+from firsttouch.report.model import Absent, HostView, banks, pu_nodes
 from firsttouch.report.text import nodes, number, percent, span, times
 from firsttouch.units import format_bytes
 
@@ -41,7 +41,7 @@ _ORDER = ("program", "instructions", "stores", "policy")
 
 Nodes = tuple[int, ...]
 #: PU-set and bank, and the record.
-Cell = tuple[tuple[Nodes, Nodes], Record]
+Pair = tuple[tuple[Nodes, Nodes], Record]
 
 _TITLE = "Bandwidth from PU-set to memory bank"
 _HOW = (
@@ -68,7 +68,7 @@ def aspect(view: HostView) -> Aspect:
     )
 
 
-def _result(view: HostView, way: Variant, matrix: Matrix, cell: Cell) -> Result:
+def _result(view: HostView, way: Variant, matrix: Matrix, cell: Pair) -> Result:
     (place, _), record = cell
     where = nodes(place)
     if remote := matrix.worst_remote():
@@ -79,7 +79,7 @@ def _result(view: HostView, way: Variant, matrix: Matrix, cell: Cell) -> Result:
     return Result(f"{matrix.kernel} bandwidth, local", record, "; ".join(filter(None, parts)))
 
 
-def _pair(cell: Cell) -> str:
+def _pair(cell: Pair) -> str:
     (pus, bank), _ = cell
     return f"{nodes(pus)} to bank {format_list(bank)}"
 
@@ -118,7 +118,7 @@ class Matrix:
         """The banks."""
         return sorted({bank for _, bank in self.cells}, key=lambda nodes: (len(nodes), nodes))
 
-    def local(self) -> list[Cell]:
+    def local(self) -> list[Pair]:
         """Return the cells whose PUs and memory are on the same NUMA nodes, of the smallest PU-sets only.
 
         More PUs do not make a bank faster.
@@ -127,20 +127,20 @@ class Matrix:
         smallest = min((len(place[0]) for place, _ in cells), default=0)
         return [cell for cell in cells if len(cell[0][0]) == smallest]
 
-    def remote(self) -> list[Cell]:
+    def remote(self) -> list[Pair]:
         """Return the cells whose PUs and memory share no NUMA node."""
         return [cell for cell in self.cells.items() if not set(cell[0][0]) & set(cell[0][1])]
 
-    def best_local(self) -> Cell | None:
+    def best_local(self) -> Pair | None:
         """Return the local cell with the highest bandwidth."""
         return max(self.local(), key=_value, default=None)
 
-    def worst_remote(self) -> Cell | None:
+    def worst_remote(self) -> Pair | None:
         """Return the cell with the lowest bandwidth among the remote ones."""
         return min(self.remote(), key=_value, default=None)
 
 
-def _value(cell: Cell) -> float:
+def _value(cell: Pair) -> float:
     return cell[1].value
 
 
@@ -197,7 +197,7 @@ def drawn(ways: list[Variant]) -> list[Variant]:
     return [*probe, *remote] if probe else others
 
 
-def best_local(ways: list[Variant], kernel: str) -> tuple[Variant, Matrix, Cell] | None:
+def best_local(ways: list[Variant], kernel: str) -> tuple[Variant, Matrix, Pair] | None:
     """Return the way, matrix and cell of the highest local bandwidth of *kernel*.
 
     Of several ways of measuring, the one with the smallest PU-sets counts, then the one with the most cells.
@@ -210,7 +210,7 @@ def best_local(ways: list[Variant], kernel: str) -> tuple[Variant, Matrix, Cell]
     ]
 
     # A candidate is (way, matrix, ((PU-set, bank), record)).
-    def order(item: tuple[Variant, Matrix, Cell]) -> tuple[int, int, bool, float]:
+    def order(item: tuple[Variant, Matrix, Pair]) -> tuple[int, int, bool, float]:
         return (-len(item[2][0][0]), len(item[1].cells), item[0].by_probe, _value(item[2]))
 
     return max(candidates, key=order, default=None)
@@ -226,7 +226,7 @@ def local_bandwidth(view: HostView) -> Record | None:
     return fastest[2][1] if fastest else None
 
 
-def _standing(ways: list[Variant]) -> tuple[Variant, Matrix, Cell] | None:
+def _standing(ways: list[Variant]) -> tuple[Variant, Matrix, Pair] | None:
     """Return the way, matrix and cell that stand for the bandwidth of local memory: triad, or what there is."""
     return next(filter(None, (best_local(ways, kernel) for kernel in _STANDS)), None)
 
@@ -299,15 +299,14 @@ def _table(view: HostView, way: Variant, unit: str) -> Table:
     rows = []
     for pus, bank in places:
         records = [m.cells.get((pus, bank)) for m in way.matrices]
-        threads = next((str(r.parameters["threads"]) for r in records if r and "threads" in r.parameters), "")
+        threads = next((r.parameters["threads"] for r in records if r and "threads" in r.parameters), "")
         cells = [cell for r in records for cell in _cells(view, r, shares=shares)]
         rows.append((format_list(pus), format_list(bank), threads, *cells))
-    return Table(f"{way.name} ({unit}, medians)", header, rows, frozenset(range(2, len(header))))
+    return Table(f"{way.name} ({unit}, medians)", header, rows)
 
 
-def _cells(view: HostView, record: Record | None, *, shares: bool) -> list[str]:
+def _cells(view: HostView, record: Record | None, *, shares: bool) -> list[Entry]:
     if record is None:
         return [""] * (3 + shares)
-    share = topology.fraction(view, record) if shares else None
-    of_theory = [percent(share) if share is not None else ""] if shares else []
-    return [number(record.value), *of_theory, spread(record), str(record.repetitions)]
+    of_theory = [Cell(topology.fraction(view, record), percent)] if shares else []
+    return [Cell(record.value, number), *of_theory, spread(record), record.repetitions]

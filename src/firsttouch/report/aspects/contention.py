@@ -16,7 +16,6 @@ from firsttouch.report.aspect import (
     Chart,
     Draw,
     Result,
-    Tile,
     bank_text,
     grouped,
     measured,
@@ -26,8 +25,9 @@ from firsttouch.report.aspect import (
     way_name,
     way_of,
 )
+from firsttouch.report.document import Table, Tile
 from firsttouch.report.figures import drawing
-from firsttouch.report.model import Absent, HostView, Table, banks, pu_nodes, varying, whole
+from firsttouch.report.model import Absent, HostView, banks, pu_nodes, varying, whole
 from firsttouch.report.text import case, count, number, percent, times
 
 CHECK = "contention"
@@ -210,13 +210,13 @@ def _unit(series: Series) -> str:
 
 def _table(title: str, key: str, points: Points) -> Table:
     caption = f"{', '.join(filter(None, (title, key)))} ({_unit({key: points})})"
-    return value_table(caption, ("threads",), [((str(threads),), r) for threads, r in points.items()])
+    return value_table(caption, ("threads",), [((threads,), r) for threads, r in points.items()])
 
 
 def _position_table(way: Way) -> Table:
     """Return the table of the threads that were measured on several NUMA nodes, for every bank."""
     rows = [
-        ((format_list(pu_nodes(r)), format_list(banks(r)), str(r.parameters["threads"])), r)
+        ((format_list(pu_nodes(r)), format_list(banks(r)), r.parameters["threads"]), r)
         for r in sorted(way.positions, key=lambda r: (r.parameters["threads"], pu_nodes(r), banks(r)))
     ]
     caption = f"Few threads on one NUMA node, per thread ({way.positions[0].unit})"

@@ -18,7 +18,6 @@ from firsttouch.report.aspect import (
     Aspect,
     Chart,
     Result,
-    Tile,
     comparison_table,
     measured,
     others_text,
@@ -26,9 +25,10 @@ from firsttouch.report.aspect import (
     value_table,
     way_of,
 )
+from firsttouch.report.document import Cell, Panel, Table, Tile
 from firsttouch.report.figures import drawing, svg
 from firsttouch.report.figures.drawing import Scale
-from firsttouch.report.model import Absent, HostView, Panel, Table, banks, pu_nodes, whole
+from firsttouch.report.model import Absent, HostView, banks, pu_nodes, whole
 from firsttouch.report.text import clean, count, listed, nodes, times
 from firsttouch.units import format_bytes
 
@@ -360,4 +360,6 @@ def _sizes(drawn: Sequence[Curve]) -> Scale:
 def _table(curve: Curve) -> Table:
     stride = f", stride {format_bytes(curve.stride_bytes)}" if curve.stride_bytes else ""
     caption = f"{_label(curve)}{stride} ({curve.largest[1].unit})"
-    return value_table(caption, ("size",), [((format_bytes(size),), record) for size, record in curve.points])
+    return value_table(
+        caption, ("size",), [((Cell(size, format_bytes),), record) for size, record in curve.points]
+    )

@@ -13,9 +13,10 @@ from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
 from firsttouch.report.aspect import Aspect, Chart, Result, grouped, measured, spread, value
 from firsttouch.report.aspects import topology
+from firsttouch.report.document import Cell, Entry, Panel, Table
 from firsttouch.report.figures import drawing
 from firsttouch.report.figures.svg import INK, MUTED, WARN
-from firsttouch.report.model import Absent, HostView, Panel, Reference, Table, banks, dataset_of, pu_nodes
+from firsttouch.report.model import Absent, HostView, Reference, banks, dataset_of, pu_nodes
 from firsttouch.report.text import clean, count, number, percent, plain, quantity, times
 
 CHECK = "loaded_latency"
@@ -378,11 +379,11 @@ def _merits(curves: Sequence[LoadCurve], theory: float | None) -> Table:
     rows = [
         (
             curve.load,
-            str(curve.node),
-            str(curve.load_bank),
-            percent(curve.read_share),
-            *(number(r.value) if r else "" for r in (curve.unloaded, curve.saturation, curve.peak)),
-            percent(curve.saturation.value / theory) if curve.saturation and theory else "unknown",
+            curve.node,
+            curve.load_bank,
+            Cell(curve.read_share, percent),
+            *(Cell(r.value, number) if r else "" for r in (curve.unloaded, curve.saturation, curve.peak)),
+            Cell(curve.saturation.value / theory, percent) if curve.saturation and theory else "unknown",
             spread(curve.saturation) if curve.saturation else "",
         )
         for curve in curves
@@ -391,30 +392,28 @@ def _merits(curves: Sequence[LoadCurve], theory: float | None) -> Table:
         *("load", "NUMA node", "loaded bank", "reads", "unloaded (ns)", "saturation (GB/s)", "peak (GB/s)"),
         *("saturation of theory", "its spread"),
     )
-    return Table(f"All {count(len(curves), 'curve')}", header, rows, frozenset(range(1, len(header))))
+    return Table(f"All {count(len(curves), 'curve')}", header, rows)
 
 
 def _points(curve: LoadCurve) -> Table:
-    rows = [
+    rows: list[tuple[Entry, ...]] = [
         (
-            plain(p.latency.parameters.get("rate")),
-            number(p.x),
-            number(p.latency.value),
-            number(min(p.latency.samples)),
-            number(max(p.latency.samples)),
-            str(p.latency.repetitions),
+            Cell(p.latency.parameters.get("rate"), plain),
+            *(Cell(x, number) for x in (p.x, p.latency.value, min(p.latency.samples), max(p.latency.samples))),
+            p.latency.repetitions,
         )
         for p in curve.points
     ]
     header = ("wanted rate", "bandwidth (GB/s)", "latency (ns)", "fastest", "slowest", "n")
-    return Table(f"{_heading(curve)}, {curve.name}", header, rows, frozenset(range(len(header))))
+    return Table(f"{_heading(curve)}, {curve.name}", header, rows)
 
 
 def _program_table(programs: Sequence[Program], local: LoadCurve | None, theory: float | None) -> Table:
     rows = []
     for program in programs:
         at = local.latency_at(program.bandwidth) if local else None
-        share = percent(program.bandwidth / theory) if theory else "unknown"
-        rows.append((program.name, number(program.bandwidth), share, number(at) if at else "beyond the curve"))
+        share = Cell(program.bandwidth / theory, percent) if theory else "unknown"
+        there = Cell(at, number) if at else "beyond the curve"
+        rows.append((program.name, Cell(program.bandwidth, number), share, there))
     header = ("program", "at least (GB/s per bank)", "of theory", "latency there (ns)")
-    return Table("Programs, by hardware counters", header, rows, frozenset({1, 2, 3}))
+    return Table("Programs, by hardware counters", header, rows)

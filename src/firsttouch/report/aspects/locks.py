@@ -12,8 +12,9 @@ from firsttouch.benchmarks.locks import BATCH, CHECK, COMMON, RECORDS, WAITING, 
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
 from firsttouch.report.aspect import Aspect, Chart, Draw, Result, best, measured, value, value_table
+from firsttouch.report.document import Cell, Table
 from firsttouch.report.figures import drawing
-from firsttouch.report.model import Absent, HostView, Table, whole
+from firsttouch.report.model import Absent, HostView, whole
 from firsttouch.report.text import clean, count, listed, percent, plain, times
 
 _TITLE = "Records per second from one reader under a lock"
@@ -317,7 +318,7 @@ def _chart(key: str, group: Rates) -> Chart:
         lines = {lock: [drawing.of(n, r) for n, r in rates.items()] for lock, rates in group.by_batch.items()}
         panels[heading] = _drawn(group, lines, counted="record", across="records of a batch")
         rows = [
-            ((clean(lock), str(batch), _waiting_share(group, record)), record)
+            ((clean(lock), batch, Cell(group.wait(record), percent)), record)
             for lock, rates in group.by_batch.items()
             for batch, record in rates.items()
         ]
@@ -370,17 +371,12 @@ def _drawn(
     )
 
 
-def _waiting_share(group: Rates, record: Record) -> str:
-    share = group.wait(record)
-    return "" if share is None else percent(share)
-
-
 def _table(group: Rates, parsing: str) -> Table:
     return value_table(
         f"{_heading(group, parsing)} ({_UNIT})",
         ("lock", "placement", "threads", "waiting"),
         [
-            ((clean(lock), clean(place), str(threads), _waiting_share(group, record)), record)
+            ((clean(lock), clean(place), threads, Cell(group.wait(record), percent)), record)
             for (lock, place, threads), record in group.by_threads[parsing].items()
         ],
     )

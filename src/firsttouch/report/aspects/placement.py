@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby
 
+from firsttouch.judge.gains import Interval
 from firsttouch.records.schema import Record
 from firsttouch.report import speedups
 from firsttouch.report.aspect import (
@@ -14,15 +15,16 @@ from firsttouch.report.aspect import (
     Aspect,
     Chart,
     Result,
-    Tile,
     measured,
-    spread_number,
+    spread,
     value,
     values,
+    without_unit,
 )
+from firsttouch.report.document import Cell, Entry, Table, Tile
 from firsttouch.report.figures.drawing import Bar, draw_bars
-from firsttouch.report.model import Absent, HostView, Table, whole
-from firsttouch.report.speedups import Interval, Study, pivot
+from firsttouch.report.model import Absent, HostView, whole
+from firsttouch.report.speedups import Study, pivot
 from firsttouch.report.text import count, number, times
 
 CHECK = "placement"
@@ -175,14 +177,14 @@ def _sentences(study: Study, default: Record, gains: Sequence[tuple[Record, Inte
 
 def _table(default: Record, gains: list[tuple[Record, Interval]]) -> Table:
     header = ("scenario", "instances and threads", *VALUE_HEADER, "speedup", "from", "to")
-    rows: list[tuple[str, ...]] = [
+    rows: list[Sequence[Entry]] = [
         (speedups.scenario(default), speedups.shape(default), *values(default), "1 (default run)", "", "")
     ]
     for record, gain in gains:
-        ratios = (times(gain.value), times(gain.low), times(gain.high))
+        ratios = (Cell(x, times) for x in (gain.value, gain.low, gain.high))
         rows.append((speedups.scenario(record), speedups.shape(record), *values(record), *ratios))
     caption = f"Time ({default.unit}) and speedup"
-    return Table(caption, header, rows, frozenset(range(2, len(header))))
+    return Table(caption, header, rows)
 
 
 # ----------------------------------------------------------------------
@@ -234,8 +236,8 @@ def _summary_sentence(study: Study) -> str:
     return f"{_name(study)}: {'; '.join(parts)}."
 
 
-def _cell(record: Record) -> tuple[str, str]:
-    return number(record.value), spread_number(record)
+def _cell(record: Record) -> tuple[Cell, Cell]:
+    return Cell(record.value, number), spread(record, without_unit)
 
 
 def _policies(aligner: str, studies: Sequence[Study]) -> Table:

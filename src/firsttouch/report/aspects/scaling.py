@@ -56,7 +56,7 @@ def _chart(key: str, study: Study) -> Chart:
                 f"Time ({unit})",
                 ("policy", "threads", "scenario"),
                 [
-                    ((policy, str(whole(r, "threads")), speedups.scenario(r)), r)
+                    ((policy, whole(r, "threads"), speedups.scenario(r)), r)
                     for policy, runs in by_policy.items()
                     for r in runs
                 ],

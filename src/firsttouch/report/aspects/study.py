@@ -17,12 +17,14 @@ from firsttouch.benchmarks import studies as study_files
 from firsttouch.benchmarks.studies import MATES, Family, Reads, Study
 from firsttouch.benchmarks.studies import Table as PlannedTable
 from firsttouch.errors import BadInput
+from firsttouch.judge.gains import Interval
 from firsttouch.records.schema import Record
 from firsttouch.report import published_tables
-from firsttouch.report.aspect import Aspect, Chart, Draw, Result, measured, spread_number, value_table
+from firsttouch.report.aspect import Aspect, Chart, Draw, Result, measured, spread, value_table, without_unit
+from firsttouch.report.document import Cell, Entry, Table
 from firsttouch.report.figures.drawing import Point, draw_lines, wide
-from firsttouch.report.model import HostView, Table, dataset_of, whole
-from firsttouch.report.speedups import Interval, Key, pivot, repetitions
+from firsttouch.report.model import HostView, dataset_of, whole
+from firsttouch.report.speedups import Key, pivot, repetitions
 from firsttouch.report.text import count, listed, number, percent
 
 CHECK = "weak_scaling"
@@ -37,7 +39,7 @@ _HOW = (
 
 def aspect(view: HostView) -> Aspect:
     """Return the peaks of each study, dataset and kind of reads that the host has records of, and their charts."""
-    studies = repeated(view)
+    studies = view.once(repeated)
     charts = [
         _chart(study, planned, reads, dataset)
         for study in studies
@@ -226,7 +228,7 @@ def compared(view: HostView) -> list[Record]:
     """Return the records that figures of studies show."""
     return [
         run.record
-        for study in repeated(view)
+        for study in view.once(repeated)
         for runs in (*(c.runs for c in study.comparisons), study.too_long)
         for run in runs
     ]
@@ -383,16 +385,15 @@ def _columns(study: Repeated, runs: Iterable[Run]) -> list[Key]:
     return sorted(dict.fromkeys(columns))
 
 
-def _cells(study: Repeated, here: Mapping[tuple[Comparison, str], Run]) -> dict[tuple[Key, Key], tuple[str, ...]]:
-    cells: dict[tuple[Key, Key], tuple[str, ...]] = {}
+def _cells(study: Repeated, here: Mapping[tuple[Comparison, str], Run]) -> dict[tuple[Key, Key], Sequence[Entry]]:
+    cells: dict[tuple[Key, Key], Sequence[Entry]] = {}
     for comparison in study.comparisons:
         runs = {line: run for (of, line), run in here.items() if of is comparison}
         places = published_tables.places([((line,), run.rate.value) for line, run in runs.items()])
         for line, run in runs.items():
-            mark = f" ({places[line,]})" if (line,) in places else ""
-            spread = spread_number(run.record)
-            texts = (str(run.threads), f"{run.rate.value:,.2f}{mark}", spread, str(run.record.repetitions))
-            cells[(run.family.name, run.configuration), _column(study, comparison)] = texts
+            rate = Cell(run.rate.value, published_tables.marked("{:,.2f}".format, places.get((line,))))
+            peak = (run.threads, rate, spread(run.record, without_unit), run.record.repetitions)
+            cells[(run.family.name, run.configuration), _column(study, comparison)] = peak
     return cells
 
 
@@ -405,7 +406,7 @@ def _beside(
     (table,) = published_tables.tables(study, described, values)
     cells = {tuple(row[:2]): row for row in table.rows}
     none = ("",) * len(table.header)
-    return Table(table.caption, table.header, [cells.get(row, none) for row in rows], table.numeric, table.groups)
+    return replace(table, rows=[cells.get(row, none) for row in rows])
 
 
 def _joined(own: Table, beside: Table) -> Table:
@@ -415,7 +416,6 @@ def _joined(own: Table, beside: Table) -> Table:
         own.caption,
         (*own.header, *beside.header[corner:]),
         [(*row, *other[corner:]) for row, other in zip(own.rows, beside.rows, strict=True)],
-        frozenset(range(corner, len(own.header) + len(beside.header) - corner)),
         tuple((*a, *b[1:]) for a, b in zip(own.groups, beside.groups, strict=True)),
     )
 
@@ -476,7 +476,7 @@ def _point(threads: int, interval: Interval) -> Point:
 def _numbers(comparison: Comparison, names: Sequence[str]) -> Table:
     peaks = comparison.peaks(names)
     rows = [
-        ((line, str(run.threads), number(run.seconds.value), "peak" if run in peaks else ""), run.record)
+        ((line, run.threads, Cell(run.seconds.value, number), "peak" if run in peaks else ""), run.record)
         for line, runs in comparison.lines(names).items()
         for run in runs
     ]

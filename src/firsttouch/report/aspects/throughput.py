@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from firsttouch.records.schema import Record
-from firsttouch.report.aspect import Aspect, Chart, grouped, measured, spread_number, value, value_table
+from firsttouch.report.aspect import Aspect, Chart, grouped, measured, spread, value, value_table, without_unit
 from firsttouch.report.aspects import study
+from firsttouch.report.document import Cell, Entry, Table
 from firsttouch.report.figures.drawing import draw_lines, of
-from firsttouch.report.model import Absent, HostView, Table, dataset_of, reads_per_thread, whole
+from firsttouch.report.model import Absent, HostView, dataset_of, reads_per_thread, whole
 from firsttouch.report.speedups import Key, pivot, scenario, total_threads
 from firsttouch.report.text import count, number
 
@@ -80,7 +81,7 @@ def _chart(key: str, study: _Study, lines: _Lines, peaks: Table) -> Chart:
                 f"Throughput ({unit})",
                 ("run as", "threads", "scenario", ""),
                 [
-                    ((line, str(total_threads(r)), scenario(r), "peak" if r is _peak(runs) else ""), r)
+                    ((line, total_threads(r), scenario(r), "peak" if r is _peak(runs) else ""), r)
                     for line, runs in lines.items()
                     for r in runs
                 ],
@@ -92,14 +93,14 @@ def _chart(key: str, study: _Study, lines: _Lines, peaks: Table) -> Chart:
 
 def _peaks(by_study: Mapping[_Study, _Lines]) -> Table:
     """Return the peaks of all aligners and datasets of the host, in the layout of tables 2 to 4."""
-    cells: dict[tuple[Key, Key], tuple[str, ...]] = {}
+    cells: dict[tuple[Key, Key], Sequence[Entry]] = {}
     units = set()
     for (aligner, dataset, each), lines in by_study.items():
         for line, runs in lines.items():
             record = _peak(runs)
             units.add(record.unit)
-            texts = (str(total_threads(record)), number(record.value), spread_number(record))
-            cells[(aligner, line), (f"{dataset}, {each}",)] = texts
+            peak = (total_threads(record), Cell(record.value, number), spread(record, without_unit))
+            cells[(aligner, line), (f"{dataset}, {each}",)] = peak
     return pivot(
         "Peaks on this host (median and spread), in the layout of tables 2 to 4 of the thread-scaling article",
         corner=("aligner", "run as"),

@@ -12,9 +12,10 @@ from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import NumaNode, Topology
 from firsttouch.records.schema import Record
 from firsttouch.report.aspect import Aspect, Chart, Draw, Result, value
+from firsttouch.report.document import Cell, Entry, Panel, Table
 from firsttouch.report.figures import drawing
 from firsttouch.report.figures.svg import INK, MUTED, PAPER, RAISED, Canvas
-from firsttouch.report.model import Absent, HostView, Panel, Table, banks
+from firsttouch.report.model import Absent, HostView, banks
 from firsttouch.report.text import count, listed, percent
 from firsttouch.units import format_bytes
 
@@ -125,23 +126,23 @@ def _numa_nodes(topology: Topology) -> Table:
             (
                 str(node.index),
                 format_list(node.pus),
-                str(len(usable)),
-                format_bytes(node.memory_bytes) if node.memory_bytes else "memoryless",
+                len(usable),
+                Cell(node.memory_bytes, format_bytes) if node.memory_bytes else "memoryless",
                 node.subtype or ("DRAM" if node.memory_bytes else ""),
             )
         )
     header = ("NUMA node", "PUs", "PUs that may be used", "memory", "kind")
-    return Table("NUMA nodes", header, rows, frozenset({2, 3}))
+    return Table("NUMA nodes", header, rows)
 
 
 def _caches(topology: Topology) -> Table:
     """Return the sizes of the data caches, their number, and the number of PUs that share one."""
     groups = Counter((cache.level, cache.size_bytes, len(cache.pus)) for cache in topology.caches)
     rows = [
-        (f"L{level}{'d' if level == 1 else ''}", format_bytes(size), str(how_many), str(sharing))
+        (f"L{level}{'d' if level == 1 else ''}", Cell(size, format_bytes), how_many, sharing)
         for (level, size, sharing), how_many in sorted(groups.items())
     ]
-    return Table("Data caches", ("level", "size", "how many", "PUs that share one"), rows, frozenset({1, 2, 3}))
+    return Table("Data caches", ("level", "size", "how many", "PUs that share one"), rows)
 
 
 def _distances(topology: Topology) -> Table | None:
@@ -149,10 +150,10 @@ def _distances(topology: Topology) -> Table | None:
     order = [n.index for n in topology.numa_nodes]
     if not topology.distances or len(order) == 1:
         return None
-    rows = [(f"from {a}", *(str(topology.distance(a, b)) for b in order)) for a in order]
+    rows: list[tuple[Entry, ...]] = [(f"from {a}", *(topology.distance(a, b) for b in order)) for a in order]
     caption = "Distances according to the firmware (10 is local; not measured)"
     header = ("NUMA node", *(f"to {b}" for b in order))
-    return Table(caption, header, rows, frozenset(range(1, len(order) + 1)))
+    return Table(caption, header, rows)
 
 
 # ----------------------------------------------------------------------

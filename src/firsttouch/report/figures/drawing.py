@@ -11,6 +11,7 @@ from math import ceil, floor, log10
 from typing import NamedTuple
 
 from firsttouch.records.schema import Record
+from firsttouch.report.document import Panel
 from firsttouch.report.figures.svg import (
     GRID,
     INK,
@@ -22,7 +23,6 @@ from firsttouch.report.figures.svg import (
     width,
     wrapped,
 )
-from firsttouch.report.model import Panel
 from firsttouch.report.text import clean, count, number
 
 #: Width (px) of a chart.

@@ -12,7 +12,7 @@ from unicodedata import combining, east_asian_width
 
 from markupsafe import Markup, escape
 
-from firsttouch.report.model import Panel
+from firsttouch.report.document import Panel
 from firsttouch.report.text import clean
 
 #: Variables of the style sheet, so that a drawing suits the light page, the dark page and paper.

@@ -11,35 +11,52 @@ from firsttouch.host.host_lists import folded
 from firsttouch.judge.associations import Division, Group, divisions, groups
 from firsttouch.judge.drift import Configuration, Drift, drift
 from firsttouch.judge.findings import Findings
+from firsttouch.report.document import Block, Fold, Paragraph, Span, Table, how_to_read
 from firsttouch.report.text import clean, count
 
 #: Groups of deviating hosts on the page, in the ticket and in summary.json, and settings that are named of each.
 _ON_PAGE, _IN_TICKET, _KEPT, _NAMED = 40, 10, 500, 8
 
 
+_HOW = (
+    "The value that most hosts have is golden. A row has what hosts that share deviations differ in, and in "
+    "which metrics they are worse than all others: first losses that are no chance. Such a loss goes with the "
+    "deviation; that the deviation causes it is not proven."
+)
+
+
 @dataclass(frozen=True)
-class Section:
+class Drifted:
     """The configurations of a system's hosts: their *drift*, the *groups* that deviate, and *divisions*."""
 
     drift: Drift
     groups: Sequence[Group]
     divisions: Sequence[Division]
 
-    def golden(self) -> list[tuple[str, str]]:
-        """Return the rows of the golden configuration."""
-        return [(clean(name), clean(value)) for name, value in self.drift.golden.items()]
-
-    def rows(self) -> list[tuple[str, str, str]]:
-        """Return what deviates, on which hosts, and what it goes with."""
+    def blocks(self, system: str) -> list[Block]:
+        """Return the section of a page: what divides the hosts, what deviates, and the golden configuration."""
+        alike = f"The {count(self.drift.hosts, 'host')} with a known configuration are configured alike."
+        deviations: list[Block] = [Paragraph(alike, "good")]
+        if self.groups:
+            caption = f"Deviations from the golden configuration: {count(len(self.groups), 'group')} of hosts"
+            rows = [
+                (_settings(group), _hosts(group.hosts), "; ".join(loss.text() for loss in group.losses) or "-")
+                for group in self.groups[:_ON_PAGE]
+            ]
+            more = len(self.groups) - _ON_PAGE
+            deviations = [Table(caption, ("deviation", "hosts", "goes with"), rows, kind="stack")]
+            deviations += [Paragraph(f"{more} more are listed in summary.json.")] if more > 0 else []
+        golden = Table(
+            f"Golden configuration of system {system}",
+            ("setting", "value of most hosts"),
+            list(self.drift.golden.items()),
+        )
         return [
-            (_settings(group), clean(_hosts(group.hosts)), "; ".join(loss.text() for loss in group.losses) or "-")
-            for group in self.groups[:_ON_PAGE]
+            how_to_read(" ".join(filter(None, (_HOW, self.everywhere)))),
+            *(Paragraph([Span(f"{text[0].upper()}{text[1:]}.", "b")]) for text in self.divided()),
+            *deviations,
+            Fold(f"The golden configuration: {count(len(self.drift.golden), 'setting')}", [golden]),
         ]
-
-    @property
-    def more(self) -> int:
-        """How many groups the page does not show."""
-        return max(0, len(self.groups) - _ON_PAGE)
 
     def lines(self) -> list[str]:
         """Return the sentences of the ticket and of the terminal: what divides the hosts, then what deviates."""
@@ -92,13 +109,13 @@ class Section:
         }
 
 
-def section(configurations: Mapping[str, Configuration], findings: Findings) -> Section | None:
-    """Return the section of a system's hosts; None if the configuration of none of them is known."""
+def drifted(configurations: Mapping[str, Configuration], findings: Findings) -> Drifted | None:
+    """Return the configurations of a system's hosts; None if that of none of them is known."""
     own = {host: configurations[host] for host in findings.hosts if host in configurations}
     if not own:
         return None
     apart = drift(own)
-    return Section(apart, groups(apart, findings), divisions(own, findings))
+    return Drifted(apart, groups(apart, findings), divisions(own, findings))
 
 
 def _settings(group: Group) -> str:

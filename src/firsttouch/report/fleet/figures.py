@@ -3,22 +3,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
 from firsttouch.judge import sprt
+from firsttouch.judge.fleet_level import FEWEST_HOSTS
+from firsttouch.judge.judging import Undescribed
 from firsttouch.judge.sprt import Floats
-from firsttouch.judge.verdict import ORDER, natural
+from firsttouch.judge.verdict import ORDER, natural, worse
 from firsttouch.records import catalogue
+from firsttouch.report.document import (
+    Block,
+    Cell,
+    Drawing,
+    Drawings,
+    Entry,
+    Fold,
+    Listing,
+    Paragraph,
+    Span,
+    Table,
+    anchored,
+    how_to_read,
+    not_shown,
+    word_span,
+)
 from firsttouch.report.figures.drawing import Scale, steps, zero_based_scale
 from firsttouch.report.figures.svg import GRID, MUTED, SERIES, WARN, Canvas
-from firsttouch.report.fleet.ranks import Ranks, worse
+from firsttouch.report.fleet.ranks import Ranks
 from firsttouch.report.text import NOT_MEASURED, SIGNS, count, listed, number, percent, quantity
 from firsttouch.systems.references import Reference
 
@@ -29,49 +45,23 @@ from firsttouch.systems.references import Reference
 MOST_HOSTS, MOST_METRICS = 60, 30
 #: Rows of hosts that pass, for comparison, if not all hosts have a row.
 _PASSING = 8
+#: The most columns that are printed in larger letters.
+_FEW = 15
 #: Relative differences at which a cell's colour changes.
 STEPS = (0.01, 0.025, 0.05, 0.1, 0.2)
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A cell: *text* is the change in percent, *mark* the sign of the verdict, *tone* the class of its colour.
-
-    *tip* is its tooltip: what was measured, what is expected, the limit, and the number of repetitions.
-    """
-
-    text: str
-    mark: str = ""
-    tone: str = ""
-    tip: str = ""
-
-
-@dataclass(frozen=True)
-class Heat:
-    """The map: *rows* of host, verdict and cells, with the *metrics* as columns in the order of the *checks*.
-
-    *checks* are the headings above the columns, each with its number of columns. The last column is the median of
-    the *left_out* metrics, the last row that of the *others* (hosts).
-    """
-
-    metrics: Sequence[str]
-    checks: Sequence[tuple[str, int]]
-    rows: Sequence[tuple[str, str, Sequence[Cell]]]
-    others: int
-    left_out: int
 
 
 #: Sign in a cell -> what it means. A pass has none, so that the others stand out.
 MARKS = {sign: word for word, sign in SIGNS.items() if word != "pass"} | {NOT_MEASURED: "not measured"}
 
 
-def legend() -> dict[str, Any]:
-    """Return what a template needs to explain the colours and signs of the map."""
-    return {"steps": STEPS, "marks": MARKS, "surest": sprt.certainty_text(sprt.FAIL_AT)}
+def heat(ranks: Ranks, detailed: Collection[str] | None = None) -> list[Block]:
+    """Return the map of a fleet with its key, or why there is none.
 
-
-def heat(ranks: Ranks) -> Heat | None:
-    """Return the map of a fleet, None if nothing is judged."""
+    The columns are in the order of their checks. The last column is the median of the metrics without a column,
+    the last row that of the hosts without a row. Hosts and metrics link to what a page has about them: *detailed*
+    are the hosts with a line of their own; without it, nothing links.
+    """
     findings = ranks.findings
     samples = findings.samples
     hosts = [h for h in ranks.hosts if h in findings.number]
@@ -79,12 +69,13 @@ def heat(ranks: Ranks) -> Heat | None:
         hosts = hosts[: min(MOST_HOSTS, sum(ranks.words[h] > 0 for h in hosts) + _PASSING)]
     cases = _columns(ranks, hosts)
     if not cases or not hosts:
-        return None
+        return [_why_empty(ranks)]
+    summed = len(ranks.cases) > len(cases)
     better = [samples.cases[c].better for c in cases]
     column = {c: i for i, c in enumerate(cases)}
-    map_rows: list[tuple[str, str, Sequence[Cell]]] = []
+    map_rows: list[Sequence[Cell]] = []
     for host in hosts:
-        cells = [Cell("", NOT_MEASURED)] * len(cases)
+        cells = [_empty(NOT_MEASURED)] * len(cases)
         others: list[float] = []
         rows = findings.groups(host)
         differences = findings.from_reference(rows).tolist()
@@ -99,13 +90,68 @@ def heat(ranks: Ranks) -> Heat | None:
                 cells[column[case]] = _cell(change, better[column[case]], sign, tip)
             elif np.isfinite(differences[place]):
                 others.append(-worse(differences[place], samples.cases[case].better))
-        cells.append(_summed(others) if len(ranks.cases) > len(cases) else Cell(""))
-        map_rows.append((host, ORDER[ranks.words[host]], cells))
+        word = ORDER[ranks.words[host]]
+        name = Cell(host, tone=f"word-{word}", sign=SIGNS[word])
+        if detailed is not None:
+            key = ranks.host_keys[host]
+            name = name._replace(link=f"#{key}", key="" if host in detailed else key)
+        map_rows.append([name, *cells, *([_median(others)] if summed else [])])
     left_out = len(samples.hosts) - len(hosts)
     if left_out:
-        map_rows.append((count(left_out, "other"), "", _others(ranks, hosts, cases)))
+        row = [Cell(count(left_out, "other")), *_others(ranks, hosts, cases), *([Cell()] if summed else [])]
+        map_rows.append([cell._replace(tone=f"{cell.tone} others".strip()) for cell in row])
     checks = [(check, len(list(some))) for check, some in groupby(samples.cases[c].check for c in cases)]
-    return Heat([samples.cases[c].title for c in cases], checks, map_rows, left_out, len(ranks.cases) - len(cases))
+    names = [samples.cases[c].title for c in cases]
+    linked = [[Span(name, link=f"#{ranks.metric_keys[name]}")] for name in names]
+    table = Table(
+        "Difference from the expected value, %",
+        ["host", *(Cell(n, tip=name) for n, name in enumerate(names, start=1)), *(["others"] if summed else [])],
+        map_rows,
+        [[("", 1), *checks, *([("", 1)] if summed else [])]],
+        "heat few" if len(names) <= _FEW else "heat",
+    )
+    return [
+        _explained(left_out, len(ranks.cases) - len(cases)),
+        table,
+        Listing(linked if detailed is not None else names, "key", numbered=True),
+    ]
+
+
+def _explained(hosts: int, metrics: int) -> Paragraph:
+    """Return how to read the map; so many *hosts* have no row and *metrics* no column."""
+    marks: list[str] = []
+    for word in (*(w for w in SIGNS if w != "pass"), "not measured"):
+        mark = word_span(word) if word in SIGNS else Span(word, sign=NOT_MEASURED)
+        marks += [", " if marks else "", mark]
+    summed = [f"the last row is the median of the {hosts} other hosts"] if hosts else []
+    summed += [f"the last column is that of the {metrics} other metrics (above 0 is better)"] if metrics else []
+    rest = (
+        f" The map has the worst hosts and the metrics with the worst hosts; {', '.join(summed)}. "
+        "findings.parquet has every cell."
+    )
+    return how_to_read(
+        [
+            "A row is a host, a column a metric (see the key below; a cell's tooltip has its values). A cell is "
+            "the difference from the expected value in percent. Red is worse, blue is better, and a stronger "
+            f"colour is more (from {100 * STEPS[0]:g} % on). ",
+            *marks,
+            f".{rest if summed else ''}",
+        ]
+    )
+
+
+def _why_empty(ranks: Ranks) -> Paragraph:
+    system = ranks.findings.system
+    why = [f"system {system.name} has no reference for these metrics"]
+    if isinstance(system, Undescribed):
+        why = [f"no file describes system {system.name} (use ", Span("--system S", "code"), " for another one)"]
+    return not_shown(
+        ["nothing is judged: ", *why, f", and a comparison of the hosts needs {FEWEST_HOSTS} of them."]
+    )
+
+
+def _empty(sign: str = "") -> Cell:
+    return Cell(sign=sign, meaning=MARKS[sign]) if sign else Cell()
 
 
 def _tip(ranks: Ranks, host: str, group: int) -> str:
@@ -146,7 +192,7 @@ def _columns(ranks: Ranks, hosts: Sequence[str]) -> list[int]:
 
 
 def _others(ranks: Ranks, hosts: Sequence[str], cases: Sequence[int]) -> list[Cell]:
-    """Return the median change of the hosts without a row in each case, and an empty cell for the last column."""
+    """Return the median change of the hosts without a row in each case."""
     findings = ranks.findings
     samples = findings.samples
     named = np.zeros(len(samples.hosts), dtype=np.bool_)
@@ -156,26 +202,28 @@ def _others(ranks: Ranks, hosts: Sequence[str], cases: Sequence[int]) -> list[Ce
         where = samples.groups(case)
         changes = findings.from_reference(where)[~named[samples.host[where]]]
         changes = changes[np.isfinite(changes)]
-        cells.append(
-            _cell(float(np.median(changes)), samples.cases[case].better, "") if len(changes) else Cell("")
-        )
-    return [*cells, Cell("")]
+        cells.append(_cell(float(np.median(changes)), samples.cases[case].better, "") if len(changes) else Cell())
+    return cells
 
 
-def _summed(changes: Sequence[float]) -> Cell:
+def _median(changes: Sequence[float]) -> Cell:
     """Return the median of *changes*, which are above 0 for better."""
-    return _cell(float(np.median(changes)), "higher", "") if changes else Cell("")
+    return _cell(float(np.median(changes)), "higher", "") if changes else Cell()
 
 
-def _cell(change: float, better: str, mark: str, tip: str = "") -> Cell:
+def _cell(change: float, better: str, sign: str, tip: str = "") -> Cell:
+    """Return the cell of a change: in percent, with the *sign* of its verdict and the colour of its size."""
     if not np.isfinite(change):
-        return Cell("", mark or NOT_MEASURED, tip=tip)
+        return _empty(sign or NOT_MEASURED)._replace(tip=tip)
     step = sum(abs(change) >= s for s in STEPS)
     good = change > 0 if better == "higher" else change < 0
     tone = f"{'g' if good and better != 'neither' else 'b'}{step}" if step else ""
+    return Cell(change, _percent, tone, sign, MARKS[sign] if sign else "", tip)
+
+
+def _percent(change: float) -> str:
     shown = f"{100 * change:+.1f}"
-    text = "0.0" if float(shown) == 0 else shown.replace("-", "\N{MINUS SIGN}")
-    return Cell(text, mark, tone, tip)
+    return "0.0" if float(shown) == 0 else shown.replace("-", "\N{MINUS SIGN}")
 
 
 # ----------------------------------------------------------------------
@@ -190,28 +238,35 @@ _BINS, _WIDTH, _HEIGHT, _SMALL = 41, 330, 116, 11
 _LEFT, _RIGHT, _ABOVE, _BELOW, _LEAST_HEIGHT = 34, 18, 16, 20, 2
 #: The least end of the axis as a fraction, and the largest as a multiple of the widest limit.
 _LEAST_REACH, _MOST_LIMITS = 0.02, 10
+_HOW = (
+    "Bars count the hosts by their difference from the expected value. Better is to the right, and all drawings "
+    "have the same axis. Hosts left of the dashed line are worse than the limit, and a marker stands above them."
+)
 HEADER = ("metric", "hosts", "expected", "lowest", "5 %", "median", "95 %", "highest", "not pass", "worst host")
 
 
-@dataclass(frozen=True)
-class Spread:
-    """The distribution of the metric *name* over the hosts, as *sentences* and as a drawing."""
+def spreads(ranks: Ranks, key: str = "", most: int = MOST_DRAWN) -> list[Block]:
+    """Return the distributions of the metrics that stand out most, and the table of all metrics that judge hosts.
 
-    name: str
-    sentences: Sequence[str]
-    svg: Markup
-
-
-def spreads(ranks: Ranks, key: str = "") -> list[Spread]:
-    """Return the distributions of the metrics that stand out most; *key* is in the names of their drawings."""
-    drawn = ranks.cases[:MOST_DRAWN]
+    *key* is in the names of the drawings.
+    """
+    drawn = ranks.cases[:most]
     reach = _reach(ranks, drawn)
-    return [_spread(ranks, case, f"spread{key}{i}", reach) for i, case in enumerate(drawn)]
-
-
-def rows(ranks: Ranks) -> list[tuple[str, ...]]:
-    """Return a line of the table (see HEADER) for each metric that judges hosts, those that stand out first."""
-    return [_row(ranks, case) for case in ranks.cases]
+    drawings = [_spread(ranks, case, f"spread{key}{i}", reach) for i, case in enumerate(drawn)]
+    if not drawings:
+        return [not_shown("no metric is judged.")]
+    table = Table(
+        f"Metrics over the hosts of system {ranks.findings.system.name}",
+        HEADER,
+        [_row(ranks, case, is_drawn=place < most) for place, case in enumerate(ranks.cases)],
+    )
+    which = f" The drawings show the {len(drawings)} metrics with the worst hosts, the table has all "
+    which += f"{len(table.rows)}."
+    return [
+        how_to_read(_HOW + (which if len(table.rows) > len(drawings) else "")),
+        Drawings(drawings),
+        Fold(f"All {count(len(table.rows), 'metric')} as a table", [table]),
+    ]
 
 
 def _values(ranks: Ranks, case: int) -> tuple[Floats, list[int], Reference | None]:
@@ -223,30 +278,33 @@ def _values(ranks: Ranks, case: int) -> tuple[Floats, list[int], Reference | Non
     return deviations[measured], groups, ranks.findings.reference(case)
 
 
-def _row(ranks: Ranks, number_of_case: int) -> tuple[str, ...]:
+def _row(ranks: Ranks, number_of_case: int, *, is_drawn: bool) -> tuple[Entry, ...]:
     changes, groups, reference = _values(ranks, number_of_case)
     samples = ranks.findings.samples
     case = samples.cases[number_of_case]
+    key = ranks.metric_keys[case.title]
+    title = Cell(case.title, link=f"#{key}") if is_drawn else anchored(case.title, key)
     bad = np.count_nonzero(ranks.findings.words[samples.groups(number_of_case)])
     if not len(changes) or reference is None:
-        return (case.title, str(len(groups)), *[""] * 6, str(bad), "")
-    values = ranks.findings.value[groups]
-    shown = [number(value) for value in np.quantile(values, (0, 0.05, 0.5, 0.95, 1)).tolist()]
+        return (title, len(groups), *[""] * 6, int(bad), "")
+    values = np.quantile(ranks.findings.value[groups], (0, 0.05, 0.5, 0.95, 1)).tolist()
     at = int(np.argmax(worse(changes, case.better)))
     worst = f"{samples.hosts[samples.host[groups[at]]]} ({100 * float(changes[at]):+.1f} %)"
-    return (case.title, str(len(groups)), quantity(reference.value, case.unit), *shown, str(bad), worst)
+    expected = Cell(reference.value, partial(quantity, unit=case.unit))
+    return (title, len(groups), expected, *(Cell(x, number) for x in values), int(bad), worst)
 
 
-def _spread(ranks: Ranks, number_of_case: int, name: str, reach: tuple[float, float]) -> Spread:
+def _spread(ranks: Ranks, number_of_case: int, name: str, reach: tuple[float, float]) -> Drawing:
     changes, groups, reference = _values(ranks, number_of_case)
     findings = ranks.findings
     case = findings.samples.cases[number_of_case]
+    key = ranks.metric_keys[case.title]
     where = findings.samples.groups(number_of_case)
     words = np.bincount(findings.words[where], minlength=len(ORDER)).tolist()
     counts = [f"{n} {w}" for w, n in zip(ORDER, words, strict=True) if n]
     sentences = [f"{count(where.stop - where.start, 'host')}: {', '.join(counts)}."]
     if reference is None or not len(changes):
-        return Spread(case.title, [*sentences, *_invalid(ranks, where)], Markup(""))
+        return Drawing(case.title, Markup(""), [*sentences, *_invalid(ranks, where)], key)
     limit = _limit(reference)
     losses = worse(changes, case.better)
     order = np.argsort(-losses, kind="stable")
@@ -257,8 +315,8 @@ def _spread(ranks: Ranks, number_of_case: int, name: str, reach: tuple[float, fl
     sentences += _invalid(ranks, where)
     expected = quantity(reference.value, case.unit)
     sentences.append(f"Expected {expected} within {percent(limit)} ({reference.source}).")
-    drawing = _histogram(changes, limit, case.better, reach, name=name, texts=(case.title, *sentences))
-    return Spread(case.title, sentences, drawing)
+    drawn = _histogram(changes, limit, case.better, reach, name=name, texts=(case.title, *sentences))
+    return Drawing(case.title, drawn, sentences, key)
 
 
 def _outlier(ranks: Ranks, group: int, change: float) -> str:

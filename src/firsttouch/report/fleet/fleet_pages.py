@@ -4,24 +4,37 @@
 from __future__ import annotations
 
 import datetime
-import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tabulate import tabulate
 
 import firsttouch
+from firsttouch.judge import sprt
 from firsttouch.judge.drift import Configuration
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.history import iso
-from firsttouch.judge.judging import Undescribed
 from firsttouch.judge.verdict import ORDER, HostSummary, HostVerdict, Word, natural
-from firsttouch.report import card, junit, multiqc, openmetrics, pages, site_tables
-from firsttouch.report.document import DOCUMENT, SCHEMA
+from firsttouch.report import card, forms, guidelines, junit, multiqc, openmetrics, pages, site_tables, summary
+from firsttouch.report import verdicts as of_verdicts
+from firsttouch.report.document import (
+    Block,
+    Card,
+    Document,
+    Fold,
+    Listing,
+    Paragraph,
+    Section,
+    Span,
+    Table,
+    contents,
+    not_shown,
+    when_made,
+    word_span,
+)
 from firsttouch.report.fleet import configuration, figures, history, ranks
 from firsttouch.report.fleet.history import History, Timeline
 from firsttouch.report.fleet.ranks import Ranks
@@ -33,12 +46,13 @@ from firsttouch.report.text import clean, count, listed
 # ----------------------------------------------------------------------
 # What is missing: hosts, unfinished steps, and metrics that only some hosts have.
 
+_MISSING = "What is missing"
 #: Metrics of a host that are named.
 _NAMED = 2
 
 
 @dataclass(frozen=True)
-class Lost:
+class Missing:
     """What is missing: *rows* of what and why.
 
     *hosts* is the number of hosts that lack something, *whole* the number of those without any result.
@@ -48,8 +62,13 @@ class Lost:
     hosts: int
     whole: int
 
+    @property
+    def table(self) -> Table:
+        """The table of what is missing."""
+        return Table(f"Missing hosts and results: {len(self.rows)}", ("what", "why"), self.rows, kind="stack")
 
-def table(findings: Sequence[Findings], problems: Sequence[Problem]) -> Lost:
+
+def missing_results(findings: Sequence[Findings], problems: Sequence[Problem]) -> Missing:
     """Return what is missing: whole hosts first, then steps and checks, then single metrics."""
     whole: list[tuple[str, str]] = [(p.host or p.name, p.reason) for p in problems if not p.check and not p.host]
     steps: list[tuple[str, str]] = []
@@ -69,7 +88,7 @@ def table(findings: Sequence[Findings], problems: Sequence[Problem]) -> Lost:
     checks = {(p.host, p.name) for p in problems if p.check or p.host}
     steps += [(" ".join(filter(None, key)), _why(problems, key)) for key in sorted(checks)]
     metrics.sort(key=lambda item: natural(item[0]))
-    return Lost([*whole, *steps, *metrics], len(hosts), gone)
+    return Missing([*whole, *steps, *metrics], len(hosts), gone)
 
 
 def _absent(findings: Findings, host: str) -> str:
@@ -121,23 +140,19 @@ class Fleet:
     worst: Sequence[HostVerdict]
     ranks: Sequence[Ranks]
     guided: Sequence[Guideline] = ()
-    configured: Sequence[configuration.Section | None] = ()
+    configured: Sequence[configuration.Drifted | None] = ()
 
     def table(self) -> str:
         """Return the table for a terminal: the number of hosts by verdict, and the worst ones."""
-        rows = [[clean(v.host), v.verdict, clean(v.cause), clean(_first(v))] for v in self.worst[:_SHORT]]
-        body = tabulate(
-            rows, ("host", "verdict", "possible cause", "evidence"), "simple", maxcolwidths=[24, 9, 36, 60]
-        )
-        more = sum(n for w, n in self.document["counts"].items() if w != "pass") - len(rows)
-        parts = [self.document["line"], *([body] if rows else [])]
+        worst = of_verdicts.table(self.worst, lines=1).columns(0, 1, 3, 4)
+        body = forms.terminal(worst, widths=[24, 9, 36, 60], most=_SHORT)
+        more = sum(n for w, n in self.document["counts"].items() if w != "pass") - len(worst.rows[:_SHORT])
+        parts = [self.document["line"], *([body] if worst.rows else [])]
         notes = [clean(note) for ranks in self.ranks for note in ranks.findings.notes()]
         parts += ["\n".join(notes)] if notes else []
         drifted = [clean(line) for its in self.configured if its for line in its.lines()[:_DRIFTED]]
         parts += ["\n".join(["configuration:", *(f"  {line}" for line in drifted)])] if drifted else []
-        lines = [
-            clean(f"{guide.aligner} on {guide.system}, {line}") for guide in self.guided for line in guide.lines()
-        ]
+        lines = [clean(line) for line in guidelines.lines(self.guided)]
         parts += ["\n".join(lines)] if lines else []
         return "\n\n".join([*parts, *([f"and {count(more, 'more host')} that do not pass"] if more > 0 else [])])
 
@@ -212,99 +227,72 @@ def _pages(
     each = sum(len(fleet.samples.counts) for fleet in findings) <= MOST_RESULTS
     summaries = [_summaries(r, each=each) for r in ranks]
     hosts = [summary for of_system in summaries for summary in of_system]
-    worst = [_worst(of_system) for of_system in summaries]
-    lost = table(findings, problems)
-    counts = {word: sum(int(r.counts[i]) for r in ranks) for i, word in enumerate(ORDER)}
-    configured = [configuration.section(configurations, fleet) for fleet in findings]
-    sections = [
-        {**_section(r, verdicts, pages_of, f"{number}-"), "timeline": timeline, "configuration": drifted}
-        for number, (r, verdicts, timeline, drifted) in enumerate(
-            zip(ranks, worst, over_time, configured, strict=True), start=1
-        )
+    systems = [
+        _System(r, _worst(of_system), timeline, configuration.drifted(configurations, fleet))
+        for r, of_system, timeline, fleet in zip(ranks, summaries, over_time, findings, strict=True)
     ]
-    document = write(
+    missing = missing_results(findings, problems)
+    counts = {word: sum(int(r.counts[i]) for r in ranks) for i, word in enumerate(ORDER)}
+    line = _line(counts, unjudged, sum(len(fleet.divided) for fleet in findings), missing)
+    document = summary.document(
+        kind="fleet",
+        title=title,
+        generated=stated,
+        line=line,
+        counts=counts,
+        missing=[{"what": what, "reason": reason} for what, reason in missing.rows],
+        problems=[{"name": p.name, "kind": p.kind, "reason": p.reason, "host": p.host} for p in problems],
+        systems=[system.to_dict(of_system) for system, of_system in zip(systems, summaries, strict=True)],
+        guidelines=[guide.to_dict() for guide in guided],
+        site_tables=[table.to_dict() for table in of_site],
+        dated_ahead=[
+            {"system": system, "host": host, "time": iso(latest)}
+            for (system, host), latest in sorted(dated_ahead.items())
+        ],
+    )
+    drifted = [system.drifted for system in systems if system.drifted]
+    of_fleet = card.of_fleet(
+        ranks,
+        counts,
+        line,
+        partial=missing.hosts - missing.whole,
+        without=missing.whole,
+        configured=sum(its.drift.hosts for its in drifted),
+        deviating=sum(len({host for group in its.groups for host in group.hosts}) for its in drifted),
+        generated=generated,
+    )
+    forms.write(
         out,
-        {
-            "kind": "fleet",
-            "title": title,
-            "generated": stated,
-            "line": _line(counts, unjudged, sum(len(fleet.divided) for fleet in findings), lost),
-            "counts": counts,
-            "missing": [{"what": what, "reason": reason} for what, reason in lost.rows],
-            "problems": [{"name": p.name, "kind": p.kind, "reason": p.reason, "host": p.host} for p in problems],
-            "systems": [
-                {
-                    **_system(r, of_system, verdicts),
-                    "changes": timeline.documents,
-                    "configuration": drifted.to_dict() if drifted else None,
-                }
-                for r, of_system, verdicts, timeline, drifted in zip(
-                    ranks, summaries, worst, over_time, configured, strict=True
-                )
-            ],
-            "guidelines": [guide.to_dict() for guide in guided],
-            "site_tables": [table.to_dict() for table in of_site],
-            "dated_ahead": [
-                {"system": system, "host": host, "time": iso(latest)}
-                for (system, host), latest in sorted(dated_ahead.items())
-            ],
-        },
-        {
-            "card": card.of_fleet(
-                ranks,
-                counts,
-                _line(counts, unjudged, sum(len(fleet.divided) for fleet in findings), lost),
-                partial=lost.hosts - lost.whole,
-                without=lost.whole,
-                configured=sum(drifted.drift.hosts for drifted in configured if drifted),
-                deviating=sum(
-                    len({host for group in drifted.groups for host in group.hosts})
-                    for drifted in configured
-                    if drifted
-                ),
-                generated=generated,
-            ),
-            "lost": lost.rows,
-            "of_site": of_site,
-            "sections": sections,
-            "guidelines": guided,
-            "each": each,
-            "files": [name for name in pages.PURPOSES if name in FILES and (name != site_tables.FILE or of_site)],
-            **figures.legend(),
-        },
+        _page(
+            document,
+            of_fleet,
+            systems=systems,
+            missing=missing,
+            guided=guided,
+            of_site=of_site,
+            pages_of=pages_of,
+            each=each,
+        ),
+        _ticket(document, systems, missing, guided, of_site=of_site),
+        document,
+        indent=None,
     )
     number: Any = {"version": firsttouch.__version__, "generated": generated.timestamp()}
     common = {fleet.system.name: fleet.common_loss for fleet in findings}
     losses = {name: loss.loss if loss else 0.0 for name, loss in common.items()}
-    summary = openmetrics.summary((), hosts, **number, common_losses=losses, dated_ahead=dated_ahead)
+    of_verdicts_only = openmetrics.summary((), hosts, **number, common_losses=losses, dated_ahead=dated_ahead)
     files = {
-        "summary.prom": summary,
-        "metrics.prom": openmetrics.text((), hosts, **number, findings=findings) if each else summary,
+        "summary.prom": of_verdicts_only,
+        "metrics.prom": openmetrics.text((), hosts, **number, findings=findings) if each else of_verdicts_only,
         "junit.xml": junit.text((), hosts, problems, title=title, generated=stated, each=each),
         **multiqc.of_hosts((), hosts),
         **site_tables.files(of_site),
     }
     for name, text in files.items():
         (out / name).write_text(text, encoding="utf-8")
-    return Fleet(document, [v for verdicts in worst for v in verdicts], ranks, guided, configured)
-
-
-def write(
-    out: Path, document: Mapping[str, Any], facts: Mapping[str, Any], *, indent: int | None = None
-) -> dict[str, Any]:
-    """Write index.html, summary.md and summary.json, and return the latter; *document* is its body.
-
-    The kind of the document names its templates. They take *facts* and the body. Python takes ten times as long
-    with an *indent*, which matters for ten thousand hosts.
-    """
-    program, kind = firsttouch.__version__, document["kind"]
-    facts = {**document, "version": program, **facts}
-    summary = {"document": DOCUMENT, "schema": SCHEMA, "firsttouch": program, **document}
-    text = json.dumps(summary, indent=indent, sort_keys=True, allow_nan=False) + "\n"
-    (out / "index.html").write_text(pages.html(facts, f"{kind}.html.j2"), encoding="utf-8")
-    (out / "summary.md").write_text(pages.ticket(facts, f"{kind}.md.j2"), encoding="utf-8")
-    (out / "summary.json").write_text(text, encoding="utf-8")
-    return summary
+    return Fleet(
+        document, [v for system in systems for v in system.worst], ranks, guided, [s.drifted for s in systems]
+    )
 
 
 def _is_judged(findings: Findings) -> bool:
@@ -318,41 +306,14 @@ def worst(findings: Findings) -> list[str]:
     return [host for host in ranks.hosts if ranks.words[host]]
 
 
-def _section(ranks: Ranks, worst: Sequence[HostVerdict], pages_of: Mapping[str, str], key: str) -> dict[str, Any]:
-    """Return what the page shows of the hosts of a system; *key* is in the names of its drawings."""
-    rest = [h for h in ranks.hosts[len(worst) :] if ranks.words[h]]
-    by_word = {w: [h for h in rest if ranks.words[h] == i] for i, w in enumerate(ORDER)}
-    return {
-        "system": ranks.findings.system.name,
-        "notes": ranks.findings.notes(),
-        "described": not isinstance(ranks.findings.system, Undescribed),
-        "counts": [(w, int(n)) for w, n in zip(ORDER, ranks.counts, strict=True) if n],
-        "hosts": len(ranks.findings.hosts),
-        "cases": len(ranks.findings.samples.cases),
-        "passes": len(ranks.findings.samples.value),
-        "causes": any(v.causes for v in worst),
-        "worst": [pages.evidence_row(v, pages_of.get(v.host, "")) for v in worst],
-        "rest": [(w, hosts) for w, hosts in reversed(by_word.items()) if hosts],
-        "heat": figures.heat(ranks),
-        "spreads": figures.spreads(ranks, key),
-        "header": figures.HEADER,
-        "metrics": figures.rows(ranks),
-    }
-
-
-def _first(verdict: HostVerdict) -> str:
-    first, *others = [line.text() for line in verdict.findings_evidence] or [""]
-    return first + (f"; and {len(others)} more" if others else "")
-
-
-def _line(counts: dict[Word, int], unjudged: int, divided: int, lost: Lost) -> str:
+def _line(counts: dict[Word, int], unjudged: int, divided: int, missing: Missing) -> str:
     """Return the summary in one line; *divided* counts the metrics in which the hosts form two groups."""
     words = [f"{n} {w}" for w, n in reversed(counts.items()) if n]
     words += [f"{unjudged} without a metric that judges hosts"] if unjudged else []
     verdicts = ", ".join(words) or "none judged"
     verdicts += f"; hosts form two groups in {count(divided, 'metric')}" if divided else ""
-    partial = lost.hosts - lost.whole
-    gaps = [f"{lost.whole} without any result"] if lost.whole else []
+    partial = missing.hosts - missing.whole
+    gaps = [f"{missing.whole} without any result"] if missing.whole else []
     gaps += [f"{count(partial, 'host')} with missing results"] if partial else []
     total = count(sum(counts.values()) + unjudged, "host")
     return f"{total}: {verdicts}; {', '.join(gaps) or 'nothing is missing'}."
@@ -372,40 +333,187 @@ def _worst(hosts: Sequence[HostSummary]) -> list[HostVerdict]:
     return [host.detail for host in hosts[:MOST_DETAILED] if host.verdict != "pass" and host.detail]
 
 
-def _system(ranks: Ranks, summaries: Sequence[HostSummary], worst: Sequence[HostVerdict]) -> dict[str, Any]:
-    findings = ranks.findings
-    detailed = {
-        v.host: {"causes": list(v.causes), "evidence": [line.text() for line in v.findings_evidence[:_KEPT]]}
-        for v in worst
-    }
-    hosts = [
-        {
-            "host": summary.host,
-            "verdict": summary.verdict,
-            "findings": summary.counts,
-            "unjudged": summary.unjudged,
-            "loss": summary.loss,
-            "measured": iso(summary.newest) if summary.newest else None,
-            "missing": summary.missing,
-            **detailed.get(summary.host, {}),
+# ----------------------------------------------------------------------
+# The page, the ticket and summary.json.
+
+#: Rows of the page and of the ticket, and where the others are.
+_ROWS, _LISTED, _IN_TICKET, _WHERE = 60, 20, 30, "summary.json"
+_EVERY_HOST = "Every host passes."
+#: A longer list is painted only when it is seen.
+_MANY = 1000
+
+
+@dataclass(frozen=True)
+class _System:
+    """The hosts of a system: the *worst* in detail, what changed, and their configurations."""
+
+    ranks: Ranks
+    worst: Sequence[HostVerdict]
+    timeline: Timeline
+    drifted: configuration.Drifted | None
+
+    @property
+    def name(self) -> str:
+        """The name of the system."""
+        return self.ranks.findings.system.name
+
+    @property
+    def others(self) -> dict[Word, list[str]]:
+        """The hosts that do not pass and are not among the worst, by verdict, the worst first."""
+        rest = self.ranks.hosts[len(self.worst) :]
+        by_word = {w: [h for h in rest if self.ranks.words[h] == i] for i, w in enumerate(ORDER) if i}
+        return {word: hosts for word, hosts in reversed(by_word.items()) if hosts}
+
+    def to_dict(self, summaries: Sequence[HostSummary]) -> dict[str, Any]:
+        """Return the JSON form with *summaries* of all hosts."""
+        findings = self.ranks.findings
+        detailed = {
+            v.host: {"causes": list(v.causes), "evidence": [line.text() for line in v.findings_evidence[:_KEPT]]}
+            for v in self.worst
         }
-        for summary in summaries
-    ]
-    cases = findings.samples.cases
-    return {
-        "system": findings.system.name,
-        "hosts": hosts,
-        "metrics": len(cases),
-        "common_loss": findings.common_loss
-        and {**asdict(findings.common_loss), "text": findings.common_loss.text},
-        "divided": [
+        hosts = [
             {
-                "metric": cases[number].name,
-                "unit": cases[number].unit,
-                "apart": two.apart,
-                "better": {"hosts": list(two.better), "value": two.values[0]},
-                "worse": {"hosts": list(two.worse), "value": two.values[1]},
+                "host": summary.host,
+                "verdict": summary.verdict,
+                "findings": summary.counts,
+                "unjudged": summary.unjudged,
+                "loss": summary.loss,
+                "measured": iso(summary.newest) if summary.newest else None,
+                "missing": summary.missing,
+                **detailed.get(summary.host, {}),
             }
-            for number, two in findings.divided.items()
+            for summary in summaries
+        ]
+        return {
+            "system": self.name,
+            "hosts": hosts,
+            "metrics": len(findings.samples.cases),
+            "common_loss": findings.common_loss
+            and {**asdict(findings.common_loss), "text": findings.common_loss.text},
+            "divided": findings.divided_to_dicts(),
+            "changes": self.timeline.documents,
+            "configuration": self.drifted.to_dict() if self.drifted else None,
+        }
+
+    def section(self, number: int, pages_of: Mapping[str, str]) -> Section:
+        """Return the section of the page; *number* is in its addresses and in the names of its drawings."""
+        ranks, findings = self.ranks, self.ranks.findings
+        samples = findings.samples
+        unknown = [not_shown("no record has the configuration of a host.")]
+        sections = [
+            Section("Hosts x metrics", figures.heat(ranks, {v.host for v in self.worst}), f"heat{number}"),
+            Section("Hosts that do not pass", self._worst(pages_of), f"verdicts{number}"),
+            Section("Distribution per metric", figures.spreads(ranks, f"{number}-"), f"spread{number}"),
+            Section(
+                "Configuration",
+                self.drifted.blocks(self.name) if self.drifted else unknown,
+                f"configuration{number}",
+            ),
+            Section("History", self.timeline.blocks, f"history{number}"),
+        ]
+        words: list[str] = []
+        for word, hosts in reversed(list(zip(ORDER, ranks.counts.tolist(), strict=True))):
+            if hosts:
+                words += [", " if words else "", word_span(word, f"{hosts} {word}")]
+        size = f". {count(len(samples.cases), 'metric')}, {count(len(samples.value), 'value')}."
+        return Section(
+            f"System {self.name}: {count(len(findings.hosts), 'host')}",
+            [
+                Paragraph([*words, size]),
+                *(Paragraph([Span(f"{note}.", "b")]) for note in findings.notes()),
+                contents(f"Sections of system {self.name}", sections),
+                *sections,
+            ],
+            f"system{number}",
+        )
+
+    def _worst(self, pages_of: Mapping[str, str]) -> list[Block]:
+        """Return the hosts that do not pass: the worst with their evidence, the names of the others."""
+        if not self.worst:
+            return [Paragraph(_EVERY_HOST, "good")]
+        fail, invalid, suspect, undecided = map(word_span, ("fail", "invalid", "suspect", "undecided"))
+        meaning = [
+            *(fail, f": worse than the limit, and {sprt.certainty_text(sprt.FAIL_AT)}. "),
+            *(invalid, ": the measurement itself was wrong. "),
+            *(
+                suspect,
+                ": worse beyond chance, but not surely enough for a fail; missing; or in the worse of two ",
+            ),
+            *("groups. ", undecided, ": the measurements cannot tell yet. "),
+            *(Span("firsttouch campaign run validate", "code"), " measures both again."),
+        ]
+        folds = [
+            Fold(
+                [f"{count(len(hosts), 'more host')}: ", word_span(word)],
+                [Listing(hosts, "names long" if len(hosts) > _MANY else "names")],
+                "more",
+            )
+            for word, hosts in self.others.items()
+        ]
+        return [Paragraph(meaning, "small"), of_verdicts.folds(self.worst, self.ranks.host_keys, pages_of), *folds]
+
+    def short_section(self) -> Section:
+        """Return the section of the ticket."""
+        blocks: list[Block] = [Paragraph(f"{note}.") for note in self.ranks.findings.notes()]
+        if self.worst:
+            table = of_verdicts.table(self.worst, lines=1)
+            more = [f"and {len(table.rows) - _IN_TICKET} more"] if len(table.rows) > _IN_TICKET else []
+            more += [f"{len(hosts)} {word}" for word, hosts in self.others.items()]
+            blocks.append(replace(table, rows=table.rows[:_IN_TICKET]))
+            blocks += [Paragraph(f"{', '.join(more)} (index.html, {_WHERE})")] if more else []
+        else:
+            blocks.append(Paragraph(_EVERY_HOST))
+        if lines := self.drifted.lines() if self.drifted else []:
+            blocks += [Paragraph("Configuration:"), Listing(lines)]
+        return Section(f"System {self.name}: hosts that do not pass", blocks)
+
+
+def _page(
+    document: Mapping[str, Any],
+    of_fleet: Card,
+    *,
+    systems: Sequence[_System],
+    missing: Missing,
+    guided: Sequence[Guideline],
+    of_site: Sequence[SiteTable],
+    pages_of: Mapping[str, str],
+    each: bool,
+) -> Document:
+    table, more = missing.table, len(missing.rows) - _ROWS
+    lost: list[Block] = [replace(table, rows=table.rows[:_ROWS])]
+    lost += [Paragraph(f"{more} more are listed in {_WHERE}.")] if more > 0 else []
+    nothing = Paragraph("Nothing: every host has every metric that others were judged by.", "good")
+    brief = " (the last two have only the verdict of each host, because there are too many results)"
+    return Document(
+        document["title"],
+        [Paragraph(when_made(document["generated"]), "small")],
+        [
+            of_fleet,
+            *site_tables.page_sections(of_site),
+            *(system.section(number, pages_of) for number, system in enumerate(systems, start=1)),
+            Section(_MISSING, lost if missing.rows else [nothing], "missing"),
+            *guidelines.sections(guided),
         ],
-    }
+        pages.foot(FILES if of_site else FILES - {site_tables.FILE}, "" if each else brief),
+    )
+
+
+def _ticket(
+    document: Mapping[str, Any],
+    systems: Sequence[_System],
+    missing: Missing,
+    guided: Sequence[Guideline],
+    *,
+    of_site: Sequence[SiteTable],
+) -> Document:
+    lost = missing.table.first(_LISTED, _WHERE) if missing.rows else [Paragraph("Nothing.")]
+    return Document(
+        document["title"],
+        [Paragraph(document["line"]), Paragraph(when_made(document["generated"]))],
+        [
+            *site_tables.ticket_sections(of_site),
+            Section(_MISSING, lost),
+            *guidelines.short_sections(guided),
+            *(system.short_section() for system in systems),
+        ],
+    )

@@ -9,18 +9,30 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
 from firsttouch.judge.drift import Configuration
 from firsttouch.judge.history import Change, day, settings_changed
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.sprt import Floats, Groups, Ints
+from firsttouch.report.document import Block, Cell, Drawing, Drawings, Entry, Paragraph, Table, how_to_read
 from firsttouch.report.figures.svg import MUTED, SERIES, WARN, Canvas
-from firsttouch.report.text import count
+from firsttouch.report.text import count, signed_percent
 
 #: Changes that the table has, and those that are drawn; summary.json has more.
 MOST_ROWS, MOST_DRAWN, MOST_KEPT = 60, 12, 1000
 _HEADER = ("when", "hosts", "metric", "change", "before", "after", "certainty", "configuration")
+_NO_CHANGE = (
+    "No metric changed for good. It takes at least three sessions before a change and after it to see one."
+)
+_SEEN = (
+    "A change has at least three sessions before it and after it. Changes of many hosts come first, then the "
+    "newest."
+)
+_HOW = (
+    "Each point is a session, and up is better; 0 is the level before the change. For many hosts it is their "
+    "median, and the line through it spans the middle half of them. The upright dashes are the change, the dots "
+    "changes of the configuration."
+)
 _WIDTH, _HEIGHT = 330, 146
 #: Room (px) above the drawing for the meaning of its top and the last change of the configuration, and below it
 #: for the meaning of its bottom and for the days.
@@ -28,16 +40,6 @@ _TOP, _BOTTOM = 30, 32
 _SMALL = 11.0
 #: Points of a drawing: sessions of many hosts are put together by time.
 _POINTS = 60
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """A change as a drawing, with its *title* and *text*, and whether the hosts are *worse* since then."""
-
-    title: str
-    text: str
-    worse: bool | None
-    svg: Markup
 
 
 @dataclass(frozen=True)
@@ -50,42 +52,50 @@ class History:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The section: the *rows* of the table, the *drawings*, a *line* about all changes, and their *documents*.
+    """What changed: the *blocks* of its section, and the *documents* of the changes."""
 
-    *total* is the number of changes.
-    """
-
-    rows: Sequence[tuple[str, ...]]
-    drawings: Sequence[Drawn]
-    total: int
-    line: str
+    blocks: Sequence[Block]
     documents: Sequence[dict[str, Any]]
-    header: Sequence[str] = _HEADER
 
 
 def of_fleet(samples: SamplesTable, history: History | None, key: str = "change") -> Timeline:
     """Return the section of the *history* of *samples*; *key* begins the names of its drawings."""
     history = history or History()
     changes = history.changes
-    rows = [
-        (
-            c.when.removeprefix("on ").removeprefix("between ").replace(" and ", " to "),
-            c.who,
-            c.metrics,
-            f"{100 * c.change:+.1f} %",
-            f"{c.levels[0]:.4g} {c.case.unit}",
-            f"{c.levels[1]:.4g} {c.case.unit}",
-            c.certainty,
-            "; ".join(c.causes),
-        )
-        for c in changes[:MOST_ROWS]
-    ]
+    if not changes:
+        return Timeline([Paragraph(_NO_CHANGE)], ())
+    rows = [_row(change) for change in changes[:MOST_ROWS]]
+    more = len(changes) - len(rows)
     drawings = [
         _drawn(samples, change, history.configurations, f"{key}{number}")
         for number, change in enumerate(changes[:MOST_DRAWN])
     ]
-    documents = [change.to_dict() for change in changes[:MOST_KEPT]]
-    return Timeline(rows, drawings, len(changes), _line(changes), documents)
+    blocks: list[Block] = [
+        Paragraph(f"{_line(changes)}. {_SEEN}"),
+        Table(f"Changes over time: {len(changes)}", _HEADER, rows),
+        *([Paragraph(f"{more} more are listed in summary.json.")] if more else []),
+        how_to_read(_HOW),
+        Drawings(drawings),
+    ]
+    return Timeline(blocks, [change.to_dict() for change in changes[:MOST_KEPT]])
+
+
+def _row(change: Change) -> tuple[Entry, ...]:
+    before, after = (Cell(level, partial(_level, unit=change.case.unit)) for level in change.levels)
+    return (
+        change.when.removeprefix("on ").removeprefix("between ").replace(" and ", " to "),
+        change.who,
+        change.metrics,
+        Cell(change.change, signed_percent),
+        before,
+        after,
+        change.certainty,
+        "; ".join(change.causes),
+    )
+
+
+def _level(value: float, unit: str) -> str:
+    return f"{value:.4g} {unit}"
 
 
 def _line(changes: Sequence[Change]) -> str:
@@ -102,7 +112,7 @@ def _drawn(
     change: Change,
     configurations: Mapping[str, Sequence[Configuration]],
     key: str,
-) -> Drawn:
+) -> Drawing:
     """Return the drawing of a change: up is better, 0 is the level before."""
     when, median, low, high = _points(samples, change)
     better = change.case.better
@@ -147,7 +157,8 @@ def _drawn(
     noted = [f"{day(time)}: {text}" for time, text in marks]
     description = ". ".join([text, *noted])
     panel = canvas.panel(f"{change.who}: {change.case.title}", description, "line")
-    return Drawn(change.who, text, change.worse, panel.svg)
+    direction = "" if change.worse is None else ": worse" if change.worse else ": better"
+    return Drawing(change.who + direction, panel.svg, [text])
 
 
 def _points(samples: SamplesTable, change: Change) -> tuple[Ints, Floats, Floats, Floats]:

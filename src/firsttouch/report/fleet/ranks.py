@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import polars as pl
@@ -19,6 +18,7 @@ from firsttouch.judge.findings import DECIDERS, Findings
 from firsttouch.judge.sprt import Floats
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records.schema import table_file
+from firsttouch.report.text import anchors
 
 # ----------------------------------------------------------------------
 # The order of hosts and metrics.
@@ -78,17 +78,20 @@ class Ranks:
         return [int(case) for case in cases[self.findings.deciding_cases[cases]]]
 
     @cached_property
+    def host_keys(self) -> dict[str, str]:
+        """The addresses of hosts in a page, by name."""
+        return anchors("host", self.hosts, self.findings.system.name)
+
+    @cached_property
+    def metric_keys(self) -> dict[str, str]:
+        """The addresses of the cases that judge some host, by title."""
+        titles = (self.findings.samples.cases[case].title for case in self.cases)
+        return anchors("metric", titles, self.findings.system.name)
+
+    @cached_property
     def counts(self) -> NDArray[np.int64]:
         """The number of hosts with each verdict, from good to bad."""
         return np.bincount(list(self.words.values()), minlength=len(ORDER))
-
-
-_Change = TypeVar("_Change", float, Floats)
-
-
-def worse(change: _Change, better: str) -> _Change:
-    """Return how much worse than expected a relative change, or each of several, is (below 0: better)."""
-    return -change if better == "higher" else change if better == "lower" else abs(change)
 
 
 # ----------------------------------------------------------------------

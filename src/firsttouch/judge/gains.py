@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gains of scenarios that several hosts measured, over the default run, with their intervals.
+
+Hosts differ, so every time is compared with the default run of the same host. Hosts are the blocks of an
+incomplete block design, and the default run is the treatment that all blocks share, so the level of a host cancels
+(R. A. Fisher, The design of experiments, 1935; D. C. Montgomery, Design and analysis of experiments, chapter 4).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from firsttouch.judge.statistics import pooled_variance, student_interval
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value, such as a speed-up, with the ends of its interval (unknown: from 0 to infinity)."""
+
+    value: float
+    low: float = 0.0
+    high: float = math.inf
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the ends are known."""
+        return self.high < math.inf
+
+    @property
+    def clear(self) -> bool:
+        """Whether a gain is certain: the whole interval is above 1."""
+        return self.low > 1
+
+    def over(self, other: Interval) -> Interval:
+        """Return the ratio to *other*; its ends pair opposite ends and enclose the ratio of any two values."""
+        return Interval(self.value / other.value, self.low / other.high, self.high / other.low)
+
+    def to_dict(self) -> dict[str, float | None]:
+        """Return the JSON form; unknown ends are None."""
+        ends = (self.low, self.high) if self.bounded else (None, None)
+        return {"value": self.value, "low": ends[0], "high": ends[1]}
+
+
+#: The gain of the default run.
+SAME = Interval(1.0, 1.0, 1.0)
+CONFIDENCE = 0.95
+
+Scenario = TypeVar("Scenario", bound=Hashable)
+#: The seconds of each repetition (or seconds per read), by host.
+Times = Mapping[str, Sequence[float]]
+
+
+def gains(times: Mapping[Scenario, Times], default: Scenario) -> dict[Scenario, Interval]:
+    """Return the gain of every scenario with its simultaneous interval (:data:`CONFIDENCE`).
+
+    Every host of *times* has the *default*, and all times are above 0. The gain of a scenario is the geometric
+    mean over its hosts of the ratio of the geometric means (default / scenario). Two things widen the interval:
+
+    * Noise. The variance of a gain is the larger of two: that of repetitions, pooled over all hosts and scenarios,
+      and that of a scenario's gain between hosts, pooled over the scenarios of several hosts. Student's t allows
+      for the number of comparisons with one control (C. W. Dunnett, A multiple comparison procedure for comparing
+      several treatments with a control, 1955; here by Bonferroni's inequality).
+    * Hosts that did not measure the scenario. Their default runs show how much slower they are. If the
+      difference is a factor, they have the same gain; if it is a constant number of seconds, they have the gain of
+      the times with this constant added. The interval covers both.
+
+    With a single repetition and host the noise is unknown, and so are the ends.
+    """
+    means = {s: {h: _mean_log(some) for h, some in of_host.items()} for s, of_host in times.items()}
+    base = means[default]
+    ratios = {s: {h: base[h] - mean for h, mean in of.items()} for s, of in means.items() if s != default}
+    level = 1 - (1 - CONFIDENCE) / max(1, len(ratios))
+    repeated, of_repeated = pooled_variance(
+        [np.log(some).tolist() for of_host in times.values() for some in of_host.values()]
+    )
+    between, of_between = pooled_variance([list(of_host.values()) for of_host in ratios.values()])
+    result = {default: SAME}
+    for scenario, of_host in ratios.items():
+        gain = float(np.mean(list(of_host.values())))
+        hosts = len(of_host)
+        parts = sum(1 / len(times[default][h]) + 1 / len(times[scenario][h]) for h in of_host)
+        variances = [(repeated * parts / hosts**2, of_repeated), (between / hosts, of_between)]
+        variance, freedom = max((v for v in variances if v[1]), default=(0.0, 0))
+        if not freedom:
+            result[scenario] = Interval(math.exp(gain))
+            continue
+        half = math.sqrt(variance) * student_interval(level, freedom)
+        elsewhere = [gain, *_elsewhere(base, means[scenario])]
+        low, high = min(elsewhere) - half, max(elsewhere) + half
+        result[scenario] = Interval(math.exp(gain), math.exp(low), math.exp(high))
+    return result
+
+
+def _mean_log(seconds: Sequence[float]) -> float:
+    return float(np.mean(np.log(seconds)))
+
+
+def _elsewhere(base: Mapping[str, float], means: Mapping[str, float]) -> Iterator[float]:
+    """Yield the log gain on each host without the scenario, if hosts differ by a constant number of seconds."""
+    for host, mean in means.items():
+        for other in base.keys() - means.keys():
+            seconds = math.exp(mean) + math.exp(base[other]) - math.exp(base[host])
+            if seconds > 0:
+                yield base[other] - math.log(seconds)
