@@ -26,9 +26,8 @@ from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import Unread
-from firsttouch.report import FEW_HOSTS, guidelines, model, site_tables
+from firsttouch.report import FEW_HOSTS, guidelines, model, site_tables, summary
 from firsttouch.report import pages as report_pages
-from firsttouch.report import summary as report_summary
 from firsttouch.report.fleet import comparison as fleet_comparison
 from firsttouch.report.fleet import fleet_pages
 from firsttouch.report.fleet.comparison import Compared
@@ -290,7 +289,7 @@ def _check_replaceable(out: Path) -> None:
         earlier = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         earlier = None
-    if strangers or not isinstance(earlier, dict) or earlier.get("document") != report_summary.DOCUMENT:
+    if strangers or not isinstance(earlier, dict) or earlier.get("document") != summary.DOCUMENT:
         what = f"it holds {strangers[0]}" if strangers else "its summary.json is not a report's"
         raise BadInput(f"not an earlier report ({what}): give a new or an empty folder", file=out)
 
