@@ -156,7 +156,7 @@ class TestPage:
         (tip,) = [c.get("title") for c in worst if c.get("class") == "b5"]
         assert re.fullmatch(r"n007: 7[45]\.\d GB/s, expected (100|99\.\d), limit 9\d\.\d, n 6", tip)
         heads = [("".join(c.itertext()), c.get("colspan")) for c in heat.iter("th") if c.get("colspan")]
-        assert heads == [("latency", "4"), ("bandwidth", "4"), ("contention", "4")]
+        assert heads == [("Latency", "4"), ("Bandwidth", "4"), ("Contention", "4")]
 
     def test_outliers_are_named_beside_their_distribution(self, reported):
         text = "".join(page_of(reported[0]).itertext())

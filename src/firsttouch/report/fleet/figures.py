@@ -100,14 +100,16 @@ def heat(ranks: Ranks, detailed: Collection[str] | None = None) -> list[Block]:
     if left_out:
         row = [Cell(count(left_out, "other")), *_others(ranks, hosts, cases), *([Cell()] if summed else [])]
         map_rows.append([cell._replace(tone=f"{cell.tone} others".strip()) for cell in row])
-    checks = [(check, len(list(some))) for check, some in groupby(samples.cases[c].check for c in cases)]
+    of_checks = [(check, len(list(columns))) for check, columns in groupby(samples.cases[c].check for c in cases)]
+    catalogued = catalogue.checks()
+    headings = [(catalogued[c].title if c in catalogued else c, columns) for c, columns in of_checks]
     names = [samples.cases[c].title for c in cases]
     linked = [[Span(name, link=f"#{ranks.metric_keys[name]}")] for name in names]
     table = Table(
         "Difference from the expected value, %",
         ["host", *(Cell(n, tip=name) for n, name in enumerate(names, start=1)), *(["others"] if summed else [])],
         map_rows,
-        [[("", 1), *checks, *([("", 1)] if summed else [])]],
+        [[("", 1), *headings, *([("", 1)] if summed else [])]],
         "heat few" if len(names) <= _FEW else "heat",
     )
     return [

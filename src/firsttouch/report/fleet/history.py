@@ -72,7 +72,7 @@ def of_fleet(samples: SamplesTable, history: History | None, key: str = "change"
     ]
     blocks: list[Block] = [
         Paragraph(f"{_line(changes)}. {_SEEN}"),
-        Table(f"Changes over time: {len(changes)}", _HEADER, rows),
+        Table(f"Changes over time: {len(changes)}", _HEADER, rows, kind="stack changes"),
         *([Paragraph(f"{more} more are listed in summary.json.")] if more else []),
         how_to_read(_HOW),
         Drawings(drawings),
