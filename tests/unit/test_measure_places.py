@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from firsttouch.benchmarks import measure, probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases, topology_of
 from firsttouch.errors import BadInput
+from firsttouch.paths import ROOT
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import load
 
@@ -212,3 +213,10 @@ def test_a_value_is_printed_with_its_spread(samples, says):
     case = {"pu_nodes": [0], "bank": 0, "program": "firsttouch-probe"}
     records = [Record("bandwidth", "copy_bandwidth", "GB/s", "higher", s, parameters=case) for s in samples]
     assert list(measure.spread(records)) == says
+
+
+def test_every_aspect_has_a_test_of_reframe():
+    names = [test.name for benchmark in measure.aspects().values() for test in benchmark.tests]
+    assert len(names) == len(set(names))
+    for aspect, benchmark in measure.aspects().items():
+        assert benchmark.tests or (ROOT / "reframe" / f"{aspect}.py").is_file()

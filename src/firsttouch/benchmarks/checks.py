@@ -7,7 +7,7 @@ import functools
 import re
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,12 @@ import reframe.utility.sanity as sn
 from reframe.core.builtins import fixture, parameter, run_after, run_before, sanity_function, variable
 from reframe.core.exceptions import JobSchedulerError, SanityError
 from reframe.core.logging import getlogger
-from reframe.core.meta import RegressionTestMeta
+from reframe.core.meta import RegressionTestMeta, make_test
 from reframe.core.pipeline import RunOnlyRegressionTest
 
-from firsttouch.benchmarks import profiles
+from firsttouch.benchmarks import measure, profiles
 from firsttouch.benchmarks.cases import cases, system
+from firsttouch.benchmarks.measure import ReframeTest
 from firsttouch.errors import CANNOT_HERE
 from firsttouch.execution import backends
 from firsttouch.records.catalogue import of_kind
@@ -221,6 +222,36 @@ def _read(file: Path, _written: int) -> Sequence[Record]:
     """
     beside = {*of_kind("read")} - {"topology"}
     return tuple(record for record in read(file) if record.check not in beside)
+
+
+class AspectCheck(FirstTouchCheck):
+    """Measures an aspect as its benchmark says; :func:`aspect_tests` makes a test for each."""
+
+    #: The aspect, and its test.
+    aspect: str
+    test: ReframeTest
+
+    @run_after("init")
+    def set_command(self) -> None:
+        """Take all from the test."""
+        test, here = self.test, cases()
+        self.descr = test.title(here)
+        self.command = ["measure", self.aspect, *test.options(here)]
+        self.repetitions, self.time_limit = test.repetitions, test.time_limit
+        self.least_records = test.least_records(here)
+        if reason := test.refused(here):
+            self.skip(reason)
+
+    def labels(self, record: Record) -> str | None:
+        """Return the name that the test gives."""
+        return self.test.label(record, cases())
+
+
+def aspect_tests(module: str) -> Iterator[type[AspectCheck]]:
+    """Yield the tests of ReFrame of all aspects, as classes of *module* with the tests' names."""
+    for aspect, benchmark in measure.aspects().items():
+        for test in benchmark.tests:
+            yield make_test(test.name, (AspectCheck,), {"aspect": aspect, "test": test}, module=module)
 
 
 class ReferenceRun(FirstTouchCheck):

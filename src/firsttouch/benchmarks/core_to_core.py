@@ -16,7 +16,7 @@ from typing import Any
 
 from firsttouch.benchmarks import probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases
-from firsttouch.benchmarks.measure import AspectRequest, Benchmark, run
+from firsttouch.benchmarks.measure import AspectRequest, Benchmark, ReframeTest, run
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
@@ -254,4 +254,19 @@ def _steps(cases: Cases) -> list[list[str]]:
     return [[]] if len(cases.host.allowed_pus) > 1 else []
 
 
-BENCHMARK = Benchmark(_measure, frozenset({"pu_nodes", "banks", "pu_pairs"}), steps=_steps)
+def _label(record: Record, _cases: Cases) -> str | None:
+    """Name a variable per kind of closeness. The pairs are in the records only."""
+    p = record.parameters
+    if record.metric != "transfer_latency":
+        return None
+    return f"transfer_{p['shared']}{p.get('cache_level', '')}"
+
+
+_TEST = ReframeTest(
+    "core_to_core",
+    lambda _: "latency between pairs of PUs",
+    least_records=lambda _: 2,  # one pair, and the figure of its kind
+    label=_label,
+    refused=lambda cases: "" if _steps(cases) else "one PU has no other to exchange a line with",
+)
+BENCHMARK = Benchmark(_measure, frozenset({"pu_nodes", "banks", "pu_pairs"}), steps=_steps, tests=(_TEST,))

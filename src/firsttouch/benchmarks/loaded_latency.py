@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from firsttouch.benchmarks import probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases
-from firsttouch.benchmarks.measure import AspectRequest, Benchmark, run
+from firsttouch.benchmarks.measure import AspectRequest, Benchmark, ReframeTest, run
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
@@ -125,4 +125,29 @@ def _steps(cases: Cases) -> list[list[str]]:
     return [[]] if any(cases.loads(node) for node in cases.pu_nodes()) else []
 
 
-BENCHMARK = Benchmark(_measure, steps=_steps)
+#: Records of a curve at least: latency and load of its first and its last point, and three of the whole curve.
+_LEAST_RECORDS = 7
+
+
+def _least_records(cases: Cases) -> int:
+    loads = sum(len(cases.loads(node)) for node in cases.pu_nodes())
+    return _LEAST_RECORDS * len(cases.effort.read_shares) * loads
+
+
+def _label(record: Record, _cases: Cases) -> str | None:
+    """Name the metrics of each curve; its points are in the records only."""
+    p = record.parameters
+    if "rate" in p:
+        return None
+    return f"{record.metric}_from{p['pu_nodes'][0]}_bank{p['bank']}_{p['load']}_reads{100 * p['read_share']:.0f}"
+
+
+_TEST = ReframeTest(
+    "loaded_latency",
+    lambda cases: (
+        f"latency under load with {', '.join(f'{share:.0%}' for share in cases.effort.read_shares)} reads"
+    ),
+    least_records=_least_records,
+    label=_label,
+)
+BENCHMARK = Benchmark(_measure, steps=_steps, tests=(_TEST,))

@@ -14,7 +14,8 @@ from dataclasses import replace
 from statistics import median
 
 from firsttouch.benchmarks import probe, profiles, programs
-from firsttouch.benchmarks.measure import LEAST, AspectRequest, Benchmark, run
+from firsttouch.benchmarks.cases import Cases
+from firsttouch.benchmarks.measure import LEAST, AspectRequest, Benchmark, ReframeTest, run
 from firsttouch.benchmarks.profiles import Effort
 from firsttouch.errors import BadInput
 from firsttouch.host.cpusets import format_list
@@ -119,4 +120,27 @@ def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[l
     yield needed
 
 
-BENCHMARK = Benchmark(_measure, frozenset({"pu_nodes", "banks", "threads"}), validates=False)
+#: Cases without a batch: four locks with original, deferred and blocked parsing, and fetch-and-add with blocks.
+_CASES = 13
+#: The locks whose batch sizes are compared.
+_LOCKS = 4
+
+
+def _label(record: Record, cases: Cases) -> str | None:
+    """Name the rates with all PUs, and the batches. Other rates are in the records only."""
+    p = record.parameters
+    case = f"{p['lock']}_{p['parsing']}_work{p['work_ns']:g}ns"
+    if record.metric == "lock_batch":
+        return f"batch_{case}"
+    if record.metric == "lock_records" and p["threads"] == len(cases.host.allowed_pus):
+        return f"records_{case}_batch{p['batch']}"
+    return None
+
+
+_TEST = ReframeTest(
+    "locks",
+    lambda _: "records per second from one reader under a lock",
+    least_records=lambda cases: len(cases.effort.lock_work) * (_CASES + _LOCKS * len(cases.effort.lock_batches)),
+    label=_label,
+)
+BENCHMARK = Benchmark(_measure, frozenset({"pu_nodes", "banks", "threads"}), validates=False, tests=(_TEST,))

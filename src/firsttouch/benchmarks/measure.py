@@ -95,6 +95,25 @@ def _one_step(_cases: Cases) -> list[list[str]]:
 
 
 @dataclass(frozen=True)
+class ReframeTest:
+    """A test of ReFrame that measures an aspect: its name and title, and what depends on the cases of a host."""
+
+    name: str
+    title: Callable[[Cases], str]
+    #: Returns the further arguments of ``firsttouch measure ASPECT``.
+    options: Callable[[Cases], list[str]] = lambda _: []
+    #: Returns how many records the command writes at least.
+    least_records: Callable[[Cases], int] = lambda _: 1
+    #: Returns the name of a record's performance variable, None if it has none.
+    label: Callable[[Record, Cases], str | None] = lambda record, _: record.metric
+    #: Returns why it cannot be done, or an empty string.
+    refused: Callable[[Cases], str] = lambda _: ""
+    #: Timed repetitions of each measurement.
+    repetitions: int = 3
+    time_limit: str = "2h"
+
+
+@dataclass(frozen=True)
 class Benchmark:
     """How an aspect is measured: the ``BENCHMARK`` of the module here that is named like the aspect's check."""
 
@@ -107,6 +126,8 @@ class Benchmark:
     steps: Callable[[Cases], list[list[str]]] = _one_step
     #: Whether campaigns that validate hosts measure it.
     validates: bool = True
+    #: The tests of ReFrame that measure it, if no file in reframe/ has them.
+    tests: tuple[ReframeTest, ...] = ()
 
 
 @functools.cache
@@ -325,16 +346,55 @@ def _topology(host: Topology, _asked: AspectRequest, say: probe.Say) -> Iterator
     yield list(topology(host, say=say))
 
 
+def _contention_label(record: Record, _cases: Cases) -> str:
+    """Name the rate of one thread and of all, per bank, and per NUMA node if all threads are on one."""
+    p = record.parameters
+    nodes = f"_from{p['pu_nodes'][0]}" if len(p.get("pu_nodes", ())) == 1 else ""
+    return f"{record.metric}_{p['threads']}threads{nodes}_bank{p['bank']}"
+
+
+def _contention_test(
+    name: str, program: str, banks: Callable[[Cases], list[int]], repetitions: int = 3
+) -> ReframeTest:
+    """Return a test in which threads fill the NUMA nodes from the nearest to the farthest and use one bank."""
+
+    def options(cases: Cases) -> list[str]:
+        threads = format_list(cases.contention_threads())
+        return ["--program", program, "--threads", threads, "--banks", format_list(banks(cases))]
+
+    return ReframeTest(
+        name,
+        lambda cases: f"contention of {format_list(cases.contention_threads())} threads by {program}",
+        options,
+        lambda cases: 2 * len(cases.contention_threads()) * len(banks(cases)),
+        _contention_label,
+        repetitions=repetitions,
+    )
+
+
+_TOPOLOGY_TEST = ReframeTest(
+    "topology", lambda _: "topology", least_records=lambda _: 3, repetitions=1, time_limit="5m"
+)
+_CONTENTION_TESTS = (
+    # Random accesses, every bank in turn; and sequential ones (copy) on one bank, a cross-check of the probe with
+    # one repetition of 20 iterations.
+    _contention_test("contention", probe.NAME, lambda cases: cases.banks(*cases.host.cpu_nodes)),
+    _contention_test(
+        "contention_likwid", "likwid-bench", lambda cases: cases.banks(cases.host.cpu_nodes[0])[:1], 1
+    ),
+)
 #: The topology, and the aspects that the probe measures without further computation: the latency curve (ns by
 #: bytes of a random cycle), STREAM's kernels (GB/s, regular stores), and the rates (GB/s) of threads that access
 #: one bank at once, at random (thesis section 3.5). Campaigns divide them into steps.
 _ASPECTS = {
-    "topology": Benchmark(_topology, frozenset(), ()),
+    "topology": Benchmark(_topology, frozenset(), (), tests=(_TOPOLOGY_TEST,)),
     "latency": Benchmark(_by_program, programs=(probe.NAME, "lmbench")),
     "bandwidth": Benchmark(
         _by_program,
         frozenset({"pu_nodes", "set_sizes", "banks", "interleave"}),
         (probe.NAME, "likwid-bench", "stream"),
     ),
-    "contention": Benchmark(_by_program, frozenset({"banks", "threads"}), (probe.NAME, "likwid-bench")),
+    "contention": Benchmark(
+        _by_program, frozenset({"banks", "threads"}), (probe.NAME, "likwid-bench"), tests=_CONTENTION_TESTS
+    ),
 }

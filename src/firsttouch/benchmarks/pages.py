@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from firsttouch.benchmarks import probe, profiles, programs, stores
 from firsttouch.benchmarks.cases import Cases
-from firsttouch.benchmarks.measure import AspectRequest, Benchmark, run
+from firsttouch.benchmarks.measure import AspectRequest, Benchmark, ReframeTest, run
 from firsttouch.errors import CannotHere
 from firsttouch.host import available_memory
 from firsttouch.host.cpusets import format_list
@@ -95,4 +95,19 @@ def _steps(cases: Cases) -> list[list[str]]:
     return [["--pu-nodes", format_list(cases.pu_nodes())]]
 
 
-BENCHMARK = Benchmark(_measure, steps=_steps)
+def _label(record: Record, _cases: Cases) -> str:
+    """Name a variable per metric, page size and bank."""
+    p = record.parameters
+    size = f"_{p['pages']}" if "pages" in p and record.metric != "prefetch_ratio" else ""
+    return f"{record.metric}{size}_bank{p['bank']}"
+
+
+_TEST = ReframeTest(
+    "pages",
+    lambda _: "latency and bandwidth by page size",
+    lambda cases: ["--pu-nodes", format_list(cases.pu_nodes())],
+    # Latency, the prefetch ratio and one rate with base pages; the host may not have others.
+    lambda cases: 3 * len(cases.pu_nodes()),
+    _label,
+)
+BENCHMARK = Benchmark(_measure, steps=_steps, tests=(_TEST,))

@@ -1,28 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The aspects without a file of their own here."""
+"""The aspects of a host's memory: a test for each of those that its benchmark describes, and for all others."""
 
 import re
-from pathlib import Path
 
 import reframe as rfm
 from reframe.core.builtins import parameter, run_after
 
 from firsttouch.benchmarks import measure
-from firsttouch.benchmarks.checks import FirstTouchCheck
+from firsttouch.benchmarks.checks import FirstTouchCheck, aspect_tests
 from firsttouch.records.cases import Case
 
-ASPECTS = [
-    name for name in measure.aspects() if not Path(__file__).with_name(f"{name.replace('-', '_')}.py").exists()
-]
+for test in aspect_tests(__name__):
+    rfm.simple_test(test)
+
+#: Those with a file of their own here, and those that their benchmarks describe.
+DESCRIBED = {"latency", "bandwidth"} | {name for name, aspect in measure.aspects().items() if aspect.tests}
+OTHERS = [name for name in measure.aspects() if name not in DESCRIBED]
 
 # ReFrame warns of a parameter without values.
-if ASPECTS:
+if OTHERS:
 
     @rfm.simple_test
     class further(FirstTouchCheck):  # noqa: N801
         """An aspect as ``firsttouch measure`` measures it by default."""
 
-        aspect = parameter(ASPECTS)
+        aspect = parameter(OTHERS)
 
         @run_after("init")
         def set_command(self):
