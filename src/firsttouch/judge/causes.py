@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import re
 import statistics
 import string
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Any, ClassVar, Literal
 
 from firsttouch import documents
 from firsttouch.host.memory_modules import channel_of, socket_of_slot, without_channel
@@ -36,67 +37,97 @@ _NAMED = 16
 #: The least share of all other groups if a condition is about some of the groups.
 _HEALTHY = 0.97
 _HEALTHY_LOSS = 1 - _HEALTHY
-_NUMBER = {"type": "number"}
-#: The keys of a condition with their forms.
-_KEYS: dict[str, Any] = {
-    "count": {"enum": ["numa_nodes", "pus"]},
-    "is": {"enum": ["fewer", "more", "one", "halved"]},
-    "setting": {"type": "string"},
-    "slow": {"type": "boolean"},
-    "below": _NUMBER,
-    "at_least": _NUMBER,
-    "missing": {"type": "string"},
-    "check": {"type": "string"},
-    "metric": {"type": "string"},
-    "where": {"type": "object"},
-    "relation": {"enum": ["local", "remote"]},
-    "size": {"enum": ["cache", "memory"]},
-    "by": {"enum": ["bank", "pu_node", "pair", "shared"]},
-    "groups": {"enum": ["one", "some", "any", "all"]},
-    "share": {"type": "array", "items": _NUMBER, "minItems": 2, "maxItems": 2},
-    "channels": {"const": True},
-    "alike": _NUMBER,
-    "every": {"const": True},
-    "only": {"const": True},
-    "if_measured": {"const": True},
-    "modules": {"enum": ["absent", "different"]},
-    "clock": {"enum": ["slow", "good"]},
-}
+#: A key that is only ever true.
+_True = Annotated[bool, {"const": True, "description": "true"}]
+
+# ----------------------------------------------------------------------
+# The conditions of a rule, a class for each kind. Its first field is the key that tells the kind.
 
 
 @dataclass(frozen=True)
 class _Condition:
-    """A kind of condition: the keys that it needs, those that it may have, and the fields that a text gets."""
+    """A kind of condition; *FIELDS* are the fields that it gives to the text of a cause."""
 
-    needed: tuple[str, ...]
-    optional: tuple[str, ...] = ()
-    fields: tuple[str, ...] = ()
+    FIELDS: ClassVar[tuple[str, ...]] = ()
 
 
-#: The key that tells the kind of a condition -> the kind.
-_KINDS = {
-    "count": _Condition(("count", "is"), (), ("found", "expected", "which")),
-    "slow": _Condition(("slow",)),
-    "missing": _Condition(("missing",), ("where",)),
-    "modules": _Condition(("modules",), (), ("modules",)),
-    "clock": _Condition(("clock",), (), ("clock_share",)),
-    "setting": _Condition(("setting",), ("at_least", "below"), ("setting",)),
-    "check": _Condition(
-        ("check", "by", "groups", "share"),
-        ("metric", "where", "relation", "size", "channels", "alike", "every", "only", "if_measured"),
-        ("share", "losses"),  # and the group, by the name of "by"
-    ),
-}
-_CONDITION = {"type": "object", "additionalProperties": False, "properties": _KEYS}
-_RULE = documents.table_schema(
-    {
-        "name": {"type": "string"},
-        "text": {"type": "string"},
-        "when": {"type": "array", "minItems": 1, "items": _CONDITION},
-    },
-    {"unless": {"type": "array", "items": {"type": "string"}}},
-)
-SCHEMA = documents.table_schema({"cause": {"type": "array", "items": _RULE}})
+@dataclass(frozen=True)
+class _Count(_Condition):
+    """The number of NUMA nodes or PUs, beside that of the system."""
+
+    count: Literal["numa_nodes", "pus"]
+    is_: Literal["fewer", "more", "one", "halved"]
+
+    FIELDS = ("found", "expected", "which")
+
+
+@dataclass(frozen=True)
+class _Slow(_Condition):
+    """Whether a metric with a unit fails."""
+
+    slow: bool
+
+
+@dataclass(frozen=True)
+class _Missing(_Condition):
+    """A check without a result."""
+
+    missing: str
+    where: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Modules(_Condition):
+    """Memory modules unlike those of the siblings."""
+
+    modules: Literal["absent", "different"]
+
+    FIELDS = ("modules",)
+
+
+@dataclass(frozen=True)
+class _Clock(_Condition):
+    """Metrics that follow the clock."""
+
+    clock: Literal["slow", "good"]
+
+    FIELDS = ("clock_share",)
+
+
+@dataclass(frozen=True)
+class _Setting(_Condition):
+    """A setting with a number."""
+
+    setting: str
+    at_least: float = -math.inf
+    below: float = math.inf
+
+    FIELDS = ("setting",)
+
+
+@dataclass(frozen=True)
+class _Groups(_Condition):
+    """The shares that groups of metrics reach; the group is a field, too, by the name of *by*."""
+
+    check: str
+    by: Literal["bank", "pu_node", "pair", "shared"]
+    groups: Literal["one", "some", "any", "all"]
+    share: Annotated[tuple[float, ...], {"minItems": 2, "maxItems": 2}]
+    metric: str | None = None
+    where: dict[str, Any] = field(default_factory=dict)
+    relation: Literal["local", "remote"] | None = None
+    size: Literal["cache", "memory"] | None = None
+    channels: _True = False
+    alike: float = math.inf
+    every: _True = False
+    only: _True = False
+    if_measured: _True = False
+
+    FIELDS = ("share", "losses")
+
+
+_KINDS: dict[str, type[_Condition]] = {fields(kind)[0].name: kind for kind in _Condition.__subclasses__()}
+_SCHEMAS = {name: documents.schema_of(kind) for name, kind in _KINDS.items()}
 
 
 @dataclass(frozen=True)
@@ -108,8 +139,17 @@ class Rule:
 
     name: str
     text: str
-    when: tuple[Mapping[str, Any], ...]
+    when: Annotated[tuple[Any, ...], {"minItems": 1}]
     unless: tuple[str, ...] = ()
+
+
+#: Any condition: :func:`_fields` tells which keys its kind has.
+_ANY_CONDITION = documents.table_schema(
+    {}, {key: value for schema in _SCHEMAS.values() for key, value in schema["properties"].items()}
+)
+_RULE = documents.schema_of(Rule)
+_RULE["properties"]["when"]["items"] = _ANY_CONDITION
+SCHEMA = documents.table_schema({"cause": {"type": "array", "items": _RULE}})
 
 
 @dataclass(frozen=True)
@@ -211,10 +251,12 @@ def parse(text: str, file: str) -> list[Rule]:
             fields |= _fields(document, condition, "cause", number, "when", position)
         _check_text(document, entry["text"], fields, "cause", number, "text")
     document.refuse_problems()
-    return [
-        Rule(entry["name"], entry["text"], tuple(entry["when"]), tuple(entry.get("unless", ())))
-        for entry in document.data["cause"]
-    ]
+    rules = [documents.build(Rule, entry) for entry in document.data["cause"]]
+    return [replace(rule, when=tuple(documents.build(_kind(c), c) for c in rule.when)) for rule in rules]
+
+
+def _kind(condition: Mapping[str, Any]) -> type[_Condition]:
+    return _KINDS[next(name for name in _KINDS if name in condition)]
 
 
 def _fields(document: documents.Document, condition: Mapping[str, Any], *where: str | int) -> set[str]:
@@ -222,13 +264,13 @@ def _fields(document: documents.Document, condition: Mapping[str, Any], *where: 
     if (name := next((key for key in _KINDS if key in condition), "")) == "":
         document.problem(f"a condition needs one of the keys {', '.join(_KINDS)}", *where)
         return set()
-    kind = _KINDS[name]
-    for key in kind.needed:
+    schema = _SCHEMAS[name]
+    for key in schema["required"]:
         if key not in condition:
             document.problem(f"a condition with the key '{name}' needs the key '{key}'", *where)
-    for key in condition.keys() - {*kind.needed, *kind.optional}:
+    for key in condition.keys() - schema["properties"].keys():
         document.problem(f"a condition with the key '{name}' has no key '{key}'", *where, key)
-    return {*kind.fields, *((condition["by"],) if name == "check" and "by" in condition else ())}
+    return {*_KINDS[name].FIELDS, *((condition["by"],) if name == "check" and "by" in condition else ())}
 
 
 def _check_text(document: documents.Document, text: str, fields: Collection[str], *where: str | int) -> None:
@@ -250,7 +292,7 @@ def causes(symptoms: Symptoms) -> list[str]:
     fails = any(f.verdict == "fail" for f in symptoms.findings)
     for rule in rules():
         # Without a fail, only the configuration is evidence enough.
-        if texts.keys() & set(rule.unless) or not (fails or any("modules" in c for c in rule.when)):
+        if texts.keys() & set(rule.unless) or not (fails or any(isinstance(c, _Modules) for c in rule.when)):
             continue
         fields: dict[str, Any] = {}
         for condition in rule.when:
@@ -263,35 +305,39 @@ def causes(symptoms: Symptoms) -> list[str]:
     return list(texts.values())
 
 
-def _holds(condition: Mapping[str, Any], symptoms: Symptoms) -> dict[str, Any] | None:
+@functools.singledispatch
+def _holds(condition: _Condition, symptoms: Symptoms) -> dict[str, Any] | None:
     """Return the fields that a condition gives to the text of its rule, None if it does not hold."""
-    kind = next(key for key in _KINDS if key in condition)
-    return _TESTS[kind](condition, symptoms)
+    raise NotImplementedError(type(condition))
 
 
-def _slow(condition: Mapping[str, Any], symptoms: Symptoms) -> dict[str, Any] | None:
+@_holds.register
+def _slow(condition: _Slow, symptoms: Symptoms) -> dict[str, Any] | None:
     slow = any(f.verdict == "fail" and f.unit != "1" for f in symptoms.findings)
-    return {} if slow == condition["slow"] else None
+    return {} if slow == condition.slow else None
 
 
-def _missing(condition: Mapping[str, Any], symptoms: Symptoms) -> dict[str, Any] | None:
-    where = condition.get("where", {}).items()
+@_holds.register
+def _missing(condition: _Missing, symptoms: Symptoms) -> dict[str, Any] | None:
+    where = condition.where.items()
     lacks = any(
-        check == condition["missing"] and all(case.get(name) == value for name, value in where)
+        check == condition.missing and all(case.get(name) == value for name, value in where)
         for check, case in symptoms.missing
     )
     return {} if lacks else None
 
 
-def _setting(condition: Mapping[str, Any], symptoms: Symptoms) -> dict[str, Any] | None:
-    value = symptoms.values.get(condition["setting"])
-    low, high = condition.get("at_least", float("-inf")), condition.get("below", float("inf"))
-    return {"setting": f"{value:.3g}"} if value is not None and low <= value < high else None
+@_holds.register
+def _setting(condition: _Setting, symptoms: Symptoms) -> dict[str, Any] | None:
+    value = symptoms.values.get(condition.setting)
+    holds = value is not None and condition.at_least <= value < condition.below
+    return {"setting": f"{value:.3g}"} if holds else None
 
 
-def _count(condition: Mapping[str, Any], symptoms: Symptoms) -> dict[str, Any] | None:
+@_holds.register
+def _count(condition: _Count, symptoms: Symptoms) -> dict[str, Any] | None:
     """Return the fields of a condition on the host's number of NUMA nodes or PUs."""
-    metric, relation = condition["count"], condition["is"]
+    metric, relation = condition.count, condition.is_
     count = symptoms.values.get(metric)
     if count is None or symptoms.facts is None:
         return None
@@ -317,25 +363,25 @@ def _lost_nodes(count: int, symptoms: Symptoms) -> str:
     return f"NUMA node {numbers} is missing: " if len(missing) == 1 else f"NUMA nodes {numbers} are missing: "
 
 
-def _groups(condition: Mapping[str, Any], symptoms: Symptoms) -> dict[str, Any] | None:
+@_holds.register
+def _groups(condition: _Groups, symptoms: Symptoms) -> dict[str, Any] | None:
     """Return the fields of a condition on the shares of groups of metrics."""
-    relation, size, by = condition.get("relation"), condition.get("size"), condition["by"]
-    metric, where = condition.get("metric"), condition.get("where", {})
+    relation, size, by, metric = condition.relation, condition.size, condition.by, condition.metric
     grouped: dict[str, list[_Place]] = {}
-    for place in symptoms.places.get(condition["check"], ()):
+    for place in symptoms.places.get(condition.check, ()):
         if (
             relation in {None, place.relation}
             and metric in {None, place.metric}
-            and all(place.case.get(name) == value for name, value in where.items())
+            and all(place.case.get(name) == value for name, value in condition.where.items())
             and (size != "cache" or 0 < place.size <= _CACHE)
             and (size != "memory" or place.size >= _MEMORY)
             and place.left is not None
             and (key := place.key(by))
         ):
             grouped.setdefault(key, []).append(place)
-    if not grouped and "if_measured" in condition:
+    if not grouped and condition.if_measured:
         return {by: "", "share": "", "losses": ""}
-    low, high = condition["share"]
+    low, high = condition.share
     shares = {key: [p.left for p in places if p.left is not None] for key, places in grouped.items()}
     medians = {key: statistics.median(values) for key, values in shares.items()}
     meant = {
@@ -343,22 +389,22 @@ def _groups(condition: Mapping[str, Any], symptoms: Symptoms) -> dict[str, Any] 
         for key, median in medians.items()
         if low <= median < high
         # A slow group must be judged slow: the median of a few noisy repetitions shows no cause.
-        and (high > 1 or _is_slow(grouped[key], throughout="every" in condition))
-        and (not condition.get("channels") or _fits_channels(median, _channels(key, symptoms.facts)))
-        and max(shares[key]) - min(shares[key]) <= condition.get("alike", float("inf"))
+        and (high > 1 or _is_slow(grouped[key], throughout=condition.every))
+        and (not condition.channels or _fits_channels(median, _channels(key, symptoms.facts)))
+        and max(shares[key]) - min(shares[key]) <= condition.alike
     }
-    if condition["groups"] == "all":
+    if condition.groups == "all":
         holds = bool(meant) and len(meant) == len(grouped)
-    elif condition["groups"] == "any":
+    elif condition.groups == "any":
         holds = bool(meant)
     else:
-        few = len(meant) == 1 if condition["groups"] == "one" else bool(meant)
+        few = len(meant) == 1 if condition.groups == "one" else bool(meant)
         healthy = all(median >= _HEALTHY for key, median in medians.items() if key not in meant)
         holds = few and len(meant) < len(grouped) and healthy
-    if not holds or ("only" in condition and not _only(meant, by, symptoms, spill="channels" in condition)):
+    if not holds or (condition.only and not _only(meant, by, symptoms, spill=condition.channels)):
         return None
     key = min(meant, key=lambda k: meant[k])
-    losses = _channel_losses(meant, symptoms.facts) if "channels" in condition else ""
+    losses = _channel_losses(meant, symptoms.facts) if condition.channels else ""
     return {by: key, "share": f"{meant[key]:.0%}", "losses": losses}
 
 
@@ -441,9 +487,10 @@ def _channel_losses(shares: Mapping[str, float], facts: Facts | None) -> str:
 # The clock
 
 
-def _clock(condition: Mapping[str, Any], symptoms: Symptoms) -> dict[str, Any] | None:
+@_holds.register
+def _clock(condition: _Clock, symptoms: Symptoms) -> dict[str, Any] | None:
     share = _clock_share(symptoms)
-    if (share is not None) != (condition["clock"] == "slow"):
+    if (share is not None) != (condition.clock == "slow"):
         return None
     return {"clock_share": "" if share is None else f"{share:.0%}"}
 
@@ -478,7 +525,8 @@ def _clock_share(symptoms: Symptoms) -> float | None:
 # Memory modules
 
 
-def _modules(condition: Mapping[str, Any], symptoms: Symptoms) -> dict[str, Any] | None:
+@_holds.register
+def _modules(condition: _Modules, symptoms: Symptoms) -> dict[str, Any] | None:
     """Return the fields of a condition on the memory modules: those that explain a loss of memory's speed."""
     if symptoms.modules is None:
         return None
@@ -487,14 +535,14 @@ def _modules(condition: Mapping[str, Any], symptoms: Symptoms) -> dict[str, Any]
     deviations = [
         d
         for d in symptoms.modules.deviations
-        if (d.value == ABSENT) == (condition["modules"] == "absent")
+        if (d.value == ABSENT) == (condition.modules == "absent")
         and d.siblings >= 2
         and d.siblings >= _SIBLINGS * d.hosts
         and any(_is_of_package(place, packages.get(d.socket), symptoms.facts) for place in slow)
     ]
     if not deviations:
         return None
-    text = _absent if condition["modules"] == "absent" else _different
+    text = _absent if condition.modules == "absent" else _different
     return {"modules": text(deviations, symptoms.modules.usual)}
 
 
@@ -564,15 +612,3 @@ def _left(finding: Finding) -> float | None:
         return None
     share = statistics.median(finding.values) / finding.reference.value
     return share if finding.better != "lower" else 1 / share if share else None
-
-
-#: The key that tells the kind of a condition -> the test that returns its fields.
-_TESTS: Mapping[str, Callable[[Mapping[str, Any], Symptoms], dict[str, Any] | None]] = {
-    "count": _count,
-    "slow": _slow,
-    "missing": _missing,
-    "modules": _modules,
-    "clock": _clock,
-    "setting": _setting,
-    "check": _groups,
-}
