@@ -359,11 +359,11 @@ def run(scenario: Scenario, system: str) -> Outcome:  # noqa: PLR0912
     faults = {fault.host: fault for fault in scenario.faults}
     outcome = Outcome(len(by_host), list(faults), days=len(ends))
     for end in ends:
-        before = frame.filter(pl.col("time") < iso(end))
+        records = frame.filter(pl.col("time") < iso(end))
         verdicts = judged(
-            samples_table.of_frames([before], system),
+            samples_table.of_frames([records], system),
             Undescribed(system),
-            configurations=partial(latest, before),
+            configurations=partial(latest, records),
         )
         outcome.last = {host: ORDER[verdicts.word(host)] for host in verdicts.hosts}
         for host, word in outcome.last.items():

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """How well verdicts find a host that loses 5 % of one metric, and how often they blame good ones.
 
-Method. A fleet of HOSTS hosts, each with METRICS metrics; good hosts differ by SPREAD in each (a normal
-deviation); one host loses LOSS of one metric. The scatter of a metric's repetitions is drawn from the 320 errors
-of the published tables (median 4.9 %, up to 26 %). Its shape is that of real repetitions by the probe on a busy
-virtual machine (bench/data/repetitions.csv, scaled to the same deviation) for every other metric, and normal for
-the rest. One repetition in a hundred is disturbed and 5 to 30 % worse.
+Method. A fleet of HOSTS hosts, each with METRICS metrics; good hosts differ by SPREAD in each (a normal deviation;
+--spread: another one); one host loses LOSS of one metric. The scatter of a metric's repetitions is drawn from the
+320 errors of the published tables (median 4.9 %, up to 26 %). Its shape is that of real repetitions by the probe
+on a busy virtual machine (bench/data/repetitions.csv, scaled to the same deviation) for every other metric, and
+normal for the rest. One repetition in a hundred is disturbed and 5 to 30 % worse.
 
 firsttouch: `baseline` asks for repetitions of the fleet until it knows a metric well enough; the reference that it
 learns judges every host afresh, which is measured again until the verdict is sure. The others, as they are used:
@@ -107,13 +107,16 @@ def shapes() -> list[list[float]]:
     return deviations
 
 
-def fleet(rng: random.Random, most_error: float = 1.0) -> list[Metric]:
-    """Return the metrics of a trial, with published errors of at most *most_error*."""
+def fleet(rng: random.Random, most_error: float = 1.0, spread: float = SPREAD) -> list[Metric]:
+    """Return the metrics of a trial, with published errors of at most *most_error*.
+
+    *spread* is the standard deviation between good hosts.
+    """
     published, real = [e for e in errors() if e <= most_error], shapes()
     bad = rng.randrange(METRICS)
     metrics = []
     for number in range(METRICS):
-        levels = [1 + rng.gauss(0, SPREAD) for _ in range(HOSTS)]
+        levels = [1 + rng.gauss(0, spread) for _ in range(HOSTS)]
         host = rng.randrange(HOSTS) if number == bad else None
         if host is not None:
             levels[host] *= 1 - LOSS
@@ -190,7 +193,7 @@ def paper(series: Sequence[Sequence[float]]) -> set[int]:
     return {h for h in range(len(ordered)) if similarity(centre, h) < 1 - LOSS and means[h] < means[centre]}
 
 
-def run(trials: int, seed: int, most_error: float, *, similarity: int) -> dict[str, Score]:
+def run(trials: int, seed: int, most_error: float, spread: float, *, similarity: int) -> dict[str, Score]:
     """Return the score of each rule over *trials* fleets; of SuperBench's paper, over the first *similarity*."""
     scores: dict[str, Score] = {}
 
@@ -204,7 +207,7 @@ def run(trials: int, seed: int, most_error: float, *, similarity: int) -> dict[s
 
     for trial in range(trials):
         rng = random.Random(f"{seed}/{trial}")  # noqa: S311
-        metrics = fleet(rng, most_error)
+        metrics = fleet(rng, most_error, spread)
         failing: dict[str, set[tuple[int, int]]] = {}
         repetitions: dict[str, list[float]] = {}
         bad = next((n, m.bad) for n, m in enumerate(metrics) if m.bad is not None)
@@ -253,9 +256,10 @@ def main() -> None:
     parser.add_argument(
         "--most-error", type=float, default=100, metavar="PERCENT", help="leave out published errors above this"
     )
+    parser.add_argument("--spread", type=float, default=100 * SPREAD, metavar="PERCENT")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    rules = run(args.trials, args.seed, args.most_error / 100, similarity=args.trials // 10)
+    rules = run(args.trials, args.seed, args.most_error / 100, args.spread / 100, similarity=args.trials // 10)
     scores = {name: score.to_dict() for name, score in rules.items()}
     if args.json:
         print(json.dumps({"loss": LOSS, "hosts": HOSTS, "metrics": METRICS, "ways": scores}, indent=2))

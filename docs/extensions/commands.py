@@ -18,8 +18,13 @@ def markdown() -> str:
         helps = [(name, parser.format_help()) for name, parser in commands(top, "firsttouch")]
         helps.insert(1, ("firsttouch help --all", top.format_all()))
     return "\n".join(
-        f"{'#' * min(4, 1 + len(name.split()))} {name}\n\n```text\n{text.rstrip()}\n```\n" for name, text in helps
+        f"{'#' * min(4, 1 + _words(name))} {name}\n\n```text\n{text.rstrip()}\n```\n" for name, text in helps
     )
+
+
+def _words(name: str) -> int:
+    """Return the number of words of a command without its options."""
+    return sum(not word.startswith("-") for word in name.split())
 
 
 def commands(parser: argparse.ArgumentParser, name: str) -> Iterator[tuple[str, argparse.ArgumentParser]]:

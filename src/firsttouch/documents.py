@@ -19,10 +19,11 @@ import sys
 import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from firsttouch import paths, units
 from firsttouch.errors import BadInput, did_you_mean, one_line
@@ -179,25 +180,31 @@ def schema_of(kind: type[Any]) -> dict[str, Any]:
     """Return the JSON schema of a mapping whose keys are the fields of a dataclass, so that these are stated once.
 
     A field without a default is required. Its type says which values it takes: text, numbers, true or false,
-    ``Literal`` words, a tuple, a dict with any keys, or another dataclass. ``Annotated`` adds keywords of
-    :meth:`Document.check`.
+    ``Literal`` words, a tuple or a frozenset, a mapping with any keys, or another dataclass; ``X | None`` is an X
+    that may be missing. ``Annotated`` adds keywords of :meth:`Document.check`. A field whose key is a word of
+    Python has an underscore behind it.
     """
     hints = get_type_hints(kind, include_extras=True)
     of_fields = fields(kind)
     return {
         "type": "object",
         "additionalProperties": False,
-        "required": [f.name for f in of_fields if f.default is MISSING and f.default_factory is MISSING],
-        "properties": {f.name: _schema_of_hint(hints[f.name]) for f in of_fields},
+        "required": [_key(f.name) for f in of_fields if f.default is MISSING and f.default_factory is MISSING],
+        "properties": {_key(f.name): _schema_of_hint(hints[f.name]) for f in of_fields},
         "description": "a mapping",
     }
 
 
-_SCALARS = {
+def _key(field_name: str) -> str:
+    return field_name.rstrip("_")
+
+
+_SCALARS: dict[Any, dict[str, Any]] = {
     str: {"type": "string", "description": "text"},
     bool: {"type": "boolean", "description": "true or false"},
     int: {"type": "integer", "description": "a whole number"},
     float: {"type": "number", "description": "a number"},
+    Any: {},
 }
 
 
@@ -205,26 +212,28 @@ def _schema_of_hint(hint: Any) -> dict[str, Any]:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return {**_schema_of_hint(arguments[0]), **arguments[1]}
+    if origin in {Union, UnionType}:
+        schemas = [_schema_of_hint(argument) for argument in arguments if argument is not NoneType]
+        return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
     if origin is Literal:
         return {"enum": list(arguments), "description": f"one of {', '.join(map(str, arguments))}"}
-    if origin is tuple:
+    if origin in {tuple, frozenset}:
         return {"type": "array", "items": _schema_of_hint(arguments[0]), "description": "a list"}
-    if origin is dict:
-        return {
-            "type": "object",
-            "additionalProperties": _schema_of_hint(arguments[1]),
-            "description": "a mapping",
-        }
+    if origin in {dict, Mapping}:
+        values = _schema_of_hint(arguments[1])
+        return {"type": "object", "additionalProperties": values, "description": "a mapping"}
     return dict(_SCALARS[hint]) if hint in _SCALARS else schema_of(hint)
 
 
 def build(kind: type[T], data: Mapping[str, Any]) -> T:
     """Return a dataclass with the values of *data*, which have been checked with its :func:`schema_of`.
 
-    Lists become tuples, text with the keyword ``quantity`` a number of its unit, and ``percent`` a fraction.
+    Lists become tuples or frozensets, text with the keyword ``quantity`` a number of its unit, and ``percent`` a
+    fraction.
     """
     hints = get_type_hints(kind, include_extras=True)
-    return kind(**{name: _built(hints[name], value) for name, value in data.items()})
+    names = {_key(f.name): f.name for f in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{names[key]: _built(hints[names[key]], value) for key, value in data.items()})
 
 
 def _built(hint: Any, value: Any) -> Any:
@@ -233,11 +242,20 @@ def _built(hint: Any, value: Any) -> Any:
         if dimension := arguments[1].get("quantity"):
             return units.parse(value, dimension)
         return units.parse_percent(value) if "percent" in arguments[1] else _built(arguments[0], value)
-    if origin is tuple:
-        return tuple(_built(arguments[0], item) for item in value)
-    if origin is dict:
+    if origin in {Union, UnionType}:
+        suited = [hint for hint in arguments if isinstance(value, _form(hint))]
+        return _built(suited[0], value)
+    if origin in {tuple, frozenset}:
+        return origin(_built(arguments[0], item) for item in value)
+    if origin in {dict, Mapping}:
         return {name: _built(arguments[1], item) for name, item in value.items()}
-    return build(hint, value) if isinstance(value, dict) else value
+    return build(hint, value) if isinstance(hint, type) and is_dataclass(hint) else value
+
+
+def _form(hint: Any) -> Any:
+    """Return what a file has for a type."""
+    forms = {tuple: list, frozenset: list, Mapping: dict, float: (int, float), Literal: object}
+    return dict if is_dataclass(hint) else forms.get(get_origin(hint) or hint, hint)
 
 
 def _validator(schema: Mapping[str, Any]) -> Any:

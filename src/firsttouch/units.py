@@ -37,6 +37,10 @@ _PERCENT = re.compile(r"([+-]?[0-9]+(?:\.[0-9]+)?) ?%\Z")
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]+)\s*\Z")
 
 
+#: Which values of a metric are better.
+Better = Literal["higher", "lower", "neither"]
+
+
 def better(unit: str) -> Literal["higher", "lower"]:
     """Return whether higher or lower values in *unit* are usually better: of times the lower."""
     return "lower" if UNITS.get(unit, ("",))[0] == "seconds" else "higher"

@@ -4,8 +4,9 @@
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 
@@ -109,6 +110,10 @@ class Whole:
     is_new: bool = False
     parts: tuple[Part, ...] = ()
     by_name: dict[str, Part] = field(default_factory=dict)
+    names: frozenset[str] | bool = False
+    part: Part | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+    class_: str = ""
 
 
 @pytest.mark.parametrize(
@@ -120,6 +125,9 @@ class Whole:
             "{title: x, parts: [{share: 5 %, words: [some, all]}]}",
             Whole("x", parts=(Part(0.05, ("some", "all")),)),
         ),
+        ("{title: x, names: [a, b, a], class: y}", Whole("x", names=frozenset({"a", "b"}), class_="y")),
+        ("{title: x, names: true, part: {share: 1 %}}", Whole("x", names=True, part=Part(0.01))),
+        ("{title: x, values: {a: [1], b: {c: d}}}", Whole("x", values={"a": [1], "b": {"c": "d"}})),
     ],
 )
 def test_a_checked_file_becomes_a_dataclass(text, expected):
@@ -149,6 +157,9 @@ def test_a_checked_file_becomes_a_dataclass(text, expected):
         ),
         ("title: x\nby_name:\n  a: {}", 3, "key 'share' is missing in by_name.a"),
         ("title: x\nby_name: []", 2, "by_name: a list is not a mapping"),
+        ("title: x\nnames: 1", 2, "names: 1 is not valid under any of the given schemas"),
+        ("title: x\npart: {}", 2, "key 'share' is missing in part"),
+        ("title: x\nclass_: y", 2, "unknown key 'class_': known are title, .*, class; did you mean 'class'"),
         ("[]", 1, "the file: a list is not a mapping"),
     ],
 )

@@ -97,7 +97,7 @@ def test_the_highest_rate_is_best(tmp_path):
 
 
 @pytest.mark.parametrize("agree", [True, False])
-def test_choices_that_differ_are_followed_by_which_one_counts(tmp_path, agree):
+def test_several_choices_have_one_recommendation_with_its_reason(tmp_path, agree):
     slow, fast = (500.0, 510.0), (900.0, 910.0)
     rates = [
         run("1Inst_Original", *(slow if agree else fast), threads=64, rate=True),
@@ -107,8 +107,29 @@ def test_choices_that_differ_are_followed_by_which_one_counts(tmp_path, agree):
     assert len({c["recommended"] for c in guides[0]["choices"] if c["source"] == "measured"}) == (
         1 if agree else 2
     )
-    for text in (page.lower(), ticket):
-        assert ("the choices differ: take that of the input" in text) != agree
+    (of_runs, of_rates) = ("8Inst_Original", "8Inst_Original" if agree else "1Inst_Original")
+    assert guides[0]["recommended"] == of_rates
+    why = "all 2 inputs agree" if agree else f"; others differ: {of_runs} (measured"
+    assert why in guides[0]["because"]
+    for text in (page, ticket):
+        assert why in text
+
+
+def test_the_input_with_the_most_reads_decides(tmp_path):
+    def of_input(dataset, reads, records):
+        return [replace(r, parameters={**r.parameters, "dataset": dataset, "reads": reads}) for r in records]
+
+    small = of_input(
+        "small",
+        1000,
+        [run("1Inst_Original", 50.0, 51.0, threads=64), run("2Inst_Original", 90.0, 91.0, instances=2)],
+    )
+    large = of_input("large", 9000, [SLOW, FAST])
+    for records in ([*small, *large], [*large, *small]):
+        guides, _, ticket = choices(tmp_path, records)
+        assert guides[0]["recommended"] == "8Inst_Original"
+        assert guides[0]["because"].startswith("its input has the most reads (measured, large, 9000 reads")
+        assert "others differ: 1Inst_Original (measured, small" in ticket
 
 
 def test_invalid_scenarios_are_dropped_with_the_reason(tmp_path):

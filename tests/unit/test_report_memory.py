@@ -257,7 +257,7 @@ def test_headlines_state_the_new_checks(view: HostView) -> None:
 def test_exports_have_the_new_metrics(tmp_path: Path) -> None:
     records = [r for r in memory_records(nodes=1) if r.parameters.get("read_share", 1) == 1]
     _, page, summary = built_report(tmp_path, records)
-    assert page.count("<h4>Latency of memory while it is loaded</h4>") == 1
+    assert page.count(">Latency of memory while it is loaded</a></h4>") == 1
     metrics = summary["hosts"][0]["checks"]["loaded_latency"]
     shares = {m["metric"]: m["theoretical_percent"] for m in metrics if "rate" not in m["parameters"]}
     assert shares["saturation_bandwidth"] == pytest.approx(100 * SATURATION["local"] / THEORY, rel=0.02)

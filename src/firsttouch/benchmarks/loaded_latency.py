@@ -19,7 +19,8 @@ from firsttouch.benchmarks.cases import Cases
 from firsttouch.benchmarks.measure import AspectRequest, Benchmark, ReframeTest, run
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
-from firsttouch.records.schema import Better, Record
+from firsttouch.records.schema import Record
+from firsttouch.units import Better
 
 CHECK = "loaded_latency"
 #: The metrics of a point, and those of a curve with their units.

@@ -23,8 +23,8 @@ from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
 from firsttouch.judge.statistics import binomial_tail, student_quantile
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records.cases import Case
-from firsttouch.records.schema import Better
 from firsttouch.systems.references import Reference
+from firsttouch.units import Better
 
 #: The verdicts as numbers, from good to bad.
 PASS, UNDECIDED, SUSPECT, INVALID, FAIL = range(len(ORDER))

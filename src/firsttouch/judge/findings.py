@@ -40,8 +40,8 @@ from firsttouch.judge.samples_table import BANK_BANDWIDTH, SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
 from firsttouch.judge.verdict import ORDER, Finding, HostSummary, HostVerdict, Word, compared, figure, natural
 from firsttouch.records.cases import Case
-from firsttouch.records.schema import Better
 from firsttouch.systems.references import FACTS, Reference
+from firsttouch.units import Better
 
 if TYPE_CHECKING:
     import polars as pl

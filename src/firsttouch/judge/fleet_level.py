@@ -19,7 +19,7 @@ from firsttouch.judge import natural_spread, sprt
 from firsttouch.judge.natural_spread import Spread
 from firsttouch.judge.sprt import Floats, Groups
 from firsttouch.judge.statistics import robust_deviation, robust_location, robust_variance, student_quantile
-from firsttouch.records.schema import Better
+from firsttouch.units import Better
 
 #: The fewest hosts of a fleet from which a level is learnt.
 FEWEST_HOSTS = 5
@@ -108,11 +108,11 @@ def divided(samples: Groups, hosts: Sequence[str], better: Better) -> Divided | 
 
 
 def separated(samples: Groups, hosts: Sequence[str], better: Better, metrics: int) -> Divided | None:
-    """Return the two groups on both sides of a clear gap between hosts, None if there is none or no worse side.
+    """Return the two groups on both sides of a clear gap between hosts, None if the worse side is no minority.
 
     Few hosts show their spread badly, so several bad ones may be taken for good ones of a wide nature. Good hosts,
     however, have no gap between them: in one of *metrics* with a probability below :data:`SUSPECT_TAIL`. The
-    medians of the groups are at least :data:`LOSS` apart, and the worse hosts are no clear majority.
+    medians of the groups are at least :data:`LOSS` apart.
     """
     count = len(samples)
     if count < _FEWEST_DIVIDED or samples.values.min() <= 0 or better == "neither":
@@ -134,9 +134,8 @@ def separated(samples: Groups, hosts: Sequence[str], better: Better, metrics: in
     sides = order[:middle], order[middle:]
     bad, good = sides if better == "higher" else sides[::-1]
     values = float(np.median(levels[good])), float(np.median(levels[bad]))
-    if abs(values[1] / values[0] - 1) < LOSS or len(bad) >= _MAJORITY * count:
-        return None
-    return Divided(sorted(hosts[i] for i in good), sorted(hosts[i] for i in bad), values)
+    groups = Divided(sorted(hosts[i] for i in good), sorted(hosts[i] for i in bad), values)
+    return groups if groups.is_minority and groups.apart >= LOSS else None
 
 
 @dataclass(frozen=True)

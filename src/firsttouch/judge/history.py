@@ -36,7 +36,7 @@ from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
 from firsttouch.judge.statistics import NORMAL_MEDIAN, binomial_tail, normal_tails, student_as_normal
 from firsttouch.judge.verdict_log import Logged
 from firsttouch.records.cases import Case
-from firsttouch.records.schema import Better
+from firsttouch.units import Better
 
 #: The fewest sessions on each side of a change: half of the window of the running median, and the middle.
 FEWEST_SESSIONS = 3

@@ -365,8 +365,8 @@ def _replaced(configured: pl.DataFrame, hosts: pl.Series, sessions: pl.Series) -
     import polars as pl  # noqa: PLC0415 - a large import
 
     # What can be read only at times has not changed meanwhile.
-    readable = pl.col(*_PARTS).forward_fill().over("host")
-    rows = configured.sort("host", "time").with_columns(readable, of_now=pl.col("board"))
+    parts = pl.col(*_PARTS).forward_fill().over("host")
+    rows = configured.sort("host", "time").with_columns(parts, of_now=pl.col("board"))
     before = {name: pl.col(name).shift().over("host") for name in ("time", *_PARTS)}
     other = [pl.col("stated"), *(pl.col(name) != before[name] for name in _PARTS if name != "interfaces")]
     cards = pl.col("interfaces").str.split(" ").list.set_intersection(before["interfaces"].str.split(" "))

@@ -14,8 +14,8 @@ from firsttouch.judge import sprt
 from firsttouch.judge.host_level import STABLE_SESSIONS
 from firsttouch.judge.sprt import Floats
 from firsttouch.records.cases import Case
-from firsttouch.records.schema import Better
 from firsttouch.systems.references import Reference
+from firsttouch.units import Better
 
 Word = Literal["pass", "undecided", "suspect", "invalid", "fail"]
 #: From good to bad. Undecided: the measurements cannot tell yet. Suspect: evidence beyond chance (see

@@ -15,10 +15,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from firsttouch.records.catalogue import catalogue, checks
-from firsttouch.units import format_bytes
+from firsttouch.units import Better, format_bytes
 
 if TYPE_CHECKING:
-    from firsttouch.records.schema import Better, Record
+    from firsttouch.records.schema import Record
 
 #: Parameters that titles state in words.
 _IN_TITLES = ("pu_nodes", "bank", "banks", "size_bytes", "threads", "load", "pages", "program")

@@ -10,13 +10,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from firsttouch import documents
-from firsttouch.units import UNITS, better
-
-if TYPE_CHECKING:
-    from firsttouch.records.schema import Better
+from firsttouch.units import UNITS, Better, better
 
 #: How a check gets its values: it reads them from the host, measures them, or times an aligner.
 CheckKind = Literal["read", "measured", "aligner"]
@@ -25,16 +22,7 @@ ParameterForm = Literal["number", "share", "nodes", "text"]
 
 #: The key of what all checks share.
 _ALL = "*"
-_NAMES: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
 _UNIT: dict[str, Any] = {"enum": ["1", *UNITS], "description": "the unit of a record"}
-_METRICS: dict[str, Any] = {
-    "type": "object",
-    "additionalProperties": {
-        "if": {"type": "object"},
-        "then": documents.table_schema({"unit": _UNIT, "better": {"enum": ["higher", "lower", "neither"]}}),
-        "else": _UNIT,
-    },
-}
 
 
 @dataclass(frozen=True)
@@ -50,8 +38,21 @@ class Limit:
 class Metric:
     """A metric's unit, and which values are better."""
 
-    unit: str
+    unit: Annotated[str, _UNIT]
     better: Better
+
+
+#: Metrics by name; one whose unit tells which values are better is stated by its unit alone.
+Metrics = Annotated[
+    Mapping[str, Metric],
+    {
+        "additionalProperties": {
+            "if": {"type": "object"},
+            "then": documents.schema_of(Metric),
+            "else": _UNIT,
+        }
+    },
+]
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,8 @@ class Check:
     """An entry of the catalogue."""
 
     #: The metrics that are judged, and those that nothing judges.
-    metrics: Mapping[str, Metric] = field(default_factory=dict)
-    data: Mapping[str, Metric] = field(default_factory=dict)
+    metrics: Metrics = field(default_factory=dict)
+    data: Metrics = field(default_factory=dict)
     #: The parameters that identify a case and may be named by a reference, in the order of names.
     parameters: tuple[str, ...] = ()
     #: Those of the parameters along which the cases of one curve or matrix differ.
@@ -70,7 +71,7 @@ class Check:
     #: Parameters that names state, beside those that the names of all checks state.
     named: frozenset[str] = frozenset()
     #: The heading of its section in a report.
-    title: str = ""
+    title: Annotated[str, {"minLength": 1}] = ""
     kind: CheckKind = "measured"
     #: Whether its counts hold for an emulated host, too.
     emulated_counts: bool = False
@@ -79,7 +80,7 @@ class Check:
     #: The parameters without which no figure can show a record.
     needed: Mapping[str, ParameterForm] = field(default_factory=dict)
     #: The metrics that figures and facts of a report show; True: all.
-    drawn: frozenset[str] | bool = False
+    drawn: Annotated[frozenset[str] | bool, {"description": "true, false or a list of metrics"}] = False
     #: The limits of metrics that count events.
     limits: Mapping[str, Limit] = field(default_factory=dict)
 
@@ -106,27 +107,8 @@ class Common:
 #: The form of metrics.toml.
 SCHEMA: dict[str, Any] = {
     "type": "object",
-    "properties": {_ALL: documents.table_schema({}, {f.name: _NAMES for f in fields(Common)})},
-    "additionalProperties": documents.table_schema(
-        {"metrics": _METRICS, "parameters": _NAMES},
-        {
-            "title": {"type": "string", "minLength": 1},
-            "kind": {"enum": list(get_args(CheckKind))},
-            "emulated_counts": {"type": "boolean"},
-            "follows_clock": {"type": "boolean"},
-            "data": _METRICS,
-            **dict.fromkeys(("axes", "results", "named"), _NAMES),
-            "needed": {
-                "type": "object",
-                "additionalProperties": {"enum": list(get_args(ParameterForm))},
-            },
-            "drawn": {"anyOf": [{"type": "boolean"}, _NAMES], "description": "true, false or a list of metrics"},
-            "limits": {
-                "type": "object",
-                "additionalProperties": documents.schema_of(Limit),
-            },
-        },
-    ),
+    "properties": {_ALL: documents.schema_of(Common)},
+    "additionalProperties": {**documents.schema_of(Check), "required": ["metrics", "parameters"]},
 }
 
 
@@ -179,30 +161,20 @@ def parse(text: str, file: str) -> Catalogue:
     document = documents.parse_toml(text, file)
     document.check(SCHEMA)
     checks = {name: _check(name, table) for name, table in document.data.items() if name != _ALL}
-    return Catalogue(checks, Common(**{key: tuple(names) for key, names in document.data.get(_ALL, {}).items()}))
+    return Catalogue(checks, documents.build(Common, document.data.get(_ALL, {})))
 
 
 def _check(name: str, table: Mapping[str, Any]) -> Check:
-    drawn = table.get("drawn", False)
-    return Check(
-        metrics=_metrics(table["metrics"]),
-        data=_metrics(table.get("data", {})),
-        parameters=tuple(table["parameters"]),
-        **{key: frozenset(table.get(key, ())) for key in ("axes", "results", "named")},
-        title=table.get("title") or name.replace("_", " ").capitalize(),
-        kind=table.get("kind", "measured"),
-        emulated_counts=table.get("emulated_counts", False),
-        follows_clock=table.get("follows_clock", False),
-        needed=table.get("needed", {}),
-        drawn=drawn if isinstance(drawn, bool) else frozenset(drawn),
-        limits={metric: Limit(**limit) for metric, limit in table.get("limits", {}).items()},
-    )
+    title = {"title": name.replace("_", " ").capitalize()}
+    metrics = {key: _stated(table[key]) for key in ("metrics", "data") if key in table}
+    return documents.build(Check, {**title, **table, **metrics})
 
 
-def _metrics(table: Mapping[str, Any]) -> dict[str, Metric]:
+def _stated(metrics: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return metrics with their units and which values are better."""
     return {
-        name: Metric(entry, better(entry)) if isinstance(entry, str) else Metric(**entry)
-        for name, entry in table.items()
+        name: {"unit": entry, "better": better(entry)} if isinstance(entry, str) else entry
+        for name, entry in metrics.items()
     }
 
 

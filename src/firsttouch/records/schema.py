@@ -27,7 +27,7 @@ from firsttouch import __version__
 from firsttouch.errors import BadInput, RunFailed
 from firsttouch.host import emulation
 from firsttouch.records import append_log, atomic_files, catalogue
-from firsttouch.units import UNITS
+from firsttouch.units import UNITS, Better
 
 if TYPE_CHECKING:
     import polars as pl
@@ -37,7 +37,6 @@ SCHEMA = 1
 LARGEST = 1e100
 #: The deepest nesting of parameters.
 _DEEPEST = 20
-Better = Literal["higher", "lower", "neither"]
 #: The fields that name what was measured and where.
 NAMES = ("check", "metric", "unit", "host", "system", "partition")
 #: A time as :func:`in_utc` returns it: such texts sort by time.

@@ -111,12 +111,16 @@ _LOOSE = 0.1
 
 
 def spread(record: Record, form: Callable[[float], str] = percent) -> Cell:
-    """Return the spread as a cell, coloured if it is large; one repetition has none.
+    """Return the spread of a record as a cell; one repetition has none.
 
     The *form* :func:`without_unit` is for a column that states the unit.
     """
-    tone = "wide" if record.spread > WIDE else "loose" if record.spread > _LOOSE else ""
-    return Cell(record.spread, form, tone) if record.repetitions > 1 else Cell()
+    return spread_cell(record.spread, form) if record.repetitions > 1 else Cell()
+
+
+def spread_cell(share: float, form: Callable[[float], str] = percent) -> Cell:
+    """Return a spread as a cell, coloured if it is large."""
+    return Cell(share, form, "wide" if share > WIDE else "loose" if share > _LOOSE else "")
 
 
 def without_unit(fraction: float) -> str:

@@ -51,7 +51,8 @@ class Alternative:
 class Choice:
     """The scenario to use for one input: *chosen*, the *reason*, its *gain*, all alternatives and dropped ones.
 
-    *interval* describes the ends of the gain, *quantity* and *unit* the values of the alternatives.
+    *interval* describes the ends of the gain, *quantity* and *unit* the values of the alternatives. *reads* is the
+    size of the input (0: unknown).
     """
 
     source: str
@@ -65,6 +66,7 @@ class Choice:
     unit: str
     alternatives: tuple[Alternative, ...]
     dropped: tuple[tuple[str, str], ...] = ()
+    reads: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -193,7 +195,15 @@ def _of_records(runs: Mapping[_Run, _ByHost], names: Mapping[str, str], gone: It
         record.unit,
         tuple(replace(s, note=notes.get(id(s), "")) for s in ordered),
         tuple(sorted((speedups.scenario(r), f"invalid: {r.reason}") for r in gone)),
+        max(_reads(r) for of_host in kept.values() for r in of_host.values()),
     )
+
+
+def _reads(record: Record) -> int:
+    """Return how many reads a run aligned, 0 if the record does not say so."""
+    p = record.parameters
+    reads = p.get("reads") or p.get("reads_per_thread", 0) * p["instances"] * p["threads"]
+    return int(reads) if isinstance(reads, (int, float)) else 0
 
 
 def _default_run(runs: Mapping[_Run, Mapping[str, Record]]) -> _Run | None:
@@ -420,21 +430,43 @@ class Guideline:
         return {
             "system": self.system,
             "aligner": self.aligner,
+            "recommended": self.deciding.chosen,
+            "because": self.because,
             "choices": [choice.to_dict() for choice in self.choices],
         }
 
     def lines(self) -> list[str]:
-        """Return a line for each choice, for a ticket, and which one counts if they differ."""
+        """Return the lines of a ticket: the recommendation if there are several choices, and each choice."""
         lines = [f"{c.title}: {sentence(c)}" for c in self.choices]
-        return [*lines, self.which] if self.which else lines
+        return [f"{sentence(self.deciding)}; {self.because}", *lines] if self.because else lines
 
     @property
-    def which(self) -> str:
-        """Which of several choices counts; an empty string if those of this site agree."""
-        of_site = {c.chosen for c in self.choices if c.source != "published"}
-        if len(of_site) < 2:
-            return ""
-        return "the choices differ: take that of the input whose reads and number of reads are nearest to yours"
+    def _of_site(self) -> Sequence[Choice]:
+        return [c for c in self.choices if c.source != "published"] or self.choices
+
+    @property
+    def deciding(self) -> Choice:
+        """The choice that is recommended: a known gain counts first, then a measured one, then the most reads."""
+        return max(self._of_site, key=_weight)
+
+    @property
+    def because(self) -> str:
+        """Why one of several choices of this site is recommended; an empty string if there is only one."""
+        first, of_site = self.deciding, self._of_site
+        others = [c for c in of_site if c.chosen != first.chosen]
+        if not others:
+            return f"all {len(of_site)} inputs agree" if len(of_site) > 1 else ""
+        differing = listed((f"{c.chosen} ({c.title})" for c in others), most=_NAMED)
+        (is_gain_known, is_measured, _), second = _weight(first), max(map(_weight, others))
+        if (is_gain_known, is_measured) == second[:2]:
+            why = "its input has the most reads" if first.reads > second[2] else "it is the first of equal inputs"
+        else:
+            why = "its gain is known" if is_gain_known > second[0] else "it was measured, not predicted"
+        return f"{why} ({first.title}); others differ: {differing}"
+
+
+def _weight(choice: Choice) -> tuple[bool, bool, int]:
+    return choice.gain is not None, choice.source == "measured", choice.reads
 
 
 def guidelines(views: Sequence[HostView], advice: Sequence[Mapping[str, Any]]) -> list[Guideline]:
@@ -477,7 +509,12 @@ def sections(guides: Sequence[Guideline]) -> list[Section]:
     """Return the section of a page with every choice, or none without guidelines."""
     blocks: list[Block] = [Paragraph(_EXPLAINED, "small")]
     for guide in guides:
-        which = [Paragraph(f"{guide.which[0].upper()}{guide.which[1:]}.")] if guide.which else []
+        text = sentence(guide.deciding)
+        which = (
+            [Paragraph([Span(f"{text[0].upper()}{text[1:]}", "b"), f": {guide.because}."])]
+            if guide.because
+            else []
+        )
         choices = [Section(choice.title, _shown(choice)) for choice in guide.choices]
         blocks.append(Section(f"{guide.aligner} on {guide.system}", [*which, *choices]))
     return [Section(_TITLE, blocks, "guidelines")] if guides else []

@@ -29,9 +29,10 @@ from firsttouch.judge.statistics import DESCRIPTIVE
 from firsttouch.judge.verdict import natural
 from firsttouch.records.cases import Case, distinguished
 from firsttouch.records.catalogue import checks, direction
+from firsttouch.report.aspect import spread_cell
 from firsttouch.report.document import Block, Cell, Entry, Paragraph, Section, Table
 from firsttouch.report.model import HostView
-from firsttouch.report.text import count, csv_cell, listed, number, percent
+from firsttouch.report.text import count, csv_cell, listed, number
 
 NAME = "summary.yaml"
 #: The file of a report with all rows.
@@ -265,7 +266,9 @@ class SiteTable:
 
 
 def _cell(statistic: str, value: float) -> Cell:
-    return Cell(value if math.isfinite(value) else None, percent if statistic == _SHARE else number)
+    if not math.isfinite(value):
+        return Cell()
+    return spread_cell(value) if statistic == _SHARE else Cell(value, number)
 
 
 #: Rows of a table on a page and in a ticket; summary.csv has all.

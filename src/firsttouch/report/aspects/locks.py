@@ -310,8 +310,15 @@ def _placements(group: Rates) -> str:
 # The chart.
 
 
+#: The fewest numbers of threads that are drawn as curves.
+_FEWEST = 3
+_NO_CURVE = "The rates with {} threads are no curve: the tables have them."
+
+
 def _chart(key: str, group: Rates) -> Chart:
-    panels = dict(_panel(group, parsing) for parsing in group.by_threads)
+    threads = sorted({threads for rates in group.by_threads.values() for _, _, threads in rates})
+    is_curve = len(threads) >= _FEWEST
+    panels = dict(_panel(group, parsing) for parsing in group.by_threads) if is_curve else {}
     tables = [_table(group, parsing) for parsing in group.by_threads]
     if group.by_batch:
         heading = f"Batched parsing, {count(group.most, 'thread')}"
@@ -328,7 +335,7 @@ def _chart(key: str, group: Rates) -> Chart:
         key=key,
         title=f"{_TITLE}: {group.name}",
         how=_HOW,
-        shows=sentences(group),
+        shows=[*sentences(group), *([] if is_curve else [_NO_CURVE.format(listed(map(str, threads)))])],
         measured=measured(group.records()),
         panels=panels,
         tables=tables,
