@@ -139,7 +139,7 @@ def reframe(tmp_path, lambda_work, image):
             "FIRSTTOUCH_DATA": str(lambda_work[0].parents[2]),
             "FIRSTTOUCH_EFFORT": "smoke",
         }
-        done = run_reframe(tmp_path, ("topology", "scaling"), pattern, *options, environment=environment)
+        done = run_reframe(tmp_path, ("aspects", "scaling"), pattern, *options, environment=environment)
         return done, schema.collect([tmp_path / "out"])
 
     return run

@@ -96,20 +96,9 @@ def test_what_works_passes(reframe, tmp_path):
         "^topology$|^bandwidth%set_size=1$|^latency%|^contention$|^stores$|^loaded_latency$|^core_to_core$|^pages$"
     )
     chosen += "|^locks$|^scaling%scenario=1Inst_Original%"
-    files = (
-        "topology",
-        "bandwidth",
-        "latency",
-        "contention",
-        "stores",
-        "loaded_latency",
-        "core_to_core",
-        "locks",
-        "pages",
-        "scaling",
-    )
+    files = ("aspects", "bandwidth", "latency", "scaling")
     done = reframe(chosen, *files, FIRSTTOUCH_EFFORT="smoke", FIRSTTOUCH_PROBE=reframe.probe)
-    assert len(done.results) >= len(files), done.output
+    assert len(done.results) >= len(chosen.split("|")), done.output
     results = dict(done.results)
     if len(os.sched_getaffinity(0)) == 1:
         assert {results.pop("loaded_latency"), results.pop("core_to_core")} == {"skip"}, done.output
@@ -150,7 +139,7 @@ def assert_failed(done):
 
 
 CHECKS = "^bandwidth_others%program=likwid-bench$|^contention$|^latency_lmbench$|^scaling%scenario=1Inst_Original%"
-FILES = ("bandwidth", "contention", "latency", "scaling")
+FILES = ("aspects", "bandwidth", "latency", "scaling")
 LIST = '[ "$1" = -a ] && printf "copy - x\\nstream - x\\n" && exit 0\n'
 
 
@@ -213,7 +202,7 @@ def test_what_is_missing_fails(reframe, tmp_path):
     assert "exit status 3: firsttouch: error: 'likwid-bench' is not on PATH" in text
     assert "exit status 3: firsttouch: error: 'bwa' is not on PATH" in text
     # Without the probe, nothing is known about the host, so that the checks do not start.
-    done = reframe("^contention$", "contention", FIRSTTOUCH_PROBE=str(folder / "none"))
+    done = reframe("^contention$", "aspects", FIRSTTOUCH_PROBE=str(folder / "none"))
     assert {name.split()[0]: result for name, result in done.results.items()} == {
         "HostOfRun": "fail",
         "contention": "fail_deps",
@@ -265,7 +254,7 @@ def test_of_an_emulated_host_only_counts_are_compared_with_references(reframe, f
 
 def test_a_host_of_another_system_fails_once_and_nothing_else_runs(reframe):
     (reframe.systems / "large.yaml").write_text(LARGE)
-    done = reframe("^placement|^topology$|^contention$", "placement", "topology", "contention", system="large")
+    done = reframe("^placement|^topology$|^contention$", "placement", "aspects", system="large")
     (reason,) = done.failures
     assert re.fullmatch(r"sanity error: this host has \d+ NUMA nodes?, large has 16", reason)
     assert len(done.results) > 3
@@ -276,7 +265,7 @@ def test_a_system_of_a_cluster_without_slurm_fails_once(reframe, tmp_path):
     folder = tmp_path / "bare"
     folder.mkdir()
     (folder / "bash").symlink_to(shutil.which("bash"))
-    done = reframe("^topology$|^contention$", "topology", "contention", system="amd-opteron", PATH=str(folder))
+    done = reframe("^topology$|^contention$", "aspects", system="amd-opteron", PATH=str(folder))
     (reason,) = done.failures
     partition = "amd-opteron:exclusive"
     assert reason.endswith(f"partition {partition} submits through Slurm, and 'sbatch' is not on PATH")

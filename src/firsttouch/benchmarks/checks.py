@@ -9,7 +9,7 @@ import shlex
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import reframe.utility.sanity as sn
 from reframe.core.builtins import fixture, parameter, run_after, run_before, sanity_function, variable
@@ -18,13 +18,15 @@ from reframe.core.logging import getlogger
 from reframe.core.meta import RegressionTestMeta, make_test
 from reframe.core.pipeline import RunOnlyRegressionTest
 
-from firsttouch.benchmarks import measure, profiles
+from firsttouch.benchmarks import profiles
 from firsttouch.benchmarks.cases import cases, system
-from firsttouch.benchmarks.measure import ReframeTest
 from firsttouch.errors import CANNOT_HERE
 from firsttouch.execution import backends
 from firsttouch.records.catalogue import of_kind
 from firsttouch.records.schema import Record, read
+
+if TYPE_CHECKING:
+    from firsttouch.benchmarks.measure import ReframeTest
 
 
 class OneHost(RunOnlyRegressionTest):
@@ -249,6 +251,8 @@ class AspectCheck(FirstTouchCheck):
 
 def aspect_tests(module: str) -> Iterator[type[AspectCheck]]:
     """Yield the tests of ReFrame of all aspects, as classes of *module* with the tests' names."""
+    from firsttouch.benchmarks import measure  # noqa: PLC0415 - the other checks need none of the aspects
+
     for aspect, benchmark in measure.aspects().items():
         for test in benchmark.tests:
             yield make_test(test.name, (AspectCheck,), {"aspect": aspect, "test": test}, module=module)

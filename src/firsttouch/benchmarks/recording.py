@@ -7,8 +7,6 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from firsttouch.benchmarks import health
-from firsttouch.execution import host_lock
 from firsttouch.records.schema import Record, append, check_appendable
 
 
@@ -21,6 +19,8 @@ def recording(
     With *share_host*, other runs are not waited for. Without *watched*, as for a topology, neither other runs nor
     error counters matter. Raises BadInput if the file holds anything but records.
     """
+    from firsttouch.execution import host_lock  # noqa: PLC0415 - help of commands needs none
+
     if file:
         check_appendable(file)
 
@@ -42,6 +42,8 @@ def watching_health(file: Path | None, *, say: Callable[[str], None] = print) ->
     if file is None:
         yield
         return
+    from firsttouch.benchmarks import health  # noqa: PLC0415 - a run without records needs none
+
     watch = health.Watch()
     yield
     if measured := watch.records():

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tabulate import tabulate
-
 from firsttouch.benchmarks import measure, probe
 from firsttouch.benchmarks.recording import recording
 from firsttouch.cli import options
@@ -182,6 +180,8 @@ def _add_percent(document: dict[str, Any], theoretical: theoretical_bandwidth.Th
 
 def _described(document: dict[str, Any]) -> str:
     """Return the report as tables for a terminal."""
+    from tabulate import tabulate  # noqa: PLC0415 - only for the probe's own options
+
     nodes = [
         (
             n["number"],
