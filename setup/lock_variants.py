@@ -32,7 +32,7 @@ import yaml
 
 from firsttouch import paths
 from firsttouch.errors import BadInput, FirstTouchError, Missing, RunFailed, none_such
-from firsttouch.execution import process_runner
+from firsttouch.execution import child_process
 from firsttouch.records import atomic_files, file_lock
 from firsttouch.tools import require, run_tool
 
@@ -310,11 +310,11 @@ def build(tasks: Sequence[Task], work: Path, folder: Path, jobs: int) -> list[Ru
                 ]
                 stack = all_of_them.enter_context(ExitStack())
                 stack.enter_context(log)
-                process = stack.enter_context(process_runner.child(argv, stdout=log, stderr=log))
+                process = stack.enter_context(child_process.child(argv, stdout=log, stderr=log))
                 running[process] = (task, tree, stack, time.monotonic())
                 say(f"{task.variant.name}: building {task.archive.name}")
             time.sleep(0.05)
-            for process in [p for p in running if process_runner.wait(p, 0) is not None]:
+            for process in [p for p in running if child_process.wait(p, 0) is not None]:
                 task, tree, stack, start = running.pop(process)
                 stack.close()
                 try:

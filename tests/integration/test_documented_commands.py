@@ -99,6 +99,9 @@ COVERED = {
     },
     "slurm/test_slurm_quarantine.py": {
         r"firsttouch fleet (hold|release|tend|status).*": "test_a_bad_host_is_drained_and_a_repaired_one_released",
+        r"(sbatch --exclude=\$\()?firsttouch fleet exclude.*": (
+            "test_a_bad_host_is_listed_and_loses_the_feature_until_it_is_released"
+        ),
     },
     "unit/test_paper_page.py": {
         r"make paper": "test_the_folder_holds_the_page_and_the_claims",

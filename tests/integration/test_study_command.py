@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import time
-from argparse import Namespace
 from collections import Counter
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 
 from firsttouch.benchmarks import studies
 from firsttouch.campaign import campaigns, state
-from firsttouch.cli import study as study_command
+from firsttouch.campaign.study import Choice, Planner
 from firsttouch.host import topology
 from firsttouch.records import schema
 
@@ -154,11 +153,10 @@ def test_bad_input_is_one_line_before_any_run(run_cli, small, tmp_path, argv, en
 )
 def test_configurations_that_read_blocks_are_left_out_without_them(data_store, capsys, reads, per_block, reason):
     """A block of the study holds 44 records of lambda, and not 70."""
-    cases, _ = studies.study("scaling2018").cases(
-        topology.load(), threads=[1], patterns=["Bowtie 2"], reads=["unpaired"]
-    )
-    args = Namespace(reads=reads, dataset="lambda", reads_per_block=per_block)
-    left = study_command._with_blocks(args, cases)
+    scaling = studies.study("scaling2018")
+    cases, _ = scaling.cases(topology.load(), threads=[1], patterns=["Bowtie 2"], reads=["unpaired"])
+    choice = Choice(reads=reads, dataset="lambda", reads_per_block=per_block)
+    left = Planner(scaling, choice)._with_blocks(cases)
     assert len(cases) - len(left) == (2 if reason else 0)
     lines = [line for line in capsys.readouterr().err.splitlines() if "left out" in line]
     assert [line.partition(": left out: ")[0] for line in lines] == (

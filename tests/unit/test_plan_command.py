@@ -35,7 +35,7 @@ def planned(run_cli, monkeypatch):
     """Return a function that plans for a server and returns status, standard output and messages."""
 
     def run(host, *argv):
-        monkeypatch.setattr(command.options, "topology", lambda _: host)
+        monkeypatch.setattr(command, "load", lambda **_: host)
         return run_cli("plan", "--aligner", "bwa-mem", *argv)
 
     return run
