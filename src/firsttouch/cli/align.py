@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from firsttouch import __version__
 from firsttouch.advice.auto import BUDGET, Auto
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, ProgramFailed
@@ -259,7 +258,6 @@ def _align(args: argparse.Namespace, command: UserCommand, scenario: Scenario, o
             checkpoints.refuse_finished(output.named)
     disk = output.named.parent if output.is_file else Path(tempfile.gettempdir())
     numa_nodes = {node for placement in scenario.placements for node in placement.numa_nodes}
-    pus = sorted({pu for placement in scenario.placements for pu in placement.pus})
     with contextlib.ExitStack() as stack:
         kept = None
         if divided and args.resume:
@@ -279,7 +277,9 @@ def _align(args: argparse.Namespace, command: UserCommand, scenario: Scenario, o
                 "name a copy of the index: let it write SAM to standard output"
             )
         left = _memory_left(command, scenario)
-        sink = stack.enter_context(open_sink(output, scratch=scratch, pus=pus, memory_bytes=left, stop=stop))
+        sink = stack.enter_context(
+            open_sink(output, scratch=scratch, pus=sorted(scenario.pus), memory_bytes=left, stop=stop)
+        )
         task = _Task(args, command, scenario, output, sink, scratch, stop, copies, uses)
         if not divided:
             result = task.unsplit()
@@ -338,10 +338,7 @@ class _Task:
 
     def describe(self, header: bytes) -> bytes:
         """Return the output's header: the aligner's, with the user's command and the scenario in its @PG line."""
-        scenario = self.scenario
-        note = f"firsttouch {__version__}: {scenario.name}, {scenario.instances} x {scenario.threads} threads"
-        if done := self.output.described():
-            note += f"; {done}"
+        note = stream.note(self.scenario, self.output)
         return sam.describe_program(self.copies.restored(header), self.command.described(), note)
 
     def unsplit(self) -> stream.Result:

@@ -169,5 +169,5 @@ def _whole_blocks(reads: Reads) -> Reads:
     records, *offsets = (
         array("q", [*row[:kept], end]) for row, end in zip((index.records, *index.offsets), ends, strict=True)
     )
-    whole = replace(index, records=records, offsets=tuple(offsets), count=blocks)
-    return replace(reads, records=blocks * rule.records, batches=whole)
+    batches = replace(index, records=records, offsets=tuple(offsets), count=blocks)
+    return replace(reads, records=blocks * rule.records, batches=batches)

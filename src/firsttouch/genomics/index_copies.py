@@ -139,11 +139,6 @@ class IndexCopies:
                 header = header.replace(os.fsencode(copy.use.prefix), os.fsencode(self._name))
         return header
 
-    @property
-    def renamed(self) -> bool:
-        """Whether instances are given other names of the index."""
-        return any(copy.use.prefix is not None for copy in self._copies)
-
     def _drop(self) -> None:
         self._key, self._copies, self.seconds = None, [], 0.0
         self._stack.close()

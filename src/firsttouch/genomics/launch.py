@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from firsttouch import __version__
 from firsttouch.errors import BadInput
 from firsttouch.execution import counters, index_cache
 from firsttouch.execution.progress import say
@@ -260,7 +259,7 @@ def run(
         cache = _restored(work, scenario)
         stop = StopRequest()
         stack.callback(stop.close)
-        pus = sorted({pu for placement in scenario.placements for pu in placement.pus})
+        pus = sorted(scenario.pus)
         sinks = [stack.enter_context(open_sink(each, scratch=folder, pus=pus, stop=stop)) for each in outputs]
         final = (
             StripedTarget(sinks) if output and output.striped else SinkTarget(sinks[0]) if sinks else NoTarget()
@@ -365,9 +364,7 @@ def _note(work: Work, scenario: Scenario, output: AlignOutput | None) -> str:
     files = mates * (2 if work.reads.interleaved else 1)
     programs = TemplateCommand(work.aligner, work.index, work.reads.mates, work.reads.batch_bases)
     argvs = programs.argvs(threads=scenario.threads, reads=files, use=IndexUse(), scratch=Path())
-    threads = f"{scenario.instances} x {scenario.threads} threads of: {'; '.join(map(shlex.join, argvs))}"
-    done = output.described() if output else ""
-    return f"firsttouch {__version__}: {scenario.name}, {threads}{done and f'; {done}'}"
+    return stream.note(scenario, output, f" of: {'; '.join(map(shlex.join, argvs))}")
 
 
 # ----------------------------------------------------------------------

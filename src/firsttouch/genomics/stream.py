@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from firsttouch import __version__
 from firsttouch.errors import CannotHere, ProgramFailed, RunFailed
 from firsttouch.execution import placement_check
 from firsttouch.execution.child_process import end_of_log, ending
@@ -43,7 +44,7 @@ from firsttouch.genomics.division import too_few_reads
 from firsttouch.genomics.index_copies import OWN, IndexUse
 from firsttouch.genomics.instance_files import FirstReads, InstanceFiles
 from firsttouch.genomics.pipe_writer import Stopped, StopRequest
-from firsttouch.genomics.sinks import Sink
+from firsttouch.genomics.sinks import AlignOutput, Sink
 from firsttouch.records import atomic_files
 from firsttouch.scenarios.placement import Scenario
 
@@ -89,6 +90,15 @@ class Progress:
         if per_instance:
             text += " (" + ", ".join(f"{reads:,}" for reads in self.instances) + ")"
         return text
+
+
+def note(scenario: Scenario, output: AlignOutput | None, programs: str = "") -> str:
+    """Return the note for the header: the scenario, what its *programs* are, and what was done to the *output*."""
+    text = (
+        f"firsttouch {__version__}: {scenario.name}, {scenario.instances} x {scenario.threads} threads{programs}"
+    )
+    done = output.described() if output else ""
+    return f"{text}; {done}" if done else text
 
 
 # ----------------------------------------------------------------------
@@ -234,8 +244,7 @@ class Run:
     @property
     def spare_pus(self) -> frozenset[int]:
         """The PUs that no instance uses, on which this process works meanwhile; none if instances use all."""
-        used = {pu for placement in self.scenario.placements for pu in placement.pus}
-        return frozenset(os.sched_getaffinity(0) - used)
+        return frozenset(os.sched_getaffinity(0) - self.scenario.pus)
 
     def placement(self) -> tuple[str, str]:
         """Return why the placement did not hold or is unknown, and why it is unknown, up to now."""

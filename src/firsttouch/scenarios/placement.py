@@ -127,6 +127,11 @@ class Scenario:
         return base + memory_options.suffix(self.options)
 
     @property
+    def pus(self) -> frozenset[int]:
+        """The PUs of all instances."""
+        return frozenset(pu for placement in self.placements for pu in placement.pus)
+
+    @property
     def base_name(self) -> str:
         """The name without the memory options."""
         return self.name.removesuffix(memory_options.suffix(self.options))
