@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, RunFailed, one_line
 from firsttouch.execution.progress import say
+from firsttouch.quarantine import site_settings
 
 if TYPE_CHECKING:
     from firsttouch.quarantine.exclusion import Exclusions
@@ -33,7 +34,7 @@ def register(actions: options.Subparsers) -> None:
     parser.add_argument(
         "--only",
         action="append",
-        choices=("fail", "suspect", "held", "drained"),
+        choices=get_args(site_settings.Why),
         help="only hosts that are listed for this reason (again for another)",
     )
     parser.add_argument("--why", action="store_true", help="a table with the reason and the age of each host")
@@ -46,28 +47,28 @@ def register(actions: options.Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the published list; 1 if a feature could not be changed."""
-    from firsttouch.quarantine import exclusion, site_settings  # noqa: PLC0415 - import numpy and others
+    from firsttouch.quarantine import exclusion  # noqa: PLC0415 - imports numpy and others
 
     settings = site_settings.load()
-    status = 0
+    status, file = 0, exclusion.place(settings)
     if args.features:
-        status = _mark(settings)
-    file = exclusion.place(settings)
-    if args.publish or args.features or not (settings.exclude.file or file.exists()):
+        avoided, status = _marked(settings)
+    elif args.publish:
         avoided = _found(settings)
-        if args.publish or args.features:
-            exclusion.publish(avoided, file)
+        exclusion.publish(avoided, file)
+    elif not (settings.exclude.file or file.exists()):
+        avoided = _found(settings)
     else:
         avoided = exclusion.read(file)
         if (age := time.time() - avoided.written) > _OLD:
             say(f"firsttouch: {file} is {age / 86400:.1f} d old: `firsttouch fleet tend` renews it")
-    some = avoided.of(args.system or "", args.only) if args.only else avoided.of(args.system or "")
+    avoided = avoided.of(args.system or "", args.only or ())
     if args.json:
-        options.print_json(some.to_dict())
+        options.print_json(avoided.to_dict())
     elif args.why:
-        _print(some)
+        _print(avoided)
     else:
-        print(some.hostlist)
+        print(avoided.hostlist)
     return status
 
 
@@ -90,20 +91,17 @@ def _found(settings: SiteSettings) -> Exclusions:
     return exclusion.exclusions(actions.Actions(), settings, named)
 
 
-def _mark(settings: SiteSettings) -> int:
+def _marked(settings: SiteSettings) -> tuple[Exclusions, int]:
+    """Publish the hosts to avoid, and give and take the feature; return them, and 1 if an error occurred."""
     from firsttouch.execution import slurm  # noqa: PLC0415 - see run
-    from firsttouch.quarantine import actions, exclusion  # noqa: PLC0415 - see run
+    from firsttouch.quarantine import actions, tending  # noqa: PLC0415 - see run
 
     if not settings.exclude.feature:
         raise BadInput("fleet.yaml names no feature: `exclude: {feature: ft_pass}`")
     slurm.require("scontrol")
-    failed = False
     with actions.acting(wait=True) as (journal, lock):
-        avoided = exclusion.exclusions(journal, settings, slurm.nodes())
-        for line, is_error in exclusion.mark(avoided, journal, settings, act=True, fds=(lock,)):
-            failed |= is_error
-            say(one_line(line))
-    return int(failed)
+        work = tending.Round(journal, lock, settings, lambda line: say(one_line(line)), act=True)
+        return work.exclude(), int(work.failed)
 
 
 def _print(avoided: Exclusions) -> None:

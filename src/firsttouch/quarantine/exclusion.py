@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any
 
 from firsttouch import documents
 from firsttouch.errors import BadInput, RunFailed
@@ -28,11 +28,9 @@ from firsttouch.judge.verdict import natural
 from firsttouch.judge.verdict_log import Logged
 from firsttouch.quarantine import actions, blamed, drain
 from firsttouch.quarantine.actions import Actions
-from firsttouch.quarantine.site_settings import SiteSettings
+from firsttouch.quarantine.site_settings import SiteSettings, Why
 from firsttouch.records import atomic_files
 
-#: Why a host is listed: its last verdict, or what was done about it.
-Why = Literal["fail", "suspect", "held", "drained"]
 #: Those of the rules, which have limits.
 _RULED = frozenset({"fail", "suspect"})
 #: The kind of the published document, and its form.
@@ -67,11 +65,10 @@ class Exclusions:
         """The hosts as Slurm writes them: ``n[3,7]``; "" for none."""
         return folded([excluded.host for excluded in self.hosts]) if self.hosts else ""
 
-    def of(self, system: str = "", why: Iterable[Why] = get_args(Why)) -> Exclusions:
-        """Return the hosts of a *system* ("": all), listed for one of the reasons *why*."""
-        reasons = set(why)
-        some = (e for e in self.hosts if system in {"", e.system} and e.why in reasons)
-        return Exclusions(self.written, tuple(some))
+    def of(self, system: str = "", why: Collection[Why] = ()) -> Exclusions:
+        """Return the hosts of a *system* ("": all), listed for one of the reasons *why* (none: for any)."""
+        hosts = (e for e in self.hosts if system in {"", e.system} and (not why or e.why in why))
+        return Exclusions(self.written, tuple(hosts))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -172,8 +169,7 @@ def changes(
         host, system, ruled = excluded.host, excluded.system, excluded.why in _RULED
         if feature not in there[host]:
             continue
-        most = max(1, int(limits.max_out * size[system] + 1e-9))
-        if ruled and lacking[system] >= most:
+        if ruled and lacking[system] >= limits.most_out(size[system]):
             lines.append(f"{host} keeps {feature}: {lacking[system]} of {size[system]} hosts of {system} lack it")
         elif ruled and left <= 0:
             lines.append(f"{host} keeps {feature}: {limits.per_hour} actions in an hour are the limit")

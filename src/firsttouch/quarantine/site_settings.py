@@ -16,6 +16,8 @@ from firsttouch import documents, paths
 NAME = "fleet.yaml"
 #: What a notice may be about.
 Event = Literal["fail", "hold", "release", "drain"]
+#: Why a host is on the list of those to avoid: its last verdict, or what was done about it.
+Why = Literal["fail", "suspect", "held", "drained"]
 EVENTS: tuple[Event, ...] = ("fail", "hold", "release", "drain")
 #: Seconds, and a fraction; both are text in the file.
 Duration = Annotated[float, {"type": "string", "quantity": "seconds", "description": 'a time such as "24h"'}]
@@ -71,6 +73,10 @@ class Hold:
     repetitions: Count = 5
     steps: Patterns = ()
     sbatch: Options = ()
+
+    def most_out(self, hosts: int) -> int:
+        """Return how many of a system's *hosts* the rules may take: at least one, however few there are."""
+        return max(1, int(self.max_out * hosts + 1e-9))
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from firsttouch.judge.judging import judge
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.quarantine import blamed, drain, exclusion, notices, screening
 from firsttouch.quarantine.actions import DRAINED, Action, Actions, QuarantineState, Test, user
+from firsttouch.quarantine.exclusion import Exclusions
 from firsttouch.quarantine.site_settings import SiteSettings
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import load
@@ -107,8 +108,8 @@ class Round:
         finally:
             self.notify()
 
-    def exclude(self) -> None:
-        """Publish the hosts that jobs should avoid, if the rules act, and bring the site's feature up to date."""
+    def exclude(self) -> Exclusions:
+        """Return the hosts that jobs should avoid, published if the rules act; the site's feature follows them."""
         avoided = exclusion.exclusions(self.journal, self.settings, slurm.nodes())
         if self.act:
             exclusion.publish(avoided, exclusion.place(self.settings))
@@ -116,6 +117,7 @@ class Round:
             for line, is_error in exclusion.mark(avoided, self.journal, self.settings, act=self.act, fds=self.fds):
                 self.failed |= is_error
                 self.say(line)
+        return avoided
 
     def _lives(self) -> list[QuarantineState]:
         return sorted(self.journal.lives.values(), key=lambda life: life.host)
@@ -291,8 +293,7 @@ class Round:
     def _limit(self, system: str) -> str:
         """Return which limit of the settings is reached for a *system*, "" if none is."""
         settings, out, count = self.hold_settings, len(self._out(system)), self._count(system)
-        # At least one host may be held, however small a system is.
-        if out >= max(1, int(settings.max_out * count + 1e-9)):
+        if out >= settings.most_out(count):
             share = f"hold.max_out is {100 * settings.max_out:.3g} %"
             return f"{out} of {count} hosts of {system} are out of service by these rules, and {share}"
         return "" if self._may_begin() else f"{settings.per_hour} actions in an hour are the limit"
