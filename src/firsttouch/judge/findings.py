@@ -510,7 +510,7 @@ class Findings:
         slow = any(f.verdict in {"suspect", "fail"} for f in findings)
         modules = self._drift.modules(host, lambda name: self.word(name) == PASS) if slow else None
         missing = [(case.check, case.parameters) for case in absent_cases]
-        sessions = self._sessions_of(host, groups)
+        sessions = int(self.samples.sessions[groups].max(initial=0))
         symptoms = Symptoms(findings, settings, self.system.facts, missing, modules)
         return HostVerdict(
             host,
@@ -530,12 +530,6 @@ class Findings:
             replaced=self._replaced(host, sessions),
             sessions=sessions,
         )
-
-    def _sessions_of(self, host: str, groups: NDArray[np.intp]) -> int:
-        """Return the number of sessions of a host with its present board and processors."""
-        first = self.samples.replaced[host].session if host in self.samples.replaced else 0
-        sessions = [self.samples.session(slice(group, group + 1)) for group in groups.tolist()]
-        return max((len(np.unique(s[s >= first])) for s in sessions), default=0)
 
     def _replaced(self, host: str, sessions: int) -> str:
         """Return a line about a host's new board or processors, unless *sessions* with them are enough."""

@@ -139,6 +139,15 @@ class SamplesTable:
         return np.cumsum(self.counts) - self.counts
 
     @cached_property
+    def sessions(self) -> Ints:
+        """The number of sessions of each group with the host's present board and processors."""
+        session = self.rows["session"].to_numpy()
+        begins = np.append(True, session[1:] != session[:-1])[: len(session)]
+        begins[self.begins] = True
+        begins &= session >= np.repeat(self.first_sessions[self.host], self.counts)
+        return np.add.reduceat(begins, self.begins, dtype=np.int64) if len(session) else self.counts
+
+    @cached_property
     def of_case(self) -> Ints:
         """The first group of each case, and the number of all groups."""
         return np.searchsorted(self.case, np.arange(len(self.cases) + 1))
