@@ -185,8 +185,7 @@ def spread(measured: Sequence[Record]) -> Iterator[str]:
 
 
 def _by_program(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
-    measure_aspect = _by_probe if asked.by() == probe.NAME else _by_others
-    yield from measure_aspect(host, asked, say)
+    yield from (_by_probe if asked.by() == probe.NAME else _by_others)(host, asked, say)
 
 
 def _by_probe(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:

@@ -162,13 +162,13 @@ def _collect_later(campaign: Campaign, job: slurm.Job, collecting: Sequence[str]
 
 def missing_steps(campaign: Campaign, patterns: Sequence[str] = ()) -> list[Step]:
     """Return the steps, of those that match *patterns*, that this host would run now, with their bridges."""
-    own = _left(campaign, campaign.host(host_name()))
+    left_here = _left(campaign, campaign.host(host_name()))
     # A shared step is run by one host, but each host measures the bridge before it takes another step.
     others = campaign.hosts() if campaign.shared else []
-    left = own.intersection(*(_left(campaign, each) for each in others))
+    left = left_here.intersection(*(_left(campaign, each) for each in others))
     steps = campaigns.chosen(campaign.steps, patterns)
     bridges = {bridge.name for step in steps if step.name in left and (bridge := campaign.bridge(step))}
-    return [s for s in campaign.steps if (s in steps and s.name in left) or s.name in bridges & own]
+    return [s for s in campaign.steps if (s in steps and s.name in left) or s.name in bridges & left_here]
 
 
 def _left(campaign: Campaign, of_host: Journal) -> set[str]:

@@ -53,11 +53,11 @@ def _probe(words: Sequence[str]) -> list[str]:
     """Return the command line of `measure` for the words behind ``probe``, whose options stood in any order."""
     if not words or {"-h", "--help"} & {words[0]}:
         return ["measure", "--help"]
-    own = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    flags = [own.add_argument(name, action="store_true") for name in ("--json", "--share-host")]
-    values = [own.add_argument(name) for name in ("--records", "--system")]
+    options = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    flags = [options.add_argument(name, action="store_true") for name in ("--json", "--share-host")]
+    values = [options.add_argument(name) for name in ("--records", "--system")]
     try:
-        parsed, rest = own.parse_known_args([*words])
+        parsed, rest = options.parse_known_args([*words])
     except argparse.ArgumentError:  # an option without its value, which `measure` reports
         return ["measure", *words]
     given = [action.option_strings[0] for action in flags if getattr(parsed, action.dest)]

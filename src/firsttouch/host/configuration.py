@@ -47,8 +47,8 @@ _OF_PUS = {
     "cpu.frequency_driver": "cpufreq/scaling_driver",
     "cpu.energy_preference": "cpufreq/energy_performance_preference",
 }
-#: Texts of firmware that stand for nothing.
-_NOTHING = frozenset({"", "Not Specified", "To Be Filled By O.E.M.", "Default string", "None", "<unsupported>"})
+#: Texts that are no setting; the last one is a driver's.
+_NOTHING = kernel_files.UNSTATED | {"<unsupported>"}
 
 
 @dataclass(frozen=True)

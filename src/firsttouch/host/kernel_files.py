@@ -6,6 +6,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+#: Texts of firmware that stand for nothing.
+UNSTATED = frozenset({"", "Not Specified", "To Be Filled By O.E.M.", "Default string", "None"})
+
 
 def text(file: Path) -> str:
     """Return the text of *file* without white space at its ends, "" if it cannot be read."""

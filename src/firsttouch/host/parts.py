@@ -13,8 +13,8 @@ from pathlib import Path
 
 from firsttouch.host import kernel_files
 
-#: Texts of firmware that are no serial number.
-_NONE = frozenset({"", "Not Specified", "To Be Filled By O.E.M.", "Default string", "None", "0", "0x0"})
+#: Texts that are no serial number.
+_NONE = kernel_files.UNSTATED | {"0", "0x0"}
 #: An address that the card was made with (``addr_assign_type``).
 _PERMANENT = 0
 #: The bit of the first byte of addresses that software has chosen.

@@ -129,13 +129,15 @@ def _levels(findings: Findings) -> tuple[list[Case], Floats]:
     Each case is a share of the median of all hosts: one base, whichever reference judged a host. Higher is better,
     and NaN is unknown or not judged.
     """
-    metrics: dict[tuple[str, str], Case] = {}
+    metrics: dict[tuple[str, str], int] = {}
+    first: list[Case] = []
     columns = np.full(len(findings.samples.cases), -1)
     signs = np.ones(len(columns))
     for number, case in enumerate(findings.samples.cases):
         if case.better != "neither" and not case.exact:
-            metrics.setdefault((case.check, case.metric), case)
-            columns[number] = list(metrics).index((case.check, case.metric))
+            columns[number] = metrics.setdefault((case.check, case.metric), len(first))
+            if len(first) < len(metrics):
+                first.append(case)
             signs[number] = 1 if case.better == "higher" else -1
     levels = np.full((len(findings.samples.hosts), len(metrics)), np.nan)
     column = columns[findings.samples.case]
@@ -150,7 +152,7 @@ def _levels(findings: Findings) -> tuple[list[Case], Floats]:
         # The median of each run of sorted values.
         low, high = values[begins + (counts - 1) // 2], values[begins + counts // 2]
         levels[keys // len(metrics), keys % len(metrics)] = (low + high) / 2
-    return list(metrics.values()), levels
+    return first, levels
 
 
 def _medians(findings: Findings) -> Floats:
