@@ -266,9 +266,9 @@ def test_a_program_is_verified_only_if_most_of_its_memory_was_sampled(option, me
     seen = 4096 * sum(placement["pages"].values())
     assert done.returncode == 0
     assert document["peak_bytes"] > mebibytes << 20
-    # Pages of files are counted too, some ten MiB: a little below half, either is right.
     words = {"verified"} if seen > mebibytes << 19 else {"unverified"}
-    assert document["placement"] in (words | {"verified"} if seen > 0.43 * (mebibytes << 20) else words), document
+    # Pages of files, less than 32 MiB here, count too, so either is right just below half.
+    assert document["placement"] in (words | {"verified"} if seen > (mebibytes - 32) << 19 else words), document
     assert (placement["seen_share"] >= 0.5) == (document["placement"] == "verified")
 
 
