@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-from factories import caches, genomes
+from factories import caches, genomes, topologies
 from factories import native_probe as probe
 from factories.installation import PIP, virtual_environment
 from factories.processes import write_program
@@ -64,9 +64,10 @@ settings.load_profile("shared")
 STORED = Path(__file__).with_name("golden")
 
 
-#: The scopes that take longest. They start first, so that the workers end together; Slurm's mostly waits.
+#: The scopes that take longest. They start first, so that the workers end together; Slurm's mostly wait.
 LONGEST = (
     "slurm",
+    "tests/slurm/test_slurm_quarantine.py",
     "emulated-small",
     "emulated-amd-opteron",
     "containers",
@@ -88,10 +89,10 @@ MACHINES = "|".join(file.stem for file in Path(__file__).parent.glob("emulated/m
 def scope(nodeid):
     """Return the unit of work of a test: its module, one emulated machine, or the suites slurm and containers.
 
-    These share a machine, a Slurm and an image.
+    These share a machine, a Slurm and an image. The longest module of Slurm's has a Slurm of its own.
     """
     suite = nodeid.split("/")[1]
-    if suite in {"slurm", "containers"}:
+    if suite == "containers" or (suite == "slurm" and nodeid.split("::")[0] not in LONGEST):
         return suite
     if suite == "emulated":
         machine = re.search(rf"(?:-|\[)({MACHINES})\]$", nodeid)
@@ -162,7 +163,7 @@ def run_cli(capsys):
 
 
 @pytest.fixture
-def quiet_host():
+def quiet_host(small_caches):
     """Holds the lock of this host, which its other users respect. The test's commands have the worker's lock.
 
     It waits as long as another measurement takes, so the time limit of a test that uses it is for its call only.
@@ -172,6 +173,19 @@ def quiet_host():
             patch.delenv(host_lock.VARIABLE)
             stack.enter_context(host_lock.measuring(print))
         yield
+
+
+@pytest.fixture(scope="session")
+def variables_of_small_caches(tmp_path_factory):
+    """The variables by which hwloc reports small last caches, so that measuring takes seconds on any host."""
+    return topologies.variables_of_small_caches(tmp_path_factory.mktemp("hwloc"))
+
+
+@pytest.fixture
+def small_caches(variables_of_small_caches, monkeypatch):
+    """Sets these variables."""
+    for name, value in variables_of_small_caches.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture(scope="session")

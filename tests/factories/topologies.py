@@ -29,6 +29,8 @@ OPTERON = ROOT / "docs" / "examples" / "opteron.xml"
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 _MEMORY = frozenset({"NUMANode", "MemCache"})
+#: The variables that make hwloc read a file as the topology of this host.
+SMALL_CACHES = ("HWLOC_XMLFILE", "HWLOC_THISSYSTEM")
 
 # ----------------------------------------------------------------------
 # The objects of a made-up host. A bank and its memory-side cache belong to the object that contains them.
@@ -280,6 +282,24 @@ SHAPES = tuple(_SHAPES)
 def made_up(shape: str) -> str:
     """Return the XML of a made-up host."""
     return _SHAPES[shape][0]()
+
+
+def variables_of_small_caches(folder: Path) -> dict[str, str]:
+    """Return the variables by which hwloc reports this host with last caches of 16 MiB at most, all together.
+
+    Arrays are several times the last caches, and some virtual machines report hundreds of MiB.
+    """
+    lstopo = shutil.which("lstopo-no-graphics")
+    if lstopo is None:
+        return {}
+    argv = [lstopo, "--of", "xml", "--disallowed", "-"]
+    root = ET.fromstring(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)  # noqa: S314
+    last = [cache for cache in root.iter("object") if cache.get("type") == "L3Cache"]
+    for cache in last:
+        cache.set("cache_size", str(min(int(cache.get("cache_size", "")), 16 * MIB // len(last))))
+    file = folder / "small-caches.xml"
+    file.write_bytes(ET.tostring(root))
+    return dict(zip(SMALL_CACHES, (str(file), "1"), strict=True))
 
 
 # ----------------------------------------------------------------------

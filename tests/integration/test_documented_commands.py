@@ -233,7 +233,7 @@ def copy(examples: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def shell(copy: Path, lambda_part: dict[str, str], installed: Path, native_probe: Path):
+def shell(copy: Path, lambda_part: dict[str, str], installed: Path, native_probe: Path, small_caches: None):
     """Returns a function that runs a command line in the folder of the examples, with an installed copy."""
     environment = {
         **os.environ,

@@ -115,10 +115,12 @@ def test_no_device_is_looked_for(run):
 
 
 @pytest.mark.parametrize("option", ["--json", "--xml"])
-def test_a_machine_that_hwloc_makes_up_is_refused(native_probe, option):
-    environment = {**os.environ, "HWLOC_SYNTHETIC": "numa:2 pu:2"}
+def test_a_machine_that_hwloc_makes_up_is_refused(native_probe, option, monkeypatch):
+    for name in topologies.SMALL_CACHES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HWLOC_SYNTHETIC", "numa:2 pu:2")
     argv = [native_probe, "topology", option]
-    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (3, "")
     assert "another machine" in done.stderr
 

@@ -67,11 +67,19 @@ def systems(slurm: cluster.Slurm) -> Path:
 
 
 @pytest.fixture
-def site(slurm: cluster.Slurm, tmp_path: Path, systems: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+def site(
+    slurm: cluster.Slurm,
+    tmp_path: Path,
+    systems: Path,
+    variables_of_small_caches: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Site]:
     """A user's site with its own results; afterwards the test's jobs are cancelled and all hosts are idle."""
     monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
     monkeypatch.setenv("FIRSTTOUCH_SYSTEMS", str(systems))
-    yield Site(slurm, tmp_path, systems)
+    site = Site(slurm, tmp_path, systems)
+    site.env |= variables_of_small_caches
+    yield site
     slurm.ask("scancel", "--user=root")
     for host in slurm.names:
         if f"slurmd.{host}" not in slurm.running:
