@@ -96,7 +96,7 @@ NOTHING_LEARNT = {
 #: Name -> refused options of baseline, and a pattern of the message.
 OPTIONS = {
     **{
-        f"loss {loss!r}": (["--loss", loss], "not a loss from 0.1 to 50 %")
+        f"loss {loss!r}": (["--loss", loss], "not a loss from 0.1 to 50%")
         for loss in ("0", "-5", "nan", "inf", "99", "x", "")
     },
     **{

@@ -255,6 +255,12 @@ def installed(package):
         return "(not installed)"
 
 
+def test_times_and_parts_have_units_or_none():
+    times = ("90", "0.3", "90s", "1.5min", "12h")
+    assert [options.duration(text) for text in times] == [90, 0.3, 90, 90, 43_200]
+    assert [options.part(text) for text in ("0.1", "10%", "1")] == [0.1, 0.1, 1]
+
+
 @pytest.mark.parametrize(
     "argv",
     [

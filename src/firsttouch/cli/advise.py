@@ -57,10 +57,12 @@ def register(subparsers: options.Subparsers) -> None:
     options.add(parser, "--policies", "--options")
     parser.add_argument(
         "--budget",
-        type=options.checked(float, "a part of the whole run: above 0, at most 1", lambda part: 0 < part <= 1),
+        type=options.checked(
+            options.part, "a part of the whole run: above 0, at most 1", lambda part: 0 < part <= 1
+        ),
         metavar="BUDGET",
         default=auto.BUDGET,
-        help=f"part of the whole run that trials may cost (default: {auto.BUDGET})",
+        help=f"part of the whole run that trials may cost, such as 0.1 or 10%% (default: {auto.BUDGET})",
     )
     measured = "take the aspects of this host from these records, folders or stores"
     parser.add_argument("--measured", type=Path, nargs="+", default=(), metavar="RECORDS_OR_DIR", help=measured)
@@ -78,7 +80,7 @@ def register(subparsers: options.Subparsers) -> None:
     options.add(
         parser, "--repetitions", default=3, help="runs of PROGRAM under each promising scenario (default: 3)"
     )
-    options.add(parser, "--timeout", help="seconds after which a run of PROGRAM is stopped")
+    options.add(parser, "--timeout", help="stop a run of PROGRAM after this time, such as 90 (seconds) or 12h")
     options.add(parser, "--share-host")
     options.add_user_command(
         parser, "an aligner's command, or any program and its arguments; with --aligner: the aligner's own options"

@@ -106,10 +106,10 @@ def register(subparsers: options.Subparsers) -> None:
     parser.add_argument("--per-instance", action="store_true", help="show the progress of each instance too")
     parser.add_argument(
         "--budget",
-        type=options.checked(float, "a part of the whole run: 0 to 1", lambda part: 0 <= part <= 1),
+        type=options.checked(options.part, "a part of the whole run: 0 to 1", lambda part: 0 <= part <= 1),
         metavar="BUDGET",
         default=BUDGET,
-        help=f"part of the whole run that trials of auto may cost; 0: no trials (default: {BUDGET})",
+        help=f"part of the whole run that trials of auto may cost, such as 10%%; 0: none (default: {BUDGET})",
     )
     options.add(parser, "--scratch", "--policies", "--options", "--timeout", "--share-host")
     options.add_user_command(parser, "the aligner's command, as it is run without firsttouch")

@@ -39,11 +39,13 @@ def register(subparsers: options.Subparsers) -> None:
     parser.add_argument(
         "--loss",
         type=options.checked(
-            lambda text: float(text) / 100, "a loss from 0.1 to 50 %", lambda loss: 0.001 <= loss <= 0.5
+            lambda text: float(text.removesuffix("%")) / 100,
+            "a loss from 0.1 to 50%",
+            lambda loss: 0.001 <= loss <= 0.5,
         ),
         default=LOSS,
         metavar="PERCENT",
-        help="the loss to detect, in percent (default: 5)",
+        help="the loss to detect: 5 or 5%% (default: 5)",
     )
     options.add(parser, "--hosts", help="learn from these hosts only: n[1-8],m2")
     parser.add_argument("-o", "--output", metavar="FILE", help="write FILE instead of the system's; - prints")

@@ -75,7 +75,11 @@ def register(subparsers: options.Subparsers) -> None:
         action="store_true",
         help="end with 1 if the program succeeded, but its placement did not hold or could not be observed",
     )
-    options.add(parser, "--timeout", help="seconds after which the program and all that it started are stopped")
+    options.add(
+        parser,
+        "--timeout",
+        help="stop the program and all that it started after this time, such as 90 (seconds) or 12h",
+    )
     options.add(parser, "--scratch", help=f"set TMPDIR: {options.SHARED['--scratch']['help']}")
     options.add(parser, "--records", help="append a record of its run time to this JSON-lines file if it succeeds")
     options.add(parser, "--share-host")

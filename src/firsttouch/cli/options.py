@@ -18,7 +18,7 @@ from firsttouch.errors import BadInput
 from firsttouch.execution.progress import say
 from firsttouch.host.cpusets import parse_list
 from firsttouch.host.emulation import host_name
-from firsttouch.units import parse_bytes
+from firsttouch.units import parse, parse_bytes, parse_percent
 
 if TYPE_CHECKING:
     from firsttouch.execution.ram_scratch import RamScratch
@@ -159,6 +159,18 @@ def _whole(text: str) -> int:
     return int(text if text.isascii() and text.isdecimal() else "")
 
 
+def _time(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return parse(text, "seconds")
+
+
+def part(text: str) -> float:
+    """Return a part of the whole, from text such as 0.1 or 10%; raises ValueError or BadInput for others."""
+    return parse_percent(text) if text.endswith("%") else float(text)
+
+
 def _policies(text: str) -> str:
     from firsttouch.scenarios.policies import chosen  # noqa: PLC0415 - see the package
 
@@ -199,7 +211,8 @@ def _scratch(text: str) -> InMemory | Path:
 size = checked(parse_bytes, fits=lambda _: True)
 #: A list of numbers such as 0-3,8.
 numbers = checked(parse_list, "a list with a number")
-seconds = checked(float, "a number of seconds above 0", lambda value: 0 < value < math.inf)
+#: A time in seconds, from text such as 90, 30min or 12h.
+duration = checked(_time, "a time above 0, such as 90 (seconds), 30min or 12h", lambda value: 0 < value < math.inf)
 positive = checked(_whole, "a whole number of at least 1")
 natural = checked(_whole, "a whole number of at least 0", lambda _: True)
 
@@ -221,7 +234,11 @@ SHARED: dict[str, dict[str, Any]] = {
     "--image": {"default": "", "type": _absolute, "metavar": "PATH", "help": "the backend's image or view"},
     "--repetitions": {"type": positive, "metavar": "N"},
     "--threads": {"type": positive, "metavar": "N", "help": "threads in total (default: all usable PUs)"},
-    "--timeout": {"type": seconds, "metavar": "SECONDS", "help": "seconds after which a run is stopped"},
+    "--timeout": {
+        "type": duration,
+        "metavar": "TIME",
+        "help": "stop a run after this time, such as 90 (s) or 12h",
+    },
     "--scratch": {
         "type": checked(_scratch, fits=lambda _: True),
         "metavar": "WHERE",
