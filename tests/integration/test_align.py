@@ -193,6 +193,35 @@ def test_one_instance_runs_the_command_as_it_is(bwa, reads, index, tmp_path):
 
 
 @needs_two
+def test_pus_and_memory_that_were_not_granted_are_named(bwa, tmp_path):
+    argv, expected = bwa
+    huge = [word if word != "25000" else "2000000000000" for word in argv]
+    pu = min(os.sched_getaffinity(0))
+    line = [
+        "taskset",
+        "-c",
+        str(pu),
+        *FIRSTTOUCH,
+        "align",
+        "1Inst_Original",
+        "--json",
+        "-o",
+        tmp_path / "out.sam",
+        "--",
+    ]
+    done = subprocess.run(
+        [*map(str, line), *huge], env={**os.environ, "SLURM_JOB_ID": "7"}, capture_output=True, check=True
+    )
+    pus, memory = json.loads(done.stdout)["lacking"]
+    assert re.fullmatch(r"2 threads .* may use 1 of the host's \d+ PUs: sbatch --cpus-per-task=2 grants them", pus)
+    assert re.fullmatch(r"about \S+ \SiB of memory are needed, .*: sbatch --mem=\d+G grants it", memory)
+    assert [text.encode() in done.stderr for text in (pus, memory)] == [True, True]
+    assert body((tmp_path / "out.sam").read_bytes())
+    placed("1Inst_Original", "--json", "-o", tmp_path / "out.sam", "--", *argv)
+    assert body((tmp_path / "out.sam").read_bytes()) == expected
+
+
+@needs_two
 def test_reads_come_from_pipes(bwa, reads):
     argv, expected = bwa
     words = " ".join(argv[:-2])

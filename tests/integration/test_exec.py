@@ -67,8 +67,8 @@ def test_the_program_gets_all_that_the_command_inherited(folder):
         exec 4> {folder}/four 9< <(echo nine)
         echo input | $ft 1Inst_Interleave -- bash -c '{inner}' <(echo substituted) /dev/fd/9
         echo status $?"""
-    done = shell(script, OMP_NUM_THREADS="3")
-    lines = ["function of the shell", "/", "input", "substituted", "nine", "3.", "status 7"]
+    done = shell(script, OMP_NUM_THREADS="1")
+    lines = ["function of the shell", "/", "input", "substituted", "nine", "1.", "status 7"]
     assert done.stdout.splitlines() == lines, done
     assert (folder / "four").read_text() == "text\n"
     assert done.stderr.startswith("firsttouch: 1Inst_Interleave: ")
@@ -116,6 +116,29 @@ def test_a_program_that_takes_another_placement_is_invalid(folder):
     program = f"numactl --localalloc sh -c '{shell_wait(folder)}'; echo $?"
     done = shell(f"$ft 1Inst_Interleave -- {program}; $ft 1Inst_Interleave --verify -- {program}")
     assert (done.stdout, done.stderr.count("INVALID: memory policy is local")) == ("0\n1\n", 2), done
+
+
+def test_a_placement_that_nobody_could_observe_is_no_wrong_one(folder):
+    done = shell("$ft 1Inst_Localalloc --verify -- true; echo $?; $ft 1Inst_Localalloc --verify -- false; echo $?")
+    assert (done.stdout, "the placement cannot be verified" in done.stderr) == ("3\n1\n", True), done
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two PUs")
+def test_pus_that_were_not_granted_are_named(folder):
+    pus = len(os.sched_getaffinity(0))
+    limited = f"taskset -c {min(os.sched_getaffinity(0))} $ft --records r.jsonl --json"
+    program = f"sh -c '{shell_wait(folder)}'"
+    lacking = f"{pus} threads are asked for, and this process may use 1 of the host's "
+    done = shell(f"{limited} -- {program}", OMP_NUM_THREADS=str(pus), SLURM_JOB_ID="7")
+    assert done.returncode == 0, done
+    assert f"firsttouch: warning: {lacking}" in done.stderr
+    (text,) = json.loads(done.stderr.splitlines()[-1])["lacking"]
+    (record,) = schema.read(folder / "r.jsonl")
+    assert record.placement_asked[0]["lacking"] == text
+    assert text.endswith(f"PUs: sbatch --cpus-per-task={pus} grants them")
+    done = shell(f"{limited} -- {program}", OMP_NUM_THREADS="1")
+    assert (done.returncode, "warning" in done.stderr) == (0, False), done
+    assert "lacking" not in schema.read(folder / "r.jsonl")[-1].placement_asked[0]
 
 
 def test_auto_follows_the_saved_advice_if_it_can(folder, monkeypatch):

@@ -142,11 +142,17 @@ def measure_program(
 
 
 def record_of(
-    spec: ProgramSpec, scenario: Scenario, samples: Sequence[float], reason: str, observed: Mapping[str, Any]
+    spec: ProgramSpec,
+    scenario: Scenario,
+    samples: Sequence[float],
+    reason: str,
+    observed: Mapping[str, Any],
+    *,
+    lacking: str = "",
 ) -> Record:
     """Return the record of runs of a program under *scenario*; *reason* is why it is invalid, or empty.
 
-    *observed* is the placement that the kernel showed in the last run.
+    *observed* is the placement that the kernel showed in the last run, *lacking* what it was not granted.
     """
     program = Path(shutil.which(spec.program[0]) or spec.program[0]).name
     own = {"program": program, "scenario": scenario.name, "threads": scenario.threads, "policy": scenario.policy}
@@ -160,7 +166,7 @@ def record_of(
         status="invalid" if reason else "valid",
         reason=reason,
         software=software(),
-        placement_asked=[scenario.placements[0].to_dict()],
+        placement_asked=[scenario.placements[0].to_dict() | ({"lacking": lacking} if lacking else {})],
         placement_found=[dict(observed)],
     )
 

@@ -29,8 +29,9 @@ from firsttouch.genomics.index_copies import OWN, IndexCopies, IndexUse
 from firsttouch.genomics.pipe_writer import StopRequest
 from firsttouch.genomics.reads import only_align_reads
 from firsttouch.genomics.sinks import AlignOutput, Form, Sink, default_threads, open_sink
+from firsttouch.host import grant
 from firsttouch.host.available_memory import available_bytes
-from firsttouch.host.topology import load
+from firsttouch.host.topology import Topology, load
 from firsttouch.records import atomic_files
 from firsttouch.scenarios import evidence, memory_options
 from firsttouch.scenarios.memory_fit import Need
@@ -127,10 +128,13 @@ def run(args: argparse.Namespace) -> int:
     """Align, and return the aligner's exit status."""
     command = parse(args.program)
     output = _output(args, command)
-    scenario = _scenario(args, command, output)
+    host = load()
+    if lacking := grant.lacking_pus(command.threads, host):
+        say(f"warning: {lacking}")
+    scenario = _scenario(args, command, output, host)
     try:
         with options.holding(args, shared=True):
-            return _align(args, command, scenario, output)
+            return _align(args, command, scenario, output, lacking)
     except ProgramFailed as error:
         # Its reader has enough, as that of any program in a pipe.
         if error.status != -signal.SIGPIPE or output.is_file:
@@ -182,12 +186,11 @@ def _output(args: argparse.Namespace, command: UserCommand) -> AlignOutput:
     return output
 
 
-def _scenario(args: argparse.Namespace, command: UserCommand, output: AlignOutput) -> Scenario:
+def _scenario(args: argparse.Namespace, command: UserCommand, output: AlignOutput, host: Topology) -> Scenario:
     """Return the scenario that the user names, that of the run that is resumed, or the one that auto chooses."""
-    host = load()
     command.aligner.version()
     size = command.aligner.index_bytes(command.index) if command.index else 0
-    pus = sum(len(host.usable_pus(node)) for node in host.cpu_nodes)
+    pus = grant.granted_pus(host)
     if args.output_threads and args.output_threads > pus:
         raise BadInput(f"--output-threads {args.output_threads}: this process may use {pus} PUs")
     threads = min(command.threads, pus)
@@ -247,7 +250,9 @@ def _with_threads(wanted: str, total: int) -> str:
     return str(parts._replace(threads=max(1, total // parts.instances)))
 
 
-def _align(args: argparse.Namespace, command: UserCommand, scenario: Scenario, output: AlignOutput) -> int:
+def _align(
+    args: argparse.Namespace, command: UserCommand, scenario: Scenario, output: AlignOutput, lacking: str
+) -> int:
     decompressed = any(only_align_reads(file) for lane in command.lanes for file in lane)
     wanted = args.progress is not None or decompressed
     divided = scenario.instances > 1 or args.resume or (wanted and not command.whole)
@@ -276,7 +281,12 @@ def _align(args: argparse.Namespace, command: UserCommand, scenario: Scenario, o
                 f"scenario {scenario.name}: the command writes its output itself ({command.whole}), which would "
                 "name a copy of the index: let it write SAM to standard output"
             )
-        left = _memory_left(command, scenario)
+        need = _needed_bytes(command, scenario)
+        if lacking_memory := grant.lacking_memory(need):
+            say(f"warning: {lacking_memory}")
+        available = available_bytes()
+        # What instances that have not taken their memory yet leave for sorting.
+        left = None if available is None else max(0, available - need)
         sink = stack.enter_context(
             open_sink(output, scratch=scratch, pus=sorted(scenario.pus), memory_bytes=left, stop=stop)
         )
@@ -290,18 +300,17 @@ def _align(args: argparse.Namespace, command: UserCommand, scenario: Scenario, o
         files = sink.finish()
     if output.is_file:
         checkpoints.discard(output.named)
-    _report(task, result, files, memory)
+    _report(task, result, files, memory, [text for text in (lacking, lacking_memory) if text])
     return 0
 
 
-def _memory_left(command: UserCommand, scenario: Scenario) -> int | None:
-    """Return the bytes that instances which have not taken their memory yet leave for sorting; None: unknown."""
-    left = available_bytes()
-    if left is None or command.index is None:
-        return left
+def _needed_bytes(command: UserCommand, scenario: Scenario) -> int:
+    """Return the bytes that the instances will take; 0 if that is unknown."""
+    if command.index is None:
+        return 0
     index = memory_options.of_kind(scenario.options, "index")
     need = command.aligner.need(command.aligner.index_bytes(command.index))
-    return max(0, left - scenario.instances * need.of(scenario.threads, index.copies if index else "own"))
+    return scenario.instances * need.of(scenario.threads, index.copies if index else "own")
 
 
 def _has_reads(command: UserCommand) -> bool:
@@ -468,8 +477,14 @@ def _show_logs(logs: Sequence[tuple[int, str]], instances: int) -> None:
             write(f"instance {number}: {line}\n" if instances > 1 else f"{line}\n")
 
 
-def _report(task: _Task, result: stream.Result, files: Sequence[Path], memory: RamScratch | None) -> None:
-    """Say on standard error how the run went, or print it as JSON."""
+def _report(
+    task: _Task,
+    result: stream.Result,
+    files: Sequence[Path],
+    memory: RamScratch | None,
+    lacking: Sequence[str],
+) -> None:
+    """Say on standard error how the run went, or print it as JSON; *lacking* is what it was not granted."""
     args, command, scenario = task.args, task.command, task.scenario
     state = evidence.describe(result, unverified=evidence.COMPLETE)
     if result.earlier and not result.misplaced:
@@ -500,6 +515,7 @@ def _report(task: _Task, result: stream.Result, files: Sequence[Path], memory: R
             "earlier_parts": [
                 {"records": part.records, "reason": part.misplaced, "time": part.time} for part in result.earlier
             ],
+            "lacking": lacking,
             "scratch": memory and memory.to_dict(),
             "files": [str(file) for file in files],
         }

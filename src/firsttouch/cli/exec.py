@@ -16,6 +16,7 @@ from firsttouch.execution.child_process import signal_name
 from firsttouch.execution.foreground import run_in_foreground
 from firsttouch.execution.jobs import Outcome
 from firsttouch.execution.progress import say, write
+from firsttouch.host import grant
 from firsttouch.host.topology import load
 from firsttouch.records.schema import CHOICES, Record, append, check_appendable
 from firsttouch.scenarios import evidence
@@ -47,6 +48,8 @@ With --check or --site-check, the program is measured instead: it runs several t
 #: Options of a run in the foreground, and of a measurement.
 _FOREGROUND = ("threads_env", "verify", "scratch")
 _MEASURING = ("metric", "unit", "better", "regex", "file", "repetitions")
+#: The exit status of --verify by the state of the placement.
+_OF_PLACEMENT = {"verified": 0, "invalid": 1, "unverified": 3}
 
 
 def register(subparsers: options.Subparsers) -> None:
@@ -73,7 +76,7 @@ def register(subparsers: options.Subparsers) -> None:
     parser.add_argument(
         "--verify",
         action="store_true",
-        help="end with 1 if the program succeeded, but its placement did not hold or could not be observed",
+        help="if the program succeeds: end with 1 if its placement did not hold, with 3 if it could not be seen",
     )
     options.add(
         parser,
@@ -134,6 +137,8 @@ def run(args: argparse.Namespace) -> int:
     if args.records:
         check_appendable(args.records)
     host = load()
+    if lacking := grant.lacking_pus(grant.asked_threads(args.program), host):
+        say(f"firsttouch: warning: {lacking}")
     if args.scenario == "auto":
         from firsttouch.advice import saved  # noqa: PLC0415 - see the package
 
@@ -162,16 +167,20 @@ def run(args: argparse.Namespace) -> int:
 
         spec = site_checks.ProgramSpec(words, "exec")
         observed = outcome.observed.to_dict()
-        append(args.records, [site_checks.record_of(spec, scenario, [outcome.seconds], reason, observed)])
+        record = site_checks.record_of(spec, scenario, [outcome.seconds], reason, observed, lacking=lacking)
+        append(args.records, [record])
     if args.json:
-        document = _document(words, scenario, outcome, status) | {"scratch": memory and memory.to_dict()}
+        document = _document(words, scenario, outcome, status) | {
+            "scratch": memory and memory.to_dict(),
+            "lacking": [lacking] if lacking else [],
+        }
         write(json.dumps(document) + "\n")
     else:
         how = f"ended with status {status}, " if outcome.status > 0 else ""
         how = f"ended by {signal_name(-outcome.status)}, " if outcome.status < 0 else how
         state = evidence.describe(outcome, unverified="")
         say(f"firsttouch: {scenario.name}: {outcome.seconds:.3f} s, {how}{state}")
-    return 1 if args.verify and reason and status == 0 else status
+    return _OF_PLACEMENT[evidence.state(outcome)] if args.verify and status == 0 else status
 
 
 def _spec(site_check: str | None, given: Mapping[str, Any]) -> ProgramSpec:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from firsttouch.errors import BadInput, CannotHere
+from firsttouch.host import grant
 from firsttouch.host.topology import Topology
 from firsttouch.scenarios.numa_groups import Neighbours
 
@@ -44,7 +45,8 @@ class Layout:
             reason = "that may be used" if stated else "here: their sizes are not stated"
             raise BadInput(f"no NUMA node has memory {reason}", file=topology.file)
         if threads is not None and not 1 <= threads <= self.total:
-            raise BadInput(f"--threads {threads}: this process may use 1 to {self.total} PUs")
+            more = grant.more_pus(threads, topology)
+            raise BadInput(f"--threads {threads}: this process may use 1 to {self.total} PUs{more}")
         self.threads = threads or self.total
         self._groups: dict[int, list[tuple[int, ...]]] = {}
         self._node = {pu: n for n, pus in self.pus.items() for pu in pus}
@@ -78,10 +80,14 @@ class Layout:
         host has no room for them.
         """
         if threads is None and self.total % instances:
-            raise CannotHere(f"the {self.total} PUs that may be used do not divide into {instances} equal parts")
+            more = grant.more_pus(instances, self.topology)
+            raise CannotHere(
+                f"the {self.total} PUs that may be used do not divide into {instances} equal parts{more}"
+            )
         each = threads or self.total // instances
         if instances * each > self.threads:
-            raise CannotHere(f"{instances} x {each} threads are more than the {self.threads} PUs to be used")
+            more = grant.more_pus(instances * each, self.topology)
+            raise CannotHere(f"{instances} x {each} threads are more than the {self.threads} PUs to be used{more}")
         if instances == 1 or not bound:
             return [self._everything()] * instances, each
         if instances <= len(self.pus) and each <= min(len(s.pus) for s in self._shares(instances)):

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Slurm, a cpuset or a cgroup grants this process, compared with what a command asks for.
+
+A job gets one CPU unless sbatch is told otherwise, and a step that srun starts does not get the CPUs of sbatch's
+``--cpus-per-task`` (srun(1), since 22.05). Programs start their threads all the same, and share what is left.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Sequence
+
+from firsttouch.host.available_memory import available_bytes
+from firsttouch.host.topology import Topology
+from firsttouch.units import format_bytes
+
+#: Variables that state how many threads a program starts.
+_STATED = ("OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK")
+#: Options of programs that state how many threads they start.
+_OPTION = re.compile(r"--(n|num|max)?[-_]?(threads|cores|cpus)|-@")
+#: The CPUs of a job on each of its hosts, such as "72(x2),36".
+_CPUS = re.compile(r"(\d+)(?:\(x\d+\))?")
+
+
+def granted_pus(host: Topology) -> int:
+    """Return the number of PUs that this process may use."""
+    return sum(len(host.usable_pus(node)) for node in host.cpu_nodes)
+
+
+def asked_threads(command: Sequence[str]) -> int:
+    """Return the most threads that OMP_NUM_THREADS, the job, or an option of *command* states; 0 if none does.
+
+    Options that have one meaning in most programs count, such as ``--threads 64``, and not ``-t 64``.
+    """
+    values = [os.environ.get(name, "").split(",")[0] for name in _STATED]
+    for word, after in itertools.zip_longest(command, command[1:], fillvalue=""):
+        option, equals, value = word.partition("=")
+        if _OPTION.fullmatch(option):
+            values.append(value if equals else after)
+    return max((int(value) for value in values if value.isascii() and value.isdecimal()), default=0)
+
+
+def lacking_pus(threads: int, host: Topology) -> str:
+    """Return that *threads* are more than the PUs that this process may use, and what grants more; or ""."""
+    granted, own = granted_pus(host), len(host.pus)
+    if threads <= granted:
+        return ""
+    may_use = f"of the host's {own} PUs" if granted < own else f"PU{'s' * (own != 1)}, all of this host"
+    return (
+        f"{threads} threads are asked for, and this process may use {granted} {may_use}{more_pus(threads, host)}"
+    )
+
+
+def more_pus(threads: int, host: Topology) -> str:
+    """Return what would grant this process *threads* PUs, as the end of a sentence; "" if the host has no more."""
+    own = len(host.pus)
+    if not host.here or granted_pus(host) >= min(threads, own):
+        return ""
+    if "SLURM_JOB_ID" not in os.environ:
+        return ": a cpuset or an affinity mask excludes the others"
+    enough = min(threads, own)
+    of_job = [int(number) for number in _CPUS.findall(os.environ.get("SLURM_JOB_CPUS_PER_NODE", ""))]
+    by = "srun" if "SLURM_STEP_NODELIST" in os.environ and min(of_job, default=0) >= enough else "sbatch"
+    return f": {by} --cpus-per-task={enough} grants them"
+
+
+def lacking_memory(need: int) -> str:
+    """Return that *need* bytes are more than this process may take, and what grants more; or ""."""
+    left = available_bytes()
+    if left is None or need <= left:
+        return ""
+    lack = f"about {format_bytes(need)} of memory are needed, and this process may take {format_bytes(left)}"
+    if "SLURM_JOB_ID" not in os.environ:
+        return lack
+    # A tenth more: the programs and the kernel's own of the job.
+    return f"{lack}: sbatch --mem={-(-need * 11 // 10 >> 30)}G grants it"
