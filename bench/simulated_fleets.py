@@ -95,6 +95,10 @@ def memory(share: float) -> Fault:
     return lambda check, *_: 1.0 if check == "cache" else share
 
 
+#: Another setting of the firmware, and slow memory.
+FIRMWARE, SLOW_MEMORY = memory(0.92), memory(0.9)
+
+
 def channel(check: str, _node: int, bank: int) -> float:
     """Return the share of a host that lacks one of four memory channels of a bank."""
     return 0.75 if check in KERNELS and bank == 1 else 1.0
@@ -111,10 +115,10 @@ def fleets(rng: np.random.Generator) -> Iterator[Fleet]:
     yield Fleet("healthy")
     yield Fleet("5 % loss of one metric on one host", {hosts[0]: one_metric})
     for share in (50, 30):
-        slow = dict.fromkeys(hosts[: HOSTS * share // 100], memory(0.92))
+        slow = dict.fromkeys(hosts[: HOSTS * share // 100], FIRMWARE)
         yield Fleet(f"firmware: {share} % of the hosts 8 % slower in memory", slow)
     third = [hosts[i : HOSTS * 3 // 10 : 3] for i in range(3)]
-    kinds = (channel, cap, memory(0.9))
+    kinds = (channel, cap, SLOW_MEMORY)
     faults = {host: kind for group, kind in zip(third, kinds, strict=True) for host in group}
     yield Fleet(
         "30 % of the hosts bad: missing channel, frequency cap, 10 % of memory speed",
@@ -126,7 +130,12 @@ def fleets(rng: np.random.Generator) -> Iterator[Fleet]:
 
 
 #: Faults that have a cause.
-_CAUSE: Mapping[Fault, str] = {channel: "memory channel missing", cap: "frequency or power cap"}
+_CAUSE: Mapping[Fault, str] = {
+    channel: "memory channel missing",
+    cap: "frequency or power cap",
+    FIRMWARE: "slower memory on all NUMA nodes",
+    SLOW_MEMORY: "slower memory on all NUMA nodes",
+}
 
 
 def cases() -> Iterator[tuple[str, int, int]]:

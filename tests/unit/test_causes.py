@@ -72,6 +72,7 @@ SIGNATURES = {
         "rate": lambda pu, bank, _: 1.0 if pu == bank else 1.5,
         "wait": lambda *of: 1.0 if of[2] == 4096 else 0.93,
     },
+    "slower memory on all NUMA nodes": {"rate": alike(0.92)},
     "wrong cpuset": {"values": {"pus": 48.0, "usable_share": 0.75}},
 }
 
@@ -211,6 +212,18 @@ def test_channels_of_several_banks_or_all(system, fleet, banks):
     assert verdict.causes == (
         f"memory channel missing: NUMA nodes {names}: 50 to 52% of the bandwidth in all kernels, "
         "as with about 1 of 2 memory channels",
+    )
+
+
+@pytest.mark.parametrize("wait", [1.0, 0.92])
+@pytest.mark.parametrize("share", [0.87, 0.92])
+def test_a_small_loss_of_all_banks_is_rarely_a_channel_of_each(system, fleet, share, wait):
+    # The clock of the memory, of which the latency may tell, too: no module is missing.
+    slow = host(rate=alike(share), wait=lambda _, __, size: wait if size > 4096 else 1.0)
+    verdict = {v.host: v for v in judge([*fleet, *slow], with_channels(system, 8))}["bad"]
+    assert verdict.causes == (
+        f"slower memory on all NUMA nodes: {share:.0%} of the local bandwidth or more on each: a lower clock of "
+        "the memory or another setting of the firmware, or a channel less on each",
     )
 
 

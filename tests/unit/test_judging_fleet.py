@@ -168,7 +168,7 @@ class TestFleet:
         system = system_of(tmp_path, {**entry, "tolerance": LIMITS["higher"]})
         verdicts = {v.host: v for v in judge(fleet(n7=0.9), system)}
         assert verdicts["n7"].verdict == "fail"
-        assert verdicts["n7"].evidence[0].startswith("possible cause: memory channel missing")
+        assert verdicts["n7"].evidence[0].startswith("possible cause: slower memory on all NUMA nodes")
         assert "below the fleet" in verdicts["n7"].evidence[1]
 
     def test_a_learnt_reference_says_when_to_measure_again(self, tmp_path):
