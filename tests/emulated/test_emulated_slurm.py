@@ -7,12 +7,14 @@ checks. On an emulated processor, its start would take longer than everything el
 
 from __future__ import annotations
 
+import json
 import shlex
 import time
 from collections.abc import Iterator, Mapping
 
 import pytest
 
+from factories import held_programs
 from firsttouch.records.schema import read
 
 from . import services
@@ -29,7 +31,7 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def environment(guest: Guest) -> Iterator[Mapping[str, str]]:
     """The environment of a user of the guest's running Slurm."""
     yield {**services.settle(guest), **services.start_slurm(guest)}
@@ -71,3 +73,21 @@ def test_a_job_measures_the_whole_host_with_its_placement_verified(
             assert actual["pus"]
             assert set(actual["pus"]) <= set(requested["pus"])
             assert set(actual["pages"]) == {str(record.parameters["bank"])} == {str(requested["numa_nodes"][0])}
+
+
+def test_each_task_of_srun_has_its_own_numa_node(guest: Guest, environment: Mapping[str, str]) -> None:
+    """Slurm binds nothing here, so that all tasks are granted all PUs."""
+    waiting = guest.shared / "tasks"
+    waiting.mkdir()
+    firsttouch = held_programs.command(waiting, "exec", "--verify", "--json")
+    touch = f"x=$(head -c 3000000 /dev/zero | tr '\\0' x); {held_programs.shell_wait(waiting)}"
+    argv = ["srun", "-n", "4", "--cpus-per-task=2", *firsttouch, "--", "sh", "-c", touch]
+    done = guest.run(argv, env=environment, timeout=300)
+    assert done.returncode == 0, done.error_text
+    (line,) = [line for line in done.error_text.splitlines() if line.startswith("{")]
+    tasks = json.loads(line)["tasks"]
+    assert [task["placement"] for task in tasks] == ["verified"] * 4
+    for node, task in enumerate(tasks):
+        (observed,) = task["placement_found"]
+        assert set(observed["pus"]) <= set(guest.machine.pus_of(node))
+        assert set(observed["pages"]) == {str(node)}

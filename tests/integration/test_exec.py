@@ -17,6 +17,7 @@ from tests.factories.held_programs import command, python_wait, shell_wait
 
 from firsttouch import paths
 from firsttouch.advice import saved
+from firsttouch.host.cpusets import parse_list
 from firsttouch.host.topology import load
 from firsttouch.records import schema
 from firsttouch.scenarios import memory_options
@@ -134,11 +135,68 @@ def test_pus_that_were_not_granted_are_named(folder):
     assert f"firsttouch: warning: {lacking}" in done.stderr
     (text,) = json.loads(done.stderr.splitlines()[-1])["lacking"]
     (record,) = schema.read(folder / "r.jsonl")
-    assert record.placement_asked[0]["lacking"] == text
+    assert record.placement_asked[0]["lacking"] == [text]
     assert text.endswith(f"PUs: sbatch --cpus-per-task={pus} grants them")
     done = shell(f"{limited} -- {program}", OMP_NUM_THREADS="1")
     assert (done.returncode, "warning" in done.stderr) == (0, False), done
     assert "lacking" not in schema.read(folder / "r.jsonl")[-1].placement_asked[0]
+
+
+#: Starts two tasks as srun does, their output in files.
+TASKS = """\
+export SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_NODEID=0 SLURM_STEP_TASKS_PER_NODE=2 TMPDIR=$PWD/tmp; mkdir -p tmp
+for n in 0 1; do SLURM_LOCALID=$n SLURM_PROCID=$n $ft {options} -- sh -c {program} >out.$n 2>err.$n & done
+"""
+
+
+def tasks(folder, options, program, then="wait"):
+    """Run two tasks of a step, and return what they wrote on standard error, and the names in TMPDIR."""
+    done = shell(TASKS.format(options=options, program=shlex.quote(program)) + then)
+    assert done.returncode == 0, done
+    errors = sorted((folder / f"err.{number}").read_text() for number in range(2))
+    left = {path.name for path in (folder / "tmp").rglob("*") if path.is_file()}
+    assert left <= {"begun.0", "begun.1"}
+    return "".join(errors)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two PUs")
+def test_the_tasks_of_a_step_divide_what_they_were_granted(folder):
+    held = f"taskset -cp $$ | sed s/.*:.//; {shell_wait(folder)}"
+    errors = tasks(folder, "--verify --records r.jsonl", held)
+    lists = [(folder / f"out.{number}").read_text() for number in range(2)]
+    own = [set(parse_list(text.strip())) for text in lists]
+    assert own[0].isdisjoint(own[1]), lists
+    assert len(own[0]) == len(own[1]) == len(os.sched_getaffinity(0)) // 2
+    assert re.search(
+        r"^firsttouch: 2 tasks on \S+: task 0 on PUs? \S+ \(NUMA node .*\), task 1 on", errors, re.MULTILINE
+    )
+    assert re.search(
+        r"^firsttouch: 2Inst_Original, 2 tasks on .* s, all placements verified$", errors, re.MULTILINE
+    )
+    assert len(errors.splitlines()) == 2
+    (record,) = schema.read(folder / "r.jsonl")
+    assert (record.status, record.parameters["scenario"]) == ("valid", "2Inst_Original")
+    asked = [placement["pus"] for placement in record.placement_asked]
+    assert [set(pus) for pus in asked] == own
+    assert [set(placement["pus"]) for placement in record.placement_found] == own
+
+    # The same tasks start another program, whose second one fails.
+    errors = tasks(folder, "--json", f"test $SLURM_LOCALID = 0 || exit 7; {shell_wait(folder)}")
+    (line,) = [line for line in errors.splitlines() if line.startswith("{")]
+    document = json.loads(line)
+    assert [task["exit_status"] for task in document["tasks"]] == [0, 7]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two PUs")
+def test_a_task_that_is_killed_is_named_by_the_others(folder):
+    os.mkfifo(folder / "go")
+    program = "echo $PPID >pid.$SLURM_LOCALID; [ $SLURM_LOCALID = 1 ] && exec sleep 60; read x <go; "
+    program += shell_wait(folder)
+    kill = (
+        "until [ -s pid.0 ] && [ -s pid.1 ]; do sleep 0.05; done; kill -KILL $(cat pid.1); wait %2; echo >go; wait"
+    )
+    errors = tasks(folder, "", program, kill)
+    assert "1 of them otherwise: task 1: it was killed" in errors
 
 
 def test_auto_follows_the_saved_advice_if_it_can(folder, monkeypatch):

@@ -138,7 +138,7 @@ def measure_program(
         observed = outcome.observed.to_dict()
         state = evidence.describe(outcome)
         say(f"{spec.check} ({number + 1}/{repetitions}): {spec.metric} {samples[-1]:g} {spec.unit}, {state}")
-    return record_of(spec, scenario, samples, next(filter(None, reasons), ""), observed)
+    return record_of(spec, scenario, samples, next(filter(None, reasons), ""), [observed])
 
 
 def record_of(
@@ -146,13 +146,13 @@ def record_of(
     scenario: Scenario,
     samples: Sequence[float],
     reason: str,
-    observed: Mapping[str, Any],
+    observed: Sequence[Mapping[str, Any]],
     *,
-    lacking: str = "",
+    lacking: Sequence[str] = (),
 ) -> Record:
     """Return the record of runs of a program under *scenario*; *reason* is why it is invalid, or empty.
 
-    *observed* is the placement that the kernel showed in the last run, *lacking* what it was not granted.
+    *observed* are the placements that the kernel showed in the last run, *lacking* says what was not granted.
     """
     program = Path(shutil.which(spec.program[0]) or spec.program[0]).name
     own = {"program": program, "scenario": scenario.name, "threads": scenario.threads, "policy": scenario.policy}
@@ -166,8 +166,8 @@ def record_of(
         status="invalid" if reason else "valid",
         reason=reason,
         software=software(),
-        placement_asked=[scenario.placements[0].to_dict() | ({"lacking": lacking} if lacking else {})],
-        placement_found=[dict(observed)],
+        placement_asked=[p.to_dict() | ({"lacking": [*lacking]} if lacking else {}) for p in scenario.placements],
+        placement_found=[dict(each) for each in observed],
     )
 
 

@@ -5,22 +5,23 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from firsttouch.cli import options
 from firsttouch.errors import BadInput
-from firsttouch.execution import host_lock
+from firsttouch.execution import host_lock, tasks
 from firsttouch.execution.child_process import signal_name
 from firsttouch.execution.foreground import run_in_foreground
 from firsttouch.execution.jobs import Outcome
 from firsttouch.execution.progress import say, write
 from firsttouch.host import grant
-from firsttouch.host.topology import load
+from firsttouch.host.topology import Topology, load
 from firsttouch.records.schema import CHOICES, Record, append, check_appendable
 from firsttouch.scenarios import evidence
-from firsttouch.scenarios.placement import Scenario, parse_name, plan, with_threads
+from firsttouch.scenarios.placement import Placement, Scenario, parse_name, plan, plan_tasks, with_threads
 from firsttouch.units import UNITS
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ EXAMPLES = """\
   firsttouch exec 1Inst_Interleave -- ./program --its-option input > output
   cat x.tsv | firsttouch exec 1Inst_Interleave -- sort -k1,1 | head
   firsttouch exec 1x16-interleave -- ./openmp-program           OMP_NUM_THREADS is 16
+  srun -n 8 -c 8 firsttouch exec -- ./mpi-program               each task on its own NUMA node of eight PUs
   firsttouch exec 1Inst_Localalloc -- samtools sort -@ {threads} -o out.bam in.bam
   firsttouch exec -- ./program          under the scenario that `firsttouch advise -- ./program` recommended
   firsttouch exec --check sleeper --records records.jsonl -- ./program --its-option          its run time
@@ -48,6 +50,8 @@ With --check or --site-check, the program is measured instead: it runs several t
 #: Options of a run in the foreground, and of a measurement.
 _FOREGROUND = ("threads_env", "verify", "scratch")
 _MEASURING = ("metric", "unit", "better", "regex", "file", "repetitions")
+#: Tasks of a step that are named.
+_NAMED = 4
 #: The exit status of --verify by the state of the placement.
 _OF_PLACEMENT = {"verified": 0, "invalid": 1, "unverified": 3}
 
@@ -139,48 +143,107 @@ def run(args: argparse.Namespace) -> int:
     host = load()
     if lacking := grant.lacking_pus(grant.asked_threads(args.program), host):
         say(f"firsttouch: warning: {lacking}")
+    with tasks.of_this_step() as step:
+        scenario, own = _scenario(args, host, step)
+        words = with_threads(args.program, scenario.threads)
+        # None, unless the user asks for a number.
+        stated = parse_name(args.scenario)
+        usual = ["OMP_NUM_THREADS"] if args.threads or (stated and stated.threads) else []
+        environment = dict.fromkeys(args.threads_env or usual, str(scenario.threads))
+        # Of one run, nothing is measured that another could disturb, unless it is recorded. Tasks run together.
+        with (
+            options.holding(args, shared=not args.records or step is not None),
+            options.scratch(args.scratch, own.numa_nodes) as memory,
+            # With a time limit, all that the program started ends with it. Without one, it may leave daemons.
+            host_lock.no_process_left() if args.timeout else nullcontext(),
+        ):
+            if args.scratch:
+                environment["TMPDIR"] = str(memory.folder if memory else args.scratch.absolute())
+            outcome = run_in_foreground(words, own, env=environment, timeout=args.timeout)
+        document = _document(words, scenario, own, outcome) | {
+            "scratch": memory and memory.to_dict(),
+            "lacking": [lacking] if lacking else [],
+        }
+        results = step.ended(document) if step else [document]
+    if results is not None:
+        _tell(args, scenario, results)
+    status = outcome.exit_status
+    return _OF_PLACEMENT[evidence.state(outcome)] if args.verify and status == 0 else status
+
+
+def _scenario(args: argparse.Namespace, host: Topology, step: tasks.Step | None) -> tuple[Scenario, Placement]:
+    """Return the scenario, and the placement of the program in it."""
+    if step:
+        name = "1Inst_Original" if args.scenario == "auto" else args.scenario
+        grants = step.grants(frozenset(host.allowed_pus))
+        scenario = plan_tasks(host, tasks.shares(grants), name, args.threads)
+        if step.local == 0:
+            if overlapping := tasks.overlap(grants):
+                say(f"firsttouch: warning: {overlapping}")
+            say(f"firsttouch: {tasks.described(scenario.placements, host)}")
+        return scenario, scenario.placements[step.local]
     if args.scenario == "auto":
         from firsttouch.advice import saved  # noqa: PLC0415 - see the package
 
         scenario = saved.advised(host, args.program, args.threads, say)
     else:
         scenario = plan(host).of_one_instance(args.scenario, args.threads)
-    words = with_threads(args.program, scenario.threads)
-    # None, unless the user asks for a number.
-    stated = parse_name(args.scenario)
-    variables = args.threads_env or (["OMP_NUM_THREADS"] if args.threads or (stated and stated.threads) else [])
-    environment = dict.fromkeys(variables, str(scenario.threads))
-    # Of one run, nothing is measured that another run could disturb, unless it is recorded.
-    with (
-        options.holding(args, shared=not args.records),
-        options.scratch(args.scratch, scenario.placements[0].numa_nodes) as memory,
-        # With a time limit, all that the program started ends with it. Without one, it may leave daemons as usual.
-        host_lock.no_process_left() if args.timeout else nullcontext(),
-    ):
-        if args.scratch:
-            environment["TMPDIR"] = str(memory.folder if memory else args.scratch.absolute())
-        outcome = run_in_foreground(words, scenario.placements[0], env=environment, timeout=args.timeout)
-    status = outcome.exit_status
-    reason = outcome.misplaced
-    if args.records and status == 0:
+    return scenario, scenario.placements[0]
+
+
+def _tell(args: argparse.Namespace, scenario: Scenario, results: Sequence[Mapping[str, Any] | None]) -> None:
+    """Print how the program went, in one or several tasks, and keep the record; None is a task that was killed."""
+    done = [result for result in results if result is not None]
+    if args.records and len(done) == len(results) and not any(result["exit_status"] for result in done):
         from firsttouch.benchmarks import site_checks  # noqa: PLC0415 - see the package
 
-        spec = site_checks.ProgramSpec(words, "exec")
-        observed = outcome.observed.to_dict()
-        record = site_checks.record_of(spec, scenario, [outcome.seconds], reason, observed, lacking=lacking)
+        spec = site_checks.ProgramSpec(done[0]["program"], "exec")
+        reasons = [result["reason"] for result in done]
+        if len(done) > 1:
+            reasons = [reason and f"task {number}: {reason}" for number, reason in enumerate(reasons)]
+        record = site_checks.record_of(
+            spec,
+            scenario,
+            [max(result["seconds"] for result in done)],
+            next(filter(None, reasons), ""),
+            [result["placement_found"][0] for result in done],
+            lacking=done[0]["lacking"],
+        )
         append(args.records, [record])
     if args.json:
-        document = _document(words, scenario, outcome, status) | {
-            "scratch": memory and memory.to_dict(),
-            "lacking": [lacking] if lacking else [],
-        }
-        write(json.dumps(document) + "\n")
-    else:
-        how = f"ended with status {status}, " if outcome.status > 0 else ""
-        how = f"ended by {signal_name(-outcome.status)}, " if outcome.status < 0 else how
-        state = evidence.describe(outcome, unverified="")
-        say(f"firsttouch: {scenario.name}: {outcome.seconds:.3f} s, {how}{state}")
-    return _OF_PLACEMENT[evidence.state(outcome)] if args.verify and status == 0 else status
+        whole = done[0] if len(results) == 1 else {"host": os.uname().nodename, "tasks": results}
+        write(json.dumps(whole) + "\n")
+        return
+    if len(results) == 1:
+        say(f"firsttouch: {scenario.name}: {done[0]['seconds']:.3f} s, {_ending(done[0])}{_held(done[0])}")
+        return
+    seconds = sorted(result["seconds"] for result in done)
+    odd = [
+        f"task {number}: {'it was killed' if result is None else _ending(result) + _held(result)}"
+        for number, result in enumerate(results)
+        if result is None or result["exit_status"] or result["placement"] != "verified"
+    ]
+    how = f"{len(odd)} of them otherwise: {'; '.join(odd[:_NAMED])}" if odd else "all placements verified"
+    more = f" and {len(odd) - _NAMED} more" if len(odd) > _NAMED else ""
+    say(
+        f"firsttouch: {scenario.name}, {len(results)} tasks on {os.uname().nodename}: "
+        f"{seconds[0]:.3f} to {seconds[-1]:.3f} s, {how}{more}"
+    )
+
+
+def _ending(result: Mapping[str, Any]) -> str:
+    """Return how a program ended if not with 0, as the beginning of a sentence."""
+    status, number = result["exit_status"], result["signal"]
+    if number:
+        return f"ended by {signal_name(number)}, "
+    return f"ended with status {status}, " if status else ""
+
+
+def _held(result: Mapping[str, Any]) -> str:
+    """Return in a few words whether a placement held."""
+    if result["placement"] == "invalid":
+        return evidence.INVALID + str(result["reason"])
+    return "placement verified" if result["placement"] == "verified" else str(result["reason"])
 
 
 def _spec(site_check: str | None, given: Mapping[str, Any]) -> ProgramSpec:
@@ -207,18 +270,19 @@ def _print_record(record: Record, *, as_json: bool) -> int:
     return 1
 
 
-def _document(words: Sequence[str], scenario: Scenario, outcome: Outcome, status: int) -> dict[str, Any]:
+def _document(words: Sequence[str], scenario: Scenario, placement: Placement, outcome: Outcome) -> dict[str, Any]:
     return {
         "program": list(words),
         "scenario": scenario.name,
         "threads": scenario.threads,
-        "exit_status": status,
+        "exit_status": outcome.exit_status,
+        "signal": max(0, -outcome.status),
         "seconds": outcome.seconds,
         "cpu_seconds": outcome.cpu_seconds,
         "user_seconds": outcome.user_seconds,
         "peak_bytes": outcome.peak_bytes,
         "placement": evidence.state(outcome),
         "reason": outcome.misplaced,
-        "placement_asked": [scenario.placements[0].to_dict()],
+        "placement_asked": [placement.to_dict()],
         "placement_found": [outcome.observed.to_dict()],
     }

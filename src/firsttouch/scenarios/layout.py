@@ -98,6 +98,18 @@ class Layout:
             )
         return self._packed(instances, each), each
 
+    def parts(self, count: int, threads: int | None) -> list[Share]:
+        """Return the shares of *count* programs of *threads* threads (None: as many PUs as there are for each).
+
+        Each has its data on the NUMA nodes of its PUs, also the only one. Raises CannotHere as division does.
+        """
+        each = threads or max(1, self.total // count)
+        if count > 1:
+            return self.division(count, each)[0]
+        if each > self.total:
+            self.division(1, each)
+        return [self._share(self._everything().pus[:each], self._nearest(tuple(self.pus)))]
+
     def _everything(self) -> Share:
         return Share(tuple(p for pus in self.pus.values() for p in pus), tuple(self.pus), self.banks)
 

@@ -21,7 +21,17 @@ from firsttouch.scenarios.memory_fit import Need, shortage, unshared
 from firsttouch.scenarios.memory_options import Copies
 from firsttouch.scenarios.policies import GROUPS, Extent, Policy, chosen, refusal
 
-__all__ = ["SCALING_EIGHTHS", "Need", "Placement", "Plan", "Scenario", "ScenarioName", "distinct", "plan"]
+__all__ = [
+    "SCALING_EIGHTHS",
+    "Need",
+    "Placement",
+    "Plan",
+    "Scenario",
+    "ScenarioName",
+    "distinct",
+    "plan",
+    "plan_tasks",
+]
 
 #: The name of a scenario: instances, policy and, optionally, threads of each instance.
 _NAME = re.compile(r"([1-9]\d{0,5})Inst_([a-z-]+?)(?:_([1-9]\d{0,5})t)?", re.IGNORECASE | re.ASCII)
@@ -305,6 +315,36 @@ def plan(
     return Plan(tuple(scenarios), tuple(infeasible), planner)
 
 
+def plan_tasks(
+    topology: Topology, grants: Sequence[tuple[frozenset[int], int, int]], name: str, threads: int | None = None
+) -> Scenario:
+    """Return the scenario of tasks that start together, whose placement each of them has.
+
+    *grants* has, for each task, its PUs, its place among the tasks that divide them, and how many they are. *name*
+    is a scenario of one instance, whose policy each task gets, or of all tasks; *threads* are those of a task, if
+    the name does not state them. Raises BadInput and CannotHere as :meth:`Plan.of_one_instance` does.
+    """
+    parts = parse_name(name)
+    if parts is None:
+        raise BadInput(f"no scenario '{name}' for {len(grants)} tasks: use a name such as 1Inst_Localalloc")
+    if parts.instances not in {1, len(grants)}:
+        raise BadInput(
+            f"{name} has {parts.instances} instances, and srun started {len(grants)} tasks on this host"
+        )
+    if threads and parts.threads not in {None, threads}:
+        raise BadInput(f"{name} has {parts.threads} threads, --threads asks for {threads}: leave one of them out")
+    layouts = {grant: Layout(replace(topology, allowed_pus=grant), None) for grant, _, _ in grants}
+    shares = [layouts[grant].parts(count, threads or parts.threads)[place] for grant, place, count in grants]
+    planner = _Planner(layouts[grants[0][0]], Need(), {})
+    placements = tuple(planner.placement(share, "part", parts.policy) for share in shares)
+    each = min(len(share.pus) for share in shares)
+    base = str(ScenarioName(len(grants), parts.policy, threads or parts.threads))
+    scenario = Scenario(base, len(grants), each, parts.policy.name, placements).with_options(parts.options)
+    if reason := planner.reason(scenario):
+        raise CannotHere(f"scenario {scenario.name}: {reason}")
+    return scenario
+
+
 @dataclass(frozen=True)
 class _Planner:
     """Turns shares into scenarios, and says why one cannot be run; *refused* are usual ones that cannot."""
@@ -325,8 +365,8 @@ class _Planner:
         if policy.tiers:
             shares = [self._on_tiers(share, policy) for share in shares]
         # Unbound instances share everything, and thus one placement.
-        first = self._placement(shares[0], extent, policy)
-        placements = tuple(first if s == shares[0] else self._placement(s, extent, policy) for s in shares)
+        first = self.placement(shares[0], extent, policy)
+        placements = tuple(first if s == shares[0] else self.placement(s, extent, policy) for s in shares)
         stated = None if threads * len(shares) == self.layout.total else threads
         name = str(ScenarioName(len(shares), policy, stated))
         return Scenario(name, len(shares), threads, policy.name, placements)
@@ -401,7 +441,8 @@ class _Planner:
         banks = frozenset(n.index for n in topology.numa_nodes if n.memory_bytes) & topology.allowed_nodes
         return frozenset() if topology.left_out else banks
 
-    def _placement(self, share: Share, extent: Extent, policy: Policy) -> Placement:
+    def placement(self, share: Share, extent: Extent, policy: Policy) -> Placement:
+        """Return the placement of one share."""
         topology = self.layout.topology
         complete = {p for n in share.cpu_nodes for p in topology.node(n).pus} == set(share.pus)
         bind = f"--cpunodebind={format_list(share.cpu_nodes)}"

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tasks of a step of srun: what each is granted, who divides what, and who reports."""
+
+import json
+import os
+import time
+from dataclasses import replace
+
+import pytest
+
+from factories.clocks import ManualClock
+from firsttouch.errors import BadInput, CannotHere, RunFailed
+from firsttouch.execution import tasks
+from firsttouch.execution.tasks import Step, overlap, shares
+from firsttouch.host.topology import load
+from firsttouch.records.file_lock import try_lock
+from firsttouch.scenarios.placement import plan_tasks
+
+STEP = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_STEP_ID": "0",
+    "SLURM_LOCALID": "1",
+    "SLURM_NODEID": "1",
+    "SLURM_PROCID": "5",
+    "SLURM_STEP_TASKS_PER_NODE": "4,2(x3)",
+}
+
+
+@pytest.fixture
+def step(monkeypatch, tmp_path):
+    """Returns a function that sets the variables of a task, and the folder of its meetings."""
+    monkeypatch.setattr(tasks.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
+
+    def enter(**changed):
+        for name, value in {**STEP, **changed}.items():
+            if value is None:
+                monkeypatch.delenv(name, raising=False)
+            else:
+                monkeypatch.setenv(name, value)
+        return tasks.of_this_step()
+
+    return enter
+
+
+def test_what_srun_says(step):
+    with step() as here:
+        assert (here.local, here.count, here.number) == (1, 2, 5)
+    with step(SLURM_NODEID="0", SLURM_LOCALID="3") as here:
+        assert (here.local, here.count) == (3, 4)
+    for alone in ({"SLURM_STEP_TASKS_PER_NODE": None}, {"SLURM_STEP_TASKS_PER_NODE": "4,1", "SLURM_LOCALID": "0"}):
+        with step(**alone) as here:
+            assert here is None
+    for odd in ({"SLURM_LOCALID": "2"}, {"SLURM_NODEID": "9"}, {"SLURM_PROCID": "x"}):
+        with pytest.raises(BadInput, match="SLURM_"), step(**odd):
+            pass
+
+
+def test_a_task_that_starts_again_meets_the_others_again(step):
+    with step() as first:
+        pass
+    with step() as second:
+        assert first.folder.parent == second.folder.parent
+        assert first.folder != second.folder
+    with step(SLURM_LOCALID="0") as other:
+        assert other.folder == first.folder
+    with step(SLURM_STEP_ID="1") as next_step:
+        assert next_step.folder.parent != first.folder.parent
+
+
+def test_somebody_elses_folder_is_refused(step, tmp_path):
+    with step():
+        pass
+    (base,) = tmp_path.iterdir()
+    base.chmod(0o755)
+    with pytest.raises(BadInput, match="not this user's own folder"), step():
+        pass
+
+
+def test_what_killed_tasks_left_is_removed_when_it_is_old(step, tmp_path):
+    with step() as here:
+        folder = here.folder.parent
+        os.utime(folder, (time.time() - 7200,) * 2)
+        with step(SLURM_JOB_ID="8"):
+            assert folder.exists()  # a task is there
+    os.utime(folder, (time.time() - 7200,) * 2)
+    with step(SLURM_JOB_ID="9"):
+        assert not folder.exists()
+
+
+def members(folder, count):
+    """Return the tasks of a host, each with the descriptor that holds its lock."""
+    steps = [Step(local, count, local, folder) for local in range(count)]
+    handles = [os.open(folder / f"task.{local}", os.O_RDWR | os.O_CREAT) for local in range(count)]
+    assert all(map(try_lock, handles))
+    return steps, handles
+
+
+def test_grants_are_those_of_all(tmp_path):
+    steps, handles = members(tmp_path, 3)
+    (tmp_path / "grant.0").write_text("[0, 1]")
+    (tmp_path / "grant.2").write_text("[4]")
+    assert steps[1].grants(frozenset({3, 2}), ManualClock()) == [{0, 1}, {2, 3}, {4}]
+    for handle in handles:
+        os.close(handle)
+
+
+def test_a_task_that_does_not_come_is_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(tasks, "_PAUSE", 1.0)
+    steps, _ = members(tmp_path, 4)
+    (tmp_path / "grant.2").write_text("[4]")
+    clock = ManualClock()
+    with pytest.raises(RunFailed, match="tasks 0,3 of this host did not start firsttouch within 120 s"):
+        steps[1].grants(frozenset({1}), clock)
+    assert capsys.readouterr().err == "firsttouch: waiting for tasks 0,3 of this host\n"
+
+
+def test_the_last_task_gets_all_results(tmp_path):
+    folder = tmp_path / "meeting"
+    folder.mkdir()
+    steps, handles = members(folder, 3)
+    assert steps[1].ended({"seconds": 1}) is None
+    assert steps[0].ended({"seconds": 0}) is None
+    assert steps[2].ended({"seconds": 2}) == [{"seconds": 0}, {"seconds": 1}, {"seconds": 2}]
+    assert not folder.exists()
+    for handle in handles:
+        os.close(handle)
+
+
+def test_a_task_that_was_killed_leaves_no_result(tmp_path):
+    folder = tmp_path / "meeting"
+    folder.mkdir()
+    steps, handles = members(folder, 3)
+    assert steps[1].ended({}) is None
+    os.close(handles[0])
+    assert steps[2].ended({"seconds": 2}) == [None, {}, {"seconds": 2}]
+
+
+def test_who_divides_what():
+    a, b, c = frozenset({0, 1}), frozenset({2, 3}), frozenset({3, 4})
+    assert shares([a, b, a]) == [(a, 0, 2), (b, 0, 1), (a, 1, 2)]
+    assert overlap([a, b, a]) == ""
+    assert overlap([a, b, c]).startswith("tasks 1 and 2 may both use PUs 3, and each keeps its own: srun ")
+
+
+def placed(host, grants, name="1Inst_Original", threads=None):
+    scenario = plan_tasks(host, shares([frozenset(grant) for grant in grants]), name, threads)
+    return scenario, [(set(p.pus), set(p.numa_nodes)) for p in scenario.placements]
+
+
+def test_eight_tasks_that_slurm_does_not_bind_have_a_numa_node_each(opteron):
+    scenario, places = placed(opteron, [range(64)] * 8)
+    assert (scenario.name, scenario.threads) == ("8Inst_Original", 8)
+    assert places == [(set(opteron.node(n).pus), {n}) for n in range(8)]
+    assert {p.extent for p in scenario.placements} == {"part"}
+
+
+def test_what_slurm_binds_to_a_task_stays_its_own(opteron):
+    # Six PUs: four of one NUMA node and two of the next.
+    scenario, places = placed(opteron, [{4, 5, 6}, {7, 8, 9}], "1Inst_Localalloc")
+    assert places == [({4, 5, 6}, {0}), ({7, 8, 9}, {0, 1})]
+    assert (scenario.name, scenario.policy, scenario.threads) == ("2Inst_Localalloc", "localalloc", 3)
+    texts = tasks.described(scenario.placements, opteron)
+    assert texts.endswith("task 0 on PUs 4-6 (NUMA node 0), task 1 on PUs 7-9 (NUMA nodes 0-1)")
+    # One socket each for two tasks, which they divide.
+    _, places = placed(opteron, [range(16), range(16), range(16, 32), range(16, 32)])
+    assert [nodes for _, nodes in places] == [{0}, {1}, {2}, {3}]
+
+
+def test_the_name_and_the_threads_of_tasks(opteron):
+    _, places = placed(opteron, [range(64)] * 2, "2Inst_Interleave", 4)
+    assert [len(pus) for pus, _ in places] == [4, 4]
+    assert placed(opteron, [range(8)] * 2, "1Inst_Original_3t")[0].name == "2Inst_Original_3t"
+    for name, threads, reason in (
+        ("4Inst_Original", None, "srun started 2 tasks"),
+        ("nonsense", None, "no scenario 'nonsense' for 2 tasks"),
+        ("1Inst_Original_3t", 4, "leave one of them out"),
+    ):
+        with pytest.raises(BadInput, match=reason):
+            placed(opteron, [range(8)] * 2, name, threads)
+    with pytest.raises(CannotHere, match="2 x 5 threads are more than the 8 PUs"):
+        placed(opteron, [range(8)] * 2, threads=5)
+    with pytest.raises(CannotHere, match="9 x 1 threads are more than the 8 PUs"):
+        placed(opteron, [range(8)] * 9)
+    with pytest.raises(CannotHere, match="1 x 9 threads are more than the 8 PUs"):
+        placed(opteron, [range(8), range(8, 16)], threads=9)
+
+
+def test_results_are_kept_as_json(tmp_path):
+    folder = tmp_path / "meeting"
+    folder.mkdir()
+    (only,), _ = members(folder, 1)
+    assert only.ended({"found": [{"pages": {"0": 3}}]}) == [json.loads('{"found": [{"pages": {"0": 3}}]}')]
+
+
+def test_this_host_can_be_planned():
+    host = load()
+    pus = frozenset(host.allowed_pus)
+    scenario = plan_tasks(replace(host, allowed_pus=pus), shares([pus]), "1Inst_Original")
+    assert scenario.placements[0].extent == "part"
