@@ -196,7 +196,7 @@ def test_a_task_that_is_killed_is_named_by_the_others(folder):
         "until [ -s pid.0 ] && [ -s pid.1 ]; do sleep 0.05; done; kill -KILL $(cat pid.1); wait %2; echo >go; wait"
     )
     errors = tasks(folder, "", program, kill)
-    assert "1 of them otherwise: task 1: it was killed" in errors
+    assert "1 of them otherwise: task 1: it left no result" in errors
 
 
 def test_auto_follows_the_saved_advice_if_it_can(folder, monkeypatch):

@@ -219,7 +219,7 @@ def _tell(args: argparse.Namespace, scenario: Scenario, results: Sequence[Mappin
         return
     seconds = sorted(result["seconds"] for result in done)
     odd = [
-        f"task {number}: {'it was killed' if result is None else _ending(result) + _held(result)}"
+        f"task {number}: {'it left no result' if result is None else _ending(result) + _held(result)}"
         for number, result in enumerate(results)
         if result is None or result["exit_status"] or result["placement"] != "verified"
     ]
