@@ -113,6 +113,17 @@ def test_the_result_as_json_and_as_a_record(folder):
     assert record.parameters["program"] == "sh"
 
 
+def test_on_one_numa_node_pages_must_lie_there(folder):
+    node = load().cpu_nodes[0]
+    done = shell(f"$ft --on {node} --verify --json -- sh -c '{shell_wait(folder)}'")
+    assert done.returncode == 0, done
+    (asked,) = json.loads(done.stderr.splitlines()[-1])["placement_asked"]
+    assert (asked["numa_nodes"], asked["numactl"][-1]) == ([node], f"--membind={node}")
+    program = f"numactl --localalloc sh -c '{shell_wait(folder)}'"
+    done = shell(f"$ft --on {node} --verify -- {program}")
+    assert (done.returncode, "INVALID: memory policy is local" in done.stderr) == (1, True), done
+
+
 def test_a_program_that_takes_another_placement_is_invalid(folder):
     program = f"numactl --localalloc sh -c '{shell_wait(folder)}'; echo $?"
     done = shell(f"$ft 1Inst_Interleave -- {program}; $ft 1Inst_Interleave --verify -- {program}")
@@ -224,6 +235,8 @@ def test_auto_follows_the_saved_advice_if_it_can(folder, monkeypatch):
         ("1Inst_Original x y", 2, "put -- before the program: -- x y"),
         ("1Inst_Original -- ./program.py", 3, "./program.py is not executable"),
         ("1x1-default --threads 2 -- true", 2, "1x1-default has 1 threads, --threads asks for 2"),
+        ("--on 4096 -- true", 2, "there is no NUMA node 4096"),
+        ("--on x -- true", 2, "'x' is not a list of numbers such as 0-3,8"),
         ("1Inst_Original -- not-there", 3, "'not-there' is not on PATH"),
         (
             "--timeout 0.3 1Inst_Original -- sh -c 'sleep 60 & echo $!; wait'",

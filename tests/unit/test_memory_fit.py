@@ -132,4 +132,5 @@ def test_sorting_gets_what_the_instances_leave(monkeypatch, available, options, 
     aligner = SimpleNamespace(index_bytes=lambda _: 90, need=lambda _: need)
     command = SimpleNamespace(index="i", aligner=aligner)
     monkeypatch.setattr(align, "available_bytes", lambda: available)
-    assert align._memory_left(command, SimpleNamespace(instances=2, threads=4, options=options)) == left
+    scenario = SimpleNamespace(instances=2, threads=4, options=options)
+    assert align._memory_left(align._needed_bytes(command, scenario)) == left

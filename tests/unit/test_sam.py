@@ -318,5 +318,5 @@ def test_align_says_that_hardly_any_read_maps(mapped, reads, says, capsys):
         command=SimpleNamespace(aligner=SimpleNamespace(name="bwa")),
         scenario=SimpleNamespace(name="1Inst_Original", instances=1),
     )
-    align._report(task, result, (), None)
+    align._report(task, result, (), None, ())
     assert capsys.readouterr().err == (f"{says}\n" if says else "")

@@ -284,9 +284,7 @@ def _align(
         need = _needed_bytes(command, scenario)
         if lacking_memory := grant.lacking_memory(need):
             say(f"warning: {lacking_memory}")
-        available = available_bytes()
-        # What instances that have not taken their memory yet leave for sorting.
-        left = None if available is None else max(0, available - need)
+        left = _memory_left(need)
         sink = stack.enter_context(
             open_sink(output, scratch=scratch, pus=sorted(scenario.pus), memory_bytes=left, stop=stop)
         )
@@ -311,6 +309,12 @@ def _needed_bytes(command: UserCommand, scenario: Scenario) -> int:
     index = memory_options.of_kind(scenario.options, "index")
     need = command.aligner.need(command.aligner.index_bytes(command.index))
     return scenario.instances * need.of(scenario.threads, index.copies if index else "own")
+
+
+def _memory_left(need: int) -> int | None:
+    """Return the bytes that instances which will take *need* bytes leave for sorting; None: unknown."""
+    available = available_bytes()
+    return None if available is None else max(0, available - need)
 
 
 def _has_reads(command: UserCommand) -> bool:

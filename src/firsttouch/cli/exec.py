@@ -11,13 +11,14 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from firsttouch.cli import options
-from firsttouch.errors import BadInput
+from firsttouch.errors import BadInput, CannotHere
 from firsttouch.execution import host_lock, tasks
 from firsttouch.execution.child_process import signal_name
 from firsttouch.execution.foreground import run_in_foreground
 from firsttouch.execution.jobs import Outcome
 from firsttouch.execution.progress import say, write
 from firsttouch.host import grant
+from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology, load
 from firsttouch.records.schema import CHOICES, Record, append, check_appendable
 from firsttouch.scenarios import evidence
@@ -48,7 +49,7 @@ document, because the standard output belongs to the program.
 With --check or --site-check, the program is measured instead: it runs several times, its output is kept for
 --regex, the record is printed, and the exit status is 1 if the placement did not hold."""
 #: Options of a run in the foreground, and of a measurement.
-_FOREGROUND = ("threads_env", "verify", "scratch")
+_FOREGROUND = ("on", "threads_env", "verify", "scratch")
 _MEASURING = ("metric", "unit", "better", "regex", "file", "repetitions")
 #: Tasks of a step that are named.
 _NAMED = 4
@@ -68,6 +69,13 @@ def register(subparsers: options.Subparsers) -> None:
         "with --check: 1Inst_Original",
     )
     options.add_user_command(parser, "the program and its arguments; {threads} in them becomes a number")
+    parser.add_argument(
+        "--on",
+        type=options.numbers,
+        metavar="NODES",
+        help="use only the PUs and the memory of these NUMA nodes, such as 0 or 0-3; pages elsewhere are a wrong "
+        "placement",
+    )
     options.add(parser, "--threads", help="threads of the program (default: the scenario's, or all usable PUs)")
     parser.add_argument(
         "--threads-env",
@@ -173,9 +181,17 @@ def run(args: argparse.Namespace) -> int:
 
 def _scenario(args: argparse.Namespace, host: Topology, step: tasks.Step | None) -> tuple[Scenario, Placement]:
     """Return the scenario, and the placement of the program in it."""
+    name = "1Inst_Original" if args.scenario == "auto" else args.scenario
+    granted = frozenset(host.allowed_pus)
+    if args.on:
+        granted &= {pu for node in args.on for pu in host.node(node).pus}
+        if not granted:
+            raise CannotHere(f"--on {format_list(args.on)}: this process may use no PU of these NUMA nodes")
+    if args.on and not step:
+        scenario = plan_tasks(host, tasks.shares([granted]), name, args.threads)
+        return scenario, scenario.placements[0]
     if step:
-        name = "1Inst_Original" if args.scenario == "auto" else args.scenario
-        grants = step.grants(frozenset(host.allowed_pus))
+        grants = step.grants(granted)
         scenario = plan_tasks(host, tasks.shares(grants), name, args.threads)
         if step.local == 0:
             if overlapping := tasks.overlap(grants):
