@@ -15,7 +15,7 @@ from firsttouch.errors import CannotHere, RunFailed
 from firsttouch.execution import index_cache
 from firsttouch.host import page_cache
 from firsttouch.host.page_cache import Cached
-from firsttouch.host.pages import UNIT
+from firsttouch.host.pages import UNIT, resident
 from firsttouch.host.topology import load
 from firsttouch.records.cases import Case
 from firsttouch.records.catalogue import checks
@@ -288,3 +288,16 @@ def test_other_states_are_other_cases():
 @pytest.mark.parametrize("check", ["scaling", "placement", "weak_scaling"])
 def test_references_of_an_aligner_may_name_the_state(check):
     assert "index_cache" in checks()[check].parameters
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="nothing can be written to /dev/shm")  # noqa: S108
+def test_pages_of_a_file_in_memory():
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+        file, empty = Path(name, "file"), Path(name, "empty")
+        file.write_bytes(random.Random(1).randbytes(40 * PAGE))  # noqa: S311
+        empty.touch()
+        shown = resident(file)
+        assert (sum(shown.nodes.values()), shown.huge_bytes) == (40 * PAGE // UNIT, 0)
+        assert set(shown.nodes) <= {node.index for node in HOST.numa_nodes}
+        assert sum(resident(empty).nodes.values()) == 0
+        assert (shown + shown).nodes.total() == 80 * PAGE // UNIT
