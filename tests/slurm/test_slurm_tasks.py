@@ -26,7 +26,7 @@ def test_tasks_of_two_hosts(site: Site, tmp_path: Path) -> None:
         *firsttouch,
         "--",
         *program,
-        env=site.env,
+        env={**site.env, "TMPDIR": str(tmp_path)},
     )
     assert done.returncode == 0, done.stderr
     joined = re.findall(
