@@ -54,6 +54,11 @@ COVERED = {
     "integration/test_align.py": {
         r"firsttouch run -o out\.bam --sort --resume -- bwa mem .*": "test_a_sorted_file_and_a_resumed_run",
     },
+    "integration/test_exec.py": {
+        r"firsttouch exec --on 0 --verify --records bench\.jsonl -- \./benchmark .*": (
+            "test_on_one_numa_node_pages_must_lie_there"
+        ),
+    },
     "integration/test_auto.py": {
         r"firsttouch run -- bwa mem .* > out\.sam": "test_trials_are_made_once_and_within_the_budget",
     },
@@ -93,6 +98,9 @@ COVERED = {
         r"sbatch --array=1-8 slurm/strategy.*": "test_strategy_is_spread_over_hosts_and_each_scenario_runs_once",
         r"sbatch slurm/strategy\.sbatch": "test_a_strategy_without_options_skips_aligners_that_are_not_installed",
         rf"firsttouch validate {SITE} .*": "test_job_line_and_command_agree_on_a_host_that_fails_and_is_drained",
+    },
+    "slurm/test_slurm_tasks.py": {
+        r"srun -n 8 --cpus-per-task=8 firsttouch exec .*": "test_tasks_of_two_hosts",
     },
     "slurm/test_slurm_sequences.py": {
         r"firsttouch campaign submit .*": "test_hosts_with_a_domain_are_validated_drained_and_unhealthy",
