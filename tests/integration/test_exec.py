@@ -200,12 +200,12 @@ def test_the_tasks_of_a_step_divide_what_they_were_granted(folder):
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two PUs")
 def test_a_task_that_is_killed_is_named_by_the_others(folder):
-    os.mkfifo(folder / "go")
-    program = "echo $PPID >pid.$SLURM_LOCALID; [ $SLURM_LOCALID = 1 ] && exec sleep 60; read x <go; "
-    program += shell_wait(folder)
-    kill = (
-        "until [ -s pid.0 ] && [ -s pid.1 ]; do sleep 0.05; done; kill -KILL $(cat pid.1); wait %2; echo >go; wait"
-    )
+    for number in range(2):
+        os.mkfifo(folder / f"pid.{number}")
+        os.mkfifo(folder / f"go.{number}")
+    program = f"echo $PPID >pid.$SLURM_LOCALID; read x <go.$SLURM_LOCALID; {shell_wait(folder)}"
+    # Nobody writes for the task that is killed.
+    kill = "read first <pid.0; read second <pid.1; kill -KILL $second; wait %2; echo >go.0; wait"
     errors = tasks(folder, "", program, kill)
     assert "1 of them otherwise: task 1: it left no result" in errors
 
