@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 #: Control characters and Unicode's line separators, which a terminal would obey.
@@ -28,6 +28,12 @@ NOT_INSTALLED = " is not installed: "
 def one_line(text: str) -> str:
     r"""Return *text* as one line, with control characters and CI commands escaped (a newline is \\n)."""
     return without_commands(_CONTROLS.sub(lambda control: control[0].encode("unicode_escape").decode(), text))
+
+
+def first_of(texts: Sequence[str], most: int, separator: str = ", ") -> str:
+    """Return *texts* in a row; those beyond *most* are only counted: ``a, b and 3 more``."""
+    rest = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return separator.join(texts[:most]) + rest
 
 
 def without_commands(text: str) -> str:

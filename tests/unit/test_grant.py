@@ -94,11 +94,9 @@ def test_threads_that_are_asked_for(monkeypatch, command, variables, threads):
 
 
 def test_what_grants_more_memory(monkeypatch):
-    monkeypatch.setattr(grant, "available_bytes", lambda: 4 << 30)
     lacking = "about 28 GiB of memory are needed, and this process may take 4 GiB"
-    assert grant.lacking_memory(28 << 30) == lacking
-    assert grant.lacking_memory(4 << 30) == ""
+    assert grant.lacking_memory(28 << 30, 4 << 30) == lacking
+    assert grant.lacking_memory(4 << 30, 4 << 30) == ""
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    assert grant.lacking_memory(28 << 30) == f"{lacking}: sbatch --mem=31G grants it"
-    monkeypatch.setattr(grant, "available_bytes", lambda: None)
-    assert grant.lacking_memory(28 << 30) == ""
+    assert grant.lacking_memory(28 << 30, 4 << 30) == f"{lacking}: sbatch --mem=31G grants it"
+    assert grant.lacking_memory(28 << 30, None) == ""

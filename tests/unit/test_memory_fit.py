@@ -127,10 +127,9 @@ def test_the_plan_names_what_fits_and_its_commands(run_cli):
         (100, (), 0),
     ],
 )
-def test_sorting_gets_what_the_instances_leave(monkeypatch, available, options, left):
+def test_sorting_gets_what_the_instances_leave(available, options, left):
     need = Need(index_bytes=100, instance_bytes=20, thread_bytes=5, file_bytes=90, index_use="mapped")
     aligner = SimpleNamespace(index_bytes=lambda _: 90, need=lambda _: need)
     command = SimpleNamespace(index="i", aligner=aligner)
-    monkeypatch.setattr(align, "available_bytes", lambda: available)
     scenario = SimpleNamespace(instances=2, threads=4, options=options)
-    assert align._memory_left(align._needed_bytes(command, scenario)) == left
+    assert align._memory_left(align._needed_bytes(command, scenario), available) == left

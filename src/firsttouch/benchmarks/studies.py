@@ -436,7 +436,7 @@ class Study:
         *threads*, *patterns* of configurations (:meth:`chosen`) and *reads* replace or limit those of the study.
         Raises BadInput for more threads than the host's PUs, and for reads that are not the study's.
         """
-        pus = sum(len(host.usable_pus(node)) for node in host.cpu_nodes)
+        pus = host.usable_pu_count
         if wrong := [t for t in threads if not 1 <= t <= pus]:
             raise BadInput(f"--threads {wrong[0]}: this host has {pus} PUs that may be used")
         if other := [kind for kind in reads if kind not in self.reads]:

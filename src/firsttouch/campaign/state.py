@@ -14,7 +14,7 @@ from typing import Any
 
 from firsttouch.campaign.campaigns import Campaign
 from firsttouch.campaign.journal import FINISHED, Entry, Journal, Submission, submissions
-from firsttouch.errors import one_line
+from firsttouch.errors import first_of, one_line
 from firsttouch.execution import slurm
 from firsttouch.judge.verdict import ORDER, HostVerdict
 
@@ -292,10 +292,7 @@ def merged(gaps: Sequence[Gap]) -> list[Gap]:
     for gap in gaps:
         steps = grouped.setdefault((gap.host, gap.reason), [])
         steps += [gap.step] if gap.step else []
-    return [
-        Gap(host, ", ".join(steps[:4]) + (f" and {len(steps) - 4} more" if len(steps) > 4 else ""), reason)
-        for (host, reason), steps in grouped.items()
-    ]
+    return [Gap(host, first_of(steps, 4), reason) for (host, reason), steps in grouped.items()]
 
 
 def _listed(lines: Sequence[str]) -> str:

@@ -26,7 +26,7 @@ from firsttouch.execution.progress import say
 from firsttouch.genomics import launch
 from firsttouch.genomics.command_line import UserCommand, calls_aligner, parse
 from firsttouch.genomics.sinks import AlignOutput
-from firsttouch.host.topology import Topology, load
+from firsttouch.host.topology import load
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import collect
 from firsttouch.scenarios import evidence
@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
             command.refuse_overwriting()
         if command and not command.whole:
             return _command(args, command)
-        args.threads = args.threads or (command and min(command.threads, _usable_pus(load())))
+        args.threads = args.threads or (command and min(command.threads, load().usable_pu_count))
         return _program(args)
     return _aligner(args)
 
@@ -212,11 +212,6 @@ def gain_text(gain: dict[str, float] | None) -> str | None:
     return f"{gain['expected']:.2f} ({gain['low']:.2f} to {gain['high']:.2f})" if gain else None
 
 
-def _usable_pus(host: Topology) -> int:
-    """Return the number of PUs that scenarios may use."""
-    return sum(len(host.usable_pus(node)) for node in host.cpu_nodes)
-
-
 def _command(args: argparse.Namespace, command: UserCommand) -> int:
     """Advise on a user's aligner command, which `firsttouch align` then runs as advised."""
     if args.apply:
@@ -225,7 +220,7 @@ def _command(args: argparse.Namespace, command: UserCommand) -> int:
         raise BadInput(f"the command names no index: {command.described()}")
     host = load()
     need = command.aligner.need(command.aligner.index_bytes(command.index))
-    threads = min(args.threads or command.threads, _usable_pus(host))
+    threads = min(args.threads or command.threads, host.usable_pu_count)
     rates = options.measured_rates(host, args.measured)
     planned = plan(host, need, threads=threads, policies=args.policies, rates=rates)
     measured = aspects(host, collect(args.measured))

@@ -190,7 +190,7 @@ def _scenario(args: argparse.Namespace, command: UserCommand, output: AlignOutpu
     """Return the scenario that the user names, that of the run that is resumed, or the one that auto chooses."""
     command.aligner.version()
     size = command.aligner.index_bytes(command.index) if command.index else 0
-    pus = grant.granted_pus(host)
+    pus = host.usable_pu_count
     if args.output_threads and args.output_threads > pus:
         raise BadInput(f"--output-threads {args.output_threads}: this process may use {pus} PUs")
     threads = min(command.threads, pus)
@@ -282,9 +282,10 @@ def _align(
                 "name a copy of the index: let it write SAM to standard output"
             )
         need = _needed_bytes(command, scenario)
-        if lacking_memory := grant.lacking_memory(need):
+        available = available_bytes()
+        if lacking_memory := grant.lacking_memory(need, available):
             say(f"warning: {lacking_memory}")
-        left = _memory_left(need)
+        left = _memory_left(need, available)
         sink = stack.enter_context(
             open_sink(output, scratch=scratch, pus=sorted(scenario.pus), memory_bytes=left, stop=stop)
         )
@@ -311,9 +312,8 @@ def _needed_bytes(command: UserCommand, scenario: Scenario) -> int:
     return scenario.instances * need.of(scenario.threads, index.copies if index else "own")
 
 
-def _memory_left(need: int) -> int | None:
+def _memory_left(need: int, available: int | None) -> int | None:
     """Return the bytes that instances which will take *need* bytes leave for sorting; None: unknown."""
-    available = available_bytes()
     return None if available is None else max(0, available - need)
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from firsttouch.cli import options
-from firsttouch.errors import BadInput, CannotHere
+from firsttouch.errors import BadInput, CannotHere, first_of
 from firsttouch.execution import host_lock, tasks
 from firsttouch.execution.child_process import signal_name
 from firsttouch.execution.foreground import run_in_foreground
@@ -19,6 +18,7 @@ from firsttouch.execution.jobs import Outcome
 from firsttouch.execution.progress import say, write
 from firsttouch.host import grant
 from firsttouch.host.cpusets import format_list
+from firsttouch.host.emulation import host_name
 from firsttouch.host.topology import Topology, load
 from firsttouch.records.schema import CHOICES, Record, append, check_appendable
 from firsttouch.scenarios import evidence
@@ -227,8 +227,8 @@ def _tell(args: argparse.Namespace, scenario: Scenario, results: Sequence[Mappin
         )
         append(args.records, [record])
     if args.json:
-        whole = done[0] if len(results) == 1 else {"host": os.uname().nodename, "tasks": results}
-        write(json.dumps(whole) + "\n")
+        document = done[0] if len(results) == 1 else {"host": host_name(), "tasks": results}
+        write(json.dumps(document) + "\n")
         return
     if len(results) == 1:
         say(f"firsttouch: {scenario.name}: {done[0]['seconds']:.3f} s, {_ending(done[0])}{_held(done[0])}")
@@ -239,11 +239,11 @@ def _tell(args: argparse.Namespace, scenario: Scenario, results: Sequence[Mappin
         for number, result in enumerate(results)
         if result is None or result["exit_status"] or result["placement"] != "verified"
     ]
-    how = f"{len(odd)} of them otherwise: {'; '.join(odd[:_NAMED])}" if odd else "all placements verified"
-    more = f" and {len(odd) - _NAMED} more" if len(odd) > _NAMED else ""
+    named = first_of(odd, _NAMED, "; ")
+    how = f"{len(odd)} of them otherwise: {named}" if odd else "all placements verified"
     say(
-        f"firsttouch: {scenario.name}, {len(results)} tasks on {os.uname().nodename}: "
-        f"{seconds[0]:.3f} to {seconds[-1]:.3f} s, {how}{more}"
+        f"firsttouch: {scenario.name}, {len(results)} tasks on {host_name()}: "
+        f"{seconds[0]:.3f} to {seconds[-1]:.3f} s, {how}"
     )
 
 
@@ -257,9 +257,7 @@ def _ending(result: Mapping[str, Any]) -> str:
 
 def _held(result: Mapping[str, Any]) -> str:
     """Return in a few words whether a placement held."""
-    if result["placement"] == "invalid":
-        return evidence.INVALID + str(result["reason"])
-    return "placement verified" if result["placement"] == "verified" else str(result["reason"])
+    return evidence.in_words(result["placement"], result["reason"], unverified="")
 
 
 def _spec(site_check: str | None, given: Mapping[str, Any]) -> ProgramSpec:

@@ -17,6 +17,7 @@ from pathlib import Path
 from firsttouch import paths
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, Missing, RunFailed, TimedOut
+from firsttouch.host.grant import number_of_job
 from firsttouch.host.host_lists import folded, unfolded
 from firsttouch.tools import run_tool
 
@@ -78,26 +79,19 @@ class Job:
         """Return the job of this process, None outside of Slurm; raises BadInput for odd SLURM_* variables."""
         if "SLURM_JOB_ID" not in os.environ:
             return None
-        job = _number("SLURM_JOB_ID", 0)
+        job = number_of_job("SLURM_JOB_ID", 0)
         return cls(
             job=str(job),
-            array=str(_number("SLURM_ARRAY_JOB_ID", job)),
-            restarts=_number("SLURM_RESTART_COUNT", 0),
-            elements=_number("SLURM_ARRAY_TASK_COUNT", 1),
-            hosts=_number("SLURM_JOB_NUM_NODES", 1),
+            array=str(number_of_job("SLURM_ARRAY_JOB_ID", job)),
+            restarts=number_of_job("SLURM_RESTART_COUNT", 0),
+            elements=number_of_job("SLURM_ARRAY_TASK_COUNT", 1),
+            hosts=number_of_job("SLURM_JOB_NUM_NODES", 1),
         )
 
     @property
     def alone(self) -> bool:
         """True for a job of one host that is not part of an array."""
         return self.elements == 1 and self.hosts == 1
-
-
-def _number(variable: str, default: int) -> int:
-    text = os.environ.get(variable, str(default))
-    if not text.isdecimal():
-        raise BadInput(f"{variable} is {text!r}, not a number: only Slurm should set it")
-    return int(text)
 
 
 def hosts_of_step() -> list[str]:

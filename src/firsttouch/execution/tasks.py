@@ -12,7 +12,6 @@ import contextlib
 import itertools
 import json
 import os
-import re
 import shutil
 import stat
 import tempfile
@@ -23,9 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from firsttouch.clock import SYSTEM_CLOCK, Clock
-from firsttouch.errors import BadInput, RunFailed
+from firsttouch.errors import BadInput, RunFailed, first_of
 from firsttouch.execution.progress import say
 from firsttouch.host.cpusets import format_list
+from firsttouch.host.emulation import host_name
+from firsttouch.host.grant import number_of_job, numbers_of_job
 from firsttouch.host.topology import Topology
 from firsttouch.records import atomic_files
 from firsttouch.records.file_lock import lock, locked, try_lock
@@ -37,8 +38,6 @@ _PATIENCE, _REPORTED, _PAUSE = 120.0, 5.0, 0.02
 _LEFT_OVER = 3600.0
 #: Tasks whose PUs are printed.
 _DESCRIBED = 16
-#: The tasks of each host, such as "2(x3),1".
-_COUNTS = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 
 
 @dataclass(frozen=True)
@@ -103,8 +102,8 @@ def of_this_step() -> Iterator[Step | None]:
     if not counts or any(name not in os.environ for name in names):
         yield None
         return
-    job, step, local, node, number = (_number(name) for name in names)
-    each = [int(count) for count, times in _COUNTS.findall(counts) for _ in range(int(times or 1))]
+    job, step, local, node, number = map(number_of_job, names)
+    each = numbers_of_job("SLURM_STEP_TASKS_PER_NODE")
     if node >= len(each) or local >= each[node]:
         raise BadInput(f"SLURM_STEP_TASKS_PER_NODE is {counts!r}: it has no task {local} of host {node}")
     if each[node] == 1:
@@ -112,7 +111,7 @@ def of_this_step() -> Iterator[Step | None]:
         return
     base = _own_folder()
     _remove_left_over(base)
-    folder = base / f"{job}.{os.environ.get('SLURM_RESTART_COUNT', '0')}.{step}.{node}"
+    folder = base / f"{job}.{number_of_job('SLURM_RESTART_COUNT')}.{step}.{node}"
     folder.mkdir(exist_ok=True)
     # A task that starts this program again takes part in the next meeting.
     begun = folder / f"begun.{local}"
@@ -126,13 +125,6 @@ def of_this_step() -> Iterator[Step | None]:
         yield Step(local, each[node], number, place)
     finally:
         os.close(handle)
-
-
-def _number(name: str) -> int:
-    text = os.environ[name]
-    if not text.isdecimal():
-        raise BadInput(f"{name} is {text!r}, not a number: only Slurm should set it")
-    return int(text)
 
 
 def _own_folder() -> Path:
@@ -190,9 +182,8 @@ def described(placements: Sequence[Placement], host: Topology) -> str:
     """Return in one line which PUs each task has, and on which NUMA nodes they lie."""
     node_of = {pu.index: pu.numa_node for pu in host.pus}
     texts = []
-    for number, placement in enumerate(placements[:_DESCRIBED]):
+    for number, placement in enumerate(placements):
         nodes = sorted({node for pu in placement.pus if (node := node_of[pu]) is not None})
         on = f"NUMA node{'s' * (len(nodes) > 1)} {format_list(nodes)}"
         texts.append(f"task {number} on PU{'s' * (len(placement.pus) > 1)} {format_list(placement.pus)} ({on})")
-    more = f" and {len(placements) - _DESCRIBED} more" if len(placements) > _DESCRIBED else ""
-    return f"{len(placements)} tasks on {os.uname().nodename}: {', '.join(texts)}{more}"
+    return f"{len(placements)} tasks on {host_name()}: {first_of(texts, _DESCRIBED)}"

@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Sequence
 
-from firsttouch.host.available_memory import available_bytes
+from firsttouch.errors import BadInput
 from firsttouch.host.topology import Topology
 from firsttouch.units import format_bytes
 
@@ -20,13 +20,22 @@ from firsttouch.units import format_bytes
 _STATED = ("OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK")
 #: Options of programs that state how many threads they start.
 _OPTION = re.compile(r"--(n|num|max)?[-_]?(threads|cores|cpus)|-@")
-#: The CPUs of a job on each of its hosts, such as "72(x2),36".
-_CPUS = re.compile(r"(\d+)(?:\(x\d+\))?")
+#: A number of consecutive hosts in Slurm's lists, and how many hosts these are.
+_COUNTS = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 
 
-def granted_pus(host: Topology) -> int:
-    """Return the number of PUs that this process may use."""
-    return sum(len(host.usable_pus(node)) for node in host.cpu_nodes)
+def number_of_job(variable: str, default: int = 0) -> int:
+    """Return the number in one of Slurm's variables, *default* without it; raises BadInput for anything else."""
+    text = os.environ.get(variable, str(default))
+    if not text.isdecimal():
+        raise BadInput(f"{variable} is {text!r}, not a number: only Slurm should set it")
+    return int(text)
+
+
+def numbers_of_job(variable: str) -> list[int]:
+    """Return the number of each host in one of Slurm's variables, such as "72(x2),36"; none without it."""
+    counts = _COUNTS.findall(os.environ.get(variable, ""))
+    return [int(count) for count, times in counts for _ in range(int(times or 1))]
 
 
 def asked_threads(command: Sequence[str]) -> int:
@@ -44,10 +53,10 @@ def asked_threads(command: Sequence[str]) -> int:
 
 def lacking_pus(threads: int, host: Topology) -> str:
     """Return that *threads* are more than the PUs that this process may use, and what grants more; or ""."""
-    granted, own = granted_pus(host), len(host.pus)
+    granted, whole = host.usable_pu_count, len(host.pus)
     if threads <= granted:
         return ""
-    may_use = f"of the host's {own} PUs" if granted < own else f"PU{'s' * (own != 1)}, all of this host"
+    may_use = f"of the host's {whole} PUs" if granted < whole else f"PU{'s' * (whole != 1)}, all of this host"
     return (
         f"{threads} threads are asked for, and this process may use {granted} {may_use}{more_pus(threads, host)}"
     )
@@ -55,23 +64,21 @@ def lacking_pus(threads: int, host: Topology) -> str:
 
 def more_pus(threads: int, host: Topology) -> str:
     """Return what would grant this process *threads* PUs, as the end of a sentence; "" if the host has no more."""
-    own = len(host.pus)
-    if not host.here or granted_pus(host) >= min(threads, own):
+    enough = min(threads, len(host.pus))
+    if not host.here or host.usable_pu_count >= enough:
         return ""
     if "SLURM_JOB_ID" not in os.environ:
         return ": a cpuset or an affinity mask excludes the others"
-    enough = min(threads, own)
-    of_job = [int(number) for number in _CPUS.findall(os.environ.get("SLURM_JOB_CPUS_PER_NODE", ""))]
-    by = "srun" if "SLURM_STEP_NODELIST" in os.environ and min(of_job, default=0) >= enough else "sbatch"
+    of_job = min(numbers_of_job("SLURM_JOB_CPUS_PER_NODE"), default=0)
+    by = "srun" if "SLURM_STEP_NODELIST" in os.environ and of_job >= enough else "sbatch"
     return f": {by} --cpus-per-task={enough} grants them"
 
 
-def lacking_memory(need: int) -> str:
-    """Return that *need* bytes are more than this process may take, and what grants more; or ""."""
-    left = available_bytes()
-    if left is None or need <= left:
+def lacking_memory(need: int, available: int | None) -> str:
+    """Return that *need* bytes are more than the *available* ones (None: unknown), and what grants more; or ""."""
+    if available is None or need <= available:
         return ""
-    lack = f"about {format_bytes(need)} of memory are needed, and this process may take {format_bytes(left)}"
+    lack = f"about {format_bytes(need)} of memory are needed, and this process may take {format_bytes(available)}"
     if "SLURM_JOB_ID" not in os.environ:
         return lack
     # A tenth more: the programs and the kernel's own of the job.

@@ -223,6 +223,11 @@ class Topology:
         return usable
 
     @functools.cached_property
+    def usable_pu_count(self) -> int:
+        """The number of PUs of NUMA nodes that may be used."""
+        return sum(len(self.usable_pus(node)) for node in self.cpu_nodes)
+
+    @functools.cached_property
     def cpu_nodes(self) -> tuple[int, ...]:
         """NUMA nodes with at least one PU that may be used."""
         return tuple(n.index for n in self.numa_nodes if self.usable_pus(n.index))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from firsttouch import documents
+from firsttouch.errors import first_of
 from firsttouch.host.memory_modules import channel_of, socket_of_slot, without_channel
 from firsttouch.judge.drift import ABSENT, ModuleDeviation, ModuleDeviations
 from firsttouch.judge.verdict import Finding, natural
@@ -602,8 +603,7 @@ def _slots(names: Collection[str]) -> str:
         stem = name[: number.start()] if number else name
         texts.append(number[0] if number and stem == last else name)
         last = stem
-    further = f" and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
-    return ", ".join(texts[:_NAMED]) + further
+    return first_of(texts, _NAMED)
 
 
 def _left(finding: Finding) -> float | None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from firsttouch.errors import BadInput, did_you_mean
+from firsttouch.errors import BadInput, did_you_mean, first_of
 from firsttouch.host.configuration import MODULE
 from firsttouch.host.memory_modules import socket_of_slot
 from firsttouch.judge.samples_table import milliseconds
@@ -340,6 +340,5 @@ def described(apart: Sequence[Deviation]) -> list[str]:
             modules[d.value, d.golden].append(d.setting.removeprefix(MODULE))
     for (value, most), slots in modules.items():
         slots.sort(key=natural)
-        more = f" and {len(slots) - _NAMED} more" if len(slots) > _NAMED else ""
-        texts.append(f"memory module {', '.join(slots[:_NAMED])}{more}: {value} (most: {most})")
+        texts.append(f"memory module {first_of(slots, _NAMED)}: {value} (most: {most})")
     return texts

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from firsttouch.errors import without_commands
+from firsttouch.errors import first_of, without_commands
 from firsttouch.host.cpusets import format_list
 
 #: Verdict -> the sign that stands beside its colour, for readers who do not see colours, and on paper.
@@ -109,7 +109,7 @@ def listed(names: Iterable[str], *, most: int = 6) -> str:
     """Return ``a, b and c``; names beyond *most* are only counted."""
     items = list(names)
     if len(items) > most:
-        return ", ".join(items[:most]) + f" and {len(items) - most} more"
+        return first_of(items, most)
     return " and ".join(filter(None, (", ".join(items[:-1]), *items[-1:])))
 
 

@@ -145,9 +145,12 @@ def state(run: Verified) -> str:
 
 def describe(run: Verified, unverified: str = INVALID) -> str:
     """Return in a few words whether the placement of a run held; *unverified* stands before why it is unknown."""
-    if run.unverified:
-        return f"{unverified}{run.unverified}"
-    return f"{INVALID}{run.misplaced}" if run.misplaced else "placement verified"
+    return in_words(state(run), run.unverified or run.misplaced, unverified)
+
+
+def in_words(word: str, reason: str, unverified: str = INVALID) -> str:
+    """Return what :func:`describe` does, of the *word* that :func:`state` returned, and the *reason*."""
+    return {"verified": "placement verified", "invalid": f"{INVALID}{reason}"}.get(word, f"{unverified}{reason}")
 
 
 # ----------------------------------------------------------------------

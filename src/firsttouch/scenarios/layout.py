@@ -45,8 +45,8 @@ class Layout:
             reason = "that may be used" if stated else "here: their sizes are not stated"
             raise BadInput(f"no NUMA node has memory {reason}", file=topology.file)
         if threads is not None and not 1 <= threads <= self.total:
-            more = grant.more_pus(threads, topology)
-            raise BadInput(f"--threads {threads}: this process may use 1 to {self.total} PUs{more}")
+            remedy = grant.more_pus(threads, topology)
+            raise BadInput(f"--threads {threads}: this process may use 1 to {self.total} PUs{remedy}")
         self.threads = threads or self.total
         self._groups: dict[int, list[tuple[int, ...]]] = {}
         self._node = {pu: n for n, pus in self.pus.items() for pu in pus}
@@ -80,14 +80,16 @@ class Layout:
         host has no room for them.
         """
         if threads is None and self.total % instances:
-            more = grant.more_pus(instances, self.topology)
+            remedy = grant.more_pus(instances, self.topology)
             raise CannotHere(
-                f"the {self.total} PUs that may be used do not divide into {instances} equal parts{more}"
+                f"the {self.total} PUs that may be used do not divide into {instances} equal parts{remedy}"
             )
         each = threads or self.total // instances
         if instances * each > self.threads:
-            more = grant.more_pus(instances * each, self.topology)
-            raise CannotHere(f"{instances} x {each} threads are more than the {self.threads} PUs to be used{more}")
+            remedy = grant.more_pus(instances * each, self.topology)
+            raise CannotHere(
+                f"{instances} x {each} threads are more than the {self.threads} PUs to be used{remedy}"
+            )
         if instances == 1 or not bound:
             return [self._everything()] * instances, each
         if instances <= len(self.pus) and each <= min(len(s.pus) for s in self._shares(instances)):
@@ -104,11 +106,8 @@ class Layout:
         Each has its data on the NUMA nodes of its PUs, also the only one. Raises CannotHere as division does.
         """
         each = threads or max(1, self.total // count)
-        if count > 1:
-            return self.division(count, each)[0]
-        if each > self.total:
-            self.division(1, each)
-        return [self._share(self._everything().pus[:each], self._nearest(tuple(self.pus)))]
+        shares, _ = self.division(count, each)
+        return shares if count > 1 else [self._share(shares[0].pus[:each], self._nearest(tuple(self.pus)))]
 
     def _everything(self) -> Share:
         return Share(tuple(p for pus in self.pus.values() for p in pus), tuple(self.pus), self.banks)

@@ -262,17 +262,25 @@ class Plan:
         *threads* is for a name that does not state them; BadInput if it states others.
         """
         parts = parse_name(name)
-        if parts and threads and parts.threads not in {None, threads}:
-            raise BadInput(
-                f"{name} has {parts.threads} threads, --threads asks for {threads}: leave one of them out"
-            )
+        _refuse_other_threads(name, parts, threads)
         scenario = self.scenario(str(parts._replace(threads=threads)) if parts and threads else name)
-        if scenario.instances != 1:
-            raise BadInput(
-                f"{scenario.name} has {scenario.instances} instances: this program is not split, so it runs under "
-                "scenarios of one instance only, such as 1Inst_Interleave"
-            )
+        _refuse_several(scenario.name, scenario.instances)
         return scenario
+
+
+def _refuse_other_threads(name: str, parts: ScenarioName | None, threads: int | None) -> None:
+    """Raise BadInput if *name* states other threads than --threads asks for."""
+    if parts and threads and parts.threads not in {None, threads}:
+        raise BadInput(f"{name} has {parts.threads} threads, --threads asks for {threads}: leave one of them out")
+
+
+def _refuse_several(name: str, instances: int) -> None:
+    """Raise BadInput for a scenario of several *instances* of a program that is not split."""
+    if instances != 1:
+        raise BadInput(
+            f"{name} has {instances} instances: this program is not split, so it runs under "
+            "scenarios of one instance only, such as 1Inst_Interleave"
+        )
 
 
 def with_threads(words: Iterable[str], threads: int) -> list[str]:
@@ -327,12 +335,13 @@ def plan_tasks(
     parts = parse_name(name)
     if parts is None:
         raise BadInput(f"no scenario '{name}' for {len(grants)} tasks: use a name such as 1Inst_Localalloc")
+    if len(grants) == 1:
+        _refuse_several(name, parts.instances)
     if parts.instances not in {1, len(grants)}:
         raise BadInput(
             f"{name} has {parts.instances} instances, and srun started {len(grants)} tasks on this host"
         )
-    if threads and parts.threads not in {None, threads}:
-        raise BadInput(f"{name} has {parts.threads} threads, --threads asks for {threads}: leave one of them out")
+    _refuse_other_threads(name, parts, threads)
     layouts = {grant: Layout(replace(topology, allowed_pus=grant), None) for grant, _, _ in grants}
     shares = [layouts[grant].parts(count, threads or parts.threads)[place] for grant, place, count in grants]
     planner = _Planner(layouts[grants[0][0]], Need(), {})

@@ -14,7 +14,7 @@ from typing import Any
 
 from firsttouch import documents, paths
 from firsttouch.documents import Document
-from firsttouch.errors import BadInput, none_such
+from firsttouch.errors import BadInput, first_of, none_such
 from firsttouch.host.topology import Topology
 from firsttouch.systems import draft
 from firsttouch.systems import facts as facts_module
@@ -73,9 +73,8 @@ class System:
         unlike = [host for host in hosts if not any(re.match(pattern, host) for pattern in self.hostnames)]
         if not unlike:
             return ""
-        more = f" and {len(unlike) - _NAMED} more" if len(unlike) > _NAMED else ""
         does = "does" if len(unlike) == 1 else "do"
-        names = f"{', '.join(unlike[:_NAMED])}{more} {does} not fit `hostnames` of the system {self.name}"
+        names = f"{first_of(unlike, _NAMED)} {does} not fit `hostnames` of the system {self.name}"
         return f"{names} ({', '.join(self.hostnames)}): are these hosts of another kind?"
 
     def programs(self, partition: str, backend: str = "", image: str = "") -> tuple[str, str]:
