@@ -123,14 +123,14 @@ def test_strategy_is_spread_over_hosts_and_each_scenario_runs_once(aligning: Sit
     assert (site.campaign(name) / "report" / "index.html").is_file()
 
 
-#: A study of processes and threads that fit every host.
+#: A study of processes and threads that fit every host; its reads last until an instance has been sampled.
 STUDY = """\
 title = "Processes and threads"
 reads = ["unpaired"]
 threads = [1, 2]
 repetitions = 1
 time_limit = "20 min"
-family.BWA-MEM = { aligner = "bwa-mem", reads_per_thread = { unpaired = 1500 } }
+family.BWA-MEM = { aligner = "bwa-mem", reads_per_thread = { unpaired = 5000 } }
 
 [[configuration]]
 name = "one process"
