@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from firsttouch.errors import STOPPING, Missing, RunFailed, TimedOut
+
+#: The modules of the packages that the extra ``report`` installs: they judge hosts, and write reports.
+REPORT = ("polars", "reframe", "jinja2", "junitparser", "prometheus_client")
 
 
 def require(*programs: str) -> None:
@@ -27,6 +32,25 @@ def require(*programs: str) -> None:
                 reason = "a folder" if file.is_dir() else "not executable" if file.exists() else "not there"
                 raise Missing(f"{program} is {reason}")
             raise Missing(f"'{program}' is not on PATH: `make setup` installs it, or install its package")
+
+
+def require_report() -> None:
+    """Raise Missing, before any work, if a package of the extra ``report`` is not installed."""
+    import importlib.util  # noqa: PLC0415 - most commands do without
+
+    for module in REPORT:
+        if importlib.util.find_spec(module) is None:
+            raise lacking_package(module)
+
+
+def lacking_package(module: str) -> Missing:
+    """Return the error that the package with *module* is missing, with the command that installs the report's."""
+    import importlib.metadata  # noqa: PLC0415 - only after an error
+
+    listed = (line.partition(";") for line in importlib.metadata.requires("firsttouch") or ())
+    packages = [name.strip() for name, _, condition in listed if "report" in condition]
+    command = shlex.join([sys.executable, "-m", "pip", "install", *packages])
+    return Missing(f"the Python package {module} is not installed; the extra 'report' has it: {command}")
 
 
 def run_tool(

@@ -36,7 +36,11 @@ COVERED = {
     },
     "integration/test_packaging.py": {
         r"make dist": "test_source_archives_have_all_that_a_build_needs",
-        r"pip install dist/\*\.whl": "test_probe_is_used_without_activating_the_environment",
+        r"pip install dist/\*\.whl": "test_the_light_installation_measures_and_places",
+        r'pip install "\$\(echo dist/firsttouch-\*\.whl\)\[report\]" .*': (
+            "test_probe_is_used_without_activating_the_environment"
+        ),
+        r"(uvx --from|pipx install) dist/firsttouch-\*\.whl .*": "test_a_command_runs_without_an_installation",
     },
     "integration/test_setup.py": {
         r"make setup": "test_a_second_run_does_nothing",

@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from factories.installation import virtual_environment
+from factories.installation import dependencies, light_environment, virtual_environment
+from firsttouch.cli import COMMANDS
 from firsttouch.paths import ROOT
+from firsttouch.tools import REPORT
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -116,3 +119,135 @@ def test_probe_is_used_without_activating_the_environment(environment, tmp_path)
     clean = {"PATH": os.defpath, "HOME": str(tmp_path)}
     program_path = output(environment / "bin/python", "-I", "-c", program, cwd=tmp_path, env=clean)
     assert program_path.strip() == str(environment / "bin/firsttouch-probe")
+
+
+@pytest.fixture(scope="module")
+def light(dist, tmp_path_factory):
+    """A virtual environment with both wheels and what they need without extras."""
+    return light_environment(tmp_path_factory.mktemp("light"), *dist.glob("*.whl"))
+
+
+@pytest.fixture
+def run_light(light, lambda_part, small_caches, tmp_path):
+    """Returns a function that runs the light installation's command, and returns how it ended."""
+    environment = {
+        **os.environ,
+        **lambda_part,
+        "FIRSTTOUCH_HOME": str(tmp_path / "home"),
+        "FIRSTTOUCH_OUT": str(tmp_path / "out"),
+        "FIRSTTOUCH_EFFORT": "smoke",
+    }
+
+    def run(*argv):
+        words = [light / "bin" / "firsttouch", *argv]
+        return subprocess.run(
+            words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+
+    return run
+
+
+def test_the_light_installation_is_small(light):
+    """With bytecode, which pip writes when it installs."""
+    output(light / "bin/python", "-m", "compileall", "-qq", light / "lib")
+    files = [Path(top, name) for top, _, names in os.walk(light / "lib", followlinks=True) for name in names]
+    size = sum(file.stat().st_size for file in files)
+    assert 50e6 < size < 150e6
+    assert dependencies("firsttouch", "report") - dependencies("firsttouch") >= {"polars", "jinja2", "reframe-hpc"}
+    assert output(light / "bin/python", "-c", "import numpy, firsttouch; print(firsttouch.__file__)").startswith(
+        str(light)
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_its_help_in_the_light_installation(run_light, command):
+    done = run_light(command, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"usage: firsttouch {command}")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("topology", "--json"),
+        ("plan", "--aligner", "bwa-mem", "--json"),
+        ("measure", "latency", "--records", "m.jsonl"),
+        ("exec", "1Inst_Interleave", "--records", "m.jsonl", "--", "true"),
+        ("run", "1Inst_Interleave", "--aligner", "bwa-mem", "--dataset", "lambda", "--records", "m.jsonl"),
+        ("advise", "--aligner", "bwa-mem", "--dataset", "lambda"),
+        ("index", "--aligner", "bwa-mem", "--dataset", "lambda"),
+        ("data", "list"),
+        ("system", "draft", "ours", "-o", "-"),
+        ("aligner", "list"),
+        ("advice", "list"),
+        ("staged", "list"),
+        ("config", "show"),
+        ("fleet", "settings"),
+        ("campaign", "list"),
+        ("init", "jobs"),
+        ("path",),
+    ],
+    ids=" ".join,
+)
+def test_the_light_installation_measures_and_places(run_light, words):
+    done = run_light(*words)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_light_installation_aligns(run_light, lambda_work, tmp_path):
+    prefix, reads, _ = lambda_work
+    done = run_light("run", "-o", tmp_path / "out.sam", "--", "bwa", "mem", prefix, *reads)
+    assert done.returncode == 0, done.stderr
+    assert "placement verified" in done.stderr
+    assert (tmp_path / "out.sam").stat().st_size > 1e6
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("validate", "m.jsonl", "--system", "amd-opteron"),
+        ("report", "m.jsonl", "-o", "report"),
+        ("baseline", "m.jsonl", "--system", "amd-opteron"),
+        ("store", "append", "store", "m.jsonl"),
+        ("store", "compact", "store"),
+        ("config", "drift", "m.jsonl"),
+        ("topology", "--export", "csv", "m.jsonl"),
+        ("characterize",),
+        ("campaign", "run", "validate"),
+        ("campaign", "collect", "validate-1"),
+        ("study", "run", "scaling2018"),
+    ],
+    ids=" ".join,
+)
+def test_what_needs_the_extra_names_it_and_the_command_that_installs_it(run_light, light, words, tmp_path):
+    (tmp_path / "m.jsonl").write_text("")
+    (tmp_path / "store").mkdir()
+    done = run_light(*words)
+    assert done.returncode == 3, done.stderr
+    (line,) = done.stderr.splitlines()
+    missing = "|".join(REPORT)
+    assert re.fullmatch(
+        rf"firsttouch: error: the Python package ({missing}) is not installed; the extra 'report' has it: "
+        rf"{light}/bin/python3? -m pip install .*'polars>=\S+' .*",
+        line,
+    )
+    assert sorted(file.name for file in tmp_path.iterdir() if file.name != "home") == ["m.jsonl", "store"]
+
+
+@pytest.mark.parametrize("tool", ["uvx", "pipx"])
+def test_a_command_runs_without_an_installation(dist, tool, tmp_path):
+    (wheel,), (probe_wheel,) = dist.glob("firsttouch-*.whl"), dist.glob("firsttouch_probe-*.whl")
+    program = Path(sys.executable).with_name(tool)
+    argv = {
+        "uvx": [program, "--from", wheel, "--with", probe_wheel, "firsttouch", "topology", "--json"],
+        "pipx": [program, "install", wheel, f"--pip-args=--find-links {dist}"],
+    }[tool]
+    folders = {"PIPX_HOME": str(tmp_path / "pipx"), "PIPX_BIN_DIR": str(tmp_path / "bin")}
+    done = subprocess.run(
+        argv, env={**os.environ, **folders}, capture_output=True, text=True, timeout=300, check=False
+    )
+    if done.returncode and re.search(r"(?i)failed to fetch|connection|resolve host|network", done.stderr):
+        pytest.skip(f"{tool} reaches no package index: {done.stderr.splitlines()[-1]}")
+    assert done.returncode == 0, done.stderr
+    document = done.stdout if tool == "uvx" else output(tmp_path / "bin/firsttouch", "topology", "--json")
+    assert json.loads(document)["numa_nodes"]

@@ -17,6 +17,8 @@ from firsttouch.paths import ROOT
 
 PACKAGING = ROOT / "packaging"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+#: What a complete installation needs, which all recipes make.
+NEEDED = [*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"]["report"]]
 RELEASE = PROJECT["tool"]["hatch"]["version"]["fallback-version"]
 LMOD = Path("/usr/share/lmod/lmod/libexec/lmod")
 MODULES = shutil.which("modulecmd.tcl", path="/usr/share/modules/libexec:/usr/lib/x86_64-linux-gnu")
@@ -101,14 +103,13 @@ def test_nothing_installs_the_project_by_its_name():
         text=True,
         check=True,
     ).stdout
-    needed = PROJECT["project"]["dependencies"]
-    assert sorted(listed.split("\n")) == sorted(["", *(d for d in needed if not d.startswith("firsttouch"))])
+    assert sorted(listed.split("\n")) == sorted(["", *(d for d in NEEDED if not d.startswith("firsttouch"))])
 
 
 def test_conda_packages_are_those_of_the_wheel():
     recipe = yaml.safe_load((PACKAGING / "conda/recipe.yaml").read_text())
     listed = {line.replace(" ", "") for line in recipe["outputs"][1]["requirements"]["run"]}
-    needed = {line.lower() for line in PROJECT["project"]["dependencies"]}
+    needed = {line.lower() for line in NEEDED}
     # conda-forge's name; its isal is the C library.
     names = {"isal": "python-isal"}
     renamed = {names.get(line.split(">")[0], line.split(">")[0]) + line[line.find(">") :] for line in needed}

@@ -525,13 +525,13 @@ class TestCommand:
                 store.append(tmp_path / "in", [*host_records, *of_host])
             else:
                 schema.append(tmp_path / "in" / f"{number}.d" / "records.jsonl", [*host_records, *of_host])
-        read = []
+        read, batches = [], store.batches
 
         def counted(sources, columns, on_unread, where):
-            read.append([*store.batches(sources, columns, on_unread, where)])
+            read.append([*batches(sources, columns, on_unread, where)])
             return iter(read[-1])
 
-        monkeypatch.setattr(inputs, "batches", counted)
+        monkeypatch.setattr(store, "batches", counted)
         done = command("report", tmp_path / "in", "-o", tmp_path / "out", "--details", str(details))
         assert done.returncode == 0, done.stderr
         assert len(read) == 1 + details

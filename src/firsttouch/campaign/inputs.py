@@ -28,11 +28,13 @@ from firsttouch.judge.judging import judged
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.records import catalogue, schema
 from firsttouch.records.schema import Record, Unread
-from firsttouch.records.store import Sources, batches, find, newer
 from firsttouch.systems.definition import System
+from firsttouch.tools import require_report
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from firsttouch.records.store import Sources
 
 
 #: The most unreadable files that are named.
@@ -184,6 +186,8 @@ class Gathered:
             print(f"firsttouch: {more} more hosts have records that are dated in the future", file=sys.stderr)
 
     def _all_frames(self, columns: Sequence[str], where: pl.Expr | None) -> Iterator[pl.DataFrame]:
+        from firsttouch.records.store import batches  # noqa: PLC0415 - loads the table library
+
         for frame in batches(self.sources, columns, self._keep_unread, where):
             yield self._renamed(frame)
         if self._measured:
@@ -255,8 +259,9 @@ class Gathered:
 def gather(paths: Sequence[Path], max_age: float | None = None) -> Gathered:
     """Find the inputs among *paths*, without records older than *max_age* seconds.
 
-    Raises BadInput for a path that does not exist.
+    Raises BadInput for a path that does not exist, and Missing if what reads and judges records is not installed.
     """
+    require_report()
     for path in paths:
         if not path.exists():
             raise BadInput("no such file or folder", file=path)
@@ -271,6 +276,8 @@ def gather(paths: Sequence[Path], max_age: float | None = None) -> Gathered:
             troubles += reframe_run.read(run)
         except BadInput as error:
             unread[str(error)] = Unread(error)
+    from firsttouch.records.store import find, newer  # noqa: PLC0415 - loads the table library
+
     sources = find([*given, *results], lambda u: unread.update({str(u): u}))
     campaigns = []
     for folder in sources.campaigns:

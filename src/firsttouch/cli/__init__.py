@@ -33,7 +33,7 @@ from firsttouch.errors import (
     did_you_mean,
     one_line,
 )
-from firsttouch.tools import no_idle_threads
+from firsttouch.tools import lacking_package, no_idle_threads
 
 #: Task -> command -> its line in the help. `firsttouch COMMAND` imports the module of that command only.
 TASKS = {
@@ -382,6 +382,10 @@ def _run(given: Sequence[str], *, alone: bool) -> int:
             top.error("the following arguments are required: COMMAND")
         args = top.parse_args(given)
         return int(args.run(args))
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("firsttouch"):
+            raise
+        raise lacking_package(error.name.partition(".")[0]) from error
     except RuntimeError as error:
         if str(error) == NO_THREAD:  # of a pool
             raise CannotHere(f"{error}: {MORE_THREADS}") from error

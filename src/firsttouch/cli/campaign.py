@@ -33,6 +33,7 @@ from firsttouch.judge.judging import MOST_REPETITIONS
 from firsttouch.judge.verdict import HostVerdict, conclusion, exit_status
 from firsttouch.quarantine import drain
 from firsttouch.systems.definition import load
+from firsttouch.tools import require_report
 
 #: Follows the name of the system if nothing names one.
 ANY_HOST = " (any host: --system names one with references)"
@@ -169,6 +170,7 @@ def _request(args: argparse.Namespace) -> CampaignRequest:
 
 def run_here(args: argparse.Namespace) -> int:
     """Run the missing steps on this host, and collect unless another job will; 0, 1 or the verdict's status."""
+    require_report()
     here.check_host_name()
     request = _request(args)
     job = slurm.Job.here()
@@ -259,6 +261,7 @@ def show_commands(campaign: Campaign, patterns: Sequence[str], *, as_json: bool)
 
 def submit_hosts(args: argparse.Namespace) -> int:
     """Submit a job per host and one that collects, and print their numbers."""
+    require_report()
     here.check_host_name()
     request = _request(args)
     slurm.require(instead=f"`firsttouch campaign run {args.kind}` measures this host")
@@ -359,6 +362,7 @@ def cancel_jobs(args: argparse.Namespace) -> int:
 
 def collect_campaign(args: argparse.Namespace) -> int:
     """Report the results; 0 if all are there and good, 1 if not, or the verdicts' status."""
+    require_report()
     folder = campaigns.folder_of(args.campaign)
     number = re.search(r"-(\d+)\Z", folder.name)
     if number and not folder.exists() and (tries := slurm.accounted([number[1]])):

@@ -24,6 +24,7 @@ from firsttouch.host import topology
 from firsttouch.records import atomic_files, schema
 from firsttouch.systems import draft
 from firsttouch.systems.definition import available, load, mismatch
+from firsttouch.tools import require_report
 
 EXAMPLES = """\
   firsttouch characterize
@@ -57,6 +58,7 @@ def register(subparsers: options.Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run all checks and write a report into a new folder, or nothing; 1 if a check failed."""
+    require_report()
     # ReFrame and its checks are other processes.
     aligners = ",".join(args.aligner or ()) or os.environ.get(profiles.ALIGNERS_VARIABLE)
     os.environ[profiles.ALIGNERS_VARIABLE] = aligners or profiles.default_aligner()

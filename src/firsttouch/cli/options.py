@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 from firsttouch import paths
 from firsttouch.cli import COMMANDS, UserCommand
-from firsttouch.errors import BadInput
+from firsttouch.errors import BadInput, Missing
 from firsttouch.execution.progress import say
 from firsttouch.host.cpusets import parse_list
 from firsttouch.host.emulation import host_name
@@ -133,7 +133,7 @@ def measured_rates(host: Topology, given: Sequence[Path] = ()) -> dict[tuple[int
 
     try:
         return matrix.matrix_of(inputs.gather(sources).records(), host, host_name()).rates()
-    except BadInput as error:
+    except (BadInput, Missing) as error:
         say(f"firsttouch: interleave weights are not compared with measured bandwidths: {error}")
         return {}
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from firsttouch.cli import options
 from firsttouch.errors import BadInput
 from firsttouch.report import FEW_HOSTS
+from firsttouch.tools import require_report
 from firsttouch.units import parse
 
 EXAMPLES = """\
@@ -68,6 +69,7 @@ def register(subparsers: options.Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the report; print its summary, or with --json the document."""
+    require_report()
     from firsttouch.campaign import reporting  # noqa: PLC0415 - templates and tables only when a report is made
 
     if args.compare and len(args.records) != 2:

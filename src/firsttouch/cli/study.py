@@ -24,6 +24,7 @@ from firsttouch.errors import BadInput
 from firsttouch.execution import backends, slurm
 from firsttouch.execution.progress import say
 from firsttouch.host import topology
+from firsttouch.tools import require_report
 
 EXAMPLES = """\
   firsttouch study list
@@ -202,6 +203,7 @@ def _one_case_each(study: Study) -> list[Case]:
 
 def run(args: argparse.Namespace) -> int:
     """Run the missing cases on this host, and collect unless another job will; 0, or 1 if one failed."""
+    require_report()
     here.check_host_name()
     study = studies.study(args.study)
     job = slurm.Job.here()
