@@ -28,7 +28,7 @@ if [[ ! -d $wheels ]]; then
         -d "$wheels" >"$work/log" 2>&1 || fail "the Python packages cannot be downloaded: no network, and no folder wheels/"
 fi
 # Install the run-time packages only, not all that are locked.
-for what in "editables hatch-vcs hatchling scikit-build-core" "$root/probe" "-e $share[report]"; do
+for what in "editables hatch-vcs hatchling scikit-build-core" "$root/probe" "-e ${share}[report]"; do
     # shellcheck disable=SC2086  # words
     "${pip[@]}" install --no-index --find-links "$wheels" --no-build-isolation $what >"$work/log" 2>&1 ||
         fail "firsttouch cannot be installed from $wheels"
