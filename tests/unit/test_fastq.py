@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """FASTQ: checked in one pass, counted, and divided at batches; the wrong is named by record and line."""
 
+import itertools
 import os
 import re
+import threading
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 import pytest
@@ -409,3 +412,31 @@ def test_a_block_is_filled_again_only_when_nothing_refers_to_it():
     del part
     assert block.reclaim()
     assert len(block.data) == module.HEAD + module.BLOCK + module.SLACK
+
+
+def test_nothing_is_read_any_more_when_the_blocks_have_ended(monkeypatch):
+    """A read that is still under way would take the bytes of the file that gets the descriptor next."""
+    ended, futures = threading.Event(), []
+
+    class Pool(ThreadPoolExecutor):
+        def submit(self, *argv):
+            futures.append(super().submit(*argv))
+            return futures[-1]
+
+    def later(pending):
+        ended.set()
+        return wait(pending)
+
+    def late(_room):
+        ended.wait()
+        return 0
+
+    monkeypatch.setattr(module, "wait", later)
+    with Pool(1) as pool:
+        try:
+            assert (
+                list(module.read_ahead(pool, 1, itertools.chain([lambda room: 0], itertools.repeat(late)))) == []
+            )
+            assert [future.done() for future in futures] == [True, True]
+        finally:
+            ended.set()

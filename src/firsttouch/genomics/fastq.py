@@ -13,7 +13,7 @@ import tempfile
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
@@ -130,7 +130,8 @@ def read_ahead(
     """Yield the blocks that *reads* read, each with the next one; the *threads* of *pool* work ahead.
 
     All blocks but the last have BLOCK bytes. A block is filled again when the next one is asked for, or, if
-    *lasting*, once nothing refers to its bytes.
+    *lasting*, once nothing refers to its bytes. When the iterator has ended, nothing is read any more: the caller
+    may close what is read, whose descriptor then belongs to another file.
     """
     blocks: list[Block] = []
 
@@ -144,6 +145,7 @@ def read_ahead(
         if block.size:
             yield block
         if block.size < BLOCK:
+            wait(pending)
             return
         blocks.append(block)
         pending.append(submit())
