@@ -13,7 +13,7 @@ from typing import Literal
 from firsttouch.errors import BadInput
 
 #: unit -> (dimension, factor to the dimension's base unit). Base units: B, B/s, s, T/s, Hz, reads/s,
-#: records/s.
+#: records/s, J.
 UNITS: dict[str, tuple[str, float]] = {
     **{f"{p}B": ("bytes", 1000.0**i) for i, p in enumerate(("", "k", "M", "G", "T"))},
     **{f"{p}iB": ("bytes", 1024.0**i) for i, p in enumerate(("", "K", "M", "G", "T")) if p},
@@ -32,6 +32,7 @@ UNITS: dict[str, tuple[str, float]] = {
     "GHz": ("hertz", 1e9),
     **{f"{p}reads/s": ("reads per second", 1000.0**i) for i, p in enumerate(("", "k", "M", "G"))},
     **{f"{p}records/s": ("records per second", 1000.0**i) for i, p in enumerate(("", "k", "M", "G"))},
+    **{f"{p}J": ("joules", 1000.0**i) for i, p in enumerate(("", "k", "M"))},
 }
 _PERCENT = re.compile(r"([+-]?[0-9]+(?:\.[0-9]+)?) ?%\Z")
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]+)\s*\Z")
@@ -42,8 +43,8 @@ Better = Literal["higher", "lower", "neither"]
 
 
 def better(unit: str) -> Literal["higher", "lower"]:
-    """Return whether higher or lower values in *unit* are usually better: of times the lower."""
-    return "lower" if UNITS.get(unit, ("",))[0] == "seconds" else "higher"
+    """Return whether higher or lower values in *unit* are usually better: of times and energies the lower."""
+    return "lower" if UNITS.get(unit, ("",))[0] in {"seconds", "joules"} else "higher"
 
 
 def parse(text: str, dimension: str) -> float:

@@ -58,6 +58,10 @@ COVERED = {
     "integration/test_align.py": {
         r"firsttouch run -o out\.bam --sort --resume -- bwa mem .*": "test_a_sorted_file_and_a_resumed_run",
     },
+    "integration/test_energy.py": {
+        r"FIRSTTOUCH_ENERGY=\S+ firsttouch exec --idle 10 .*": "test_a_program_states_its_energy",
+        r"firsttouch advise --for energy -- .*": "test_advice_for_energy_compares_energies_and_is_not_saved",
+    },
     "integration/test_exec.py": {
         r"firsttouch exec --on 0 --verify --records bench\.jsonl -- \./benchmark .*": (
             "test_on_one_numa_node_pages_must_lie_there"

@@ -102,7 +102,7 @@ def test_a_folder_is_served_only_with_exactly_its_files(run_cli):
 
 
 def test_copies_with_a_time_limit_go_by_themselves(run_cli):
-    place = Path(run_cli("stage", "--on", "0", "--for", "1s", "ref.fa").out.strip())
+    place = Path(run_cli("stage", "--on", "0", "--keep", "1s", "ref.fa").out.strip())
     assert json.loads(run_cli("staged", "list", "--json").out)["staged"][0]["until"]
     wait_until(lambda: not place.exists(), "the end of the holder", seconds=5)
     assert run_cli("staged", "list").out == "nothing is staged on this host\n"
@@ -133,7 +133,7 @@ def test_files_that_do_not_fit_stay_on_disk_if_that_is_wanted(run_cli, folder):
         (["--on", "0", "/dev/null"], 2, "/dev/null: not a regular file"),
         (["--on", "0,77", "ref.fa"], 3, "NUMA node 77 does not exist"),
         (["--on", "0", "ref.fa", "--", "wc", "{2}"], 2, "the command has {2}, and the last file is {1}"),
-        (["--on", "0", "--for", "1h", "ref.fa", "--", "true"], 2, "--for is for copies that stay"),
+        (["--on", "0", "--keep", "1h", "ref.fa", "--", "true"], 2, "--keep is for copies that stay"),
         (["--on", "0", "ref.fa", "--", "no-such-program"], 3, "'no-such-program' is not on PATH"),
     ],
 )

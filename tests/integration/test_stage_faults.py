@@ -118,7 +118,7 @@ def test_kills_at_any_moment(home, files, run_cli):
     victims = [*("launcher",) * 3, *("holder",) * 2, *("command",) * 3, *("for",) * 3]
     for n, victim in enumerate(victims):
         number = signal.SIGKILL if victim == "holder" else STOPS[n % 3]
-        words = ["stage", "--on", "0", "--for", "1h", *files] if victim == "for" else with_command
+        words = ["stage", "--on", "0", "--keep", "1h", *files] if victim == "for" else with_command
         Path("ready").unlink(missing_ok=True)
         with start(*words) as launcher:
             pid = found(home, RAM_STORE, launcher)
@@ -129,7 +129,7 @@ def test_kills_at_any_moment(home, files, run_cli):
                 pid = found(home, b"sleep", launcher)
             time.sleep(moments.uniform(0, 0.06))
             if victim in {"launcher", "for"}:
-                launcher.send_signal(number)  # with --for it may have ended
+                launcher.send_signal(number)  # with --keep it may have ended
             else:
                 os.kill(pid, number)
             if victim == "holder":

@@ -80,13 +80,13 @@ def test_what_is_clearly_faster_is_combined_and_confirmed(compared):
 
     result, name = compared(seconds, drift=0.1)
     assert (name, result.clear) == ("1Inst_Interleave+thp+mimalloc", True)
-    assert len(result.seconds[result.best]) >= 3
+    assert len(result.costs[result.best]) >= 3
     assert result.runs <= 24
     mean, sd = result.belief.ratio(default(SCENARIOS), result.best)
     assert mean == pytest.approx(-math.log(0.8 * 0.92 * 0.9), abs=3 * sd)
     assert result.memory[result.best].huge == 900 << 20
     # glibc's malloc gets no huge pages, and there are none to switch off.
-    by_name = dict(zip((s.name for s in SCENARIOS), result.seconds, strict=True))
+    by_name = dict(zip((s.name for s in SCENARIOS), result.costs, strict=True))
     assert not by_name["1Inst_Original+thp"]
     assert not any(own for scenario, own in by_name.items() if "no-thp" in scenario)
     assert "thp was requested, but" in result.dropped[[s.name for s in SCENARIOS].index("1Inst_Original+thp")]
@@ -112,7 +112,7 @@ def test_slow_rounds_do_not_hide_a_difference(compared):
 def test_short_runs_that_are_not_seen_are_made_again(compared):
     plain = [s for s in SCENARIOS if not s.options]
     result, name = compared(lambda _: 1.0, scenarios=plain, rounds=1, unseen=1 + len(plain))
-    assert (name, len(result.seconds[default(plain)])) == ("1Inst_Original", 1)
+    assert (name, len(result.costs[default(plain)])) == ("1Inst_Original", 1)
     with pytest.raises(RunFailed, match="no run's placement held: ended before it could be sampled"):
         compared(lambda _: 1.0, scenarios=plain, rounds=1, unseen=99)
 

@@ -195,7 +195,8 @@ def test_one_verb_runs_anything_and_words_of_earlier_releases_say_what_they_are_
         ("run 1x2-bound --aligner snap --sorted", "sorted", True, "--sorted is called --sort now"),
         ("fleet due --system local --budget 2h", "budget", 7200, "--budget is called --node-hours now"),
         ("inside --check apptainer", "dry_run", True, "--check is called --dry-run now"),
-        ("stage --on 0 --for 1.5 f", "seconds", 5400, "--for takes a unit now: --for 1.5h"),
+        ("stage --on 0 --for 2h f", "seconds", 7200, "--for is called --keep now"),
+        ("stage --on 0 --keep 1.5 f", "seconds", 5400, "--keep takes a unit now: --keep 1.5h"),
     ],
 )
 def test_options_of_earlier_releases_say_what_they_are_called_now(capsys, line, dest, value, message):

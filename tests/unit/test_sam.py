@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from firsttouch.cli import align
 from firsttouch.errors import RunFailed
+from firsttouch.execution.energy import Energy
 from firsttouch.genomics import sam, sam_stream
 from firsttouch.genomics.sam_stream import SamTail
 from firsttouch.genomics.stream import Result
@@ -317,6 +318,7 @@ def test_align_says_that_hardly_any_read_maps(mapped, reads, says, capsys):
         args=SimpleNamespace(progress="none", json=False),
         command=SimpleNamespace(aligner=SimpleNamespace(name="bwa")),
         scenario=SimpleNamespace(name="1Inst_Original", instances=1),
+        meter=SimpleNamespace(energy=Energy(unknown="not counted")),
     )
     align._report(task, result, (), None, ())
     assert capsys.readouterr().err == (f"{says}\n" if says else "")

@@ -16,15 +16,18 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from firsttouch.advice.findings import Findings
 from firsttouch.advice.posterior import Belief, Load, Prior, Trial, update
-from firsttouch.errors import RunFailed
+from firsttouch.errors import CannotHere, RunFailed
+from firsttouch.execution import energy, placement_check
 from firsttouch.execution.jobs import Job, Outcome
 from firsttouch.execution.process_runner import run_together
 from firsttouch.execution.progress import Steps
+from firsttouch.execution.sampling import Watching
 from firsttouch.execution.threads import WorkerThread
 from firsttouch.genomics.collecting import splice
 from firsttouch.genomics.pipe_writer import PIPE_BYTES, Stopped, StopRequest, enlarge_pipe
@@ -40,18 +43,21 @@ KEPT = 3
 #: Whole runs vary less than trials of a second.
 NOISE = (0.05, 2.0)
 
+#: What should be least.
+Goal = Literal["time", "energy"]
+
 
 @dataclass
 class Comparison:
-    """Run times (s) of a program under *scenarios* of one instance; *best* is the number of the recommended one.
+    """Costs of a program under *scenarios* of one instance: times (s), or energies (J).
 
-    *clear*: it is faster than the default run at a level of 90 %. *dropped* has the reason if a scenario has no
-    time, *needless* why one with memory options needs none. *memory* is that of each scenario's last valid run,
-    and *runs* counts all runs.
+    *best* is the number of the recommended one. *clear*: it costs less than the default run at a level of 90 %.
+    *dropped* has the reason if a scenario has no cost, *needless* why one with memory options needs none. *memory*
+    is that of each scenario's last valid run, and *runs* counts all runs.
     """
 
     scenarios: tuple[Scenario, ...]
-    seconds: tuple[tuple[float, ...], ...]
+    costs: tuple[tuple[float, ...], ...]
     belief: Belief
     best: int
     clear: bool
@@ -63,7 +69,7 @@ class Comparison:
     @property
     def compared(self) -> bool:
         """Whether at least two scenarios have times."""
-        return sum(map(bool, self.seconds)) > 1
+        return sum(map(bool, self.costs)) > 1
 
 
 def compare(
@@ -75,25 +81,38 @@ def compare(
     rounds: int,
     timeout: float | None,
     say: Callable[[str], None],
+    goal: Goal = "time",
 ) -> Comparison:
-    """Run *argv* under *scenarios* in *rounds* rounds, discard its output, and return the times and the choice.
+    """Run *argv* under *scenarios* in *rounds* rounds, discard its output, and return the costs and the choice.
 
-    The output goes into a pipe, as some programs do less for a standard output that is /dev/null.
+    *goal* is what should be least: the time, or the energy of the host; CannotHere if that cannot be counted. The
+    output goes into a pipe, as some programs do less for a standard output that is /dev/null.
 
     *usual* is the number of the default run. A run whose placement or memory options did not hold does not count.
     Raises RunFailed if the program fails, or if no placement holds.
     """
+    if goal == "energy" and (lacking := energy.Meter().lacking):
+        raise CannotHere(f"no energy can be counted: {lacking}")
     with Steps() as steps, tempfile.TemporaryDirectory(prefix="firsttouch-") as folder, discarding() as out:
 
-        def run(scenario: Scenario, left: int) -> Outcome:
+        def run(scenario: Scenario, left: int) -> tuple[Outcome, float]:
             job = Job(argv, out, Path(folder) / "err", scenario.placements[0])
             steps.begin(scenario.name, left)
             try:
-                return run_together([job], timeout=timeout)[0]
+                if goal == "time":
+                    outcome = run_together([job], timeout=timeout)[0]
+                    return outcome, outcome.seconds
+                meter = energy.Meter()
+                meter.begin()
+                watching = Watching(look=meter.watching(placement_check.look))
+                outcome = run_together([job], timeout=timeout, watching=watching)[0]
+                if (joules := meter.end().joules) is None:
+                    raise CannotHere(f"the energy of {argv[0]} is unknown: {meter.energy.unknown}")
+                return outcome, joules
             finally:
                 steps.end()
 
-        return _Rounds(scenarios, prior, usual, run, say).all(rounds)
+        return _Rounds(scenarios, prior, usual, run, say, unit="s" if goal == "time" else "J").all(rounds)
 
 
 @contextlib.contextmanager
@@ -122,19 +141,21 @@ def discarding() -> Iterator[Path]:
 
 
 class _Rounds:
-    """The runs so far: *seconds* (with the numbers of their rounds) and *misplaced* (reasons) of each scenario."""
+    """The runs so far: *costs* (with the numbers of their rounds) and *misplaced* (reasons) of each scenario."""
 
     def __init__(
         self,
         scenarios: Sequence[Scenario],
         prior: Prior,
         usual: int,
-        run: Callable[[Scenario, int], Outcome],
+        run: Callable[[Scenario, int], tuple[Outcome, float]],
         say: Callable[[str], None],
+        *,
+        unit: str,
     ) -> None:
         self.scenarios, self.prior, self.usual = scenarios, prior, usual
-        self._run, self.say = run, say
-        self.seconds: list[list[float]] = [[] for _ in scenarios]
+        self._run, self.say, self._unit = run, say, unit
+        self.costs: list[list[float]] = [[] for _ in scenarios]
         self._rounds: list[list[int]] = [[] for _ in scenarios]
         self._turn = 0
         self.misplaced: list[list[str]] = [[] for _ in scenarios]
@@ -146,12 +167,12 @@ class _Rounds:
         # The first run reads the program and its files from the disk.
         self._once(self.usual, rounds * (1 + KEPT))
         self.say(f"{self.scenarios[self.usual].name}: a warm-up, which does not count")
-        self.seconds[self.usual].clear()
+        self.costs[self.usual].clear()
         self._rounds[self.usual].clear()
         self.misplaced[self.usual].clear()
         first = [i for i, s in enumerate(self.scenarios) if self._is_first(s)]
         self._round(first, 0, rounds)
-        if not any(self.seconds):
+        if not any(self.costs):
             # A short run may end between two looks at its placement.
             self._round(first, 0, rounds)
         for turn in range(1, rounds):
@@ -160,22 +181,22 @@ class _Rounds:
         confirmed = self.usual
         for turn in range(rounds, 2 * rounds):
             best = self._best()
-            if best == confirmed and len(self.seconds[best]) >= rounds:
+            if best == confirmed and len(self.costs[best]) >= rounds:
                 break
             self._round([self.usual, best], turn, rounds)
             confirmed = best
         dropped = self.options.failed | {i: f"invalid, {m[-1]}" for i, m in enumerate(self.misplaced) if m}
         best = self._best()
         belief = self._belief()
-        clear = best != self.usual or not self.seconds[self.usual]
+        clear = best != self.usual or not self.costs[self.usual]
         return Comparison(
             tuple(self.scenarios),
-            tuple(map(tuple, self.seconds)),
+            tuple(map(tuple, self.costs)),
             belief,
             best,
             clear,
             self.runs,
-            {i: reason for i, reason in dropped.items() if not self.seconds[i]},
+            {i: reason for i, reason in dropped.items() if not self.costs[i]},
             self.options.needless,
             self.options.memory,
         )
@@ -185,7 +206,7 @@ class _Rounds:
 
     def _out(self, number: int) -> bool:
         findings = self.options
-        tried = bool(self.seconds[number])
+        tried = bool(self.costs[number])
         return len(self.misplaced[number]) >= CHANCES or (
             not tried and (number in findings.failed or number in findings.needless)
         )
@@ -200,7 +221,7 @@ class _Rounds:
 
     def _once(self, number: int, left: int) -> None:
         scenario = self.scenarios[number]
-        outcome = self._run(scenario, left)
+        outcome, cost = self._run(scenario, left)
         self.runs += 1
         memories = [outcome.observed.memory]
         if reason := outcome.misplaced:
@@ -208,41 +229,41 @@ class _Rounds:
             self.options.invalid(number, memories, reason)
             self.say(f"{scenario.name}: the run is invalid and does not count: {reason}")
             return
-        self.seconds[number].append(outcome.seconds)
+        self.costs[number].append(cost)
         self._rounds[number].append(self._turn)
         self.options.valid(number, memories)
-        count, state = len(self.seconds[number]), evidence.describe(outcome)
-        self.say(f"{scenario.name} ({count}): {outcome.seconds:.3f} s, {state}")
+        count, state = len(self.costs[number]), evidence.describe(outcome)
+        self.say(f"{scenario.name} ({count}): {cost:.3f} {self._unit}, {state}")
 
     def _belief(self) -> Belief:
-        if not any(self.seconds):
+        if not any(self.costs):
             reasons = [m[-1] for m in self.misplaced if m]
             raise RunFailed("no run's placement held: " + "; ".join(dict.fromkeys(reasons)))
         trials = [[Trial(1.0, s) for s in own] for own in self._levelled()]
         return update(self.prior, trials, Load(), NOISE)
 
     def _levelled(self) -> list[list[float]]:
-        """Return the seconds without the effects of the rounds.
+        """Return the costs without the effects of the rounds.
 
         The log times are fitted by least squares as the sum of a scenario's and a round's effect. A round's effect
         is expected to be as large as the noise of a run, so it is shrunk towards 0 (ridge regression).
         """
-        runs = [(i, *run) for i, own in enumerate(self.seconds) for run in zip(self._rounds[i], own, strict=True)]
+        runs = [(i, *run) for i, own in enumerate(self.costs) for run in zip(self._rounds[i], own, strict=True)]
         numbers = sorted({turn for _, turn, _ in runs})
-        rows = np.zeros((len(runs) + len(numbers), len(self.seconds) + len(numbers)))
+        rows = np.zeros((len(runs) + len(numbers), len(self.costs) + len(numbers)))
         logs = np.zeros(len(rows))
-        for row, (i, turn, seconds) in enumerate(runs):
-            rows[row, [i, len(self.seconds) + numbers.index(turn)]] = 1
-            logs[row] = math.log(seconds)
+        for row, (i, turn, cost) in enumerate(runs):
+            rows[row, [i, len(self.costs) + numbers.index(turn)]] = 1
+            logs[row] = math.log(cost)
         for row in range(len(numbers)):
-            rows[len(runs) + row, len(self.seconds) + row] = 1
-        effects = np.linalg.lstsq(rows, logs)[0][len(self.seconds) :]
+            rows[len(runs) + row, len(self.costs) + row] = 1
+        effects = np.linalg.lstsq(rows, logs)[0][len(self.costs) :]
         level = dict(zip(numbers, effects, strict=True))
         # The fitted effects take up a part of the noise (degrees of freedom).
-        free = sum(max(0, len(own) - 1) for own in self.seconds)
+        free = sum(max(0, len(own) - 1) for own in self.costs)
         wider = math.sqrt(free / max(1, free - len(numbers) + 1)) if free else 1.0
         levelled = []
-        for turns, own in zip(self._rounds, self.seconds, strict=True):
+        for turns, own in zip(self._rounds, self.costs, strict=True):
             left = [math.log(s) - level[turn] for turn, s in zip(turns, own, strict=True)]
             mean = math.fsum(left) / max(1, len(left))
             levelled.append([math.exp(mean + wider * (x - mean)) for x in left])
@@ -255,7 +276,7 @@ class _Rounds:
         may_be = [
             i
             for i in order
-            if i != self.usual and not self._out(i) and not (self.seconds[i] and belief.faster(belief.best, i))
+            if i != self.usual and not self._out(i) and not (self.costs[i] and belief.faster(belief.best, i))
         ]
         return sorted([self.usual, *may_be[:KEPT]])
 
@@ -269,7 +290,7 @@ class _Rounds:
         simpler = (
             i
             for i, s in enumerate(self.scenarios)
-            if self.seconds[i]
+            if self.costs[i]
             and set(s.options) <= set(self.scenarios[fastest].options)
             and s.policy in {self.scenarios[self.usual].policy, self.scenarios[fastest].policy}
             and not belief.faster(fastest, i)

@@ -9,12 +9,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from tabulate import tabulate
 
 from firsttouch.advice import advice_text, auto, saved
-from firsttouch.advice.comparison import Comparison, compare
+from firsttouch.advice.comparison import Comparison, Goal, compare
 from firsttouch.advice.costs import aspects, candidates, default, index_banks, interval
 from firsttouch.advice.posterior import Prior, prior
 from firsttouch.advice.replay import read, replay
@@ -75,6 +75,15 @@ def register(subparsers: options.Subparsers) -> None:
         "--replay", type=Path, metavar="FILE", help="choose from the times in this CSV file instead"
     )
     parser.add_argument(
+        "--for",
+        dest="goal",
+        choices=get_args(Goal),
+        default="time",
+        metavar="GOAL",
+        help="with -- PROGRAM: what should be least, time (default) or energy, which is that of the whole host "
+        "and needs whole runs",
+    )
+    parser.add_argument(
         "--seed", type=options.natural, default=0, metavar="N", help="seed of the noise of --replay (default: 0)"
     )
     options.add(
@@ -99,13 +108,15 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput("--save stores the advice for an aligner: it needs --aligner")
     if args.index_cache != index_cache.AS_IS and not args.aligner:
         raise BadInput("--index-cache is for trials of an aligner: it needs --aligner")
+    if args.goal == "energy" and not program:
+        raise BadInput("--for energy compares whole runs: put the program, or the aligner's command, after --")
     if args.replay:
         return _replay(args)
     if program:
         command = parse(program) if calls_aligner(program) else None
         if command:
             command.refuse_overwriting()
-        if command and not command.whole:
+        if command and not command.whole and args.goal == "time":
             return _command(args, command)
         args.threads = args.threads or (command and min(command.threads, load().usable_pu_count))
         return _program(args)
@@ -273,10 +284,19 @@ def _program(args: argparse.Namespace) -> int:
         words = with_threads(args.program, most)
         began = time.monotonic()
         result = compare(
-            words, scenarios, part, usual=usual, rounds=args.repetitions, timeout=args.timeout, say=say
+            words,
+            scenarios,
+            part,
+            usual=usual,
+            rounds=args.repetitions,
+            timeout=args.timeout,
+            say=say,
+            goal=args.goal,
         )
         spent = time.monotonic() - began
     rows = [_row(result, i, usual) for i in range(len(scenarios))]
+    if args.goal == "energy":
+        rows = [row | {"seconds": None, "joules": row["seconds"]} for row in rows]
     alike = [_alike(s, scenarios[usual]) for s in listed if s not in scenarios]
     best = result.best
     skipped = [{"name": n, "reason": r} for n, r in planned.infeasible if n.startswith("1Inst_")]
@@ -293,13 +313,15 @@ def _program(args: argparse.Namespace) -> int:
         "memory_options": advice_text.option_rows(
             result.belief,
             [s.options for s in scenarios],
-            [len(own) for own in result.seconds],
+            [len(own) for own in result.costs],
             {**result.needless, **result.dropped},
             refused,
         ),
         "infeasible": skipped,
     }
-    if result.compared:
+    if args.goal == "energy":
+        say("advice for energy is not saved: `run` follows what is fastest; name the scenario to use it")
+    elif result.compared:
         key = saved.of_program(load(), args.program, most)
         saved.keep(key, scenarios[best].name, rows[best]["gain"] if best != usual else None, document, say)
     else:
@@ -313,7 +335,7 @@ def _program(args: argparse.Namespace) -> int:
 
 def _row(result: Comparison, number: int, usual: int) -> dict[str, Any]:
     """Return the JSON object of a scenario of a program."""
-    scenario, own = result.scenarios[number], result.seconds[number]
+    scenario, own = result.scenarios[number], result.costs[number]
     memory = result.memory.get(number)
     return {
         "name": scenario.name,
@@ -322,7 +344,7 @@ def _row(result: Comparison, number: int, usual: int) -> dict[str, Any]:
         "numactl": list(scenario.placements[0].numactl),
         "samples": list(own),
         "seconds": statistics.median(own) if own else None,
-        "gain": interval(*result.belief.ratio(usual, number)) if own and result.seconds[usual] else None,
+        "gain": interval(*result.belief.ratio(usual, number)) if own and result.costs[usual] else None,
         "memory": memory and memory.to_dict(),
         "status": "invalid" if number in result.dropped else "valid" if own else "not tried",
         "reason": result.dropped.get(number, ""),
@@ -347,10 +369,12 @@ def _alike(scenario: Scenario, usual: Scenario) -> dict[str, Any]:
 
 
 def _table(document: dict[str, Any], best: Scenario) -> None:
+    by_energy = any("joules" in row for row in document["policies"])
+    better = "more frugal" if by_energy else "faster"
     shown = [
         (
             r["name"],
-            r["seconds"],
+            r.get("joules") or r["seconds"],
             gain_text(r["gain"]),
             f"{format_bytes(r['memory']['huge_bytes'])} of {format_bytes(r['memory']['anonymous_bytes'])}"
             if r["memory"]
@@ -359,12 +383,14 @@ def _table(document: dict[str, Any], best: Scenario) -> None:
         )
         for r in (*document["policies"], *document["scenarios"])
     ]
-    heads = ("scenario", "median s", "times as fast (90 %)", "in huge pages", "")
+    costs = ("median J", "times less energy (90 %)") if by_energy else ("median s", "times as fast (90 %)")
+    heads = ("scenario", *costs, "in huge pages", "")
     print(tabulate(shown, heads, missingval="-", maxcolwidths=[None, None, None, None, 60]))
-    for line in advice_text.option_lines(document["memory_options"]):
+    gain = "times less energy than" if by_energy else "times as fast as"
+    for line in advice_text.option_lines(document["memory_options"], gain):
         print(line)
     print(
         f"use {best.name}"
-        + ("" if document["clear"] else ": nothing is clearly faster than no policy and no option")
+        + ("" if document["clear"] else f": nothing is clearly {better} than no policy and no option")
     )
     print(f"{document['runs']} runs took {document['spent_s']:.3g} s")

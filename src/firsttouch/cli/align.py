@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any, get_args
 from firsttouch.advice.auto import BUDGET, Auto
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, ProgramFailed
+from firsttouch.execution import energy, placement_check
 from firsttouch.execution.child_process import exit_status
 from firsttouch.execution.progress import live, say, write
+from firsttouch.execution.sampling import Watching
 from firsttouch.genomics import checkpoints, collecting, dealing, sam, stream
 from firsttouch.genomics.checkpoints import Checkpoints
 from firsttouch.genomics.command_line import UserCommand, parse
@@ -112,7 +114,7 @@ def register(subparsers: options.Subparsers) -> None:
         default=BUDGET,
         help=f"part of the whole run that trials of auto may cost, such as 10%%; 0: none (default: {BUDGET})",
     )
-    options.add(parser, "--scratch", "--policies", "--options", "--timeout", "--share-host")
+    options.add(parser, "--scratch", "--policies", "--options", "--timeout", "--idle", "--share-host")
     options.add_user_command(parser, "the aligner's command, as it is run without firsttouch")
     parser.set_defaults(run=run)
 
@@ -255,6 +257,7 @@ def _align(
 ) -> int:
     decompressed = any(only_align_reads(file) for lane in command.lanes for file in lane)
     wanted = args.progress is not None or decompressed
+    meter = energy.Meter()
     divided = scenario.instances > 1 or args.resume or (wanted and not command.whole)
     if divided and not _has_reads(command):
         say(f"no reads: {command.aligner.name} runs as it is")
@@ -289,7 +292,8 @@ def _align(
         sink = stack.enter_context(
             open_sink(output, scratch=scratch, pus=sorted(scenario.pus), memory_bytes=left, stop=stop)
         )
-        task = _Task(args, command, scenario, output, sink, scratch, stop, copies, uses)
+        task = _Task(args, command, scenario, output, sink, scratch, stop, copies, uses, meter)
+        meter.begin(args.idle)
         if not divided:
             result = task.unsplit()
         elif kept:
@@ -297,6 +301,7 @@ def _align(
         else:
             result = task.streamed(collecting.SinkTarget(sink))
         files = sink.finish()
+        meter.end()
     if output.is_file:
         checkpoints.discard(output.named)
     _report(task, result, files, memory, [text for text in (lacking, lacking_memory) if text])
@@ -348,6 +353,12 @@ class _Task:
     stop: StopRequest
     copies: IndexCopies
     uses: Sequence[IndexUse]
+    meter: energy.Meter
+
+    @property
+    def watching(self) -> Watching:
+        """How the instances are sampled, and the energy counted."""
+        return Watching(look=self.meter.watching(placement_check.look))
 
     def describe(self, header: bytes) -> bytes:
         """Return the output's header: the aligner's, with the user's command and the scenario in its @PG line."""
@@ -366,6 +377,7 @@ class _Task:
             self.stop,
             use=self.uses[0],
             timeout=self.args.timeout,
+            watching=self.watching,
         )
 
     def streamed(self, target: collecting.Target, *, relaunch: int | None = None) -> stream.Result:
@@ -397,6 +409,7 @@ class _Task:
                 dynamic=self.args.dynamic,
                 relaunch_bases=relaunch,
                 timeout=self.args.timeout,
+                watching=self.watching,
                 on_progress=_progress(self.args),
             )
             if isinstance(target, Checkpoints):
@@ -490,6 +503,7 @@ def _report(
 ) -> None:
     """Say on standard error how the run went, or print it as JSON; *lacking* is what it was not granted."""
     args, command, scenario = task.args, task.command, task.scenario
+    used = task.meter.energy.to_dict(result.reads)
     state = evidence.describe(result, unverified=evidence.COMPLETE)
     if result.earlier and not result.misplaced:
         first, last = result.earlier[0].time[:10], result.earlier[-1].time[:10]
@@ -497,7 +511,8 @@ def _report(
         state += f", {len(result.earlier)} finished parts of it on {dates}" if result.launches else f" on {dates}"
     reads = f"{result.reads:,} reads ({result.mapped / result.reads:.1%} mapped) in " if result.reads else ""
     if args.progress != "none":
-        say(f"{command.aligner.name} under {scenario.name}: {reads}{result.seconds:.3f} s, {state}")
+        spent = f"{reads}{result.seconds:.3f} s, {energy.in_words(used)}"
+        say(f"{command.aligner.name} under {scenario.name}: {spent}{state}")
     if result.reads and (reason := sam.hardly_mapped(result.mapped, result.reads)):
         say(reason)
     unfed = scenario.instances - len(result.fed)
@@ -520,6 +535,7 @@ def _report(
                 {"records": part.records, "reason": part.misplaced, "time": part.time} for part in result.earlier
             ],
             "lacking": lacking,
+            "energy": used,
             "scratch": memory and memory.to_dict(),
             "files": [str(file) for file in files],
         }

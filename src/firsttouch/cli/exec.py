@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, CannotHere, first_of
-from firsttouch.execution import host_lock, tasks
+from firsttouch.execution import energy, host_lock, placement_check, tasks
 from firsttouch.execution.child_process import signal_name
 from firsttouch.execution.foreground import run_in_foreground
 from firsttouch.execution.jobs import Outcome
 from firsttouch.execution.progress import say, write
+from firsttouch.execution.sampling import Watching
 from firsttouch.host import grant
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.emulation import host_name
@@ -49,7 +50,7 @@ document, because the standard output belongs to the program.
 With --check or --site-check, the program is measured instead: it runs several times, its output is kept for
 --regex, the record is printed, and the exit status is 1 if the placement did not hold."""
 #: Options of a run in the foreground, and of a measurement.
-_FOREGROUND = ("on", "threads_env", "verify", "scratch")
+_FOREGROUND = ("on", "threads_env", "verify", "scratch", "idle")
 _MEASURING = ("metric", "unit", "better", "regex", "file", "repetitions")
 #: Tasks of a step that are named.
 _NAMED = 4
@@ -95,6 +96,7 @@ def register(subparsers: options.Subparsers) -> None:
         "--timeout",
         help="stop the program and all that it started after this time, such as 90 (seconds) or 12h",
     )
+    options.add(parser, "--idle")
     options.add(parser, "--scratch", help=f"set TMPDIR: {options.SHARED['--scratch']['help']}")
     options.add(parser, "--records", help="append a record of its run time to this JSON-lines file if it succeeds")
     options.add(parser, "--share-host")
@@ -148,7 +150,7 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput("no program: give it after --, as in: firsttouch run 1Inst_Interleave -- sort file")
     if args.records:
         check_appendable(args.records)
-    host = load()
+    host, meter = load(), energy.Meter()
     if lacking := grant.lacking_pus(grant.asked_threads(args.program), host):
         say(f"firsttouch: warning: {lacking}")
     with tasks.of_this_step() as step:
@@ -167,10 +169,13 @@ def run(args: argparse.Namespace) -> int:
         ):
             if args.scratch:
                 environment["TMPDIR"] = str(memory.folder if memory else args.scratch.absolute())
-            outcome = run_in_foreground(words, own, env=environment, timeout=args.timeout)
+            meter.begin(args.idle)
+            watching = Watching(look=meter.watching(placement_check.look))
+            outcome = run_in_foreground(words, own, env=environment, timeout=args.timeout, watching=watching)
         document = _document(words, scenario, own, outcome) | {
             "scratch": memory and memory.to_dict(),
             "lacking": [lacking] if lacking else [],
+            "energy": meter.end().to_dict(),
         }
         results = step.ended(document) if step else [document]
     if results is not None:
@@ -225,13 +230,16 @@ def _tell(args: argparse.Namespace, scenario: Scenario, results: Sequence[Mappin
             [result["placement_found"][0] for result in done],
             lacking=done[0]["lacking"],
         )
-        append(args.records, [record])
+        # Tasks ran side by side, and each counted the whole host.
+        longest = max((result["energy"] for result in done), key=lambda used: used.get("seconds", 0.0))
+        append(args.records, [record, *energy.records(record, [longest])])
     if args.json:
         document = done[0] if len(results) == 1 else {"host": host_name(), "tasks": results}
         write(json.dumps(document) + "\n")
         return
     if len(results) == 1:
-        say(f"firsttouch: {scenario.name}: {done[0]['seconds']:.3f} s, {_ending(done[0])}{_held(done[0])}")
+        spent = f"{done[0]['seconds']:.3f} s, {energy.in_words(done[0]['energy'])}"
+        say(f"firsttouch: {scenario.name}: {spent}{_ending(done[0])}{_held(done[0])}")
         return
     seconds = sorted(result["seconds"] for result in done)
     odd = [

@@ -245,6 +245,11 @@ SHARED: dict[str, dict[str, Any]] = {
         "help": "folder for temporary files, or ram or ram:SIZE: memory on the scenario's NUMA nodes (half of the "
         "memory that is left, or SIZE; when it is full, writing fails as on a full disk)",
     },
+    "--idle": {
+        "type": duration,
+        "metavar": "TIME",
+        "help": "measure the host's idle power for this time first, if its energy can be counted",
+    },
     "--policies": {
         "type": checked(_policies, fits=lambda _: True),
         "default": "usual",

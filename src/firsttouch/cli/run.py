@@ -12,7 +12,7 @@ from pathlib import Path
 from firsttouch.benchmarks.recording import watching_health
 from firsttouch.cli import options, read_inputs
 from firsttouch.errors import NOT_INSTALLED, BadInput, CannotHere, Missing, TimedOut
-from firsttouch.execution import index_cache
+from firsttouch.execution import energy, index_cache
 from firsttouch.execution.progress import Steps, live, say
 from firsttouch.genomics import launch
 from firsttouch.genomics.sam import Checksums
@@ -87,7 +87,7 @@ def register(subparsers: options.Subparsers) -> None:
         action="store_true",
         help="skip the run, instead of failing, if the aligner is not installed",
     )
-    options.add(parser, "--timeout", "--records", "--share-host")
+    options.add(parser, "--timeout", "--idle", "--records", "--share-host")
     parser.add_argument(
         "--if-in-time",
         action="store_true",
@@ -142,6 +142,7 @@ def run(args: argparse.Namespace) -> int:
                     command_line=read_inputs.command_line(),
                     timeout=args.timeout,
                     on_progress=lambda now: live(f"{scenario.name}: {now.text()}"),
+                    idle=args.idle,
                 )
             except TimedOut as error:
                 if args.if_in_time:
@@ -151,7 +152,8 @@ def run(args: argparse.Namespace) -> int:
             results.append(result)
             work = replace(work, reference=result.alignments if work.summed else None)
             state = evidence.describe(result, unverified=evidence.COMPLETE if production else evidence.INVALID)
-            say(f"{scenario.name} ({number + 1}/{args.repetitions}): {result.seconds:.3f} s, {state}")
+            spent = f"{result.seconds:.3f} s, {energy.in_words(result.energy)}"
+            say(f"{scenario.name} ({number + 1}/{args.repetitions}): {spent}{state}")
     if (caches := [r.index_cache for r in results if r.index_cache]) and (note := index_cache.difference(caches)):
         say(f"note: {note}")
     records = launch.records(

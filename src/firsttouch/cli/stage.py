@@ -26,7 +26,7 @@ EXAMPLES = """\
   firsttouch stage --on 0 ref.fa -- wc -l {1}                         the copy lives as long as the command
   firsttouch stage --on 0-3 ref.fa.* -- bwa mem {folder}/ref.fa r1.fq    one copy in equal parts on four NUMA nodes
   firsttouch stage --on interleave IDX -- snap-aligner single {1} r1.fq -o -sam -   a folder
-  firsttouch stage --on 0 --for 12h ref.fa.*        stays for 12 hours; prints the folder of the copies"""
+  firsttouch stage --on 0 --keep 12h ref.fa.*      stays for 12 hours; prints the folder of the copies"""
 DESCRIPTION = """\
 Copy files or folders into the memory of chosen NUMA nodes, on huge pages where this host's tmpfs has them.
 
@@ -49,13 +49,14 @@ def register(subparsers: options.Subparsers) -> None:
     parser.add_argument(
         "--spill", action="store_true", help="leave files that do not fit on disk, and link to them"
     )
-    parser.add_argument(
-        "--for",
+    keeping = parser.add_argument(
+        "--keep",
         dest="seconds",
         type=options.checked(_stay, "a time above 0, such as 12h or 2d", lambda stay: 0 < stay < math.inf),
         metavar="TIME",
         help="without a command: drop the copies after this time, such as 12h (default: never)",
     )
+    options.add_old_spelling(parser, "--for", keeping)
     options.add(parser, "--threads", help="threads that copy (default: one per PU, 8 at most)")
     options.add_user_command(parser, "the command, with {1}, {2}, … and {folder}", "COMMAND")
     parser.set_defaults(run=run)
@@ -67,7 +68,7 @@ def _stay(text: str) -> float:
         hours = float(text)
     except ValueError:
         return parse(text, "seconds")
-    say(f"firsttouch: --for takes a unit now: --for {text}h")
+    say(f"firsttouch: --keep takes a unit now: --keep {text}h")
     return hours * 3600
 
 
@@ -77,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.files:
         raise BadInput("no file to stage: name files or folders, as in: firsttouch stage --on 0 ref.fa")
     if args.program and args.seconds:
-        raise BadInput("--for is for copies that stay: with a command, they live as long as it runs")
+        raise BadInput("--keep is for copies that stay: with a command, they live as long as it runs")
     staging.check_words(args.program, len(args.files))
     with staging.copies_of(
         args.files, numa_nodes, spill=args.spill, threads=args.threads, progress=_meter

@@ -41,6 +41,7 @@ def run_in_foreground(
     threads: int = 1,
     env: Mapping[str, str] | None = None,
     timeout: float | None = None,
+    watching: Watching | None = None,
 ) -> Outcome:
     """Run *argv* under *placement* (None: not bound) and return its outcome, whatever its exit status is.
 
@@ -68,7 +69,7 @@ def run_in_foreground(
         except OSError as error:
             raise BadInput(f"cannot start {argv[0]}: {error.strerror}", file=error.filename) from error
         try:
-            late = _follow(process.pid, outcome, timeout)
+            late = _follow(process.pid, outcome, timeout, watching or Watching())
         finally:
             # Only a program that exceeds its time still runs here, or one whose look raised an error.
             _end_family(process.pid)
@@ -97,23 +98,23 @@ def _becoming(parent: int, mask: set[signal.Signals | int]) -> Callable[[], None
     return prepare
 
 
-def _follow(pid: int, outcome: Outcome, timeout: float | None) -> bool:
+def _follow(pid: int, outcome: Outcome, timeout: float | None, watching: Watching) -> bool:
     """Sample a program and forward signals to it until it ends, but is not reaped; return whether it is late."""
     end = math.inf if timeout is None else outcome.started + timeout
-    pace = Pace(Watching())
+    pace = Pace(watching)
     due = 0.0
     while not has_ended(pid):
         if (now := time.monotonic()) >= end:
             return True
         before, spent = time.thread_time(), 0.0
         if now >= due:
-            placement_check.look(pid, outcome.observed)
+            watching.look(pid, outcome.observed)
             due = pace.next(time.thread_time() - before, seen=outcome.sampled())
         else:
-            grown = placement_check.grown(pid, outcome.observed)
+            grown = watching.grown(pid, outcome.observed)
             spent = time.thread_time() - before
             if grown:
-                placement_check.look(pid, outcome.observed)
+                watching.look(pid, outcome.observed)
         until = min(pace.next_size(spent), due, end)
         info = signal.sigtimedwait({signal.SIGCHLD, *_FORWARDED}, max(0.0, until - time.monotonic()))
         if info is None or info.si_signo not in _FORWARDED:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from firsttouch.errors import BadInput
-from firsttouch.execution import counters, index_cache
+from firsttouch.execution import counters, energy, index_cache
 from firsttouch.execution.progress import say
 from firsttouch.execution.sampling import Watching
 from firsttouch.genomics import dealing, sam, stream
@@ -152,7 +152,7 @@ class Result(stream.Result):
     *sums* are the checksums if requested. *counts* are sums over all instances by perf event, if counted.
     *index_cache* is the page cache before the run (None: not looked at). *copying* are the seconds that the copies
     of the index took, which no other time has (0: there are none). *launcher_seconds* is the CPU time of this
-    process.
+    process. *energy* is what the host used while the programs ran (:meth:`energy.Energy.to_dict`).
     """
 
     sums: sam.Checksums | None = None
@@ -160,6 +160,7 @@ class Result(stream.Result):
     index_cache: index_cache.Restored | None = None
     copying: float = 0.0
     launcher_seconds: float = 0.0
+    energy: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def alignments(self) -> Alignments:
@@ -234,12 +235,13 @@ def run(
     timeout: float | None = None,
     watching: Watching | None = None,
     on_progress: Callable[[stream.Progress], None] = lambda _: None,
+    idle: float | None = None,
 ) -> Result:
     """Run *scenario* once, within *timeout* seconds; the complete *output* appears at the end (None: not kept).
 
-    *command_line* is the user's, for the header. Raises RunFailed if an instance fails or its output is
-    incomplete, BadInput for wrong reads or an index to which hardly any read maps, and CannotHere for too few
-    reads. An error leaves no incomplete output.
+    *command_line* is the user's, for the header. The host's power is measured for *idle* seconds before. Raises
+    RunFailed if an instance fails or its output is incomplete, BadInput for wrong reads or an index to which few
+    reads map, and CannotHere for too few reads. An error leaves no incomplete output.
     """
     if work.dynamic:
         check_dynamic(work.aligner, work.reads.mates)
@@ -248,7 +250,7 @@ def run(
         each.check()
     files = [each.named for each in outputs if each.is_file]
     place = Path(os.path.realpath(files[0])).parent if files else Path(tempfile.gettempdir())
-    began = time.process_time()
+    began, meter, watching = time.process_time(), energy.Meter(), watching or Watching()
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(atomic_files.workspace(place))
         if work.copies is None:
@@ -269,6 +271,7 @@ def run(
         note = _note(work, scenario, output)
         reads = _open_reads(work, scenario, uses)
         stack.callback(reads.close)
+        meter.begin(idle)
         aligned = stream.Run(
             work.programs,
             scenario,
@@ -282,9 +285,10 @@ def run(
             repeated=work.per_thread > 0,
             feeds_all=True,
             timeout=timeout,
-            watching=watching or Watching(),
+            watching=watching._replace(look=meter.watching(watching.look)),
             on_progress=on_progress,
         ).run()
+        used = meter.end().to_dict(aligned.reads)
         if reason := sam.hardly_mapped(aligned.mapped, aligned.reads):
             raise BadInput(reason, file=work.index)
         sums = _checksums(work, held.ranges) if held else None
@@ -302,7 +306,13 @@ def run(
     values = {of.name: getattr(aligned, of.name) for of in fields(aligned)} | {"seconds": aligned.span}
     spent = time.process_time() - began
     return Result(
-        **values, sums=sums, counts=counts, index_cache=cache, copying=copies.seconds, launcher_seconds=spent
+        **values,
+        sums=sums,
+        counts=counts,
+        index_cache=cache,
+        copying=copies.seconds,
+        launcher_seconds=spent,
+        energy=used,
     )
 
 
@@ -380,7 +390,7 @@ def records(
     least_mapped: float = 0.0,
     wanted: str | None = None,
 ) -> list[Record]:
-    """Return the record of the repetitions' times (s), and a record of each event that all of them counted.
+    """Return the record of the repetitions' times (s), and those of their energies and of the events they counted.
 
     The record is invalid if a placement or the index cache did not hold, if a smaller fraction than *least_mapped*
     of the reads maps, or if alignments differ between repetitions or from the checksum *wanted*.
@@ -389,7 +399,7 @@ def records(
     if work.per_thread:
         return [_throughput(work, record, results)]
     if not work.counted:
-        return [record]
+        return [record, *energy.records(record, [result.energy for result in results])]
     # A counted run takes longer, so its time is not one of the scenarios' times.
     record = replace(record, check="counters")
     return [record, *_counts(record, results)]

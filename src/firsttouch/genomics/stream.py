@@ -571,6 +571,7 @@ def unsplit(
     *,
     use: IndexUse = OWN,
     timeout: float | None = None,
+    watching: Watching | None = None,
 ) -> Result:
     """Run the user's own command in one instance with this process's standard input and error.
 
@@ -581,7 +582,7 @@ def unsplit(
     fewer = scenario.threads < len(placement.pus)
     argv = command.unsplit(min(command.threads, scenario.threads) if fewer else None, use)
     if sink is None:
-        outcome = run_in_foreground(argv, placement, threads=scenario.threads, timeout=timeout)
+        outcome = run_in_foreground(argv, placement, threads=scenario.threads, timeout=timeout, watching=watching)
         if outcome.status:
             raise ProgramFailed(ending(argv[0], outcome.status), outcome.status)
         return Result(0, 0, outcome.seconds, ((outcome,),), frozenset({0}))
@@ -603,7 +604,7 @@ def unsplit(
         threads = _Threads()
         try:
             threads.start("relay", lambda: _relay(source, sink, describe, stop))
-            (outcome,) = run_together([job], timeout=timeout, events=threads.events)
+            (outcome,) = run_together([job], timeout=timeout, events=threads.events, watching=watching)
             threads.wait("relay")
         except BaseException:
             stop.set()

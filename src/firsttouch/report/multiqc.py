@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from firsttouch.execution import energy
 from firsttouch.judge.verdict import HostSummary
 from firsttouch.records.schema import Record
 from firsttouch.report import speedups
@@ -74,14 +75,14 @@ def _verdict(summary: HostSummary | None) -> dict[str, Any]:
 
 
 def of_records(records: Sequence[Record]) -> str:
-    """Return the text of SCENARIOS for the timed runs of one aligner."""
-    times: dict[str, dict[str, float]] = {}
+    """Return the text of SCENARIOS for the runs of one aligner: their times and, if counted, energies."""
+    by_metric: dict[str, dict[str, dict[str, float]]] = {speedups.METRIC: {}, energy.METRIC: {}}
     for record in records:
-        if record.status == "valid" and record.metric == speedups.METRIC:
+        if record.status == "valid" and record.metric in by_metric:
             p = record.parameters
             sample = ", ".join(str(p[key]) for key in ("aligner", "dataset") if p.get(key))
-            times.setdefault(_escaped(sample), {})[_name(record)] = record.value
-    return _bars(times).get(SCENARIOS, "")
+            by_metric[record.metric].setdefault(_escaped(sample), {})[_name(record)] = record.value
+    return _bars(*by_metric.values()).get(SCENARIOS, "")
 
 
 def _name(record: Record) -> str:
@@ -124,9 +125,12 @@ def _table(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     return {HOSTS: _text(section)}
 
 
-def _bars(times: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
+def _bars(
+    times: Mapping[str, Mapping[str, float]], energies: Mapping[str, Mapping[str, float]] | None = None
+) -> dict[str, str]:
     if not times:
         return {}
+    labels = [{"name": "Time", "ylab": "Time (s)"}, {"name": "Energy", "ylab": "Energy (J)"}]
     section = {
         "id": "firsttouch_scenarios",
         "section_name": "firsttouch: time by placement scenario",
@@ -138,8 +142,9 @@ def _bars(times: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
             "ylab": "Time (s)",
             "stacking": "group",
             "cpswitch": False,
+            **({"data_labels": labels} if energies else {}),
         },
-        "data": times,
+        "data": [times, energies] if energies else times,
     }
     return {SCENARIOS: _text(section)}
 

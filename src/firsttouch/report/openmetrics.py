@@ -42,6 +42,7 @@ _BASE = {
     "seconds": "seconds",
     "transfers per second": "transfers_per_second",
     "hertz": "hertz",
+    "joules": "joules",
     "reads per second": "reads_per_second",
     "records per second": "records_per_second",
     "operations per second": "operations_per_second",

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The energy of real programs, counted by a site's command."""
+
+import json
+
+import pytest
+
+from factories import held_programs
+from factories.processes import write_program
+from firsttouch.records.schema import read
+
+
+@pytest.fixture
+def counted(tmp_path, monkeypatch):
+    """Sets FIRSTTOUCH_ENERGY to a command that has counted 250 J more each time."""
+    script = f"n=$(cat {tmp_path}/n 2>/dev/null || echo 0); echo $((n + 250)) >{tmp_path}/n; echo $n"
+    monkeypatch.setenv("FIRSTTOUCH_ENERGY", str(write_program(tmp_path / "joules", script)))
+
+
+@pytest.mark.usefixtures("counted")
+def test_a_program_states_its_energy(tmp_path):
+    program = ("sh", "-c", held_programs.shell_wait(tmp_path))
+    records = tmp_path / "records.jsonl"
+    argv = ("exec", "1Inst_Original", "--idle", "0.01", "--records", records, "--")
+    done = held_programs.run(tmp_path, *argv, *program)
+    assert done.returncode == 0, done.stderr
+    assert " s, 250 J (" in done.stderr
+    assert " W, idle " in done.stderr
+    time, energy = read(records)
+    assert (time.metric, energy.metric, energy.unit, energy.better) == ("time", "energy", "J", "lower")
+    assert energy.samples == (250.0,)
+    assert energy.parameters["energy_source"] == "joules"
+    assert len(energy.parameters["idle_watts"]) == 1
+
+
+@pytest.mark.usefixtures("counted")
+@pytest.mark.parametrize("scenario", ["1Inst_Original", "2Inst_Interleave"])
+def test_an_aligner_states_its_energy_by_reads(firsttouch, lambda_work, tmp_path, scenario):
+    prefix, reads, _ = lambda_work
+    argv = ("align", "--json", "-o", tmp_path / "out.sam", scenario, "--", "bwa", "mem", "-t", "2", prefix, *reads)
+    done = firsttouch(*argv)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["energy"]["joules"] == 250.0
+    if document["reads"]:
+        assert document["energy"]["joules_per_million_reads"] == 250e6 / document["reads"]
+    assert document["reads"] or scenario == "1Inst_Original"
+
+
+@pytest.mark.usefixtures("counted")
+def test_measured_runs_keep_each_runs_energy(firsttouch, lambda_part, tmp_path):
+    records, section = tmp_path / "records.jsonl", tmp_path / "x_mqc.json"
+    options = ("--repetitions", "2", "--records", records, "--multiqc", section)
+    aligner = ("--aligner", "bwa-mem", "--dataset", "lambda")
+    done = firsttouch("run", "1Inst_Interleave", *aligner, *options, **lambda_part)
+    assert done.returncode == 0, done.stderr
+    time, energy = read(records)
+    assert (time.metric, len(time.samples)) == ("alignment_time", 2)
+    assert (energy.check, energy.metric, energy.samples) == (time.check, "energy", (250.0, 250.0))
+    assert energy.parameters["joules_per_million_reads"] == [250e6 / time.parameters["reads"]] * 2
+    plot = json.loads(section.read_text())
+    assert [label["name"] for label in plot["pconfig"]["data_labels"]] == ["Time", "Energy"]
+    assert [*plot["data"][1]["bwa-mem, lambda"].values()] == [250.0]
+
+
+@pytest.mark.usefixtures("counted")
+def test_advice_for_energy_compares_energies_and_is_not_saved(tmp_path, monkeypatch):
+    monkeypatch.setenv("FIRSTTOUCH_ADVICE", str(tmp_path / "advice"))
+    program = ("sh", "-c", held_programs.shell_wait(tmp_path))
+    argv = ("advise", "--for", "energy", "--options", "none", "--repetitions", "2", "--json", "--", *program)
+    done = held_programs.run(tmp_path, *argv)
+    assert done.returncode == 0, done.stderr
+    rows = {row["name"]: row for row in json.loads(done.stdout)["policies"]}
+    original = rows["1Inst_Original"]
+    assert (original["joules"], original["seconds"]) == (250.0, None)
+    assert set(original["samples"]) == {250.0}
+    assert not list(tmp_path.glob("advice/*"))
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (("--", "touch", "ran"), (3, "no energy can be counted: FIRSTTOUCH_ENERGY=none")),
+        (("--aligner", "bwa-mem", "--dataset", "lambda"), (2, "compares whole runs: put the program")),
+    ],
+)
+def test_what_has_no_energy_is_refused_before_it_runs(firsttouch, tmp_path, monkeypatch, argv, says):
+    monkeypatch.chdir(tmp_path)
+    done = firsttouch("advise", "--for", "energy", *argv, FIRSTTOUCH_ENERGY="none")
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, says[1] in line) == (says[0], True), line
+    assert not (tmp_path / "ran").exists()
