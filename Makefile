@@ -42,7 +42,7 @@ study-programs: ## Bowtie and Bowtie 2 with a lock of each type, in .cache/study
 # All suites run in one session: while slurm waits and the guests of emulated machines boot, the other workers use the
 # CPUs. tests/conftest.py gives each worker a module, a machine or a suite at a time, the longest first.
 PYTEST := $(BIN)/python -m pytest -q --durations=25 --dist loadscope
-WORKERS := $(shell n=$$(nproc); echo $$((n < 8 ? n + 2 : n)))
+WORKERS := $(shell n=$$(nproc); echo $$((n < 8 ? n + 3 : n)))
 
 test: ## all tests and lint, or one suite (SUITE=unit|golden|hostile|integration|containers|slurm|emulated|workflows)
 	@setup/setup.sh test
