@@ -58,7 +58,7 @@ COVERED = {
     "integration/test_align.py": {
         r"firsttouch run -o out\.bam --sort --resume -- bwa mem .*": "test_a_sorted_file_and_a_resumed_run",
     },
-    "integration/test_energy.py": {
+    "integration/test_energy_of_runs.py": {
         r"FIRSTTOUCH_ENERGY=\S+ firsttouch exec --idle 10 .*": "test_a_program_states_its_energy",
         r"firsttouch advise --for energy -- .*": "test_advice_for_energy_compares_energies_and_is_not_saved",
     },

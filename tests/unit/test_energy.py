@@ -2,6 +2,7 @@
 """The energy of a run, from stored files of the kernel and from a site's command."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from factories.processes import write_program
 from firsttouch.errors import BadInput
 from firsttouch.execution import energy
 from firsttouch.execution.energy import Meter, in_words
+from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record, from_dict
 
 #: Zones as kernels show them: folder -> name, largest count (uJ).
@@ -240,7 +242,12 @@ def test_a_record_of_energy_is_beside_that_of_the_time():
     used = [{"joules": joules, "source": "powercap", "seconds": 3.0, "idle_watts": 40.0} for joules in (5, 6)]
     (record,) = energy.records(time, used)
     assert (record.metric, record.unit, record.better, record.samples) == ("energy", "J", "lower", (5, 6))
-    assert record.parameters == {"aligner": "bwa-mem", "energy_source": "powercap", "idle_watts": [40.0, 40.0]}
+    assert record.parameters == {"aligner": "bwa-mem", "energy_source": "powercap"}
+    assert record.placement_found == [{"energy": used}]
     read = from_dict(json.loads(json.dumps(record.to_dict())))
     assert (read.metric, read.samples, read.parameters) == (record.metric, record.samples, record.parameters)
+    idler = [{**each, "idle_watts": 30.0} for each in used]
+    for other in (time, replace(time, check="exec", metric="time", parameters={"program": "sort"})):
+        keys = {Case.of(*energy.records(other, each)).key for each in (used, idler)}
+        assert len(keys) == 1  # what a host needs without the program identifies no case
     assert energy.records(time, [*used, {"joules": None, "unknown": "why"}]) == []

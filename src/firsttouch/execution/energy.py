@@ -32,8 +32,6 @@ _WHOLE = ("package", "dram")
 _MOST_WATTS = 5000.0
 #: Seconds between two readings, which cost the host a little.
 _INTERVAL = 5.0
-#: What a record of energy states beside it.
-_STATED = ("idle_watts", "joules_above_idle", "joules_per_million_reads")
 _ZONE = re.compile(r"intel-rapl:\d+(:\d+)?")
 
 
@@ -93,12 +91,13 @@ def records(record: Record, energies: Sequence[Mapping[str, Any]]) -> list[Recor
     """
     if any(energy["joules"] is None for energy in energies):
         return []
-    first = energies[0]
-    stated = {"energy_source": first["source"]}
-    stated |= {key: [energy[key] for energy in energies] for key in _STATED if key in first}
     samples = tuple(energy["joules"] for energy in energies)
-    parameters = {**record.parameters, **stated}
-    return [replace(record, metric=METRIC, unit="J", better="lower", samples=samples, parameters=parameters)]
+    parameters = {**record.parameters, "energy_source": energies[0]["source"]}
+    # What identifies no case stands beside what the kernel showed.
+    first, *others = record.placement_found or [{}]
+    seen = [{**first, "energy": [dict(energy) for energy in energies]}, *others]
+    changed: dict[str, Any] = {"samples": samples, "parameters": parameters, "placement_found": seen}
+    return [replace(record, metric=METRIC, unit="J", better="lower", **changed)]
 
 
 class Meter:

@@ -30,7 +30,9 @@ def test_a_program_states_its_energy(tmp_path):
     assert (time.metric, energy.metric, energy.unit, energy.better) == ("time", "energy", "J", "lower")
     assert energy.samples == (250.0,)
     assert energy.parameters["energy_source"] == "joules"
-    assert len(energy.parameters["idle_watts"]) == 1
+    (used,) = energy.placement_found[0]["energy"]
+    assert used["idle_watts"] > 0
+    assert used["parts"] == {"host": 250.0}
 
 
 @pytest.mark.usefixtures("counted")
@@ -57,7 +59,8 @@ def test_measured_runs_keep_each_runs_energy(firsttouch, lambda_part, tmp_path):
     time, energy = read(records)
     assert (time.metric, len(time.samples)) == ("alignment_time", 2)
     assert (energy.check, energy.metric, energy.samples) == (time.check, "energy", (250.0, 250.0))
-    assert energy.parameters["joules_per_million_reads"] == [250e6 / time.parameters["reads"]] * 2
+    used = energy.placement_found[0]["energy"]
+    assert [each["joules_per_million_reads"] for each in used] == [250e6 / time.parameters["reads"]] * 2
     plot = json.loads(section.read_text())
     assert [label["name"] for label in plot["pconfig"]["data_labels"]] == ["Time", "Energy"]
     assert [*plot["data"][1]["bwa-mem, lambda"].values()] == [250.0]
