@@ -71,7 +71,6 @@ class Job:
         monkeypatch.setenv("SLURM_JOB_ID", number)
         monkeypatch.setenv("SLURM_JOB_NUM_NODES", str(len(hosts)))
         monkeypatch.setenv("SLURM_STEP_NODELIST", ",".join(hosts))
-        self.monkeypatch = monkeypatch
         self.most, self.lines, self.measured = most, [], {host: [] for host in hosts}
         noise = {host: random.Random(f"{number} {host}") for host in hosts}  # noqa: S311
 
@@ -94,7 +93,6 @@ class Job:
     def run(self):
         """Run all hosts; return their outcomes by name."""
         ready = threading.Barrier(len(self.runners))
-        self._keep_waiting_for({runner.host for runner in self.runners})
 
         def run(runner):
             with runner.taking_part():
@@ -108,15 +106,6 @@ class Job:
         for thread in threads:
             thread.join()
         return {runner.host: runner.outcome for runner in self.runners}
-
-    def _keep_waiting_for(self, hosts):
-        """Let no host that takes part be silent: the clocks of those that wait for its thread run ahead of it."""
-        silence = running.Leases.silence
-        self.monkeypatch.setattr(
-            running.Leases,
-            "silence",
-            lambda leases, host, waited: 0.0 if host in hosts else silence(leases, host, waited),
-        )
 
 
 def words(outcome):
@@ -177,6 +166,42 @@ def test_a_host_that_never_comes_is_not_waited_for_and_the_next_job_measures_it(
     assert again.measured[host][:2] == list(STEPS)
     # The others have their repetitions from the job before.
     assert all(len(steps) <= len(again.measured[host]) for steps in again.measured.values())
+
+
+def test_a_host_that_decides_late_decides_as_the_others(campaign, monkeypatch):
+    """They measure again meanwhile: of these records it would learn that all is decided, and leave too early."""
+    job = Job(campaign, monkeypatch, {("n3", "bandwidth-1"): 0.25})
+    rounds_of, changed = dict.fromkeys(HOSTS, 0), threading.Condition()
+    end_round, judge, decide = rounds.Meeting.end_round, running._Runner.judge, running._Runner._open_steps
+
+    def note(host, number):
+        with changed:
+            rounds_of[host] = number
+            changed.notify_all()
+
+    def noted_end(meeting, number, **options):
+        note(meeting.journal.host, number)
+        return end_round(meeting, number, **options)
+
+    def noted_judge(runner, most):
+        judge(runner, most)
+        note(runner.host, 1000)
+
+    def late(runner, *argv):
+        if runner.host == "n6":
+            own = rounds_of["n6"]
+            with changed:
+                changed.wait_for(lambda: all(n > own for host, n in rounds_of.items() if host != "n6"), timeout=60)
+        return decide(runner, *argv)
+
+    monkeypatch.setattr(rounds.Meeting, "end_round", noted_end)
+    monkeypatch.setattr(running._Runner, "judge", noted_judge)
+    monkeypatch.setattr(running._Runner, "_open_steps", late)
+    outcomes = job.run()
+    expected = {host: "fail" if host == "n3" else "pass" for host in HOSTS}
+    assert all(words(outcome) == expected for outcome in outcomes.values()), job.lines
+    assert outcomes["n1"].stands_for == ["n1"]
+    assert len({steps.count("bandwidth-1") for steps in job.measured.values()}) == 1
 
 
 def test_a_host_that_died_in_a_round_continues_where_it_was(campaign, monkeypatch):

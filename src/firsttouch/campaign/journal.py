@@ -95,6 +95,10 @@ class Entry:
         return self.step, self.begin, self.end
 
 
+#: Step, job and reason of a line.
+Mark = tuple[str, str, str]
+
+
 def now() -> str:
     """Return the present time as in journals and records."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
@@ -182,17 +186,22 @@ class Journal:
         text = "".join(json.dumps(r.to_dict(), sort_keys=True) + "\n" for r in records)
         return append_log.append(self.records, text)
 
-    def measured(self) -> Iterator[tuple[Entry, list[Record]]]:
-        """Yield each step that ended with records, and its records; unfinished and lost steps are left out."""
+    def measured(self, until: Mark | None = None) -> Iterator[tuple[Entry, list[Record]]]:
+        """Yield each step that ended with records, and its records; unfinished and lost steps are left out.
+
+        What follows the line with the mark *until* is left out as well, if there is one.
+        """
         for entry in self.entries(whole=True):
+            if (entry.step, entry.job, entry.reason) == until:
+                return
             if entry.end > entry.begin and entry.state != "lost":
                 measured = self._records_at(entry.begin, entry.end)
                 if not isinstance(measured, str):
                     yield entry, measured
 
-    def all_records(self) -> list[Record]:
+    def all_records(self, until: Mark | None = None) -> list[Record]:
         """Return all records of :meth:`measured`."""
-        return [record for _, records in self.measured() for record in records]
+        return [record for _, records in self.measured(until) for record in records]
 
     def _records_at(self, begin: int, end: int) -> list[Record] | str:
         """Return the records between two offsets of records.jsonl, or a text that says what is wrong with them."""

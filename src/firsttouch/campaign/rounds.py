@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from firsttouch.campaign.campaigns import Campaign
-from firsttouch.campaign.journal import Entry, Journal, now
+from firsttouch.campaign.journal import Entry, Journal, Mark, now
 from firsttouch.campaign.leases import BEAT, GONE, Leases
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.execution import slurm
@@ -89,7 +89,8 @@ class Meeting:
     """Where the *hosts* of a job wait for each other at the end of each round.
 
     *hosts* has this process's host. A host that has left, or that gives no heartbeat, is not waited for; *present*
-    are the hosts that ended the last round.
+    are the hosts that ended the last round, and *ended* is the mark of that round in their journals (None: there is
+    none yet). A decision about the next round rests on what stands before it: others may already measure again.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class Meeting:
         self.journal, self.leases, self.hosts, self.say, self.clock = journal, leases, hosts, say, clock
         self.journals = {host: journal if host == journal.host else campaign.host(host) for host in hosts}
         self.present: list[str] = list(hosts)
+        self.ended: Mark | None = None
 
     def end_round(self, number: int, *, is_measured: bool, beat: Callable[[], None]) -> bool:
         """End a round on this host, and wait until all hosts have ended it; return whether any host measured."""
@@ -133,6 +135,7 @@ class Meeting:
             beat()
             self.clock.sleep(_POLL)
         self.present = [host for host in self.hosts if host in states]
+        self.ended = (ROUND, ids[0], mark)
         return "done" in states.values()
 
     def _state(self, host: str, job: str, mark: str) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from firsttouch.benchmarks import kernel_settings, profiles
 from firsttouch.campaign import campaigns, rounds
 from firsttouch.campaign.campaigns import Campaign, Step
-from firsttouch.campaign.journal import FINISHED, Entry, Journal, State, full_disk_as_missing, is_full, now
+from firsttouch.campaign.journal import FINISHED, Entry, Journal, Mark, State, full_disk_as_missing, is_full, now
 from firsttouch.campaign.leases import Holder, Lease, Leases
 from firsttouch.campaign.state import missing_of
 from firsttouch.clock import SYSTEM_CLOCK, Clock
@@ -399,13 +399,14 @@ class _Runner:
 
     def _open_steps(self, system: System, most: int, goal: int) -> list[Step] | None:
         """Return the steps of this host in the next round, the most suspicious first; None if no host has any."""
-        open_cases = list(undecided(self.journal.all_records(), system, most))
+        ended = self.meeting.ended
+        open_cases = list(undecided(self.journal.all_records(ended), system, most))
         others = False
         if len(self.meeting.hosts) > 1:
-            records = self._all_records()
+            records = self._all_records(ended)
             if len({r.host for r in records}) < FEWEST_HOSTS:
                 others = any(
-                    undecided(journal.all_records(), system, most)
+                    undecided(journal.all_records(ended), system, most)
                     for host, journal in self.meeting.journals.items()
                     if host != self.host and host in self.meeting.present
                 )
@@ -420,8 +421,8 @@ class _Runner:
         steps = self._steps_of(open_cases)
         return steps or ([] if others else None)
 
-    def _all_records(self) -> list[Record]:
-        return [record for journal in self._all_journals() for record in journal.all_records()]
+    def _all_records(self, until: Mark | None = None) -> list[Record]:
+        return [record for journal in self._all_journals() for record in journal.all_records(until)]
 
     def _undecided_by_fleet(self, system: System, most: int) -> dict[str, int]:
         """Return the cases that the whole fleet leaves undecided on this host, with their repetitions so far."""
