@@ -60,6 +60,7 @@ COVERED = {
     },
     "integration/test_energy_of_runs.py": {
         r"FIRSTTOUCH_ENERGY=\S+ firsttouch exec --idle 10 .*": "test_a_program_states_its_energy",
+        r"firsttouch align -o a\.bam --sort --multiqc .*": "test_an_aligner_states_its_energy_by_reads",
         r"firsttouch advise --for energy -- .*": "test_advice_for_energy_compares_energies_and_is_not_saved",
     },
     "integration/test_exec.py": {

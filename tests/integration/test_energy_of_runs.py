@@ -39,7 +39,9 @@ def test_a_program_states_its_energy(tmp_path):
 @pytest.mark.parametrize("scenario", ["1Inst_Original", "2Inst_Interleave"])
 def test_an_aligner_states_its_energy_by_reads(firsttouch, lambda_work, tmp_path, scenario):
     prefix, reads, _ = lambda_work
-    argv = ("align", "--json", "-o", tmp_path / "out.sam", scenario, "--", "bwa", "mem", "-t", "2", prefix, *reads)
+    section = tmp_path / "a_mqc.json"
+    written = ("-o", tmp_path / "out.sam", "--multiqc", section)
+    argv = ("align", "--json", *written, scenario, "--", "bwa", "mem", "-t", "2", prefix, *reads)
     done = firsttouch(*argv)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
@@ -47,6 +49,9 @@ def test_an_aligner_states_its_energy_by_reads(firsttouch, lambda_work, tmp_path
     if document["reads"]:
         assert document["energy"]["joules_per_million_reads"] == 250e6 / document["reads"]
     assert document["reads"] or scenario == "1Inst_Original"
+    columns = json.loads(section.read_text())["data"]["out"]
+    assert columns["joules"] == 250.0
+    assert (columns["scenario"], columns["placement"]) == (document["scenario"]["name"], "verified")
 
 
 @pytest.mark.usefixtures("counted")
@@ -61,9 +66,10 @@ def test_measured_runs_keep_each_runs_energy(firsttouch, lambda_part, tmp_path):
     assert (energy.check, energy.metric, energy.samples) == (time.check, "energy", (250.0, 250.0))
     used = energy.placement_found[0]["energy"]
     assert [each["joules_per_million_reads"] for each in used] == [250e6 / time.parameters["reads"]] * 2
-    plot = json.loads(section.read_text())
-    assert [label["name"] for label in plot["pconfig"]["data_labels"]] == ["Time", "Energy"]
-    assert [*plot["data"][1]["bwa-mem, lambda"].values()] == [250.0]
+    energies = json.loads((tmp_path / "x_energy_mqc.json").read_text())
+    assert energies["pconfig"]["ylab"] == "Energy (J)"
+    assert [*energies["data"]["bwa-mem, lambda"].values()] == [250.0]
+    assert [*json.loads(section.read_text())["data"]["bwa-mem, lambda"].values()] == [time.value]
 
 
 @pytest.mark.usefixtures("counted")

@@ -5,13 +5,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from factories.host_records import Machine, invalid
-from factories.processes import run_parsed
-from firsttouch.errors import BadInput
 from firsttouch.judge.verdict import Finding, HostVerdict
 from firsttouch.report import model, multiqc
 from firsttouch.report.speedups import METRIC
@@ -40,7 +37,7 @@ def test_no_name_is_html() -> None:
     files = multiqc.of_hosts(model.split(records, (), None), [])
     fault = Finding("latency", "random_latency", {"bank": 0}, "ns", (1.0,), None, "fail", name)
     files["fleet"] = multiqc.of_hosts([], [HostVerdict(name, "s", (fault,), 0, ()).summary])[multiqc.HOSTS]
-    files["run"] = multiqc.of_records(records)
+    (files["run"],) = multiqc.of_records(records).values()
     assert len(files) == 4
     for text in files.values():
         assert "img src" in text
@@ -50,21 +47,25 @@ def test_no_name_is_html() -> None:
 def test_only_valid_times_make_a_section() -> None:
     (run, *_) = Machine(1, 2).scaling()
     times = {f"{run.parameters['scenario']}, 1 thread": run.value}
-    assert json.loads(multiqc.of_records([run]))["data"] == {"bwa-mem, lambda": times}
-    assert multiqc.of_records([invalid(run)]) == ""
+    assert json.loads(multiqc.of_records([run])[multiqc.SCENARIOS])["data"] == {"bwa-mem, lambda": times}
+    assert multiqc.of_records([invalid(run)]) == {}
     assert multiqc.of_hosts([], []) == {}
 
 
-def test_a_name_that_multiqc_does_not_find_is_refused_before_any_work(tmp_path: Path) -> None:
-    argv = (
-        "run",
-        "1Inst_Original",
-        "--aligner",
-        "bwa-mem",
-        "--dataset",
-        "lambda",
-        "--multiqc",
-        tmp_path / "x.json",
-    )
-    with pytest.raises(BadInput, match=r"must end with _mqc\.json"):
-        run_parsed(*argv)
+@pytest.mark.parametrize(("file", "says"), [("x.json", "must end with _mqc.json")])
+@pytest.mark.parametrize("command", ["run", "align"])
+def test_a_name_that_multiqc_does_not_find_is_refused_before_any_work(run_cli, command, file, says):
+    done = run_cli(command, "1Inst_Original", "--multiqc", file)
+    assert (done.status, done.out) == (2, "")
+    assert says in done.err
+
+
+def test_a_run_of_align_has_columns_of_the_general_statistics():
+    run = {"seconds": 3.5, "scenario": {"name": "2Inst_<b>"}, "placement": "verified", "energy": {"joules": None}}
+    section = json.loads(multiqc.of_run("a<b", run))
+    assert section["plot_type"] == "generalstats"
+    row = {"seconds": 3.5, "scenario": "2Inst_&lt;b&gt;", "placement": "verified"}
+    assert section["data"] == {"a&lt;b": row}
+    assert [key for head in section["pconfig"] for key in head] == [*row]
+    counted = run | {"energy": {"joules": 250.0, "joules_per_million_reads": 10.0}}
+    assert json.loads(multiqc.of_run("a", counted))["data"]["a"]["joules"] == 250.0

@@ -114,6 +114,7 @@ def register(subparsers: options.Subparsers) -> None:
         default=BUDGET,
         help=f"part of the whole run that trials of auto may cost, such as 10%%; 0: none (default: {BUDGET})",
     )
+    options.add(parser, "--multiqc", help="write this run's time, placement and energy as columns of MultiQC")
     options.add(parser, "--scratch", "--policies", "--options", "--timeout", "--idle", "--share-host")
     options.add_user_command(parser, "the aligner's command, as it is run without firsttouch")
     parser.set_defaults(run=run)
@@ -518,25 +519,30 @@ def _report(
     unfed = scenario.instances - len(result.fed)
     if result.fed and unfed:
         say(f"{unfed} of {scenario.instances} instances got no reads: these fill too few batches of the aligner")
+    document = {
+        "command": list(command.words),
+        "scenario": scenario.to_dict(),
+        "reads": result.reads or None,
+        "mapped": result.mapped if result.reads else None,
+        "seconds": result.seconds,
+        "cpu_seconds": result.cpu_seconds,
+        "output_cpu_seconds": task.sink.cpu_seconds,
+        "peak_bytes": result.peak_bytes,
+        "launches": len(result.launches),
+        "placement": evidence.state(result),
+        "reason": result.misplaced,
+        "earlier_parts": [
+            {"records": part.records, "reason": part.misplaced, "time": part.time} for part in result.earlier
+        ],
+        "lacking": lacking,
+        "energy": used,
+        "scratch": memory and memory.to_dict(),
+        "files": [str(file) for file in files],
+    }
     if args.json:
-        document = {
-            "command": list(command.words),
-            "scenario": scenario.to_dict(),
-            "reads": result.reads or None,
-            "mapped": result.mapped if result.reads else None,
-            "seconds": result.seconds,
-            "cpu_seconds": result.cpu_seconds,
-            "output_cpu_seconds": task.sink.cpu_seconds,
-            "peak_bytes": result.peak_bytes,
-            "launches": len(result.launches),
-            "placement": evidence.state(result),
-            "reason": result.misplaced,
-            "earlier_parts": [
-                {"records": part.records, "reason": part.misplaced, "time": part.time} for part in result.earlier
-            ],
-            "lacking": lacking,
-            "energy": used,
-            "scratch": memory and memory.to_dict(),
-            "files": [str(file) for file in files],
-        }
         options.print_json(document)
+    if args.multiqc:
+        from firsttouch.report import multiqc  # noqa: PLC0415 - a run without a report needs no tables
+
+        sample = task.output.named.stem if task.output.is_file else command.aligner.name
+        atomic_files.write(args.multiqc, multiqc.of_run(sample, document))

@@ -207,6 +207,13 @@ def _scratch(text: str) -> InMemory | Path:
     return InMemory(size_bytes)
 
 
+def _section(text: str) -> Path:
+    """Return the path of a file that MultiQC finds by its name."""
+    if not text.endswith("_mqc.json"):
+        raise BadInput(f"'{text}' must end with _mqc.json, or MultiQC does not find it")
+    return Path(text)
+
+
 #: A size in bytes, such as 5.1GB.
 size = checked(parse_bytes, fits=lambda _: True)
 #: A list of numbers such as 0-3,8.
@@ -244,6 +251,11 @@ SHARED: dict[str, dict[str, Any]] = {
         "metavar": "WHERE",
         "help": "folder for temporary files, or ram or ram:SIZE: memory on the scenario's NUMA nodes (half of the "
         "memory that is left, or SIZE; when it is full, writing fails as on a full disk)",
+    },
+    "--multiqc": {
+        "type": checked(_section, fits=lambda _: True),
+        "metavar": "FILE",
+        "help": "write a section of MultiQC: FILE must end with _mqc.json",
     },
     "--idle": {
         "type": duration,

@@ -93,9 +93,7 @@ def register(subparsers: options.Subparsers) -> None:
         action="store_true",
         help="skip the run, instead of failing, if it takes longer than --timeout",
     )
-    parser.add_argument(
-        "--multiqc", type=Path, metavar="FILE", help="write a section of MultiQC: FILE must end with _mqc.json"
-    )
+    options.add(parser, "--multiqc")
     parser.add_argument("--checksum", action="store_true", help="record SHA-256 sums of the alignments")
     parser.add_argument(
         "--expect-sha256",
@@ -169,8 +167,10 @@ def run(args: argparse.Namespace) -> int:
     if args.multiqc:
         from firsttouch.report import multiqc  # noqa: PLC0415 - a run without a report needs no tables
 
-        if section := multiqc.of_records(records):  # an invalid run has no time to show
-            atomic_files.write(args.multiqc, section)
+        sections = multiqc.of_records(records)  # an invalid run has no time to show
+        places = {multiqc.SCENARIOS: args.multiqc, multiqc.ENERGY: _beside(args.multiqc, "_energy")}
+        for name, section in sections.items():
+            atomic_files.write(places[name], section)
     if args.json:
         options.print_json([r.to_dict() for r in records] if args.counters else records[0].to_dict())
     elif output:
@@ -181,12 +181,15 @@ def run(args: argparse.Namespace) -> int:
     return 1
 
 
+def _beside(file: Path, word: str) -> Path:
+    """Return the name of another section of MultiQC beside *file*."""
+    return file.with_name(file.name.replace("_mqc.json", f"{word}_mqc.json"))
+
+
 def _prepared(args: argparse.Namespace) -> tuple[Scenario, launch.Work, float]:
     """Return the scenario, the work, and the least fraction of the reads that must map."""
     if args.if_in_time and not args.timeout:
         raise BadInput("--if-in-time needs --timeout, the seconds that a run may take")
-    if args.multiqc and not args.multiqc.name.endswith("_mqc.json"):
-        raise BadInput("the name must end with _mqc.json, or MultiQC does not find it", file=args.multiqc)
     program = read_inputs.program(args)
     try:
         program.version()

@@ -2,7 +2,7 @@
 """Sections of a MultiQC report: ``*_mqc.json`` files, which MultiQC finds by their names (its custom content).
 
 ``firsttouch_hosts_mqc.json`` is a table of the hosts, ``firsttouch_scenarios_mqc.json`` a bar graph of the times
-of aligners by scenario. Numbers are medians.
+of aligners by scenario. Numbers are medians. A run of `firsttouch align` adds columns to the general statistics.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from firsttouch.report.model import HostView, titles
 from firsttouch.report.text import clean
 
 HOSTS, SCENARIOS = "firsttouch_hosts_mqc.json", "firsttouch_scenarios_mqc.json"
+ENERGY = "firsttouch_energy_mqc.json"
 #: The most hosts in the table: MultiQC draws a larger one as a plot of its columns, without names.
 _MOST = 500
 _COLOURS = {
@@ -74,15 +75,44 @@ def _verdict(summary: HostSummary | None) -> dict[str, Any]:
     }
 
 
-def of_records(records: Sequence[Record]) -> str:
-    """Return the text of SCENARIOS for the runs of one aligner: their times and, if counted, energies."""
+def of_records(records: Sequence[Record]) -> dict[str, str]:
+    """Return the texts of SCENARIOS and, if it was counted, of ENERGY for the runs of one aligner."""
     by_metric: dict[str, dict[str, dict[str, float]]] = {speedups.METRIC: {}, energy.METRIC: {}}
     for record in records:
         if record.status == "valid" and record.metric in by_metric:
             p = record.parameters
             sample = ", ".join(str(p[key]) for key in ("aligner", "dataset") if p.get(key))
             by_metric[record.metric].setdefault(_escaped(sample), {})[_name(record)] = record.value
-    return _bars(*by_metric.values()).get(SCENARIOS, "")
+    return {**_bars(by_metric[speedups.METRIC]), **_bars(by_metric[energy.METRIC], ENERGY, "energy", "Energy (J)")}
+
+
+def of_run(sample: str, run: Mapping[str, Any]) -> str:
+    """Return a section with columns of MultiQC's general statistics for the alignments of a *sample*.
+
+    *run* is the JSON document of `firsttouch align`.
+    """
+    row = {
+        "seconds": run["seconds"],
+        "scenario": _escaped(run["scenario"]["name"]),
+        "placement": run["placement"],
+        "joules": run["energy"]["joules"],
+        "joules_per_million_reads": run["energy"].get("joules_per_million_reads"),
+    }
+    heads = {
+        "seconds": {"title": "Time", "description": "Wall time of the alignment", "suffix": " s"},
+        "scenario": {"title": "Scenario", "description": "Placement scenario of firsttouch"},
+        "placement": {"title": "Placement", "description": "What the kernel showed of the placement"},
+        "joules": {"title": "Energy", "description": "Of the whole host during the alignment", "suffix": " J"},
+        "joules_per_million_reads": {"title": "J/Mreads", "description": "Energy per million reads"},
+    }
+    row = {key: value for key, value in row.items() if value is not None}
+    section = {
+        "id": "firsttouch_runs",
+        "plot_type": "generalstats",
+        "pconfig": [{key: heads[key]} for key in row],
+        "data": {_escaped(sample): row},
+    }
+    return _text(section)
 
 
 def _name(record: Record) -> str:
@@ -126,27 +156,27 @@ def _table(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _bars(
-    times: Mapping[str, Mapping[str, float]], energies: Mapping[str, Mapping[str, float]] | None = None
+    values: Mapping[str, Mapping[str, float]], file: str = SCENARIOS, what: str = "time", axis: str = "Time (s)"
 ) -> dict[str, str]:
-    if not times:
+    """Return a section with the *values* of samples by scenario, none if there are none."""
+    if not values:
         return {}
-    labels = [{"name": "Time", "ylab": "Time (s)"}, {"name": "Energy", "ylab": "Energy (J)"}]
+    name = file.removesuffix("_mqc.json")
     section = {
-        "id": "firsttouch_scenarios",
-        "section_name": "firsttouch: time by placement scenario",
-        "description": "Median time of each placement scenario of an aligner. Every placement was verified.",
+        "id": name,
+        "section_name": f"firsttouch: {what} by placement scenario",
+        "description": f"Median {what} of each placement scenario of an aligner. Every placement was verified.",
         "plot_type": "bargraph",
         "pconfig": {
-            "id": "firsttouch_scenarios_plot",
-            "title": "firsttouch: time by placement scenario",
-            "ylab": "Time (s)",
+            "id": f"{name}_plot",
+            "title": f"firsttouch: {what} by placement scenario",
+            "ylab": axis,
             "stacking": "group",
             "cpswitch": False,
-            **({"data_labels": labels} if energies else {}),
         },
-        "data": [times, energies] if energies else times,
+        "data": values,
     }
-    return {SCENARIOS: _text(section)}
+    return {file: _text(section)}
 
 
 def _text(section: Mapping[str, Any]) -> str:
