@@ -89,8 +89,8 @@ class Meeting:
     """Where the *hosts* of a job wait for each other at the end of each round.
 
     *hosts* has this process's host. A host that has left, or that gives no heartbeat, is not waited for; *present*
-    are the hosts that ended the last round, and *ended* is the mark of that round in their journals (None: there is
-    none yet). A decision about the next round rests on what stands before it: others may already measure again.
+    are the hosts that ended the last round, and *ended* is the mark of that round in their journals (None: there
+    is none yet). A decision about the next round rests on what stands before it: others may already measure again.
     """
 
     def __init__(
