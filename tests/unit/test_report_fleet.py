@@ -676,6 +676,23 @@ class TestCommand:
         assert (done.returncode, reason in done.stderr) == (2, True), done.stderr
         assert not (tmp_path / "out").exists()
 
+    def test_hosts_of_systems_with_too_few_to_compare_are_undecided_as_validate_says(self, tmp_path, command):
+        records = [
+            replace(r, host=f"{system}-{host}", system=system)
+            for system in ("one", "two")
+            for host, host_records in records_by_host(hosts=4).items()
+            for r in host_records
+        ]
+        schema.append(tmp_path / "in" / "records.jsonl", records)
+        done = command("report", tmp_path / "in", "-o", tmp_path / "out")
+        assert done.returncode == 0, done.stderr
+        hosts = sorted({r.host for r in records})
+        assert done.stdout.startswith(f"{len(hosts)} hosts: {len(hosts)} undecided; ")
+        page = (tmp_path / "out" / "index.html").read_text()
+        assert all(host in page for host in hosts)
+        document = json.loads((tmp_path / "out" / "summary.json").read_text())
+        assert document["counts"]["undecided"] == len(hosts)
+
 
 class TestCompare:
     def test_slower_memory_is_found_and_nothing_else(self, stores, compared, tmp_path, command):
@@ -704,6 +721,17 @@ class TestCompare:
         assert all(
             c.unlike[0][0] == "n004" and c.unlike[0][1] == pytest.approx(-0.2, abs=0.03) for c in compared.changes
         )
+
+    @pytest.mark.parametrize(("hosts", "unlike"), [(3, []), (4, ["n003"]), (7, ["n003"])])
+    def test_of_few_hosts_only_one_that_changed_far_more_is_named(self, hosts, unlike):
+        before, after = records_by_host(hosts=hosts), records_by_host(hosts=hosts, day="2026-02-01")
+        after["n003" if hosts > 3 else "n001"] = [
+            replace(r, samples=(r.value * 0.7,)) for r in after["n003" if hosts > 3 else "n001"]
+        ]
+        compared = compare(
+            samples_table.of_records(all_records(before)), samples_table.of_records(all_records(after))
+        )
+        assert [host.name for host in compared.changed] == unlike
 
     def test_the_page_begins_with_direction_size_and_certainty_of_each_metric(self, compared):
         page = page_of(compared)

@@ -96,6 +96,11 @@ def test_every_unit_of_records_has_a_base_unit(unit):
     assert factor > 0
 
 
+@pytest.mark.parametrize("sign", ["\u00b5", "\u03bc"])
+def test_both_signs_for_micro_are_converted(sign):
+    assert module.base_unit(f"{sign}s") == module.base_unit("us")
+
+
 def test_the_verdict_is_one_of_five(tmp_path):
     entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "an order"}
     system = system_of(tmp_path, {**entry, "tolerance": LIMITS["higher"]})

@@ -519,9 +519,25 @@ def _report(
     unfed = scenario.instances - len(result.fed)
     if result.fed and unfed:
         say(f"{unfed} of {scenario.instances} instances got no reads: these fill too few batches of the aligner")
-    document = {
-        "command": list(command.words),
-        "scenario": scenario.to_dict(),
+    if args.json or args.multiqc:
+        document = _run_document(task, result, files) | {
+            "scratch": memory and memory.to_dict(),
+            "lacking": lacking,
+        }
+    if args.json:
+        options.print_json(document)
+    if args.multiqc:
+        from firsttouch.report import multiqc  # noqa: PLC0415 - a run without a report needs no tables
+
+        sample = task.output.named.stem if task.output.is_file else command.aligner.name
+        atomic_files.write(args.multiqc, multiqc.of_run(sample, document))
+
+
+def _run_document(task: _Task, result: stream.Result, files: Sequence[Path]) -> dict[str, Any]:
+    """Return the JSON form of a run."""
+    return {
+        "command": list(task.command.words),
+        "scenario": task.scenario.to_dict(),
         "reads": result.reads or None,
         "mapped": result.mapped if result.reads else None,
         "seconds": result.seconds,
@@ -534,15 +550,6 @@ def _report(
         "earlier_parts": [
             {"records": part.records, "reason": part.misplaced, "time": part.time} for part in result.earlier
         ],
-        "lacking": lacking,
-        "energy": used,
-        "scratch": memory and memory.to_dict(),
+        "energy": task.meter.energy.to_dict(result.reads),
         "files": [str(file) for file in files],
     }
-    if args.json:
-        options.print_json(document)
-    if args.multiqc:
-        from firsttouch.report import multiqc  # noqa: PLC0415 - a run without a report needs no tables
-
-        sample = task.output.named.stem if task.output.is_file else command.aligner.name
-        atomic_files.write(args.multiqc, multiqc.of_run(sample, document))

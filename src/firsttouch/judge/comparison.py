@@ -32,6 +32,9 @@ FEWEST = 8
 NEGLIGIBLE, WITHIN = 0.005, LOSS / 2
 #: Deviations from the median beyond which a host changed unlike the others: one in a million by chance.
 _UNLIKE = 4.9
+#: The same of fewer than FEWEST hosts, whose own spread is hardly known: of 4 to 7 hosts with equal normal changes
+#: one lies beyond in at most 1 of 90 cases. Of fewer hosts none can be told to be the odd one.
+_UNLIKE_FEW, _FEWEST_UNLIKE = 15.0, 4
 
 
 @dataclass(frozen=True)
@@ -165,8 +168,9 @@ def _change(case: Case, hosts: Sequence[str], before: Floats, after: Floats) -> 
     size = float(np.median(changes))
     low, high = median_interval(changes, CONFIDENCE) or (None, None)
     far = np.abs(changes - size)
-    limit = max(_UNLIKE * robust_deviation(far), WITHIN)
-    beyond = np.flatnonzero(far > limit).tolist() if len(hosts) >= FEWEST else []
+    most, least = (_UNLIKE, WITHIN) if len(hosts) >= FEWEST else (_UNLIKE_FEW, LOSS)
+    limit = max(most * robust_deviation(far), least)
+    beyond = np.flatnonzero(far > limit).tolist() if len(hosts) >= _FEWEST_UNLIKE else []
     unlike = [(hosts[i], float(changes[i])) for i in sorted(beyond, key=lambda i: -far[i])]
     medians = float(np.median(before)), float(np.median(after))
     return Change(case, len(hosts), *medians, size, low, high, sign_test(changes), unlike)

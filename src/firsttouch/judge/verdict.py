@@ -231,6 +231,10 @@ class HostVerdict:
         name = f"; possible cause: {self.causes[0].split(':')[0]}" if self.causes else ""
         return f"{bad[0].text()}{more}{name or (self.cause and f'; {self.cause}')}"
 
+    def why(self) -> str:
+        """Return :meth:`reason`, or else why the host is undecided or what is missing; "" if it passes."""
+        return "" if self.verdict == "pass" else self.reason() or next(iter(self.evidence), "")
+
     @property
     def cause(self) -> str:
         """Return the possible causes of a fail, or that no cause has its signature."""

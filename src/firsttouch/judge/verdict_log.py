@@ -80,7 +80,7 @@ def append(verdict: HostVerdict, measured: float, source: str, to: Path | None =
     _check_name(verdict)
     if measured <= 0:
         return
-    reason = "" if verdict.verdict == "pass" else verdict.reason() or next(iter(verdict.evidence), "")
+    reason = verdict.why()
     texts = (verdict.host, verdict.system, verdict.verdict, reason[:_LONGEST], source[:_LONGEST])
     logged = Logged(round(measured, 3), *texts)
     file = (to or folder()) / f"{verdict.host}.jsonl"

@@ -531,7 +531,7 @@ def verdict_of(host: str, name: str, source: str, earlier: Sequence[str] = ()) -
         total = len(verdict.findings) + verdict.unjudged
         few = f"the last one judged {len(verdict.findings)} of {total} measured metrics"
         return "pass", few if verdict.caveat else "", measured
-    return verdict.verdict, verdict.reason() or next(iter(verdict.evidence), ""), measured
+    return verdict.verdict, verdict.why(), measured
 
 
 def _records(host: str, name: str) -> list[Record]:

@@ -71,7 +71,7 @@ def _verdict(summary: HostSummary | None) -> dict[str, Any]:
         "loss": 100 * summary.loss,
         "missing": summary.missing,
         "judged": sum(summary.counts.values()),
-        "reason": _escaped(summary.detail.reason()) if summary.detail else "",
+        "reason": _escaped(summary.detail.why()) if summary.detail else "",
     }
 
 
@@ -140,7 +140,7 @@ def _table(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
         "loss": {"title": "Worst loss", "description": "Among metrics that do not pass", "suffix": " %"},
         "missing": {"title": "Missing", "description": "Results that other hosts have", "format": "{:,.0f}"},
         "judged": {"title": "Judged", "description": "Metrics that judge the host", "format": "{:,.0f}"},
-        "reason": {"title": "Reason", "description": "The worst finding", "scale": False},
+        "reason": {"title": "Reason", "description": "The surest finding, or what is missing", "scale": False},
     }
     used = {key: head for key, head in headers.items() if any(key in row for row in rows.values())}
     section = {

@@ -144,8 +144,9 @@ def base_unit(unit: str) -> tuple[str, float]:
     """Return the base unit of *unit* in OpenMetrics (empty for counts), and the factor to convert to it."""
     if unit in _COUNTS:
         return "", 1.0
-    if unit in UNITS:
-        dimension, factor = UNITS[unit]
+    # The signs for micro and for the Greek letter.
+    if (plain := re.sub("^[\u00b5\u03bc]", "u", unit)) in UNITS:
+        dimension, factor = UNITS[plain]
         return _BASE[dimension], factor
     return _name(unit).lower(), 1.0
 

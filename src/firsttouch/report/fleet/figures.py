@@ -35,7 +35,7 @@ from firsttouch.report.document import (
 from firsttouch.report.figures.drawing import Scale, steps, zero_based_scale
 from firsttouch.report.figures.svg import GRID, MUTED, SERIES, WARN, Canvas
 from firsttouch.report.fleet.ranks import Ranks
-from firsttouch.report.text import NOT_MEASURED, SIGNS, count, listed, number, percent, quantity
+from firsttouch.report.text import NOT_MEASURED, SIGNS, count, listed, number, quantity
 from firsttouch.systems.references import Reference
 
 # ----------------------------------------------------------------------
@@ -168,11 +168,8 @@ def _tip(ranks: Ranks, host: str, group: int) -> str:
     if reference is None or not np.isfinite(findings.change[group]):
         return host
     value = quantity(float(findings.value[group]), case.unit)
-    ends = {"higher": (reference.minimum,), "lower": (reference.maximum,)}
-    limits = ends.get(case.better, (reference.minimum, reference.maximum))
-    limit = " to ".join(number(end) for end in limits if end is not None)
-    limit = f", limit {limit}" if limit else ""
-    return f"{host}: {value}, expected {number(reference.value)}{limit}, n {findings.n[group]}"
+    expected = f"expected {number(reference.value)}{_limit_text(reference, case.better)}"
+    return f"{host}: {value}, {expected}, n {findings.n[group]}"
 
 
 def _columns(ranks: Ranks, hosts: Sequence[str]) -> list[int]:
@@ -316,7 +313,7 @@ def _spread(ranks: Ranks, number_of_case: int, name: str, reach: tuple[float, fl
         sentences.append(f"Outside: {listed(outliers, most=_NAMED)}.")
     sentences += _invalid(ranks, where)
     expected = quantity(reference.value, case.unit)
-    sentences.append(f"Expected {expected} within {percent(limit)} ({reference.source}).")
+    sentences.append(f"Expected {expected}{_limit_text(reference, case.better)} ({reference.source}).")
     drawn = _histogram(changes, limit, case.better, reach, name=name, texts=(case.title, *sentences))
     return Drawing(case.title, drawn, sentences, key)
 
@@ -357,6 +354,14 @@ def _reach(ranks: Ranks, cases: Sequence[int]) -> tuple[float, float]:
     least, most = max(1.5 * widest, _LEAST_REACH), max(_MOST_LIMITS * widest, _LEAST_REACH)
     low, high = (min(max(1.05 * abs(end), least), most) for end in ends)
     return -low, high
+
+
+def _limit_text(reference: Reference, better: str) -> str:
+    """Return the limits of a reference on the sides that are worse, behind a comma; "" if it has none."""
+    ends = {"higher": (reference.minimum,), "lower": (reference.maximum,)}
+    limits = ends.get(better, (reference.minimum, reference.maximum))
+    text = " to ".join(number(end) for end in limits if end is not None)
+    return f", limit {text}" if text else ""
 
 
 def _limit(reference: Reference) -> float:

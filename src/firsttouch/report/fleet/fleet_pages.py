@@ -18,6 +18,7 @@ from firsttouch.judge.drift import Configuration
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.history import iso
 from firsttouch.judge.verdict import ORDER, HostSummary, HostVerdict, Word, natural
+from firsttouch.records import catalogue
 from firsttouch.report import card, forms, guidelines, junit, multiqc, openmetrics, pages, site_tables, summary
 from firsttouch.report import verdicts as of_verdicts
 from firsttouch.report.document import (
@@ -296,8 +297,13 @@ def _pages(
 
 
 def _is_judged(findings: Findings) -> bool:
-    """Return whether any metric judges hosts, or anything is missing; times of aligners judge no host."""
-    return bool(findings.deciding_cases.any()) or any(findings.missing.values())
+    """Return whether hosts have verdicts: anything was measured or is missing, but for times of aligners only.
+
+    A host without anything to compare its metrics with is undecided.
+    """
+    of_aligners = catalogue.of_kind("aligner")
+    is_measured = any(case.check not in of_aligners for case in findings.samples.cases)
+    return is_measured or bool(findings.deciding_cases.any()) or any(findings.missing.values())
 
 
 def worst(findings: Findings) -> list[str]:
@@ -315,6 +321,7 @@ def _line(counts: dict[Word, int], unjudged: int, divided: int, missing: Missing
     partial = missing.hosts - missing.whole
     gaps = [f"{missing.whole} without any result"] if missing.whole else []
     gaps += [f"{count(partial, 'host')} with missing results"] if partial else []
+    gaps += [f"{count(len(missing.rows), 'problem')} below, of no host"] if missing.rows and not gaps else []
     total = count(sum(counts.values()) + unjudged, "host")
     return f"{total}: {verdicts}; {', '.join(gaps) or 'nothing is missing'}."
 
@@ -450,7 +457,8 @@ class _System:
             )
             for word, hosts in self.others.items()
         ]
-        return [Paragraph(meaning, "small"), of_verdicts.folds(self.worst, self.ranks.host_keys, pages_of), *folds]
+        worst = of_verdicts.folds(self.worst, self.ranks.host_keys, pages_of, rest="findings.parquet")
+        return [Paragraph(meaning, "small"), worst, *folds]
 
     def short_section(self) -> Section:
         """Return the section of the ticket."""
