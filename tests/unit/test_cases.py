@@ -378,3 +378,13 @@ def test_of_several_partitions_the_newest_values_are_monitored():
 )
 def test_a_metric_names_its_check_if_another_check_of_the_catalogue_has_it_first(check, metric, words):
     assert Case("s", check, metric, {}, "GB/s", "higher").quantity == words
+
+
+def test_the_catalogue_decides_which_values_are_better():
+    """A record that says otherwise would let a host with half of its bandwidth pass."""
+    right = record("bandwidth", "copy_bandwidth", "GB/s", better="higher", pu_nodes=[0], bank=0)
+    wrong = replace(right, better="lower")
+    assert Case.of(wrong).key == Case.of(right).key
+    assert [case.better for case in samples_table.of_records([right, wrong]).cases] == ["higher"]
+    own = record("mine", "rate", "GB/s", better="lower")
+    assert [case.better for case in samples_table.of_records([own]).cases] == ["lower"]

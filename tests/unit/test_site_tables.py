@@ -70,6 +70,13 @@ def test_a_file_may_state_nothing(text):
     assert tuple(site_tables.parse(text, "summary.yaml")) == ()
 
 
+@pytest.mark.parametrize("pattern", ["*256 MiB*", "copy*bank 1", "copy_b*", "random latency*256 MiB*"])
+def test_a_wildcard_may_stand_for_what_follows_a_metrics_name(pattern):
+    assert site_tables.parse(f"tables:\n  - {{title: a, metrics: ['{pattern}']}}\n", "summary.yaml")
+    with pytest.raises(BadInput, match="no metric is called 'copi"):
+        site_tables.parse("tables:\n  - {title: a, metrics: ['copi*']}\n", "summary.yaml")
+
+
 def test_the_users_file_replaces_the_sites(tmp_path, monkeypatch):
     monkeypatch.delenv("FIRSTTOUCH_HOME", raising=False)
     monkeypatch.setenv("FIRSTTOUCH_SITE", str(tmp_path / "site"))

@@ -183,7 +183,7 @@ class Gathered:
         for host, sentence in list(self.ahead().items())[:_MOST_PRINTED]:
             print(f"firsttouch: {one_line(host)}: {sentence}", file=sys.stderr)
         if (more := len(self.ahead()) - _MOST_PRINTED) > 0:
-            print(f"firsttouch: {more} more hosts have records that are dated in the future", file=sys.stderr)
+            print(f"firsttouch: records of {more} more are dated in the future", file=sys.stderr)
 
     def _all_frames(self, columns: Sequence[str], where: pl.Expr | None) -> Iterator[pl.DataFrame]:
         from firsttouch.records.store import batches  # noqa: PLC0415 - loads the table library

@@ -22,7 +22,7 @@ from firsttouch.benchmarks.kernel_settings import METRICS as SETTINGS
 from firsttouch.errors import BadInput
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
 from firsttouch.records.cases import Case, distinguished, identifying
-from firsttouch.records.catalogue import checks, counts_if_emulated
+from firsttouch.records.catalogue import better_of, checks, counts_if_emulated
 from firsttouch.records.schema import Record, columns, in_utc, to_frame
 
 if TYPE_CHECKING:
@@ -346,7 +346,8 @@ def _cases(namings: pl.Series) -> tuple[list[Case], pl.Expr]:
     number_of: list[int] = []
     for naming in namings:
         system, check, metric, unit, better, parameters = naming.split("\0")
-        case = Case(system, check, metric, identifying(check, json.loads(parameters)), unit, better)
+        direction = better_of(check, metric, better)
+        case = Case(system, check, metric, identifying(check, json.loads(parameters)), unit, direction)
         key = f"{system}\0{case.key}"
         if key not in numbers:
             numbers[key] = len(cases)

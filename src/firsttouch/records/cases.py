@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from firsttouch.records.catalogue import catalogue, checks
+from firsttouch.records.catalogue import better_of, catalogue, checks
 from firsttouch.units import Better, format_bytes
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ class Case:
     def of(cls, record: Record) -> Case:
         """Return the case of a record."""
         parameters = identifying(record.check, record.parameters)
-        return cls(record.system, record.check, record.metric, parameters, record.unit, record.better)
+        better = better_of(record.check, record.metric, record.better)
+        return cls(record.system, record.check, record.metric, parameters, record.unit, better)
 
     @cached_property
     def key(self) -> str:

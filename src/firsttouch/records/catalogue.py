@@ -191,9 +191,14 @@ def order(check: str) -> tuple[int, str]:
 
 def direction(check: str, metric: str, unit: str) -> Better:
     """Return which values of a metric are better, by the catalogue or else by the unit."""
-    entry = checks().get(check, Check())
-    stated = entry.metrics.get(metric) or entry.data.get(metric)
-    return stated.better if stated else better(unit)
+    return better_of(check, metric, better(unit))
+
+
+def better_of(check: str, metric: str, otherwise: Better) -> Better:
+    """Return which values of a metric are better by the catalogue, whatever a record says; else *otherwise*."""
+    entry = checks().get(check)
+    stated = entry and (entry.metrics.get(metric) or entry.data.get(metric))
+    return stated.better if stated else otherwise
 
 
 def of_kind(kind: CheckKind) -> list[str]:

@@ -179,7 +179,7 @@ class _Families(Collector):
             labels = {**place, "verdict": word}
             self.add("verdict", "", "1 for the verdict of the host, 0 for the others.", labels, verdict == word)
             if counts.get(word, 0):
-                self.add("judged_metrics", "", "Findings metrics of a host, by verdict.", labels, counts[word])
+                self.add("judged_metrics", "", "Judged metrics of a host, by verdict.", labels, counts[word])
 
     def common_loss(self, system: str, loss: float) -> None:
         """Add the loss (a fraction, 0 for none) that most hosts of a system share."""

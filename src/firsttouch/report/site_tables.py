@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -105,7 +106,9 @@ def parse(text: str, file: str | Path) -> Sequence[TableForm]:
         where = ("tables", place)
         for number_of_pattern, pattern in enumerate(table.metrics):
             head = pattern.partition(",")[0]
-            if not any(fnmatchcase(name, head) for name in names):
+            # A wildcard may stand for the rest of a case's name, with its commas.
+            begin = re.split(r"[*?[]", head)[0]
+            if not any(name.startswith(begin) if begin != head else name == head for name in names):
                 reason = f"no metric is called '{head}'{did_you_mean(head, names)}"
                 document.problem(reason, *where, "metrics", number_of_pattern)
         if table.by and table.groups:
