@@ -12,15 +12,18 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, FirstTouchError
 from firsttouch.host import kernel_files
-from firsttouch.records.schema import Record
 from firsttouch.tools import run_tool
+
+if TYPE_CHECKING:
+    from firsttouch.records.schema import Record
 
 #: What replaces the kernel's counters: ``slurm``, ``none``, or a command that prints joules.
 VARIABLE = "FIRSTTOUCH_ENERGY"
@@ -32,11 +35,10 @@ _WHOLE = ("package", "dram")
 _MOST_WATTS = 5000.0
 #: Seconds between two readings, which cost the host a little.
 _INTERVAL = 5.0
-_ZONE = re.compile(r"intel-rapl:\d+(:\d+)?")
+_ZONE = r"intel-rapl:\d+(:\d+)?"
 
 
-@dataclass(frozen=True)
-class Counter:
+class Counter(NamedTuple):
     """A counter of joules: its *name*, what reads it (None: unreadable), and where it wraps around (0: never)."""
 
     name: str
@@ -44,8 +46,7 @@ class Counter:
     range: float = 0.0
 
 
-@dataclass(frozen=True)
-class Energy:
+class Energy(NamedTuple):
     """The *joules* of each part of the host in *seconds*, by *source*; or why they are *unknown*.
 
     *idle_watts* is the power of the same parts just before, while the program did not run; None: not measured.
@@ -53,7 +54,7 @@ class Energy:
 
     source: str = ""
     seconds: float = 0.0
-    parts: dict[str, float] = field(default_factory=dict)
+    parts: Mapping[str, float] = MappingProxyType({})
     unknown: str = ""
     idle_watts: float | None = None
 
@@ -67,7 +68,7 @@ class Energy:
         joules = self.joules
         if joules is None:
             return {"joules": None, "unknown": self.unknown}
-        document = {"joules": joules, "source": self.source, "seconds": self.seconds, "parts": self.parts}
+        document = {"joules": joules, "source": self.source, "seconds": self.seconds, "parts": dict(self.parts)}
         if self.idle_watts is not None:
             document |= {
                 "idle_watts": self.idle_watts,
@@ -218,7 +219,7 @@ def _zones(root: Path) -> Iterator[Counter]:
     folder = root / "sys/class/powercap"
     for zone in sorted(folder.glob("intel-rapl:*")) if folder.is_dir() else ():
         name = kernel_files.text(zone / "name")
-        if not _ZONE.fullmatch(zone.name) or not name.startswith(_WHOLE):
+        if not re.fullmatch(_ZONE, zone.name) or not name.startswith(_WHOLE):
             continue
         parent = kernel_files.text(zone.with_name(zone.name.rpartition(":")[0]) / "name")
         label = f"{name} of {parent}" if parent else name
