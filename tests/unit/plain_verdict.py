@@ -156,6 +156,8 @@ def by_evidence(values, better, reference):
         math.fsum(evidence_of(sign * (v / reference.value - 1), limit, reference.error) for v in values)
         for sign, limit in directions
     )
+    if total <= 0 and is_outside(statistics.median(values), better, reference):
+        return Expected("undecided", values, total, 1)
     if total >= FAIL or total <= 0:
         return Expected("fail" if total > 0 else "pass", values, total, 0)
     # As many more as at the present rate, or as a host needs that loses twice the limit.

@@ -146,6 +146,21 @@ class TestFleet:
         assert verdicts.pop("n7").verdict == "fail"
         assert {v.verdict for v in verdicts.values()} == {"pass"}
 
+    @pytest.mark.parametrize(
+        ("values", "word"),
+        [
+            ([80.0, *[100.0] * 11], "pass"),
+            ([80.0, 100.0] * 6, "undecided"),
+            ([80.0, 100.0] * 5 + [80.0] * 2, "undecided"),
+        ],
+    )
+    def test_a_host_that_is_slow_in_half_of_its_repetitions_does_not_pass(self, tmp_path, values, word):
+        """Good repetitions weigh more than as many bad ones, but the median lies outside of the limit."""
+        records = [r for r in fleet(count=12) if r.host != "n7"] + rates(*values, host="n7")
+        verdicts = {v.host: v.verdict for v in judge(records, system_of(tmp_path))}
+        assert verdicts.pop("n7") == word
+        assert set(verdicts.values()) == {"pass"}
+
     def test_a_slow_host_is_undecided_after_one_repetition(self, tmp_path):
         verdicts = {v.host: v for v in judge(fleet(count=1, n7=0.9), system_of(tmp_path))}
         assert verdicts.pop("n7").verdict == "undecided"

@@ -69,8 +69,8 @@ def _test(samples: Groups, better: Better, reference: Reference, by: int, *, exa
     *by* is the number of the reference. The last of *exact* values decides: they are read and not measured.
     Otherwise all repetitions decide, by their evidence if the error of a repetition is known. If not, they are
     counted: outside in all of at least two is a fail, outside in less than half of them a pass, and anything
-    between is undecided. Which undecided groups are suspect depends on all metrics of a host
-    (:func:`firsttouch.judge.statistics.beyond_chance`).
+    between is undecided. So is a pass by evidence if the median is outside. Which undecided groups are suspect
+    depends on all metrics of a host (:func:`firsttouch.judge.statistics.beyond_chance`).
     """
     bad, good = out_of_limits(samples.values, better, reference)
     verdicts = verdict_rows(len(samples), PASS, by)
@@ -82,6 +82,13 @@ def _test(samples: Groups, better: Better, reference: Reference, by: int, *, exa
     elif sides:
         evidence = np.maximum.reduce([samples.sums(side) for side in sides])
         _decide(verdicts, evidence, counted, reference)
+        # Good repetitions may weigh more than as many bad ones; a median outside is no pass.
+        outside = samples.sums(bad.astype(np.int64))
+        for group in np.flatnonzero((2 * outside >= counted) & (words == PASS)).tolist():
+            end = samples.ends[group] + 1
+            median = np.median(samples.values[end - counted[group] : end], keepdims=True)
+            if out_of_limits(median, better, reference)[0][0]:
+                words[group], more[group] = UNDECIDED, 1
     else:
         outside = samples.sums(bad.astype(np.int64))
         words[2 * outside >= counted] = UNDECIDED
