@@ -507,6 +507,9 @@ class TestDivided:
         assert note.startswith(
             "12 of 40 hosts are about 10.2 % worse than the others (n[0-11]; copy, NUMA 0 to bank 0)"
         )
+        other = fleet(hosts=40, count=6, error=0.005, **bad | {"n11": 0.7})
+        (note,) = judged(samples_table.of_records(other), system_of(tmp_path)).notes()
+        assert note.startswith("11 of 40 hosts are about 10.2 % worse than the others (n[0-10]; ")
         assert {host: judgement.of(host).verdict for host in judgement.hosts} == {
             f"n{i}": "fail" if i < 12 else "pass" for i in range(40)
         }

@@ -143,7 +143,9 @@ def alike_hosts(findings: Findings, *, worse_than: int) -> str | None:
     chosen = groups[table.case[groups] == number]
     losses = findings.losses[chosen]
     low, middle, high = np.quantile(losses, (0.25, 0.5, 0.75))
-    if high - low > _ALIKE * middle:
+    # A host that loses more than twice as much has another fault.
+    chosen = chosen[losses <= 2 * middle]
+    if high - low > _ALIKE * middle or _are_few(len(chosen), findings):
         return None
     names = sorted(table.hosts[host] for host in table.host[chosen].tolist())
     return (
