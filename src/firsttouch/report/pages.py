@@ -310,7 +310,8 @@ def _page(report: _Report) -> Document:
 def _ticket(report: _Report) -> Document:
     rows = of_verdicts.table(report.verdicts, lines=_EVIDENCE)
     invalid = _invalid(report)
-    blocks: list[Block] = [Paragraph(render.not_measured(report.problems, len(invalid)))]
+    records = sum(len(host.view.invalid) for host in report.hosts)
+    blocks: list[Block] = [Paragraph(render.not_measured(report.problems, records))]
     if table := tables.problem_table(report.problems):
         blocks.append(table)
     if invalid:
