@@ -427,10 +427,15 @@ def no_threads(monkeypatch):
     monkeypatch.setattr(threading, "_start_new_thread", refuse)
 
 
-def test_a_program_without_a_thread_that_waits_for_it_is_stopped(job, marker, no_threads):
+def test_a_program_without_a_thread_that_waits_for_it_is_stopped_with_its_children(job, marker, monkeypatch):
+    def refuse(*_):
+        assert are_running(marker, 2)
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading, "_start_new_thread", refuse)
     with pytest.raises(CannotHere, match="ulimit -v"):
-        run_together([job("sleep 60", marker)])
-    assert with_marker(marker) == []
+        run_together([job("sh -c 'sleep 60; true' sh $1 & wait", marker)])
+    assert gone(marker)
 
 
 def test_work_without_a_thread_is_not_waited_for(no_threads):

@@ -176,7 +176,7 @@ class _Running:
         try:
             self.waiter.start()
         except CannotHere:
-            self.process.kill()
+            self._signal(signal.SIGKILL)
             self.process.wait()
             raise
 
