@@ -210,6 +210,28 @@ def test_a_task_that_is_killed_is_named_by_the_others(folder):
     assert "1 of them otherwise: task 1: it left no result" in errors
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two PUs")
+def test_tasks_say_that_their_share_is_too_small_and_which_exceeded_its_time(folder, monkeypatch):
+    every = len(os.sched_getaffinity(0))
+    monkeypatch.setenv("OMP_NUM_THREADS", str(every))
+    os.mkfifo(folder / "never")
+    program = f"test $SLURM_LOCALID = 0 || read x <never; {shell_wait(folder)}"
+    errors = tasks(folder, "--timeout $((n ? 1 : 100)) --json", program)
+    warning = f"firsttouch: warning: {every} threads are asked for, and this process may use {every // 2} "
+    assert errors.count(warning) == 1
+    (line,) = [line for line in errors.splitlines() if line.startswith("{")]
+    first, second = json.loads(line)["tasks"]
+    assert (first["placement"], second) == ("verified", None)
+    assert first["lacking"][0] in errors
+    assert "did not end within 1 s" in errors
+
+
+def test_a_scenario_that_leaves_pus_to_the_kernel_is_not_for_tasks(folder):
+    done = shell("$ft --on 0 1x1-unbound -- true")
+    assert done.returncode == 2
+    assert "1x1-unbound leaves the PUs to the kernel: --on and the tasks of srun state them" in done.stderr
+
+
 def test_auto_follows_the_saved_advice_if_it_can(folder, monkeypatch):
     monkeypatch.setenv("FIRSTTOUCH_ADVICE", str(folder / "advice"))
     done = shell("$ft -- sleep 0.3")

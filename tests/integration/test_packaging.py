@@ -216,6 +216,8 @@ def test_the_light_installation_aligns(run_light, lambda_work, tmp_path):
         ("campaign", "run", "validate"),
         ("campaign", "collect", "validate-1"),
         ("study", "run", "scaling2018"),
+        ("run", "1Inst_Original", "--aligner", "bwa-mem", "--dataset", "lambda", "--multiqc", "x_mqc.json"),
+        ("align", "--multiqc", "x_mqc.json", "--", "bwa", "mem", "index", "reads"),
     ],
     ids=" ".join,
 )

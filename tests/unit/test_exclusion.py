@@ -84,7 +84,7 @@ def test_users_read_what_an_admin_published(site, tmp_path, run_cli):
     site("n1", "fail")
     site("n2", "suspect")
     site("n10", "fail", system="other")
-    file = tmp_path / "shared" / "exclude.json"
+    file = tmp_path / "shared" / "lists" / "exclude.json"
     settings(tmp_path, f"exclude: {{file: {file}}}\n")
     missing = run_cli("fleet", "exclude")
     assert (missing.status, missing.out) == (2, "")
@@ -94,7 +94,7 @@ def test_users_read_what_an_admin_published(site, tmp_path, run_cli):
         assert run_cli("fleet", "exclude", "--publish").out == "n[1-2,10]\n"
     finally:
         os.umask(before)
-    assert file.stat().st_mode & 0o777 == 0o644
+    assert [place.stat().st_mode & 0o777 for place in (file, *file.parents[:2])] == [0o644, 0o755, 0o755]
     site("n1", "pass", age=0)
     assert run_cli("fleet", "exclude").out == "n[1-2,10]\n"
     assert run_cli("fleet", "exclude", "--only", "fail", "--system", "s").out == "n1\n"

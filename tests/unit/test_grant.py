@@ -13,6 +13,9 @@ VARIABLES = (
     "SLURM_JOB_ID",
     "SLURM_JOB_CPUS_PER_NODE",
     "SLURM_STEP_NODELIST",
+    "SLURM_STEP_TASKS_PER_NODE",
+    "SLURM_MEM_PER_NODE",
+    "SLURM_MEM_PER_CPU",
     "SLURM_CPUS_PER_TASK",
     "OMP_NUM_THREADS",
 )
@@ -35,8 +38,19 @@ def host(opteron):
     [
         ({}, "a cpuset or an affinity mask excludes the others"),
         ({"SLURM_JOB_ID": "7"}, "sbatch --cpus-per-task=16 grants them"),
-        # In a batch script, srun's steps and their share do not matter.
-        ({"SLURM_JOB_ID": "7", "SLURM_JOB_CPUS_PER_NODE": "16"}, "sbatch --cpus-per-task=16 grants them"),
+        # A batch script may use all PUs of its job.
+        ({"SLURM_JOB_ID": "7", "SLURM_JOB_CPUS_PER_NODE": "16"}, "an affinity mask excludes others of the job"),
+        ({"SLURM_JOB_ID": "7", "SLURM_JOB_CPUS_PER_NODE": "15"}, "sbatch --cpus-per-task=16 grants them"),
+        # Each task of the step would need as many.
+        (
+            {
+                "SLURM_JOB_ID": "7",
+                "SLURM_JOB_CPUS_PER_NODE": "16",
+                "SLURM_STEP_NODELIST": "n1",
+                "SLURM_STEP_TASKS_PER_NODE": "2",
+            },
+            "sbatch --cpus-per-task=16 grants them",
+        ),
         (
             {"SLURM_JOB_ID": "7", "SLURM_JOB_CPUS_PER_NODE": "32(x2),16", "SLURM_STEP_NODELIST": "n1"},
             "srun --cpus-per-task=16 grants them",
@@ -59,6 +73,13 @@ def test_what_grants_more_pus(monkeypatch, host, job, end):
         Layout(host, None).division(4, 4)
 
 
+def test_a_task_lacks_what_its_share_lacks(host):
+    assert grant.lacking_pus(4, host) == ""
+    assert "4 threads are asked for, and this process may use 2 of the host's 64 PUs" in grant.lacking_pus(
+        4, host, 2
+    )
+
+
 def test_a_host_has_no_more_than_it_has(monkeypatch, opteron):
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     whole = replace(opteron, here=True)
@@ -67,7 +88,7 @@ def test_a_host_has_no_more_than_it_has(monkeypatch, opteron):
         == "65 threads are asked for, and this process may use 64 PUs, all of this host"
     )
     part = replace(whole, allowed_pus=frozenset({0}))
-    assert grant.lacking_pus(128, part).endswith(": sbatch --cpus-per-task=64 grants them")
+    assert grant.lacking_pus(128, part).endswith(": sbatch --cpus-per-task=64 grants 64 of them")
     # Of another host, which a plan is for, nobody can be granted more.
     assert grant.more_pus(16, replace(part, here=False)) == ""
 
@@ -100,3 +121,17 @@ def test_what_grants_more_memory(monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     assert grant.lacking_memory(28 << 30, 4 << 30) == f"{lacking}: sbatch --mem=31G grants it"
     assert grant.lacking_memory(28 << 30, None) == ""
+
+
+@pytest.mark.parametrize(
+    "granted",
+    [{"SLURM_MEM_PER_NODE": "4096"}, {"SLURM_MEM_PER_CPU": "2048", "SLURM_JOB_CPUS_PER_NODE": "2(x3)"}],
+)
+def test_what_slurm_granted_counts_where_it_enforces_nothing(monkeypatch, granted):
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    for name, value in granted.items():
+        monkeypatch.setenv(name, value)
+    lacking = "about 28 GiB of memory are needed, and this process may take 4 GiB: sbatch --mem=31G grants it"
+    assert grant.lacking_memory(28 << 30, 64 << 30) == lacking
+    assert grant.lacking_memory(28 << 30, None) == lacking
+    assert grant.lacking_memory(3 << 30, 64 << 30) == ""

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from firsttouch.cli import options
-from firsttouch.errors import BadInput, CannotHere, first_of
+from firsttouch.errors import BadInput, CannotHere, TimedOut, first_of
 from firsttouch.execution import energy, host_lock, placement_check, tasks
 from firsttouch.execution.child_process import signal_name
 from firsttouch.execution.foreground import run_in_foreground
@@ -151,10 +151,15 @@ def run(args: argparse.Namespace) -> int:
     if args.records:
         check_appendable(args.records)
     host, meter = load(), energy.Meter()
-    if lacking := grant.lacking_pus(grant.asked_threads(args.program), host):
-        say(f"firsttouch: warning: {lacking}")
     with tasks.of_this_step() as step:
+        asked = grant.asked_threads(args.program)
+        if not step and (lacking := grant.lacking_pus(asked, host)):
+            say(f"firsttouch: warning: {lacking}")
         scenario, own = _scenario(args, host, step)
+        if step:
+            lacking = grant.lacking_pus(asked, host, len(own.pus))
+            if lacking and step.local == 0:
+                say(f"firsttouch: warning: {lacking}")
         words = with_threads(args.program, scenario.threads)
         # None, unless the user asks for a number.
         stated = parse_name(args.scenario)
@@ -171,7 +176,12 @@ def run(args: argparse.Namespace) -> int:
                 environment["TMPDIR"] = str(memory.folder if memory else args.scratch.absolute())
             meter.begin(args.idle)
             watching = Watching(look=meter.watching(placement_check.look))
-            outcome = run_in_foreground(words, own, env=environment, timeout=args.timeout, watching=watching)
+            try:
+                outcome = run_in_foreground(words, own, env=environment, timeout=args.timeout, watching=watching)
+            except TimedOut:
+                if step and (results := step.ended(None)) is not None:
+                    _tell(args, scenario, results)
+                raise
         document = _document(words, scenario, own, outcome) | {
             "scratch": memory and memory.to_dict(),
             "lacking": [lacking] if lacking else [],
@@ -215,7 +225,7 @@ def _scenario(args: argparse.Namespace, host: Topology, step: tasks.Step | None)
 def _tell(args: argparse.Namespace, scenario: Scenario, results: Sequence[Mapping[str, Any] | None]) -> None:
     """Print how the program went, in one or several tasks, and keep the record; None is a task that was killed."""
     done = [result for result in results if result is not None]
-    if args.records and len(done) == len(results) and not any(result["exit_status"] for result in done):
+    if args.records and done and len(done) == len(results) and not any(result["exit_status"] for result in done):
         from firsttouch.benchmarks import site_checks  # noqa: PLC0415 - see the package
 
         spec = site_checks.ProgramSpec(done[0]["program"], "exec")
@@ -251,7 +261,7 @@ def _tell(args: argparse.Namespace, scenario: Scenario, results: Sequence[Mappin
     how = f"{len(odd)} of them otherwise: {named}" if odd else "all placements verified"
     say(
         f"firsttouch: {scenario.name}, {len(results)} tasks on {host_name()}: "
-        f"{seconds[0]:.3f} to {seconds[-1]:.3f} s, {how}"
+        f"{f'{seconds[0]:.3f} to {seconds[-1]:.3f} s, ' if seconds else ''}{how}"
     )
 
 

@@ -18,6 +18,7 @@ from firsttouch.errors import BadInput, Missing
 from firsttouch.execution.progress import say
 from firsttouch.host.cpusets import parse_list
 from firsttouch.host.emulation import host_name
+from firsttouch.tools import require_report
 from firsttouch.units import parse, parse_bytes, parse_percent
 
 if TYPE_CHECKING:
@@ -211,6 +212,7 @@ def _section(text: str) -> Path:
     """Return the path of a file that MultiQC finds by its name."""
     if not text.endswith("_mqc.json"):
         raise BadInput(f"'{text}' must end with _mqc.json, or MultiQC does not find it")
+    require_report()
     return Path(text)
 
 

@@ -73,8 +73,11 @@ class Step:
         texts = ((self.folder / f"grant.{n}").read_text(encoding="utf-8") for n in range(self.count))
         return [frozenset(json.loads(text)) for text in texts]
 
-    def ended(self, result: dict[str, Any]) -> list[dict[str, Any] | None] | None:
-        """Leave the *result* of this task; the last one gets the results of all (None: a task that was killed)."""
+    def ended(self, result: dict[str, Any] | None) -> list[dict[str, Any] | None] | None:
+        """Leave the *result* of this task; the last one gets the results of all.
+
+        None is a task without a result: it was killed, or exceeded its time.
+        """
         atomic_files.write(self.folder / f"result.{self.local}", json.dumps(result))
         try:
             with locked(self.folder / "report.lock"):

@@ -51,31 +51,47 @@ def asked_threads(command: Sequence[str]) -> int:
     return max((int(value) for value in values if value.isascii() and value.isdecimal()), default=0)
 
 
-def lacking_pus(threads: int, host: Topology) -> str:
-    """Return that *threads* are more than the PUs that this process may use, and what grants more; or ""."""
-    granted, whole = host.usable_pu_count, len(host.pus)
+def lacking_pus(threads: int, host: Topology, granted: int | None = None) -> str:
+    """Return that *threads* are more than the PUs that this process may use, and what grants more; or "".
+
+    *granted* are the PUs of its share, if it is one of several tasks (None: all that it may use).
+    """
+    granted, whole = host.usable_pu_count if granted is None else granted, len(host.pus)
     if threads <= granted:
         return ""
     may_use = f"of the host's {whole} PUs" if granted < whole else f"PU{'s' * (whole != 1)}, all of this host"
-    return (
-        f"{threads} threads are asked for, and this process may use {granted} {may_use}{more_pus(threads, host)}"
-    )
+    more = more_pus(threads, host, granted)
+    return f"{threads} threads are asked for, and this process may use {granted} {may_use}{more}"
 
 
-def more_pus(threads: int, host: Topology) -> str:
+def more_pus(threads: int, host: Topology, granted: int | None = None) -> str:
     """Return what would grant this process *threads* PUs, as the end of a sentence; "" if the host has no more."""
     enough = min(threads, len(host.pus))
-    if not host.here or host.usable_pu_count >= enough:
+    if not host.here or (host.usable_pu_count if granted is None else granted) >= enough:
         return ""
     if "SLURM_JOB_ID" not in os.environ:
         return ": a cpuset or an affinity mask excludes the others"
+    is_step = "SLURM_STEP_NODELIST" in os.environ
+    tasks = max(numbers_of_job("SLURM_STEP_TASKS_PER_NODE"), default=1) if is_step else 1
     of_job = min(numbers_of_job("SLURM_JOB_CPUS_PER_NODE"), default=0)
-    by = "srun" if "SLURM_STEP_NODELIST" in os.environ and of_job >= enough else "sbatch"
-    return f": {by} --cpus-per-task={enough} grants them"
+    if of_job >= enough * tasks and not is_step:
+        return ": an affinity mask excludes others of the job"
+    by = "srun" if of_job >= enough * tasks else "sbatch"
+    return f": {by} --cpus-per-task={enough} grants {'them' if enough == threads else f'{enough} of them'}"
+
+
+def _granted_memory() -> int:
+    """Return the bytes per host that Slurm granted this job; 0 if it states none: it may enforce nothing."""
+    if per_host := number_of_job("SLURM_MEM_PER_NODE", 0):
+        return per_host << 20
+    each, pus = number_of_job("SLURM_MEM_PER_CPU", 0), min(numbers_of_job("SLURM_JOB_CPUS_PER_NODE"), default=0)
+    return each * pus << 20
 
 
 def lacking_memory(need: int, available: int | None) -> str:
     """Return that *need* bytes are more than the *available* ones (None: unknown), and what grants more; or ""."""
+    if granted := _granted_memory():
+        available = granted if available is None else min(available, granted)
     if available is None or need <= available:
         return ""
     lack = f"about {format_bytes(need)} of memory are needed, and this process may take {format_bytes(available)}"

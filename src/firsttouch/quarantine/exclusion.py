@@ -118,7 +118,10 @@ def place(settings: SiteSettings) -> Path:
 def publish(avoided: Exclusions, file: Path) -> None:
     """Write the list to *file*, which every user may read; raises BadInput if it cannot be written."""
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        # Everybody reads the list, whatever the umask of its publisher is.
+        for folder in reversed([folder for folder in file.parents if not folder.exists()]):
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o755)
         with atomic_files.replacing(file) as partial:
             partial.write_text(json.dumps(avoided.to_dict(), indent=1) + "\n", encoding="utf-8")
             partial.chmod(0o644)

@@ -343,6 +343,8 @@ def plan_tasks(
         )
     _refuse_other_threads(name, parts, threads)
     layouts = {grant: Layout(replace(topology, allowed_pus=grant), None) for grant, _, _ in grants}
+    if not parts.policy.binds:
+        raise BadInput(f"{name} leaves the PUs to the kernel: --on and the tasks of srun state them")
     shares = [layouts[grant].parts(count, threads or parts.threads)[place] for grant, place, count in grants]
     planner = _Planner(layouts[grants[0][0]], Need(), {})
     placements = tuple(planner.placement(share, "part", parts.policy) for share in shares)
