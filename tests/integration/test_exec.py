@@ -212,12 +212,12 @@ def test_a_task_that_is_killed_is_named_by_the_others(folder):
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two PUs")
 def test_tasks_say_that_their_share_is_too_small_and_which_exceeded_its_time(folder, monkeypatch):
-    every = len(os.sched_getaffinity(0))
-    monkeypatch.setenv("OMP_NUM_THREADS", str(every))
+    pus = len(os.sched_getaffinity(0))
+    monkeypatch.setenv("OMP_NUM_THREADS", str(pus))
     os.mkfifo(folder / "never")
     program = f"test $SLURM_LOCALID = 0 || read x <never; {shell_wait(folder)}"
     errors = tasks(folder, "--timeout $((n ? 1 : 100)) --json", program)
-    warning = f"firsttouch: warning: {every} threads are asked for, and this process may use {every // 2} "
+    warning = f"firsttouch: warning: {pus} threads are asked for, and this process may use {pus // 2} "
     assert errors.count(warning) == 1
     (line,) = [line for line in errors.splitlines() if line.startswith("{")]
     first, second = json.loads(line)["tasks"]
