@@ -32,8 +32,8 @@ def one_line(text: str) -> str:
 
 def first_of(texts: Sequence[str], most: int, separator: str = ", ") -> str:
     """Return *texts* in a row; those beyond *most* are only counted: ``a, b and 3 more``."""
-    rest = f" and {len(texts) - most} more" if len(texts) > most else ""
-    return separator.join(texts[:most]) + rest
+    ending = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return separator.join(texts[:most]) + ending
 
 
 def without_commands(text: str) -> str:

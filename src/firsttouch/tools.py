@@ -34,17 +34,24 @@ def require(*programs: str) -> None:
             raise Missing(f"'{program}' is not on PATH: `make setup` installs it, or install its package")
 
 
-def require_report() -> None:
-    """Raise Missing, before any work, if a package of the extra ``report`` is not installed."""
+def require_package(*modules: str) -> None:
+    """Raise Missing for the first of the Python *modules* that is not installed."""
     import importlib.util  # noqa: PLC0415 - most commands do without
 
-    for module in REPORT:
+    for module in modules:
         if importlib.util.find_spec(module) is None:
             raise lacking_package(module)
 
 
+def require_report() -> None:
+    """Raise Missing, before any work, if a package of the extra ``report`` is not installed."""
+    require_package(*REPORT)
+
+
 def lacking_package(module: str) -> Missing:
-    """Return the error that the package with *module* is missing, with the command that installs the report's."""
+    """Return the error that a Python module is not installed, with what installs it."""
+    if module not in REPORT:
+        return Missing(f"the Python package {module} is not installed: `make setup` installs it")
     import importlib.metadata  # noqa: PLC0415 - only after an error
 
     listed = (line.partition(";") for line in importlib.metadata.requires("firsttouch") or ())

@@ -386,5 +386,5 @@ def test_the_catalogue_decides_which_values_are_better():
     wrong = replace(right, better="lower")
     assert Case.of(wrong).key == Case.of(right).key
     assert [case.better for case in samples_table.of_records([right, wrong]).cases] == ["higher"]
-    own = record("mine", "rate", "GB/s", better="lower")
-    assert [case.better for case in samples_table.of_records([own]).cases] == ["lower"]
+    of_site = record("mine", "rate", "GB/s", better="lower")
+    assert [case.better for case in samples_table.of_records([of_site]).cases] == ["lower"]

@@ -11,6 +11,7 @@ from factories.processes import write_program
 from firsttouch.errors import BadInput
 from firsttouch.execution import energy
 from firsttouch.execution.energy import Meter, in_words
+from firsttouch.execution.sampling import Watching
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record, from_dict
 
@@ -100,7 +101,7 @@ def test_a_counter_that_wraps_around_several_times_is_read_in_between(tmp_path):
     looks = []
     meter = host.meter()
     meter.begin()
-    look = meter.watching(lambda pid, observed: looks.append(pid))
+    look = meter.watching(Watching(look=lambda pid, observed: looks.append(pid))).look
     most, watts = 65532610987, 400
     for second in range(0, 3600, 3):
         host.count("intel-rapl:0", (1_000_000 + second * watts * 1_000_000) % most)
@@ -219,11 +220,12 @@ def test_slurm_is_asked_for_this_step(tmp_path, monkeypatch, stand_in):
     monkeypatch.setenv("SLURM_JOB_ID", "77")
     monkeypatch.delenv("SLURM_STEP_ID", raising=False)
     meter = Meter(tmp_path, clock := ManualClock())
+    meter.begin()
     clock.now += 1
     assert meter.end().parts == {"host": 1.0}
     assert "--jobs=77.batch" in (tmp_path / "asked").read_text()
     monkeypatch.setenv("SLURM_STEP_ID", "3")
-    Meter(tmp_path, clock)
+    Meter(tmp_path, clock).begin()
     assert (tmp_path / "asked").read_text().splitlines()[-1].endswith("--jobs=77.3")
     monkeypatch.delenv("SLURM_JOB_ID")
     with pytest.raises(BadInput, match="this is no job of Slurm"):

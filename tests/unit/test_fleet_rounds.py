@@ -189,9 +189,11 @@ def test_a_host_that_decides_late_decides_as_the_others(campaign, monkeypatch):
 
     def late(runner, *argv):
         if runner.host == "n6":
-            own = rounds_of["n6"]
+            ended = rounds_of["n6"]
             with changed:
-                changed.wait_for(lambda: all(n > own for host, n in rounds_of.items() if host != "n6"), timeout=60)
+                changed.wait_for(
+                    lambda: all(n > ended for host, n in rounds_of.items() if host != "n6"), timeout=60
+                )
         return decide(runner, *argv)
 
     monkeypatch.setattr(rounds.Meeting, "end_round", noted_end)

@@ -2,6 +2,7 @@
 """The recipes of packaging/ and CITATION.cff agree with pyproject.toml."""
 
 import contextlib
+import importlib.metadata
 import os
 import re
 import shutil
@@ -12,13 +13,17 @@ from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from firsttouch.paths import ROOT
+from firsttouch.tools import REPORT
 
 PACKAGING = ROOT / "packaging"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 #: What a complete installation needs, which all recipes make.
-NEEDED = [*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"]["report"]]
+EXTRA = PROJECT["project"]["optional-dependencies"]["report"]
+NEEDED = [*PROJECT["project"]["dependencies"], *EXTRA]
 RELEASE = PROJECT["tool"]["hatch"]["version"]["fallback-version"]
 LMOD = Path("/usr/share/lmod/lmod/libexec/lmod")
 MODULES = shutil.which("modulecmd.tcl", path="/usr/share/modules/libexec:/usr/lib/x86_64-linux-gnu")
@@ -34,6 +39,12 @@ def test_recipes_name_the_release():
     environments = [yaml.safe_load(file.read_text()) for file in ROOT.glob("workflows/**/environment.y*ml")]
     pinned = [re.sub(" *=", "=", package) for file in environments for package in file["dependencies"]]
     assert [package for package in pinned if package.startswith("firsttouch")] == 2 * [f"firsttouch={RELEASE}"]
+
+
+def test_the_modules_of_the_extra_are_those_of_its_packages():
+    packages = {canonicalize_name(Requirement(line).name) for line in EXTRA}
+    modules = importlib.metadata.packages_distributions()
+    assert {canonicalize_name(package) for module in REPORT for package in modules[module]} == packages
 
 
 def test_recipes_name_the_probe():

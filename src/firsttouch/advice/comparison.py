@@ -23,11 +23,10 @@ import numpy as np
 from firsttouch.advice.findings import Findings
 from firsttouch.advice.posterior import Belief, Load, Prior, Trial, update
 from firsttouch.errors import CannotHere, RunFailed
-from firsttouch.execution import energy, placement_check
+from firsttouch.execution import energy
 from firsttouch.execution.jobs import Job, Outcome
 from firsttouch.execution.process_runner import run_together
 from firsttouch.execution.progress import Steps
-from firsttouch.execution.sampling import Watching
 from firsttouch.execution.threads import WorkerThread
 from firsttouch.genomics.collecting import splice
 from firsttouch.genomics.pipe_writer import PIPE_BYTES, Stopped, StopRequest, enlarge_pipe
@@ -68,7 +67,7 @@ class Comparison:
 
     @property
     def compared(self) -> bool:
-        """Whether at least two scenarios have times."""
+        """Whether at least two scenarios have costs."""
         return sum(map(bool, self.costs)) > 1
 
 
@@ -91,8 +90,9 @@ def compare(
     *usual* is the number of the default run. A run whose placement or memory options did not hold does not count.
     Raises RunFailed if the program fails, or if no placement holds.
     """
-    if goal == "energy" and (lacking := energy.Meter().lacking):
-        raise CannotHere(f"no energy can be counted: {lacking}")
+    meter = energy.Meter()
+    if goal == "energy" and meter.lacking:
+        raise CannotHere(f"no energy can be counted: {meter.lacking}")
     with Steps() as steps, tempfile.TemporaryDirectory(prefix="firsttouch-") as folder, discarding() as out:
 
         def run(scenario: Scenario, left: int) -> tuple[Outcome, float]:
@@ -102,10 +102,8 @@ def compare(
                 if goal == "time":
                     outcome = run_together([job], timeout=timeout)[0]
                     return outcome, outcome.seconds
-                meter = energy.Meter()
                 meter.begin()
-                watching = Watching(look=meter.watching(placement_check.look))
-                outcome = run_together([job], timeout=timeout, watching=watching)[0]
+                outcome = run_together([job], timeout=timeout, watching=meter.watching())[0]
                 if (joules := meter.end().joules) is None:
                     raise CannotHere(f"the energy of {argv[0]} is unknown: {meter.energy.unknown}")
                 return outcome, joules

@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any, get_args
 from firsttouch.advice.auto import BUDGET, Auto
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, ProgramFailed
-from firsttouch.execution import energy, placement_check
+from firsttouch.execution import energy
 from firsttouch.execution.child_process import exit_status
 from firsttouch.execution.progress import live, say, write
-from firsttouch.execution.sampling import Watching
 from firsttouch.genomics import checkpoints, collecting, dealing, sam, stream
 from firsttouch.genomics.checkpoints import Checkpoints
 from firsttouch.genomics.command_line import UserCommand, parse
@@ -356,11 +355,6 @@ class _Task:
     uses: Sequence[IndexUse]
     meter: energy.Meter
 
-    @property
-    def watching(self) -> Watching:
-        """How the instances are sampled, and the energy counted."""
-        return Watching(look=self.meter.watching(placement_check.look))
-
     def describe(self, header: bytes) -> bytes:
         """Return the output's header: the aligner's, with the user's command and the scenario in its @PG line."""
         note = stream.note(self.scenario, self.output)
@@ -378,7 +372,7 @@ class _Task:
             self.stop,
             use=self.uses[0],
             timeout=self.args.timeout,
-            watching=self.watching,
+            watching=self.meter.watching(),
         )
 
     def streamed(self, target: collecting.Target, *, relaunch: int | None = None) -> stream.Result:
@@ -410,7 +404,7 @@ class _Task:
                 dynamic=self.args.dynamic,
                 relaunch_bases=relaunch,
                 timeout=self.args.timeout,
-                watching=self.watching,
+                watching=self.meter.watching(),
                 on_progress=_progress(self.args),
             )
             if isinstance(target, Checkpoints):

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, CannotHere, TimedOut, first_of
-from firsttouch.execution import energy, host_lock, placement_check, tasks
+from firsttouch.execution import energy, host_lock, tasks
 from firsttouch.execution.child_process import signal_name
 from firsttouch.execution.foreground import run_in_foreground
 from firsttouch.execution.jobs import Outcome
 from firsttouch.execution.progress import say, write
-from firsttouch.execution.sampling import Watching
 from firsttouch.host import grant
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.emulation import host_name
@@ -175,9 +174,10 @@ def run(args: argparse.Namespace) -> int:
             if args.scratch:
                 environment["TMPDIR"] = str(memory.folder if memory else args.scratch.absolute())
             meter.begin(args.idle)
-            watching = Watching(look=meter.watching(placement_check.look))
             try:
-                outcome = run_in_foreground(words, own, env=environment, timeout=args.timeout, watching=watching)
+                outcome = run_in_foreground(
+                    words, own, env=environment, timeout=args.timeout, watching=meter.watching()
+                )
             except TimedOut:
                 if step and (results := step.ended(None)) is not None:
                     _tell(args, scenario, results)
@@ -257,12 +257,10 @@ def _tell(args: argparse.Namespace, scenario: Scenario, results: Sequence[Mappin
         for number, result in enumerate(results)
         if result is None or result["exit_status"] or result["placement"] != "verified"
     ]
+    span = f"{seconds[0]:.3f} to {seconds[-1]:.3f} s, " if seconds else ""
     named = first_of(odd, _NAMED, "; ")
     how = f"{len(odd)} of them otherwise: {named}" if odd else "all placements verified"
-    say(
-        f"firsttouch: {scenario.name}, {len(results)} tasks on {host_name()}: "
-        f"{f'{seconds[0]:.3f} to {seconds[-1]:.3f} s, ' if seconds else ''}{how}"
-    )
+    say(f"firsttouch: {scenario.name}, {len(results)} tasks on {host_name()}: {span}{how}")
 
 
 def _ending(result: Mapping[str, Any]) -> str:

@@ -19,7 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, FirstTouchError
+from firsttouch.execution.placement_check import Observed
+from firsttouch.execution.sampling import Watching
 from firsttouch.host import kernel_files
+from firsttouch.host.grant import number_of_job
 from firsttouch.tools import run_tool
 
 if TYPE_CHECKING:
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
 VARIABLE = "FIRSTTOUCH_ENERGY"
 #: The metric of its records.
 METRIC = "energy"
-#: Zones of powercap that are no part of another zone, by the beginnings of their names.
+#: How the names of the zones begin whose sum is the host's: packages, and their memory, which they do not count.
 _WHOLE = ("package", "dram")
 #: A counter that would stand for more than this power (W) was set back, and did not wrap around.
 _MOST_WATTS = 5000.0
@@ -114,7 +117,10 @@ class Meter:
         self.source, self._counters, self.lacking = _counters(root)
         self.idle_watts: float | None = None
         self.energy = Energy(unknown="it is not measured yet")
-        self._start()
+        self._unknown = self.lacking
+        self._parts: dict[str, float] = {}
+        self._last: dict[str, float] = {}
+        self._began = self._read_at = clock.monotonic()
 
     def begin(self, idle: float | None = None) -> None:
         """Begin to count, after measuring the power for *idle* seconds, in which the program does not run yet."""
@@ -127,25 +133,26 @@ class Meter:
 
     def _start(self) -> None:
         self._unknown = self.lacking
-        self._parts: dict[str, float] = {}
-        self._last: dict[str, float] = {}
+        self._parts, self._last = {}, {}
         self._began = self._read_at = self._clock.monotonic()
         for counter in self._counters:
             if (value := self._value(counter)) is not None:
                 self._last[counter.name] = value
                 self._parts[counter.name] = 0.0
 
-    def watching(self, look: Callable[..., None]) -> Callable[..., None]:
-        """Return *look*, which samples a program, with a reading of the counters when one is due."""
+    def watching(self, watching: Watching | None = None) -> Watching:
+        """Return how programs are sampled (None: as usual), with a reading of the counters when one is due."""
+        watching = watching or Watching()
         if not any(counter.range for counter in self._counters):
-            return look
+            return watching
+        look = watching.look
 
-        def look_and_read(*args: Any) -> None:
+        def look_and_read(pid: int, observed: Observed) -> None:
             if self._clock.monotonic() - self._read_at >= _INTERVAL:
                 self._read()
-            look(*args)
+            look(pid, observed)
 
-        return look_and_read
+        return watching._replace(look=look_and_read)
 
     def end(self) -> Energy:
         """Return the energy since the meter began; :attr:`energy` keeps it."""
@@ -223,19 +230,19 @@ def _zones(root: Path) -> Iterator[Counter]:
             continue
         parent = kernel_files.text(zone.with_name(zone.name.rpartition(":")[0]) / "name")
         label = f"{name} of {parent}" if parent else name
-        most = kernel_files.number(zone / "max_energy_range_uj")
+        range_uj = kernel_files.number(zone / "max_energy_range_uj")
         file = zone / "energy_uj"
 
         def read(file: Path = file) -> float | None:
             count = kernel_files.number(file)
             return None if count is None else count / 1e6
 
-        yield Counter(label, read, (most or 0.0) / 1e6)
+        yield Counter(label, read, (range_uj or 0.0) / 1e6)
 
 
 def _of_slurm() -> list[str]:
     """Return the command that prints the joules of this job's step so far."""
-    if not (job := os.environ.get("SLURM_JOB_ID")):
+    if not (job := number_of_job("SLURM_JOB_ID")):
         raise BadInput(f"{VARIABLE}=slurm: this is no job of Slurm")
     step = os.environ.get("SLURM_STEP_ID", "batch")
     return ["sstat", "--noheader", "--parsable2", "--format=ConsumedEnergyRaw", f"--jobs={job}.{step}"]

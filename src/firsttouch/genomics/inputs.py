@@ -19,15 +19,8 @@ from firsttouch.execution.threads import WorkerThread
 from firsttouch.genomics.fastq import Block, Read, file_reads
 from firsttouch.genomics.pipe_writer import PipeWriter, Stopped, StopRequest, enlarge_pipe
 from firsttouch.genomics.reads import PEEK, ReadFile, begin_of_gzip, form_of
-from firsttouch.genomics.sources import (
-    Damaged,
-    Decompressor,
-    Rapidgzip,
-    is_complete_gzip,
-    is_parallel,
-    require_package,
-)
-from firsttouch.tools import require, run_tool
+from firsttouch.genomics.sources import Damaged, Decompressor, Rapidgzip, is_complete_gzip, is_parallel
+from firsttouch.tools import require, require_package, run_tool
 
 #: Forms that are refused, and how a pipe is decompressed.
 _REFUSED = {"bzip2": "bzip2 -dc", "xz": "xz -dc", "zip": "unzip -p"}

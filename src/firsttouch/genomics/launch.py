@@ -250,7 +250,7 @@ def run(
         each.check()
     files = [each.named for each in outputs if each.is_file]
     place = Path(os.path.realpath(files[0])).parent if files else Path(tempfile.gettempdir())
-    began, meter, watching = time.process_time(), energy.Meter(), watching or Watching()
+    began, meter = time.process_time(), energy.Meter()
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(atomic_files.workspace(place))
         if work.copies is None:
@@ -285,7 +285,7 @@ def run(
             repeated=work.per_thread > 0,
             feeds_all=True,
             timeout=timeout,
-            watching=watching._replace(look=meter.watching(watching.look)),
+            watching=meter.watching(watching),
             on_progress=on_progress,
         ).run()
         used = meter.end().to_dict(aligned.reads)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import itertools
 import os
 import re
@@ -15,10 +14,10 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import IO
 
-from firsttouch.errors import Missing
 from firsttouch.execution.child_process import child, signal_name
 from firsttouch.genomics.pipe_writer import enlarge_pipe
 from firsttouch.genomics.reads import ReadFile, Reads
+from firsttouch.tools import require_package
 
 # ----------------------------------------------------------------------
 # Gzip files, decompressed by rapidgzip in a separate process, which ends with all its memory and threads
@@ -109,12 +108,6 @@ class Rapidgzip(Decompressor):
 def is_parallel() -> bool:
     """Return whether rapidgzip decompresses faster with all CPUs than with one."""
     return len(os.sched_getaffinity(0)) >= _PARALLEL_CPUS
-
-
-def require_package(name: str) -> None:
-    """Raise Missing if a Python package is not installed."""
-    if importlib.util.find_spec(name) is None:
-        raise Missing(f"the Python package {name} is not installed: `make setup` installs it")
 
 
 def is_complete_gzip(file: ReadFile, size: int) -> bool:

@@ -60,8 +60,8 @@ def lacking_pus(threads: int, host: Topology, granted: int | None = None) -> str
     if threads <= granted:
         return ""
     may_use = f"of the host's {whole} PUs" if granted < whole else f"PU{'s' * (whole != 1)}, all of this host"
-    more = more_pus(threads, host, granted)
-    return f"{threads} threads are asked for, and this process may use {granted} {may_use}{more}"
+    remedy = more_pus(threads, host, granted)
+    return f"{threads} threads are asked for, and this process may use {granted} {may_use}{remedy}"
 
 
 def more_pus(threads: int, host: Topology, granted: int | None = None) -> str:

@@ -82,7 +82,7 @@ def _test(samples: Groups, better: Better, reference: Reference, by: int, *, exa
     elif sides:
         evidence = np.maximum.reduce([samples.sums(side) for side in sides])
         _decide(verdicts, evidence, counted, reference)
-        # Good repetitions may weigh more than as many bad ones; a median outside is no pass.
+        # A good repetition may weigh more than a bad one, but a host whose median is outside does not pass.
         outside = samples.sums(bad.astype(np.int64))
         for group in np.flatnonzero((2 * outside >= counted) & (words == PASS)).tolist():
             end = samples.ends[group] + 1

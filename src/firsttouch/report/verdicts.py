@@ -45,21 +45,22 @@ def folds(
     keys: Mapping[str, str],
     pages: Mapping[str, str] = MappingProxyType({}),
     *,
-    rest: str = "summary.json",
+    complete: str = "summary.json",
 ) -> Group:
     """Return a line for each verdict, with its evidence folded.
 
-    *keys* are the addresses of hosts within the page, *pages* those of their own pages. *rest* has all evidence.
+    *keys* are the addresses of hosts within the page, *pages* those of their own pages. *complete* is the
+    file with all evidence.
     """
-    return Group("hosts", [_fold(v, keys[v.host], pages.get(v.host, ""), rest) for v in verdicts])
+    return Group("hosts", [_fold(v, keys[v.host], pages.get(v.host, ""), complete) for v in verdicts])
 
 
-def _fold(verdict: HostVerdict, key: str, page: str, rest: str) -> Fold:
+def _fold(verdict: HostVerdict, key: str, page: str, complete: str) -> Fold:
     lines, judged = verdict.findings_evidence, _judged(verdict)
     why = (lines[0].sentence_of(verdict.verdict) if lines else "") or judged
     why += f"; and {len(lines) - 1} more" if len(lines) > 1 else ""
     texts = [line.text() for line in lines[:_ON_PAGE]]
-    texts += [f"and {len(lines) - _ON_PAGE} more in {rest}"] if len(lines) > _ON_PAGE else []
+    texts += [f"and {len(lines) - _ON_PAGE} more in {complete}"] if len(lines) > _ON_PAGE else []
     cause = f" Possible cause: {verdict.cause}." if verdict.cause else ""
     links = [" ", Span(f"All results of {verdict.host}", link=page)] if page else []
     links += [" ", Span(f"Link to {verdict.host}", link=f"#{key}")]

@@ -457,7 +457,7 @@ class _System:
             )
             for word, hosts in self.others.items()
         ]
-        worst = of_verdicts.folds(self.worst, self.ranks.host_keys, pages_of, rest="findings.parquet")
+        worst = of_verdicts.folds(self.worst, self.ranks.host_keys, pages_of, complete="findings.parquet")
         return [Paragraph(meaning, "small"), worst, *folds]
 
     def short_section(self) -> Section:
