@@ -33,7 +33,7 @@ NEGLIGIBLE, WITHIN = 0.005, LOSS / 2
 #: Deviations from the median beyond which a host changed unlike the others: one in a million by chance.
 _UNLIKE = 4.9
 #: The same of fewer than FEWEST hosts, whose own spread is hardly known: of 4 to 7 hosts with equal normal changes
-#: one lies beyond in at most 1 of 90 cases. Of fewer hosts none can be told to be the odd one.
+#: one lies beyond in at most 1 of 65 cases. Of fewer hosts none can be told to be the odd one.
 _UNLIKE_FEW, _FEWEST_UNLIKE = 15.0, 4
 
 
