@@ -20,7 +20,7 @@ from firsttouch.judge import event_limits, fleet_level, host_level, sprt
 from firsttouch.judge.fleet_level import FEWEST_HOSTS, LOSS, Divided, Level, divided, level, separated
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
-from firsttouch.judge.statistics import binomial_tail, student_quantile
+from firsttouch.judge.statistics import binomial_tail, student_quantiles
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records.cases import Case
 from firsttouch.systems.references import Reference
@@ -81,7 +81,7 @@ def _test(samples: Groups, better: Better, reference: Reference, by: int, *, exa
         words[bad[samples.ends]] = FAIL
     elif sides:
         evidence = np.maximum.reduce([samples.sums(side) for side in sides])
-        _decide(verdicts, evidence, counted, reference)
+        _decide(verdicts, evidence, counted, _widest(reference), reference.error or 0.0)
         # A good repetition may weigh more than a bad one, but a host whose median is outside does not pass.
         outside = samples.sums(bad.astype(np.int64))
         for group in np.flatnonzero((2 * outside >= counted) & (words == PASS)).tolist():
@@ -101,18 +101,25 @@ def _test(samples: Groups, better: Better, reference: Reference, by: int, *, exa
     return verdicts
 
 
-def _decide(verdicts: Verdicts, evidence: Floats, counts: Ints, reference: Reference) -> None:
-    """Set the verdicts that follow from the *evidence* of some repetitions (*counts*) of each group."""
-    limit = max(abs(end) for end in (reference.lower, reference.upper) if end)
+def _widest(reference: Reference) -> float:
+    """Return the larger one of the limits of a *reference*, a fraction."""
+    return max(abs(end) for end in (reference.lower, reference.upper) if end)
+
+
+def _decide(
+    verdicts: Verdicts, evidence: Floats, counts: Ints, limit: float | Floats, error: float | Floats
+) -> None:
+    """Set the verdicts that follow from the *evidence* of some repetitions (*counts*) of each group.
+
+    *limit* and *error* are those of its reference.
+    """
     words, more = verdicts["words"], verdicts["more"]
     verdicts["evidence"] = evidence
     words[evidence > 0] = UNDECIDED
     words[evidence >= sprt.FAIL_AT] = FAIL
     # As many as at the present rate, or as decide about the loss that must be detected.
     to_fail = np.ceil(counts * (sprt.FAIL_AT - evidence) / np.maximum(evidence, 1e-9))
-    more[:] = np.clip(
-        np.minimum(to_fail, sprt.repetitions_to_fail(evidence, limit, reference.error or 0.0)), 1, MOST_COUNTED
-    )
+    more[:] = np.clip(np.minimum(to_fail, sprt.repetitions_to_fail(evidence, limit, error)), 1, MOST_COUNTED)
     more[words != UNDECIDED] = 0
 
 
@@ -498,7 +505,8 @@ class CaseJudge:
             if most <= verdicts["evidence"][group]:
                 continue
             verdict = verdict_rows(1, PASS, int(verdicts["by"][group]))
-            _decide(verdict, np.array([most]), np.array([len(session) - begin]), reference)
+            count = np.array([len(session) - begin])
+            _decide(verdict, np.array([most]), count, _widest(reference), reference.error)
             verdicts[group] = verdict[0]
             counted[np.flatnonzero(counted)[:begin]] = False
             now[rows] = counted
@@ -517,7 +525,7 @@ class CaseJudge:
             sides = _evidence_by_side(samples.values, self.case.better, narrow)
             evidence = np.maximum.reduce([samples.sums(side) for side in sides])
             verdicts = verdict_rows(len(samples), PASS, FLEET)
-            _decide(verdicts, evidence, samples.counts, narrow)
+            _decide(verdicts, evidence, samples.counts, _widest(narrow), narrow.error or 0.0)
             is_open = (verdicts["words"] >= UNDECIDED) & (judged["words"] == PASS)
             if limit == reached.unusual:
                 surely = (verdicts["words"] == FAIL) & (judged["words"] < FAIL)
@@ -592,76 +600,98 @@ class CaseJudge:
         if newest is None or self.case.better == "neither":
             return
         sign = -1.0 if self.case.better == "lower" else 1.0
-        changed = newest.may_be_worse(LOSS / 2, sign)
-        if not len(changed):
+        numbers = np.flatnonzero(some)
+        places = newest.may_be_worse(LOSS / 2, sign)
+        places = places[self.may_judge[numbers[places]]]
+        if not len(places):
             return
-        numbers, rows_of_samples = np.flatnonzero(some), np.flatnonzero(calm)
-        tail = fleet_level.TAIL / self.metrics
-        for place in changed.tolist():
-            group = int(numbers[place])
-            if not self.may_judge[group]:
-                continue
-            own = newest.own_level(place, lower_is_better=sign < 0)
-            # A host that was like this before, and is not bad, is back at one of its levels.
-            least = max(LOSS if own.has_returned else LOSS / 2, _STEPS * self._step)
-            limit = max(least, student_quantile(tail, own.freedom) * own.uncertainty)
-            rows = self.samples.rows(group)
-            after = np.arange(rows.start, rows.stop) > rows_of_samples[own.last_row]
-            reference = self._own_reference(newest, own, limit, 0.0)
-            verdict, counted = self._by_own_level(rows, after, current[rows], reference)
-            if verdict["words"][0] <= verdicts["words"][group]:
-                continue
-            if (changes := newest.sibling_changes(place, own, sign)) is not None:
-                common = min(0.0, changes.spread.centre * sign) * sign
-                reference = self._own_reference(newest, own, max(limit, changes.limit(tail)), common)
-                verdict, counted = self._by_own_level(rows, after, current[rows], reference)
-            if verdict["words"][0] > verdicts["words"][group]:
-                verdicts[group] = verdict[0]
-                now[rows] = counted
-                self.own_references[group] = reference
+        groups, tail = numbers[places], fleet_level.TAIL / self.metrics
+        own = newest.own_levels(places, lower_is_better=sign < 0)
+        # A host that was like this before, and is not bad, is back at one of its levels.
+        least = np.maximum(np.where(own.has_returned, LOSS, LOSS / 2), _STEPS * self._step)
+        limits = np.maximum(least, student_quantiles(tail, own.freedom) * own.uncertainty)
+        errors = np.maximum(own.error, newest.errors.repetition)
+        commons = np.zeros(len(groups))
+        last_rows = np.flatnonzero(calm)[own.last_row]
+        judged, counted = self._by_own_levels(groups, last_rows, current, (own.value, limits, errors))
+        candidates = np.flatnonzero(judged["words"] > verdicts["words"][groups])
+        common = []
+        for place in candidates.tolist():
+            if (changes := newest.sibling_changes(own, place, sign)) is not None:
+                limits[place] = max(limits[place], changes.limit(tail))
+                commons[place] = min(0.0, changes.spread.centre * sign) * sign
+                common.append(place)
+        if common:
+            values = own.value[common] * np.exp(commons[common])
+            reached = values, limits[common], errors[common]
+            judged[common], again = self._by_own_levels(groups[common], last_rows[common], current, reached)
+            rows = self._rows_of(groups[common])
+            counted[rows] = again[rows]
+        worse = candidates[judged["words"][candidates] > verdicts["words"][groups[candidates]]]
+        verdicts[groups[worse]] = judged[worse]
+        rows = self._rows_of(groups[worse])
+        now[rows] = counted[rows]
+        for place in worse.tolist():
+            value, limit = own.value[place] * math.exp(commons[place]), float(limits[place])
+            period = self._period(own, place)
+            if abs(commons[place]) >= _COMMON:
+                period += f" less {100 * abs(commons[place]):.1f} % that most hosts have lost since"
+            reference = self._reference(float(value), limit, period, float(errors[place]))
+            is_lower = self.case.better == "lower"
+            reference = replace(reference, lower=None if is_lower else -limit, upper=limit if is_lower else None)
+            self.own_references[int(groups[place])] = reference
 
-    def _own_reference(
-        self, newest: host_level.Newest, own: host_level.OwnLevel, limit: float, common: float
-    ) -> Reference:
-        """Return the reference of a host's own level, less a *common* change (of a logarithm)."""
-        period = self._period(own)
-        if abs(common) >= _COMMON:
-            period += f" less {100 * abs(common):.1f} % that most hosts have lost since"
-        error = max(own.error, newest.errors.repetition)
-        reference = self._reference(own.value * math.exp(common), limit, period, error)
-        lower = self.case.better == "lower"
-        return replace(reference, lower=None if lower else -limit, upper=limit if lower else None)
+    def _rows_of(self, groups: Ints) -> Bools:
+        """Return which rows are of *groups*."""
+        chosen = np.zeros(len(self.samples), dtype=np.bool_)
+        chosen[groups] = True
+        return np.repeat(chosen, self.samples.counts)
 
-    def _by_own_level(
-        self, rows: slice, after: Bools, current: Bools, reference: Reference
+    def _by_own_levels(
+        self, groups: Ints, last_rows: Ints, current: Bools, reached: tuple[Floats, Floats, Floats]
     ) -> tuple[Verdicts, Bools]:
-        """Return the verdict of an own level on a host, and which of its *rows* count.
+        """Return the verdicts of own levels on *groups*, and which rows of these count.
 
-        *after* marks the rows after the period, *current* those since the last change. A host that is bad now was
+        *last_rows* are those of the stable periods, *current* marks the rows since the last change. *reached* are
+        the values of the levels, their limits and errors. A host that is bad now was
         so for the newest sessions that are most evidence together, whether its bad level changed or not.
         """
-        verdict = verdict_rows(1, PASS, OWN)
-        samples, session = self.samples.values[rows], self.session[rows]
-        counted = self._undisturbed(reference, rows) & after
-        if not (counted & current).any() or session[counted][-1] < session[-1]:
-            return verdict, counted
-        (side,) = _evidence_by_side(samples[counted], self.case.better, reference)
-        # Sessions are independent of each other, and repetitions of one are not.
-        first = np.diff(session[counted], prepend=-1) != 0
-        side[first & (side > 0)] *= sprt.FEWEST_TO_FAIL / sprt.FEWEST_SESSIONS_TO_FAIL
-        newest = current[counted]
-        is_bad = side[newest].sum() > 0
-        begin = _newest_against([side], session[counted])[0] if is_bad else int(np.flatnonzero(newest)[0])
-        counted[np.flatnonzero(counted)[:begin]] = False
-        evidence, count = np.array([side[begin:].sum()]), np.array([len(side) - begin])
-        _decide(verdict, evidence, count, reference)
-        return verdict, counted
+        sign = -1.0 if self.case.better == "lower" else 1.0
+        verdicts, used = verdict_rows(len(groups), PASS, OWN), np.zeros(len(current), dtype=np.bool_)
+        counts, begins = self.samples.counts[groups], self.samples.begins[groups]
+        for size in np.unique(counts).tolist():
+            which = np.flatnonzero(counts == size)
+            value, limit, error = (column[which, None] for column in reached)
+            rows = begins[which, None] + np.arange(size)
+            samples, session = self.samples.values[rows], self.session[rows]
+            counted = self.valid[rows] & (rows > last_rows[which, None])
+            if self.busy is not None:
+                bad = sign * samples < sign * value * (1 - sign * limit)
+                counted &= ~(bad & (self.busy[rows] >= BUSY))
+            newest, latest = counted & current[rows], np.maximum.accumulate(np.where(counted, session, -1), axis=1)
+            first = counted & (np.insert(latest[:, :-1], 0, -1, axis=1) != session)
+            side = np.where(counted, sprt.weights(-sign * (samples / value - 1), limit, error), 0.0)
+            # Sessions are independent of each other, and repetitions of one are not.
+            side[first & (side > 0)] *= sprt.FEWEST_TO_FAIL / sprt.FEWEST_SESSIONS_TO_FAIL
+            is_bad = np.where(newest, side, 0.0).sum(axis=1) > 0
+            sums = np.cumsum(side[:, ::-1], axis=1)[:, ::-1]
+            most = np.argmax(np.where(first, sums, -np.inf), axis=1)
+            begin = np.where(is_bad, most, np.argmax(newest, axis=1))
+            counted &= np.arange(size) >= begin[:, None]
+            judged = verdict_rows(len(which), PASS, OWN)
+            evidence = sums[np.arange(len(which)), begin]
+            _decide(judged, evidence, counted.sum(axis=1), limit[:, 0], error[:, 0])
+            # The newest session decides.
+            decides = newest.any(axis=1) & (latest[:, -1] == session[:, -1])
+            verdicts[which[decides]], used[rows] = judged[decides], counted
+        return verdicts, used
 
     @staticmethod
-    def _period(own: host_level.OwnLevel) -> str:
-        """Return the own level in words: ``own level of 3 to 21 October 2025, 19 sessions``."""
-        first, last = (datetime.fromtimestamp(time / 1000, UTC) for time in (own.first_time, own.last_time))
+    def _period(own: host_level.OwnLevels, place: int) -> str:
+        """Return an own level in words: ``own level of 3 to 21 October 2025, 19 sessions``."""
+        times = (own.first_time[place], own.last_time[place])
+        first, last = (datetime.fromtimestamp(int(time) / 1000, UTC) for time in times)
         begin = f"{first.day} {first:%B}" if first.year == last.year else f"{first.day} {first:%B %Y}"
         if first.year == last.year and first.month == last.month:
             begin = f"{first.day}"
-        return f"own level of {begin} to {last.day} {last:%B %Y}, {own.sessions} sessions"
+        return f"own level of {begin} to {last.day} {last:%B %Y}, {own.sessions[place]} sessions"

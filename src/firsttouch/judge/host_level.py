@@ -290,8 +290,8 @@ def _last_change(rows: Floats, sizes: Floats, error: Errors) -> Ints:
 
 
 @dataclass(frozen=True)
-class OwnLevel:
-    """The best stable period of a host before its last change.
+class OwnLevels:
+    """The best stable period of each of some *groups* before its last change.
 
     *value* is its level, *sessions* the number of its sessions, *first_time* and *last_time* are the times of the
     first and the last one (ms since 1970), *last_row* is its last sample. *error* is the relative deviation of a
@@ -300,15 +300,16 @@ class OwnLevel:
     *has_returned* says that the host was stable as it is now before the period.
     """
 
-    value: float
-    sessions: int
-    first_time: int
-    last_time: int
-    last_row: int
-    error: float
-    uncertainty: float
-    freedom: float
-    has_returned: bool
+    groups: Ints
+    value: Floats
+    sessions: Ints
+    first_time: Ints
+    last_time: Ints
+    last_row: Ints
+    error: Floats
+    uncertainty: Floats
+    freedom: Floats
+    has_returned: Bools
 
 
 @dataclass(frozen=True)
@@ -416,34 +417,35 @@ class Newest:
         now = Groups(goodness.values[~is_before], goodness.counts - before).medians()
         return np.flatnonzero(has_period)[best - now > loss]
 
-    def sibling_changes(self, group: int, own: OwnLevel, sign: float) -> SiblingChanges | None:
-        """Return how the levels of siblings changed since the period of *own* (changes of logarithms).
+    def sibling_changes(self, own: OwnLevels, place: int, sign: float) -> SiblingChanges | None:
+        """Return how the levels of siblings changed since the period of *own* at *place* (changes of logarithms).
 
-        *own* is the level of *group*, and better is more for a *sign* of 1, and less for -1. An update changes all
+        Better is more for a *sign* of 1, and less for -1. An update changes all
         hosts, but not by the same amount: vector instructions, for example, lower the clock of each processor
         differently. The deviation is without the chance of the siblings' sessions. None: few siblings were
         measured in the period and now.
         """
+        group, first, last = (int(c[place]) for c in (own.groups, own.first_time, own.last_time))
         now = int(self.sessions.starts[group] + self.before[group])
         # Hosts are measured at other times of a day or a week: what is nearer to the change is after it.
         change = int(self.times[now - 1 : now + 1].sum()) // 2
-        around = max((own.last_time - own.first_time) // max(own.sessions - 1, 1), 1)
-        siblings = self._siblings
+        around = max((last - first) // max(int(own.sessions[place]) - 1, 1), 1)
+        siblings, period = self._siblings, (first - around, last + around)
         if len(self.sessions.counts) < _MANY_HOSTS:
-            return self._changes(siblings.others(group), own, change, around, sign)
+            return self._changes(siblings.others(group), period, change, sign)
         # A host among many does not matter, and hosts that are measured at about the same times share the result.
-        key = (own.first_time // around, own.last_time // around, change // around, around // _DAY)
+        key = (first // around, last // around, change // around, around // _DAY)
         if key not in siblings.changes:
-            siblings.changes[key] = self._changes(siblings, own, change, around, sign)
+            siblings.changes[key] = self._changes(siblings, period, change, sign)
         return siblings.changes[key]
 
     def _changes(
-        self, siblings: _Siblings, own: OwnLevel, change: int, around: int, sign: float
+        self, siblings: _Siblings, period: tuple[int, int], change: int, sign: float
     ) -> SiblingChanges | None:
-        """Return how *siblings* changed from before to after a *change*; sessions are *around* apart (both ms)."""
+        """Return how *siblings* changed from a *period* to the time after a *change* (ms since 1970)."""
         owners, begins, means = siblings.owners, siblings.times, siblings.means
         later = begins > change
-        then = (begins >= own.first_time - around) & (begins <= own.last_time + around) & ~later
+        then = (begins >= period[0]) & (begins <= period[1]) & ~later
         later &= siblings.is_now
         size = len(self.sessions.counts)
         counts = np.array([np.bincount(owners[rows], minlength=size) for rows in (then, later)])
@@ -471,47 +473,61 @@ class Newest:
             return SiblingChanges(spread, 0.0, 0.0, 0)
         return SiblingChanges(spread, float(np.sqrt((jumps**2).mean())), len(jumps) / len(gains), len(jumps))
 
-    def own_level(self, group: int, *, lower_is_better: bool) -> OwnLevel:
-        """Return the best stable period of a *group* before its last change.
+    def own_levels(self, groups: Ints, *, lower_is_better: bool) -> OwnLevels:
+        """Return the best stable periods of *groups* before their last change.
 
-        It has :data:`STABLE_SESSIONS` sessions or more before. The period is the best run of so many, extended by
-        neighbours at its level.
+        They have :data:`STABLE_SESSIONS` sessions or more before. The period is the best run of so many, extended
+        by neighbours at its level.
         """
-        others = int(self.of_other_parts[group])
-        offset, before = int(self.sessions.starts[group]) + others, int(self.before[group]) - others
-        means = self.sessions.means[offset : offset + int(self.sessions.counts[group]) - others]
-        of_all = -means if lower_is_better else means
-        goodness, since = of_all[:before], float(np.median(of_all[before:]))
-        # Four of five sessions reach a level. One session may be disturbed, or better by luck.
-        windows = np.lib.stride_tricks.sliding_window_view(goodness, STABLE_SESSIONS)
-        levels = np.partition(windows, 1, axis=1)[:, 1]
-        best = int(np.argmax(levels))
-        first, last = best, best + STABLE_SESSIONS - 1
-        middle, reach = float(np.median(windows[best])), 4 * self.errors.wander
-        while first > 0 and abs(goodness[first - 1] - middle) <= reach:
-            first -= 1
-        while last < before - 1 and abs(goodness[last + 1] - middle) <= reach:
-            last += 1
-        period, earlier = goodness[first : last + 1], windows[: max(0, first - STABLE_SESSIONS + 1)]
-        level = float(np.median(period))
-        distances = np.abs(period - level)
-        own_error = max(
-            float(np.median(distances)) / NORMAL_MEDIAN, float(np.quantile(distances, _TAIL)) / _TAIL_OF_NORMAL
+        others = self.of_other_parts[groups]
+        offsets, before = self.sessions.starts[groups] + others, self.before[groups] - others
+        of_all = -self.sessions.means if lower_is_better else self.sessions.means
+        first, last = np.empty_like(before), np.empty_like(before)
+        # The worst level of the stable sessions before the period.
+        worst = np.empty(len(groups))
+        reach, earliest = 4 * self.errors.wander, STABLE_SESSIONS - 1
+        for size in np.unique(before).tolist():
+            which = np.flatnonzero(before == size)
+            each, places = np.arange(len(which)), np.arange(size)
+            goodness = of_all[offsets[which, None] + places]
+            # Four of five sessions reach a level. One session may be disturbed, or better by luck.
+            windows = np.sort(np.lib.stride_tricks.sliding_window_view(goodness, STABLE_SESSIONS, axis=1), axis=2)
+            best, medians = np.argmax(windows[:, :, 1], axis=1), windows[:, :, STABLE_SESSIONS // 2]
+            away = np.abs(goodness - medians[each, best][:, None]) > reach
+            left, right = places < best[:, None], places > best[:, None] + earliest
+            first[which] = np.where(away & left, places, -1).max(axis=1) + 1
+            last[which] = np.where(away & right, places, size).min(axis=1) - 1
+            is_earlier = places[: medians.shape[1]] < first[which, None] - earliest
+            worst[which] = np.where(is_earlier, medians, np.inf).min(axis=1)
+        period = _stretches_of(of_all, offsets + first, last - first + 1)
+        sizes_since = self.sessions.counts[groups] - others - before
+        level, since = period.medians(), _stretches_of(of_all, offsets + before, sizes_since).medians()
+        distances = Groups(np.abs(period.values - np.repeat(level, period.counts)), period.counts)
+        own_error = np.maximum(
+            distances.medians() / NORMAL_MEDIAN,
+            distances.apply(lambda rows: np.quantile(rows, _TAIL, axis=1)) / _TAIL_OF_NORMAL,
         )
-        error = max(self.errors.wander, own_error / _NOISY)
-        lasting = math.sqrt(max(0.0, error**2 - self.errors.step**2))
+        error = np.maximum(self.errors.wander, own_error / _NOISY)
+        lasting = np.sqrt(np.maximum(0.0, error**2 - self.errors.step**2))
         begins, sizes = self.sessions.begins, self.sessions.sizes
-        return OwnLevel(
-            value=math.exp(-level if lower_is_better else level),
-            sessions=len(period),
-            first_time=int(self.times[offset + first]),
-            last_time=int(self.times[offset + last]),
-            last_row=int(begins[offset + last] + sizes[offset + last]) - 1,
+        return OwnLevels(
+            groups=groups,
+            value=np.exp(-level if lower_is_better else level),
+            sessions=period.counts,
+            first_time=self.times[offsets + first],
+            last_time=self.times[offsets + last],
+            last_row=begins[offsets + last] + sizes[offsets + last] - 1,
             error=error,
-            uncertainty=math.hypot(lasting, self.errors.step / math.sqrt(STABLE_SESSIONS)),
-            freedom=max(float(len(period) - 1), self.errors.freedom),
-            has_returned=bool(np.any(np.median(earlier, axis=1) < (level + since) / 2)),
+            uncertainty=np.hypot(lasting, self.errors.step / math.sqrt(STABLE_SESSIONS)),
+            freedom=np.maximum(period.counts - 1.0, self.errors.freedom),
+            has_returned=worst < (level + since) / 2,
         )
+
+
+def _stretches_of(values: Floats, begins: Ints, counts: Ints) -> Groups:
+    """Return *counts* of *values* from each of *begins* on."""
+    offsets = begins - np.cumsum(counts) + counts
+    return Groups(values[np.repeat(offsets, counts) + np.arange(counts.sum())], counts)
 
 
 def newest(samples: Groups, session: Ints, times: Ints, firsts: Ints | None = None) -> Newest:

@@ -114,13 +114,13 @@ CHANGED = -PASS_AT / 2
 CHANCE = 0.01
 
 
-def weights(losses: Floats, limit: float, error: float) -> Floats:
+def weights(losses: Floats, limit: float | Floats, error: float | Floats) -> Floats:
     """Return the evidence of each of some repetitions: a sum of FAIL_AT is a fail, one of PASS_AT a pass.
 
     *losses* and *limit* are fractions of the expected value (above 0: worse). *error* is the relative standard
-    deviation of one repetition, or what :func:`fitted` returns in its place.
+    deviation of one repetition, or what :func:`fitted` returns in its place. Both may be columns.
     """
-    gain = 2 * limit / max(error, _LEAST_ERROR * limit) ** 2
+    gain = 2 * limit / np.maximum(error, _LEAST_ERROR * limit) ** 2
     return _bounded(gain * (losses - limit))
 
 
@@ -129,10 +129,12 @@ def reach(limit: float, error: float) -> float:
     return limit + _MOST * max(error, _LEAST_ERROR * limit) ** 2 / (2 * limit)
 
 
-def repetitions_to_fail(evidence: Floats, limit: float, error: float) -> Floats:
+def repetitions_to_fail(evidence: Floats, limit: float | Floats, error: float | Floats) -> Floats:
     """Return how many more repetitions, on average, fail a host that loses twice the *limit*."""
-    each = float(weights(2 * limit + error * _EXPECTED, limit, error).mean())
-    return np.ceil((FAIL_AT - evidence) / max(each, 1e-9))
+    limit, error = np.asarray(limit)[..., None], np.asarray(error)[..., None]
+    each = weights(2 * limit + error * _EXPECTED, limit, error).mean(axis=-1)
+    count: Floats = np.ceil((FAIL_AT - evidence) / np.maximum(each, 1e-9))
+    return count
 
 
 def certainty(evidence: float) -> float:

@@ -139,6 +139,12 @@ def student_quantile(tail: float, freedom: float) -> float:
     return math.sqrt(freedom * math.expm1(min(z * z / freedom, 700.0)))
 
 
+def student_quantiles(tail: float, freedom: Floats) -> Floats:
+    """Return :func:`student_quantile` for each of many *freedom*, few of which differ."""
+    different, places = np.unique(freedom, return_inverse=True)
+    return np.array([student_quantile(tail, degrees) for degrees in different.tolist()])[places]
+
+
 def student_interval(confidence: float, freedom: int) -> float:
     """Return the value within which, on both sides of 0, Student's t is with probability *confidence*.
 
