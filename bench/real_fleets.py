@@ -361,7 +361,7 @@ def run(scenario: Scenario, system: str) -> Outcome:  # noqa: PLR0912
     for end in ends:
         records = frame.filter(pl.col("time") < iso(end))
         verdicts = judged(
-            samples_table.of_frames([records], system),
+            samples_table.of_parts([samples_table.reduced(records)], system),
             Undescribed(system),
             configurations=partial(latest, records),
         )

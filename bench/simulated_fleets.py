@@ -339,7 +339,9 @@ def frame(values: NDArray[np.float64], days: NDArray[np.int64], prefix: str = "n
 
 def verdicts_of(frames: Iterable[pl.DataFrame], system: System | Undescribed | None = None) -> Findings:
     """Return the verdicts of tables of records, as `report` gives them."""
-    return judged(samples_table.of_frames(frames, SYSTEM), system or Undescribed(SYSTEM))
+    return judged(
+        samples_table.of_parts(map(samples_table.reduced, frames), SYSTEM), system or Undescribed(SYSTEM)
+    )
 
 
 def words_of(verdicts: Findings) -> dict[str, str]:
@@ -423,7 +425,9 @@ def references(seed: int, *, quick: bool) -> Iterator[str]:
                 with tempfile.TemporaryDirectory() as folder:
                     file = Path(folder) / f"{SYSTEM}.yaml"
                     file.write_text(text, encoding="utf-8")
-                    table = samples_table.of_frames([frame(first, _days(repetitions), "r")], SYSTEM)
+                    table = samples_table.of_parts(
+                        [samples_table.reduced(frame(first, _days(repetitions), "r"))], SYSTEM
+                    )
                     learned = learnt(table, load(file))
                     file.write_text(put(text, learned), encoding="utf-8")
                     system = load(file)

@@ -352,7 +352,7 @@ def test_tables_may_come_in_any_parts(seed, size):
     records = simulated(seed, hosts=5)
     whole = samples_table.of_records(records)
     frames = [to_frame(records[i : i + size]) for i in range(0, len(records), size)]
-    parts = samples_table.of_frames(frames)
+    parts = samples_table.of_parts(map(samples_table.reduced, frames))
     assert whole.hosts == parts.hosts
     assert whole.cases == parts.cases
     for name in ("value", "time", "valid", "judged", "case", "host", "counts"):

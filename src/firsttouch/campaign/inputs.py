@@ -129,7 +129,8 @@ class Gathered:
         if few is not None:
             columns = list(schema.columns())
             self.kept.append(Kept(few))
-        return samples_table.of_frames(self._counted(self._frames(columns)), system)
+        frames = self._counted(self._frames(columns))
+        return samples_table.of_parts(map(samples_table.reduced, frames), system)
 
     def records(self, hosts: Sequence[str] | None = None, *, aligners: bool = False) -> list[Record]:
         """Return all records, or only those of *hosts* or of *aligners*' checks, each once, the oldest first."""

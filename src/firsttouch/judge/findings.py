@@ -219,7 +219,7 @@ class Findings:
         if (n <= 1).all():
             sessions[n == 1] = 1
             return sessions
-        number = self.samples.rows["session"].to_numpy()
+        number = self.samples.sessions_of_rows
         group = np.repeat(np.arange(len(n), dtype=np.int32), self.samples.counts)
         if not self.counts_now.all():
             number, group = number[self.counts_now], group[self.counts_now]
@@ -622,6 +622,6 @@ class Findings:
         groups = slice(group, group + 1)
         session, valid = self.samples.session(groups), self.samples.valid[rows]
         if not valid[session == session[-1]].any():
-            return self.samples.rows["reason"][rows.stop - 1] or _NO_PLACEMENT
+            return self.samples.reason_of(rows.stop - 1) or _NO_PLACEMENT
         busy = self.samples.busy(groups)
         return _DISTURBED.format(busy=0 if busy is None else busy[valid].max())

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import reprlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,8 @@ from firsttouch.records.schema import Record, columns, in_utc, to_frame
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from firsttouch.units import Better
 
 #: A session of a host ends if the host has no record for longer than this (ms). Several campaigns of a day are
 #: separate sessions. A job that is requeued after hours is two sessions, which does no harm.
@@ -66,13 +68,17 @@ class Replacement:
 class SamplesTable:
     """All repetitions, sorted by case, host and time. A *group* has those of one host and case, oldest first.
 
-    *hosts* are in alphabetical order, *cases* in the order of their first records; groups and rows name both by
-    number. *rows* has the columns
+    *hosts* are in alphabetical order, *cases* in the order of their first records. Columns of groups are
 
-    - ``case``, ``host``, ``time`` (ms since 1970) and ``value``
-    - ``valid``, ``reason`` (why not), and ``judged``: whether references may judge the value
-    - ``session``: a number that grows with time for each host
-    - ``busy``, if any host was found busy: how many PUs other processes used (0 in all other rows)
+    - *case* and *host*: their numbers
+    - *counts*: the number of the group's rows
+
+    and those of rows are
+
+    - *time* (ms since 1970) and *value*
+    - *valid*, *reason* (why not: a number of *reasons*), and *judged*: whether references may judge the value
+    - *sessions_of_rows*: a number that grows with time for each host
+    - *busy_pus*: how many PUs other processes used; None if no host was found busy
 
     *settings* are the latest values of each host that explain its speed: the topology check's,
     :data:`BANK_BANDWIDTH` if it is known, and the smallest of each state of the banks. *replaced* is the last
@@ -81,29 +87,19 @@ class SamplesTable:
 
     hosts: Sequence[str]
     cases: Sequence[Case]
-    rows: pl.DataFrame
+    case: NDArray[np.int32]
+    host: NDArray[np.int32]
+    counts: Ints
+    time: Ints
+    value: Floats
+    valid: Bools
+    judged: Bools
+    reason: NDArray[np.unsignedinteger]
+    sessions_of_rows: NDArray[np.int32]
+    busy_pus: Floats | None
+    reasons: Sequence[str]
     settings: Mapping[str, Mapping[str, float]]
     replaced: Mapping[str, Replacement] = field(default_factory=dict)
-
-    @cached_property
-    def value(self) -> Floats:
-        """The value of each row."""
-        return self.rows["value"].to_numpy()
-
-    @cached_property
-    def time(self) -> Ints:
-        """The time of each row (ms since 1970)."""
-        return self.rows["time"].to_numpy()
-
-    @cached_property
-    def valid(self) -> Bools:
-        """Whether each row is valid."""
-        return self.rows["valid"].to_numpy()
-
-    @cached_property
-    def judged(self) -> Bools:
-        """Whether references may judge each row."""
-        return self.rows["judged"].to_numpy()
 
     @cached_property
     def first_sessions(self) -> Ints:
@@ -115,25 +111,6 @@ class SamplesTable:
         return firsts
 
     @cached_property
-    def _groups(self) -> pl.DataFrame:
-        return self.rows.group_by("case", "host", maintain_order=True).len("count")
-
-    @cached_property
-    def case(self) -> NDArray[np.int32]:
-        """The case of each group."""
-        return self._groups["case"].to_numpy()
-
-    @cached_property
-    def host(self) -> NDArray[np.int32]:
-        """The host of each group."""
-        return self._groups["host"].to_numpy()
-
-    @cached_property
-    def counts(self) -> Ints:
-        """The number of rows of each group."""
-        return self._groups["count"].to_numpy().astype(np.int64)
-
-    @cached_property
     def begins(self) -> Ints:
         """The first row of each group."""
         return np.cumsum(self.counts) - self.counts
@@ -141,10 +118,11 @@ class SamplesTable:
     @cached_property
     def sessions(self) -> Ints:
         """The number of sessions of each group with the host's present board and processors."""
-        session = self.rows["session"].to_numpy()
+        session = self.sessions_of_rows
         begins = np.append(True, session[1:] != session[:-1])[: len(session)]
         begins[self.begins] = True
-        begins &= session >= np.repeat(self.first_sessions[self.host], self.counts)
+        if self.replaced:
+            begins &= session >= np.repeat(self.first_sessions[self.host], self.counts)
         return np.add.reduceat(begins, self.begins, dtype=np.int64) if len(session) else self.counts
 
     @cached_property
@@ -175,127 +153,283 @@ class SamplesTable:
 
     def session(self, groups: slice) -> Ints:
         """Return the session of each row of consecutive groups."""
-        return self.rows["session"][self.rows_of(groups)].to_numpy()
+        return self.sessions_of_rows[self.rows_of(groups)].astype(np.int64)
 
     def busy(self, groups: slice) -> Floats | None:
         """Return how many PUs others used at each row of consecutive groups; None if no host was busy."""
-        return self.rows["busy"][self.rows_of(groups)].to_numpy() if "busy" in self.rows.columns else None
+        return None if self.busy_pus is None else self.busy_pus[self.rows_of(groups)]
+
+    def reason_of(self, row: int) -> str:
+        """Return why a row is not valid, an empty text for a valid one."""
+        return self.reasons[int(self.reason[row])]
 
     def good(self, cases: Sequence[int]) -> tuple[Groups, NDArray[np.int32], Ints, Ints]:
         """Return the good repetitions (valid and judged) of *cases* taken as one.
 
         The numbers of the hosts (one per group), and the sessions and times (one per repetition) follow.
         """
-        import polars as pl  # noqa: PLC0415 - a large import
+        rows = np.concatenate([np.arange(len(self.value))[self.rows_of(self.groups(case))] for case in cases])
+        hosts = np.concatenate([self._host_of_rows(self.groups(case)) for case in cases])
+        is_good = self.valid[rows] & self.judged[rows]
+        rows, hosts = rows[is_good], hosts[is_good]
+        order = np.lexsort((self.time[rows], hosts))
+        rows, hosts = rows[order], hosts[order]
+        firsts = np.flatnonzero(np.diff(hosts, prepend=-1))
+        values = Groups(self.value[rows], np.diff(firsts, append=len(hosts)))
+        return values, hosts[firsts], self.sessions_of_rows[rows].astype(np.int64), self.time[rows]
 
-        rows = pl.concat([self.rows[self.rows_of(self.groups(case))] for case in cases])
-        rows = rows.filter("valid", "judged").sort("host", "time", maintain_order=True)
-        counts = rows.group_by("host", maintain_order=True).len("count")
-        values = Groups(rows["value"].to_numpy(), counts["count"].to_numpy().astype(np.int64))
-        return values, counts["host"].to_numpy(), rows["session"].to_numpy(), rows["time"].to_numpy()
+    def _host_of_rows(self, groups: slice) -> NDArray[np.int32]:
+        return np.repeat(self.host[groups], self.counts[groups])
 
     def of_hosts(self, names: Collection[str]) -> SamplesTable:
         """Return the repetitions of some hosts."""
-        return self._part(
-            [number for number, name in enumerate(self.hosts) if name in names], range(len(self.cases))
-        )
+        is_named = np.array([name in names for name in self.hosts], dtype=np.bool_)
+        return self._part(is_named[self.host], range(len(self.cases)))
 
     def by_system(self, *names: str) -> dict[str, SamplesTable]:
         """Return the repetitions of each system, and of *names*, which may have none."""
         systems = dict.fromkeys([*(case.system for case in self.cases), *names])
         if len(systems) == 1 and self.cases:
             return dict.fromkeys(systems, self)
-        return {
-            name: self._part(None, [number for number, case in enumerate(self.cases) if case.system == name])
-            for name in systems
+        cases_of = {
+            name: [number for number, case in enumerate(self.cases) if case.system == name] for name in systems
         }
+        return {name: self._part(np.isin(self.case, cases), cases) for name, cases in cases_of.items()}
 
-    def _part(self, hosts: Sequence[int] | None, cases: Sequence[int]) -> SamplesTable:
-        """Return the rows of some *hosts* (None: all that have any) in some *cases*, numbered anew."""
-        import polars as pl  # noqa: PLC0415 - a large import
-
-        chosen = pl.col("case").is_in(list(cases))
-        rows = self.rows.filter(chosen if hosts is None else chosen & pl.col("host").is_in(hosts))
-        names = [self.hosts[number] for number in rows["host"].unique().sort()]
-        rows = rows.with_columns(
-            pl.col("host").rank("dense").cast(pl.Int32) - 1,
-            pl.col("case").replace_strict(list(cases), range(len(cases)), return_dtype=pl.Int32),
+    def _part(self, chosen: Bools, cases: Sequence[int]) -> SamplesTable:
+        """Return the rows of *chosen* groups, all of some *cases*, with hosts and cases numbered anew."""
+        rows = np.repeat(chosen, self.counts)
+        hosts, host = np.unique(self.host[chosen], return_inverse=True)
+        return replace(
+            self,
+            hosts=[self.hosts[number] for number in hosts.tolist()],
+            cases=[self.cases[number] for number in cases],
+            case=np.searchsorted(cases, self.case[chosen]).astype(np.int32),
+            host=host.astype(np.int32),
+            counts=self.counts[chosen],
+            busy_pus=None if self.busy_pus is None else self.busy_pus[rows],
+            **{name: getattr(self, name)[rows] for name in _ROWS if name != "busy_pus"},
         )
-        return SamplesTable(names, [self.cases[number] for number in cases], rows, self.settings, self.replaced)
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """What judging needs of some records, small and without texts in its rows.
+
+    A row is a repetition of a metric that is judged: *time* (ms since 1970), *value*, *valid*, *judged*, and the
+    numbers of its *host* and its *reason* in the lists of these. Rows are sorted by naming (the columns of
+    :data:`_NAMING`), host, time and value; *counts* is the number of rows of each naming. Namings are in the order
+    of their first records.
+
+    *states* are values that explain a host's speed (columns host, metric, value, time, system, bank), *spans* the
+    hours with records (system, host, time, end), and *parts* what tells the board and the processors.
+    """
+
+    hosts: Sequence[str]
+    namings: Sequence[str]
+    reasons: Sequence[str]
+    counts: Ints
+    host: NDArray[np.uint32]
+    reason: NDArray[np.uint32]
+    time: Ints
+    value: Floats
+    valid: Bools
+    judged: Bools
+    states: pl.DataFrame
+    spans: pl.DataFrame
+    parts: pl.DataFrame
+
+    def renamed(self, names: Mapping[str, str]) -> Reduced:
+        """Return the same with other names of hosts."""
+        tables: dict[str, Any] = {name: _renamed(getattr(self, name), names) for name in _TABLES}
+        return replace(self, hosts=[names.get(host, host) for host in self.hosts], **tables)
+
+    def of_system(self, system: str) -> Reduced:
+        """Return the part of one *system*."""
+        chosen = np.array([naming.split("\0", 1)[0] == system for naming in self.namings], dtype=np.bool_)
+        rows = np.repeat(chosen, self.counts)
+        return replace(
+            self,
+            namings=[naming for naming, is_chosen in zip(self.namings, chosen, strict=True) if is_chosen],
+            counts=self.counts[chosen],
+            **{name: getattr(self, name)[rows] for name in _COLUMNS},
+            **{name: getattr(self, name).filter(system=system) for name in _TABLES},
+        )
+
+
+def _renamed(table: pl.DataFrame, names: Mapping[str, str]) -> pl.DataFrame:
+    return table.with_columns(table["host"].replace(dict(names)))
+
+
+#: The columns of rows, and the tables, of :class:`Reduced`.
+_COLUMNS = ("host", "reason", "time", "value", "valid", "judged")
+_TABLES = ("states", "spans", "parts")
+#: The columns of rows of :class:`SamplesTable`, but for :attr:`SamplesTable.busy_pus`.
+_ROWS = ("time", "value", "valid", "judged", "reason", "sessions_of_rows")
 
 
 def of_records(records: Iterable[Record], system: str | None = None) -> SamplesTable:
     """Return the table of *records*, of one *system* only if it is given."""
     listed = list(records)
-    return of_frames([to_frame(listed)] if listed else [], system)
+    return of_parts([reduced(to_frame(listed))] if listed else [], system)
 
 
-def of_frames(frames: Iterable[pl.DataFrame], system: str | None = None) -> SamplesTable:
-    """Return the table of some tables of records (see :func:`firsttouch.records.schema.to_frame`).
-
-    They are reduced one at a time, so that only a few rows are held as text at once.
-    """
+def reduced(frame: pl.DataFrame) -> Reduced:
+    """Return what judging needs of a table of records (see :func:`firsttouch.records.schema.to_frame`)."""
     import polars as pl  # noqa: PLC0415 - a large import
 
-    parts = [
-        _reduced(frame.select(READ) if system is None else frame.select(READ).filter(system=system))
-        for frame in frames
-    ]
-    reduced = zip(*parts or [_reduced(pl.DataFrame(schema=columns()))], strict=True)
-    rows, topology, spans, configured = map(pl.concat, reduced)
-    del parts
-    cases, case_numbers = _cases(rows["naming"].unique(maintain_order=True))
-    hosts = rows["host"].unique().cast(pl.String).sort()
-    host_number = pl.col("host").cast(pl.Enum(hosts), strict=False).to_physical().cast(pl.Int32)
-    order = ["case", "host", "time", "value", "naming"]
-    rows = rows.with_columns(host_number, case=case_numbers).sort(order, maintain_order=True)
-    # A record that was read twice (from a store and from a report made of it) is one repetition.
-    new = pl.any_horizontal(pl.col(name) != pl.col(name).shift() for name in order)
-    rows = rows.filter(new.fill_null(value=True)).drop("naming")
-    sessions = _sessions(spans.with_columns(host_number).drop_nulls("host"))
-    rows = rows.with_columns(session=sessions.search_sorted(_keys(rows), side="right").cast(pl.Int64))
-    rows = _with_busy(rows, topology.with_columns(host_number).drop_nulls("host"), sessions)
-    settings: dict[str, dict[str, float]] = {}
-    latest = topology.sort("time", "value").group_by("host", "metric", "bank", maintain_order=True).last()
-    smallest = latest.group_by("host", "metric", maintain_order=True).agg(pl.col("value").min())
-    for host, metric, value in smallest.iter_rows():
-        settings.setdefault(host, {})[metric] = value
-    return SamplesTable(hosts.to_list(), cases, rows, settings, _replaced(configured, hosts, sessions))
-
-
-def _reduced(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-    """Return the rows that are judged, the topology check's rows, the spans of time, and the parts of each host.
-
-    Texts become categories: a table has few different ones.
-    """
-    import polars as pl  # noqa: PLC0415 - a large import
-
-    frame = frame.with_columns(milliseconds(frame["time"]), pl.col("host").cast(pl.Categorical))
+    frame = frame.select(READ).with_columns(milliseconds(frame["time"]))
     # Spans of an hour at most: consecutive ones make sessions.
-    hours = frame.group_by("host", pl.col("time").floordiv(GAP).alias("hour"))
+    hours = frame.group_by("system", "host", pl.col("time").floordiv(GAP).alias("hour"))
     spans = hours.agg(time=pl.col("time").min(), end=pl.col("time").max()).drop("hour")
     data = _is_data()
     states = frame.filter((pl.col("check") == "topology") | (data & (pl.col("better") == "neither")))
     bank = pl.col("parameters").str.json_path_match("$.bank").fill_null("")
-    topology = states.select("host", "metric", "value", "time", bank=bank)
-    topology = pl.concat([topology, _of_a_bank(frame)])
+    states = states.select("host", "metric", "value", "time", "system", bank=bank)
     valid = pl.col("status") == "valid"
     emulated = pl.col("software").str.contains('"emulator":', literal=True)
     rows = frame.filter(~pl.col("metric").is_in(SETTINGS) & ~data).select(
         "host",
         "time",
         "value",
-        naming=pl.concat_str(_NAMING, separator="\0").cast(pl.Categorical),
+        naming=pl.concat_str(_NAMING, separator="\0"),
         valid=valid,
         judged=_counts_if_emulated() | ~emulated,
-        reason=pl.when(valid).then(pl.lit("")).otherwise("reason").cast(pl.Categorical),
+        reason=pl.when(valid).then(pl.lit("")).otherwise("reason"),
     )
+    texts = {name: rows[name].unique(maintain_order=True) for name in ("host", "naming", "reason")}
+    rows = rows.with_columns(
+        pl.col(name).cast(pl.Enum(listed)).to_physical().cast(pl.UInt32) for name, listed in texts.items()
+    ).sort("naming", "host", "time", "value", maintain_order=True)
     configured = frame.filter(
         pl.col("metric").is_in(["settings", REPLACED]), check="configuration", status="valid"
     )
-    texts = {name: configured["parameters"].str.json_path_match(path) for name, path in _PARTS.items()}
-    stated = configured.select("host", "time", stated=pl.col("metric") == REPLACED)
-    return rows, topology, spans, stated.with_columns(**texts)
+    of_parts = {name: configured["parameters"].str.json_path_match(path) for name, path in _PARTS.items()}
+    stated = configured.select("host", "time", "system", stated=pl.col("metric") == REPLACED)
+    return Reduced(
+        hosts=texts["host"].to_list(),
+        namings=texts["naming"].to_list(),
+        reasons=texts["reason"].to_list(),
+        counts=np.bincount(rows["naming"].to_numpy(), minlength=len(texts["naming"])),
+        **{name: rows[name].to_numpy() for name in _COLUMNS},
+        states=pl.concat([states, _of_a_bank(frame)]),
+        spans=spans,
+        parts=stated.with_columns(**of_parts),
+    )
+
+
+def of_parts(parts: Iterable[Reduced], system: str | None = None) -> SamplesTable:
+    """Return the table of several parts of records, of one *system* only if it is given."""
+    import polars as pl  # noqa: PLC0415 - a large import
+
+    listed = [part if system is None else part.of_system(system) for part in parts]
+    listed = listed or [reduced(pl.DataFrame(schema=columns()))]
+    states, spans, configured = (pl.concat([getattr(p, name) for p in listed]) for name in _TABLES)
+    in_use = [np.bincount(part.host, minlength=len(part.hosts)) > 0 for part in listed]
+    hosts = sorted(
+        {name for part, used in zip(listed, in_use, strict=True) for name in np.array(part.hosts, object)[used]}
+    )
+    namings = list(dict.fromkeys(naming for part in listed for naming in part.namings))
+    reasons = list(dict.fromkeys(["", *(reason for part in listed for reason in part.reasons)]))
+    cases, case_of = _cases(namings)
+    sessions = _sessions(_keyed(spans, hosts))
+    busy = _busy_pus(_keyed(states.filter(metric="busy_pus"), hosts), sessions)
+    settings: dict[str, dict[str, float]] = {}
+    latest = states.sort("time", "value").group_by("host", "metric", "bank", maintain_order=True).last()
+    smallest = latest.group_by("host", "metric", maintain_order=True).agg(pl.col("value").min())
+    for host, metric, value in smallest.iter_rows():
+        settings.setdefault(host, {})[metric] = value
+    joined = _Joined(listed, hosts, namings, reasons, case_of)
+    return SamplesTable(
+        hosts,
+        cases,
+        **joined.columns(len(cases), sessions, busy),
+        reasons=reasons,
+        settings=settings,
+        replaced=_replaced(configured, hosts, sessions),
+    )
+
+
+class _Joined:
+    """Joins the rows of parts, case by case: each part has those of a case together."""
+
+    def __init__(
+        self,
+        parts: Sequence[Reduced],
+        hosts: Sequence[str],
+        namings: Sequence[str],
+        reasons: Sequence[str],
+        case_of: Sequence[int],
+    ) -> None:
+        self._parts = parts
+        number_of_host, number_of_naming, number_of_reason = (
+            {text: number for number, text in enumerate(texts)} for texts in (hosts, namings, reasons)
+        )
+        self._hosts = [np.array([number_of_host.get(h, -1) for h in p.hosts], dtype=np.int32) for p in parts]
+        kind = np.min_scalar_type(len(reasons))
+        self._reasons = [np.array([number_of_reason[r] for r in p.reasons], dtype=kind) for p in parts]
+        #: By case: the part, its rows, and the number of their naming.
+        self._stretches: dict[int, list[tuple[int, slice, int]]] = {}
+        for number, part in enumerate(parts):
+            ends = np.cumsum(part.counts).tolist()
+            for naming, end, count in zip(part.namings, ends, part.counts.tolist(), strict=True):
+                place = number_of_naming[naming]
+                self._stretches.setdefault(case_of[place], []).append((number, slice(end - count, end), place))
+
+    def columns(self, cases: int, sessions: Ints, busy: _BusyPus | None) -> dict[str, Any]:
+        """Return the columns of :class:`SamplesTable`, those of groups and those of rows."""
+        size = sum(len(part.value) for part in self._parts)
+        kinds = (np.int64, np.float64, np.bool_, np.bool_, self._reasons[0].dtype, np.int32)
+        rows = {name: np.empty(size, dtype=kind) for name, kind in zip(_ROWS, kinds, strict=True)}
+        busy_pus = None if busy is None else np.zeros(size)
+        case_of_groups, hosts, counts, end = [], [], [], 0
+        for case in range(cases):
+            host, columns = self._of_case(case)
+            begin, end = end, end + len(host)
+            for name, column in columns.items():
+                rows[name][begin:end] = column
+            keys = _keys(host, columns["time"])
+            rows["sessions_of_rows"][begin:end] = np.searchsorted(sessions, keys, side="right")
+            if busy is not None and busy_pus is not None:
+                busy_pus[begin:end] = busy.at(keys, rows["sessions_of_rows"][begin:end])
+            firsts = np.flatnonzero(np.diff(host, prepend=-1))
+            hosts.append(host[firsts])
+            counts.append(np.diff(firsts, append=len(host)))
+            case_of_groups.append(np.full(len(firsts), case, dtype=np.int32))
+        return {
+            "case": np.concatenate([np.empty(0, np.int32), *case_of_groups]),
+            "host": np.concatenate([np.empty(0, np.int32), *hosts]),
+            "counts": np.concatenate([np.empty(0, np.int64), *counts]),
+            # Without the records that were read twice.
+            **{name: column[:end] for name, column in rows.items()},
+            "busy_pus": None if busy_pus is None else busy_pus[:end],
+        }
+
+    def _of_case(self, case: int) -> tuple[NDArray[np.int32], dict[str, NDArray[Any]]]:
+        """Return the host of each row of a case, and the rows' columns, sorted by host and time."""
+        stretches = self._stretches[case]
+        host = np.concatenate([self._hosts[n][self._parts[n].host[rows]] for n, rows, _ in stretches])
+        columns = {
+            name: np.concatenate([getattr(self._parts[n], name)[rows] for n, rows, _ in stretches])
+            for name in ("time", "value", "valid", "judged")
+        }
+        columns["reason"] = np.concatenate(
+            [self._reasons[n][self._parts[n].reason[rows]] for n, rows, _ in stretches]
+        )
+        keys = _keys(host, columns["time"])
+        if (np.diff(keys) > 0).all():
+            return host, columns
+        order = np.argsort(keys, kind="stable")
+        if (np.diff(keys[order]) == 0).any():
+            naming = np.repeat(
+                [place for _, _, place in stretches], [rows.stop - rows.start for _, rows, _ in stretches]
+            )
+            sorting = (naming, columns["value"], columns["time"], host)
+            order = np.lexsort(sorting)
+            # A record that was read twice (from a store and from a report made of it) is one repetition.
+            differs = [np.diff(column[order], prepend=column[order[:1]] - 1) != 0 for column in sorting]
+            order = order[np.logical_or.reduce(differs)]
+        return host[order], {name: column[order] for name, column in columns.items()}
 
 
 def _counts_if_emulated() -> pl.Expr:
@@ -333,40 +467,53 @@ def _of_a_bank(frame: pl.DataFrame) -> pl.DataFrame:
         metric=pl.lit(BANK_BANDWIDTH),
         value=pl.col("value") * packages / banks,
         time="time",
+        system="system",
         bank=pl.lit(""),
     ).drop_nulls()
 
 
-def _cases(namings: pl.Series) -> tuple[list[Case], pl.Expr]:
-    """Return the cases that texts of the naming columns stand for, and the number of the case of ``naming``."""
-    import polars as pl  # noqa: PLC0415 - a large import
-
+def _cases(namings: Iterable[str]) -> tuple[list[Case], list[int]]:
+    """Return the cases that texts of the naming columns stand for, and the number of the case of each text."""
     numbers: dict[str, int] = {}
     cases: list[Case] = []
     number_of: list[int] = []
     for naming in namings:
         system, check, metric, unit, better, parameters = naming.split("\0")
-        direction = better_of(check, metric, better)
+        direction = better_of(check, metric, cast("Better", better))
         case = Case(system, check, metric, identifying(check, json.loads(parameters)), unit, direction)
         key = f"{system}\0{case.key}"
         if key not in numbers:
             numbers[key] = len(cases)
             cases.append(case)
         number_of.append(numbers[key])
-    physical = pl.col("naming").to_physical()
-    return distinguished(cases), physical.replace_strict(namings.to_physical(), number_of, return_dtype=pl.Int32)
+    return distinguished(cases), number_of
 
 
-def _sessions(spans: pl.DataFrame) -> pl.Series:
+def _keys(host: NDArray[np.integer], time: Ints) -> Ints:
+    """Return a number for each row that sorts by host and time."""
+    keys: Ints = host.astype(np.int64) * _SPAN + np.clip(time, 0, _SPAN - 1)
+    return keys
+
+
+def _keyed(table: pl.DataFrame, hosts: Sequence[str]) -> pl.DataFrame:
+    """Return the rows of *hosts* by host and time, with the columns ``number`` and ``key`` (see :func:`_keys`)."""
+    import polars as pl  # noqa: PLC0415 - a large import
+
+    number = pl.col("host").cast(pl.Enum(hosts), strict=False).to_physical().cast(pl.Int64)
+    numbered = table.with_columns(number=number).drop_nulls("number")
+    key = pl.col("number") * _SPAN + pl.col("time").clip(0, _SPAN - 1)
+    return numbered.with_columns(key=key).sort("number", "time", maintain_order=True)
+
+
+def _sessions(spans: pl.DataFrame) -> Ints:
     """Return the beginnings of all sessions (see :func:`_keys`); a span is from ``time`` to ``end``."""
     import polars as pl  # noqa: PLC0415 - a large import
 
-    spans = spans.sort("host", "time", "end")
-    gap = pl.col("time") - pl.col("end").cum_max().shift().over("host")
-    return _keys(spans.filter((gap > GAP).fill_null(value=True)))
+    gap = pl.col("time") - pl.col("end").cum_max().shift().over("number")
+    return spans.sort("number", "time", "end").filter((gap > GAP).fill_null(value=True))["key"].to_numpy()
 
 
-def _replaced(configured: pl.DataFrame, hosts: pl.Series, sessions: pl.Series) -> dict[str, Replacement]:
+def _replaced(configured: pl.DataFrame, hosts: Sequence[str], sessions: Ints) -> dict[str, Replacement]:
     """Return the last replacement of the board or the processors of each host.
 
     Somebody stated it, or the configuration shows it. Addresses of network cards tell a board only if none is the
@@ -376,7 +523,7 @@ def _replaced(configured: pl.DataFrame, hosts: pl.Series, sessions: pl.Series) -
 
     # What can be read only at times has not changed meanwhile.
     parts = pl.col(*_PARTS).forward_fill().over("host")
-    rows = configured.sort("host", "time").with_columns(parts, of_now=pl.col("board"))
+    rows = _keyed(configured, hosts).with_columns(parts, of_now=pl.col("board"))
     before = {name: pl.col(name).shift().over("host") for name in ("time", *_PARTS)}
     other = [pl.col("stated"), *(pl.col(name) != before[name] for name in _PARTS if name != "interfaces")]
     cards = pl.col("interfaces").str.split(" ").list.set_intersection(before["interfaces"].str.split(" "))
@@ -384,39 +531,38 @@ def _replaced(configured: pl.DataFrame, hosts: pl.Series, sessions: pl.Series) -
     rows = rows.with_columns(before=before["time"]).filter(
         pl.any_horizontal(o.fill_null(value=False) for o in other)
     )
-    numbers = {host: number for number, host in enumerate(hosts)}
-    replaced = {}
-    for host, since, last in rows.select("host", "time", "before").iter_rows():
-        if host in numbers:
-            session = sessions.search_sorted(numbers[host] * _SPAN + since, side="right")
-            replaced[host] = Replacement(since if last is None else last, since, int(session))
-    return replaced
+    return {
+        host: Replacement(
+            since if last is None else last, since, int(np.searchsorted(sessions, key, side="right"))
+        )
+        for host, since, last, key in rows.select("host", "time", "before", "key").iter_rows()
+    }
 
 
-def _with_busy(rows: pl.DataFrame, topology: pl.DataFrame, sessions: pl.Series) -> pl.DataFrame:
-    """Return *rows* with the column ``busy``: the last number of busy PUs in the row's session before the row.
+@dataclass(frozen=True)
+class _BusyPus:
+    """How many PUs others used on busy hosts: at *keys* (see :func:`_keys`), in *sessions*, *values*."""
 
-    Without a busy host the rows are returned as they are.
-    """
+    keys: Ints
+    sessions: Ints
+    values: Floats
+
+    def at(self, keys: Ints, sessions: NDArray[np.integer]) -> Floats:
+        """Return the last value before each of *keys* in the same session, 0 without one."""
+        last = np.searchsorted(self.keys, keys, side="right") - 1
+        some = np.maximum(last, 0)
+        return np.where((last >= 0) & (self.sessions[some] == sessions), self.values[some], 0.0)
+
+
+def _busy_pus(samples: pl.DataFrame, sessions: Ints) -> _BusyPus | None:
+    """Return the samples of the hosts that were busy once, None without such a host."""
     import polars as pl  # noqa: PLC0415 - a large import
 
-    samples = topology.filter(metric="busy_pus").sort("host", "time", "value")
-    samples = samples.filter((pl.col("value").max() >= BUSY).over("host"))
+    samples = samples.filter((pl.col("value").max() >= BUSY).over("host")).sort("number", "time", "value")
     if samples.is_empty():
-        return rows
-    session = sessions.search_sorted(_keys(samples), side="right").cast(pl.Int64)
-    last = _keys(samples).search_sorted(_keys(rows), side="right").cast(pl.Int64) - 1
-    last_or_first = last.clip(0)
-    same = (last >= 0) & (session.gather(last_or_first) == rows["session"])
-    return rows.with_columns(busy=pl.when(same).then(samples["value"].gather(last_or_first)).otherwise(0.0))
-
-
-def _keys(rows: pl.DataFrame) -> pl.Series:
-    """Return a number for each row that sorts by host and time."""
-    import polars as pl  # noqa: PLC0415 - a large import
-
-    key = pl.col("host").cast(pl.Int64) * _SPAN + pl.col("time").clip(0, _SPAN - 1)
-    return rows.select(key=key).to_series()
+        return None
+    keys = samples["key"].to_numpy()
+    return _BusyPus(keys, np.searchsorted(sessions, keys, side="right"), samples["value"].to_numpy())
 
 
 #: Stands for the time of a record that has none.
