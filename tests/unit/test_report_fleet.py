@@ -6,6 +6,7 @@ import json
 import random
 import re
 import subprocess
+from collections import Counter
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from xml.etree import ElementTree as ET
@@ -525,17 +526,20 @@ class TestCommand:
                 store.append(tmp_path / "in", [*host_records, *of_host])
             else:
                 schema.append(tmp_path / "in" / f"{number}.d" / "records.jsonl", [*host_records, *of_host])
-        read, batches = [], store.batches
+        files, again, batches = Counter(), [], store.batches
 
         def counted(sources, columns, on_unread, where):
-            read.append([*batches(sources, columns, on_unread, where)])
-            return iter(read[-1])
+            files.update([*sources.tables, *sources.lines])
+            frames = [*batches(sources, columns, on_unread, where)]
+            again.extend(frames if where is not None else [])
+            return iter(frames)
 
         monkeypatch.setattr(store, "batches", counted)
         done = command("report", tmp_path / "in", "-o", tmp_path / "out", "--details", str(details))
         assert done.returncode == 0, done.stderr
-        assert len(read) == 1 + details
-        assert all({*frame["host"]} == {"n007"} for again in read[1:] for frame in again if len(frame))
+        assert len(files) == hosts
+        assert {*files.values()} == {1 + details}
+        assert all({*frame["host"]} == {"n007"} for frame in again if len(frame))
         document = json.loads((tmp_path / "out" / "summary.json").read_text())
         assert [guide["aligner"] for guide in document["guidelines"]] == ["bowtie2"]
 

@@ -7,11 +7,11 @@ import datetime
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from firsttouch.benchmarks import reframe_run
 from firsttouch.benchmarks.reframe_run import Trouble
@@ -21,11 +21,12 @@ from firsttouch.campaign.state import State, state, without_superseded
 from firsttouch.clock import MOST_SKEW, SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, one_line
 from firsttouch.host.emulation import name_among
-from firsttouch.judge import drift, samples_table
+from firsttouch.judge import drift, samples_table, summaries
 from firsttouch.judge.drift import Configuration
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import judged
-from firsttouch.judge.samples_table import SamplesTable
+from firsttouch.judge.samples_table import Reduced, SamplesTable
+from firsttouch.judge.summaries import Facts, Summariser, Summary
 from firsttouch.records import catalogue, schema
 from firsttouch.records.schema import Record, Unread
 from firsttouch.systems.definition import System
@@ -126,11 +127,90 @@ class Gathered:
         self.configured.clear()
         self.kept.clear()
         columns: Sequence[str] = samples_table.READ
+        summarised = self._summarised()
         if few is not None:
             columns = list(schema.columns())
             self.kept.append(Kept(few))
-        frames = self._counted(self._frames(columns))
-        return samples_table.of_parts(map(samples_table.reduced, frames), system)
+            hosts = {host for facts in summarised.values() for host in facts.hosts}
+            if len(hosts) > few:
+                self.kept[0].hosts.update(hosts)
+            else:  # all records are needed
+                summarised = {}
+        return samples_table.of_parts(self._parts(columns, summarised), system)
+
+    def _summarised(self) -> dict[Path, Facts]:
+        """Return the facts of the tables whose summaries can stand for their records: all of these count."""
+        latest = (self.clock.time() + MOST_SKEW) * 1000
+        of_tables = {table: summaries.facts(table) for table in self.sources.tables}
+        return {
+            t: facts
+            for t, facts in of_tables.items()
+            if facts and self.since <= facts.first <= facts.last <= latest
+        }
+
+    def _parts(self, columns: Sequence[str], summarised: Mapping[Path, Facts]) -> Iterator[Reduced]:
+        """Yield what judging needs of all records, in their order; large tables get a summary."""
+        yield from self._of_records(replace(self.sources, tables=[]), columns)
+        others: list[Path] = []
+        for table in self.sources.tables:
+            identity = summaries.identity(table)
+            if identity is None:
+                others.append(table)
+                continue
+            yield from self._of_records(self._only(others), columns)
+            others = []
+            if table not in summarised or (summary := summaries.read(table)) is None:
+                yield from self._of_large(table, identity, columns)
+                continue
+            yield from self._of_summary(table, summary, columns)
+        yield from self._of_records(self._only(others), columns)
+        if self._measured:
+            frame = schema.to_frame(self._measured).select(columns)
+            yield from map(samples_table.reduced, self._counted([self._counting(frame)]))
+
+    def _only(self, tables: Sequence[Path]) -> Sources:
+        return replace(self.sources, tables=tables, lines=[], piped=[])
+
+    def _of_records(self, sources: Sources, columns: Sequence[str]) -> Iterator[Reduced]:
+        if not (sources.tables or sources.lines or sources.piped):
+            return
+        frames = map(self._counting, self._read(sources, columns))
+        yield from map(samples_table.reduced, self._counted(frames))
+
+    def _of_summary(self, table: Path, summary: Summary, columns: Sequence[str]) -> Iterator[Reduced]:
+        names = self._names(summary.facts.hosts)
+        self.systems.update(summary.facts.records)
+        self.configured.append(samples_table.renamed(summary.configured, names))
+        if self.kept and not {*catalogue.of_kind("aligner")}.isdisjoint(summary.facts.checks):
+            for frame in self._read(self._only([table]), columns, _of_aligners()):
+                self.kept[0].add(frame)
+        for part in summary.parts:
+            yield part.renamed(names)
+
+    def _of_large(self, table: Path, identity: Mapping[str, Any], columns: Sequence[str]) -> Iterator[Reduced]:
+        """Yield what judging needs of a large table, and write its summary if all its records can be read."""
+        from firsttouch.records.store import batches  # noqa: PLC0415 - loads the table library
+
+        damaged: list[Unread] = []
+        summariser = Summariser()
+        for frame in batches(self._only([table]), columns, damaged.append):
+            part, names = summariser.add(frame), self._names(frame["host"].unique())
+            counting = self._counting(samples_table.renamed(frame, names))
+            for counted in self._counted([counting]):
+                yield part.renamed(names) if len(counted) == len(frame) else samples_table.reduced(counted)
+        for unread in damaged:
+            self._keep_unread(unread)
+        if not damaged:
+            summaries.write(table, identity, summariser.summary())
+
+    def summarise(self) -> int:
+        """Write the summaries of the tables that have none; return how many tables have one then."""
+        for table in self.sources.tables:
+            identity = summaries.identity(table)
+            if identity is not None and summaries.facts(table) is None:
+                for _ in self._of_large(table, identity, samples_table.READ):
+                    pass
+        return sum(summaries.facts(table) is not None for table in self.sources.tables)
 
     def records(self, hosts: Sequence[str] | None = None, *, aligners: bool = False) -> list[Record]:
         """Return all records, or only those of *hosts* or of *aligners*' checks, each once, the oldest first."""
@@ -147,9 +227,17 @@ class Gathered:
         once = {json.dumps(r.to_dict(), sort_keys=True): r for r in records}
         return sorted(once.values(), key=lambda r: r.time)
 
-    def _frames(self, columns: Sequence[str], where: pl.Expr | None = None) -> Iterator[pl.DataFrame]:
-        for frame in map(self._of_the_past, self._all_frames(columns, where)):
-            yield frame.filter(samples_table.milliseconds(frame["time"]) >= self.since) if self.since else frame
+    def _frames(
+        self, columns: Sequence[str], where: pl.Expr | None = None, sources: Sources | None = None
+    ) -> Iterator[pl.DataFrame]:
+        yield from map(self._counting, self._read(sources or self.sources, columns, where))
+        if self._measured:
+            yield self._counting(schema.to_frame(self._measured).select(columns))
+
+    def _counting(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows of *frame* that count: neither too old, nor of the future."""
+        frame = self._of_the_past(frame)
+        return frame.filter(samples_table.milliseconds(frame["time"]) >= self.since) if self.since else frame
 
     def _of_the_past(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return *frame* without records of the future, which are noted: the newest session would be theirs."""
@@ -186,20 +274,17 @@ class Gathered:
         if (more := len(self.ahead()) - _MOST_PRINTED) > 0:
             print(f"firsttouch: records of {more} more are dated in the future", file=sys.stderr)
 
-    def _all_frames(self, columns: Sequence[str], where: pl.Expr | None) -> Iterator[pl.DataFrame]:
+    def _read(
+        self, sources: Sources, columns: Sequence[str], where: pl.Expr | None = None
+    ) -> Iterator[pl.DataFrame]:
         from firsttouch.records.store import batches  # noqa: PLC0415 - loads the table library
 
-        for frame in batches(self.sources, columns, self._keep_unread, where):
-            yield self._renamed(frame)
-        if self._measured:
-            yield schema.to_frame(self._measured).select(columns)
+        for frame in batches(sources, columns, self._keep_unread, where):
+            yield samples_table.renamed(frame, self._names(frame["host"].unique()) if self.missing else {})
 
-    def _renamed(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return *frame* with host names as in the campaigns, which may omit the domain."""
-        import polars as pl  # noqa: PLC0415 - see firsttouch.records
-
-        names = {host: name_among(host, self.missing) for host in frame["host"].unique()} if self.missing else {}
-        return frame.with_columns(pl.col("host").replace(names)) if names else frame
+    def _names(self, hosts: Iterable[str]) -> dict[str, str]:
+        """Return the names of *hosts* in the campaigns, which may omit the domain."""
+        return {host: name_among(host, self.missing) for host in hosts} if self.missing else {}
 
     def _counted(self, frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
         for frame in frames:
@@ -213,8 +298,18 @@ class Gathered:
         """Return the configurations of each host, oldest first, read with the samples if these have been read."""
         import polars as pl  # noqa: PLC0415 - see firsttouch.records
 
-        parts = self.configured or [drift.changes(frame) for frame in self._frames(drift.READ)]
-        return drift.sequences(pl.concat([drift.nothing(), *parts]))
+        return drift.sequences(pl.concat([drift.nothing(), *(self.configured or self._configurations())]))
+
+    def _configurations(self) -> Iterator[pl.DataFrame]:
+        summarised, others = self._summarised(), []
+        for table in self.sources.tables:
+            of_table = summaries.configured(table) if table in summarised else None
+            if of_table is None:
+                others.append(table)
+            else:
+                yield samples_table.renamed(of_table, self._names(of_table["host"].unique()))
+        sources = replace(self.sources, tables=others)
+        yield from map(drift.changes, self._frames(drift.READ, sources=sources))
 
     def newest_configurations(self) -> dict[str, Configuration]:
         """Return the newest configuration of each host."""
@@ -292,7 +387,9 @@ def gather(paths: Sequence[Path], max_age: float | None = None) -> Gathered:
         since = int(begin.timestamp() * 1000)
         # Times may have another offset from UTC.
         day_before = (begin - datetime.timedelta(days=1)).strftime("%Y-%m-%d")
-        sources = replace(sources, tables=newer(sources.tables, day_before))
+        of_tables = {table: summaries.facts(table) for table in sources.tables}
+        recent = [table for table, facts in of_tables.items() if facts is None or facts.last >= since]
+        sources = replace(sources, tables=newer(recent, day_before))
     return Gathered(paths, sources, without_superseded(campaigns), troubles, unread, since=since)
 
 

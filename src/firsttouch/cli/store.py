@@ -9,6 +9,7 @@ from pathlib import Path
 from firsttouch.campaign import inputs
 from firsttouch.cli import options
 from firsttouch.errors import BadInput
+from firsttouch.judge import summaries
 
 EXAMPLES = """\
   firsttouch store append /shared/store results/ --json
@@ -57,9 +58,12 @@ def _compact(args: argparse.Namespace) -> int:
     if not args.store.is_dir():
         raise BadInput("no such folder", file=args.store)
     done = store.compact(args.store)
+    summaries.prune(args.store)
+    summarised = inputs.gather([args.store]).summarise()
     if args.json:
-        options.print_json({"file": done.file and str(done.file), "joined": done.joined, "deleted": done.deleted})
+        counts = {"joined": done.joined, "deleted": done.deleted, "summarised": summarised}
+        options.print_json({"file": done.file and str(done.file), **counts})
     else:
         joined = f"{done.joined} files joined: {done.file}" if done.file else "nothing to join"
-        print(f"{joined}; {done.deleted} files of earlier joins deleted")
+        print(f"{joined}; {done.deleted} files of earlier joins deleted; {summarised} large files have summaries")
     return 0

@@ -241,7 +241,7 @@ class Reduced:
 
     def renamed(self, names: Mapping[str, str]) -> Reduced:
         """Return the same with other names of hosts."""
-        tables: dict[str, Any] = {name: _renamed(getattr(self, name), names) for name in _TABLES}
+        tables: dict[str, Any] = {name: renamed(getattr(self, name), names) for name in TABLES}
         return replace(self, hosts=[names.get(host, host) for host in self.hosts], **tables)
 
     def of_system(self, system: str) -> Reduced:
@@ -252,18 +252,19 @@ class Reduced:
             self,
             namings=[naming for naming, is_chosen in zip(self.namings, chosen, strict=True) if is_chosen],
             counts=self.counts[chosen],
-            **{name: getattr(self, name)[rows] for name in _COLUMNS},
-            **{name: getattr(self, name).filter(system=system) for name in _TABLES},
+            **{name: getattr(self, name)[rows] for name in COLUMNS},
+            **{name: getattr(self, name).filter(system=system) for name in TABLES},
         )
 
 
-def _renamed(table: pl.DataFrame, names: Mapping[str, str]) -> pl.DataFrame:
-    return table.with_columns(table["host"].replace(dict(names)))
+def renamed(table: pl.DataFrame, names: Mapping[str, str]) -> pl.DataFrame:
+    """Return a *table* with other names of hosts."""
+    return table.with_columns(table["host"].replace(dict(names))) if names else table
 
 
 #: The columns of rows, and the tables, of :class:`Reduced`.
-_COLUMNS = ("host", "reason", "time", "value", "valid", "judged")
-_TABLES = ("states", "spans", "parts")
+COLUMNS = ("host", "reason", "time", "value", "valid", "judged")
+TABLES = ("states", "spans", "parts")
 #: The columns of rows of :class:`SamplesTable`, but for :attr:`SamplesTable.busy_pus`.
 _ROWS = ("time", "value", "valid", "judged", "reason", "sessions_of_rows")
 
@@ -311,7 +312,7 @@ def reduced(frame: pl.DataFrame) -> Reduced:
         namings=texts["naming"].to_list(),
         reasons=texts["reason"].to_list(),
         counts=np.bincount(rows["naming"].to_numpy(), minlength=len(texts["naming"])),
-        **{name: rows[name].to_numpy() for name in _COLUMNS},
+        **{name: rows[name].to_numpy() for name in COLUMNS},
         states=pl.concat([states, _of_a_bank(frame)]),
         spans=spans,
         parts=stated.with_columns(**of_parts),
@@ -324,7 +325,7 @@ def of_parts(parts: Iterable[Reduced], system: str | None = None) -> SamplesTabl
 
     listed = [part if system is None else part.of_system(system) for part in parts]
     listed = listed or [reduced(pl.DataFrame(schema=columns()))]
-    states, spans, configured = (pl.concat([getattr(p, name) for p in listed]) for name in _TABLES)
+    states, spans, configured = (pl.concat([getattr(p, name) for p in listed]) for name in TABLES)
     in_use = [np.bincount(part.host, minlength=len(part.hosts)) > 0 for part in listed]
     hosts = sorted(
         {name for part, used in zip(listed, in_use, strict=True) for name in np.array(part.hosts, object)[used]}

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Summaries of tables: verdicts, reports and histories are those of the records, whatever happens to the files."""
+
+import datetime
+import json
+import os
+import random
+import zipfile
+from dataclasses import fields, replace
+
+import numpy as np
+import polars as pl
+import pytest
+from test_judging_columns import simulated
+from test_verdict import document_of
+
+from firsttouch import cli
+from firsttouch.campaign import inputs
+from firsttouch.judge import drift, summaries
+from firsttouch.judge.samples_table import SamplesTable
+from firsttouch.records import store
+from firsttouch.records.schema import Record
+
+ROOT_READS_ALL = os.geteuid() == 0
+
+
+@pytest.fixture(autouse=True)
+def every_table(monkeypatch):
+    """Let small tables have summaries, too."""
+    monkeypatch.setattr(summaries, "LEAST", 1)
+
+
+def configuration(host, board, day):
+    """Return a record of a host's configuration."""
+    parameters = {"parts": {"board": board}, "settings": {"cpu.model": "x"}}
+    time = f"2026-01-{day:02d}T00:00:00Z"
+    return Record(drift.CHECK, drift.METRIC, "1", "neither", (1.0,), parameters, system="s", host=host, time=time)
+
+
+def filled(folder, seed, hosts=6):
+    """Fill a store with several tables of a random fleet of two systems, with configurations."""
+    rng = random.Random(seed)  # noqa: S311
+    records = [*simulated(seed, hosts=hosts), configuration("n1", "a", 1), configuration("n1", "b", 3)]
+    records = [replace(r, system="t") if r.host == "n3" else r for r in records]
+    rng.shuffle(records)
+    while records:
+        count = rng.randint(1, 40)
+        store.append(folder, records[:count])
+        records = records[count:]
+
+
+def same(table: SamplesTable, other: SamplesTable):
+    """Assert that two tables are equal, to the last number and text."""
+    for name in (f.name for f in fields(SamplesTable)):
+        ours, theirs = getattr(table, name), getattr(other, name)
+        assert np.array_equal(ours, theirs) if isinstance(ours, np.ndarray) else ours == theirs, name
+
+
+def without_summaries(folder, **options):
+    """Return the samples of the records of a store."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(summaries, "LEAST", 1 << 60)
+        return inputs.gather([folder]).samples(**options)
+
+
+def unreadable(*_):
+    """Fail: a table is read that has a summary."""
+    raise AssertionError("records were read")
+
+
+def reading_no_records():
+    """Let the reading of records fail."""
+    patch = pytest.MonkeyPatch.context()
+    context = patch.__enter__()
+    context.setattr(store, "batches", lambda sources, *_: unreadable() if sources.tables else iter(()))
+    return patch
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("system", [None, "s"])
+def test_samples_and_configurations_of_summaries_are_those_of_the_records(tmp_path, seed, system):
+    filled(tmp_path, seed)
+    expected = without_summaries(tmp_path, system=system)
+    first = inputs.gather([tmp_path])
+    same(first.samples(system), expected)
+    again = inputs.gather([tmp_path])
+    patch = reading_no_records()
+    try:
+        same(again.samples(system), expected)
+        assert again.systems == first.systems
+        assert again.configurations() == first.configurations()
+        assert inputs.gather([tmp_path]).configurations() == first.configurations()
+    finally:
+        patch.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("command", [["validate", "--system", "s", "--json"], ["report"], ["fleet", "history"]])
+def test_output_of_commands_is_that_of_the_records(tmp_path, monkeypatch, capsys, command):
+    folder = tmp_path / "store"
+    filled(folder, 5, hosts=20)
+    (tmp_path / "systems").mkdir()
+    document_of(tmp_path / "systems")
+    monkeypatch.setenv("FIRSTTOUCH_SYSTEMS", str(tmp_path / "systems"))
+
+    def output(name):
+        where = ["-o", str(tmp_path / name)] if command == ["report"] else []
+        status = cli.main([*command, str(folder), *where])
+        texts = [file.read_text() for file in sorted((tmp_path / name).glob("*.md"))]
+        lines = [line for text in texts for line in text.splitlines() if not line.startswith("Generated ")]
+        out, err = capsys.readouterr()
+        return status, out.replace(name, ""), err.replace(name, ""), lines
+
+    with monkeypatch.context() as patch:
+        patch.setattr(summaries, "LEAST", 1 << 60)
+        expected = output("out-0")
+    assert expected[0] in {0, 1}
+    assert not (folder / summaries.FOLDER).exists()
+    assert output("out-1") == expected
+    assert len([*(folder / summaries.FOLDER).iterdir()]) == len([*folder.glob("*.parquet")])
+    assert output("out-2") == expected
+
+
+class TestFitting:
+    """A summary counts only if it fits its table."""
+
+    @pytest.fixture
+    def table(self, tmp_path):
+        """Return a table with a summary."""
+        file = store.append(tmp_path, simulated(3, hosts=4))
+        inputs.gather([tmp_path]).samples()
+        assert summaries.facts(file)
+        return file
+
+    def test_a_table_that_was_changed_in_place_is_read_again(self, table):
+        frame = pl.read_parquet(table)
+        before = table.stat()
+        others = frame.with_columns(pl.col("value") * 2, samples=pl.col("samples").list.eval(pl.element() * 2))
+        others.write_parquet(table)
+        os.utime(table, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert summaries.facts(table) is None
+        samples = inputs.gather([table.parent]).samples()
+        same(samples, without_summaries(table.parent))
+        assert summaries.facts(table)
+
+    @pytest.mark.parametrize(
+        "damage", ["empty", "half", "a bit", "no json", "not a zip", "a folder", "a link to nowhere"]
+    )
+    def test_a_damaged_summary_is_written_anew(self, table, damage):
+        file = summaries.path_of(table)
+        content = bytearray(file.read_bytes())
+        if damage == "a bit":
+            content[len(content) // 2] ^= 1
+        contents = {"empty": b"", "half": content[: len(content) // 2], "a bit": content, "not a zip": b"{}" * 99}
+        file.unlink()
+        if damage == "a folder":
+            file.mkdir()
+        elif damage == "a link to nowhere":
+            file.symlink_to("nowhere")
+        elif damage == "no json":
+            with zipfile.ZipFile(file, "w") as out:
+                out.writestr("facts.json", "[1")
+        else:
+            file.write_bytes(contents[damage])
+        samples = inputs.gather([table.parent]).samples()
+        same(samples, without_summaries(table.parent))
+        assert summaries.facts(table) or damage == "a folder"
+
+    def test_one_of_another_version_does_not_count(self, table, monkeypatch):
+        monkeypatch.setattr(summaries, "_version", lambda: "later")
+        assert summaries.facts(table) is None
+        inputs.gather([table.parent]).samples()
+        assert summaries.facts(table)
+
+    @pytest.mark.skipif(not ROOT_READS_ALL, reason="only root can give a file to somebody else")
+    def test_one_of_a_stranger_does_not_count(self, table):
+        os.chown(summaries.path_of(table), 12345, -1)
+        assert summaries.facts(table) is None
+        os.chown(table, 12345, -1)  # which changes the table
+        assert summaries.facts(table) is None
+        inputs.gather([table.parent]).samples()
+        assert summaries.facts(table)
+
+    def test_a_store_that_cannot_be_written_is_read(self, tmp_path):
+        file = store.append(tmp_path, simulated(3, hosts=4))
+        (tmp_path / summaries.FOLDER).write_text("in the way")
+        same(inputs.gather([tmp_path]).samples(), without_summaries(tmp_path))
+        assert summaries.facts(file) is None
+
+    def test_a_table_with_damaged_rows_has_none_and_is_reported_each_time(self, tmp_path):
+        file = store.append(tmp_path, simulated(3, hosts=4))
+        frame = pl.read_parquet(file)
+        frame.with_columns(unit=pl.when(pl.int_range(pl.len()) == 3).then(None).otherwise("unit")).write_parquet(
+            file
+        )
+        texts = []
+        for _ in range(2):
+            gathered = inputs.gather([tmp_path])
+            gathered.samples()
+            texts.append([*gathered.unread])
+        assert texts[0] == texts[1] != []
+        assert summaries.facts(file) is None
+
+    def test_compaction_summarises_and_deletes_summaries_without_tables(self, tmp_path, capsys):
+        filled(tmp_path, 4)
+        inputs.gather([tmp_path]).samples()
+        old = {f.name for f in (tmp_path / summaries.FOLDER).iterdir()}
+        assert cli.main(["store", "compact", str(tmp_path), "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert document["summarised"] == 1
+        for file in tmp_path.glob("*.parquet"):
+            if not file.name.startswith(store.COMPACT):
+                file.unlink()
+        assert cli.main(["store", "compact", str(tmp_path)]) == 0
+        (left,) = (f.name for f in (tmp_path / summaries.FOLDER).iterdir())
+        assert left not in old
+
+
+class TestTime:
+    """Records that are too old, or of the future, are left out one by one."""
+
+    @pytest.mark.parametrize("shift", [-1, 0, 5])
+    def test_the_present_decides_whether_records_are_of_the_future(self, tmp_path, shift):
+        now = datetime.datetime.now(datetime.UTC)
+        records = [
+            replace(
+                r,
+                time=(now + datetime.timedelta(days=shift, minutes=i % 7 - 30)).isoformat(timespec="milliseconds"),
+            )
+            for i, r in enumerate(simulated(3, hosts=4))
+        ]
+        store.append(tmp_path, records)
+        for _ in range(2):
+            gathered, expected = inputs.gather([tmp_path]), inputs.gather([tmp_path])
+            samples = gathered.samples()
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(summaries, "LEAST", 1 << 60)
+                same(samples, expected.samples())
+            assert gathered.ahead().keys() == expected.ahead().keys()
+            assert bool(gathered.ahead()) == (shift > 0)
+
+    def test_max_age_cuts_a_table_in_two(self, tmp_path):
+        now = datetime.datetime.now(datetime.UTC)
+        records = [
+            replace(r, time=(now - datetime.timedelta(days=i % 9, hours=1)).isoformat(timespec="milliseconds"))
+            for i, r in enumerate(simulated(3, hosts=4))
+        ]
+        store.append(tmp_path, records)
+        inputs.gather([tmp_path]).samples()
+        for days in (0.01, 3, 8, 30):
+            samples = inputs.gather([tmp_path], days * 86400).samples()
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(summaries, "LEAST", 1 << 60)
+                same(samples, inputs.gather([tmp_path], days * 86400).samples())
+            assert (len(samples.value) == 0) == (days < 0.1)
