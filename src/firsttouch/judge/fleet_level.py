@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from firsttouch.host.host_lists import folded
 from firsttouch.judge import natural_spread, sprt
 from firsttouch.judge.natural_spread import Spread
-from firsttouch.judge.sprt import Floats, Groups
+from firsttouch.judge.sprt import Floats, Groups, medians
 from firsttouch.judge.statistics import robust_deviation, robust_location, robust_variance, student_quantile
 from firsttouch.units import Better
 
@@ -185,7 +185,7 @@ def host_levels(samples: Groups) -> HostLevels | None:
     """Return the levels of hosts; None for fewer than :data:`FEWEST_HOSTS`, and for values of 0 or less."""
     if len(samples) < FEWEST_HOSTS or samples.values.min() <= 0:
         return None
-    unit = float(np.median(samples.medians()))
+    unit = float(medians(samples.medians()))
     relative = Groups(samples.values / unit, samples.counts)
     error = _error(relative)
     levels = relative.apply(lambda rows: robust_location(rows, error or 0.0))

@@ -32,7 +32,7 @@ import numpy as np
 from firsttouch.judge import drift
 from firsttouch.judge.drift import Configuration
 from firsttouch.judge.samples_table import GAP, SamplesTable
-from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
+from firsttouch.judge.sprt import Bools, Floats, Groups, Ints, medians
 from firsttouch.judge.statistics import NORMAL_MEDIAN, binomial_tail, normal_tails, student_as_normal
 from firsttouch.judge.verdict_log import Logged
 from firsttouch.records.cases import Case
@@ -132,13 +132,13 @@ def _errors(series: Series, cases: Sequence[Case]) -> tuple[Floats, Floats]:
     for case, end in enumerate(ends.tolist()):
         if number[case] >= _POOLED:
             of = slice(*np.searchsorted(series.case, (case, case + 1)).tolist())
-            pooled[of], freedom[of] = np.median(steps[end - number[case] : end]), _FREEDOM * number[case]
+            pooled[of], freedom[of] = medians(steps[end - number[case] : end]), _FREEDOM * number[case]
         elif number[case]:
             metrics.setdefault((cases[case].check, cases[case].metric), []).append(case)
     for alike in metrics.values():
         some = steps[np.isin(of_case, alike)]
         chosen = np.isin(series.case, alike)
-        pooled[chosen], freedom[chosen] = np.median(some), _FREEDOM * len(some)
+        pooled[chosen], freedom[chosen] = medians(some), _FREEDOM * len(some)
     scale = 1 / NORMAL_MEDIAN / math.sqrt(2)
     # A metric that repeats exactly still has the error of its digits.
     return np.maximum(np.maximum(pooled, own / _NOISY) * scale, LEAST / 10), np.maximum(freedom, 1.0)
@@ -325,7 +325,7 @@ def _near_neighbours(values: Floats, error: Floats) -> Floats:
     """
     width = min(2 * FEWEST_SESSIONS - 1, values.shape[1])
     windows = np.lib.stride_tricks.sliding_window_view(values, width, axis=1)
-    inner = np.median(windows, axis=2)
+    inner = medians(windows)
     begin = FEWEST_SESSIONS - 1
     end = values.shape[1] - inner.shape[1] - begin
     middle = np.concatenate(

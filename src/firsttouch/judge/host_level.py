@@ -19,7 +19,7 @@ import numpy as np
 
 from firsttouch.judge import natural_spread
 from firsttouch.judge.natural_spread import Spread
-from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
+from firsttouch.judge.sprt import Bools, Floats, Groups, Ints, medians, quantiles
 from firsttouch.judge.statistics import NORMAL_MEDIAN, student_quantile
 
 #: A host changed if its means before and after differ by this many standard errors. A change by chance does no
@@ -151,13 +151,13 @@ def _wander(sessions: Sessions, parts: Ints) -> tuple[float, float]:
     *parts* are the numbers of sessions in the parts of all hosts.
     """
     stretches = [rows for _, rows in Groups(sessions.means, parts[parts > 0]).blocks() if rows.shape[1] > 2]
-    around = [np.abs(rows - np.median(rows, axis=1, keepdims=True)) for rows in stretches]
+    around = [np.abs(rows - medians(rows)[:, None]) for rows in stretches]
     if not around:
         return 0.0, 0.0
     count = sum(float(weights.sum()) for weights in _weights(around))
     middle = _median(around) / NORMAL_MEDIAN
     # Hosts with two levels, or values in steps, are mostly at one of them. Most hosts count, not a few bad ones.
-    tails = np.concatenate([np.quantile(distances, _TAIL, axis=1) for distances in around])
+    tails = np.concatenate([quantiles(distances, _TAIL) for distances in around])
     return max(middle, float(np.median(tails)) / _TAIL_OF_NORMAL), count
 
 
@@ -242,7 +242,7 @@ def _median(blocks: list[Floats]) -> float:
     values = np.concatenate([rows.ravel() for rows in blocks])
     weights = np.concatenate([rows.ravel() for rows in _weights(blocks)])
     if (weights == 1).all():
-        return float(np.median(values))
+        return float(medians(values))
     order = np.argsort(values)
     sums = np.cumsum(weights[order])
     return float(values[order][np.searchsorted(sums, sums[-1] / 2)])
@@ -271,22 +271,25 @@ def _last_change(rows: Floats, sizes: Floats, error: Errors) -> Ints:
     zeros = np.zeros((len(rows), 1))
     total = np.concatenate([zeros, np.cumsum(weights, axis=1)], axis=1)
     moment = np.concatenate([zeros, np.cumsum(weights * rows, axis=1)], axis=1)
-    begin, each, places = np.zeros(len(rows), dtype=np.int64), np.arange(len(rows)), np.arange(1, count)
+    begins, places = np.zeros(len(rows), dtype=np.int64), np.arange(1, count)
+    # The rows that are still divided.
+    some = np.arange(len(rows))
     with np.errstate(divide="ignore", invalid="ignore"):
-        while True:
-            older = total[:, 1:-1] - total[each, begin][:, None]
-            newer = total[:, -1:] - total[:, 1:-1]
-            mean_before = (moment[:, 1:-1] - moment[each, begin][:, None]) / older
-            mean_after = (moment[:, -1:] - moment[:, 1:-1]) / newer
+        while len(some):
+            begin, each = begins[some], np.arange(len(some))
+            older = total[some, 1:-1] - total[some, begin][:, None]
+            newer = total[some, -1:] - total[some, 1:-1]
+            mean_before = (moment[some, 1:-1] - moment[some, begin][:, None]) / older
+            mean_after = (moment[some, -1:] - moment[some, 1:-1]) / newer
             clear = np.abs(mean_after - mean_before) / np.sqrt(1 / older + 1 / newer)
             clear[(places <= begin[:, None]) | ~np.isfinite(clear)] = 0.0
             clear = np.round(clear, 9)
             # The newest of equally clear changes.
             place = count - 2 - np.argmax(clear[:, ::-1], axis=1)
             changed = clear[each, place] >= _CHANGED
-            if not changed.any():
-                return begin
-            begin[changed] = places[place[changed]]
+            some = some[changed]
+            begins[some] = places[place[changed]]
+    return begins
 
 
 @dataclass(frozen=True)
@@ -465,7 +468,7 @@ class Newest:
         spread = replace(spread, deviation=math.sqrt(variance))
         # Hosts whose level is drawn anew now and then get better as often as worse, and bad ones do not.
         earlier = Groups(sign * means[~later & both[owners]], np.bincount(owners[~later], minlength=size)[both])
-        best = earlier.apply(lambda rows: np.quantile(rows, _TAIL, axis=1))
+        best = earlier.apply(lambda rows: quantiles(rows, _TAIL))
         gains = sign * (since - before - spread.centre)
         clear = _CHANGED * self.errors.step * np.sqrt((1 / counts[:, both]).sum(axis=0))
         jumps = gains[(gains > clear) & (sign * since - best > clear / 2)]
@@ -505,7 +508,7 @@ class Newest:
         distances = Groups(np.abs(period.values - np.repeat(level, period.counts)), period.counts)
         own_error = np.maximum(
             distances.medians() / NORMAL_MEDIAN,
-            distances.apply(lambda rows: np.quantile(rows, _TAIL, axis=1)) / _TAIL_OF_NORMAL,
+            distances.apply(lambda rows: quantiles(rows, _TAIL)) / _TAIL_OF_NORMAL,
         )
         error = np.maximum(self.errors.wander, own_error / _NOISY)
         lasting = np.sqrt(np.maximum(0.0, error**2 - self.errors.step**2))

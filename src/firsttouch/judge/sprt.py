@@ -29,6 +29,25 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
+def medians(rows: Floats) -> Floats:
+    """Return the median of each row (the last axis). To sort short rows takes a third of numpy.median's time."""
+    ordered, middle = np.sort(rows, axis=-1), rows.shape[-1] // 2
+    if rows.shape[-1] % 2:
+        return ordered[..., middle]
+    result: Floats = (ordered[..., middle - 1] + ordered[..., middle]) / 2
+    return result
+
+
+def quantiles(rows: Floats, share: float) -> Floats:
+    """Return the quantile of each row (the last axis) as numpy.quantile does, faster for short rows."""
+    place = share * (rows.shape[-1] - 1)
+    below = min(int(place), max(rows.shape[-1] - 2, 0))
+    ordered = np.sort(rows, axis=-1)[..., below : below + 2]
+    low, high, part = ordered[..., 0], ordered[..., -1], place - below
+    result: Floats = low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part)
+    return result
+
+
 @dataclass(frozen=True)
 class Groups:
     """Groups of samples: *values* holds one group after the other, *counts* the size of each (1 or more).
@@ -74,7 +93,7 @@ class Groups:
 
     def medians(self) -> Floats:
         """Return the median of each group."""
-        return self.apply(lambda rows: np.median(rows, axis=1) if rows.shape[1] > 1 else rows[:, 0])
+        return self.apply(medians)
 
     def sums(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return the sum of *values* (one for each of ``values``) over each group."""

@@ -15,7 +15,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from firsttouch.judge.sprt import Bools, Floats, Ints
+from firsttouch.judge.sprt import Bools, Floats, Ints, medians
 
 #: Median of the absolute value of a standard normal variable.
 NORMAL_MEDIAN = 0.6745
@@ -26,12 +26,12 @@ NORMAL_MEDIAN = 0.6745
 
 def robust_deviation(differences: Floats) -> float:
     """Return the standard deviation of normal values from their *differences* to a centre (any shape)."""
-    return float(np.median(np.abs(differences))) / NORMAL_MEDIAN
+    return float(medians(np.abs(differences).ravel())) / NORMAL_MEDIAN
 
 
 def robust_variance(values: Floats) -> float:
     """Return the variance around the median, with values beyond 2.5 deviations drawn near."""
-    distances = np.abs(values - np.median(values))
+    distances = np.abs(values - medians(values))
     return float((np.minimum(distances, 2.5 * robust_deviation(distances)) ** 2).mean())
 
 
@@ -42,7 +42,7 @@ def robust_location(rows: Floats, deviation: float) -> Floats:
     """
     if rows.shape[1] == 1:
         return rows[:, 0]
-    centre: Floats = np.median(rows, axis=1)
+    centre = medians(rows)
     if rows.shape[1] > 2:
         for _ in range(5):
             near = np.maximum(rows, (centre - 1.5 * deviation)[:, None])
