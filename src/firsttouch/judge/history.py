@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -66,6 +66,8 @@ _POOLED = 100
 _FREEDOM = 0.25
 #: Values at a time, so that temporary tables stay small.
 _AT_ONCE = 1 << 19
+#: Rows of samples from which series are made at a time. The cases of a smaller table are taken together.
+_PIECE = 1 << 22
 
 
 # ----------------------------------------------------------------------
@@ -85,12 +87,15 @@ class Series:
     times: Ints
 
     @classmethod
-    def of(cls, samples: SamplesTable) -> Series:
-        """Return the medians of the sessions, of valid repetitions only."""
-        groups = np.repeat(np.arange(len(samples.counts)), samples.counts)
-        session = samples.session(slice(0, len(samples.counts)))
-        good = samples.valid & (samples.value > 0)
-        groups, session, value, time = groups[good], session[good], samples.value[good], samples.time[good]
+    def of(cls, samples: SamplesTable, chosen: slice | None = None) -> Series:
+        """Return the medians of the sessions of some consecutive groups, of valid repetitions only."""
+        chosen = chosen or slice(0, len(samples.counts))
+        rows, counts = samples.rows_of(chosen), samples.counts[chosen]
+        groups = np.repeat(np.arange(chosen.start, chosen.stop), counts)
+        session, value, time = samples.session(chosen), samples.value[rows], samples.time[rows]
+        good = samples.valid[rows] & (value > 0)
+        if not good.all():
+            groups, session, value, time = groups[good], session[good], value[good], time[good]
         new = np.ones(len(groups), dtype=np.bool_)
         new[1:] = (np.diff(groups) != 0) | (np.diff(session) != 0)
         begins = np.flatnonzero(new)
@@ -276,7 +281,10 @@ def _disturbance(raw: Floats, levels: _Levels, shares: Floats) -> Floats:
 def _levels(values: Floats, rows: Ints, places: Ints) -> _Levels:
     """Return where levels begin in all *values*, their sizes, their means, and which follow a change."""
     size = values.shape[1]
-    starts = np.unique(np.concatenate([np.arange(len(values)) * size, rows * size + places]))
+    begins_level = np.zeros(values.shape, dtype=np.bool_)
+    begins_level[:, 0] = True
+    begins_level[rows, places] = True
+    starts = np.flatnonzero(begins_level)
     counts = np.diff(starts, append=values.size)
     means = np.add.reduceat(values.ravel(), starts) / counts
     return starts, counts, means, np.searchsorted(starts, rows * size + places)
@@ -484,9 +492,25 @@ def changes(
     """
     if len(samples.counts) == 0 or samples.counts.max() < 2 * FEWEST_SESSIONS:
         return []
-    series = Series.of(samples)
-    listed = merged(columns(series, samples.cases, VOTE), Extent.of(series, samples))
+    votes, of_case = [_none()], np.zeros(len(samples.cases), dtype=np.int64)
+    for groups in _in_pieces(samples):
+        series = Series.of(samples, groups)
+        long = series.values.counts >= 2 * FEWEST_SESSIONS
+        of_case += np.bincount(series.case[long], minlength=len(of_case))
+        votes.append(columns(series, samples.cases, VOTE))
+    listed = merged(Columns.joined(votes), Extent(samples.hosts, samples.cases, of_case))
     return with_causes(listed, configurations or {})
+
+
+def _in_pieces(samples: SamplesTable) -> Iterator[slice]:
+    """Yield the groups of all cases, those of as many cases at a time as keeps temporary tables small."""
+    begin = 0
+    for case in range(len(samples.cases)):
+        end, last = int(samples.of_case[case + 1]), case + 1 == len(samples.cases)
+        rows = samples.rows_of(slice(begin, end))
+        if end > begin and (last or rows.stop - rows.start >= _PIECE):
+            yield slice(begin, end)
+            begin = end
 
 
 @dataclass(frozen=True)
@@ -496,12 +520,6 @@ class Extent:
     hosts: Sequence[str]
     cases: Sequence[Case]
     of_case: Ints
-
-    @classmethod
-    def of(cls, series: Series, samples: SamplesTable) -> Extent:
-        """Return the extent of *series* of *samples*."""
-        long = series.values.counts >= 2 * FEWEST_SESSIONS
-        return cls(samples.hosts, samples.cases, np.bincount(series.case[long], minlength=len(samples.cases)))
 
     @property
     def series(self) -> int:
