@@ -185,7 +185,7 @@ def test_two_compactions_of_different_files_are_not_read_twice(tmp_path):
     # Two machines that see a file each later than the other.
     files = [store.append(tmp_path, some("n1", number)) for number in range(3)]
     for part in (files[:2], files[1:]):
-        store._join(tmp_path, part, {})
+        store._replace(tmp_path, part, {})
     assert seen(tmp_path) == [("n1", 0.0), ("n1", 1.0), ("n1", 2.0)]
     for _ in range(3):
         store.compact(tmp_path, patience=0)

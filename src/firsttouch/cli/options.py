@@ -155,6 +155,12 @@ def checked(convert: Callable[[str], T], what: str = "", fits: Callable[[T], boo
     return parsed
 
 
+#: The type of an age of records: text such as 90d, at most about 300 years (seconds).
+age = checked(
+    lambda text: parse(text, "seconds"), "a time above 0, such as 36h or 7d", lambda value: 0 < value < 1e10
+)
+
+
 def _whole(text: str) -> int:
     # int() also takes "1_000", " 7" and the digits of other scripts.
     return int(text if text.isascii() and text.isdecimal() else "")

@@ -12,7 +12,6 @@ from firsttouch.cli import options
 from firsttouch.errors import BadInput
 from firsttouch.report import FEW_HOSTS
 from firsttouch.tools import require_report
-from firsttouch.units import parse
 
 EXAMPLES = """\
   firsttouch report results/ -o report
@@ -27,8 +26,6 @@ EXAMPLES = """\
       what a firmware update changed on these hosts, metric by metric
   firsttouch report results/ -o report --json | jq '.hosts[].scenarios'
       the summary as JSON on stdout"""
-#: The largest age of records (seconds): about 300 years.
-_MOST_AGE = 1e10
 
 
 def register(subparsers: options.Subparsers) -> None:
@@ -57,12 +54,7 @@ def register(subparsers: options.Subparsers) -> None:
     parser.add_argument("--compare", action="store_true", help="compare two RECORDS_OR_DIR: before and after")
     detailed = "for many hosts: add a page for each of the N worst"
     parser.add_argument("--details", type=options.natural, default=0, metavar="N", help=detailed)
-    age = options.checked(
-        lambda text: parse(text, "seconds"),
-        "a time above 0, such as 36h or 7d",
-        lambda value: 0 < value < _MOST_AGE,
-    )
-    parser.add_argument("--max-age", type=age, metavar="TIME", help="leave out older records, such as 90d")
+    parser.add_argument("--max-age", type=options.age, metavar="TIME", help="leave out older records, such as 90d")
     parser.add_argument("--xml", type=Path, metavar="FILE", help="the host's topology as hwloc XML (lstopo FILE)")
     parser.set_defaults(run=run)
 

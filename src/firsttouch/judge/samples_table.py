@@ -229,8 +229,8 @@ class Reduced:
     namings: Sequence[str]
     reasons: Sequence[str]
     counts: Ints
-    host: NDArray[np.uint32]
-    reason: NDArray[np.uint32]
+    host: NDArray[np.unsignedinteger]
+    reason: NDArray[np.unsignedinteger]
     time: Ints
     value: Floats
     valid: Bools
@@ -300,7 +300,7 @@ def reduced(frame: pl.DataFrame) -> Reduced:
     )
     texts = {name: rows[name].unique(maintain_order=True) for name in ("host", "naming", "reason")}
     rows = rows.with_columns(
-        pl.col(name).cast(pl.Enum(listed)).to_physical().cast(pl.UInt32) for name, listed in texts.items()
+        pl.col(name).cast(pl.Enum(listed)).to_physical() for name, listed in texts.items()
     ).sort("naming", "host", "time", "value", maintain_order=True)
     configured = frame.filter(
         pl.col("metric").is_in(["settings", REPLACED]), check="configuration", status="valid"
@@ -426,7 +426,8 @@ class _Joined:
                 [place for _, _, place in stretches], [rows.stop - rows.start for _, rows, _ in stretches]
             )
             sorting = (naming, columns["value"], columns["time"], host)
-            order = np.lexsort(sorting)
+            # Of two that differ in nothing else, the worse one counts, whichever is read first.
+            order = np.lexsort((columns["judged"], columns["valid"], *sorting))
             # A record that was read twice (from a store and from a report made of it) is one repetition.
             differs = [np.diff(column[order], prepend=column[order[:1]] - 1) != 0 for column in sorting]
             order = order[np.logical_or.reduce(differs)]

@@ -25,7 +25,7 @@ from typing import IO, TypeVar
 import polars as pl
 
 from firsttouch.errors import BadInput, RunFailed
-from firsttouch.records import atomic_files, schema
+from firsttouch.records import atomic_files, catalogue, schema
 from firsttouch.records.schema import Record, Unread, columns, table_file, to_frame
 
 # ----------------------------------------------------------------------
@@ -472,33 +472,97 @@ _ROWS = 1 << 17
 
 @dataclass(frozen=True)
 class Compacted:
-    """The result of a compaction: the new *file*, and how many files were *joined* and *deleted*."""
+    """The result of a compaction: the new *file*, and how many files were *joined* and *deleted*.
+
+    *reduced* are the files whose records were reduced to their values. The bytes of these before and after follow.
+    """
 
     file: Path | None
     joined: int
     deleted: int
+    reduced: Sequence[Path] = ()
+    bytes_before: int = 0
+    bytes_after: int = 0
 
 
-def compact(folder: Path, *, patience: float = PATIENCE) -> Compacted:
+def compact(
+    folder: Path, *, patience: float = PATIENCE, keep: float | None = None, dry_run: bool = False
+) -> Compacted:
     """Join the small files of the store in *folder*, and delete files that were joined *patience* seconds ago.
+
+    With *keep* (seconds), files whose records are all older are reduced to what judging and the history need: see
+    :func:`_values_only`. *dry_run* changes nothing, and tells what would be joined and reduced.
 
     It may be killed at any moment and run again, even while another one runs. Other tables, such as a report's,
     are not changed. Raises BadInput for a file that is not a table of records.
     """
     before, rights = listing(folder), _Rights(folder)
-    small = [f for f in before.current if NAME.fullmatch(f.name) and f.stat().st_size < _SMALL and rights.here(f)]
-    for file in small:
+    own = [f for f in before.current if NAME.fullmatch(f.name) and rights.here(f) and not _is_reduced(f)]
+    old = [file for file in own if keep is not None and _is_older(file, time.time() - keep)]
+    small = [file for file in own if file.stat().st_size < _SMALL and file not in old]
+    for file in (*small, *old):
         check_columns(file, list(columns()))
-    joined = _join(folder, small, before.covering) if len(small) > 1 else None
-    return Compacted(joined, len(small) if joined else 0, _delete(folder, patience))
+    joined = len(small) if len(small) > 1 else 0
+    size = sum(file.stat().st_size for file in old)
+    if dry_run:
+        return Compacted(None, joined, 0, old, size)
+    after = sum(_replace(folder, [file], before.covering, is_reduced=True).stat().st_size for file in old)
+    new = _replace(folder, small, before.covering) if joined else None
+    return Compacted(new, joined, _delete(folder, patience), old, size, after)
 
 
-def _join(folder: Path, small: Sequence[Path], covering: Mapping[Path, frozenset[str]]) -> Path:
+#: The key of the metadata of a file with reduced records, and what these do not have.
+_REDUCED = "firsttouch.reduced"
+_DROPPED = ("samples", "placement_asked", "placement_found", "software", "spread", "minimum", "maximum")
+
+
+def _values_only(table: pl.LazyFrame) -> pl.LazyFrame:
+    """Return records with their value as the only sample, without placement and software.
+
+    Verdicts, own levels and the history are the same. Extremes and spread, which are not kept, are NaN.
+    Records of aligners stay whole: guidelines are made of them.
+    """
+    # An emulated host is judged otherwise.
+    emulator = pl.col("software").str.json_path_match("$.emulator").fill_null("").str.replace_all(r'["\\\\]', "'")
+    named = pl.concat_str(pl.lit('{"emulator": "'), emulator, pl.lit('"}'))
+    is_emulated = pl.col("software").str.contains('"emulator":', literal=True)
+    software = pl.when(is_emulated).then(named).otherwise(pl.lit("{}"))
+    values = {
+        "samples": pl.concat_list("value"),
+        "placement_asked": pl.lit("[]"),
+        "placement_found": pl.lit("[]"),
+        "software": software,
+        **dict.fromkeys(("spread", "minimum", "maximum"), pl.lit(math.nan)),
+    }
+    is_whole = pl.col("check").is_in(catalogue.of_kind("aligner"))
+    return table.with_columns(
+        pl.when(is_whole).then(name).otherwise(value).alias(name) for name, value in values.items()
+    )
+
+
+def _is_reduced(file: Path) -> bool:
+    try:
+        return file.name.startswith(COMPACT) and _REDUCED in pl.read_parquet_metadata(file)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise _no_table(error, file) from error
+
+
+def _is_older(file: Path, since: float) -> bool:
+    """Return whether all records of *file* are from before a time (seconds since 1970)."""
+    # Times are texts, which may have another offset from UTC.
+    day_before = time.strftime("%Y-%m-%d", time.gmtime(since - 86400))
+    return not tables([file]).filter(pl.col("time") >= day_before).select(pl.len()).collect().item()
+
+
+def _replace(
+    folder: Path, small: Sequence[Path], covering: Mapping[Path, frozenset[str]], *, is_reduced: bool = False
+) -> Path:
+    """Write a file that replaces some others, and return it."""
     # A file that replaces others passes them on: they may still exist.
     names = sorted({f.name for f in small}.union(*(covering.get(f, ()) for f in small)))
-    name = hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
-    table = tables(small)
-    metadata = {REPLACES: json.dumps(names)}
+    name = hashlib.sha256("\n".join([*names, *([_REDUCED] if is_reduced else [])]).encode()).hexdigest()[:16]
+    table = _values_only(tables(small)) if is_reduced else tables(small)
+    metadata = {REPLACES: json.dumps(names), **({_REDUCED: "1"} if is_reduced else {})}
 
     def write(out: IO[bytes]) -> None:
         # The files' names sort by host and time, so the rows need no sorting.
@@ -507,7 +571,7 @@ def _join(folder: Path, small: Sequence[Path], covering: Mapping[Path, frozenset
     def check(partial: Path) -> None:
         # The files that it replaces will be deleted, so the records are counted before.
         if (joined := _count([partial])) != (wanted := _count(small)):
-            raise RunFailed(f"{folder}: {joined} of {wanted} records are in the joined file: nothing was changed")
+            raise RunFailed(f"{folder}: {joined} of {wanted} records are in the new file: nothing was changed")
 
     return put(folder / f"{COMPACT}{name}{SUFFIX}", write, check)
 
@@ -556,8 +620,13 @@ def _lacking(files: Sequence[Path], standing: Sequence[Path]) -> list[Path]:
     """Return those of *files* with a record that none of *standing* has."""
     if not files:
         return []
-    digest = pl.struct(list(columns())).hash()
-    held = tables(standing).select(digest=digest).unique().collect(engine="streaming")["digest"]
+    reduced = [file for file in standing if _is_reduced(file)]
     rows = pl.scan_parquet(list(files), glob=False, include_file_paths="file")
-    unmatched = rows.select("file", digest=digest).filter(~pl.col("digest").is_in(held.implode()))
-    return sorted(map(Path, unmatched.select(pl.col("file").unique()).collect(engine="streaming")["file"]))
+    is_held = pl.lit(value=False)
+    for holders, dropped in (([f for f in standing if f not in reduced], ()), (reduced, _DROPPED)):
+        digest = pl.struct([name for name in columns() if name not in dropped]).hash()
+        if holders:
+            held = tables(holders).select(digest=digest).unique().collect(engine="streaming")["digest"]
+            is_held |= digest.is_in(held.implode())
+    unmatched = rows.filter(~is_held).select(pl.col("file").unique())
+    return sorted(map(Path, unmatched.collect(engine="streaming")["file"]))
