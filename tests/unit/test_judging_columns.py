@@ -17,7 +17,7 @@ from test_verdict import LIMITS, document_of, rates, system_of
 from factories.fleet_records import learn
 from firsttouch import cli
 from firsttouch.cli import validate
-from firsttouch.judge import samples_table, sprt
+from firsttouch.judge import judging, samples_table, sprt
 from firsttouch.judge.judging import Undescribed, judge, judged
 from firsttouch.judge.sprt import Groups
 from firsttouch.judge.statistics import beyond_chance
@@ -373,3 +373,14 @@ def test_groups_of_any_sizes(values):
     groups = Groups(np.concatenate([np.array(v) for v in values]), np.array([len(v) for v in values]))
     assert groups.medians() == pytest.approx([np.median(v) for v in values])
     assert groups.sums(groups.values) == pytest.approx([np.sum(v) for v in values])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_several_threads_judge_as_one_does(seed, monkeypatch):
+    samples = samples_table.of_records(simulated(seed, hosts=20, repetitions=5))
+    alone = judged(samples, Undescribed("s"))
+    monkeypatch.setattr(judging, "_LARGE", 1)
+    monkeypatch.setattr(judging.os, "sched_getaffinity", lambda _: range(4))
+    together = judged(samples, Undescribed("s"))
+    assert [together.of(h).to_dict() for h in together.hosts] == [alone.of(h).to_dict() for h in alone.hosts]
+    assert np.array_equal(together.counts_now, alone.counts_now)

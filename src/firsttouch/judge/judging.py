@@ -12,9 +12,11 @@ decides. A value better than the tolerance is never a fail, but the measurement 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -34,6 +36,7 @@ from firsttouch.judge.case_judge import (
 )
 from firsttouch.judge.drift import Configuration, latest
 from firsttouch.judge.findings import Findings
+from firsttouch.judge.fleet_level import Divided
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.sprt import Bools, Groups
 from firsttouch.judge.statistics import beyond_chance
@@ -46,6 +49,8 @@ if TYPE_CHECKING:
 
 #: The fewest metrics that fail a host together, and their least share of its metrics.
 _BAD_TOGETHER, _BAD_SHARE = 3, 1 / 3
+#: The fewest rows of a table whose cases are judged by several threads, and the most of these.
+_LARGE, _THREADS = 1 << 20, 8
 #: How often a metric is measured before its verdict is final: without a known error, and with one.
 _MOST_WITHOUT_ERROR = 3
 MOST_REPETITIONS = 12
@@ -93,45 +98,24 @@ def judged(
     *configurations* returns the newest configuration of each host, to name causes.
     """
     verdicts, now = verdict_rows(len(samples.counts), PASS, NONE), samples.valid.copy()
+    judging = _Judging(samples, system, fleet=fleet)
     references: list[tuple[Reference | None, Reference | None]] = []
-    divisions, events = {}, event_limits.EventLimits(samples)
+    divisions: dict[int, Divided] = {}
     visible: dict[int, float] = {}
     owns: dict[int, Reference] = {}
     intermittent: dict[int, str] = {}
     awaiting_session: set[int] = set()
-    metrics = sum(not case.exact and event_limits.limit_of(case) is None for case in samples.cases)
-    judges = pooled_judges(samples, max(1, metrics)) if fleet else {}
-    for number, case in enumerate(samples.cases):
+    for number, case in enumerate(judging.cases()):
         groups = samples.groups(number)
-        if limit := event_limits.limit_of(case):
-            limited = events.judge(number, limit)
-            verdicts["words"][groups] = limited.words
-            # A count of zero is no evidence: only an exceeded limit sets *by*.
-            verdicts["by"][groups][limited.words > PASS] = SYSTEM
-            now[samples.rows_of(groups)] = limited.now
-            references.append((event_limits.reference(case, limit), None))
-            continue
-        stated = system.reference(case.check, case.metric, case.parameters)
-        judge = judges.pop(number, None) or CaseJudge(case, samples, groups, max(1, metrics))
-        judge.own = stated
-        if fleet:
-            judge.learn()
-        verdicts[groups], now[samples.rows_of(groups)] = judge.judge()
-        if stated is None and (stated := system.fact(case.check, case.metric)) is not None:
-            # Facts fail a host. That it has what they state makes no host good.
-            by_fact = judge.judge_by(SYSTEM, stated)[0]
-            fails = by_fact["words"] == FAIL
-            verdicts[groups][fails] = by_fact[fails]
-        references.append((stated, judge.fleet))
-        owns |= {groups.start + group: reference for group, reference in judge.own_references.items()}
-        awaiting_session |= {groups.start + group for group in judge.awaiting_session}
-        for group, text in judge.intermittent(verdicts["words"][groups]).items():
-            intermittent[groups.start + group] = text
-            verdicts["by"][groups.start + group] = FLEET
-        if judge.level is not None:
-            visible[number] = judge.level.visible
-        if judge.divided is not None:
-            divisions[number] = judge.divided
+        verdicts[groups], now[samples.rows_of(groups)] = case.verdicts, case.now
+        references.append(case.references)
+        owns |= {groups.start + group: reference for group, reference in case.own.items()}
+        awaiting_session |= {groups.start + group for group in case.awaiting_session}
+        intermittent |= {groups.start + group: text for group, text in case.intermittent.items()}
+        if case.visible is not None:
+            visible[number] = case.visible
+        if case.divided is not None:
+            divisions[number] = case.divided
     words, evidence = verdicts["words"], verdicts["evidence"]
     words[(words == UNDECIDED) & beyond_chance(evidence, samples.host, sprt.CHANCE)] = SUSPECT
     words[list(intermittent)], verdicts["more"][list(intermittent)] = SUSPECT, 0
@@ -154,6 +138,79 @@ def judged(
         awaiting_session=awaiting_session,
         configurations=configurations,
     )
+
+
+class _Case(NamedTuple):
+    """The verdicts of a case, and which of its rows count *now*. Groups are numbered within the case.
+
+    *references* are those of the system and of the fleet. *own* are the references of hosts that no common one has
+    judged, *intermittent* the texts about hosts that are bad now and then, *awaiting_session* the groups that fail
+    unless the next session is good, *visible* is the smallest loss that is found.
+    """
+
+    verdicts: Verdicts
+    now: Bools
+    references: tuple[Reference | None, Reference | None]
+    own: Mapping[int, Reference] = {}
+    intermittent: Mapping[int, str] = {}
+    awaiting_session: Sequence[int] = ()
+    visible: float | None = None
+    divided: Divided | None = None
+
+
+class _Judging:
+    """Judges the cases of some samples, each alone but for the spreads that the metrics of few hosts share."""
+
+    def __init__(self, samples: SamplesTable, system: System | Undescribed, *, fleet: bool) -> None:
+        self._samples, self._system, self._fleet = samples, system, fleet
+        self._events = event_limits.EventLimits(samples)
+        metrics = sum(not case.exact and event_limits.limit_of(case) is None for case in samples.cases)
+        self._metrics = max(1, metrics)
+        self._pooled = pooled_judges(samples, self._metrics) if fleet else {}
+
+    def cases(self) -> Iterator[_Case]:
+        """Yield the verdicts of each case. Those of a large table are judged by several threads."""
+        numbers = range(len(self._samples.cases))
+        threads = min(len(os.sched_getaffinity(0)), _THREADS) if len(self._samples.value) >= _LARGE else 1
+        if threads == 1:
+            yield from map(self._case, numbers)
+            return
+        with ThreadPoolExecutor(threads) as pool:
+            yield from pool.map(self._case, numbers)
+
+    def _case(self, number: int) -> _Case:
+        samples, case = self._samples, self._samples.cases[number]
+        groups = samples.groups(number)
+        if limit := event_limits.limit_of(case):
+            limited = self._events.judge(number, limit)
+            verdicts = verdict_rows(len(limited.words), PASS, NONE)
+            verdicts["words"] = limited.words
+            # A count of zero is no evidence: only an exceeded limit sets *by*.
+            verdicts["by"][limited.words > PASS] = SYSTEM
+            return _Case(verdicts, limited.now, (event_limits.reference(case, limit), None))
+        stated = self._system.reference(case.check, case.metric, case.parameters)
+        judge = self._pooled.pop(number, None) or CaseJudge(case, samples, groups, self._metrics)
+        judge.own = stated
+        if self._fleet:
+            judge.learn()
+        verdicts, now = judge.judge()
+        if stated is None and (stated := self._system.fact(case.check, case.metric)) is not None:
+            # Facts fail a host. That it has what they state makes no host good.
+            by_fact = judge.judge_by(SYSTEM, stated)[0]
+            fails = by_fact["words"] == FAIL
+            verdicts[fails] = by_fact[fails]
+        intermittent = judge.intermittent(verdicts["words"])
+        verdicts["by"][list(intermittent)] = FLEET
+        return _Case(
+            verdicts,
+            now,
+            (stated, judge.fleet),
+            judge.own_references,
+            intermittent,
+            judge.awaiting_session,
+            None if judge.level is None else judge.level.visible,
+            judge.divided,
+        )
 
 
 def _bad_together(samples: SamplesTable, verdicts: Verdicts, now: Bools) -> Bools:
