@@ -91,3 +91,18 @@ def test_a_file_that_is_not_a_verdict(check, tmp_path, text):
 
 def test_an_age_that_is_none(check):
     assert check("a week")[0] == 1
+
+
+@pytest.mark.parametrize(("status", "dies"), [(0, False), (1, True), (2, False), (3, False)])
+def test_a_check_that_measures_dies_only_of_a_fail(tmp_path, status, dies):
+    program = tmp_path / "firsttouch"
+    program.write_text(f'#!/bin/sh\necho "$@" >&2\necho a: 1\necho "it\'s \\$(slow)"\nexit {status}\n')
+    program.chmod(0o755)
+    script = SCRIPT.replace("check_firsttouch", "check_firsttouch_now")
+    env = {"FIRSTTOUCH": str(program), "PATH": "/usr/bin:/bin"}
+    argv = [shutil.which("bash"), "-c", script, CHECK, "40", "amd-opteron"]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == int(dies)
+    assert done.stdout == ("died: check_firsttouch_now:  it_s _(slow)\n" if dies else "")
+    wrong = subprocess.run([*argv[:4], "x"], env=env, capture_output=True, text=True, check=False)
+    assert (wrong.returncode, "not a number of seconds" in wrong.stdout) == (1, True)

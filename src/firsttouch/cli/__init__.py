@@ -70,7 +70,8 @@ MORE_TASKS = {
         "advice": "list or delete the saved advice, which `run -- COMMAND` follows",
         "staged": "list or drop the files that `stage` has copied",
     },
-    "records and studies": {
+    "hosts, records and studies": {
+        "check": "judge this host in a given time, for prologs and health checks",
         "config": "show the configuration of hosts, and how hosts differ",
         "store": "append records to a store, or join its files",
         "study": "repeat a published study of aligners and threads on this host",
