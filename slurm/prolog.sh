@@ -3,8 +3,8 @@
 # A prolog or epilog for slurm.conf: Prolog=/path/prolog.sh, or Epilog=. A host that fails is drained, and the job is
 # queued again; jobs start on all others. Edit the two values. Slurm's PrologEpilogTimeout must be larger than seconds.
 set -uo pipefail
-seconds=${FIRSTTOUCH_SECONDS:-40}
-system=${FIRSTTOUCH_SYSTEM:-local}
+seconds=40
+system=local
 
 # Only exit status 1 proves something against the host: not one that others use, or a check that could not be made.
 text=$("${FIRSTTOUCH:-firsttouch}" check --seconds "$seconds" --system "$system" 2>/dev/null)

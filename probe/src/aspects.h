@@ -12,5 +12,6 @@ void contention(const Options *options, const Host *host);
 void loaded_latency(const Options *options, const Host *host);
 void core_to_core(const Options *options, const Host *host);
 void locks(const Options *options, const Host *host);
+void correctness(const Options *options, const Host *host);
 
 #endif

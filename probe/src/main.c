@@ -33,6 +33,9 @@ int main(int argc, char **argv)
     case LOCKS:
         locks(options, host);
         break;
+    case CORRECTNESS:
+        correctness(options, host);
+        break;
     default:
         report_begin(options, host, 0);
     }

@@ -25,6 +25,7 @@ static const struct {
     {"core-to-core", "two PUs change one line in turn by compare-and-swap (ns one way)", "--pairs all --jsonl"},
     {"locks", "threads take FASTQ records from one reader under a lock, and parse them (records/s)",
      "--locks spin,queue --parsings original,batched --batch 32 --work 1us"},
+    {"correctness", "known answers of all PUs at once, and patterns in each bank (wrong ones)", "--seconds 10"},
 };
 
 const char *aspect_name(Aspect aspect)
@@ -36,8 +37,10 @@ enum { L = 1 << LATENCY, B = 1 << BANDWIDTH, C = 1 << CONTENTION, O = 1 << LOADE
 enum {
     P = 1 << CORE_TO_CORE,
     K = 1 << LOCKS,
+    A = 1 << CORRECTNESS,
     MEMORY = L | B | C | O | K,
-    MEASURED = MEMORY | P,
+    REPEATED = MEMORY | P,
+    MEASURED = REPEATED | A,
     EVERY = MEASURED | T
 };
 
@@ -72,7 +75,8 @@ static const struct {
      "compact (the PUs of the nearest NUMA node first), spread (a PU of each NUMA node in turn) (both, spread "
      "where its PUs differ)",
      K, PLACEMENT, CHOICE(placing, placing_names)},
-    {"one-pu-per-core", "", "use only the first PU of each core", B | C | P | K, PLACEMENT, MEMBER(SET, cores)},
+    {"one-pu-per-core", "", "use only the first PU of each core", B | C | P | K | A, PLACEMENT,
+     MEMBER(SET, cores)},
     {"loads", "LOADS",
      "local (PUs of the chaser's NUMA node load its bank), outgoing (these PUs load the farthest bank), incoming "
      "(PUs of the other NUMA nodes load the chaser's bank) (those that this host can make)",
@@ -100,8 +104,8 @@ static const struct {
      O, MEASUREMENT, CHOICE(read_share, read_share_names)},
     {"array-bytes", "SIZE",
      "of each array (4 x all last caches and at least 64 MB, as far as memory allows); locks: of the text (2 x "
-     "the largest cache and at least 64 MiB)",
-     B | C | O | K, MEASUREMENT, MEMBER(SIZE, array_bytes)},
+     "the largest cache and at least 64 MiB); correctness: of the patterns (all last caches and at least 64 MB)",
+     B | C | O | K | A, MEASUREMENT, MEMBER(SIZE, array_bytes)},
     {"kernels", "KERNELS", "copy,scale,add,triad (all)", B, MEASUREMENT, CHOICE(kernel, kernel_names)},
     {"stores", "STORES", "regular, streaming or both (regular)", B, MEASUREMENT, CHOICE(stores, store_names)},
     {"instructions", "SETS",
@@ -121,14 +125,20 @@ static const struct {
      MEMBER(SIZE, record_bytes)},
     {"work", "TIMES", "of a thread with each record, without memory, such as 0,250ns,1us (0,1us)", K, MEASUREMENT,
      MEMBER(TEXT, work_text)},
-    {"seconds", "S", "of a repetition (0.2)", K, MEASUREMENT, MEMBER(SECONDS, seconds)},
+    {"seconds", "S", "of a repetition (0.2); correctness: of each work on all PUs", K | A, MEASUREMENT,
+     MEMBER(SECONDS, seconds)},
+    {"inject", "FAULT",
+     "a fault of a PU, to try what finds it: PU,WORK,BIT,EVERY flips a bit of every so many answers; the results "
+     "are "
+     "invalid",
+     A, MEASUREMENT, MEMBER(TEXT, inject_text)},
     {"pages", "PAGES",
      "base, thp (transparent huge pages), huge (hugetlbfs); 4k is base on hosts with 4 KiB pages (base)", MEMORY,
      MEASUREMENT, CHOICE(pages, page_names)},
-    {"min-repetitions", "N", "of each case, at least (5, or the most if that is less)", MEASURED, REPETITIONS,
+    {"min-repetitions", "N", "of each case, at least (5, or the most if that is less)", REPEATED, REPETITIONS,
      MEMBER(COUNT, repetitions.least)},
-    {"max-repetitions", "N", "of each case, at most (10)", MEASURED, REPETITIONS, MEMBER(COUNT, repetitions.most)},
-    {"confidence", "F", "stop when the confidence interval of the median is within +- F of it (0.05)", MEASURED,
+    {"max-repetitions", "N", "of each case, at most (10)", REPEATED, REPETITIONS, MEMBER(COUNT, repetitions.most)},
+    {"confidence", "F", "stop when the confidence interval of the median is within +- F of it (0.05)", REPEATED,
      REPETITIONS, MEMBER(FRACTION, repetitions.confidence)},
     {"json", "", "one JSON document on standard output (default)", EVERY, OUTPUT, MEMBER(CLEAR, lines)},
     {"jsonl", "", "JSON lines: one for the host and options, one for each result, one for the end", EVERY, OUTPUT,
@@ -171,7 +181,8 @@ static void help_option(int option, bool several)
     int column = HELP_COLUMN;
     printf("%*s", written < HELP_COLUMN ? HELP_COLUMN - written : 1, "");
     const int takers = known[option].aspects;
-    for (Aspect aspect = TOPOLOGY; several && aspect < ASPECTS && takers != MEASURED && takers != EVERY; aspect++)
+    for (Aspect aspect = TOPOLOGY;
+         several && aspect < ASPECTS && takers != REPEATED && takers != MEASURED && takers != EVERY; aspect++)
         if (takers & 1 << aspect) {
             char word[40];
             snprintf(word, sizeof word, "%s%s", aspect_name(aspect), takers >> aspect > 1 ? "," : ":");
@@ -357,7 +368,7 @@ static Aspect aspect_of(const char *text)
     for (Aspect aspect = TOPOLOGY; aspect < ASPECTS; aspect++)
         if (text && !strcmp(text, aspect_name(aspect)))
             return aspect;
-    char all[100] = "";
+    char all[160] = "";
     for (Aspect aspect = TOPOLOGY; aspect < ASPECTS; aspect++)
         snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s",
                  !aspect                 ? ""

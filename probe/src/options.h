@@ -12,7 +12,17 @@
 #include "memory.h"
 #include "samples.h"
 
-typedef enum { TOPOLOGY, LATENCY, BANDWIDTH, CONTENTION, LOADED_LATENCY, CORE_TO_CORE, LOCKS, ASPECTS } Aspect;
+typedef enum {
+    TOPOLOGY,
+    LATENCY,
+    BANDWIDTH,
+    CONTENTION,
+    LOADED_LATENCY,
+    CORE_TO_CORE,
+    LOCKS,
+    CORRECTNESS,
+    ASPECTS
+} Aspect;
 
 // Of the loaders of loaded-latency to the chaser. local: PUs of its NUMA node on its bank. outgoing: the same PUs
 // on another bank. incoming: PUs of other NUMA nodes on its bank.
@@ -37,7 +47,7 @@ typedef struct {
     List pu_nodes, banks; // default: all; of core-to-core the nearest bank
     List set_sizes;       // of the PU-sets, in NUMA nodes
     List threads;         // empty: the aspect's own choice
-    const char *interleave_text, *sizes_text, *rates_text, *work_text; // as given, or NULL
+    const char *interleave_text, *sizes_text, *rates_text, *work_text, *inject_text; // as given, or NULL
     int interleaves;
     List interleave[INTERLEAVE_MOST];
     uint64_t array_bytes; // 0: the aspect's own choice

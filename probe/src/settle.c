@@ -328,6 +328,11 @@ void options_settle(Options *options, const Host *host)
     free(banks.values);
     if (options->sanity)
         options->repetitions.least = options->repetitions.most = 2;
+    if (options->aspect == CORRECTNESS) {
+        options->repetitions.least = options->repetitions.most = 1;
+        if (!options->seconds)
+            options->seconds = options->sanity ? 0.001 : 0.2;
+    }
     if (!options->repetitions.least)
         options->repetitions.least =
             options->repetitions.most < SAMPLES_LEAST ? options->repetitions.most : SAMPLES_LEAST;

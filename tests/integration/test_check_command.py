@@ -136,7 +136,7 @@ def test_the_narrowest_reference_is_measured_first(tmp_path):
         data["references"].append({**reference, "tolerance": {side: share}, "source": "order"})
     (tmp_path / "checked.yaml").write_text(json.dumps(data))
     ordered = host_check.steps(topology.load(), definition.load(tmp_path / "checked.yaml"))
-    assert [step.aspect for step in ordered[:2]] == ["latency", "bandwidth"]
+    assert [step.aspect for step in ordered[:3]] == ["correctness", "latency", "bandwidth"]
 
 
 @pytest.mark.parametrize(("status", "healthy"), [(0, True), (1, False), (2, True), (3, True)])

@@ -741,11 +741,13 @@ def test_sanitizers_find_nothing(sanitize):
         ["loaded-latency", "--sanity", "--rates=1e-12,0.5"],
         ["core-to-core", "--sanity", f"--banks={BANK}"],
         ["locks", "--sanity", "--batch=3", "--record-bytes=200", "--block-bytes=1000", "--array-bytes=40000"],
+        ["correctness", "--sanity", f"--inject={PUS[0]},copy,3,2"],
         ["bandwidth", "--set-sizes=777"],
         ["bandwidth", "--interleave=0,777/all"],
     ):
         done = subprocess.run([program, *argv], capture_output=True, text=True, timeout=250, check=False)
-        assert done.returncode == (2 if "777" in argv[-1] else 0), done.stderr
+        expected = 2 if "777" in argv[-1] else 1 if "--inject" in argv[-1] else 0
+        assert done.returncode == expected, done.stderr
         assert "anitizer" not in done.stderr
         assert "runtime error" not in done.stderr
 

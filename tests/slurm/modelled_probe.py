@@ -28,7 +28,7 @@ BANDWIDTH = (31.0, 24.0, 17.0)
 KERNELS = {"copy": 1.0, "scale": 0.99, "add": 1.06, "triad": 1.07}
 INSTRUCTIONS = {"plain": 0.9, "sse2": 0.97, "avx2": 1.0}
 RATES = (0.0, 0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 1.0)
-ASPECTS = ("latency", "bandwidth", "contention", "loaded-latency", "core-to-core")
+ASPECTS = ("latency", "bandwidth", "contention", "loaded-latency", "core-to-core", "correctness")
 
 
 def topology_xml() -> str:
@@ -222,12 +222,21 @@ def _core_to_core(options: Mapping[str, str]) -> Iterator[dict[str, Any]]:
             }
 
 
+def _correctness(_options: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    place = {"unit": "1", "better": "lower", "usual": 0.0, "pu_nodes": list(range(NODES)), "units": 1000}
+    for work in ("integer", "copy"):
+        yield {"metric": "wrong_answers", "work": work, "pus": _pus(list(range(NODES))), "banks": [0], **place}
+    for bank in range(NODES):
+        yield {"metric": "wrong_words", "pus": _pus([bank]), "banks": [bank], **place}
+
+
 CASES = {
     "latency": _latency,
     "bandwidth": _bandwidth,
     "contention": _contention,
     "loaded-latency": _loaded,
     "core-to-core": _core_to_core,
+    "correctness": _correctness,
 }
 
 

@@ -226,19 +226,20 @@ def run(
     *,
     small: Sequence[str] | None = None,
     most: int = MOST,
+    counts: bool = True,
 ) -> Iterator[list[Record]]:
     """Yield the records of one run of the probe as they come; raises KeyboardInterrupt if it was interrupted.
 
     *small* are its options on an emulated host (default: those of the aspect). *most* limits the repetitions of
-    each case.
+    each case. *counts* is false for an aspect that does not repeat its cases.
     """
     effort = profiles.chosen()
     least = max(LEAST, min(asked.repetitions, effort.repetitions))
     # Prefetchers hide sequential latency, so nothing judges it.
     most = max(least, min(most, effort.repetitions)) if asked.random else least
-    counts = [f"--min-repetitions={least}", f"--max-repetitions={most}"]
+    repeated = [f"--min-repetitions={least}", f"--max-repetitions={most}"] if counts else []
     small = programs.probe_options(asked.aspect) if small is None else small
-    running = probe.follow(asked.aspect, [*options, *counts, *small], say=say)
+    running = probe.follow(asked.aspect, [*options, *repeated, *small], say=say)
     while True:
         try:
             records = next(running)

@@ -22,7 +22,16 @@ from firsttouch.host.topology import PROBE, probe_program
 from firsttouch.records.schema import Record, software
 
 NAME = PROBE
-ASPECTS = ("topology", "latency", "bandwidth", "contention", "loaded-latency", "core-to-core", "locks")
+ASPECTS = (
+    "topology",
+    "latency",
+    "bandwidth",
+    "contention",
+    "loaded-latency",
+    "core-to-core",
+    "locks",
+    "correctness",
+)
 SCHEMA = 1
 Say = Callable[[str], None]
 #: The longest time without a message (s). Every measurement of one placement is shorter.

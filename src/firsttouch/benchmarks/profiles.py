@@ -38,7 +38,8 @@ class Effort:
     threads and instances. *weak_scaling*: measure throughput with a fixed number of reads per thread, too.
     *read_shares* are those of loaded latency. *pairs* of PUs are measured core to core at most. *lock_work* is the
     work with each record that threads take under a lock, in the probe's form; *lock_batches* are the records of
-    a batch, and *lock_seconds* is the time of a repetition. *aligners*: None means all.
+    a batch, and *lock_seconds* is the time of a repetition. *correctness_seconds* is that of each kind of work
+    with known answers. *aligners*: None means all.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Effort:
     lock_work: tuple[str, ...]
     lock_batches: tuple[int, ...]
     lock_seconds: float
+    correctness_seconds: float
     aligners: tuple[str, ...] | None = None
 
     @property

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from firsttouch.benchmarks import kernel_settings, measure, programs
+from firsttouch.benchmarks import correctness, kernel_settings, measure, programs
 from firsttouch.benchmarks.health import Watch
 from firsttouch.benchmarks.measure import LEAST, AspectRequest
 from firsttouch.benchmarks.profiles import FULL, VARIABLE
@@ -43,26 +43,32 @@ _METRICS = {
     "bandwidth": [f"{kernel}_bandwidth" for kernel in measure.ARRAYS],
     "latency": ["random_latency"],
 }
+#: The options of known answers: some thousands of each kind on each PU.
+_ANSWERS = ("--seconds=0.1", "--array-bytes=64MB")
 #: The parameters by which references name the place of a measurement.
 _PLACE = ("pu_nodes", "bank", "relation")
 
 
 @dataclass(frozen=True)
 class Step:
-    """A measurement: the PUs of one NUMA node, the memory of one bank."""
+    """A measurement: the PUs of one NUMA node and the memory of one bank, or known answers of all PUs."""
 
     aspect: str
     metric: str
-    node: int
-    bank: int
+    node: int = -1
+    bank: int = -1
 
     @property
     def title(self) -> str:
         """The step in words."""
+        if self.aspect == correctness.CHECK:
+            return "known answers of all PUs"
         return f"{self.aspect} of NUMA node {self.node} to bank {self.bank}"
 
     def run(self, say: Say) -> Iterator[list[Record]]:
         """Yield the records of the step."""
+        if self.aspect == correctness.CHECK:
+            return correctness.measured(_ANSWERS, say)
         options = [f"--pu-nodes={self.node}", f"--banks={self.bank}"]
         if self.aspect == "bandwidth":
             options += [
@@ -83,9 +89,9 @@ class Step:
 def steps(host: Topology, system: System) -> list[Step]:
     """Return the measurements of a host, those first that tell most.
 
-    Each NUMA node's own bank comes before far ones, and bandwidth, which takes the shortest time, before latency.
-    Before all of these are measurements that a reference of the system judges, the narrowest first: without one, a
-    value says nothing about a single host.
+    Known answers take a second, and one wrong answer decides. Each NUMA node's own bank comes before far ones, and
+    bandwidth, which takes the shortest time, before latency. Before all of these are measurements that a reference
+    of the system judges, the narrowest first: without one, a value says nothing about a single host.
     """
     near = {node: programs.nearest(host, (node,)) for node in host.cpu_nodes}
     far = {node: max(host.memory_nodes, key=lambda bank: (host.distance(node, bank), bank)) for node in near}
@@ -111,7 +117,7 @@ def steps(host: Topology, system: System) -> list[Step]:
         ]
         return min(ends, default=math.inf)
 
-    return sorted(ordered, key=limit)
+    return [Step(correctness.CHECK, correctness.ANSWERS), *sorted(ordered, key=limit)]
 
 
 # ----------------------------------------------------------------------

@@ -14,6 +14,8 @@ from firsttouch.cli import options
 from firsttouch.errors import BadInput
 from firsttouch.execution.progress import say
 from firsttouch.host.cpusets import format_list
+from firsttouch.records.cases import Case
+from firsttouch.records.catalogue import fails_by_events
 from firsttouch.systems import theoretical_bandwidth
 
 EXAMPLES = """\
@@ -29,6 +31,7 @@ EXAMPLES = """\
   firsttouch measure core-to-core --pu-pairs all --json         every pair of PUs
   firsttouch measure loaded-latency --records records.jsonl     latency while other PUs load memory
   firsttouch measure locks --threads 1,8,64                     records/s from one reader by lock and batch
+  firsttouch measure correctness --records records.jsonl        known answers of every PU, patterns in every bank
   firsttouch measure latency -- --sizes memory --pages 4k,thp   by options and defaults of firsttouch-probe
   firsttouch measure topology --                                its own table of this host
   firsttouch measure bandwidth -- --help                        its own options"""
@@ -133,10 +136,13 @@ def run(args: argparse.Namespace) -> int:
         options.print_json([r.to_dict() for r in measured])
     for line in measure.spread(measured):
         say(line)
+    wrong = [r for r in measured if r.status == "valid" and fails_by_events(r.check, r.metric, r.value)]
+    for record in wrong:
+        say(f"firsttouch: {Case.of(record).title}: {record.value:g}, at most 0 in a host that works")
     invalid = [r for r in measured if r.status != "valid"]
     if invalid:
         say(f"firsttouch: {len(invalid)} of {len(measured)} records are invalid: {invalid[0].reason}")
-    return 1 if invalid else 0
+    return 1 if invalid or wrong else 0
 
 
 def _run_probe(

@@ -194,6 +194,13 @@ def direction(check: str, metric: str, unit: str) -> Better:
     return better_of(check, metric, better(unit))
 
 
+def fails_by_events(check: str, metric: str, events: float) -> bool:
+    """Return whether so many events of one measurement fail a host."""
+    described = checks().get(check)
+    limit = described.limits.get(metric) if described else None
+    return limit is not None and limit.verdict == "fail" and not limit.per_hour and events > limit.most
+
+
 def better_of(check: str, metric: str, otherwise: Better) -> Better:
     """Return which values of a metric are better by the catalogue, whatever a record says; else *otherwise*."""
     entry = checks().get(check)

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Correctness: known answers of every PU at once, patterns in every bank, and reads aligned on every PU.
+
+A wrong answer fails the host, and its record names the PU, the work and the bits: it is counted, never averaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from firsttouch.benchmarks import probe, profiles, programs
+from firsttouch.benchmarks.cases import Cases
+from firsttouch.benchmarks.measure import AspectRequest, Benchmark, ReframeTest, run
+from firsttouch.host.cpusets import format_list
+from firsttouch.host.topology import Topology
+from firsttouch.records.schema import Record
+
+CHECK = "correctness"
+#: The metrics: of computations, and of words in memory.
+ANSWERS, WORDS = "wrong_answers", "wrong_words"
+
+
+def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
+    """Run all works that this host has instructions for on the PUs, and patterns in the banks."""
+    where = [f"--seconds={profiles.chosen().correctness_seconds:g}"]
+    if asked.pu_nodes:
+        programs.pus_of(host, tuple(asked.pu_nodes))
+        where.append(f"--pu-nodes={format_list(asked.pu_nodes)}")
+    if asked.banks:
+        for bank in asked.banks:
+            programs.bank_bytes(host, bank)
+        where.append(f"--banks={format_list(asked.banks)}")
+    yield from measured(where, say)
+
+
+def measured(options: Sequence[str], say: probe.Say) -> Iterator[list[Record]]:
+    """Yield the records of a run of the probe. Those of answers have no bank: they are of the PUs."""
+    for records in run(AspectRequest(CHECK), options, say, counts=False):
+        yield [replace(r, parameters=_without_bank(r.parameters)) if r.metric == ANSWERS else r for r in records]
+
+
+def _without_bank(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in parameters.items() if name not in {"bank", "relation"}}
+
+
+def _label(record: Record, _cases: Cases) -> str | None:
+    """Name the works by their words, and the patterns by their bank."""
+    p = record.parameters
+    of_pu = f"_pu{p['pu']}" if "pu" in p else ""
+    place = f"bank{p['bank']}" if record.metric == WORDS else str(p["work"]).replace(" ", "_").replace("-", "_")
+    return f"{record.metric}_{place}{of_pu}"
+
+
+_TEST = ReframeTest(
+    CHECK,
+    lambda _: "known answers of every PU, and patterns in every bank",
+    least_records=lambda cases: 4 + len(cases.host.memory_nodes),
+    label=_label,
+    repetitions=1,
+    time_limit="30m",
+)
+BENCHMARK = Benchmark(_measure, tests=(_TEST,))

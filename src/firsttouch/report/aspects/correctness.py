@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Known answers of every PU, and patterns in every bank: how many there were, and which were wrong."""
+
+from __future__ import annotations
+
+from firsttouch.records.schema import Record
+from firsttouch.report.aspect import Aspect, Result
+from firsttouch.report.document import Table
+from firsttouch.report.model import Absent, HostView
+from firsttouch.report.text import count
+
+CHECK = "correctness"
+_TITLE = "Right answers"
+_HOW = (
+    "Every PU computes the same works with known answers, all PUs at once, and every bank keeps patterns. One "
+    "wrong answer proves a fault of the PU that gave it, however many right ones there are."
+)
+
+
+def aspect(view: HostView) -> Aspect:
+    """Return how many answers were wrong, and the table of all works."""
+    records = view.of(CHECK)
+    if not records:
+        return Aspect(absent=[Absent(_TITLE, view.why_absent(CHECK))])
+    wrong = [r for r in records if r.value > 0]
+    shown = [*wrong, *(r for r in records if not r.value)]
+    table = Table(_TITLE, ("work", "answers", "wrong", "PU", "bits"), [_row(r) for r in shown])
+    worst = max(records, key=lambda r: r.value)
+    compared = _where(worst) if wrong else f"of {count(len(records), 'kind')} of work and memory"
+    return Aspect([Result("wrong answers", worst, compared)], tables=[table], note=_HOW)
+
+
+def _row(record: Record) -> tuple[str, int, int, str, str]:
+    p = record.parameters
+    return (_where(record), int(p["units"]), int(record.value), str(p.get("pu", "")), str(p.get("bits", "")))
+
+
+def _where(record: Record) -> str:
+    p = record.parameters
+    return str(p["work"]) if "work" in p else f"patterns in bank {p['bank']}"

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The probe's correctness aspect on this host: faults of one PU are found, and no other PU is blamed."""
+
+import json
+
+import pytest
+
+from firsttouch.benchmarks import correctness, probe
+from firsttouch.host import topology
+from firsttouch.records import schema
+
+
+def results(*options):
+    """Return the records of a short run with these options."""
+    return [r for r in probe.run("correctness", ["--seconds=0.01", "--array-bytes=1MiB", *options]).records() if r]
+
+
+@pytest.fixture(scope="module")
+def works():
+    """Return the works that this host has instructions for."""
+    return [r.parameters["work"] for r in results() if r.metric == correctness.ANSWERS]
+
+
+def test_every_work_is_done_by_all_pus_and_every_answer_is_right(works):
+    assert {"integer", "floating point", "copy", "compression"} <= {*works}
+    records = results()
+    assert [r.value for r in records] == [0.0] * len(records)
+    assert {r.status for r in records} == {"valid"}
+    assert min(r.parameters["units"] for r in records) >= len(topology.load().allowed_pus)
+    assert {r.parameters["bank"] for r in records if r.metric == correctness.WORDS} == {
+        *topology.load().memory_nodes
+    }
+
+
+@pytest.mark.parametrize("period", [1, 7])
+@pytest.mark.parametrize("bit", [0, 63])
+def test_a_fault_of_one_pu_is_found_in_each_work_and_no_other_pu_is_blamed(works, period, bit):
+    pus = sorted(topology.load().allowed_pus)
+    for number, work in enumerate(works):
+        pu = pus[number % len(pus)]
+        records = results(f"--inject={pu},{work},{bit},{period}")
+        wrong = [r for r in records if r.value]
+        assert [(r.parameters["work"], r.parameters["pu"]) for r in wrong] == [(work, pu)]
+        assert int(wrong[0].parameters["bits"], 16) == 1 << bit
+        assert wrong[0].value == wrong[0].parameters["units"] // period
+        # It is a drill: nobody is to be judged by it.
+        assert {r.status for r in records} == {"invalid"}
+
+
+def test_a_wrong_word_of_memory_has_its_bit_and_its_place():
+    pu = min(topology.load().allowed_pus)
+    records = results(f"--inject={pu},memory,5,1000")
+    (word,) = (r for r in records if r.metric == correctness.WORDS and r.value)
+    assert int(word.parameters["bits"], 16) == 1 << 5
+    assert word.parameters["offset"] % 8 == 0
+
+
+@pytest.mark.parametrize("wrong", ["x", "0,integer,64,1", "0,integer,1,0", "0,no-such-work,1,1", "-1,integer,1,1"])
+def test_a_wrong_fault_is_one_line(firsttouch, wrong):
+    done = firsttouch("measure", "correctness", "--", f"--inject={wrong}")
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_the_command_writes_records_and_ends_with_0(firsttouch, tmp_path):
+    done = firsttouch(
+        "measure", "correctness", "--records", tmp_path / "r.jsonl", "--json", FIRSTTOUCH_EFFORT="smoke"
+    )
+    assert done.returncode == 0, done.stderr
+    assert {r["check"] for r in json.loads(done.stdout)} == {"correctness"}
+    assert len(schema.read(tmp_path / "r.jsonl")) >= len(json.loads(done.stdout))
