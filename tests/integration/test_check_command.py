@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """``firsttouch check``: it ends in time with what it knows, and only a fail is a proof against the host."""
 
+import contextlib
 import json
 import os
+import select
 import subprocess
-from pathlib import Path
+import sys
 
 import pytest
 
-from firsttouch import paths
+from firsttouch import cli, paths
 from firsttouch.campaign import host_check
 from firsttouch.clock import Clock
 from firsttouch.host import topology
@@ -44,7 +46,7 @@ def probe(tmp_path):
 
     def write(commands):
         file = tmp_path / "probe"
-        measuring = f'case "$1" in bandwidth|latency) {commands} ;; esac'
+        measuring = f'case "$1" in bandwidth|latency|correctness) {commands} ;; esac'
         file.write_text(f'#!/bin/sh\n{measuring}\nexec {PROBE} "$@"\n')
         file.chmod(0o755)
         return {"FIRSTTOUCH_PROBE": str(file)}
@@ -55,7 +57,18 @@ def probe(tmp_path):
 def test_this_host_is_measured_and_judged_by_a_reference(firsttouch, tmp_path, probe):
     file = system_file(tmp_path)
     small = probe(f'exec {PROBE} "$@" --sanity')
-    done = firsttouch("check", "--system", file, "--records", tmp_path / "r.jsonl", "--json", **small)
+    done = firsttouch(
+        "check",
+        "--seconds",
+        "3600",
+        "--share-host",
+        "--system",
+        file,
+        "--records",
+        tmp_path / "r.jsonl",
+        "--json",
+        **small,
+    )
     document = json.loads(done.stdout)
     assert document["in_time"]
     assert document["not_measured"] == []
@@ -67,28 +80,49 @@ def test_this_host_is_measured_and_judged_by_a_reference(firsttouch, tmp_path, p
 
 def test_a_wrong_fact_fails_the_host(firsttouch, tmp_path, probe):
     file = system_file(tmp_path, numa_nodes=len(topology.load().numa_nodes) + 1)
-    done = firsttouch("check", "--system", file, **probe("exit 3"))
+    done = firsttouch("check", "--share-host", "--system", file, **probe("exit 3"))
     assert done.returncode == 1, done.stdout + done.stderr
     assert "NUMA nodes: 1" in done.stdout.replace(str(len(topology.load().numa_nodes)), "1").splitlines()[-1]
 
 
-def test_a_probe_that_hangs_is_killed_and_what_it_owes_is_named(firsttouch, tmp_path, probe):
+class UntilThere(Clock):
+    """A clock whose time is over as soon as a file exists."""
+
+    def __init__(self, file):
+        self._file, self._later = file, 0.0
+
+    def monotonic(self):
+        self._later += 10.0 if self._file.exists() and self._file.stat().st_size else 0.0
+        return self._later
+
+
+def test_a_probe_that_hangs_is_killed_and_what_it_owes_is_known(tmp_path, probe, monkeypatch):
     # The program under test never ends by itself; the command must not wait for it.
-    hung = probe(f"echo $$ > {tmp_path}/pid; exec tail -f /dev/null")
-    done = firsttouch("check", "--seconds", "5", "--system", system_file(tmp_path), "--json", **hung)
-    document = json.loads(done.stdout)
-    assert (done.returncode, document["in_time"]) == (0, False)
-    assert document["not_measured"][0] == f"bandwidth of NUMA node {topology.load().cpu_nodes[0]} to bank 0"
-    pid = int((tmp_path / "pid").read_text())
-    assert not Path(f"/proc/{pid}/cmdline").exists() or b"tail" not in Path(f"/proc/{pid}/cmdline").read_bytes()
-    strict = firsttouch("check", "--seconds", "5", "--strict", "--system", system_file(tmp_path), **hung)
-    assert strict.returncode == 3
-    assert "not measured in 5 s" in strict.stdout.splitlines()[-1]
+    file = tmp_path / "pid"
+    for name, value in probe(f"echo $$ > {file}; exec tail -f /dev/null").items():
+        monkeypatch.setenv(name, value)
+    argv = [sys.executable, "-m", "firsttouch", "check", "--measuring", "--share-host"]
+    checked = host_check.follow([*argv, "--system", str(system_file(tmp_path))], 5.0, UntilThere(file))
+    assert checked.status is None
+    assert checked.state["left"][0] == "known answers of all PUs"
+    with contextlib.suppress(ProcessLookupError):  # it has ended already
+        handle = os.pidfd_open(int(file.read_text()))
+        assert select.select([handle], [], [], 60.0)[0] == [handle]
+        os.close(handle)
+
+
+@pytest.mark.parametrize(("options", "status"), [([], 0), (["--strict"], 3)])
+def test_what_was_not_measured_in_time_is_named(monkeypatch, capsys, options, status):
+    state = {"verdict": None, "measured": [], "left": ["a", "b", "c", "d", "e"], "troubles": []}
+    monkeypatch.setattr(host_check, "follow", lambda *_: host_check.Checked(state, None))
+    assert cli.main(["check", "--seconds", "50", *options]) == status
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.endswith("not measured in 50 s: a, b, c and 2 more")
 
 
 def test_a_probe_that_fails_is_no_proof(firsttouch, tmp_path, probe):
     broken = probe("echo 'firsttouch-probe: error: no memory here' >&2; exit 3")
-    done = firsttouch("check", "--system", system_file(tmp_path), **broken)
+    done = firsttouch("check", "--share-host", "--system", system_file(tmp_path), **broken)
     assert done.returncode == 3
     assert "no memory here" in done.stdout
 

@@ -55,6 +55,9 @@ COVERED = {
         r"reframe -c reframe/ -r --system local -n latency": "test_what_works_passes",
         r"reframe -c reframe/ -r --system amd-opteron": "test_a_system_of_a_cluster_without_slurm_fails_once",
     },
+    "integration/test_check_command.py": {
+        r"firsttouch check --seconds \d+": "test_this_host_is_measured_and_judged_by_a_reference",
+    },
     "integration/test_align.py": {
         r"firsttouch run -o out\.bam --sort --resume -- bwa mem .*": "test_a_sorted_file_and_a_resumed_run",
     },

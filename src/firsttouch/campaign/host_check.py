@@ -35,8 +35,8 @@ from firsttouch.systems import references
 from firsttouch.systems.definition import System, available
 
 Say = Callable[[str], None]
-#: Time (s) in which a killed process may end before it is left to the kernel.
-_PATIENCE = 0.2
+#: Time (s) in which a killed process may end before it is left to the kernel, and between two looks at the clock.
+_PATIENCE, _LOOK = 0.2, 0.5
 #: The metrics that are measured, by aspect: the first that the system has references for, or else the first. Of
 #: latency's curve it is the largest size, which memory serves.
 _METRICS = {
@@ -220,7 +220,9 @@ def _last_line(process: subprocess.Popen[bytes], until: float, clock: Clock) -> 
     last = text = b""
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
-        while selector.select(max(0.0, until - clock.monotonic())):
+        while (left := until - clock.monotonic()) > 0:
+            if not selector.select(min(left, _LOOK)):
+                continue
             if not (piece := os.read(process.stdout.fileno(), 1 << 16)):
                 break
             *lines, text = (text + piece).split(b"\n")
