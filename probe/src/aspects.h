@@ -13,5 +13,6 @@ void loaded_latency(const Options *options, const Host *host);
 void core_to_core(const Options *options, const Host *host);
 void locks(const Options *options, const Host *host);
 void correctness(const Options *options, const Host *host);
+void cores(const Options *options, const Host *host);
 
 #endif

@@ -36,6 +36,9 @@ int main(int argc, char **argv)
     case CORRECTNESS:
         correctness(options, host);
         break;
+    case CORES:
+        cores(options, host);
+        break;
     default:
         report_begin(options, host, 0);
     }

@@ -26,6 +26,7 @@ static const struct {
     {"locks", "threads take FASTQ records from one reader under a lock, and parse them (records/s)",
      "--locks spin,queue --parsings original,batched --batch 32 --work 1us"},
     {"correctness", "known answers of all PUs at once, and patterns in each bank (wrong ones)", "--seconds 10"},
+    {"cores", "dependent additions of all PUs at once (slow PUs, and the clock in GHz)", "--seconds 0.5"},
 };
 
 const char *aspect_name(Aspect aspect)
@@ -38,8 +39,9 @@ enum {
     P = 1 << CORE_TO_CORE,
     K = 1 << LOCKS,
     A = 1 << CORRECTNESS,
+    R = 1 << CORES,
     MEMORY = L | B | C | O | K,
-    REPEATED = MEMORY | P,
+    REPEATED = MEMORY | P | R,
     MEASURED = REPEATED | A,
     EVERY = MEASURED | T
 };
@@ -75,7 +77,7 @@ static const struct {
      "compact (the PUs of the nearest NUMA node first), spread (a PU of each NUMA node in turn) (both, spread "
      "where its PUs differ)",
      K, PLACEMENT, CHOICE(placing, placing_names)},
-    {"one-pu-per-core", "", "use only the first PU of each core", B | C | P | K | A, PLACEMENT,
+    {"one-pu-per-core", "", "use only the first PU of each core", B | C | P | K | A | R, PLACEMENT,
      MEMBER(SET, cores)},
     {"loads", "LOADS",
      "local (PUs of the chaser's NUMA node load its bank), outgoing (these PUs load the farthest bank), incoming "
@@ -125,13 +127,12 @@ static const struct {
      MEMBER(SIZE, record_bytes)},
     {"work", "TIMES", "of a thread with each record, without memory, such as 0,250ns,1us (0,1us)", K, MEASUREMENT,
      MEMBER(TEXT, work_text)},
-    {"seconds", "S", "of a repetition (0.2); correctness: of each work on all PUs", K | A, MEASUREMENT,
-     MEMBER(SECONDS, seconds)},
+    {"seconds", "S", "of a repetition (0.2; cores: 0.05); correctness: of each work on all PUs", K | A | R,
+     MEASUREMENT, MEMBER(SECONDS, seconds)},
     {"inject", "FAULT",
-     "a fault of a PU, to try what finds it: PU,WORK,BIT,EVERY flips a bit of every so many answers; the results "
-     "are "
-     "invalid",
-     A, MEASUREMENT, MEMBER(TEXT, inject_text)},
+     "a fault of a PU, to try what finds it: PU,WORK,BIT,EVERY flips a bit of every so many answers; cores: the "
+     "number of a PU that gets half as fast; the results are invalid",
+     A | R, MEASUREMENT, MEMBER(TEXT, inject_text)},
     {"pages", "PAGES",
      "base, thp (transparent huge pages), huge (hugetlbfs); 4k is base on hosts with 4 KiB pages (base)", MEMORY,
      MEASUREMENT, CHOICE(pages, page_names)},

@@ -21,6 +21,7 @@ typedef enum {
     CORE_TO_CORE,
     LOCKS,
     CORRECTNESS,
+    CORES,
     ASPECTS
 } Aspect;
 

@@ -328,6 +328,8 @@ void options_settle(Options *options, const Host *host)
     free(banks.values);
     if (options->sanity)
         options->repetitions.least = options->repetitions.most = 2;
+    if (options->aspect == CORES && !options->seconds)
+        options->seconds = options->sanity ? 0.002 : 0.05;
     if (options->aspect == CORRECTNESS) {
         options->repetitions.least = options->repetitions.most = 1;
         if (!options->seconds)

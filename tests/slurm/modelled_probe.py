@@ -28,7 +28,7 @@ BANDWIDTH = (31.0, 24.0, 17.0)
 KERNELS = {"copy": 1.0, "scale": 0.99, "add": 1.06, "triad": 1.07}
 INSTRUCTIONS = {"plain": 0.9, "sse2": 0.97, "avx2": 1.0}
 RATES = (0.0, 0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 1.0)
-ASPECTS = ("latency", "bandwidth", "contention", "loaded-latency", "core-to-core", "correctness")
+ASPECTS = ("latency", "bandwidth", "contention", "loaded-latency", "core-to-core", "correctness", "cores")
 
 
 def topology_xml() -> str:
@@ -230,6 +230,12 @@ def _correctness(_options: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         yield {"metric": "wrong_words", "pus": _pus([bank]), "banks": [bank], **place}
 
 
+def _cores(_options: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    place = {"pu_nodes": list(range(NODES)), "pus": _pus(list(range(NODES))), "banks": [0]}
+    yield {"metric": "slow_cores", "unit": "1", "better": "lower", "usual": 0.0, **place}
+    yield {"metric": "core_clock", "unit": "GHz", "better": "higher", "usual": 3.1, "slowest": 3.0, **place}
+
+
 CASES = {
     "latency": _latency,
     "bandwidth": _bandwidth,
@@ -237,6 +243,7 @@ CASES = {
     "loaded-latency": _loaded,
     "core-to-core": _core_to_core,
     "correctness": _correctness,
+    "cores": _cores,
 }
 
 

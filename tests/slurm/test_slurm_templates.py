@@ -30,6 +30,7 @@ def test_characterize_measures_all_aspects_of_one_host(site: Site) -> None:
         "contention",
         "loaded_latency",
         "core_to_core",
+        "cores",
         "correctness",
         "locks",
         "pages",

@@ -31,6 +31,7 @@ ASPECTS = (
     "core-to-core",
     "locks",
     "correctness",
+    "cores",
 )
 SCHEMA = 1
 Say = Callable[[str], None]

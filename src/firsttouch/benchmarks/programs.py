@@ -137,6 +137,7 @@ _SMALL = {
     "loaded-latency": ["--sizes=1MiB", "--array-bytes=4MiB"],
     "pages": ["--sizes=1MiB"],
     "locks": ["--array-bytes=1MiB", "--seconds=0.01", "--locks=mutex,atomic"],  # threads that spin stop the others
+    "cores": ["--seconds=0.01"],
     "correctness": ["--array-bytes=1MiB", "--seconds=0.01"],
     "core-to-core": ["--pairs=8"],  # one thread of an emulator may run all PUs in turn
 }

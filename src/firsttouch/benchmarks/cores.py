@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cores: the clock of every PU while all of them run, and the PUs that are slower than their siblings.
+
+One slow core sets the pace of every parallel job. A PU is slow if its rate of dependent additions is below 90 % of
+its siblings' (equal cores, as many PUs at work) in every sample. PUs that others used say nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from firsttouch.benchmarks import probe, programs
+from firsttouch.benchmarks.cases import Cases
+from firsttouch.benchmarks.measure import AspectRequest, Benchmark, ReframeTest, run
+from firsttouch.host.cpusets import format_list
+from firsttouch.host.topology import Topology
+from firsttouch.records.schema import Record
+
+CHECK = "cores"
+SLOW, CLOCK = "slow_cores", "core_clock"
+
+
+def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
+    where = []
+    if asked.pu_nodes:
+        programs.pus_of(host, tuple(asked.pu_nodes))
+        where.append(f"--pu-nodes={format_list(asked.pu_nodes)}")
+    for records in run(asked, where, say, counts=False):
+        # No memory is measured.
+        yield [
+            replace(r, parameters={k: v for k, v in r.parameters.items() if k not in {"bank", "relation"}})
+            for r in records
+        ]
+
+
+def _label(record: Record, _cases: Cases) -> str | None:
+    return f"{record.metric}_pu{record.parameters['pu']}" if "pu" in record.parameters else record.metric
+
+
+_TEST = ReframeTest(
+    CHECK,
+    lambda _: "the clock of every PU while all run",
+    least_records=lambda _: 2,
+    label=_label,
+    repetitions=1,
+    time_limit="10m",
+)
+BENCHMARK = Benchmark(_measure, frozenset({"pu_nodes"}), tests=(_TEST,))

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The probe's cores aspect on this host: a PU that gets half as fast is named, and no other one is blamed."""
+
+import pytest
+
+from firsttouch.benchmarks import cores, probe
+from firsttouch.host import topology
+from firsttouch.judge.judging import Undescribed, judge
+from firsttouch.records.schema import Record
+
+PUS = sorted(topology.load().allowed_pus)
+
+
+def results(*options):
+    """Return the records of a short run with these options."""
+    return [*probe.run("cores", ["--seconds=0.01", *options]).records()]
+
+
+def test_the_clock_of_all_pus_is_one_record_and_no_pu_is_blamed():
+    by_metric = {record.metric: record for record in results()}
+    assert by_metric.keys() == {cores.SLOW, cores.CLOCK}
+    assert by_metric[cores.SLOW].value == 0
+    assert 0.05 < by_metric[cores.CLOCK].parameters["slowest"] < 20
+
+
+@pytest.mark.skipif(len(PUS) < 2, reason="a PU has no sibling here")
+@pytest.mark.parametrize("pu", {PUS[0], PUS[-1]})
+def test_a_pu_at_half_speed_is_named_with_its_loss(pu):
+    records = results(f"--inject={pu}")
+    slow = [record for record in records if record.metric == cores.SLOW]
+    assert [(record.parameters["pu"], record.value) for record in slow] == [(pu, 1.0)]
+    assert slow[0].parameters["loss"] == pytest.approx(0.5, abs=0.15)
+    # It is a drill: nobody is to be judged by it.
+    assert {record.status for record in records} == {"invalid"}
+
+
+@pytest.mark.parametrize("wrong", ["x", "100000"])
+def test_a_wrong_fault_is_one_line(firsttouch, wrong):
+    done = firsttouch("measure", "cores", "--", f"--inject={wrong}")
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def record(host, slow, **parameters):
+    """Return a record of a host's slow cores."""
+    time = "2026-01-01T00:00:00Z"
+    shared = {"program": "firsttouch-probe", **parameters}
+    return Record(cores.CHECK, cores.SLOW, "1", "lower", (slow,), shared, system="s", host=host, time=time)
+
+
+def test_a_slow_core_fails_its_host_and_is_named():
+    records = [record(f"n{number}", 0.0) for number in range(9)] + [record("n9", 1.0, pu=37, loss=0.18)]
+    verdicts = judge(records, Undescribed("s"))
+    assert [verdict.host for verdict in verdicts if verdict.verdict == "fail"] == ["n9"]
+    assert "37" in next(verdict.reason() for verdict in verdicts if verdict.host == "n9")
