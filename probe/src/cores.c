@@ -118,6 +118,23 @@ static bool alike(const Core *a, const Core *b)
     return a->speed == b->speed && a->here == b->here && a->other == b->other;
 }
 
+// The time that a hypervisor has taken from a PU (ticks), 0 if the kernel does not show it.
+static long stolen_ticks(int pu)
+{
+    FILE *file = fopen("/proc/stat", "r");
+    char line[400];
+    long stolen = 0;
+    while (file && fgets(line, sizeof line, file)) {
+        int number;
+        long ticks;
+        if (sscanf(line, "cpu%d %*d %*d %*d %*d %*d %*d %*d %ld", &number, &ticks) == 2 && number == pu)
+            stolen = ticks;
+    }
+    if (file)
+        fclose(file);
+    return stolen;
+}
+
 static int ascending(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
@@ -170,20 +187,25 @@ void cores(const Options *options, const Host *host)
     for (int i = 0; i < run.count; i++)
         kinds[i] = core_of(pus.values[i], &pus);
     report_begin(options, host, run.count);
+    long *stolen = must_allocate((size_t)run.count, sizeof *stolen);
+    for (int i = 0; i < run.count; i++)
+        stolen[i] = stolen_ticks(pus.values[i]);
     Memory memory = memory_take(host, &(List){1, &bank}, PAGES_BASE, host->page_bytes, 0);
     Placed placed = team_run(pus.values, pus.count, work, &run);
     char reason[120] = "";
     if (run.slowed >= 0)
         snprintf(reason, sizeof reason, "a fault was injected");
-    for (int i = 0; i < run.count && !*reason; i++) {
-        int disturbed = 0;
+    // The rate is that of the time that a thread ran, whoever else used its PU. How little it ran is stated.
+    List waited = {0};
+    for (int i = 0; i < run.count; i++) {
+        int short_of = 0;
         for (int sample = 0; sample < run.samples; sample++)
-            disturbed += run.measured[i * run.samples + sample].ran < RAN;
-        if (2 * disturbed > run.samples)
-            snprintf(reason, sizeof reason,
-                     "PU %d was used by others, or its time was limited, in %d of %d samples", pus.values[i],
-                     disturbed, run.samples);
+            short_of += run.measured[i * run.samples + sample].ran < RAN;
+        if (2 * short_of > run.samples)
+            list_add(&waited, pus.values[i]);
     }
+    for (int i = 0; i < run.count; i++)
+        stolen[i] = stolen_ticks(pus.values[i]) - stolen[i];
     const Result common = {
         .pu_nodes = &options->pu_nodes, .pus = &pus, .placed = &placed, .memory = &memory, .wrong = reason};
     int slow = 0;
@@ -199,9 +221,12 @@ void cores(const Options *options, const Host *host)
         }
         if (below < run.samples)
             continue;
-        if (kinds[i].other && !*reason)
-            snprintf(reason, sizeof reason, "PU %d shares its core with a PU that this process may not use",
-                     pus.values[i]);
+        // A hypervisor, or a thread on the other PU of a core, slows a PU as well.
+        if (stolen[i] || kinds[i].other) {
+            report_say("cores: PU %d is slower than its siblings, and others %s", pus.values[i],
+                       stolen[i] ? "on the hardware took its time" : "may use the other PU of its core");
+            continue;
+        }
         slow++;
         for (int sample = 0; sample < run.samples; sample++)
             values[sample] = 1;
@@ -227,7 +252,13 @@ void cores(const Options *options, const Host *host)
     }
     put(&common, "core_clock", "GHz", "higher", values, run.samples);
     json_number("slowest", slowest);
+    if (waited.count)
+        json_integers("waited", waited.values, waited.count);
     report_close();
+    if (waited.count)
+        report_say("cores: the threads of %d PUs, first PU %d, ran for less than %.0f %% of the time: others use "
+                   "these PUs, or a cgroup limits them",
+                   waited.count, waited.values[0], 100 * RAN);
     report_say("cores: %d PUs at once, %.2f additions per ns, the slowest PU %.2f", run.count,
                median_of(values, run.samples), slowest);
     placed_free(&placed);
@@ -237,5 +268,7 @@ void cores(const Options *options, const Host *host)
     free(scratch);
     free(rates);
     free(values);
+    free(stolen);
+    free(waited.values);
     free(pus.values);
 }

@@ -46,7 +46,7 @@ def probe(tmp_path):
 
     def write(commands):
         file = tmp_path / "probe"
-        measuring = f'case "$1" in bandwidth|latency|correctness) {commands} ;; esac'
+        measuring = f'case "$1" in bandwidth|latency|correctness|cores) {commands} ;; esac'
         file.write_text(f'#!/bin/sh\n{measuring}\nexec {PROBE} "$@"\n')
         file.chmod(0o755)
         return {"FIRSTTOUCH_PROBE": str(file)}
@@ -170,7 +170,7 @@ def test_the_narrowest_reference_is_measured_first(tmp_path):
         data["references"].append({**reference, "tolerance": {side: share}, "source": "order"})
     (tmp_path / "checked.yaml").write_text(json.dumps(data))
     ordered = host_check.steps(topology.load(), definition.load(tmp_path / "checked.yaml"))
-    assert [step.aspect for step in ordered[:3]] == ["correctness", "latency", "bandwidth"]
+    assert [step.aspect for step in ordered[:4]] == ["correctness", "cores", "latency", "bandwidth"]
 
 
 @pytest.mark.parametrize(("status", "healthy"), [(0, True), (1, False), (2, True), (3, True)])

@@ -2,12 +2,12 @@
 """Cores: the clock of every PU while all of them run, and the PUs that are slower than their siblings.
 
 One slow core sets the pace of every parallel job. A PU is slow if its rate of dependent additions is below 90 % of
-its siblings' (equal cores, as many PUs at work) in every sample. PUs that others used say nothing.
+its siblings' (equal cores, as many PUs at work) in every sample. The time that others took of a PU does not count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from firsttouch.benchmarks import probe, programs
@@ -26,7 +26,12 @@ def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[l
     if asked.pu_nodes:
         programs.pus_of(host, tuple(asked.pu_nodes))
         where.append(f"--pu-nodes={format_list(asked.pu_nodes)}")
-    for records in run(asked, where, say, counts=False):
+    yield from measured(where, say)
+
+
+def measured(options: Sequence[str], say: probe.Say) -> Iterator[list[Record]]:
+    """Yield the records of a run of the probe."""
+    for records in run(AspectRequest(CHECK), options, say, counts=False):
         # No memory is measured.
         yield [
             replace(r, parameters={k: v for k, v in r.parameters.items() if k not in {"bank", "relation"}})

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from firsttouch.benchmarks import correctness, kernel_settings, measure, programs
+from firsttouch.benchmarks import cores, correctness, kernel_settings, measure, programs
 from firsttouch.benchmarks.health import Watch
 from firsttouch.benchmarks.measure import LEAST, AspectRequest
 from firsttouch.benchmarks.profiles import FULL, VARIABLE
@@ -43,6 +43,8 @@ _METRICS = {
     "bandwidth": [f"{kernel}_bandwidth" for kernel in measure.ARRAYS],
     "latency": ["random_latency"],
 }
+#: What is measured on all PUs at once.
+_OF_ALL = {correctness.CHECK: "known answers of all PUs", cores.CHECK: "clock of all PUs"}
 #: The options of known answers: some thousands of each kind on each PU.
 _ANSWERS = ("--seconds=0.1", "--array-bytes=64MB")
 #: The parameters by which references name the place of a measurement.
@@ -61,14 +63,16 @@ class Step:
     @property
     def title(self) -> str:
         """The step in words."""
-        if self.aspect == correctness.CHECK:
-            return "known answers of all PUs"
+        if self.aspect in _OF_ALL:
+            return _OF_ALL[self.aspect]
         return f"{self.aspect} of NUMA node {self.node} to bank {self.bank}"
 
     def run(self, say: Say) -> Iterator[list[Record]]:
         """Yield the records of the step."""
         if self.aspect == correctness.CHECK:
             return correctness.measured(_ANSWERS, say)
+        if self.aspect == cores.CHECK:
+            return cores.measured([], say)
         options = [f"--pu-nodes={self.node}", f"--banks={self.bank}"]
         if self.aspect == "bandwidth":
             options += [
@@ -83,15 +87,17 @@ class Step:
     def is_of(self, record: Record) -> bool:
         """Return whether a record is of this step."""
         p = record.parameters
-        return (record.check, p.get("pu_nodes"), p.get("bank")) == (self.aspect, [self.node], self.bank)
+        place = (p.get("pu_nodes"), p.get("bank")) == ([self.node], self.bank)
+        return record.check == self.aspect and (place or self.aspect in _OF_ALL)
 
 
 def steps(host: Topology, system: System) -> list[Step]:
     """Return the measurements of a host, those first that tell most.
 
-    Known answers take a second, and one wrong answer decides. Each NUMA node's own bank comes before far ones, and
-    bandwidth, which takes the shortest time, before latency. Before all of these are measurements that a reference
-    of the system judges, the narrowest first: without one, a value says nothing about a single host.
+    Known answers and clocks take two seconds, and one wrong answer or slow core decides. Each NUMA node's own bank
+    comes before far ones, and bandwidth, which takes the shortest time, before latency. Before all of these are
+    measurements that a reference of the system judges, the narrowest first: without one, a value tells nothing of
+    one host.
     """
     near = {node: programs.nearest(host, (node,)) for node in host.cpu_nodes}
     far = {node: max(host.memory_nodes, key=lambda bank: (host.distance(node, bank), bank)) for node in near}
@@ -117,7 +123,8 @@ def steps(host: Topology, system: System) -> list[Step]:
         ]
         return min(ends, default=math.inf)
 
-    return [Step(correctness.CHECK, correctness.ANSWERS), *sorted(ordered, key=limit)]
+    of_all = [Step(correctness.CHECK, correctness.ANSWERS), Step(cores.CHECK, cores.CLOCK)]
+    return [*of_all, *sorted(ordered, key=limit)]
 
 
 # ----------------------------------------------------------------------
