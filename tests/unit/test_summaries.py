@@ -191,6 +191,23 @@ class TestFitting:
         same(inputs.gather([tmp_path]).samples(), without_summaries(tmp_path))
         assert summaries.facts(file) is None
 
+    def test_nothing_is_written_or_deleted_where_a_link_points_to(self, tmp_path):
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        for name in ("passwd", f"old.parquet{summaries.SUFFIX}"):
+            (elsewhere / name).write_text("kept")
+        store.append(tmp_path / "store", simulated(3, hosts=4))
+        (tmp_path / "store" / summaries.FOLDER).symlink_to(elsewhere)
+        assert cli.main(["store", "compact", str(tmp_path / "store")]) == 0
+        assert sorted(f.name for f in elsewhere.iterdir()) == [f"old.parquet{summaries.SUFFIX}", "passwd"]
+
+    def test_only_summaries_are_deleted(self, table):
+        other = table.parent / summaries.FOLDER / "notes.txt"
+        other.write_text("mine")
+        table.unlink()
+        summaries.prune(table.parent)
+        assert [f.name for f in other.parent.iterdir()] == [other.name]
+
     def test_a_full_disk_leaves_no_summary_and_no_part_of_one(self, tmp_path, monkeypatch):
         def full(*_):
             raise OSError(28, os.strerror(28))

@@ -147,6 +147,8 @@ def write(table: Path, of_table: Mapping[str, Any], summary: Summary) -> bool:
         namings = pl.Series("naming", part.namings, pl.String)
         tables[f"{number}/{_NAMINGS}"] = pl.DataFrame([namings, pl.Series("count", part.counts)])
         tables |= {f"{number}/{name}": getattr(part, name) for name in samples_table.TABLES}
+    if file.parent.is_symlink():
+        return False
     try:
         file.parent.mkdir(exist_ok=True)
         with atomic_files.replacing(file) as partial, zipfile.ZipFile(partial, "w") as out:
@@ -211,7 +213,10 @@ def _document(file: zipfile.ZipFile, table: Path) -> dict[str, Any]:
 
 def prune(folder: Path) -> None:
     """Delete the summaries of tables that a store in *folder* does not have any more, and those half written."""
+    if (folder / FOLDER).is_symlink():  # another folder, which somebody else may have chosen
+        return
     for file in (folder / FOLDER).glob("*"):
-        if not (folder / file.name.removesuffix(SUFFIX)).exists():
+        is_ours = file.name.endswith(SUFFIX) or file.name.startswith(atomic_files.PREFIX)
+        if is_ours and not (folder / file.name.removesuffix(SUFFIX)).exists():
             with contextlib.suppress(OSError):
                 file.unlink()
