@@ -206,7 +206,8 @@ def _document(file: zipfile.ZipFile, table: Path) -> dict[str, Any]:
     if document["identity"] != identity(table):
         raise ValueError("another table")
     owners = {0, os.geteuid(), table.stat().st_uid, table.parent.stat().st_uid}
-    if path_of(table).stat().st_uid not in owners:
+    # Of the open file: another one may have got its name meanwhile.
+    if file.fp is None or os.fstat(file.fp.fileno()).st_uid not in owners:
         raise ValueError("a file of somebody who may not replace the table")
     return document
 
