@@ -24,7 +24,7 @@ OPTIONS = {
     "loaded-latency": ["--pu-nodes=0", "--banks=0", "--loads=local", "--read-shares=0.5", "--rates=0.5"],
 }
 #: The banks of an aspect, if they are not all.
-BANKS = {"loaded-latency": {0}, "core-to-core": {0, 1}, "locks": {0}}
+BANKS = {"loaded-latency": {0}, "core-to-core": {0, 1}, "locks": {0}, "cores": {0}}
 
 
 @pytest.fixture(scope="module")
