@@ -57,12 +57,6 @@ static uint32_t take_turns(Word *word, uint32_t next, uint32_t turns)
     return next;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 // Both PUs take turns in changing a line, another one than in the sample before. Returns nanoseconds per turn, the
 // median of the sample's parts: an interrupt takes longer than thousands of turns.
 static double sample(Run *run, Member *member, uint64_t line)
@@ -84,8 +78,7 @@ static double sample(Run *run, Member *member, uint64_t line)
     team_together(member);
     if (member->id == 0 && atomic_load(word) != 2 * (PARTS * turns + 1))
         run->wrong = true;
-    qsort(parts, PARTS, sizeof *parts, ascending);
-    return parts[PARTS / 2];
+    return median_of(parts, PARTS);
 }
 
 // Sets the turns of a part. An interrupt makes a trial slower, never faster.
@@ -184,7 +177,7 @@ static void say(const Pair *pairs, const double *medians, int64_t count)
         for (int64_t i = 0; i < count; i++)
             if (pairs[i].share == share && !isnan(medians[i]))
                 values[number++] = medians[i];
-        qsort(values, (size_t)number, sizeof *values, ascending);
+        sort_doubles(values, (int)number);
         if (number)
             report_say("core-to-core %lld pairs that share a %s: %.1f ns (%.1f to %.1f)", (long long)number,
                        share_names[share], values[number / 2], values[0], values[number - 1]);

@@ -15,7 +15,7 @@
 enum { ADDITIONS = 1 << 12 };
 
 // A slow core has less than this share of its siblings' rate. Threads that ran for less than this share of the
-// time were disturbed.
+// time waited for others.
 static const double SLOW = 0.9, RAN = 0.97;
 
 typedef struct {
@@ -76,21 +76,6 @@ static void work(Member *member, void *argument)
     __asm__ volatile("" : : "r"(value)); // the result is used
 }
 
-// Reads a line of what the kernel says of a PU; returns false if it says nothing.
-static bool read_line(int pu, const char *name, char *text, int size)
-{
-    char path[100];
-    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/%s", pu, name);
-    FILE *file = fopen(path, "r");
-    if (!file)
-        return false;
-    const bool is_read = fgets(text, size, file);
-    fclose(file);
-    if (is_read)
-        text[strcspn(text, "\n")] = 0;
-    return is_read;
-}
-
 // PUs of one kind are siblings: equal cores, on which as many PUs work.
 typedef struct {
     long speed;      // of the core by firmware or kernel, 0 if unknown
@@ -99,17 +84,20 @@ typedef struct {
 
 static Core core_of(int pu, const List *pus)
 {
+    static const char *const speeds[] = {"cpu_capacity", "cpufreq/cpuinfo_max_freq"};
     Core core = {0};
-    char text[256];
-    if (read_line(pu, "cpu_capacity", text, sizeof text) ||
-        read_line(pu, "cpufreq/cpuinfo_max_freq", text, sizeof text))
-        core.speed = strtol(text, NULL, 10);
-    List threads;
-    if (!read_line(pu, "topology/thread_siblings_list", text, sizeof text) || !list_parse(text, &threads))
-        return core;
-    for (int i = 0; i < threads.count; i++)
-        *(list_has(pus, threads.values[i]) ? &core.here : &core.other) += 1;
+    for (size_t i = 0; i < sizeof speeds / sizeof *speeds && !core.speed; i++) {
+        char *text = file_text("/sys/devices/system/cpu/cpu%d/%s", pu, speeds[i]);
+        core.speed = text ? strtol(text, NULL, 10) : 0;
+        free(text);
+    }
+    char *text = file_text("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", pu);
+    List threads = {0};
+    if (text && list_parse(text, &threads))
+        for (int i = 0; i < threads.count; i++)
+            *(list_has(pus, threads.values[i]) ? &core.here : &core.other) += 1;
     free(threads.values);
+    free(text);
     return core;
 }
 
@@ -118,33 +106,28 @@ static bool alike(const Core *a, const Core *b)
     return a->speed == b->speed && a->here == b->here && a->other == b->other;
 }
 
-// The time that a hypervisor has taken from a PU (ticks), 0 if the kernel does not show it.
-static long stolen_ticks(int pu)
+// Adds to each element, times `sign`, what a hypervisor has taken from its PU so far (ticks), if the kernel shows
+// it.
+static void add_stolen(const List *pus, int sign, long *stolen)
 {
-    FILE *file = fopen("/proc/stat", "r");
+    FILE *file = fopen("/proc/stat", "re");
     char line[400];
-    long stolen = 0;
     while (file && fgets(line, sizeof line, file)) {
         int number;
         long ticks;
-        if (sscanf(line, "cpu%d %*d %*d %*d %*d %*d %*d %*d %ld", &number, &ticks) == 2 && number == pu)
-            stolen = ticks;
+        if (sscanf(line, "cpu%d %*d %*d %*d %*d %*d %*d %*d %ld", &number, &ticks) != 2)
+            continue;
+        for (int i = 0; i < pus->count; i++)
+            if (pus->values[i] == number)
+                stolen[i] += sign * ticks;
     }
     if (file)
         fclose(file);
-    return stolen;
 }
 
-static int ascending(const void *a, const void *b)
+static const Sample *sample_of(const Run *run, int member, int sample)
 {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median_of(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, ascending);
-    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+    return &run->measured[member * run->samples + sample];
 }
 
 // The median rate of the siblings of a PU in one sample; its own without any.
@@ -153,8 +136,44 @@ static double siblings(const Run *run, const Core *kinds, int member, int sample
     int count = 0;
     for (int i = 0; i < run->count; i++)
         if (i != member && alike(&kinds[i], &kinds[member]))
-            scratch[count++] = run->measured[i * run->samples + sample].rate;
-    return count ? median_of(scratch, count) : run->measured[member * run->samples + sample].rate;
+            scratch[count++] = sample_of(run, i, sample)->rate;
+    return count ? median_of(scratch, count) : sample_of(run, member, sample)->rate;
+}
+
+// By how much a PU is slower than its siblings on average, if it is a slow core in every sample, or 0.
+static double loss_of(const Run *run, const Core *kinds, int member, double *scratch)
+{
+    double loss = 0;
+    for (int sample = 0; sample < run->samples; sample++) {
+        const double rate = sample_of(run, member, sample)->rate;
+        const double usual = siblings(run, kinds, member, sample, scratch);
+        if (rate >= SLOW * usual)
+            return 0;
+        loss += (1 - rate / usual) / run->samples;
+    }
+    return loss;
+}
+
+// The PUs whose threads waited for others in most samples.
+static List waiting(const Run *run, const List *pus)
+{
+    List waited = {0};
+    for (int i = 0; i < run->count; i++) {
+        int short_of = 0;
+        for (int sample = 0; sample < run->samples; sample++)
+            short_of += sample_of(run, i, sample)->ran < RAN;
+        if (2 * short_of > run->samples)
+            list_add(&waited, pus->values[i]);
+    }
+    return waited;
+}
+
+// The median rate of a PU over all samples.
+static double rate_of(const Run *run, int member, double *scratch)
+{
+    for (int sample = 0; sample < run->samples; sample++)
+        scratch[sample] = sample_of(run, member, sample)->rate;
+    return median_of(scratch, run->samples);
 }
 
 static void put(const Result *common, const char *metric, const char *unit, const char *better,
@@ -181,45 +200,27 @@ void cores(const Options *options, const Host *host)
         fail(EXIT_USAGE, "--inject: '%s' is not the number of a PU that works", options->inject_text);
     run.measured = must_allocate((size_t)(run.count * run.samples), sizeof *run.measured);
     Core *kinds = must_allocate((size_t)run.count, sizeof *kinds);
-    double *scratch = must_allocate((size_t)run.count, sizeof *scratch);
+    double *scratch = must_allocate((size_t)(run.count + run.samples), sizeof *scratch);
     double *values = must_allocate((size_t)run.samples, sizeof *values);
-    double *rates = must_allocate((size_t)(run.count * run.samples), sizeof *rates);
     for (int i = 0; i < run.count; i++)
         kinds[i] = core_of(pus.values[i], &pus);
     report_begin(options, host, run.count);
     long *stolen = must_allocate((size_t)run.count, sizeof *stolen);
-    for (int i = 0; i < run.count; i++)
-        stolen[i] = stolen_ticks(pus.values[i]);
+    add_stolen(&pus, -1, stolen);
     Memory memory = memory_take(host, &(List){1, &bank}, PAGES_BASE, host->page_bytes, 0);
     Placed placed = team_run(pus.values, pus.count, work, &run);
-    char reason[120] = "";
-    if (run.slowed >= 0)
-        snprintf(reason, sizeof reason, "a fault was injected");
     // The rate is that of the time that a thread ran, whoever else used its PU. How little it ran is stated.
-    List waited = {0};
-    for (int i = 0; i < run.count; i++) {
-        int short_of = 0;
-        for (int sample = 0; sample < run.samples; sample++)
-            short_of += run.measured[i * run.samples + sample].ran < RAN;
-        if (2 * short_of > run.samples)
-            list_add(&waited, pus.values[i]);
-    }
-    for (int i = 0; i < run.count; i++)
-        stolen[i] = stolen_ticks(pus.values[i]) - stolen[i];
-    const Result common = {
-        .pu_nodes = &options->pu_nodes, .pus = &pus, .placed = &placed, .memory = &memory, .wrong = reason};
+    const List waited = waiting(&run, &pus);
+    add_stolen(&pus, 1, stolen);
+    const Result common = {.pu_nodes = &options->pu_nodes,
+                           .pus = &pus,
+                           .placed = &placed,
+                           .memory = &memory,
+                           .wrong = run.slowed < 0 ? "" : "a fault was injected"};
     int slow = 0;
     for (int i = 0; i < run.count; i++) {
-        double losses = 0;
-        int below = 0;
-        for (int sample = 0; sample < run.samples; sample++) {
-            const double rate = run.measured[i * run.samples + sample].rate;
-            const double usual = siblings(&run, kinds, i, sample, scratch);
-            rates[i * run.samples + sample] = rate;
-            below += rate < SLOW * usual;
-            losses += usual > 0 ? (1 - rate / usual) / run.samples : 0;
-        }
-        if (below < run.samples)
+        const double loss = loss_of(&run, kinds, i, scratch);
+        if (loss <= 0)
             continue;
         // A hypervisor, or a thread on the other PU of a core, slows a PU as well.
         if (stolen[i] || kinds[i].other) {
@@ -232,9 +233,9 @@ void cores(const Options *options, const Host *host)
             values[sample] = 1;
         put(&common, "slow_cores", "1", "lower", values, run.samples);
         json_integer("pu", pus.values[i]);
-        json_number("loss", losses);
+        json_number("loss", loss);
         report_close();
-        report_say("cores: PU %d is %.0f %% slower than its siblings when all run", pus.values[i], 100 * losses);
+        report_say("cores: PU %d is %.0f %% slower than its siblings when all run", pus.values[i], 100 * loss);
     }
     if (!slow) {
         put(&common, "slow_cores", "1", "lower", values, run.samples);
@@ -242,12 +243,12 @@ void cores(const Options *options, const Host *host)
     }
     for (int sample = 0; sample < run.samples; sample++) {
         for (int i = 0; i < run.count; i++)
-            scratch[i] = rates[i * run.samples + sample];
+            scratch[i] = sample_of(&run, i, sample)->rate;
         values[sample] = median_of(scratch, run.count);
     }
     double slowest = 0;
     for (int i = 0; i < run.count; i++) {
-        const double rate = median_of(rates + i * run.samples, run.samples);
+        const double rate = rate_of(&run, i, scratch);
         slowest = !i || rate < slowest ? rate : slowest;
     }
     put(&common, "core_clock", "GHz", "higher", values, run.samples);
@@ -266,7 +267,6 @@ void cores(const Options *options, const Host *host)
     free(run.measured);
     free(kinds);
     free(scratch);
-    free(rates);
     free(values);
     free(stolen);
     free(waited.values);

@@ -337,12 +337,7 @@ static void read_fault(const char *text)
     for (fault.work = 0; fault.work < WORKS && strcmp(works[fault.work].name, name);)
         fault.work++;
     if (fault.work == WORKS && strcmp(name, "memory"))
-        fail(EXIT_USAGE, "--inject: there is no work '%s' here", name);
-}
-
-static const char *why_invalid(void)
-{
-    return fault.pu < 0 ? "" : "faults were injected";
+        fail(EXIT_USAGE, "--inject: this host has no work called '%s'", name);
 }
 
 static void work(Member *member, void *argument)
@@ -368,22 +363,23 @@ static void work(Member *member, void *argument)
     }
 }
 
-static void put(const char *name, const Result *common, const Tally *tally, uint64_t units, int pu)
+// Begins a result that counts wrong ones.
+static void open_count(const Result *common, const Tally *tally)
 {
     Samples samples = {0};
     samples_add(&samples, (double)tally->wrong);
     Result result = *common;
+    result.unit = "1";
+    result.better = "lower";
     result.samples = &samples;
+    result.wrong = fault.pu < 0 ? "" : "faults were injected";
     report_open(&result);
-    json_string("work", name);
-    json_integer("units", (int64_t)units);
+    json_integer("units", (int64_t)tally->units);
     if (tally->wrong) {
         char bits[24];
         snprintf(bits, sizeof bits, "0x%016llx", (unsigned long long)tally->bits);
-        json_integer("pu", pu);
         json_string("bits", bits);
     }
-    report_close();
 }
 
 // Prints a result for each PU with wrong answers, or one of 0 for a work without any.
@@ -396,14 +392,18 @@ static void put_work(const Run *run, int i, const Result *common, const List *pu
     for (int member = 0; member < run->count; member++)
         if (run->tallies[member][i].wrong) {
             faulty++;
-            put(works[i].name, common, &run->tallies[member][i], run->tallies[member][i].units,
-                pus->values[member]);
+            open_count(common, &run->tallies[member][i]);
+            json_string("work", works[i].name);
+            json_integer("pu", pus->values[member]);
+            report_close();
             report_say("correctness %s: PU %d gave %llu wrong answers of %llu", works[i].name, pus->values[member],
                        (unsigned long long)run->tallies[member][i].wrong,
                        (unsigned long long)run->tallies[member][i].units);
         }
     if (!faulty) {
-        put(works[i].name, common, &(Tally){0}, units, -1);
+        open_count(common, &(Tally){.units = units});
+        json_string("work", works[i].name);
+        report_close();
         report_say("correctness %s: %llu answers of %d PUs, all right", works[i].name, (unsigned long long)units,
                    run->count);
     }
@@ -433,7 +433,6 @@ static uint64_t pattern_of(int pattern, uint64_t place)
 typedef struct {
     volatile uint64_t *words;
     uint64_t each; // words of a member
-    int count;
     Tally *tallies;
     uint64_t *first; // the first wrong word of each member
 } Shelves;
@@ -470,7 +469,7 @@ static void patterns(const Host *host, int bank, uint64_t bytes)
 {
     const List *pus = host_nearest_pus(host, bank);
     Memory memory = memory_take(host, &(List){1, &bank}, PAGES_BASE, bytes, 0);
-    Shelves shelves = {.words = (volatile uint64_t *)(void *)memory.base, .count = pus->count};
+    Shelves shelves = {.words = (volatile uint64_t *)(void *)memory.base};
     shelves.each = memory.bytes / 8 / (uint64_t)pus->count;
     shelves.tallies = must_allocate((size_t)pus->count, sizeof *shelves.tallies);
     shelves.first = must_allocate((size_t)pus->count, sizeof *shelves.first);
@@ -486,25 +485,14 @@ static void patterns(const Host *host, int bank, uint64_t bytes)
             first = shelves.first[i];
     }
     const int node = host_node_of_pu(host, pus->values[0])->number;
-    Samples samples = {0};
-    samples_add(&samples, (double)all.wrong);
     const Result result = {.metric = "wrong_words",
-                           .unit = "1",
-                           .better = "lower",
-                           .samples = &samples,
                            .pu_nodes = &(List){1, (int *)&node},
                            .pus = pus,
                            .placed = &placed,
-                           .memory = &memory,
-                           .wrong = why_invalid()};
-    report_open(&result);
-    json_integer("units", (int64_t)all.units);
-    if (all.wrong) {
-        char text[24];
-        snprintf(text, sizeof text, "0x%016llx", (unsigned long long)all.bits);
-        json_string("bits", text);
+                           .memory = &memory};
+    open_count(&result, &all);
+    if (all.wrong)
         json_integer("offset", (int64_t)(first * 8));
-    }
     report_close();
     report_say("correctness of memory: bank %d, %llu words kept %d patterns: %llu wrong", bank,
                (unsigned long long)(memory.bytes / 8), 2 * PATTERNS, (unsigned long long)all.wrong);
@@ -539,13 +527,10 @@ void correctness(const Options *options, const Host *host)
     Placed placed = team_run(pus.values, pus.count, work, &run);
     memory_look_again(&memory);
     const Result common = {.metric = "wrong_answers",
-                           .unit = "1",
-                           .better = "lower",
                            .pu_nodes = &options->pu_nodes,
                            .pus = &pus,
                            .placed = &placed,
-                           .memory = &memory,
-                           .wrong = why_invalid()};
+                           .memory = &memory};
     for (int i = 0; i < WORKS; i++)
         if (run.chosen[i])
             put_work(&run, i, &common, &pus);

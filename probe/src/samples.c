@@ -17,16 +17,22 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-// Writes the samples in ascending order to sorted[SAMPLES_MOST].
-static void sort(const Samples *samples, double *sorted)
+void sort_doubles(double *values, int count)
 {
-    memcpy(sorted, samples->values, sizeof *sorted * (size_t)samples->count);
-    qsort(sorted, (size_t)samples->count, sizeof *sorted, ascending);
+    qsort(values, (size_t)count, sizeof *values, ascending);
 }
 
-static double middle(const double *sorted, int count)
+double median_of(double *values, int count)
 {
-    return (sorted[(count - 1) / 2] + sorted[count / 2]) / 2;
+    sort_doubles(values, count);
+    return (values[(count - 1) / 2] + values[count / 2]) / 2;
+}
+
+// Writes the samples in ascending order to sorted[SAMPLES_MOST], and returns their median.
+static double sort(const Samples *samples, double *sorted)
+{
+    memcpy(sorted, samples->values, sizeof *sorted * (size_t)samples->count);
+    return median_of(sorted, samples->count);
 }
 
 double samples_median(const Samples *samples)
@@ -34,8 +40,7 @@ double samples_median(const Samples *samples)
     if (samples->count == 0)
         return NAN;
     double sorted[SAMPLES_MOST];
-    sort(samples, sorted);
-    return middle(sorted, samples->count);
+    return sort(samples, sorted);
 }
 
 // The number of smallest samples outside of the interval: the largest number for which the median lies below the
@@ -58,8 +63,7 @@ double samples_interval(const Samples *samples)
     if (count < SAMPLES_LEAST)
         return INFINITY;
     double sorted[SAMPLES_MOST];
-    sort(samples, sorted);
-    const double median = middle(sorted, count);
+    const double median = sort(samples, sorted);
     const int end = outside(count);
     const double half = fmax(median - sorted[end], sorted[count - 1 - end] - median);
     return half > 0 ? half / median : 0; // equal samples may all be 0

@@ -21,6 +21,10 @@ typedef struct {
 void samples_add(Samples *samples, double value);
 double samples_median(const Samples *samples);
 
+// Sorts doubles into ascending order; the median of one or more, which are sorted then.
+void sort_doubles(double *values, int count);
+double median_of(double *values, int count);
+
 // The half-width of the median's confidence interval relative to the median; infinite below SAMPLES_LEAST samples.
 // Its ends are samples (the interval of the sign test, for any distribution), at a level of 93.75 % for five
 // samples and of at least 96.8 % for more. samples_enough() looks after each repetition, which lowers the level:

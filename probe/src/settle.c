@@ -212,12 +212,6 @@ static void settle_threads(Options *options, const Host *host)
     }
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 // The rates in ascending order, once each, with 0 and 1: a curve has its idle latency and its largest load.
 static void settle_rates(Options *options)
 {
@@ -235,7 +229,7 @@ static void settle_rates(Options *options)
         rates[count++] = rate;
     }
     free(text);
-    qsort(rates, (size_t)count, sizeof *rates, ascending);
+    sort_doubles(rates, count);
     for (int i = 0; i < count; i++)
         if (!options->rates || rates[i] > options->rate[options->rates - 1])
             options->rate[options->rates++] = rates[i];
