@@ -44,13 +44,6 @@ _MOST_PRINTED = 20
 _HOURS_IN_DAYS = 48
 
 
-def _of_aligners() -> pl.Expr:
-    """Return whether a row is of a check that runs aligners."""
-    import polars as pl  # noqa: PLC0415 - see firsttouch.records
-
-    return pl.col("check").is_in(catalogue.of_kind("aligner"))
-
-
 @dataclass
 class Kept:
     """Rows that are needed as records: all of them as long as they are of *few* hosts, else those of aligners."""
@@ -71,7 +64,7 @@ class Kept:
         self.frames.append(frame)
         if not self.is_complete:
             new = 0 if was_complete else -1
-            self.frames[new:] = [part for f in self.frames[new:] if len(part := f.filter(_of_aligners()))]
+            self.frames[new:] = [part for f in self.frames[new:] if len(part := f.filter(schema.is_of_aligner()))]
 
 
 @dataclass(frozen=True)
@@ -164,9 +157,7 @@ class Gathered:
                 continue
             yield from self._of_summary(table, summary, columns)
         yield from self._of_records(self._only(others), columns)
-        if self._measured:
-            frame = schema.to_frame(self._measured).select(columns)
-            yield from map(samples_table.reduced, self._counted([self._counting(frame)]))
+        yield from map(samples_table.reduced, self._counted(self._of_campaigns(columns)))
 
     def _only(self, tables: Sequence[Path]) -> Sources:
         return replace(self.sources, tables=tables, lines=[], piped=[])
@@ -182,7 +173,7 @@ class Gathered:
         self.systems.update(summary.facts.records)
         self.configured.append(samples_table.renamed(summary.configured, names))
         if self.kept and not {*catalogue.of_kind("aligner")}.isdisjoint(summary.facts.checks):
-            for frame in self._read(self._only([table]), columns, _of_aligners()):
+            for frame in self._read(self._only([table]), columns, schema.is_of_aligner()):
                 self.kept[0].add(frame)
         for part in summary.parts:
             yield part.renamed(names)
@@ -218,7 +209,7 @@ class Gathered:
 
         wanted = pl.lit(value=True) if hosts is None else pl.col("host").is_in(hosts)
         if aligners:
-            wanted &= _of_aligners()
+            wanted &= schema.is_of_aligner()
         kept = next((kept for kept in self.kept if aligners or kept.is_complete), None)
         # Campaigns may name the hosts of records otherwise.
         where = None if self.missing else wanted
@@ -231,6 +222,9 @@ class Gathered:
         self, columns: Sequence[str], where: pl.Expr | None = None, sources: Sources | None = None
     ) -> Iterator[pl.DataFrame]:
         yield from map(self._counting, self._read(sources or self.sources, columns, where))
+        yield from self._of_campaigns(columns)
+
+    def _of_campaigns(self, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
         if self._measured:
             yield self._counting(schema.to_frame(self._measured).select(columns))
 

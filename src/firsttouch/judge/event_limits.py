@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.sprt import Bools, Floats
 from firsttouch.judge.verdict import ORDER
+from firsttouch.records import catalogue
 from firsttouch.records.cases import Case
-from firsttouch.records.catalogue import Limit, checks
+from firsttouch.records.catalogue import Limit
 from firsttouch.systems.references import Reference
 
 _HOUR = 3.6e6  # ms
@@ -32,8 +33,7 @@ class Limited(NamedTuple):
 
 def limit_of(case: Case) -> Limit | None:
     """Return the limit of a case's metric, None if it has none."""
-    check = checks().get(case.check)
-    return check.limits.get(case.metric) if check else None
+    return catalogue.limit_of(case.check, case.metric)
 
 
 class EventLimits:

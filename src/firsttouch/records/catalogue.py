@@ -194,11 +194,10 @@ def direction(check: str, metric: str, unit: str) -> Better:
     return better_of(check, metric, better(unit))
 
 
-def fails_by_events(check: str, metric: str, events: float) -> bool:
-    """Return whether so many events of one measurement fail a host."""
+def limit_of(check: str, metric: str) -> Limit | None:
+    """Return the limit of a metric that counts events, None if it has none."""
     described = checks().get(check)
-    limit = described.limits.get(metric) if described else None
-    return limit is not None and limit.verdict == "fail" and not limit.per_hour and events > limit.most
+    return described.limits.get(metric) if described else None
 
 
 def better_of(check: str, metric: str, otherwise: Better) -> Better:

@@ -441,6 +441,20 @@ def columns() -> dict[str, pl.DataType]:
     return {**first, "value": number, "repetitions": whole, "spread": number, "minimum": number, "maximum": number}
 
 
+def is_emulated() -> pl.Expr:
+    """Return whether a row of a table is of an emulated host (see :attr:`Record.judged`)."""
+    import polars as pl  # noqa: PLC0415 - see columns
+
+    return pl.col("software").str.contains('"emulator":', literal=True)
+
+
+def is_of_aligner() -> pl.Expr:
+    """Return whether a row of a table is of a check that runs aligners."""
+    import polars as pl  # noqa: PLC0415 - see columns
+
+    return pl.col("check").is_in(catalogue.of_kind("aligner"))
+
+
 def to_frame(records: Iterable[Record]) -> pl.DataFrame:
     """Return a table with a row per record; nested fields are columns of JSON, ``samples`` is a list of floats."""
     import polars as pl  # noqa: PLC0415 - see columns

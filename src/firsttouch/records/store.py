@@ -25,7 +25,7 @@ from typing import IO, TypeVar
 import polars as pl
 
 from firsttouch.errors import BadInput, RunFailed
-from firsttouch.records import atomic_files, catalogue, schema
+from firsttouch.records import atomic_files, schema
 from firsttouch.records.schema import Record, Unread, columns, table_file, to_frame
 
 # ----------------------------------------------------------------------
@@ -511,33 +511,30 @@ def compact(
     return Compacted(new, joined, _delete(folder, patience), old, size, after)
 
 
-#: The key of the metadata of a file with reduced records, and what these do not have.
+#: The key of the metadata of a file with reduced records.
 _REDUCED = "firsttouch.reduced"
-_DROPPED = ("samples", "placement_asked", "placement_found", "software", "spread", "minimum", "maximum")
 
 
-def _values_only(table: pl.LazyFrame) -> pl.LazyFrame:
-    """Return records with their value as the only sample, without placement and software.
+def _values_only() -> dict[str, pl.Expr]:
+    """Return the columns of reduced records that differ: the value is the only sample, the rest is not kept.
 
     Verdicts, own levels and the history are the same. Extremes and spread, which are not kept, are NaN.
     Records of aligners stay whole: guidelines are made of them.
     """
     # An emulated host is judged otherwise.
-    emulator = pl.col("software").str.json_path_match("$.emulator").fill_null("").str.replace_all(r'["\\\\]', "'")
+    emulator = pl.col("software").str.json_path_match("$.emulator").fill_null("").str.replace_all(r'["\\]', "'")
     named = pl.concat_str(pl.lit('{"emulator": "'), emulator, pl.lit('"}'))
-    is_emulated = pl.col("software").str.contains('"emulator":', literal=True)
-    software = pl.when(is_emulated).then(named).otherwise(pl.lit("{}"))
     values = {
         "samples": pl.concat_list("value"),
         "placement_asked": pl.lit("[]"),
         "placement_found": pl.lit("[]"),
-        "software": software,
+        "software": pl.when(schema.is_emulated()).then(named).otherwise(pl.lit("{}")),
         **dict.fromkeys(("spread", "minimum", "maximum"), pl.lit(math.nan)),
     }
-    is_whole = pl.col("check").is_in(catalogue.of_kind("aligner"))
-    return table.with_columns(
-        pl.when(is_whole).then(name).otherwise(value).alias(name) for name, value in values.items()
-    )
+    return {
+        name: pl.when(schema.is_of_aligner()).then(name).otherwise(value).alias(name)
+        for name, value in values.items()
+    }
 
 
 def _is_reduced(file: Path) -> bool:
@@ -561,7 +558,7 @@ def _replace(
     # A file that replaces others passes them on: they may still exist.
     names = sorted({f.name for f in small}.union(*(covering.get(f, ()) for f in small)))
     name = hashlib.sha256("\n".join([*names, *([_REDUCED] if is_reduced else [])]).encode()).hexdigest()[:16]
-    table = _values_only(tables(small)) if is_reduced else tables(small)
+    table = tables(small).with_columns(_values_only().values() if is_reduced else [])
     metadata = {REPLACES: json.dumps(names), **({_REDUCED: "1"} if is_reduced else {})}
 
     def write(out: IO[bytes]) -> None:
@@ -623,7 +620,7 @@ def _lacking(files: Sequence[Path], standing: Sequence[Path]) -> list[Path]:
     reduced = [file for file in standing if _is_reduced(file)]
     rows = pl.scan_parquet(list(files), glob=False, include_file_paths="file")
     is_held = pl.lit(value=False)
-    for holders, dropped in (([f for f in standing if f not in reduced], ()), (reduced, _DROPPED)):
+    for holders, dropped in (([f for f in standing if f not in reduced], {}), (reduced, _values_only())):
         digest = pl.struct([name for name in columns() if name not in dropped]).hash()
         if holders:
             held = tables(holders).select(digest=digest).unique().collect(engine="streaming")["digest"]
