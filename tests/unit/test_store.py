@@ -136,21 +136,26 @@ def compactor(folder, events):
             store.compact(folder, patience=0)
 
 
+def until_killed(target, folder, events):
+    """Run *target* on a folder in a process for each number of events, all at once, until all have been killed."""
+    fork = multiprocessing.get_context("spawn")
+    running = [fork.Process(target=target, args=(folder, number)) for number in events]
+    for process in running:
+        process.start()
+    for process in running:
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+
+
 def test_a_compaction_that_is_killed_loses_nothing_and_doubles_nothing(tmp_path):
     folder, rng = tmp_path / "st", random.Random(8)  # noqa: S311
     expected = []
-    fork = multiprocessing.get_context("spawn")
     for turn in range(3):
         for number in range(30):
             store.append(folder, some(f"n{turn}", number))
             expected.append((f"n{turn}", float(number)))
-        running = [fork.Process(target=compactor, args=(folder, rng.randint(10, 100))) for _ in range(2)]
-        for process in running:
-            process.start()
         # Nothing is appended meanwhile: without patience, files that are being written are deleted.
-        for process in running:
-            process.join()
-            assert process.exitcode == -signal.SIGKILL
+        until_killed(compactor, folder, [rng.randint(10, 100) for _ in range(2)])
         assert seen(folder) == sorted(expected)
     store.compact(folder, patience=0)
     store.compact(folder, patience=0)

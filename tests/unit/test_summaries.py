@@ -4,10 +4,8 @@
 import contextlib
 import datetime
 import json
-import multiprocessing
 import os
 import random
-import signal
 import zipfile
 from dataclasses import fields, replace
 
@@ -15,7 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 from test_judging_columns import simulated
-from test_store import die_after
+from test_store import die_after, until_killed
 from test_verdict import document_of
 
 from firsttouch import cli
@@ -217,6 +215,13 @@ class TestFitting:
         same(inputs.gather([tmp_path]).samples(), without_summaries(tmp_path))
         assert [*(tmp_path / summaries.FOLDER).iterdir()] == []
 
+    def test_a_table_without_a_row_has_a_summary_without_one(self, tmp_path):
+        file = store.append(tmp_path, simulated(3, hosts=1))
+        pl.read_parquet(file).clear().write_parquet(file)
+        for _ in range(2):
+            assert inputs.gather([tmp_path]).samples().hosts == []
+            assert summaries.facts(file) == summaries.Facts([], [], {}, 0, 0)
+
     def test_a_table_with_damaged_rows_has_none_and_is_reported_each_time(self, tmp_path):
         file = store.append(tmp_path, simulated(3, hosts=4))
         frame = pl.read_parquet(file)
@@ -380,7 +385,7 @@ def maintainer(folder, events):
 
 
 def test_what_is_killed_while_it_reduces_and_summarises_changes_no_verdict(tmp_path):
-    rng, fork = random.Random(9), multiprocessing.get_context("spawn")  # noqa: S311
+    rng = random.Random(9)  # noqa: S311
     kills = int(os.environ.get("FIRSTTOUCH_TEST_KILLS", "4"))
     folder, plain = tmp_path / "store", tmp_path / "plain"
     for turn in range(kills // 2):
@@ -388,12 +393,7 @@ def test_what_is_killed_while_it_reduces_and_summarises_changes_no_verdict(tmp_p
             records = [replace(r, host=f"t{turn}-{r.host}") for r in simulated(turn * 10 + host, hosts=3)]
             store.append(folder, records)
             store.append(plain, records)
-        running = [fork.Process(target=maintainer, args=(folder, rng.randint(20, 1500))) for _ in range(2)]
-        for process in running:
-            process.start()
-        for process in running:
-            process.join()
-            assert process.exitcode == -signal.SIGKILL
+        until_killed(maintainer, folder, [rng.randint(20, 1500) for _ in range(2)])
         expected = everything(plain)
         for samples, configurations in (everything(folder), everything_summarised(folder)):
             same_rows(samples, expected[0])

@@ -23,7 +23,7 @@ from firsttouch.errors import BadInput
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
 from firsttouch.records.cases import Case, distinguished, identifying
 from firsttouch.records.catalogue import better_of, checks, counts_if_emulated
-from firsttouch.records.schema import Record, columns, in_utc, to_frame
+from firsttouch.records.schema import Record, columns, in_utc, is_emulated, to_frame
 
 if TYPE_CHECKING:
     import polars as pl
@@ -208,7 +208,7 @@ class SamplesTable:
             host=host.astype(np.int32),
             counts=self.counts[chosen],
             busy_pus=None if self.busy_pus is None else self.busy_pus[rows],
-            **{name: getattr(self, name)[rows] for name in _ROWS if name != "busy_pus"},
+            **{name: getattr(self, name)[rows] for name in _ROWS},
         )
 
 
@@ -288,14 +288,13 @@ def reduced(frame: pl.DataFrame) -> Reduced:
     bank = pl.col("parameters").str.json_path_match("$.bank").fill_null("")
     states = states.select("host", "metric", "value", "time", "system", bank=bank)
     valid = pl.col("status") == "valid"
-    emulated = pl.col("software").str.contains('"emulator":', literal=True)
     rows = frame.filter(~pl.col("metric").is_in(SETTINGS) & ~data).select(
         "host",
         "time",
         "value",
         naming=pl.concat_str(_NAMING, separator="\0"),
         valid=valid,
-        judged=_counts_if_emulated() | ~emulated,
+        judged=_counts_if_emulated() | ~is_emulated(),
         reason=pl.when(valid).then(pl.lit("")).otherwise("reason"),
     )
     texts = {name: rows[name].unique(maintain_order=True) for name in ("host", "naming", "reason")}
@@ -319,12 +318,19 @@ def reduced(frame: pl.DataFrame) -> Reduced:
     )
 
 
+def nothing() -> Reduced:
+    """Return what judging needs of no record."""
+    import polars as pl  # noqa: PLC0415 - a large import
+
+    return reduced(pl.DataFrame(schema=columns()))
+
+
 def of_parts(parts: Iterable[Reduced], system: str | None = None) -> SamplesTable:
     """Return the table of several parts of records, of one *system* only if it is given."""
     import polars as pl  # noqa: PLC0415 - a large import
 
     listed = [part if system is None else part.of_system(system) for part in parts]
-    listed = listed or [reduced(pl.DataFrame(schema=columns()))]
+    listed = listed or [nothing()]
     states, spans, configured = (pl.concat([getattr(p, name) for p in listed]) for name in TABLES)
     in_use = [np.bincount(part.host, minlength=len(part.hosts)) > 0 for part in listed]
     hosts = sorted(

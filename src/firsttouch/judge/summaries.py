@@ -17,11 +17,11 @@ import json
 import os
 import zipfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import firsttouch
 from firsttouch.judge import drift, samples_table
@@ -31,6 +31,7 @@ from firsttouch.records import atomic_files
 if TYPE_CHECKING:
     import polars as pl
 
+T = TypeVar("T")
 FOLDER, SUFFIX = ".summaries", ".summary"
 #: Smaller tables (bytes) are read as fast as a summary would be.
 LEAST = 1 << 20
@@ -70,18 +71,13 @@ class Summariser:
     """Makes the summary of a table, of whose records it gets one part after the other."""
 
     def __init__(self) -> None:
-        self._hosts: dict[str, None] = {}
         self._checks: dict[str, None] = {}
         self._records: Counter[str] = Counter()
-        self._times: list[int] = []
         self._parts: list[Reduced] = []
         self._configured: list[pl.DataFrame] = [drift.nothing()]
 
     def add(self, frame: pl.DataFrame) -> Reduced:
         """Add a part of the records; return what judging needs of it."""
-        times = samples_table.milliseconds(frame["time"])
-        self._times += [time for time in (times.min(), times.max()) if isinstance(time, int)]
-        self._hosts |= dict.fromkeys(frame["host"].unique().sort())
         self._checks |= dict.fromkeys(frame["check"].unique().sort())
         self._records.update(dict(frame["system"].value_counts().iter_rows()))
         self._configured.append(drift.changes(frame))
@@ -92,8 +88,10 @@ class Summariser:
         """Return the summary of the records so far."""
         import polars as pl  # noqa: PLC0415 - a large import
 
-        first, last = min(self._times, default=0), max(self._times, default=0)
-        facts = Facts(list(self._hosts), list(self._checks), dict(self._records), first, last)
+        spans = pl.concat([part.spans for part in self._parts or [samples_table.nothing()]])
+        hosts = spans["host"].unique().sort().to_list()
+        first, last = (time or 0 for time in spans.select(pl.col("time").min(), pl.col("end").max()).row(0))
+        facts = Facts(hosts, list(self._checks), dict(self._records), first, last)
         return Summary(facts, self._parts, drift.changes(pl.concat(self._configured)))
 
 
@@ -164,21 +162,18 @@ def write(table: Path, of_table: Mapping[str, Any], summary: Summary) -> bool:
 
 def facts(table: Path) -> Facts | None:
     """Return the facts of a *table* with a summary that fits it, None without one."""
-    with contextlib.suppress(*_BAD_FILE), zipfile.ZipFile(path_of(table)) as file:
-        return Facts(**_document(file, table)["facts"])
-    return None
+    return _read(table, lambda document, _: Facts(**document["facts"]))
+
+
+def configured(table: Path) -> pl.DataFrame | None:
+    """Return the configurations of a *table* with a summary that fits it, None without one."""
+    return _read(table, lambda _, content: content(_CONFIGURED))
 
 
 def read(table: Path) -> Summary | None:
     """Return the summary of a *table* if it fits it, None without one."""
-    import polars as pl  # noqa: PLC0415 - a large import
 
-    with contextlib.suppress(*_BAD_FILE, pl.exceptions.PolarsError), zipfile.ZipFile(path_of(table)) as file:
-        document = _document(file, table)
-
-        def content(name: str) -> pl.DataFrame:
-            return pl.read_ipc(io.BytesIO(file.read(name)))
-
+    def whole(document: dict[str, Any], content: Callable[[str], pl.DataFrame]) -> Summary:
         parts = []
         for number, names in enumerate(document["parts"]):
             rows, namings = content(f"{number}/{_ROWS}"), content(f"{number}/{_NAMINGS}")
@@ -187,16 +182,19 @@ def read(table: Path) -> Summary | None:
             counts = namings["count"].to_numpy()
             parts.append(Reduced(**names, namings=namings["naming"].to_list(), counts=counts, **columns))
         return Summary(Facts(**document["facts"]), parts, content(_CONFIGURED))
-    return None
+
+    return _read(table, whole)
 
 
-def configured(table: Path) -> pl.DataFrame | None:
-    """Return the configurations of a *table* with a summary that fits it, None without one."""
+def _read(table: Path, convert: Callable[[dict[str, Any], Callable[[str], pl.DataFrame]], T]) -> T | None:
+    """Return what *convert* makes of a summary that fits its *table*, None without one.
+
+    *convert* gets the document, and a function that returns the content of a member.
+    """
     import polars as pl  # noqa: PLC0415 - a large import
 
     with contextlib.suppress(*_BAD_FILE, pl.exceptions.PolarsError), zipfile.ZipFile(path_of(table)) as file:
-        _document(file, table)
-        return pl.read_ipc(io.BytesIO(file.read(_CONFIGURED)))
+        return convert(_document(file, table), lambda name: pl.read_ipc(io.BytesIO(file.read(name))))
     return None
 
 
