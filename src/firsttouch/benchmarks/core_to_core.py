@@ -235,11 +235,8 @@ def describe(record: Record) -> str:
 def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
     """Measure pairs of PUs, with the line on the bank nearest to the first of them unless banks are given."""
     nodes = tuple(asked.pu_nodes or host.cpu_nodes)
-    programs.pus_of(host, nodes)
-    for bank in asked.banks or ():
-        programs.bank_bytes(host, bank)
-    options = [f"--pairs={asked.pu_pairs or profiles.chosen().pairs}", f"--pu-nodes={format_list(nodes)}"]
-    options += [f"--banks={format_list(asked.banks)}"] if asked.banks else []
+    options = [f"--pairs={asked.pu_pairs or profiles.chosen().pairs}"]
+    options += programs.place(host, nodes, asked.banks or ())
     matrix: list[Record] = []
     for records in run(asked, options, say):
         matrix.extend(records)

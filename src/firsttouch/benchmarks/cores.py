@@ -8,12 +8,10 @@ its siblings' (equal cores, as many PUs at work) in every sample. The time that 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from firsttouch.benchmarks import probe, programs
 from firsttouch.benchmarks.cases import Cases
 from firsttouch.benchmarks.measure import AspectRequest, Benchmark, ReframeTest, run
-from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
 
@@ -22,21 +20,13 @@ SLOW, CLOCK = "slow_cores", "core_clock"
 
 
 def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
-    where = []
-    if asked.pu_nodes:
-        programs.pus_of(host, tuple(asked.pu_nodes))
-        where.append(f"--pu-nodes={format_list(asked.pu_nodes)}")
-    yield from measured(where, say)
+    return measured(programs.place(host, asked.pu_nodes or (), ()), say)
 
 
 def measured(options: Sequence[str], say: probe.Say) -> Iterator[list[Record]]:
     """Yield the records of a run of the probe."""
     for records in run(AspectRequest(CHECK), options, say, counts=False):
-        # No memory is measured.
-        yield [
-            replace(r, parameters={k: v for k, v in r.parameters.items() if k not in {"bank", "relation"}})
-            for r in records
-        ]
+        yield [programs.without_bank(record) for record in records]
 
 
 def _label(record: Record, _cases: Cases) -> str | None:

@@ -1,19 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Correctness: known answers of every PU at once, patterns in every bank, and reads aligned on every PU.
+"""Correctness: known answers of every PU at once, and patterns in every bank.
 
 A wrong answer fails the host, and its record names the PU, the work and the bits: it is counted, never averaged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from firsttouch.benchmarks import probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases
 from firsttouch.benchmarks.measure import AspectRequest, Benchmark, ReframeTest, run
-from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
 
@@ -24,25 +21,14 @@ ANSWERS, WORDS = "wrong_answers", "wrong_words"
 
 def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
     """Run all works that this host has instructions for on the PUs, and patterns in the banks."""
-    where = [f"--seconds={profiles.chosen().correctness_seconds:g}"]
-    if asked.pu_nodes:
-        programs.pus_of(host, tuple(asked.pu_nodes))
-        where.append(f"--pu-nodes={format_list(asked.pu_nodes)}")
-    if asked.banks:
-        for bank in asked.banks:
-            programs.bank_bytes(host, bank)
-        where.append(f"--banks={format_list(asked.banks)}")
-    yield from measured(where, say)
+    where = programs.place(host, asked.pu_nodes or (), asked.banks or ())
+    return measured([f"--seconds={profiles.chosen().correctness_seconds:g}", *where], say)
 
 
 def measured(options: Sequence[str], say: probe.Say) -> Iterator[list[Record]]:
     """Yield the records of a run of the probe. Those of answers have no bank: they are of the PUs."""
     for records in run(AspectRequest(CHECK), options, say, counts=False):
-        yield [replace(r, parameters=_without_bank(r.parameters)) if r.metric == ANSWERS else r for r in records]
-
-
-def _without_bank(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in parameters.items() if name not in {"bank", "relation"}}
+        yield [programs.without_bank(r) if r.metric == ANSWERS else r for r in records]
 
 
 def _label(record: Record, _cases: Cases) -> str | None:

@@ -17,7 +17,6 @@ from itertools import pairwise
 from firsttouch.benchmarks import probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases
 from firsttouch.benchmarks.measure import AspectRequest, Benchmark, ReframeTest, run
-from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology
 from firsttouch.records.schema import Record
 from firsttouch.units import Better
@@ -108,12 +107,8 @@ def _loaded(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[li
     banks = list(asked.banks or host.memory_nodes)
     if not asked.banks and not asked.pu_nodes and len(nodes) < len(host.cpu_nodes):
         banks = sorted({programs.nearest(host, (node,)) for node in nodes})  # none of the other NUMA nodes'
-    for node in nodes:
-        programs.pus_of(host, (node,))
-    for bank in banks:
-        programs.bank_bytes(host, bank)
+    where = programs.place(host, nodes, banks)
     shares = ",".join(f"{share:g}" for share in profiles.chosen().read_shares)
-    where = [f"--pu-nodes={format_list(nodes)}", f"--banks={format_list(banks)}"]
     yield from run(asked, [*where, f"--read-shares={shares}"], say)
 
 

@@ -99,15 +99,12 @@ def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[l
     effort = profiles.chosen()
     nodes = tuple(asked.pu_nodes or host.cpu_nodes)
     pus = len(programs.pus_of(host, nodes))
-    for bank in asked.banks or ():
-        programs.bank_bytes(host, bank)
+    where = programs.place(host, nodes, asked.banks or ())
     threads = sorted(asked.threads or effort.some(effort.threads, thread_counts(pus)))
     if wrong := [number for number in threads if not 1 <= number <= pus]:
         raise BadInput(
             f"{wrong[-1]} threads: NUMA nodes {format_list(nodes)} have 1 to {pus} PUs for this process"
         )
-    where = [f"--pu-nodes={format_list(nodes)}"]
-    where += [f"--banks={format_list(asked.banks)}"] if asked.banks else []
     measured: list[Record] = []
     for options in runs(threads, effort):
         # Time matters more than precision: there are hundreds of cases on a large host.

@@ -231,7 +231,7 @@ def run(
     """Yield the records of one run of the probe as they come; raises KeyboardInterrupt if it was interrupted.
 
     *small* are its options on an emulated host (default: those of the aspect). *most* limits the repetitions of
-    each case. *counts* is false for an aspect that does not repeat its cases.
+    each case. *counts* is false for an aspect that counts its repetitions itself.
     """
     effort = profiles.chosen()
     least = max(LEAST, min(asked.repetitions, effort.repetitions))

@@ -10,7 +10,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,25 @@ def filling(host: Topology, bank: int, threads: int) -> tuple[int, ...]:
     if not 1 <= threads <= len(pus):
         raise BadInput(f"{threads} threads: this process may use 1 to {len(pus)} PUs")
     return pus[:threads]
+
+
+def place(host: Topology, nodes: Sequence[int], banks: Sequence[int]) -> list[str]:
+    """Return the probe's options for PUs of *nodes* and memory of *banks*; without any, it chooses.
+
+    Raises BadInput for NUMA nodes that this process may not use.
+    """
+    if nodes:
+        pus_of(host, tuple(nodes))
+    for bank in banks:
+        bank_bytes(host, bank)
+    options = {"pu-nodes": nodes, "banks": banks}
+    return [f"--{name}={format_list(numbers)}" for name, numbers in options.items() if numbers]
+
+
+def without_bank(record: Record) -> Record:
+    """Return a record of PUs alone: where the probe keeps its own data says nothing about it."""
+    kept = {name: value for name, value in record.parameters.items() if name not in {"bank", "relation"}}
+    return replace(record, parameters=kept)
 
 
 def nearest(host: Topology, nodes: Sequence[int]) -> int:

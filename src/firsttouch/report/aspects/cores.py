@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
+from firsttouch.benchmarks.cores import CHECK, CLOCK, SLOW
 from firsttouch.records.schema import Record
 from firsttouch.report.aspect import Aspect, Result
 from firsttouch.report.document import Table
 from firsttouch.report.model import Absent, HostView
 from firsttouch.report.text import count
 
-CHECK = "cores"
 _TITLE = "Cores that are slower than their siblings"
 _HOW = (
     "A chain of dependent additions on every PU, all at once: its rate is the clock of the core. A PU that is "
@@ -22,8 +22,8 @@ def aspect(view: HostView) -> Aspect:
     records = view.of(CHECK)
     if not records:
         return Aspect(absent=[Absent(_TITLE, view.why_absent(CHECK))])
-    slow = [r for r in records if r.metric == "slow_cores" and r.value]
-    clocks = [r for r in records if r.metric == "core_clock"]
+    slow = [r for r in records if r.metric == SLOW and r.value]
+    clocks = [r for r in records if r.metric == CLOCK]
     results = [Result("clock of the cores, all at work", r, _slowest(r)) for r in clocks[:1]]
     if not slow:
         return Aspect(results)

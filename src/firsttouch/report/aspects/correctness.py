@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
+from firsttouch.benchmarks.correctness import CHECK
 from firsttouch.records.schema import Record
 from firsttouch.report.aspect import Aspect, Result
 from firsttouch.report.document import Table
 from firsttouch.report.model import Absent, HostView
 from firsttouch.report.text import count
 
-CHECK = "correctness"
 _TITLE = "Right answers"
 _HOW = (
     "Every PU computes the same works with known answers, all PUs at once, and every bank keeps patterns. One "
