@@ -7,6 +7,7 @@ import os
 import select
 import subprocess
 import sys
+from dataclasses import asdict
 
 import pytest
 
@@ -104,7 +105,7 @@ def test_a_probe_that_hangs_is_killed_and_what_it_owes_is_known(tmp_path, probe,
     argv = [sys.executable, "-m", "firsttouch", "check", "--measuring", "--share-host"]
     checked = host_check.follow([*argv, "--system", str(system_file(tmp_path))], 5.0, UntilThere(file))
     assert checked.status is None
-    assert checked.state["left"][0] == "known answers of all PUs"
+    assert checked.state.left[0] == "known answers of all PUs"
     with contextlib.suppress(ProcessLookupError):  # it has ended already
         handle = os.pidfd_open(int(file.read_text()))
         assert select.select([handle], [], [], 60.0)[0] == [handle]
@@ -113,7 +114,7 @@ def test_a_probe_that_hangs_is_killed_and_what_it_owes_is_known(tmp_path, probe,
 
 @pytest.mark.parametrize(("options", "status"), [([], 0), (["--strict"], 3)])
 def test_what_was_not_measured_in_time_is_named(monkeypatch, capsys, options, status):
-    state = {"verdict": None, "measured": [], "left": ["a", "b", "c", "d", "e"], "troubles": []}
+    state = host_check.State(None, [], ["a", "b", "c", "d", "e"], [])
     monkeypatch.setattr(host_check, "follow", lambda *_: host_check.Checked(state, None))
     assert cli.main(["check", "--seconds", "50", *options]) == status
     last = capsys.readouterr().out.splitlines()[-1]
@@ -152,9 +153,11 @@ def test_nothing_is_known_if_the_time_is_over_before_the_first_line():
 
 
 def test_the_last_whole_line_counts():
-    script = 'import sys; sys.stdout.write(\'{"a": 1}\\n{"a": 2}\\n{"a"\'); sys.stdout.flush()'
-    checked = host_check.follow(["python3", "-c", script], host_check.started() + 1e6)
-    assert checked == host_check.Checked({"a": 2}, 0)
+    states = [host_check.State(None, [], [title], []) for title in ("a", "b", "c")]
+    first, second, third = (json.dumps(asdict(state)) for state in states)
+    output = f"{first}\n{second}\n{third[:20]}"
+    checked = host_check.follow(["printf", "%s", output], host_check.started() + 1e6)
+    assert checked == host_check.Checked(states[1], 0)
 
 
 def test_the_narrowest_reference_is_measured_first(tmp_path):

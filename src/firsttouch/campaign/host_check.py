@@ -131,7 +131,21 @@ def steps(host: Topology, system: System) -> list[Step]:
 # In the process that measures
 
 
-def states(system: System, file: Path | None, *, share_host: bool, say: Say) -> Iterator[dict[str, Any]]:
+@dataclass(frozen=True)
+class State:
+    """How far a check is: the *verdict* so far (see :meth:`HostVerdict.to_dict`; None: nothing is known yet).
+
+    *measured* are metric, value, unit and status of each measurement, *left* the titles of the steps that are not
+    done, *troubles* why steps failed.
+    """
+
+    verdict: dict[str, Any] | None
+    measured: list[dict[str, Any]]
+    left: list[str]
+    troubles: list[str]
+
+
+def states(system: System, file: Path | None, *, share_host: bool, say: Say) -> Iterator[State]:
     """Yield the state of the check after each step: the verdict so far, and the steps that are left.
 
     Steps are repeated until the references of the *system* decide about all cases. Records are appended to *file*.
@@ -145,19 +159,15 @@ def states(system: System, file: Path | None, *, share_host: bool, say: Say) -> 
     watch, records = Watch(), [*measure.topology(host, say=say)]
     troubles: list[str] = []
 
-    def state() -> dict[str, Any]:
+    def state() -> State:
         table = samples_table.of_records([*records, *watch.records()])
         verdict = judging.judged(table, system, fleet=False).of(table.hosts[0])
-        measured = [record for record in records if record.check in _METRICS]
-        return {
-            "verdict": verdict.to_dict(),
-            "measured": [
-                {"metric": Case.of(r).title, "value": r.value, "unit": r.unit, "status": r.status}
-                for r in measured
-            ],
-            "left": [*left],
-            "troubles": troubles,
-        }
+        measured = [
+            {"metric": Case.of(r).title, "value": r.value, "unit": r.unit, "status": r.status}
+            for r in records
+            if r.check in _METRICS
+        ]
+        return State(verdict.to_dict(), measured, [*left], [*troubles])
 
     yield state()
     with recording(file, share_host=share_host, say=say) as keep:
@@ -166,7 +176,7 @@ def states(system: System, file: Path | None, *, share_host: bool, say: Say) -> 
         while queue:
             for step in queue:
                 try:
-                    # Whether others use the host: their share is no loss of the host.
+                    # Other processes may use the host, which is recorded before each step.
                     for measured in ([*kernel_settings.records()], *step.run(say)):
                         records += measured
                         keep(measured)
@@ -190,7 +200,7 @@ class Checked:
     The status is None if the time was over before.
     """
 
-    state: dict[str, Any] | None
+    state: State | None
     status: int | None
 
 
@@ -217,7 +227,7 @@ def follow(argv: Sequence[str], until: float, clock: Clock = SYSTEM_CLOCK) -> Ch
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         child_process.has_ended(process.pid, _PATIENCE, clock)
-    return Checked(json.loads(last) if last else None, status)
+    return Checked(State(**json.loads(last)) if last else None, status)
 
 
 def _last_line(process: subprocess.Popen[bytes], until: float, clock: Clock) -> bytes:
@@ -227,8 +237,8 @@ def _last_line(process: subprocess.Popen[bytes], until: float, clock: Clock) -> 
     last = text = b""
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
-        while (left := until - clock.monotonic()) > 0:
-            if not selector.select(min(left, _LOOK)):
+        while (seconds_left := until - clock.monotonic()) > 0:
+            if not selector.select(min(seconds_left, _LOOK)):
                 continue
             if not (piece := os.read(process.stdout.fileno(), 1 << 16)):
                 break

@@ -6,14 +6,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from firsttouch import paths
 from firsttouch.cli import options
 from firsttouch.errors import one_line
 from firsttouch.execution.progress import say
 from firsttouch.tools import require_report
-from firsttouch.units import parse
+
+if TYPE_CHECKING:
+    from firsttouch.campaign.host_check import State
 
 EXAMPLES = """\
   firsttouch check --seconds 60 --system amd-opteron
@@ -30,26 +33,21 @@ measured in time)."""
 _LEAST, _MOST = 5.0, 3600.0
 #: Time (s) that is left for the output, and for the end of this process.
 _MARGIN = 0.75
+#: The most measurements that are named as not done.
+_NAMED = 3
 
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "check", EXAMPLES)
     seconds = options.checked(
-        _seconds, f"a time of {_LEAST:g} s to 1 h, such as 60 or 2min", lambda t: _LEAST <= t <= _MOST
+        options.seconds, f"a time of {_LEAST:g} s to 1 h, such as 60 or 2min", lambda t: _LEAST <= t <= _MOST
     )
     parser.add_argument("--seconds", type=seconds, default=60.0, metavar="TIME", help="the time (default: 60)")
     options.add(parser, "--system", default=paths.LOCAL, help="the system whose references judge (default: local)")
     options.add(parser, "--records", "--share-host", "--strict")
     parser.add_argument("--measuring", action="store_true", help=argparse.SUPPRESS)
     parser.set_defaults(run=run)
-
-
-def _seconds(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return parse(text, "seconds")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -64,15 +62,10 @@ def run(args: argparse.Namespace) -> int:
     argv += ["--records", str(args.records)] if args.records else []
     argv += ["--share-host"] if args.share_host else []
     checked = host_check.follow(argv, until)
-    if checked.state is None:
-        if checked.status:
-            return checked.status
-        state: dict[str, Any] = {"verdict": None, "measured": [], "left": ["all"], "troubles": []}
-    else:
-        state = checked.state
-    is_over = checked.status is None
-    word = state["verdict"]["verdict"] if state["verdict"] else "undecided"
-    return _print(args, state, word, is_over=is_over)
+    if checked.state is None and checked.status:
+        return checked.status
+    state = checked.state or host_check.State(None, [], ["all"], [])
+    return _print(args, state, is_over=checked.status is None)
 
 
 def _measure(args: argparse.Namespace) -> int:
@@ -80,43 +73,42 @@ def _measure(args: argparse.Namespace) -> int:
     from firsttouch.systems.definition import load  # noqa: PLC0415
 
     for state in host_check.states(load(args.system), args.records, share_host=args.share_host, say=say):
-        print(json.dumps(state), flush=True)
+        print(json.dumps(asdict(state)), flush=True)
     return 0
 
 
-def _print(args: argparse.Namespace, state: dict[str, Any], word: Any, *, is_over: bool) -> int:
+def _print(args: argparse.Namespace, state: State, *, is_over: bool) -> int:
     """Print a state; return the exit status."""
+    from firsttouch.judge.verdict import STATUS, Word  # noqa: PLC0415
     from firsttouch.judge.verdict import status as status_of  # noqa: PLC0415
 
-    left = state["left"] if is_over else []
-    problems = [*state["troubles"]]
-    if left:
-        more = f" and {len(left) - 3} more" if len(left) > 3 else ""
-        problems.append(f"not measured in {args.seconds:g} s: {', '.join(left[:3])}{more}")
+    verdict, left = state.verdict, state.left if is_over else []
+    word: Word = verdict["verdict"] if verdict else "undecided"
     # Only a fail proves something against the host.
-    status = 3 if word == "invalid" else status_of([word], strict=args.strict)
-    if state["troubles"] or (left and args.strict):
-        status = status or 3
+    proves_nothing = STATUS["suspect"]
+    status = proves_nothing if word == "invalid" else status_of([word], strict=args.strict)
+    if state.troubles or (left and args.strict):
+        status = status or proves_nothing
     if args.json:
-        reason = state["verdict"]["reason"] if state["verdict"] else ""
-        document = {
-            "verdict": word,
-            "status": status,
-            "reason": reason,
-            "seconds": args.seconds,
-            "in_time": not is_over,
-        }
         options.print_json(
             {
-                **document,
+                "verdict": word,
+                "status": status,
+                "reason": verdict["reason"] if verdict else "",
+                "seconds": args.seconds,
+                "in_time": not is_over,
                 "not_measured": left,
-                **{k: state[k] for k in ("measured", "troubles")},
-                "host": state["verdict"],
+                "measured": state.measured,
+                "troubles": state.troubles,
+                "host": verdict,
             }
         )
         return status
-    for measured in state["measured"]:
+    for measured in state.measured:
         print(one_line(f"{measured['metric']}: {measured['value']:.4g} {measured['unit']}"))
-    line = state["verdict"]["line"] if state["verdict"] else "verdict undecided: nothing is known of this host"
-    print(one_line("; ".join([line, *problems])))
+    parts = [verdict["line"] if verdict else "verdict undecided: nothing is known of this host", *state.troubles]
+    if left:
+        others = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+        parts.append(f"not measured in {args.seconds:g} s: {', '.join(left[:_NAMED])}{others}")
+    print(one_line("; ".join(parts)))
     return status

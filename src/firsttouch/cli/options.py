@@ -166,7 +166,8 @@ def _whole(text: str) -> int:
     return int(text if text.isascii() and text.isdecimal() else "")
 
 
-def _time(text: str) -> float:
+def seconds(text: str) -> float:
+    """Return a time in seconds, from text such as 90, 30min or 12h; raises BadInput for others."""
     try:
         return float(text)
     except ValueError:
@@ -227,7 +228,9 @@ size = checked(parse_bytes, fits=lambda _: True)
 #: A list of numbers such as 0-3,8.
 numbers = checked(parse_list, "a list with a number")
 #: A time in seconds, from text such as 90, 30min or 12h.
-duration = checked(_time, "a time above 0, such as 90 (seconds), 30min or 12h", lambda value: 0 < value < math.inf)
+duration = checked(
+    seconds, "a time above 0, such as 90 (seconds), 30min or 12h", lambda value: 0 < value < math.inf
+)
 positive = checked(_whole, "a whole number of at least 1")
 natural = checked(_whole, "a whole number of at least 0", lambda _: True)
 
