@@ -30,7 +30,7 @@ def test_a_pu_at_half_speed_is_named_with_its_loss(pu):
     slow = [record for record in records if record.metric == cores.SLOW]
     assert [(record.parameters["pu"], record.value) for record in slow] == [(pu, 1.0)]
     assert slow[0].parameters["loss"] == pytest.approx(0.5, abs=0.15)
-    # It is a drill: nobody is to be judged by it.
+    # Records of a drill judge nobody.
     assert {record.status for record in records} == {"invalid"}
 
 

@@ -43,7 +43,7 @@ def test_a_fault_of_one_pu_is_found_in_each_work_and_no_other_pu_is_blamed(works
         assert [(r.parameters["work"], r.parameters["pu"]) for r in wrong] == [(work, pu)]
         assert int(wrong[0].parameters["bits"], 16) == 1 << bit
         assert wrong[0].value == wrong[0].parameters["units"] // period
-        # It is a drill: nobody is to be judged by it.
+        # Records of a drill judge nobody.
         assert {r.status for r in records} == {"invalid"}
 
 

@@ -606,34 +606,36 @@ class CaseJudge:
         if not len(places):
             return
         groups, tail = numbers[places], fleet_level.TAIL / self.metrics
-        own = newest.own_levels(places, lower_is_better=sign < 0)
+        levels = newest.own_levels(places, lower_is_better=sign < 0)
         # A host that was like this before, and is not bad, is back at one of its levels.
-        least = np.maximum(np.where(own.has_returned, LOSS, LOSS / 2), _STEPS * self._step)
-        limits = np.maximum(least, student_quantiles(tail, own.freedom) * own.uncertainty)
-        errors = np.maximum(own.error, newest.errors.repetition)
+        least = np.maximum(np.where(levels.has_returned, LOSS, LOSS / 2), _STEPS * self._step)
+        limits = np.maximum(least, student_quantiles(tail, levels.freedom) * levels.uncertainty)
+        errors = np.maximum(levels.error, newest.errors.repetition)
         commons = np.zeros(len(groups))
-        last_rows = np.flatnonzero(calm)[own.last_row]
-        judged, counted = self._by_own_levels(groups, last_rows, current, (own.value, limits, errors))
+        last_rows = np.flatnonzero(calm)[levels.last_row]
+        judged, counted = self._by_own_levels(groups, last_rows, current, (levels.value, limits, errors))
         candidates = np.flatnonzero(judged["words"] > verdicts["words"][groups])
-        common = []
+        changed_together = []
         for place in candidates.tolist():
-            if (changes := newest.sibling_changes(own, place, sign)) is not None:
+            if (changes := newest.sibling_changes(levels, place, sign)) is not None:
                 limits[place] = max(limits[place], changes.limit(tail))
                 commons[place] = min(0.0, changes.spread.centre * sign) * sign
-                common.append(place)
-        if common:
-            values = own.value[common] * np.exp(commons[common])
-            reached = values, limits[common], errors[common]
-            judged[common], again = self._by_own_levels(groups[common], last_rows[common], current, reached)
-            rows = self._rows_of(groups[common])
+                changed_together.append(place)
+        if changed_together:
+            values = levels.value[changed_together] * np.exp(commons[changed_together])
+            reached = values, limits[changed_together], errors[changed_together]
+            judged[changed_together], again = self._by_own_levels(
+                groups[changed_together], last_rows[changed_together], current, reached
+            )
+            rows = self._rows_of(groups[changed_together])
             counted[rows] = again[rows]
         worse = candidates[judged["words"][candidates] > verdicts["words"][groups[candidates]]]
         verdicts[groups[worse]] = judged[worse]
         rows = self._rows_of(groups[worse])
         now[rows] = counted[rows]
         for place in worse.tolist():
-            value, limit = own.value[place] * math.exp(commons[place]), float(limits[place])
-            period = self._period(own, place)
+            value, limit = levels.value[place] * math.exp(commons[place]), float(limits[place])
+            period = self._period(levels, place)
             if abs(commons[place]) >= _COMMON:
                 period += f" less {100 * abs(commons[place]):.1f} % that most hosts have lost since"
             reference = self._reference(float(value), limit, period, float(errors[place]))
@@ -653,8 +655,8 @@ class CaseJudge:
         """Return the verdicts of own levels on *groups*, and which rows of these count.
 
         *last_rows* are those of the stable periods, *current* marks the rows since the last change. *reached* are
-        the values of the levels, their limits and errors. A host that is bad now was
-        so for the newest sessions that are most evidence together, whether its bad level changed or not.
+        the values of the levels, their limits and errors. A host that is bad now was so for the newest sessions
+        that are most evidence together, whether its bad level changed or not.
         """
         sign = -1.0 if self.case.better == "lower" else 1.0
         verdicts, used = verdict_rows(len(groups), PASS, OWN), np.zeros(len(current), dtype=np.bool_)
@@ -675,8 +677,8 @@ class CaseJudge:
             side[first & (side > 0)] *= sprt.FEWEST_TO_FAIL / sprt.FEWEST_SESSIONS_TO_FAIL
             is_bad = np.where(newest, side, 0.0).sum(axis=1) > 0
             sums = np.cumsum(side[:, ::-1], axis=1)[:, ::-1]
-            most = np.argmax(np.where(first, sums, -np.inf), axis=1)
-            begin = np.where(is_bad, most, np.argmax(newest, axis=1))
+            strongest = np.argmax(np.where(first, sums, -np.inf), axis=1)
+            begin = np.where(is_bad, strongest, np.argmax(newest, axis=1))
             counted &= np.arange(size) >= begin[:, None]
             judged = verdict_rows(len(which), PASS, OWN)
             evidence = sums[np.arange(len(which)), begin]
@@ -687,11 +689,11 @@ class CaseJudge:
         return verdicts, used
 
     @staticmethod
-    def _period(own: host_level.OwnLevels, place: int) -> str:
+    def _period(levels: host_level.OwnLevels, place: int) -> str:
         """Return an own level in words: ``own level of 3 to 21 October 2025, 19 sessions``."""
-        times = (own.first_time[place], own.last_time[place])
+        times = (levels.first_time[place], levels.last_time[place])
         first, last = (datetime.fromtimestamp(int(time) / 1000, UTC) for time in times)
         begin = f"{first.day} {first:%B}" if first.year == last.year else f"{first.day} {first:%B %Y}"
         if first.year == last.year and first.month == last.month:
             begin = f"{first.day}"
-        return f"own level of {begin} to {last.day} {last:%B %Y}, {own.sessions[place]} sessions"
+        return f"own level of {begin} to {last.day} {last:%B %Y}, {levels.sessions[place]} sessions"

@@ -273,22 +273,22 @@ def _last_change(rows: Floats, sizes: Floats, error: Errors) -> Ints:
     moment = np.concatenate([zeros, np.cumsum(weights * rows, axis=1)], axis=1)
     begins, places = np.zeros(len(rows), dtype=np.int64), np.arange(1, count)
     # The rows that are still divided.
-    some = np.arange(len(rows))
+    divided = np.arange(len(rows))
     with np.errstate(divide="ignore", invalid="ignore"):
-        while len(some):
-            begin, each = begins[some], np.arange(len(some))
-            older = total[some, 1:-1] - total[some, begin][:, None]
-            newer = total[some, -1:] - total[some, 1:-1]
-            mean_before = (moment[some, 1:-1] - moment[some, begin][:, None]) / older
-            mean_after = (moment[some, -1:] - moment[some, 1:-1]) / newer
+        while len(divided):
+            begin, each = begins[divided], np.arange(len(divided))
+            older = total[divided, 1:-1] - total[divided, begin][:, None]
+            newer = total[divided, -1:] - total[divided, 1:-1]
+            mean_before = (moment[divided, 1:-1] - moment[divided, begin][:, None]) / older
+            mean_after = (moment[divided, -1:] - moment[divided, 1:-1]) / newer
             clear = np.abs(mean_after - mean_before) / np.sqrt(1 / older + 1 / newer)
             clear[(places <= begin[:, None]) | ~np.isfinite(clear)] = 0.0
             clear = np.round(clear, 9)
             # The newest of equally clear changes.
             place = count - 2 - np.argmax(clear[:, ::-1], axis=1)
             changed = clear[each, place] >= _CHANGED
-            some = some[changed]
-            begins[some] = places[place[changed]]
+            divided = divided[changed]
+            begins[divided] = places[place[changed]]
     return begins
 
 
@@ -420,19 +420,20 @@ class Newest:
         now = Groups(goodness.values[~is_before], goodness.counts - before).medians()
         return np.flatnonzero(has_period)[best - now > loss]
 
-    def sibling_changes(self, own: OwnLevels, place: int, sign: float) -> SiblingChanges | None:
-        """Return how the levels of siblings changed since the period of *own* at *place* (changes of logarithms).
+    def sibling_changes(self, levels: OwnLevels, place: int, sign: float) -> SiblingChanges | None:
+        """Return how siblings' levels changed since the period of *levels* at *place* (changes of logarithms).
 
-        Better is more for a *sign* of 1, and less for -1. An update changes all
-        hosts, but not by the same amount: vector instructions, for example, lower the clock of each processor
-        differently. The deviation is without the chance of the siblings' sessions. None: few siblings were
-        measured in the period and now.
+        Better is more for a *sign* of 1, and less for -1. An update changes all hosts, but not by the same amount:
+        vector instructions, for example, lower the clock of each processor differently. The deviation is without
+        the chance of the siblings' sessions. None: few siblings were measured in the period and now.
         """
-        group, first, last = (int(c[place]) for c in (own.groups, own.first_time, own.last_time))
+        group, first, last = (
+            int(column[place]) for column in (levels.groups, levels.first_time, levels.last_time)
+        )
         now = int(self.sessions.starts[group] + self.before[group])
         # Hosts are measured at other times of a day or a week: what is nearer to the change is after it.
         change = int(self.times[now - 1 : now + 1].sum()) // 2
-        around = max((last - first) // max(int(own.sessions[place]) - 1, 1), 1)
+        around = max((last - first) // max(int(levels.sessions[place]) - 1, 1), 1)
         siblings, period = self._siblings, (first - around, last + around)
         if len(self.sessions.counts) < _MANY_HOSTS:
             return self._changes(siblings.others(group), period, change, sign)

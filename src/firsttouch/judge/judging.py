@@ -109,7 +109,7 @@ def judged(
         groups = samples.groups(number)
         verdicts[groups], now[samples.rows_of(groups)] = case.verdicts, case.now
         references.append(case.references)
-        owns |= {groups.start + group: reference for group, reference in case.own.items()}
+        owns |= {groups.start + group: reference for group, reference in case.own_references.items()}
         awaiting_session |= {groups.start + group for group in case.awaiting_session}
         intermittent |= {groups.start + group: text for group, text in case.intermittent.items()}
         if case.visible is not None:
@@ -143,15 +143,15 @@ def judged(
 class _Case(NamedTuple):
     """The verdicts of a case, and which of its rows count *now*. Groups are numbered within the case.
 
-    *references* are those of the system and of the fleet. *own* are the references of hosts that no common one has
-    judged, *intermittent* the texts about hosts that are bad now and then, *awaiting_session* the groups that fail
-    unless the next session is good, *visible* is the smallest loss that is found.
+    *references* are those of the system and of the fleet. *own_references* are the references of hosts that no
+    common one has judged, *intermittent* the texts about hosts that are bad now and then, *awaiting_session* the
+    groups that fail unless the next session is good, *visible* is the smallest loss that is found.
     """
 
     verdicts: Verdicts
     now: Bools
     references: tuple[Reference | None, Reference | None]
-    own: Mapping[int, Reference] = {}
+    own_references: Mapping[int, Reference] = {}
     intermittent: Mapping[int, str] = {}
     awaiting_session: Sequence[int] = ()
     visible: float | None = None
@@ -185,7 +185,7 @@ class _Judging:
             limited = self._events.judge(number, limit)
             verdicts = verdict_rows(len(limited.words), PASS, NONE)
             verdicts["words"] = limited.words
-            # A count of zero is no evidence: only an exceeded limit sets *by*.
+            # A count of zero proves nothing: only an exceeded limit sets *by*.
             verdicts["by"][limited.words > PASS] = SYSTEM
             return _Case(verdicts, limited.now, (event_limits.reference(case, limit), None))
         stated = self._system.reference(case.check, case.metric, case.parameters)
