@@ -34,7 +34,7 @@ static void print(const Curve *curve, const Result *result, int placement)
 // Measures one point of the curve from every NUMA node.
 static void point(const Curve *curve)
 {
-    Walk walk = walk_build(curve->host, curve->memory, curve->bytes, curve->order);
+    Walk walk = walk_build(curve->host, curve->memory, curve->bytes, curve->host->line_bytes, curve->order);
     for (int i = 0; i < curve->plan->count && !stop_signal(); i++) {
         const Placement *placement = &curve->plan->placements[i];
         if (placement->target != curve->target || placement->alike >= 0)

@@ -2,7 +2,6 @@
 // Loaded latency: one PU follows a cycle while others load memory at rising rates. A curve has a chaser's NUMA
 // node and bank, a relation of the load to them, and a share of reads in the load's traffic.
 #include <math.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -10,7 +9,7 @@
 #include "aspects.h"
 #include "fail.h"
 #include "json.h"
-#include "kernels/load.h"
+#include "loaders.h"
 #include "report.h"
 #include "stop.h"
 #include "walk.h"
@@ -23,8 +22,6 @@ enum { LOOK_NS = 500000, LOOKS = 24, SAMPLE_NS = 50000000, SANITY_NS = 100000 };
 // The trials that find the pause of a rate, their looks, and the time that a new pause gets to settle.
 enum { TRIALS = 5, TRIAL_LOOKS = 5, TRIAL_NS = 20000000, SETTLE_NS = 1000000 };
 enum { CHUNK_STEPS = 256, TIMED_LOOPS = 1 << 20, LONGEST_PAUSE = 100000000 };
-// Instead of a pause: no load until a pause is set, and the end.
-enum { IDLE = -1, DONE = -2 };
 
 // The memory of a bank: the chaser's cycle, and the array of the loaders.
 typedef struct {
@@ -43,23 +40,13 @@ typedef struct {
     List pus; // the chaser's, then the loaders'
 } Curve;
 
-// The part of one loader, with what it has done to it. Aligned to avoid false sharing.
-typedef struct {
-    _Alignas(128) atomic_uint_fast64_t steps;
-    double *first, *last, *at;
-    uint64_t rounds;
-    double sum;
-    bool wrong;
-} Loader;
-
 typedef struct {
     const Options *options;
     const Curve *curve;
-    Loader *loaders; // by member, without the chaser
+    Loaders loaders; // by member, without the chaser
     Samples *latency, *rate;
     int64_t *pauses; // of each rate, in loops
     void **place;    // of the chaser
-    _Alignas(128) atomic_int_fast64_t pause;
 } Run;
 
 typedef struct {
@@ -77,20 +64,6 @@ static int loaders_of(const Curve *curve)
     return curve->pus.count - 1;
 }
 
-static void pause_for(int64_t loops)
-{
-    for (int64_t i = 0; i < loops; i++)
-        __asm__ volatile(""); // a loop in registers
-}
-
-static uint64_t steps_of(const Run *run)
-{
-    uint64_t steps = 0;
-    for (int i = 0; i < loaders_of(run->curve); i++)
-        steps += atomic_load_explicit(&run->loaders[i].steps, memory_order_relaxed);
-    return steps;
-}
-
 static double cpu_time(clockid_t clock)
 {
     struct timespec used;
@@ -103,7 +76,7 @@ static void start(const Run *run, Look *look)
     look->loading = cpu_time(CLOCK_PROCESS_CPUTIME_ID);
     look->chasing = cpu_time(CLOCK_THREAD_CPUTIME_ID);
     look->time = (double)team_now();
-    look->moved = (double)steps_of(run);
+    look->moved = (double)loaders_steps(&run->loaders);
 }
 
 // Follows the cycle for a time; tells whether all threads ran all the time.
@@ -122,14 +95,14 @@ static bool chase(Run *run, int64_t duration, Look *look)
                    .steps = (double)steps,
                    .moved = (after.moved - before.moved) * (double)load_bytes(run->curve->share)};
     look->loading = after.loading - before.loading - look->chasing;
-    const int loading = atomic_load(&run->pause) == IDLE ? 0 : loaders_of(run->curve);
+    const int loading = atomic_load(&run->loaders.pause) == LOADERS_IDLE ? 0 : loaders_of(run->curve);
     return look->chasing > 0.97 * look->time && look->loading > 0.97 * look->time * loading;
 }
 
 static void set_pause(Run *run, int64_t pause)
 {
     Look look;
-    atomic_store(&run->pause, pause);
+    atomic_store(&run->loaders.pause, pause);
     chase(run, run->options->sanity ? SANITY_NS : SETTLE_NS, &look);
 }
 
@@ -191,7 +164,7 @@ static int64_t pause_of(Run *run, double wanted, int64_t pause, double loops)
 static void calibrate(Run *run)
 {
     const int64_t begin = team_now();
-    pause_for(TIMED_LOOPS);
+    loaders_pause(TIMED_LOOPS);
     const double loops = TIMED_LOOPS / (double)(team_now() - begin); // per ns
     const double most = load_with(run, 0);
     int64_t pause = 0;
@@ -199,7 +172,7 @@ static void calibrate(Run *run)
         const double rate = run->options->rate[i];
         if (rate > 0 && rate < 1)
             pause = pause_of(run, rate * most, pause, loops);
-        run->pauses[i] = rate > 0 ? pause : IDLE;
+        run->pauses[i] = rate > 0 ? pause : LOADERS_IDLE;
     }
 }
 
@@ -238,45 +211,7 @@ static void work_as_chaser(Run *run, Member *member)
             samples_add(&run->rate[i], traffic(run, &points[i]));
         }
     }
-    atomic_store(&run->pause, DONE);
-}
-
-static void work_as_loader(Run *run, Loader *loader)
-{
-    LoadCode *code = load_code();
-    const ReadShare share = run->curve->share;
-    uint64_t steps = 0;
-    for (int64_t pause; (pause = atomic_load_explicit(&run->pause, memory_order_relaxed)) != DONE;) {
-        if (pause == IDLE) { // asleep, as in the measurement of the latency without a load
-            nanosleep(&(struct timespec){.tv_nsec = SANITY_NS}, NULL);
-            continue;
-        }
-        loader->sum += code(loader->at, share);
-        loader->at += LOAD_STEP;
-        if (loader->at == loader->last) {
-            loader->at = loader->first;
-            loader->rounds++;
-        }
-        atomic_store_explicit(&loader->steps, ++steps, memory_order_relaxed);
-        pause_for(pause);
-    }
-}
-
-// Tells whether a loader read and stored what it should have, and resets its part to 1.
-static bool right(const Loader *loader, ReadShare share)
-{
-    const size_t stored = load_stored(share), unchanged = LOAD_STEP - stored;
-    bool all = true;
-    double sum = 0;
-    for (double *step = loader->first; step < loader->last; step += LOAD_STEP) {
-        const double passes = (double)(loader->rounds + (step < loader->at));
-        sum += (double)unchanged * passes + (double)stored * passes * (passes + 1) / 2;
-        for (size_t i = 0; i < LOAD_STEP; i++) {
-            all = all && step[i] == (i < unchanged ? 1 : 1 + passes);
-            step[i] = 1;
-        }
-    }
-    return all && sum == loader->sum;
+    atomic_store(&run->loaders.pause, LOADERS_DONE);
 }
 
 static void work(Member *member, void *argument)
@@ -286,13 +221,11 @@ static void work(Member *member, void *argument)
     if (member->id == 0)
         work_as_chaser(run, member);
     else
-        work_as_loader(run, &run->loaders[member->id - 1]);
+        loader_work(&run->loaders, member->id - 1);
     team_together(member);
     // Each part is checked by another thread than the one that loaded it.
-    if (member->id > 0) {
-        Loader *other = &run->loaders[member->id % loaders_of(run->curve)];
-        other->wrong = !right(other, run->curve->share);
-    }
+    if (member->id > 0)
+        loader_check(&run->loaders, member->id % run->loaders.count);
 }
 
 static void print(const Run *run, const Result *common, int rate)
@@ -331,27 +264,17 @@ static void show(const Run *run, int number, int of)
 
 static void measure(const Options *options, const Curve *curve, int number, int of)
 {
-    const int loaders = loaders_of(curve);
     Run run = {.options = options, .curve = curve};
-    run.loaders = must(aligned_alloc(_Alignof(Loader), sizeof(Loader) * (size_t)loaders));
+    loaders_begin(&run.loaders, loaders_of(curve), curve->share, curve->load_bank->load.base,
+                  curve->load_bank->bytes);
     run.latency = must_allocate((size_t)options->rates, sizeof *run.latency);
     run.rate = must_allocate((size_t)options->rates, sizeof *run.rate);
     run.pauses = must_allocate((size_t)options->rates, sizeof *run.pauses);
-    atomic_init(&run.pause, IDLE);
-    double *const array = (double *)(void *)curve->load_bank->load.base;
-    const size_t steps = curve->load_bank->bytes / sizeof(double) / LOAD_STEP;
-    for (int i = 0; i < loaders; i++) {
-        double *first = array + steps * (size_t)i / (size_t)loaders * LOAD_STEP;
-        double *last = array + steps * ((size_t)i + 1) / (size_t)loaders * LOAD_STEP;
-        run.loaders[i] = (Loader){.first = first, .last = last, .at = first};
-    }
     Placed placed = team_run(curve->pus.values, curve->pus.count, work, &run);
     memory_look_again(&curve->bank->cycle);
     memory_look_again(&curve->load_bank->load);
     const char *wrong = *curve->bank->walk.wrong ? curve->bank->walk.wrong : curve->load_bank->load.reason;
-    for (int i = 0; i < loaders; i++)
-        if (!*wrong && run.loaders[i].wrong)
-            wrong = "the values that the loaders read or stored are wrong";
+    wrong = *wrong ? wrong : loaders_wrong(&run.loaders);
     const List node = {1, (int[]){curve->node}};
     const Result common = {
         .pu_nodes = &node, .pus = &curve->pus, .placed = &placed, .memory = &curve->bank->cycle, .wrong = wrong};
@@ -360,23 +283,20 @@ static void measure(const Options *options, const Curve *curve, int number, int 
         for (int i = 0; i < options->rates; i++)
             print(&run, &common, i);
     }
-    free(run.loaders);
+    loaders_free(&run.loaders);
     free(run.latency);
     free(run.rate);
     free(run.pauses);
     placed_free(&placed);
 }
 
-// The chaser's PU, then those of the loaders: a PU of each core other than the chaser's, or the others of its core
-// if there is no other core. The list is empty if there is no loader.
+// The chaser's PU, then those of the loaders. The list is empty if there is no loader.
 static List crew(const Options *options, const Host *host, int node, Load load)
 {
     const Node *here = host_node(host, node);
-    const int within = here->cores > 1 ? here->cores : here->pus.count;
-    List pus = {0};
-    list_add(&pus, here->pus.values[0]);
-    for (int i = 1; i < within && load != INCOMING; i++)
-        list_add(&pus, here->pus.values[i]);
+    List pus = loaders_pus(here);
+    if (load == INCOMING)
+        pus.count = 1;
     for (int i = 0; i < options->pu_nodes.count && load == INCOMING; i++) {
         const Node *there = host_node(host, options->pu_nodes.values[i]);
         for (int j = 0; j < there->cores && there != here; j++)
@@ -463,30 +383,6 @@ static Curves plan(const Options *options, const Host *host, Bank *banks)
     return all;
 }
 
-// The bytes of each bank's array: the option's, or well past the caches as far as memory allows.
-static uint64_t array_bytes(const Options *options, const Host *host, Pages pages, int loaders)
-{
-    const uint64_t step = LOAD_STEP * sizeof(double), count = (uint64_t)options->banks.count;
-    const uint64_t size = options->size[0];
-    uint64_t bytes = options->array_bytes;
-    if (!bytes && options->sanity)
-        bytes = (uint64_t)loaders << 18;
-    if (!bytes) {
-        const uint64_t least = 64000000, rule = 4 * host->all_caches_bytes;
-        const uint64_t each = memory_available(host, &options->banks, pages) / count;
-        const uint64_t room = each > size ? (each - size) / 2 : 0;
-        bytes = rule > least ? rule : least;
-        bytes = room < bytes ? room : bytes;
-    }
-    bytes = bytes / step * step;
-    if (bytes < (uint64_t)loaders * step)
-        fail(options->array_bytes ? EXIT_USAGE : EXIT_CANNOT,
-             "an array of %llu bytes is too small for %d threads: each needs %d", (unsigned long long)bytes,
-             loaders, (int)step);
-    memory_require(host, &options->banks, pages, count * (bytes + size));
-    return bytes;
-}
-
 static void on_pages(const Options *options, const Host *host, Bank *banks, const Curves *all, Pages pages,
                      uint64_t bytes)
 {
@@ -500,7 +396,7 @@ static void on_pages(const Options *options, const Host *host, Bank *banks, cons
     for (Order order = RANDOM; order < ORDERS; order++) {
         for (int i = 0; i < count && options->order[order] && !stop_signal(); i++) {
             banks[i].order = order;
-            banks[i].walk = walk_build(host, &banks[i].cycle, options->size[0], order);
+            banks[i].walk = walk_build(host, &banks[i].cycle, options->size[0], host->line_bytes, order);
         }
         for (int i = 0; i < all->count && options->order[order] && !stop_signal(); i++)
             measure(options, &all->curves[i], i + 1, all->count);
@@ -525,7 +421,7 @@ void loaded_latency(const Options *options, const Host *host)
     uint64_t bytes[PAGE_KINDS] = {0};
     // Impossible placements are refused before anything is measured.
     for (Pages pages = PAGES_BASE; pages < PAGE_KINDS; pages++)
-        bytes[pages] = options->pages[pages] ? array_bytes(options, host, pages, loaders) : 0;
+        bytes[pages] = options->pages[pages] ? loaders_bytes(options, host, pages, loaders) : 0;
     report_begin(options, host, all.count);
     for (int i = 0; i < all.omitted; i++)
         report_say("left out: %s", all.reasons[i]);

@@ -8,7 +8,7 @@ enum { TRIAL_STEPS = 4096, CHUNK_STEPS = 1 << 16, SAMPLE_NS = 12000000, SANITY_N
 typedef struct {
     Walk *walk;
     const Memory *memory;
-    uint64_t bytes;
+    uint64_t bytes, stride;
     Order order;
 } Build;
 
@@ -17,15 +17,15 @@ static void build(Member *member, void *argument)
     (void)member;
     const Build *task = argument;
     Walk *walk = task->walk;
-    walk->head = chase_build(task->memory->base, task->bytes, walk->host->line_bytes, task->order, task->bytes);
+    walk->head = chase_build(task->memory->base, task->bytes, task->stride, task->order, task->bytes);
     if (!chase_check(walk->head, walk->lines))
         walk->wrong = "the pointers do not make one cycle through all lines";
 }
 
-Walk walk_build(const Host *host, const Memory *memory, uint64_t bytes, Order order)
+Walk walk_build(const Host *host, const Memory *memory, uint64_t bytes, uint64_t stride, Order order)
 {
-    Walk walk = {.host = host, .lines = bytes / host->line_bytes, .wrong = ""};
-    Build task = {&walk, memory, bytes, order};
+    Walk walk = {.host = host, .lines = bytes / stride, .wrong = ""};
+    Build task = {&walk, memory, bytes, stride, order};
     Placed placed = team_run(host_nearest_pus(host, memory->banks.values[0])->values, 1, build, &task);
     placed_free(&placed);
     return walk;

@@ -9,12 +9,12 @@
 typedef struct {
     const Host *host;
     void **head;
-    uint64_t lines;
+    uint64_t lines;    // of the cycle
     const char *wrong; // why the cycle is wrong, or empty
 } Walk;
 
-// Makes the cycle and follows it once, on a PU near the memory.
-Walk walk_build(const Host *host, const Memory *memory, uint64_t bytes, Order order);
+// Makes a cycle of one line in each stride, and follows it once, on a PU near the memory.
+Walk walk_build(const Host *host, const Memory *memory, uint64_t bytes, uint64_t stride, Order order);
 
 // Nanoseconds per step, after warm-up. The thread's observed placement is in *placed, which the caller frees.
 Samples walk_run(const Walk *walk, const Options *options, int pu, Placed *placed);
