@@ -14,5 +14,6 @@ void core_to_core(const Options *options, const Host *host);
 void locks(const Options *options, const Host *host);
 void correctness(const Options *options, const Host *host);
 void cores(const Options *options, const Host *host);
+void tails(const Options *options, const Host *host);
 
 #endif

@@ -39,6 +39,9 @@ int main(int argc, char **argv)
     case CORES:
         cores(options, host);
         break;
+    case TAILS:
+        tails(options, host);
+        break;
     default:
         report_begin(options, host, 0);
     }

@@ -27,6 +27,7 @@ static const struct {
      "--locks spin,queue --parsings original,batched --batch 32 --work 1us"},
     {"correctness", "known answers of all PUs at once, and patterns in each bank (wrong ones)", "--seconds 10"},
     {"cores", "dependent additions of all PUs at once (slow PUs, and the clock in GHz)", "--seconds 0.5"},
+    {"tails", "the slowest of single timed accesses, idle and while other PUs load the bank (ns)", "--banks 0"},
 };
 
 const char *aspect_name(Aspect aspect)
@@ -40,7 +41,8 @@ enum {
     K = 1 << LOCKS,
     A = 1 << CORRECTNESS,
     R = 1 << CORES,
-    MEMORY = L | B | C | O | K,
+    W = 1 << TAILS,
+    MEMORY = L | B | C | O | K | W,
     REPEATED = MEMORY | P | R,
     MEASURED = REPEATED | A,
     EVERY = MEASURED | T
@@ -87,11 +89,11 @@ static const struct {
     {"prune", "",
      "measure one of the placements that are alike by the firmware's distances; each result lists those it stands "
      "for",
-     L | B, PLACEMENT, MEMBER(SET, prune)},
+     L | B | W, PLACEMENT, MEMBER(SET, prune)},
     {"sizes", "SIZES",
      "bytes of the cycle, such as 16KiB,256MiB; or memory (one size well past the caches) or curve (4 KiB to that "
-     "size) (curve; loaded-latency: memory)",
-     L | O, MEASUREMENT, MEMBER(TEXT, sizes_text)},
+     "size) (curve; loaded-latency, tails: memory)",
+     L | O | W, MEASUREMENT, MEMBER(TEXT, sizes_text)},
     {"order", "ORDERS",
      "of the cycle: random (all lines), paged (64 pages at a time), sequential (ascending: prefetchers follow it) "
      "(random; loaded-latency: paged)",
@@ -107,7 +109,7 @@ static const struct {
     {"array-bytes", "SIZE",
      "of each array (4 x all last caches and at least 64 MB, as far as memory allows); locks: of the text (2 x "
      "the largest cache and at least 64 MiB); correctness: of the patterns (all last caches and at least 64 MB)",
-     B | C | O | K | A, MEASUREMENT, MEMBER(SIZE, array_bytes)},
+     B | C | O | K | A | W, MEASUREMENT, MEMBER(SIZE, array_bytes)},
     {"kernels", "KERNELS", "copy,scale,add,triad (all)", B, MEASUREMENT, CHOICE(kernel, kernel_names)},
     {"stores", "STORES", "regular, streaming or both (regular)", B, MEASUREMENT, CHOICE(stores, store_names)},
     {"instructions", "SETS",
@@ -127,12 +129,14 @@ static const struct {
      MEMBER(SIZE, record_bytes)},
     {"work", "TIMES", "of a thread with each record, without memory, such as 0,250ns,1us (0,1us)", K, MEASUREMENT,
      MEMBER(TEXT, work_text)},
+    {"accesses", "N", "of a sample (524288)", W, MEASUREMENT, MEMBER(PAIRS, accesses)},
     {"seconds", "S", "of a repetition (0.2; cores: 0.05); correctness: of each work on all PUs", K | A | R,
      MEASUREMENT, MEMBER(SECONDS, seconds)},
     {"inject", "FAULT",
      "a fault of a PU, to try what finds it: PU,WORK,BIT,EVERY flips a bit of every so many answers; cores: the "
-     "number of a PU that gets half as fast; the results are invalid",
-     A | R, MEASUREMENT, MEMBER(TEXT, inject_text)},
+     "number of a PU that gets half as fast; tails: EVERY,NS makes one access in EVERY slower; the results are "
+     "invalid",
+     A | R | W, MEASUREMENT, MEMBER(TEXT, inject_text)},
     {"pages", "PAGES",
      "base, thp (transparent huge pages), huge (hugetlbfs); 4k is base on hosts with 4 KiB pages (base)", MEMORY,
      MEASUREMENT, CHOICE(pages, page_names)},

@@ -22,6 +22,7 @@ typedef enum {
     LOCKS,
     CORRECTNESS,
     CORES,
+    TAILS,
     ASPECTS
 } Aspect;
 
@@ -58,7 +59,8 @@ typedef struct {
     double rate[RATES_MOST]; // ascending fractions, from 0 to 1
     bool load[LOADS], read_share[READ_SHARES];
     bool kernel[KERNELS], stores[STORES], instructions[INSTRUCTION_SETS], pages[PAGE_KINDS], order[ORDERS];
-    int64_t pairs; // of PUs, at most
+    int64_t pairs;    // of PUs, at most
+    int64_t accesses; // of a sample
     bool lock[LOCK_TYPES], parsing[PARSINGS], placing[PLACINGS];
     List batch; // records of a batch
     uint64_t record_bytes, block_bytes;

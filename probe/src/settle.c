@@ -143,7 +143,7 @@ static uint64_t memory_size(const Options *options, const Host *host, Pages page
 static void settle_sizes(Options *options, const Host *host)
 {
     // The load evicts the cycle from the caches, so a curve over sizes would be flat.
-    const char *choice = options->aspect == LOADED_LATENCY ? "memory" : "curve";
+    const char *choice = options->aspect == LATENCY ? "curve" : "memory";
     const char *wanted = options->sizes_text ? options->sizes_text : options->sanity ? "1MiB" : choice;
     Pages pages = PAGES_BASE;
     while (!options->pages[pages])
@@ -166,8 +166,8 @@ static void settle_sizes(Options *options, const Host *host)
         options->size[options->sizes++] = size;
     }
     free(text);
-    if (options->aspect == LOADED_LATENCY && options->sizes != 1)
-        fail(EXIT_USAGE, "--sizes: loaded-latency takes one size");
+    if (options->aspect != LATENCY && options->sizes != 1)
+        fail(EXIT_USAGE, "--sizes: %s takes one size", aspect_name(options->aspect));
 }
 
 // The largest number of PUs of a NUMA node: contention runs one or two threads within a node.
@@ -350,7 +350,7 @@ void options_settle(Options *options, const Host *host)
         settle_interleave(options, host);
         settle_instructions(options);
     }
-    if (options->aspect == LATENCY || options->aspect == LOADED_LATENCY)
+    if (options->aspect == LATENCY || options->aspect == LOADED_LATENCY || options->aspect == TAILS)
         settle_sizes(options, host);
     if (options->aspect == LOADED_LATENCY)
         settle_rates(options);

@@ -22,9 +22,10 @@ OPTIONS = {
     "bandwidth": ["--stores=both", "--kernels=copy"],
     "locks": ["--batch=2"],
     "loaded-latency": ["--pu-nodes=0", "--banks=0", "--loads=local", "--read-shares=0.5", "--rates=0.5"],
+    "tails": ["--pu-nodes=0", "--banks=0"],
 }
 #: The banks of an aspect, if they are not all.
-BANKS = {"loaded-latency": {0}, "core-to-core": {0, 1}, "locks": {0}, "cores": {0}}
+BANKS = {"loaded-latency": {0}, "core-to-core": {0, 1}, "locks": {0}, "cores": {0}, "tails": {0}}
 
 
 @pytest.fixture(scope="module")

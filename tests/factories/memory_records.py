@@ -84,6 +84,7 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
     ),
     "prefetchers off": (_only(None, prefetch_ratio=0.2), _only(0, prefetch_ratio=0.5)),
     "huge pages cannot be had": (_pages,),
+    "rare slow accesses": (_only(1, latency_p99_99=3.0), _only(None, latency_p99_9=1.5, latency_p99_99=2.0)),
     "PUs grouped unlike hwloc": (_groups,),
     "slow transfers between packages": (_packages,),
 }
@@ -167,6 +168,22 @@ class Host:
                     at = {**curve, "rate": rate}
                     yield from self.add("loaded_latency", "load_bandwidth", "GB/s", "higher", used, **at)
                     yield from self.add("loaded_latency", "loaded_latency", "ns", "lower", ns, **at)
+
+    def tails(self) -> Iterator[Record]:
+        """Yield the percentiles of single accesses; the last one has its histogram."""
+        for node, bank in itertools.product(range(self.nodes), repeat=2):
+            for load in ("none", "local") if node == bank else ("none",):
+                median = (BASE if node == bank else REMOTE) * (1.0 if load == "none" else 1.2)
+                case = {**self.place(node, bank), "load": load, "accesses": 524288}
+                shares = {"50": 1.0, "99": 2.4, "99_9": 4.2, "99_99": 7.0}
+                for percentile, share in shares.items():
+                    counts = {
+                        "histogram_ns": [round(median * s) for s in (0.5, *shares.values(), 400.0)],
+                        "histogram_accesses": [1310720, 1284000, 23593, 2360, 262, 40],
+                        "histogram_interrupted": [0.0, 0.0, 0.0, 0.0, 0.0, 38.0],
+                    }
+                    where = {**case, **(counts if percentile == "99_99" else {})}
+                    yield from self.add("tails", f"latency_p{percentile}", "ns", "lower", median * share, **where)
 
     def pairs(self, per_node: int = 8) -> Iterator[Record]:
         """Yield the matrix between PUs: two of a core, four of a cache."""

@@ -95,7 +95,7 @@ def test_what_works_passes(reframe, tmp_path):
     chosen = (
         "^topology$|^bandwidth%set_size=1$|^latency%|^contention$|^stores$|^loaded_latency$|^core_to_core$|^pages$"
     )
-    chosen += "|^correctness$|^cores$|^locks$|^scaling%scenario=1Inst_Original%"
+    chosen += "|^correctness$|^cores$|^tails$|^locks$|^scaling%scenario=1Inst_Original%"
     files = ("aspects", "bandwidth", "latency", "scaling")
     done = reframe(chosen, *files, FIRSTTOUCH_EFFORT="smoke", FIRSTTOUCH_PROBE=reframe.probe)
     assert len(done.results) >= len(chosen.split("|")), done.output

@@ -28,7 +28,7 @@ BANDWIDTH = (31.0, 24.0, 17.0)
 KERNELS = {"copy": 1.0, "scale": 0.99, "add": 1.06, "triad": 1.07}
 INSTRUCTIONS = {"plain": 0.9, "sse2": 0.97, "avx2": 1.0}
 RATES = (0.0, 0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 1.0)
-ASPECTS = ("latency", "bandwidth", "contention", "loaded-latency", "core-to-core", "correctness", "cores")
+ASPECTS = ("latency", "bandwidth", "contention", "loaded-latency", "core-to-core", "correctness", "cores", "tails")
 
 
 def topology_xml() -> str:
@@ -236,6 +236,13 @@ def _cores(_options: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     yield {"metric": "core_clock", "unit": "GHz", "better": "higher", "usual": 3.1, "slowest": 3.0, **place}
 
 
+def _tails(_options: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    for bank in range(NODES):
+        place = {"pu_nodes": [bank], "pus": _pus([bank])[:1], "banks": [bank], "load": "none", "loaders": 0}
+        for metric, usual in (("latency_p50", 90.0), ("latency_p99", 200.0), ("latency_p99_9", 400.0)):
+            yield {"metric": metric, "unit": "ns", "better": "lower", "usual": usual, "accesses": 1000, **place}
+
+
 CASES = {
     "latency": _latency,
     "bandwidth": _bandwidth,
@@ -244,6 +251,7 @@ CASES = {
     "core-to-core": _core_to_core,
     "correctness": _correctness,
     "cores": _cores,
+    "tails": _tails,
 }
 
 

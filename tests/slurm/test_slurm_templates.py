@@ -31,6 +31,7 @@ def test_characterize_measures_all_aspects_of_one_host(site: Site) -> None:
         "loaded_latency",
         "core_to_core",
         "cores",
+        "tails",
         "correctness",
         "locks",
         "pages",

@@ -13,11 +13,11 @@ import pytest
 
 from factories import drawings
 from factories.host_records import Machine, built_report, invalid
-from factories.memory_records import FAULTS, PEAK, SATURATION, THEORY, Host
+from factories.memory_records import BASE, FAULTS, PEAK, SATURATION, THEORY, Host
 from firsttouch.judge.judging import Undescribed, judge
 from firsttouch.records.schema import Record
 from firsttouch.report import aspects, model, render
-from firsttouch.report.aspects import core_to_core, loaded_latency, page_sizes, stores
+from firsttouch.report.aspects import core_to_core, loaded_latency, page_sizes, stores, tails
 from firsttouch.report.document import Figure
 from firsttouch.report.model import Absent, HostView
 
@@ -239,6 +239,36 @@ def test_stores_name_the_fastest_instruction_set(view: HostView) -> None:
         r"Copy: fastest streaming stores 4\d\.\d GB/s \(avx2\), fastest regular stores", figure.shows[0]
     )
     assert len(figure.tables[0].rows) == 8
+
+
+def tails_of(**more: Any) -> HostView:
+    return view_of([*Host("n1", at_once=True, **more).tails()])
+
+
+def test_the_slowest_accesses_of_the_worst_bank_are_the_result() -> None:
+    view = tails_of(fault=FAULTS["rare slow accesses"][1])
+    shown = tails.aspect(view)
+    idle, loaded = shown.results
+    assert idle.compared.startswith("NUMA node ")  # to the other bank
+    assert re.match(r"bank [01], local load; the median takes \d+ ns", loaded.compared)
+    (figure,) = drawings.figures(view, shown)
+    assert isinstance(figure, Figure)
+    assert len(figure.tables[0].rows) == 6
+    assert {"bank 0, idle", "bank 1, local load", "1 in 10,000"} <= {*texts(figure.panels[0])}
+
+
+def test_a_curve_ends_where_all_accesses_may_be_interrupted_ones() -> None:
+    points = tails.tails(tails_of(nodes=1))[0].curve()
+    # 2 of the 40 slowest accesses are left, which may be chance.
+    assert [ns for ns, _ in points] == [round(BASE * share) for share in (1.0, 2.4, 4.2, 7.0)]
+    shares = [share for _, share in points]
+    assert shares == sorted(shares, reverse=True)
+
+
+def test_records_without_a_histogram_have_a_table() -> None:
+    shown = tails.aspect(view_of([r for r in Host("n1").tails() if r.metric != "latency_p99_99"]))
+    assert not shown.charts
+    assert len(shown.tables[0].rows) == 6
 
 
 def test_headlines_state_the_new_checks(view: HostView) -> None:

@@ -32,6 +32,7 @@ ASPECTS = (
     "locks",
     "correctness",
     "cores",
+    "tails",
 )
 SCHEMA = 1
 Say = Callable[[str], None]

@@ -33,6 +33,7 @@ EXAMPLES = """\
   firsttouch measure loaded-latency --records records.jsonl     latency while other PUs load memory
   firsttouch measure locks --threads 1,8,64                     records/s from one reader by lock and batch
   firsttouch measure cores                                      the clock of every PU while all run, and slow PUs
+  firsttouch measure tails                                      the slowest accesses, idle and under load
   firsttouch measure correctness --records records.jsonl        known answers of every PU, patterns in every bank
   firsttouch measure latency -- --sizes memory --pages 4k,thp   by options and defaults of firsttouch-probe
   firsttouch measure topology --                                its own table of this host

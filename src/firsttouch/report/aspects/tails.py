@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The slowest accesses to memory: percentiles of single accesses, idle and under load."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+from firsttouch.benchmarks.tails import CHECK, PERCENTILES
+from firsttouch.records.schema import Record
+from firsttouch.report.aspect import Aspect, Chart, Result, grouped, measured, value
+from firsttouch.report.document import Cell, Panel, Table
+from firsttouch.report.figures import drawing
+from firsttouch.report.model import Absent, HostView, banks, pu_nodes
+from firsttouch.report.text import clean, number
+
+_TITLE = "The slowest accesses to memory"
+_HOW = (
+    "The further right and up a curve goes, the more accesses are slow: at the height 1 in 1,000 it shows the "
+    "time that one access of a thousand exceeds. What interrupts delayed is subtracted. A good curve falls "
+    "steeply and has no shoulder at the bottom right."
+)
+_MEDIAN, _P99, _P999, _P9999 = PERCENTILES
+#: Curves in the drawing; the table has all of them.
+_MOST_CURVES = 6
+#: The share of accesses at the lower end of the axis.
+_LOWEST = 1e-6
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The percentiles of one NUMA node's accesses to one *bank*; *load* is none or where it comes from."""
+
+    node: int
+    bank: int
+    load: str
+    records: dict[str, Record]
+
+    @property
+    def name(self) -> str:
+        """``bank 0, idle``, with the NUMA node of the PU if that is another one."""
+        where = f"bank {self.bank}" if self.node == self.bank else f"NUMA node {self.node} to bank {self.bank}"
+        return f"{where}, {'idle' if self.load == 'none' else f'{self.load} load'}"
+
+    def curve(self) -> list[tuple[float, float]]:
+        """Return points (ns, share of the accesses that take longer), those that interrupts delayed left out.
+
+        The curve ends where so few accesses are left that they may be delayed ones: two standard errors.
+        """
+        record = self.records.get(_P9999)
+        parameters = record.parameters if record else {}
+        lists = [parameters.get(f"histogram_{what}") for what in ("ns", "accesses", "interrupted")]
+        if not all(isinstance(of_bins, list) for of_bins in lists):
+            return []
+        bins = list(zip(*lists, strict=False))
+        with_delayed = sum(accesses for _, accesses, _ in bins)
+        total = above = with_delayed - sum(delayed for *_, delayed in bins)
+        points = []
+        for (_, accesses, delayed), (end, *_) in pairwise(bins):
+            above -= accesses - delayed
+            with_delayed -= accesses
+            if end > 0 and above / total >= _LOWEST and above >= 2 * with_delayed**0.5:
+                points.append((end, above / total))
+        return points
+
+
+def tails(view: HostView) -> list[Tail]:
+    """Return the tails of a host: idle and local ones first."""
+    of_case = grouped(view.of(CHECK), lambda r: (pu_nodes(r), banks(r), clean(str(r.parameters.get("load", "")))))
+    of_host = [
+        Tail(nodes[0], targets[0], load, {r.metric: r for r in records})
+        for (nodes, targets, load), records in of_case.items()
+        if nodes and targets
+    ]
+    return sorted(of_host, key=lambda t: (t.load != "none", t.node != t.bank, t.node, t.bank))
+
+
+def aspect(view: HostView) -> Aspect:
+    """Return the bank whose slowest accesses take longest, idle and under load, and the chart."""
+    measured_tails = tails(view)
+    if not measured_tails:
+        return Aspect(absent=[Absent(_TITLE, view.why_absent(CHECK))])
+    worst = [max(of_load, key=_slowness) for of_load in grouped(measured_tails, lambda t: t.load).values()]
+    results = [_result(tail) for tail in worst if _P999 in tail.records]
+    others = [tail for tail in measured_tails if not any(tail is slowest for slowest in worst)]
+    curves = [tail for tail in [*worst, *others] if tail.curve()][:_MOST_CURVES]
+    table = _table(measured_tails)
+    if not curves:
+        return Aspect(results, tables=[table])
+    chart = Chart(
+        key=CHECK,
+        title=_TITLE,
+        how=_HOW,
+        shows=[_sentence(tail) for tail in worst],
+        measured=measured((r for t in curves for r in t.records.values()), "the table has all of them"),
+        panels={"": partial(_panel, curves)},
+        tables=[table],
+    )
+    return Aspect(results, [chart])
+
+
+def _slowness(tail: Tail) -> float:
+    record = tail.records.get(_P999)
+    return record.value if record else 0.0
+
+
+def _result(tail: Tail) -> Result:
+    record, median = tail.records[_P999], tail.records.get(_MEDIAN)
+    compared = f"{tail.name}; the median takes {value(median)}" if median else tail.name
+    return Result("slowest 1 in 1,000 accesses", record, compared)
+
+
+def _sentence(tail: Tail) -> str:
+    texts = {_MEDIAN: "half of the accesses take", _P999: "1 in 1,000 more than", _P9999: "1 in 10,000 more than"}
+    parts = [f"{text} {value(tail.records[m])}" for m, text in texts.items() if m in tail.records]
+    return f"{tail.name[0].upper()}{tail.name[1:]}: {', '.join(parts)}."
+
+
+def _panel(curves: Sequence[Tail], *, name: str, title: str, heading: str, description: str) -> Panel:
+    looks = {tail.name: drawing.series(position, radius=0) for position, tail in enumerate(curves)}
+    ticks = [(10.0**-power, "1 in " + f"{10**power:,}") for power in range(6, 0, -1)]
+    axes = drawing.Chart(
+        name,
+        (
+            drawing.logarithmic_scale(ns for tail in curves for ns, _ in tail.curve()),
+            drawing.Scale(_LOWEST, 1.0, [*ticks, (1.0, "all")], logarithmic=True),
+        ),
+        ("time of an access (ns)", "accesses that take longer"),
+        looks,
+        heading=heading,
+    )
+    for tail, look in zip(curves, looks.values(), strict=True):
+        points = tail.curve()
+        axes.draw_series(
+            look, points, [f"{tail.name}: {share:.2g} take more than {number(ns)} ns" for ns, share in points]
+        )
+    return axes.canvas.panel(title, description)
+
+
+def _table(measured_tails: Sequence[Tail]) -> Table:
+    rows = []
+    for tail in measured_tails:
+        interruptions = next(iter(tail.records.values())).parameters.get("interruptions_per_s")
+        cells = [Cell(r.value, number) if (r := tail.records.get(m)) else "" for m in PERCENTILES]
+        shown = Cell(interruptions, number) if isinstance(interruptions, (int, float)) else ""
+        rows.append((tail.node, tail.bank, "idle" if tail.load == "none" else tail.load, *cells, shown))
+    header = ("NUMA node", "bank", "load", "median (ns)", "99 %", "99.9 %", "99.99 %", "interruptions per s")
+    return Table("Percentiles of single accesses", header, rows)

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The probe's tails aspect on this host: one slow access in so many moves the percentiles beyond it alone."""
+
+from itertools import accumulate
+
+import pytest
+
+from firsttouch.benchmarks import probe, tails
+from firsttouch.host import topology
+
+NODE = topology.load().cpu_nodes[0]
+BANK = topology.load().memory_nodes[0]
+SMALL = ("--sizes=4MiB", "--array-bytes=8MiB", "--max-repetitions=3", f"--pu-nodes={NODE}", f"--banks={BANK}")
+#: A delay (ns) that no access has by itself in 0.1 % of cases.
+DELAY = 1_000_000
+
+
+def results(*options):
+    """Return the records of a short run with these options, by load and metric."""
+    records = probe.run("tails", [*SMALL, *options]).records()
+    return {(record.parameters["load"], record.metric): record for record in records}
+
+
+@pytest.mark.parametrize(
+    ("accesses", "slow"), [(20, "latency_p99"), (200, "latency_p99_9"), (2000, "latency_p99_99")]
+)
+def test_a_slow_access_in_so_many_moves_the_percentiles_beyond_it(accesses, slow):
+    by_case = results(f"--inject={accesses},{DELAY}", "--accesses=4096")
+    moved = {metric for (load, metric), record in by_case.items() if load == "none" and record.value >= DELAY}
+    assert moved == set(tails.PERCENTILES[tails.PERCENTILES.index(slow) :])
+    assert {record.status for record in by_case.values()} == {"invalid"}
+
+
+def test_percentiles_are_those_of_the_histogram_without_what_interrupts_delayed():
+    by_case = results("--accesses=65536")
+    for load in {load for load, _ in by_case}:
+        last = by_case[load, tails.PERCENTILES[-1]]
+        p = last.parameters
+        ends, accesses, delayed = (p[f"histogram_{what}"] for what in ("ns", "accesses", "interrupted"))
+        assert sum(accesses) == 65536 * last.repetitions
+        assert ends == sorted(ends)
+        assert all(0 <= d <= a for d, a in zip(delayed, accesses, strict=True))
+        counts = [a - d for a, d in zip(accesses, delayed, strict=True)]
+        for metric, share in zip(tails.PERCENTILES[:2], (0.5, 0.99), strict=True):
+            place = next(i for i, so_far in enumerate(accumulate(counts)) if so_far >= share * sum(counts))
+            record = by_case[load, metric]
+            # A bin is an eighth of an octave wide at most. The length of a tick differs between samples.
+            assert ends[place] * 0.8 <= max(record.samples)
+            assert min(record.samples) <= (ends[place] * 1.13 + p["tick_ns"]) * 1.2
+
+
+def test_single_accesses_take_as_long_as_a_chain_of_them():
+    single = [*probe.run("tails", [f"--pu-nodes={NODE}", f"--banks={BANK}", "--accesses=65536"]).records()]
+    where = [f"--pu-nodes={NODE}", f"--banks={BANK}", "--sizes=memory", "--order=random"]
+    chain = next(probe.run("latency", where).records())
+    median = next(r for r in single if r.metric == "latency_p50" and r.parameters["load"] == "none")
+    # The chain has page walks as well; nothing is so far away on a busy host, but another unit would be.
+    assert 0.1 < median.value / chain.value < 3
+    assert median.parameters["timer_ns"] > 0
+
+
+@pytest.mark.parametrize("fault", ["x", "0,5", "5", "5,-1", "5,1e9", "-5,5", "5,5,5"])
+def test_a_wrong_fault_is_one_line(firsttouch, fault):
+    done = firsttouch("measure", "tails", "--", f"--inject={fault}")
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1
