@@ -28,7 +28,9 @@ typedef struct {
     int count;        // of PUs
     int samples;      // of each
     Sample *measured; // by member, then by sample
+    int first;        // of the samples that count: the last quarter of a sustained load
     int slowed;       // a PU whose additions are made half as fast, to try what finds it, or -1
+    double after;     // so many seconds
 } Run;
 
 static double thread_seconds(void)
@@ -56,11 +58,12 @@ static void work(Member *member, void *argument)
 {
     Run *run = argument;
     uint64_t value = (uint64_t)member->id;
-    const int times = member->pu == run->slowed ? 2 : 1;
+    const int slowed_from = member->pu == run->slowed ? (int)(run->after / run->options->seconds) : run->samples;
     for (int i = 0; i < run->samples; i++) {
         team_together(member);
         const int64_t begin = team_now(), end = begin + (int64_t)(run->options->seconds * 1e9);
         const double cpu = thread_seconds();
+        const int times = i < slowed_from ? 1 : 2;
         int64_t now = begin;
         double count = 0;
         for (; now < end && !stop_signal(); now = team_now()) {
@@ -72,6 +75,9 @@ static void work(Member *member, void *argument)
         run->measured[member->id * run->samples + i] =
             (Sample){.rate = ran > 0 ? count / (ran * 1e9) : 0, .ran = wall > 0 ? ran / wall : 0};
         team_check(member);
+        if (run->options->sustain && !member->id && (i + 1) % (SUSTAINED_SAMPLES / 10) == 0)
+            report_say("cores: %.3g of %.3g s, PU %d makes %.2f additions per ns", (i + 1) * run->options->seconds,
+                       run->options->sustain, member->pu, run->measured[i].rate);
     }
     __asm__ volatile("" : : "r"(value)); // the result is used
 }
@@ -140,16 +146,16 @@ static double siblings(const Run *run, const Core *kinds, int member, int sample
     return count ? median_of(scratch, count) : sample_of(run, member, sample)->rate;
 }
 
-// By how much a PU is slower than its siblings on average, if it is a slow core in every sample, or 0.
+// By how much a PU is slower than its siblings on average, if it is a slow core in every sample that counts, or 0.
 static double loss_of(const Run *run, const Core *kinds, int member, double *scratch)
 {
     double loss = 0;
-    for (int sample = 0; sample < run->samples; sample++) {
+    for (int sample = run->first; sample < run->samples; sample++) {
         const double rate = sample_of(run, member, sample)->rate;
         const double usual = siblings(run, kinds, member, sample, scratch);
         if (rate >= SLOW * usual)
             return 0;
-        loss += (1 - rate / usual) / run->samples;
+        loss += (1 - rate / usual) / (run->samples - run->first);
     }
     return loss;
 }
@@ -168,19 +174,29 @@ static List waiting(const Run *run, const List *pus)
     return waited;
 }
 
-// The median rate of a PU over all samples.
+// The median rate of a PU over the samples that count.
 static double rate_of(const Run *run, int member, double *scratch)
 {
-    for (int sample = 0; sample < run->samples; sample++)
-        scratch[sample] = sample_of(run, member, sample)->rate;
-    return median_of(scratch, run->samples);
+    for (int sample = run->first; sample < run->samples; sample++)
+        scratch[sample - run->first] = sample_of(run, member, sample)->rate;
+    return median_of(scratch, run->samples - run->first);
 }
 
-static void put(const Result *common, const char *metric, const char *unit, const char *better,
-                const double *values, int count)
+static void inject(Run *run, const char *text, const List *pus)
+{
+    char end;
+    int at = 0;
+    const bool number = text && sscanf(text, "%d%n", &run->slowed, &at) == 1 && list_has(pus, run->slowed);
+    const bool alone = number && !text[at];
+    if (text && !alone && !(number && sscanf(text + at, ",%lf%c", &run->after, &end) == 1 && run->after >= 0))
+        fail(EXIT_USAGE, "--inject: '%s' is not PU or PU,AFTER with a PU that works and seconds", text);
+}
+
+static void put(const Run *run, const Result *common, const char *metric, const char *unit, const char *better,
+                const double *values)
 {
     Samples samples = {0};
-    for (int i = 0; i < count; i++)
+    for (int i = run->first; i < run->samples; i++)
         samples_add(&samples, values[i]);
     Result result = *common;
     result.metric = metric;
@@ -188,16 +204,20 @@ static void put(const Result *common, const char *metric, const char *unit, cons
     result.better = better;
     result.samples = &samples;
     report_open(&result);
+    if (run->options->sustain)
+        json_number("sustain_s", run->options->sustain);
 }
 
 void cores(const Options *options, const Host *host)
 {
     const List pus = options_pus(options, host, &options->pu_nodes);
     int bank = host_nearest_bank(host, pus.values[0]);
-    Run run = {.options = options, .count = pus.count, .samples = options->repetitions.most, .slowed = -1};
-    if (options->inject_text &&
-        (sscanf(options->inject_text, "%d", &run.slowed) != 1 || !list_has(&pus, run.slowed)))
-        fail(EXIT_USAGE, "--inject: '%s' is not the number of a PU that works", options->inject_text);
+    Run run = {.options = options,
+               .count = pus.count,
+               .samples = options->sustain ? SUSTAINED_SAMPLES : options->repetitions.most,
+               .slowed = -1};
+    run.first = run.samples - options->repetitions.most;
+    inject(&run, options->inject_text, &pus);
     run.measured = must_allocate((size_t)(run.count * run.samples), sizeof *run.measured);
     Core *kinds = must_allocate((size_t)run.count, sizeof *kinds);
     double *scratch = must_allocate((size_t)(run.count + run.samples), sizeof *scratch);
@@ -231,14 +251,14 @@ void cores(const Options *options, const Host *host)
         slow++;
         for (int sample = 0; sample < run.samples; sample++)
             values[sample] = 1;
-        put(&common, "slow_cores", "1", "lower", values, run.samples);
+        put(&run, &common, "slow_cores", "1", "lower", values);
         json_integer("pu", pus.values[i]);
         json_number("loss", loss);
         report_close();
         report_say("cores: PU %d is %.0f %% slower than its siblings when all run", pus.values[i], 100 * loss);
     }
     if (!slow) {
-        put(&common, "slow_cores", "1", "lower", values, run.samples);
+        put(&run, &common, "slow_cores", "1", "lower", values);
         report_close();
     }
     for (int sample = 0; sample < run.samples; sample++) {
@@ -251,8 +271,14 @@ void cores(const Options *options, const Host *host)
         const double rate = rate_of(&run, i, scratch);
         slowest = !i || rate < slowest ? rate : slowest;
     }
-    put(&common, "core_clock", "GHz", "higher", values, run.samples);
+    put(&run, &common, options->sustain ? "sustained_clock" : "core_clock", "GHz", "higher", values);
     json_number("slowest", slowest);
+    if (options->sustain) {
+        json_begin("curve", '[');
+        for (int sample = 0; sample < run.samples; sample++)
+            json_number(NULL, values[sample]);
+        json_end(']');
+    }
     if (waited.count)
         json_integers("waited", waited.values, waited.count);
     report_close();
@@ -261,7 +287,7 @@ void cores(const Options *options, const Host *host)
                    "these PUs, or a cgroup limits them",
                    waited.count, waited.values[0], 100 * RAN);
     report_say("cores: %d PUs at once, %.2f additions per ns, the slowest PU %.2f", run.count,
-               median_of(values, run.samples), slowest);
+               median_of(values + run.first, run.samples - run.first), slowest);
     placed_free(&placed);
     memory_release(&memory);
     free(run.measured);

@@ -132,9 +132,13 @@ static const struct {
     {"accesses", "N", "of a sample (524288)", W, MEASUREMENT, MEMBER(PAIRS, accesses)},
     {"seconds", "S", "of a repetition (0.2; cores: 0.05); correctness: of each work on all PUs", K | A | R,
      MEASUREMENT, MEMBER(SECONDS, seconds)},
+    {"sustain", "S",
+     "of load, in 100 samples instead of the usual ones: the clock after minutes shows thermal and power limits",
+     R, MEASUREMENT, MEMBER(SECONDS, sustain)},
     {"inject", "FAULT",
-     "a fault of a PU, to try what finds it: PU,WORK,BIT,EVERY flips a bit of every so many answers; cores: the "
-     "number of a PU that gets half as fast; tails: EVERY,NS makes one access in EVERY slower; the results are "
+     "a fault of a PU, to try what finds it: PU,WORK,BIT,EVERY flips a bit of every so many answers; cores: PU "
+     "or PU,AFTER makes a PU half as fast (after so many seconds); tails: EVERY,NS makes one access in EVERY "
+     "slower; the results are "
      "invalid",
      A | R | W, MEASUREMENT, MEMBER(TEXT, inject_text)},
     {"pages", "PAGES",
@@ -280,8 +284,8 @@ static double seconds_option(const char *option, const char *text)
 {
     char *end;
     const double value = strtod(text, &end);
-    if (*end || end == text || !(value >= 0.001 && value <= 60))
-        fail(EXIT_USAGE, "--%s: '%s' is not a number of seconds from 0.001 to 60 such as 0.2", option, text);
+    if (*end || end == text || !(value >= 0.001 && value <= 600))
+        fail(EXIT_USAGE, "--%s: '%s' is not a number of seconds from 0.001 to 600 such as 0.2", option, text);
     return value;
 }
 

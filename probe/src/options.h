@@ -38,6 +38,7 @@ typedef enum { COMPACT, SPREAD, PLACINGS } Placing;
 
 extern const char *const placing_names[PLACINGS];
 
+enum { SUSTAINED_SAMPLES = 100 };
 enum { SIZES_MOST = 128, INTERLEAVE_MOST = 256, RATES_MOST = 64, PAIRS_DEFAULT = 2048, WORKS_MOST = 16 };
 
 // Records are those of reads of 100 bases and more; blocks those of Langmead and others (2019).
@@ -67,6 +68,7 @@ typedef struct {
     int works;
     double work[WORKS_MOST]; // of a record (ns)
     double seconds;          // of a repetition, at least
+    double sustain;          // of load on all PUs, or 0
     Repetitions repetitions;
 } Options;
 

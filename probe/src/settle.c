@@ -306,6 +306,19 @@ static void settle_locks(Options *options, const Host *host)
     settle_work(options);
 }
 
+static void settle_cores(Options *options)
+{
+    if (options->sustain && options->seconds)
+        fail(EXIT_USAGE, "--sustain: a hundredth of this time is the sample, so --seconds has no meaning");
+    if (options->sustain) {
+        // The last quarter counts.
+        options->repetitions.least = options->repetitions.most = SUSTAINED_SAMPLES / 4;
+        options->seconds = options->sustain / SUSTAINED_SAMPLES;
+    }
+    if (!options->seconds)
+        options->seconds = options->sanity ? 0.002 : 0.05;
+}
+
 void options_settle(Options *options, const Host *host)
 {
     const List pu_nodes = host_pu_nodes(host), banks = host_banks(host);
@@ -322,8 +335,8 @@ void options_settle(Options *options, const Host *host)
     free(banks.values);
     if (options->sanity)
         options->repetitions.least = options->repetitions.most = 2;
-    if (options->aspect == CORES && !options->seconds)
-        options->seconds = options->sanity ? 0.002 : 0.05;
+    if (options->aspect == CORES)
+        settle_cores(options);
     if (options->aspect == CORRECTNESS) {
         options->repetitions.least = options->repetitions.most = 1;
         if (!options->seconds)

@@ -85,6 +85,7 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
     "prefetchers off": (_only(None, prefetch_ratio=0.2), _only(0, prefetch_ratio=0.5)),
     "huge pages cannot be had": (_pages,),
     "rare slow accesses": (_only(1, latency_p99_99=3.0), _only(None, latency_p99_9=1.5, latency_p99_99=2.0)),
+    "clock falls under load": (_only(None, sustained_clock=0.85),),
     "PUs grouped unlike hwloc": (_groups,),
     "slow transfers between packages": (_packages,),
 }
@@ -168,6 +169,13 @@ class Host:
                     at = {**curve, "rate": rate}
                     yield from self.add("loaded_latency", "load_bandwidth", "GB/s", "higher", used, **at)
                     yield from self.add("loaded_latency", "loaded_latency", "ns", "lower", ns, **at)
+
+    def cores(self) -> Iterator[Record]:
+        """Yield the clock of the cores, at once and after two minutes of load."""
+        case = {"program": PROGRAM, "threads": 8, "slowest": 3.0}
+        yield from self.add("cores", "core_clock", "GHz", "higher", 3.1, **case)
+        curve = {"sustain_s": 120.0, "curve": [3.1] * 20 + [2.9] * 80}
+        yield from self.add("cores", "sustained_clock", "GHz", "higher", 2.9, **case, **curve)
 
     def tails(self) -> Iterator[Record]:
         """Yield the percentiles of single accesses; the last one has its histogram."""

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The probe's cores aspect on this host: a PU that gets half as fast is named, and no other one is blamed."""
 
+import json
+
 import pytest
 
 from firsttouch.benchmarks import cores, probe
@@ -34,7 +36,23 @@ def test_a_pu_at_half_speed_is_named_with_its_loss(pu):
     assert {record.status for record in records} == {"invalid"}
 
 
-@pytest.mark.parametrize("wrong", ["x", "100000"])
+@pytest.mark.skipif(len(PUS) < 2, reason="a PU has no sibling here")
+@pytest.mark.parametrize(("after", "named"), [(0.1, [PUS[-1]]), (0.28, [])])
+def test_a_pu_that_slows_down_under_load_is_named_if_it_is_slow_in_the_last_quarter(after, named):
+    records = [*probe.run("cores", ["--sustain=0.3", f"--inject={PUS[-1]},{after}"]).records()]
+    assert [r.parameters["pu"] for r in records if r.metric == cores.SLOW and r.value] == named
+    clock = next(r for r in records if r.metric == cores.SUSTAINED)
+    assert (len(clock.samples), len(clock.parameters["curve"])) == (25, 100)
+
+
+def test_a_sustained_load_has_its_own_cases(firsttouch):
+    done = firsttouch("measure", "cores", "--sustain", "0.2", "--json")
+    records = json.loads(done.stdout)
+    assert {(r["metric"], r["parameters"]["sustain_s"]) for r in records} >= {(cores.SUSTAINED, 0.2)}
+    assert "0.2 of 0.2 s" in done.stderr
+
+
+@pytest.mark.parametrize("wrong", ["x", "100000", f"{PUS[0]}x", f"{PUS[0]},", f"{PUS[0]},-1", f"{PUS[0]},1,1"])
 def test_a_wrong_fault_is_one_line(firsttouch, wrong):
     done = firsttouch("measure", "cores", "--", f"--inject={wrong}")
     assert done.returncode == 2

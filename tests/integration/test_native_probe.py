@@ -743,6 +743,7 @@ def test_sanitizers_find_nothing(sanitize):
         ["core-to-core", "--sanity", f"--banks={BANK}"],
         ["locks", "--sanity", "--batch=3", "--record-bytes=200", "--block-bytes=1000", "--array-bytes=40000"],
         ["cores", "--sanity", f"--inject={PUS[0]}"],
+        ["cores", "--sustain=0.1"],
         ["tails", "--sanity"],
         ["correctness", "--sanity", f"--inject={PUS[0]},copy,3,2"],
         ["bandwidth", "--set-sizes=777"],

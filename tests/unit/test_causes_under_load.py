@@ -18,6 +18,7 @@ def records(name, **more):
         *host.topology(),
         *host.memory(),
         *host.loaded((1.0, 0.5), points=False),
+        *host.cores(),
         *host.tails(),
         *host.pages(),
         *(r for r in host.pairs(4) if r.metric != "pair_latency"),

@@ -17,7 +17,7 @@ from factories.memory_records import BASE, FAULTS, PEAK, SATURATION, THEORY, Hos
 from firsttouch.judge.judging import Undescribed, judge
 from firsttouch.records.schema import Record
 from firsttouch.report import aspects, model, render
-from firsttouch.report.aspects import core_to_core, loaded_latency, page_sizes, stores, tails
+from firsttouch.report.aspects import core_to_core, cores, loaded_latency, page_sizes, stores, tails
 from firsttouch.report.document import Figure
 from firsttouch.report.model import Absent, HostView
 
@@ -239,6 +239,19 @@ def test_stores_name_the_fastest_instruction_set(view: HostView) -> None:
         r"Copy: fastest streaming stores 4\d\.\d GB/s \(avx2\), fastest regular stores", figure.shows[0]
     )
     assert len(figure.tables[0].rows) == 8
+
+
+def test_the_clock_of_a_sustained_load_is_drawn_over_time() -> None:
+    view = view_of([*Host("n1", at_once=True).cores()])
+    shown = cores.aspect(view)
+    assert [r.label for r in shown.results][1] == "clock of the cores, after 120 s of load"
+    (figure,) = drawings.figures(view, shown)
+    assert isinstance(figure, Figure)
+    assert re.fullmatch(
+        r"In the last quarter of 120 s the clock is 2.9\d* GHz, [5-7][.\d]* % below the first sample.",
+        figure.shows[0],
+    )
+    assert len(figure.tables[0].rows) == 100
 
 
 def tails_of(**more: Any) -> HostView:

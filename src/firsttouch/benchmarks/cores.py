@@ -17,15 +17,22 @@ from firsttouch.records.schema import Record
 
 CHECK = "cores"
 SLOW, CLOCK = "slow_cores", "core_clock"
+#: The clock in the last quarter of a load of some minutes; its record has the curve.
+SUSTAINED = "sustained_clock"
 
 
 def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
-    return measured(programs.place(host, asked.pu_nodes or (), ()), say)
+    where = programs.place(host, asked.pu_nodes or (), ())
+    if asked.sustain is None:
+        return measured(where, say)
+    return measured([*where, f"--sustain={asked.sustain:g}"], say, small=())
 
 
-def measured(options: Sequence[str], say: probe.Say) -> Iterator[list[Record]]:
-    """Yield the records of a run of the probe."""
-    for records in run(AspectRequest(CHECK), options, say, counts=False):
+def measured(
+    options: Sequence[str], say: probe.Say, *, small: Sequence[str] | None = None
+) -> Iterator[list[Record]]:
+    """Yield the records of a run of the probe; *small* as of :func:`run`."""
+    for records in run(AspectRequest(CHECK), options, say, small=small, counts=False):
         yield [programs.without_bank(record) for record in records]
 
 
@@ -41,4 +48,4 @@ _TEST = ReframeTest(
     repetitions=1,
     time_limit="10m",
 )
-BENCHMARK = Benchmark(_measure, frozenset({"pu_nodes"}), tests=(_TEST,))
+BENCHMARK = Benchmark(_measure, frozenset({"pu_nodes", "sustain"}), tests=(_TEST,))

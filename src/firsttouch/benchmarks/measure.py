@@ -43,7 +43,7 @@ LEAST_ARRAY, USUAL, SLOW = 64e6, 5, 10e9
 
 
 #: What only some aspects take. For others it is an error.
-OPTIONS = ("pu_nodes", "set_sizes", "banks", "interleave", "threads", "pu_pairs")
+OPTIONS = ("pu_nodes", "set_sizes", "banks", "interleave", "threads", "pu_pairs", "sustain")
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class AspectRequest:
 
     *pu_nodes* and *banks* are numbers of NUMA nodes. *set_sizes* are the NUMA nodes per PU-set (None: one PU-set
     of all *pu_nodes*, if these are given). *threads* are thread counts. *interleave* is the probe's option
-    ("first/all" by default), and *pu_pairs* its option of pairs.
+    ("first/all" by default), and *pu_pairs* its option of pairs. *sustain* is the time of a load (s).
     """
 
     aspect: str
@@ -63,6 +63,7 @@ class AspectRequest:
     interleave: str | None = None
     threads: Sequence[int] | None = None
     pu_pairs: str | None = None
+    sustain: float | None = None
     random: bool = True
     repetitions: int = 3
 

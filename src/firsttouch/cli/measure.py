@@ -33,6 +33,7 @@ EXAMPLES = """\
   firsttouch measure loaded-latency --records records.jsonl     latency while other PUs load memory
   firsttouch measure locks --threads 1,8,64                     records/s from one reader by lock and batch
   firsttouch measure cores                                      the clock of every PU while all run, and slow PUs
+  firsttouch measure cores --sustain 2min                       their clock under load, until fans and limits act
   firsttouch measure tails                                      the slowest accesses, idle and under load
   firsttouch measure correctness --records records.jsonl        known answers of every PU, patterns in every bank
   firsttouch measure latency -- --sizes memory --pages 4k,thp   by options and defaults of firsttouch-probe
@@ -93,6 +94,12 @@ def register(subparsers: options.Subparsers) -> None:
         type=_pairs,
         metavar="N|all",
         help="core-to-core: pairs of PUs at most (default: the effort's)",
+    )
+    parser.add_argument(
+        "--sustain",
+        type=options.seconds,
+        metavar="TIME",
+        help="cores: load all PUs for a time such as 2min, and draw the clock over it (at most 10min)",
     )
     parser.add_argument(
         "--order", choices=("random", "sequential"), help="order of the accesses of latency (default: random)"

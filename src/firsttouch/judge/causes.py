@@ -111,7 +111,7 @@ class _Groups(_Condition):
     """The shares that groups of metrics reach; the group is a field, too, by the name of *by*."""
 
     check: str
-    by: Literal["bank", "pu_node", "pair", "shared"]
+    by: Literal["bank", "pu_node", "pair", "shared", "host"]
     groups: Literal["one", "some", "any", "all"]
     share: Annotated[tuple[float, ...], {"minItems": 2, "maxItems": 2}]
     metric: str | None = None
@@ -191,7 +191,9 @@ class _Place:
         return cache or follows or "flop" in f"{self.unit} {self.metric}".lower()
 
     def key(self, by: str) -> str:
-        """Return the group of the place: its bank, its NUMA node, the pair of both, or what its PUs share."""
+        """Return the group of the place: its bank, its NUMA node, their pair, what its PUs share, or the host."""
+        if by == "host":
+            return by
         if by == "shared":
             return f"{self.case.get('shared', '')}{self.case.get('cache_level', '')}"
         if self.relation == "?":
