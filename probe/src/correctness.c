@@ -10,6 +10,7 @@
 #include "aspects.h"
 #include "fail.h"
 #include "json.h"
+#include "pages.h"
 #include "report.h"
 #include "stop.h"
 
@@ -465,6 +466,16 @@ static void keep(Member *member, void *argument)
     team_check(member);
 }
 
+static void put_place(const Host *host, const volatile void *address, uint64_t offset)
+{
+    json_integer("offset", (int64_t)offset);
+    const uint64_t physical = pages_physical(host, address);
+    char text[24];
+    snprintf(text, sizeof text, "0x%llx", (unsigned long long)physical);
+    if (physical)
+        json_string("physical_address", text);
+}
+
 static void patterns(const Host *host, int bank, uint64_t bytes)
 {
     const List *pus = host_nearest_pus(host, bank);
@@ -492,7 +503,7 @@ static void patterns(const Host *host, int bank, uint64_t bytes)
                            .memory = &memory};
     open_count(&result, &all);
     if (all.wrong)
-        json_integer("offset", (int64_t)(first * 8));
+        put_place(host, &shelves.words[first], first * 8);
     report_close();
     report_say("correctness of memory: bank %d, %llu words kept %d patterns: %llu wrong", bank,
                (unsigned long long)(memory.bytes / 8), 2 * PATTERNS, (unsigned long long)all.wrong);

@@ -2,11 +2,13 @@
 #include "pages.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "fail.h"
 
@@ -85,4 +87,18 @@ double pages_huge_share(Pages pages, const char *base, uint64_t bytes)
     }
     fclose(file);
     return huge > bytes ? 1 : (double)huge / (double)bytes;
+}
+
+uint64_t pages_physical(const Host *host, const volatile void *address)
+{
+    // Documentation/admin-guide/mm/pagemap.rst: bit 63 says that the page is there, bits 0 to 54 are its number.
+    uint64_t entry = 0;
+    const uintptr_t place = (uintptr_t)address;
+    const int map = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    const off_t offset = (off_t)(place / host->page_bytes * sizeof entry);
+    const bool read_whole = map >= 0 && pread(map, &entry, sizeof entry, offset) == (ssize_t)sizeof entry;
+    if (map >= 0)
+        close(map);
+    const uint64_t number = entry & ((UINT64_C(1) << 55) - 1);
+    return read_whole && entry >> 63 && number ? number * host->page_bytes + place % host->page_bytes : 0;
 }

@@ -2,6 +2,7 @@
 """The probe's correctness aspect on this host: faults of one PU are found, and no other PU is blamed."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -53,6 +54,12 @@ def test_a_wrong_word_of_memory_has_its_bit_and_its_place():
     (word,) = (r for r in records if r.metric == correctness.WORDS and r.value)
     assert int(word.parameters["bits"], 16) == 1 << 5
     assert word.parameters["offset"] % 8 == 0
+    # The kernel shows physical addresses to root outside of containers.
+    if (address := word.parameters.get("physical_address")) is not None:
+        banks = [line.split(" : ") for line in Path("/proc/iomem").read_text(encoding="ascii").splitlines()]
+        ranges = [[int(end, 16) for end in ends.split("-")] for ends, what in banks if what == "System RAM"]
+        assert any(first <= int(address, 16) <= last for first, last in ranges)
+        assert int(address, 16) % 8 == 0
 
 
 @pytest.mark.parametrize("wrong", ["x", "0,integer,64,1", "0,integer,1,0", "0,no-such-work,1,1", "-1,integer,1,1"])

@@ -8,7 +8,7 @@ from firsttouch.records.schema import Record
 from firsttouch.report.aspect import Aspect, Result
 from firsttouch.report.document import Table
 from firsttouch.report.model import Absent, HostView
-from firsttouch.report.text import count
+from firsttouch.report.text import clean, count
 
 _TITLE = "Right answers"
 _HOW = (
@@ -37,4 +37,7 @@ def _row(record: Record) -> tuple[str, int, int, str, str]:
 
 def _where(record: Record) -> str:
     p = record.parameters
-    return str(p["work"]) if "work" in p else f"patterns in bank {p['bank']}"
+    if "work" in p:
+        return str(p["work"])
+    address = p.get("physical_address")
+    return f"patterns in bank {p['bank']}" + (f", first at {clean(str(address))}" if address else "")
