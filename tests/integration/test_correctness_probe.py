@@ -8,6 +8,7 @@ import pytest
 
 from firsttouch.benchmarks import correctness, probe
 from firsttouch.host import topology
+from firsttouch.judge.judging import Undescribed, judge
 from firsttouch.records import schema
 
 
@@ -76,3 +77,75 @@ def test_the_command_writes_records_and_ends_with_0(firsttouch, tmp_path):
     assert done.returncode == 0, done.stderr
     assert {r["check"] for r in json.loads(done.stdout)} == {"correctness"}
     assert len(schema.read(tmp_path / "r.jsonl")) >= len(json.loads(done.stdout))
+
+
+# ----------------------------------------------------------------------
+# Programs whose output is compared
+
+PUS = sorted(topology.load().allowed_pus)
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Return a program that runs a shell script, whose variable ``pu`` is the PU that it may use."""
+
+    def write(text):
+        file = tmp_path / "program"
+        file.write_text(
+            f'#!/bin/sh\npu=$(sed -n "s/^Cpus_allowed_list:[[:space:]]*//p" /proc/self/status)\n{text}\n'
+        )
+        file.chmod(0o755)
+        return str(file)
+
+    return write
+
+
+def test_a_program_that_prints_the_same_on_all_pus_blames_none(firsttouch, program):
+    done = firsttouch("measure", "correctness", "--compare-output", f"{program('echo 42')} 'a b'", "--json")
+    (record,) = json.loads(done.stdout)
+    assert (done.returncode, record["value"], record["status"]) == (0, 0.0, "valid")
+    assert record["parameters"]["units"] == 3 * len(PUS)
+    assert record["parameters"]["work"].endswith("/program 'a b'")
+
+
+@pytest.mark.skipif(len(PUS) < 2, reason="one PU has no other to be compared with")
+@pytest.mark.parametrize("fault", ["echo 43", "exit 3"])
+def test_a_pu_with_another_output_or_status_fails_the_host(firsttouch, program, tmp_path, fault):
+    once = f"if [ $pu = {PUS[-1]} ] && mkdir {tmp_path}/done 2>/dev/null; then {fault}; else echo 42; fi"
+    done = firsttouch("measure", "correctness", "--compare-output", program(once), "--json")
+    (record,) = json.loads(done.stdout)
+    assert (done.returncode, record["value"], record["parameters"]["pu"]) == (1, 1.0, PUS[-1])
+    verdicts = judge([schema.from_dict(record)], Undescribed("local"))
+    assert [v.verdict for v in verdicts] == ["fail"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("cat /proc/sys/kernel/random/uuid", "differs from run to run"),
+        pytest.param(
+            "echo $pu", "use more PUs", marks=pytest.mark.skipif(len(PUS) < 2, reason="one PU has no other")
+        ),
+    ],
+)
+def test_without_a_majority_no_pu_is_blamed(firsttouch, program, text, why):
+    done = firsttouch("measure", "correctness", "--compare-output", program(text), "--json")
+    (record,) = json.loads(done.stdout)
+    assert (done.returncode, record["status"]) == (1, "invalid")
+    assert why in record["reason"]
+    assert "pu" not in record["parameters"]
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "why"),
+    [
+        ("false", 1, "false ended with status 1"),
+        ("no-such-program", 3, "no-such-program"),
+        ("a 'b", 2, "No closing quotation"),
+        (" ", 2, "no program is named"),
+    ],
+)
+def test_a_program_that_cannot_be_compared_is_one_line(firsttouch, command, status, why):
+    done = firsttouch("measure", "correctness", "--compare-output", command)
+    assert done.returncode == status
+    assert why in done.stderr.strip().splitlines()[-1]

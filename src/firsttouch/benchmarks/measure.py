@@ -43,7 +43,7 @@ LEAST_ARRAY, USUAL, SLOW = 64e6, 5, 10e9
 
 
 #: What only some aspects take. For others it is an error.
-OPTIONS = ("pu_nodes", "set_sizes", "banks", "interleave", "threads", "pu_pairs", "sustain")
+OPTIONS = ("pu_nodes", "set_sizes", "banks", "interleave", "threads", "pu_pairs", "sustain", "compare_output")
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ class AspectRequest:
 
     *pu_nodes* and *banks* are numbers of NUMA nodes. *set_sizes* are the NUMA nodes per PU-set (None: one PU-set
     of all *pu_nodes*, if these are given). *threads* are thread counts. *interleave* is the probe's option
-    ("first/all" by default), and *pu_pairs* its option of pairs. *sustain* is the time of a load (s).
+    ("first/all" by default), and *pu_pairs* its option of pairs. *sustain* is the time of a load (s), and
+    *compare_output* a program whose output is compared between PUs.
     """
 
     aspect: str
@@ -64,6 +65,7 @@ class AspectRequest:
     threads: Sequence[int] | None = None
     pu_pairs: str | None = None
     sustain: float | None = None
+    compare_output: Sequence[str] | None = None
     random: bool = True
     repetitions: int = 3
 

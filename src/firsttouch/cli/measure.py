@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ EXAMPLES = """\
   firsttouch measure cores --sustain 2min                       their clock under load, until fans and limits act
   firsttouch measure tails                                      the slowest accesses, idle and under load
   firsttouch measure correctness --records records.jsonl        known answers of every PU, patterns in every bank
+  firsttouch measure correctness --compare-output 'bwa mem -t1 genome.fa reads.fq'    the same output on every PU
   firsttouch measure latency -- --sizes memory --pages 4k,thp   by options and defaults of firsttouch-probe
   firsttouch measure topology --                                its own table of this host
   firsttouch measure bandwidth -- --help                        its own options"""
@@ -96,6 +98,12 @@ def register(subparsers: options.Subparsers) -> None:
         help="core-to-core: pairs of PUs at most (default: the effort's)",
     )
     parser.add_argument(
+        "--compare-output",
+        type=_words,
+        metavar="COMMAND",
+        help="correctness: run a program on each PU, all at once, and compare what it prints",
+    )
+    parser.add_argument(
         "--sustain",
         type=options.seconds,
         metavar="TIME",
@@ -110,6 +118,16 @@ def register(subparsers: options.Subparsers) -> None:
     options.add(parser, "--system", help="with --: the system whose facts give the theoretical bandwidth")
     options.add_user_command(parser, "options of firsttouch-probe, if any", "OPTION", absent=None)
     parser.set_defaults(run=run)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}: {text}") from None
+    if not words:
+        raise argparse.ArgumentTypeError("no program is named")
+    return words
 
 
 def _pairs(text: str) -> str:
