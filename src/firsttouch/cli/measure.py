@@ -37,7 +37,7 @@ EXAMPLES = """\
   firsttouch measure cores --sustain 2min                       their clock under load, until fans and limits act
   firsttouch measure tails                                      the slowest accesses, idle and under load
   firsttouch measure correctness --records records.jsonl        known answers of every PU, patterns in every bank
-  firsttouch measure correctness --compare-output 'bwa mem -t1 genome.fa reads.fq'    the same output on every PU
+  firsttouch measure correctness --compare-output 'bwa mem -t1 genome.fa reads.fq'
   firsttouch measure latency -- --sizes memory --pages 4k,thp   by options and defaults of firsttouch-probe
   firsttouch measure topology --                                its own table of this host
   firsttouch measure bandwidth -- --help                        its own options"""
