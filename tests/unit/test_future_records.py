@@ -48,6 +48,25 @@ def fleet(tmp_path, monkeypatch):
     return records
 
 
+def test_a_store_keeps_records_of_the_future(fleet, run_cli, tmp_path):
+    kept = tmp_path / "st"
+    done = run_cli("store", "append", kept, fleet)
+    assert done.out.startswith(f"{len(fleet.read_text().splitlines())} records")
+    assert "firsttouch: bad: records are dated " in done.err
+    # A store that is appended to another one keeps them as well.
+    run_cli("store", "append", tmp_path / "second", kept)
+    judged = [run_cli("validate", "--system", "s", given) for given in (fleet, kept, tmp_path / "second")]
+    assert len({done.out for done in judged}) == len({done.err for done in judged}) == 1
+
+
+def test_only_records_of_the_future_are_refused_with_the_reason(fleet, run_cli, tmp_path):
+    ahead = tmp_path / "ahead.jsonl"
+    ahead.write_text("".join(line for line in fleet.open() if '"host": "only"' in line))
+    done = run_cli("fleet", "history", ahead)
+    assert done.status == 2
+    assert done.err.startswith("firsttouch: error: no record counts: only: records are dated ")
+
+
 def test_the_newest_session_is_never_one_of_the_future(fleet, run_cli, tmp_path):
     done = run_cli("validate", "--system", "s", fleet)
     words = {line.split()[1]: line.split()[2].rstrip(":") for line in done.out.splitlines()}

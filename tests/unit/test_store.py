@@ -280,6 +280,37 @@ def test_lines_tables_stores_and_reports_are_read_together(tmp_path):
     assert rows == 12
 
 
+def test_links_to_folders_are_followed_and_each_folder_is_read_once(tmp_path):
+    store.append(tmp_path / "given" / "a", some("n1", 1))
+    store.append(tmp_path / "elsewhere" / "b", some("n2", 2))
+    schema.append(tmp_path / "elsewhere" / "records.jsonl", some("n3", 3))
+    (tmp_path / "given" / "linked").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "given" / "again").symlink_to(tmp_path / "elsewhere" / "b")
+    (tmp_path / "elsewhere" / "loop").symlink_to(tmp_path / "given")
+    (tmp_path / "given" / "dangling").symlink_to(tmp_path / "nothing")
+    files = store.find([tmp_path / "given", tmp_path / "elsewhere"])
+    assert (len(files.tables), len(files.lines)) == (2, 1)
+    assert sorted(store.scan([tmp_path / "given"]).collect()["host"].unique()) == ["n1", "n2", "n3"]
+
+
+def test_a_table_with_another_name_in_a_store_is_read(tmp_path):
+    store.append(tmp_path, some("n1", 1))
+    renamed = store.append(tmp_path, some("n2", 2)).rename(tmp_path / "renamed.parquet")
+    assert store.find([tmp_path]).tables.count(renamed) == 1
+    assert sorted(store.scan([tmp_path]).collect()["host"].unique()) == ["n1", "n2"]
+    renamed.write_bytes(b"")
+    unread = []
+    list(store.batches(store.find([tmp_path]), samples_table.READ, unread.append))
+    assert "renamed.parquet" in str(unread[0])
+
+
+def test_records_that_are_appended_twice_are_scanned_once(tmp_path):
+    records = some("n1", 1)
+    for _ in range(2):
+        store.append(tmp_path, records)
+    assert len(store.scan([tmp_path]).collect()) == len(records)
+
+
 def test_what_is_no_table_of_records_is_named(tmp_path):
     bad = tmp_path / "bad.parquet"
     bad.write_bytes(b"PAR1")

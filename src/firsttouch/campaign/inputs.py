@@ -71,8 +71,9 @@ class Kept:
 class Gathered:
     """The inputs: files with records, the state of campaigns, and the troubles of ReFrame's run reports.
 
-    *since* is the time (ms since 1970) of the oldest records that count. Records of the future do not count:
-    *dated_ahead* has the latest time (ms since 1970) of such records by system and host.
+    *since* is the time (ms since 1970) of the oldest records that count. Records of the future do not count, unless
+    they are only stored (*keeps_future*): *dated_ahead* has the latest time (ms since 1970) of such records by
+    system and host.
 
     *unread* are unreadable files, folders and records, *systems* the number of records of each system, and
     *configured* the records of configurations (:func:`firsttouch.judge.drift.changes`). They are complete once the
@@ -88,6 +89,7 @@ class Gathered:
     configured: list[pl.DataFrame] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)
     since: int = 0
+    keeps_future: bool = False
     dated_ahead: dict[tuple[str, str], int] = field(default_factory=dict)
     clock: Clock = SYSTEM_CLOCK
 
@@ -234,7 +236,7 @@ class Gathered:
         return frame.filter(samples_table.milliseconds(frame["time"]) >= self.since) if self.since else frame
 
     def _of_the_past(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return *frame* without records of the future, which are noted: the newest session would be theirs."""
+        """Note records of the future; return *frame* without them: the newest session would be theirs."""
         import polars as pl  # noqa: PLC0415 - see firsttouch.records
 
         now = self.clock.time()
@@ -250,6 +252,8 @@ class Gathered:
             return frame
         for system, host, latest in ahead.group_by("system", "host").max().iter_rows():
             self.dated_ahead[system, host] = max(latest, self.dated_ahead.get((system, host), 0))
+        if self.keeps_future:
+            return frame
         is_ahead = samples_table.milliseconds(frame["time"]) > (now + MOST_SKEW) * 1000
         return frame.filter(~is_ahead)
 
@@ -343,6 +347,8 @@ class Gathered:
     def nothing(self) -> BadInput:
         """Return the error that there is no record."""
         self.refuse_unread()
+        for host, sentence in self.ahead().items():
+            return BadInput(f"no record counts: {one_line(host)}: {sentence}")
         return BadInput(f"no record in {', '.join(map(str, self.paths))}: a run writes them to records.jsonl")
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,12 +54,14 @@ def register(subparsers: options.Subparsers) -> None:
 def _append(args: argparse.Namespace) -> int:
     from firsttouch.records import store  # noqa: PLC0415 - loads the table library
 
-    given = inputs.gather(args.records)
+    # Whether a record counts is asked when it is read: this host's clock may be wrong.
+    given = replace(inputs.gather(args.records), keeps_future=True)
     records = given.records()
     given.refuse_unread()
     if not records:
         raise given.nothing()
     file = store.append(args.store, records)
+    given.print_ahead()
     if args.json:
         options.print_json({"file": str(file), "records": len(records)})
     else:

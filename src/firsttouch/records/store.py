@@ -166,6 +166,8 @@ def _no_table(error: BaseException, file: Path) -> BadInput:
 # Reading records from stores, tables of reports, and the JSON lines of checks
 
 LINES, TABLE, CAMPAIGN = "records.jsonl", "records.parquet", "campaign.json"
+#: The table of a report, which has no records.
+FINDINGS = "findings.parquet"
 #: The number of rows that are processed at a time.
 ROWS = 1 << 19
 #: About how many bytes of a table's file these are.
@@ -197,8 +199,9 @@ def refuse(unread: Unread) -> None:
 def find(paths: Iterable[Path], on_unread: OnUnread = refuse) -> Sources:
     """Return the files with records among *paths* and below the folders among them.
 
-    In a folder these are all records.jsonl, records.parquet and files of stores. A folder with a campaign.json is
-    a campaign, which lists its own records. A path to a file is a table if it ends in .parquet, or else JSON
+    In a folder these are all records.jsonl, records.parquet and files of stores; in a store, also Parquet files with
+    other names. Links to folders are followed, each folder once. A folder with a campaign.json is a campaign, which
+    lists its own records. A path to a file is a table if it ends in .parquet, or else JSON
     lines. A pipe has JSON lines and is read at once. Raises BadInput for a missing path and for devices.
     *on_unread* is called for folders, and files below them, that cannot be read.
     """
@@ -206,6 +209,7 @@ def find(paths: Iterable[Path], on_unread: OnUnread = refuse) -> Sources:
     lines: dict[Path, None] = {}
     campaigns: dict[Path, None] = {}
     piped: list[pl.DataFrame] = []
+    seen: set[tuple[int, int]] = set()
 
     def failed(error: OSError) -> None:
         on_unread(Unread(_cannot(error, path)))
@@ -223,8 +227,11 @@ def find(paths: Iterable[Path], on_unread: OnUnread = refuse) -> Sources:
             (tables if path.suffix == SUFFIX else lines)[path] = None
         elif not stat.S_ISDIR(kind):
             raise BadInput("a device or a socket, not a file with records", file=path)
-        for folder, below, names in os.walk(path, onerror=failed) if stat.S_ISDIR(kind) else ():
+        for folder, below, names in os.walk(path, onerror=failed, followlinks=True) if stat.S_ISDIR(kind) else ():
             below.sort()
+            if not _is_new(folder, seen):
+                below.clear()
+                continue
             if CAMPAIGN in names:
                 campaigns[Path(folder)] = None
                 below.clear()
@@ -233,11 +240,25 @@ def find(paths: Iterable[Path], on_unread: OnUnread = refuse) -> Sources:
                 lines[Path(folder, LINES)] = None
             if any(name.endswith(SUFFIX) for name in names):
                 current = listing(Path(folder), strict=False).current
-                tables.update(dict.fromkeys(f for f in current if f.name == TABLE or NAME.fullmatch(f.name)))
+                is_store = any(NAME.fullmatch(f.name) for f in current)
+                named = [f for f in current if f.name == TABLE or (is_store and f.name != FINDINGS)]
+                tables.update(dict.fromkeys(named))
     for file in [f for f in tables if not _is_utf8(f)]:
         del tables[file]
         on_unread(Unread(BadInput("a table whose path is not UTF-8 cannot be read: rename it", file=file)))
     return Sources(list(tables), list(lines), list(campaigns), piped)
+
+
+def _is_new(folder: str, seen: set[tuple[int, int]]) -> bool:
+    """Return whether a folder was not walked yet, and note it: links may lead to one again."""
+    try:
+        status = Path(folder).stat()
+    except OSError:  # deleted meanwhile
+        return False
+    key = (status.st_dev, status.st_ino)
+    is_new = key not in seen
+    seen.add(key)
+    return is_new
 
 
 def _is_utf8(path: Path) -> bool:
@@ -273,14 +294,14 @@ def tables(files: Sequence[Path]) -> pl.LazyFrame:
 def scan(paths: Iterable[Path]) -> pl.LazyFrame:
     """Return all records of *paths* (see :func:`find`) as one table of :func:`firsttouch.records.schema.columns`.
 
-    Records that hosts of campaigns have written so far are included.
+    Each record is there once. Records that hosts of campaigns have written so far are included.
     """
     sources = find(paths)
     wanted = schema.columns()
     parts = [tables(sources.tables).select(list(wanted))] if sources.tables else []
     lines = [*sources.lines, *(f for c in sources.campaigns for f in sorted(c.glob(f"hosts/*/{LINES}")))]
     parts += [schema.to_frame(schema.read(file)).lazy() for file in lines]
-    return pl.concat(parts) if parts else pl.LazyFrame(schema=wanted)
+    return pl.concat(parts).unique(maintain_order=True) if parts else pl.LazyFrame(schema=wanted)
 
 
 def batches(
