@@ -20,7 +20,7 @@ from firsttouch.execution import slurm
 from firsttouch.host.host_lists import folded
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import undecided_cases
-from firsttouch.judge.verdict import ORDER, HostVerdict
+from firsttouch.judge.verdict import ORDER, HostVerdict, worst_first
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
 
@@ -200,6 +200,5 @@ def spent(verdicts: Sequence[HostVerdict], seconds: float, limit: str) -> Spent:
         if verdict.verdict == "undecided" and not findings:
             titles[verdict.host] = ["nothing was judged"]
         elif findings:
-            findings.sort(key=lambda f: (ORDER.index(f.verdict), f.evidence or 0.0), reverse=True)
-            titles[verdict.host] = [f.title for f in findings]
+            titles[verdict.host] = [f.title for f in worst_first(findings)]
     return Spent(seconds, (min(counts), max(counts)), limit, titles)

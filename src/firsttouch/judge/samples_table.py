@@ -21,7 +21,7 @@ from firsttouch.benchmarks.kernel_settings import BUSY
 from firsttouch.benchmarks.kernel_settings import METRICS as SETTINGS
 from firsttouch.errors import BadInput
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
-from firsttouch.records.cases import Case, distinguished, identifying
+from firsttouch.records.cases import Case, distinguished, identifying, in_order
 from firsttouch.records.catalogue import better_of, checks, counts_if_emulated
 from firsttouch.records.schema import Record, columns, in_utc, is_emulated, to_frame
 
@@ -68,7 +68,7 @@ class Replacement:
 class SamplesTable:
     """All repetitions, sorted by case, host and time. A *group* has those of one host and case, oldest first.
 
-    *hosts* are in alphabetical order, *cases* in the order of their first records. Columns of groups are
+    *hosts* are in alphabetical order, *cases* in the order of the catalogue. Columns of groups are
 
     - *case* and *host*: their numbers
     - *counts*: the number of the group's rows
@@ -494,7 +494,9 @@ def _cases(namings: Iterable[str]) -> tuple[list[Case], list[int]]:
             numbers[key] = len(cases)
             cases.append(case)
         number_of.append(numbers[key])
-    return distinguished(cases), number_of
+    order = sorted(range(len(cases)), key=lambda number: in_order(cases[number]))
+    place = {number: position for position, number in enumerate(order)}
+    return distinguished([cases[number] for number in order]), [place[number] for number in number_of]
 
 
 def _keys(host: NDArray[np.integer], time: Ints) -> Ints:

@@ -113,6 +113,20 @@ class Finding:
         }
 
 
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    """Return findings by their word, their evidence, and their loss; others keep their order."""
+    return sorted(findings, key=lambda f: (ORDER.index(f.verdict), f.evidence or 0.0, _loss(f)), reverse=True)
+
+
+def _loss(finding: Finding) -> float:
+    """Return the part of the expected value that is missing, 0 if that is unknown."""
+    expected = finding.reference.value if finding.reference else None
+    if not expected or finding.value is None or not expected > 0:
+        return 0.0
+    loss = 1 - finding.value / expected
+    return -loss if finding.better == "lower" else loss
+
+
 @dataclass(frozen=True)
 class HostSummary:
     """The verdict of a host in numbers, which exports read.
@@ -242,7 +256,7 @@ class HostVerdict:
 
     def _bad(self) -> list[Finding]:
         bad = [f for f in self.findings if f.verdict != "pass"]
-        return sorted(bad, key=lambda f: (ORDER.index(f.verdict), f.evidence or 0.0), reverse=True)
+        return worst_first(bad)
 
     def line(self) -> str:
         """Return the one-line verdict."""

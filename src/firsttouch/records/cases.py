@@ -132,6 +132,30 @@ class Case:
         return {*catalogue().common.named, *named, *self.distinctive}
 
 
+def in_order(case: Case) -> tuple[Any, ...]:
+    """Return a key that sorts cases by system, in the order of the catalogue and by their parameters.
+
+    The order of records in files is not kept: it differs between the hosts and stores that they come from.
+    """
+    of_check = checks().get(case.check)
+    position = list(checks()).index(case.check) if of_check else len(checks())
+    metrics = [*of_check.metrics, *of_check.data] if of_check else []
+    metric = metrics.index(case.metric) if case.metric in metrics else len(metrics)
+    parameters = [(name, _sortable(value)) for name, value in case.parameters.items()]
+    names = {name: number for number, name in enumerate(of_check.parameters)} if of_check else {}
+    parameters.sort(key=lambda item: (names.get(item[0], len(names)), item[0]))
+    return (case.system, position, case.check, metric, case.metric, parameters, case.key)
+
+
+def _sortable(value: Any) -> tuple[Any, ...]:
+    """Return a key that sorts values of any kind: numbers, texts, lists, and others."""
+    if isinstance(value, (int, float)):
+        return (0, value)
+    if isinstance(value, str):
+        return (1, value)
+    return (2, [_sortable(v) for v in value]) if isinstance(value, (list, tuple)) else (3, str(value))
+
+
 def identifying(check: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return those *parameters* of a record that identify its case among others of the check."""
     names = (*checks()[check].parameters, *catalogue().common.conditions) if check in checks() else parameters
