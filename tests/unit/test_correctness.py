@@ -185,8 +185,18 @@ def test_right_answers_never_outweigh_a_wrong_one(others):
     assert verdict.verdict == "fail"
 
 
-def test_a_repaired_host_passes_in_its_next_session():
-    records = [answers("n1", wrong=5.0, pu=3), answers("n1", day=2)]
-    (verdict,) = judge(records, Undescribed("s"))
+def test_a_wrong_answer_counts_until_parts_are_replaced():
+    wrong, right = answers("n1", wrong=5.0, pu=3), [answers("n1", day=day) for day in range(2, 9)]
+    (verdict,) = judge([wrong, *right], Undescribed("s"))
+    assert verdict.verdict == "fail"
+    stated = {"parameters": {"reason": "new processor"}, "system": "s", "host": "n1", "time": "2026-01-04T12:00:00Z"}
+    replaced = Record("configuration", "replaced", "1", "neither", (1.0,), **stated)
+    (verdict,) = judge([wrong, replaced, *right], Undescribed("s"))
     assert verdict.verdict == "undecided"  # nothing but counts without an event
     assert not verdict.missing
+
+
+def test_one_wrong_sample_of_a_record_is_no_noise():
+    record = replace(answers("n1", pu=3), samples=(*[0.0] * 9, 1.0))
+    (verdict,) = judge([record, answers("n2")], Undescribed("s"))[:1]
+    assert (record.value, verdict.verdict) == (1.0, "fail")

@@ -2,7 +2,8 @@
 """Judges counts of events, such as memory errors, by the limits in metrics.toml.
 
 All events of a host's newest session count together, unlike repetitions of a measurement. The session is the
-newest in which counters were read, so that a module that was replaced does not blame its host for ever.
+newest in which counters were read, so that a module that was replaced does not blame its host for ever. Proofs, such
+as wrong answers, count until the host's parts are replaced.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class EventLimits:
         samples, groups = self._samples, self._samples.groups(number)
         rows, counts = samples.rows_of(groups), samples.counts[groups]
         host, session, _ = self._columns(number)
-        now = (session == self._newest[host]) & samples.valid[rows]
+        counted = session >= samples.first_sessions[host] if limit.lasting else session == self._newest[host]
+        now = counted & samples.valid[rows]
         begins = np.cumsum(counts) - counts
         events = np.add.reduceat(np.where(now, samples.value[rows], 0.0), begins)
         if limit.per_hour:

@@ -27,11 +27,15 @@ _UNIT: dict[str, Any] = {"enum": ["1", *UNITS], "description": "the unit of a re
 
 @dataclass(frozen=True)
 class Limit:
-    """The verdict of a host with more events than *most*, in one session or per hour."""
+    """The verdict of a host with more events than *most*, in one session or per hour.
+
+    One that is *lasting* counts the events of all sessions with the host's present parts.
+    """
 
     verdict: Literal["suspect", "fail"]
     most: Annotated[float, {"minimum": 0, "description": "a number of at least 0"}]
     per_hour: bool = False
+    lasting: bool = False
 
 
 @dataclass(frozen=True)

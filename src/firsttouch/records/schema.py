@@ -96,7 +96,9 @@ class Record:
 
     @property
     def value(self) -> float:
-        """Median of the samples, in ``unit``."""
+        """Median of the samples, in ``unit``; the largest one of a count of events, none of which is noise."""
+        if catalogue.limit_of(self.check, self.metric) is not None:
+            return max(self.samples)
         return statistics.median(self.samples)
 
     @property
