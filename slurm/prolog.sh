@@ -6,10 +6,11 @@ set -uo pipefail
 seconds=40
 system=local
 
-# Only exit status 1 proves something against the host: not one that others use, or a check that could not be made.
+# Only a verdict of fail proves something against the host: not that others use it, or that the check could not be made.
 text=$("${FIRSTTOUCH:-firsttouch}" check --seconds "$seconds" --system "$system" 2>/dev/null)
-(($? == 1)) || exit 0
-reason="firsttouch: ${text##*$'\n'}"
+status=$? text=${text##*$'\n'}
+[[ $status == 1 && $text =~ ^verdict\ [^\ ]+\ fail: ]] || exit 0
+reason="firsttouch: $text"
 echo "$reason" >&2
 if [[ -n ${SLURMD_NODENAME:-} ]]; then
     scontrol update "NodeName=$SLURMD_NODENAME" State=DRAIN "Reason=${reason:0:200}" || true

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import subprocess
 import sys
 from dataclasses import asdict
@@ -12,7 +13,7 @@ from dataclasses import asdict
 import pytest
 
 from firsttouch import cli, paths
-from firsttouch.campaign import host_check
+from firsttouch.campaign import host_check, timekeeper
 from firsttouch.clock import Clock
 from firsttouch.host import topology
 from firsttouch.records import schema
@@ -103,7 +104,7 @@ def test_a_probe_that_hangs_is_killed_and_what_it_owes_is_known(tmp_path, probe,
     for name, value in probe(f"echo $$ > {file}; exec tail -f /dev/null").items():
         monkeypatch.setenv(name, value)
     argv = [sys.executable, "-m", "firsttouch", "check", "--measuring", "--share-host"]
-    checked = host_check.follow([*argv, "--system", str(system_file(tmp_path))], 5.0, UntilThere(file))
+    checked = timekeeper.follow([*argv, "--system", str(system_file(tmp_path))], 5.0, UntilThere(file))
     assert checked.status is None
     assert checked.state.left[0] == "known answers of all PUs"
     with contextlib.suppress(ProcessLookupError):  # it has ended already
@@ -114,8 +115,8 @@ def test_a_probe_that_hangs_is_killed_and_what_it_owes_is_known(tmp_path, probe,
 
 @pytest.mark.parametrize(("options", "status"), [([], 0), (["--strict"], 3)])
 def test_what_was_not_measured_in_time_is_named(monkeypatch, capsys, options, status):
-    state = host_check.State(None, [], ["a", "b", "c", "d", "e"], [])
-    monkeypatch.setattr(host_check, "follow", lambda *_: host_check.Checked(state, None))
+    state = timekeeper.State(None, 0, [], ["a", "b", "c", "d", "e"], [])
+    monkeypatch.setattr(timekeeper, "follow", lambda *_: timekeeper.Checked(state, None))
     assert cli.main(["check", "--seconds", "50", *options]) == status
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.endswith("not measured in 50 s: a, b, c and 2 more")
@@ -148,16 +149,16 @@ class Late(Clock):
 
 
 def test_nothing_is_known_if_the_time_is_over_before_the_first_line():
-    checked = host_check.follow(["tail", "-f", "/dev/null"], 0.0, Late())
-    assert checked == host_check.Checked(None, None)
+    checked = timekeeper.follow(["tail", "-f", "/dev/null"], 0.0, Late())
+    assert checked == timekeeper.Checked(None, None)
 
 
 def test_the_last_whole_line_counts():
-    states = [host_check.State(None, [], [title], []) for title in ("a", "b", "c")]
+    states = [timekeeper.State(None, 0, [], [title], []) for title in ("a", "b", "c")]
     first, second, third = (json.dumps(asdict(state)) for state in states)
     output = f"{first}\n{second}\n{third[:20]}"
-    checked = host_check.follow(["printf", "%s", output], host_check.started() + 1e6)
-    assert checked == host_check.Checked(states[1], 0)
+    checked = timekeeper.follow(["printf", "%s", output], timekeeper.started() + 1e6)
+    assert checked == timekeeper.Checked(states[1], 0)
 
 
 def test_the_narrowest_reference_is_measured_first(tmp_path):
@@ -176,10 +177,18 @@ def test_the_narrowest_reference_is_measured_first(tmp_path):
     assert [step.aspect for step in ordered[:4]] == ["correctness", "cores", "latency", "bandwidth"]
 
 
-@pytest.mark.parametrize(("status", "healthy"), [(0, True), (1, False), (2, True), (3, True)])
-def test_the_prolog_drains_a_host_that_fails_only(tmp_path, status, healthy):
+@pytest.mark.parametrize(
+    ("status", "line", "healthy"),
+    [
+        *((status, "verdict n1 fail: it is slow", status != 1) for status in range(4)),
+        (1, "", True),
+        (1, "verdict n1 suspect: to fail: is human", True),
+        (1, "Traceback: verdict n1 fail: not so", True),
+    ],
+)
+def test_the_prolog_drains_a_host_that_fails_only(tmp_path, status, line, healthy):
     for name, text in (
-        ("firsttouch", f"echo measured; echo 'verdict n1 fail: it is slow'; exit {status}"),
+        ("firsttouch", f"echo measured; echo '{line}'; exit {status}"),
         ("scontrol", f'printf "%s\\n" "$@" > {tmp_path}/scontrol.txt'),
     ):
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
@@ -193,3 +202,135 @@ def test_the_prolog_drains_a_host_that_fails_only(tmp_path, status, healthy):
     if not healthy:
         words = (tmp_path / "scontrol.txt").read_text().splitlines()
         assert words == ["update", "NodeName=n1", "State=DRAIN", "Reason=firsttouch: verdict n1 fail: it is slow"]
+
+
+# ----------------------------------------------------------------------
+# Its own trouble proves nothing, and a wrong answer counts whatever happens afterwards
+
+
+@pytest.fixture
+def answers(tmp_path):
+    """Return a file with what the probe prints about a PU with wrong answers, without its last line."""
+    pu = min(topology.load().allowed_pus)
+    argv = [PROBE, "correctness", "--jsonl", "--sanity", f"--inject={pu},integer,3,1"]
+    printed = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
+    lines = [json.loads(line) for line in printed.splitlines()][:-1]
+    file = tmp_path / "answers.jsonl"
+    valid = {"status": "valid", "reason": ""}
+    file.write_text("".join(json.dumps({**line, **valid}) + "\n" for line in lines))
+    return file
+
+
+def checked_until(tmp_path, monkeypatch, environment, *options):
+    """Return how far a check gets until a file is there."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    argv = [sys.executable, "-m", "firsttouch", "check", "--measuring", "--share-host", *options]
+    over = UntilThere(tmp_path / "over")
+    return timekeeper.follow([*argv, "--system", str(system_file(tmp_path))], 5.0, over)
+
+
+def test_wrong_answers_count_although_the_probe_never_ends(tmp_path, probe, monkeypatch, answers):
+    # When the record is in the file, the state has been printed.
+    records, over = tmp_path / "r.jsonl", tmp_path / "over"
+    wait = f"until grep -q wrong_answers {records}; do sleep 0.05; done 2>/dev/null; echo x > {over}"
+    hangs = probe(f"cat {answers}; echo progress >&2; {wait}; exec tail -f /dev/null")
+    checked = checked_until(tmp_path, monkeypatch, hangs, "--records", str(records))
+    assert (checked.status, checked.state.verdict["verdict"], checked.state.status) == (None, "fail", 1)
+
+
+def test_wrong_answers_count_although_the_probe_crashes(firsttouch, tmp_path, probe, answers):
+    crashes = probe(f"cat {answers}; kill -SEGV $$")
+    records = tmp_path / "r.jsonl"
+    done = firsttouch(
+        "check",
+        "--seconds=3600",
+        "--share-host",
+        "--system",
+        system_file(tmp_path),
+        "--records",
+        records,
+        **crashes,
+    )
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1].startswith(f"verdict {schema.read(records)[0].host} fail: ")
+    assert any(r.metric == "wrong_answers" and r.value for r in schema.read(records))
+
+
+def test_wrong_answers_of_an_invalid_record_are_named(firsttouch, tmp_path, probe, answers):
+    invalid = tmp_path / "invalid.jsonl"
+    invalid.write_text(
+        answers.read_text().replace('"status": "valid", "reason": ""', '"status": "invalid", "reason": "x"')
+    )
+    done = firsttouch(
+        "check",
+        "--seconds=3600",
+        "--share-host",
+        "--system",
+        system_file(tmp_path),
+        **probe(f"cat {invalid}; exit 1"),
+    )
+    assert done.returncode == 3
+    assert "in a record that is invalid: x" in done.stdout
+
+
+@pytest.mark.parametrize("program", ["true", "false", "no-such-program"])
+def test_a_probe_that_tells_nothing_of_the_host_is_no_proof(firsttouch, tmp_path, program):
+    broken = {"FIRSTTOUCH_PROBE": shutil.which(program) or program}
+    done = firsttouch("check", "--share-host", "--system", system_file(tmp_path), **broken)
+    assert done.returncode == 3
+    assert "undecided" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("limit", ["-n 8", "-v 200000"])
+def test_limits_of_the_caller_are_no_proof(tmp_path, limit):
+    argv = [sys.executable, "-m", "firsttouch", "check", "--system", str(system_file(tmp_path))]
+    done = subprocess.run(
+        ["bash", "-c", f'ulimit {limit}; exec "$@"', "bash", *argv], capture_output=True, text=True, check=False
+    )
+    assert done.returncode in {2, 3}
+    assert "Traceback" not in done.stderr
+
+
+def test_records_that_cannot_be_written_are_refused_before_anything_is_measured(firsttouch, tmp_path):
+    done = firsttouch("check", "--records", tmp_path, **{"FIRSTTOUCH_PROBE": "/bin/false"})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert str(tmp_path) in done.stderr
+
+
+@pytest.mark.skipif(len(topology.load().allowed_pus) < 2, reason="there is one PU")
+def test_the_mask_of_the_caller_is_not_the_hosts(tmp_path, probe):
+    small = probe(f'exec {PROBE} "$@" --sanity')
+    argv = ["taskset", "-c", str(min(topology.load().allowed_pus)), sys.executable, "-m", "firsttouch", "check"]
+    argv += ["--seconds=3600", "--share-host", "--system", str(system_file(tmp_path))]
+    done = subprocess.run(argv, env={**os.environ, **small}, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert "PUs (affinity or cpuset), so their number is not judged" in done.stdout
+
+
+def test_nothing_that_a_probe_started_is_left(tmp_path, probe, monkeypatch):
+    child = tmp_path / "child"
+    # setsid: the child is in no group of the check.
+    starts = f"setsid tail -f /dev/null & echo $! > {child}; echo x > {tmp_path}/over; exec tail -f /dev/null"
+    checked_until(tmp_path, monkeypatch, probe(starts))
+    with contextlib.suppress(ProcessLookupError):  # it has ended already
+        handle = os.pidfd_open(int(child.read_text()))
+        assert select.select([handle], [], [], 60.0)[0] == [handle]
+        os.close(handle)
+
+
+def test_a_process_that_was_killed_is_named(monkeypatch, capsys):
+    state = timekeeper.State(None, 0, [], ["a"], [])
+    monkeypatch.setattr(timekeeper, "follow", lambda *_: timekeeper.Checked(state, -9))
+    assert cli.main(["check", "--seconds", "50"]) == 3
+    assert "SIGKILL" in capsys.readouterr().out
+
+
+def test_a_reader_that_takes_nothing_is_not_waited_for():
+    read_end, write_end = os.pipe()
+    code = "from firsttouch.cli import check\nwith check._output_until(0.01, 3): print('x' * (1 << 22))"
+    done = subprocess.run([sys.executable, "-c", code], stdout=write_end, check=False)
+    assert done.returncode == 3
+    os.close(read_end)
+    os.close(write_end)

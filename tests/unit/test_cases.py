@@ -156,7 +156,9 @@ def alike():
 def test_what_distinguishes_cases_is_shown_everywhere(alike, tmp_path):
     table = samples_table.of_records(alike, "s")
     assert len({case.name for case in table.cases}) == len(table.cases) == 4
-    (case,) = (c for c in table.cases if c.parameters.items() >= {"effort": "full", "policy": "interleave"}.items())
+    (case,) = (
+        c for c in table.cases if c.parameters.items() >= {"effort": "full", "policy": "interleave"}.items()
+    )
     assert {*case.name.split()} >= {"effort=full", "policy=interleave"}
     assert case.title == "copy, NUMA 0 to bank 0, 4 threads, policy interleave, effort full"
     verdicts = judged(table, Undescribed("s"))

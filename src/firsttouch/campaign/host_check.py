@@ -1,42 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
 """A check of this host within a given time, for a prolog: the measurements that tell most come first.
 
-The time holds whatever happens: another process measures and judges after each step, and is killed when the time
-is over. What it knows by then counts, and what is left is named.
+This is the process that measures and judges after each step; :mod:`firsttouch.campaign.timekeeper` kills it when
+the time is over. What is known by then counts, and what is left is named.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
+import itertools
 import math
 import os
-import selectors
-import signal
-import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from firsttouch.benchmarks import cores, correctness, kernel_settings, measure, programs
 from firsttouch.benchmarks.health import Watch
 from firsttouch.benchmarks.measure import LEAST, AspectRequest
 from firsttouch.benchmarks.profiles import FULL, VARIABLE
 from firsttouch.benchmarks.recording import recording
-from firsttouch.clock import SYSTEM_CLOCK, Clock
+from firsttouch.campaign.timekeeper import State
 from firsttouch.errors import FirstTouchError
-from firsttouch.execution import child_process
 from firsttouch.host.topology import Topology, load
-from firsttouch.judge import judging, samples_table
+from firsttouch.judge import event_limits, judging, samples_table
+from firsttouch.judge.verdict import status as status_of
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
 from firsttouch.systems import references
 from firsttouch.systems.definition import System, available
 
 Say = Callable[[str], None]
-#: Time (s) in which a killed process may end before it is left to the kernel, and between two looks at the clock.
-_PATIENCE, _LOOK = 0.2, 0.5
 #: The metrics that are measured, by aspect: the first that the system has references for, or else the first. Of
 #: latency's curve it is the largest size, which memory serves.
 _METRICS = {
@@ -94,10 +88,10 @@ class Step:
 def steps(host: Topology, system: System) -> list[Step]:
     """Return the measurements of a host, those first that tell most.
 
-    Known answers and clocks take two seconds, and one wrong answer or slow core decides. Each NUMA node's own bank
-    comes before far ones, and bandwidth, which takes the shortest time, before latency. Before all of these are
+    Known answers and clocks take two seconds, and one wrong answer or slow core decides. Then come the
     measurements that a reference of the system judges, the narrowest first: without one, a value tells nothing of
-    one host.
+    one host. Of the others, each NUMA node's own bank comes before far ones, and bandwidth, which takes the
+    shortest time, before latency.
     """
     near = {node: programs.nearest(host, (node,)) for node in host.cpu_nodes}
     far = {node: max(host.memory_nodes, key=lambda bank: (host.distance(node, bank), bank)) for node in near}
@@ -127,28 +121,11 @@ def steps(host: Topology, system: System) -> list[Step]:
     return [*of_all, *sorted(ordered, key=limit)]
 
 
-# ----------------------------------------------------------------------
-# In the process that measures
-
-
-@dataclass(frozen=True)
-class State:
-    """How far a check is: the *verdict* so far (see :meth:`HostVerdict.to_dict`; None: nothing is known yet).
-
-    *measured* are metric, value, unit and status of each measurement, *left* the titles of the steps that are not
-    done, *troubles* why steps failed.
-    """
-
-    verdict: dict[str, Any] | None
-    measured: list[dict[str, Any]]
-    left: list[str]
-    troubles: list[str]
-
-
-def states(system: System, file: Path | None, *, share_host: bool, say: Say) -> Iterator[State]:
+def states(system: System, file: Path | None, *, share_host: bool, strict: bool, say: Say) -> Iterator[State]:
     """Yield the state of the check after each step: the verdict so far, and the steps that are left.
 
     Steps are repeated until the references of the *system* decide about all cases. Records are appended to *file*.
+    A proof, such as a wrong answer, is a state at once: the step may never end.
     """
     os.environ["FIRSTTOUCH_SYSTEM"], os.environ[VARIABLE] = system.name, FULL
     if system.path and available().get(system.name) != system.path:  # records name the system
@@ -158,6 +135,11 @@ def states(system: System, file: Path | None, *, share_host: bool, say: Say) -> 
     left = {step.title: step for step in steps(host, system)}
     watch, records = Watch(), [*measure.topology(host, say=say)]
     troubles: list[str] = []
+    if len(host.allowed_pus) < len(host.pus):
+        # The mask is this process's, whatever the host has.
+        records = [record for record in records if record.metric != "pus"]
+        usable = f"{len(host.allowed_pus)} of {len(host.pus)} PUs"
+        troubles.append(f"this process may use {usable} (affinity or cpuset), so their number is not judged")
 
     def state() -> State:
         table = samples_table.of_records([*records, *watch.records()])
@@ -167,81 +149,63 @@ def states(system: System, file: Path | None, *, share_host: bool, say: Say) -> 
             for r in records
             if r.check in _METRICS
         ]
-        return State(verdict.to_dict(), measured, [*left], [*troubles])
+        # Only a fail proves something against the host.
+        word = "suspect" if verdict.verdict == "invalid" else verdict.verdict
+        status = status_of([word], strict=strict)
+        return State(verdict.to_dict(), status, measured, [*left], [*troubles, *_invalid_proofs(records)])
 
     yield state()
-    with recording(file, share_host=share_host, say=say) as keep:
-        keep(records)
-        queue = [*left.values()]
-        while queue:
-            for step in queue:
-                try:
-                    # Other processes may use the host, which is recorded before each step.
-                    for measured in ([*kernel_settings.records()], *step.run(say)):
-                        records += measured
-                        keep(measured)
-                except FirstTouchError as error:
-                    troubles.append(f"{step.title}: {error}")
-                left.pop(step.title, None)
-                yield state()
-            open_cases = judging.undecided(records, system)
-            again = [record for record in records if Case.of(record).key in open_cases]
-            queue = [step for step in queue if any(step.is_of(record) for record in again)]
-
-
-# ----------------------------------------------------------------------
-# In the process that keeps the time
-
-
-@dataclass(frozen=True)
-class Checked:
-    """How far a check got: its last *state* (None: not even the facts of the host), and its exit *status*.
-
-    The status is None if the time was over before.
-    """
-
-    state: State | None
-    status: int | None
-
-
-def started(clock: Clock = SYSTEM_CLOCK) -> float:
-    """Return when this process was started, on the clock of :meth:`Clock.monotonic`."""
-    fields = Path("/proc/self/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
-    up = float(Path("/proc/uptime").read_text(encoding="ascii").split()[0])
-    return clock.monotonic() - max(0.0, up - int(fields[19]) / os.sysconf("SC_CLK_TCK"))
-
-
-def follow(argv: Sequence[str], until: float, clock: Clock = SYSTEM_CLOCK) -> Checked:
-    """Run the process that measures until a time (see :func:`started`), and return how far it got.
-
-    It prints a state in each line. Then it is killed with all that it has started, and waited for a moment only:
-    what hangs in the kernel does not end.
-    """
-    process = child_process.start(
-        child_process.guarded(argv), env={}, fds=(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
-    )
     try:
-        last = _last_line(process, until, clock)
-        status = process.wait() if child_process.has_ended(process.pid, _PATIENCE, clock) else None
-    finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        child_process.has_ended(process.pid, _PATIENCE, clock)
-    return Checked(State(**json.loads(last)) if last else None, status)
+        with _recorded(file, troubles, share_host=share_host, say=say) as keep:
+            keep(records)
+            queue = [*left.values()]
+            while queue:
+                for step in queue:
+                    try:
+                        # Other processes may use the host, which is recorded before each step.
+                        for measured in itertools.chain([[*kernel_settings.records()]], step.run(say)):
+                            records += measured
+                            if any(map(event_limits.is_exceeded, measured)):
+                                yield state()
+                            keep(measured)
+                    except FirstTouchError as error:
+                        troubles.append(f"{step.title}: {error}")
+                    except KeyboardInterrupt:  # somebody stopped the program that measures
+                        troubles.append(f"{step.title}: it was interrupted")
+                    left.pop(step.title, None)
+                    yield state()
+                open_cases = judging.undecided(records, system)
+                again = [record for record in records if Case.of(record).key in open_cases]
+                queue = [step for step in queue if any(step.is_of(record) for record in again)]
+    except FirstTouchError as error:
+        troubles.append(str(error))
+        yield state()
 
 
-def _last_line(process: subprocess.Popen[bytes], until: float, clock: Clock) -> bytes:
-    """Return the last whole line that a process prints until a time, or until it ends."""
-    if process.stdout is None:
-        return b""
-    last = text = b""
-    with selectors.DefaultSelector() as selector:
-        selector.register(process.stdout, selectors.EVENT_READ)
-        while (seconds_left := until - clock.monotonic()) > 0:
-            if not selector.select(min(seconds_left, _LOOK)):
-                continue
-            if not (piece := os.read(process.stdout.fileno(), 1 << 16)):
-                break
-            *lines, text = (text + piece).split(b"\n")
-            last = lines[-1] if lines else last
-    return last
+def _invalid_proofs(records: Iterable[Record]) -> list[str]:
+    """Return the wrong answers of records that are invalid: they fail no host, but are not to be passed over."""
+    return [
+        f"{Case.of(record).title}: {record.value:g}, in a record that is invalid: {record.reason}"
+        for record in records
+        if record.status == "invalid" and event_limits.is_exceeded(record)
+    ]
+
+
+@contextlib.contextmanager
+def _recorded(
+    file: Path | None, troubles: list[str], *, share_host: bool, say: Say
+) -> Iterator[Callable[[list[Record]], None]]:
+    """Yield the function that keeps records. If they cannot be kept any more, the check goes on without."""
+    with recording(file, share_host=share_host, say=say) as keep:
+        failed: list[str] = []
+
+        def kept(records: list[Record]) -> None:
+            if failed:
+                return
+            try:
+                keep(records)
+            except FirstTouchError as error:
+                failed.append(f"records are not kept: {error}")
+                troubles.extend(failed)
+
+        yield kept

@@ -71,9 +71,9 @@ class Kept:
 class Gathered:
     """The inputs: files with records, the state of campaigns, and the troubles of ReFrame's run reports.
 
-    *since* is the time (ms since 1970) of the oldest records that count. Records of the future do not count, unless
-    they are only stored (*keeps_future*): *dated_ahead* has the latest time (ms since 1970) of such records by
-    system and host.
+    *since* is the time (ms since 1970) of the oldest records that count. Records of the future do not count,
+    unless they are only stored (*keeps_future*): *dated_ahead* has the latest time (ms since 1970) of such records
+    by system and host.
 
     *unread* are unreadable files, folders and records, *systems* the number of records of each system, and
     *configured* the records of configurations (:func:`firsttouch.judge.drift.changes`). They are complete once the

@@ -5,36 +5,47 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import queue
+import signal
 import sys
-from dataclasses import asdict
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from firsttouch import paths
 from firsttouch.cli import options
-from firsttouch.errors import one_line
+from firsttouch.clock import SYSTEM_CLOCK
+from firsttouch.errors import CannotHere, FirstTouchError, one_line
 from firsttouch.execution.progress import say
 from firsttouch.tools import require_report
 
 if TYPE_CHECKING:
-    from firsttouch.campaign.host_check import State
+    from firsttouch.campaign.timekeeper import Checked, State
 
 EXAMPLES = """\
   firsttouch check --seconds 60 --system amd-opteron
   firsttouch check --seconds 50 --system amd-opteron --strict
   firsttouch check --seconds 30 --records /var/log/firsttouch.jsonl --json
 
-Measured are the facts of the host, and bandwidth and latency of each NUMA node with its own bank, then with the
-farthest one; first those that the system's references judge, the narrowest first. Undecided cases are measured
-again while there is time. The command ends in time whatever happens: a measurement that hangs is killed, and what
-was not measured is named.
+Measured are the facts of the host, known answers and the clock of all PUs, then bandwidth and latency: first those
+that the system's references judge, the narrowest first, then of each NUMA node with its own bank and with the
+farthest one. Undecided cases are measured again while there is time. The command ends in time whatever happens: a
+measurement that hangs is killed, and what was not measured is named.
 Exit status: 0 no metric is worse than undecided, 1 the host fails, 2 bad input, 3 suspect, or not measured: other
-processes used the host, a placement did not hold, something is missing (with --strict, also undecided, or not
-measured in time)."""
+processes used the host, a placement did not hold, something is missing or failed (with --strict, also undecided,
+or not measured in time)."""
 _LEAST, _MOST = 5.0, 3600.0
-#: Time (s) that is left for the output, and for the end of this process.
-_MARGIN = 0.75
+#: Time (s) that is left for the output, and for the end of this process. A reader that takes no output gets less.
+_MARGIN, _FOR_OUTPUT = 0.75, 0.5
 #: The most measurements that are named as not done.
 _NAMED = 3
+#: The exit status of a check that proves nothing.
+_PROVES_NOTHING = CannotHere.exit_status
+#: Lines of progress that wait for a reader at most; further ones are left out.
+_MOST_LINES = 1000
 
 
 def register(subparsers: options.Subparsers) -> None:
@@ -43,7 +54,9 @@ def register(subparsers: options.Subparsers) -> None:
     seconds = options.checked(
         options.seconds, f"a time of {_LEAST:g} s to 1 h, such as 60 or 2min", lambda t: _LEAST <= t <= _MOST
     )
-    parser.add_argument("--seconds", type=seconds, default=60.0, metavar="TIME", help="the time (default: 60)")
+    parser.add_argument(
+        "--seconds", type=seconds, default=60.0, metavar="TIME", help="the time, from 5 s to 1 h (default: 60)"
+    )
     options.add(parser, "--system", default=paths.LOCAL, help="the system whose references judge (default: local)")
     options.add(parser, "--records", "--share-host", "--strict")
     parser.add_argument("--measuring", action="store_true", help=argparse.SUPPRESS)
@@ -51,59 +64,110 @@ def register(subparsers: options.Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure until all is decided or the time is over; print the verdict."""
-    require_report()
-    from firsttouch.campaign import host_check  # noqa: PLC0415 - the help needs no libraries
-
-    until = host_check.started() + args.seconds - _MARGIN
+    """Measure until all is decided or the time is over; print the verdict. Only a host that fails gives 1."""
     if args.measuring:
         return _measure(args)
+    from firsttouch.campaign import timekeeper  # noqa: PLC0415 - the help needs no more
+    from firsttouch.records.schema import check_appendable  # noqa: PLC0415
+
+    until = timekeeper.started() + args.seconds - _MARGIN
+    if args.records:
+        check_appendable(args.records)
     argv = [sys.executable, "-m", "firsttouch", "check", "--measuring", "--system", args.system]
     argv += ["--records", str(args.records)] if args.records else []
-    argv += ["--share-host"] if args.share_host else []
-    checked = host_check.follow(argv, until)
-    if checked.state is None and checked.status:
-        return checked.status
-    state = checked.state or host_check.State(None, [], ["all"], [])
-    return _print(args, state, is_over=checked.status is None)
+    argv += [option for option in ("--share-host", "--strict") if getattr(args, option[2:].replace("-", "_"))]
+    try:
+        checked = timekeeper.follow(argv, until)
+    except FirstTouchError as error:
+        raise CannotHere(str(error)) from error
+    if checked.state is None and checked.status == 2:  # it has said what is wrong
+        return 2
+    state = _final(checked)
+    proves_nothing = state.troubles or (args.strict and state.left)
+    status = state.status or (_PROVES_NOTHING if proves_nothing else 0)
+    with _output_until(until + _FOR_OUTPUT - SYSTEM_CLOCK.monotonic(), status):
+        _print(args, state, status, in_time=checked.status == 0)
+    return status
+
+
+def _final(checked: Checked) -> State:
+    """Return the last state, and how the process that measures failed if it did."""
+    from firsttouch.campaign.timekeeper import State  # noqa: PLC0415
+    from firsttouch.execution.child_process import ending  # noqa: PLC0415
+
+    state = checked.state or State(None, 0, [], ["all"], [])
+    if not checked.status:
+        return state
+    return replace(state, troubles=[*state.troubles, ending("the process that measures", checked.status)])
+
+
+@contextmanager
+def _output_until(seconds: float, status: int) -> Iterator[None]:
+    """End this process with *status* if its output is not taken within some seconds."""
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(status))
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.01))
+    yield
+    sys.stdout.flush()
+    signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _measure(args: argparse.Namespace) -> int:
+    require_report()
     from firsttouch.campaign import host_check  # noqa: PLC0415
     from firsttouch.systems.definition import load  # noqa: PLC0415
 
-    for state in host_check.states(load(args.system), args.records, share_host=args.share_host, say=say):
-        print(json.dumps(asdict(state)), flush=True)
+    system = load(args.system)
+    with _patient() as saying:
+        states = host_check.states(
+            system, args.records, share_host=args.share_host, strict=args.strict, say=saying
+        )
+        try:
+            for state in states:
+                print(json.dumps(asdict(state)), flush=True)
+        except (FirstTouchError, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # libraries fail in any way under limits of memory or processes
+            raise CannotHere(f"the check failed: {type(error).__name__}: {error}") from error
     return 0
 
 
-def _print(args: argparse.Namespace, state: State, *, is_over: bool) -> int:
-    """Print a state; return the exit status."""
-    from firsttouch.judge.verdict import STATUS, Word  # noqa: PLC0415
-    from firsttouch.judge.verdict import status as status_of  # noqa: PLC0415
+@contextmanager
+def _patient() -> Iterator[Callable[[str], None]]:
+    """Yield a function that prints progress without waiting for its reader."""
+    lines: queue.Queue[str | None] = queue.Queue()
 
-    verdict, left = state.verdict, state.left if is_over else []
-    word: Word = verdict["verdict"] if verdict else "undecided"
-    # Only a fail proves something against the host.
-    proves_nothing = STATUS["suspect"]
-    status = proves_nothing if word == "invalid" else status_of([word], strict=args.strict)
-    if state.troubles or (left and args.strict):
-        status = status or proves_nothing
+    def print_lines() -> None:
+        while (line := lines.get()) is not None:
+            say(line)
+
+    def put(line: str) -> None:
+        if lines.qsize() < _MOST_LINES:
+            lines.put(line)
+
+    printing = threading.Thread(target=print_lines, daemon=True)
+    printing.start()
+    yield put
+    lines.put(None)
+    printing.join(_FOR_OUTPUT)
+
+
+def _print(args: argparse.Namespace, state: State, status: int, *, in_time: bool) -> None:
+    verdict, left = state.verdict, state.left
     if args.json:
         options.print_json(
             {
-                "verdict": word,
+                "verdict": verdict["verdict"] if verdict else "undecided",
                 "status": status,
                 "reason": verdict["reason"] if verdict else "",
                 "seconds": args.seconds,
-                "in_time": not is_over,
+                "in_time": in_time,
                 "not_measured": left,
                 "measured": state.measured,
                 "troubles": state.troubles,
                 "host": verdict,
             }
         )
-        return status
+        return
     for measured in state.measured:
         print(one_line(f"{measured['metric']}: {measured['value']:.4g} {measured['unit']}"))
     parts = [verdict["line"] if verdict else "verdict undecided: nothing is known of this host", *state.troubles]
@@ -111,4 +175,3 @@ def _print(args: argparse.Namespace, state: State, *, is_over: bool) -> int:
         others = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
         parts.append(f"not measured in {args.seconds:g} s: {', '.join(left[:_NAMED])}{others}")
     print(one_line("; ".join(parts)))
-    return status

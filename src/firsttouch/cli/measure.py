@@ -15,9 +15,8 @@ from firsttouch.cli import options
 from firsttouch.errors import BadInput
 from firsttouch.execution.progress import say
 from firsttouch.host.cpusets import format_list
+from firsttouch.judge import event_limits
 from firsttouch.records.cases import Case
-from firsttouch.records.catalogue import limit_of
-from firsttouch.records.schema import Record
 from firsttouch.systems import theoretical_bandwidth
 
 EXAMPLES = """\
@@ -164,19 +163,13 @@ def run(args: argparse.Namespace) -> int:
         options.print_json([r.to_dict() for r in measured])
     for line in measure.spread(measured):
         say(line)
-    wrong = [r for r in measured if r.status == "valid" and _is_over_limit(r)]
+    wrong = [r for r in measured if r.status == "valid" and event_limits.is_exceeded(r)]
     for record in wrong:
         say(f"firsttouch: {Case.of(record).title}: {record.value:g}, which fails a host")
     invalid = [r for r in measured if r.status != "valid"]
     if invalid:
         say(f"firsttouch: {len(invalid)} of {len(measured)} records are invalid: {invalid[0].reason}")
     return 1 if invalid or wrong else 0
-
-
-def _is_over_limit(record: Record) -> bool:
-    """Return whether the events of one record fail a host."""
-    limit = limit_of(record.check, record.metric)
-    return limit is not None and limit.verdict == "fail" and not limit.per_hour and record.value > limit.most
 
 
 def _run_probe(

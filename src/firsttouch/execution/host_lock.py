@@ -13,7 +13,7 @@ import signal
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from firsttouch.errors import BadInput
@@ -156,8 +156,13 @@ def _described(holders: set[int]) -> str:
 
 
 @contextlib.contextmanager
-def no_process_left() -> Iterator[None]:
-    """Become a child subreaper and, at the end, terminate every descendant that was started in the block."""
+def no_process_left(
+    signals: Sequence[int] = (signal.SIGTERM, signal.SIGKILL), patience: float = 3.0
+) -> Iterator[None]:
+    """Become a child subreaper and, at the end, terminate every descendant that was started in the block.
+
+    They get each of *signals*, and *patience* seconds to end after each.
+    """
     import ctypes  # noqa: PLC0415 - measurements load this module for the lock alone
 
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -165,12 +170,12 @@ def no_process_left() -> Iterator[None]:
     try:
         yield
     finally:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            _end(before, number)
+        for number in signals:
+            _end(before, number, patience)
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
-def _end(before: set[int], number: int, patience: float = 3.0) -> None:
+def _end(before: set[int], number: int, patience: float) -> None:
     """Send a signal to all descendants except those in *before*; wait up to *patience* seconds for their end."""
     for pid in set(family(os.getpid())) - before:
         # A process of another user cannot be signalled.

@@ -2,8 +2,8 @@
 """Judges counts of events, such as memory errors, by the limits in metrics.toml.
 
 All events of a host's newest session count together, unlike repetitions of a measurement. The session is the
-newest in which counters were read, so that a module that was replaced does not blame its host for ever. Proofs, such
-as wrong answers, count until the host's parts are replaced.
+newest in which counters were read, so that a module that was replaced does not blame its host for ever. Proofs,
+such as wrong answers, count until the host's parts are replaced.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from firsttouch.judge.verdict import ORDER
 from firsttouch.records import catalogue
 from firsttouch.records.cases import Case
 from firsttouch.records.catalogue import Limit
+from firsttouch.records.schema import Record
 from firsttouch.systems.references import Reference
 
 _HOUR = 3.6e6  # ms
@@ -35,6 +36,12 @@ class Limited(NamedTuple):
 def limit_of(case: Case) -> Limit | None:
     """Return the limit of a case's metric, None if it has none."""
     return catalogue.limit_of(case.check, case.metric)
+
+
+def is_exceeded(record: Record) -> bool:
+    """Return whether the events of one record fail a host."""
+    limit = catalogue.limit_of(record.check, record.metric)
+    return limit is not None and limit.verdict == "fail" and not limit.per_hour and record.value > limit.most
 
 
 class EventLimits:

@@ -199,10 +199,10 @@ def refuse(unread: Unread) -> None:
 def find(paths: Iterable[Path], on_unread: OnUnread = refuse) -> Sources:
     """Return the files with records among *paths* and below the folders among them.
 
-    In a folder these are all records.jsonl, records.parquet and files of stores; in a store, also Parquet files with
-    other names. Links to folders are followed, each folder once. A folder with a campaign.json is a campaign, which
-    lists its own records. A path to a file is a table if it ends in .parquet, or else JSON
-    lines. A pipe has JSON lines and is read at once. Raises BadInput for a missing path and for devices.
+    In a folder these are all records.jsonl, records.parquet and files of stores; in a store, also Parquet files
+    with other names. Links to folders are followed, each folder once. A folder with a campaign.json is a campaign,
+    which lists its own records. A path to a file is a table if it ends in .parquet, or else JSON lines. A pipe has
+    JSON lines and is read at once. Raises BadInput for a missing path and for devices.
     *on_unread* is called for folders, and files below them, that cannot be read.
     """
     tables: dict[Path, None] = {}

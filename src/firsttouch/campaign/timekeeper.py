@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps the time of a check: starts the process that measures, reads how far it is, and kills it in time.
+
+It loads no library that computes: where these cannot be loaded, as under a limit of memory or processes, the check
+ends as one that proves nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from firsttouch.clock import SYSTEM_CLOCK, Clock
+from firsttouch.errors import RunFailed
+from firsttouch.execution import child_process
+from firsttouch.execution.host_lock import no_process_left
+
+#: Time (s) in which a killed process may end before it is left to the kernel, and between two looks at the clock.
+_PATIENCE, _LOOK = 0.2, 0.5
+#: Pieces that are read after the end of the time at most.
+_MOST_LATE = 64
+
+
+@dataclass(frozen=True)
+class State:
+    """How far a check is: the *verdict* so far (see :meth:`HostVerdict.to_dict`; None: nothing is known yet).
+
+    *status* is the exit status of that verdict. *measured* are metric, value, unit and status of each measurement,
+    *left* the titles of the steps that are not done, *troubles* why steps failed.
+    """
+
+    verdict: dict[str, Any] | None
+    status: int
+    measured: list[dict[str, Any]]
+    left: list[str]
+    troubles: list[str]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """How far a check got: its last *state* (None: not even the facts of the host), and how its process ended.
+
+    *status* is the exit status of the process (negative: the signal), None if the time was over before.
+    """
+
+    state: State | None
+    status: int | None
+
+
+def started(clock: Clock = SYSTEM_CLOCK) -> float:
+    """Return when this process was started, on the clock of :meth:`Clock.monotonic`."""
+    fields = Path("/proc/self/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+    up = float(Path("/proc/uptime").read_text(encoding="ascii").split()[0])
+    return clock.monotonic() - max(0.0, up - int(fields[19]) / os.sysconf("SC_CLK_TCK"))
+
+
+def follow(argv: Sequence[str], until: float, clock: Clock = SYSTEM_CLOCK) -> Checked:
+    """Run the process that measures until a time (see :func:`started`), and return how far it got.
+
+    It prints a state in each line. Then it is killed with all that it has started, and waited for a moment only:
+    what hangs in the kernel does not end. Raises RunFailed if it cannot be started.
+    """
+    with no_process_left(signals=[signal.SIGKILL], patience=_PATIENCE):
+        try:
+            process = child_process.start(
+                child_process.guarded(argv), env={}, fds=(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+            )
+        except OSError as error:
+            raise RunFailed(f"{argv[0]} cannot be started: {error.strerror}") from error
+        try:
+            last = _last_line(process, until, clock)
+            status = process.wait() if child_process.has_ended(process.pid, _PATIENCE, clock) else None
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            child_process.has_ended(process.pid, _PATIENCE, clock)
+    return Checked(State(**json.loads(last)) if last else None, status)
+
+
+def _last_line(process: subprocess.Popen[bytes], until: float, clock: Clock) -> bytes:
+    """Return the last whole line that a process prints until a time, or until it ends."""
+    if process.stdout is None:
+        return b""
+    last = text = b""
+    late = 0
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        # What is in the pipe when the time is over was printed in time.
+        while (seconds_left := until - clock.monotonic()) > 0 or late < _MOST_LATE:
+            late += seconds_left <= 0
+            if not selector.select(max(0.0, min(seconds_left, _LOOK))):
+                if seconds_left <= 0:
+                    break
+                continue
+            if not (piece := os.read(process.stdout.fileno(), 1 << 16)):
+                break
+            *lines, text = (text + piece).split(b"\n")
+            last = lines[-1] if lines else last
+    return last
