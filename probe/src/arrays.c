@@ -23,6 +23,7 @@ uint64_t arrays_bytes(const Options *options, const Host *host, const List *bank
         const uint64_t room = memory_available(host, banks, pages) / (4 * (uint64_t)number) * 3;
         bytes = rule > least ? rule : least;
         bytes = room < bytes ? room : bytes;
+        memory_beyond_caches((uint64_t)number * bytes, host->all_caches_bytes);
     }
     bytes = bytes / step * step;
     if (bytes < (uint64_t)threads * step)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "aspects.h"
 #include "fail.h"
@@ -150,6 +151,8 @@ static double siblings(const Run *run, const Core *kinds, int member, int sample
 static double loss_of(const Run *run, const Core *kinds, int member, double *scratch)
 {
     double loss = 0;
+    if (run->samples - run->first < 2) // one may be disturbed
+        return 0;
     for (int sample = run->first; sample < run->samples; sample++) {
         const double rate = sample_of(run, member, sample)->rate;
         const double usual = siblings(run, kinds, member, sample, scratch);
@@ -186,7 +189,7 @@ static void inject(Run *run, const char *text, const List *pus)
 {
     char end;
     int at = 0;
-    const bool number = text && sscanf(text, "%d%n", &run->slowed, &at) == 1 && list_has(pus, run->slowed);
+    const bool number = text && sscanf(text, "%7d%n", &run->slowed, &at) == 1 && list_has(pus, run->slowed);
     const bool alone = number && !text[at];
     if (text && !alone && !(number && sscanf(text + at, ",%lf%c", &run->after, &end) == 1 && run->after >= 0))
         fail(EXIT_USAGE, "--inject: '%s' is not PU or PU,AFTER with a PU that works and seconds", text);
@@ -227,11 +230,13 @@ void cores(const Options *options, const Host *host)
     report_begin(options, host, run.count);
     long *stolen = must_allocate((size_t)run.count, sizeof *stolen);
     add_stolen(&pus, -1, stolen);
+    const int64_t begin = team_now();
     Memory memory = memory_take(host, &(List){1, &bank}, PAGES_BASE, host->page_bytes, 0);
     Placed placed = team_run(pus.values, pus.count, work, &run);
     // The rate is that of the time that a thread ran, whoever else used its PU. How little it ran is stated.
     const List waited = waiting(&run, &pus);
     add_stolen(&pus, 1, stolen);
+    const double wall = (double)(team_now() - begin) * 1e-9, ticks = (double)sysconf(_SC_CLK_TCK);
     const Result common = {.pu_nodes = &options->pu_nodes,
                            .pus = &pus,
                            .placed = &placed,
@@ -243,9 +248,10 @@ void cores(const Options *options, const Host *host)
         if (loss <= 0)
             continue;
         // A hypervisor, or a thread on the other PU of a core, slows a PU as well.
-        if (stolen[i] || kinds[i].other) {
+        const bool is_robbed = (double)stolen[i] / ticks > (1 - RAN) * wall;
+        if (is_robbed || kinds[i].other) {
             report_say("cores: PU %d is slower than its siblings, and others %s", pus.values[i],
-                       stolen[i] ? "on the hardware took its time" : "may use the other PU of its core");
+                       is_robbed ? "on the hardware took its time" : "may use the other PU of its core");
             continue;
         }
         slow++;

@@ -325,20 +325,24 @@ typedef struct {
 } Fault;
 static Fault fault = {.pu = -1};
 
-static void read_fault(const char *text)
+static void read_fault(const char *text, const List *pus)
 {
     char name[40];
-    unsigned long long every;
+    unsigned long long every = 0;
+    int end = 0;
     if (!text)
         return;
-    if (sscanf(text, "%d,%39[^,],%d,%llu", &fault.pu, name, &fault.bit, &every) != 4 || fault.pu < 0 || !every ||
-        fault.bit < 0 || fault.bit > 63)
+    const int values = sscanf(text, "%7d,%39[^,],%2d,%18llu%n", &fault.pu, name, &fault.bit, &every, &end);
+    if (values != 4 || text[end] || strchr("+-", text[0]) || strstr(text, ",-") || strstr(text, ",+") || !every ||
+        fault.bit > 63)
         fail(EXIT_USAGE, "--inject: '%s' is not PU,WORK,BIT,EVERY such as 1,integer,17,1000", text);
+    if (!list_has(pus, fault.pu))
+        fail(EXIT_USAGE, "--inject: PU %d does not work", fault.pu);
     fault.every = every;
     for (fault.work = 0; fault.work < WORKS && strcmp(works[fault.work].name, name);)
         fault.work++;
     if (fault.work == WORKS && strcmp(name, "memory"))
-        fail(EXIT_USAGE, "--inject: this host has no work called '%s'", name);
+        fail(EXIT_USAGE, "--inject: there is no work called '%s' (memory is one)", name);
 }
 
 static void work(Member *member, void *argument)
@@ -515,8 +519,8 @@ static void patterns(const Host *host, int bank, uint64_t bytes)
 
 void correctness(const Options *options, const Host *host)
 {
-    read_fault(options->inject_text);
     const List pus = options_pus(options, host, &options->pu_nodes);
+    read_fault(options->inject_text, &pus);
     uint64_t bytes = options->array_bytes ? options->array_bytes : host->all_caches_bytes;
     if (options->sanity)
         bytes = 1 << 20;

@@ -30,6 +30,7 @@ uint64_t loaders_bytes(const Options *options, const Host *host, Pages pages, in
         const uint64_t room = each > size ? (each - size) / 2 : 0;
         bytes = rule > least ? rule : least;
         bytes = room < bytes ? room : bytes;
+        memory_beyond_caches(bytes, host->all_caches_bytes);
     }
     bytes = bytes / step * step;
     if (bytes < (uint64_t)count * step)

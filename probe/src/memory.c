@@ -173,6 +173,15 @@ uint64_t memory_require(const Host *host, const List *banks, Pages pages, uint64
     return whole;
 }
 
+void memory_beyond_caches(uint64_t bytes, uint64_t caches)
+{
+    if (bytes < 2 * caches)
+        fail(EXIT_CANNOT,
+             "%llu MiB of memory can be had, too few to measure memory behind caches of %llu MiB: a limit of a "
+             "cgroup, or other programs' memory",
+             (unsigned long long)bytes >> 20, (unsigned long long)caches >> 20);
+}
+
 Memory memory_take(const Host *host, const List *banks, Pages pages, uint64_t bytes, double value)
 {
     Memory memory = {.host = host, .interleave = banks->count > 1, .pages = pages};

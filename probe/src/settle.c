@@ -137,6 +137,7 @@ static uint64_t memory_size(const Options *options, const Host *host, Pages page
         while (size > (UINT64_C(1) << 20) && size > memory_available(host, &one, pages) / 4)
             size /= 2;
     }
+    memory_beyond_caches(size, host->cache_bytes);
     return size;
 }
 

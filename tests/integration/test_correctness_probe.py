@@ -63,7 +63,14 @@ def test_a_wrong_word_of_memory_has_its_bit_and_its_place():
         assert int(address, 16) % 8 == 0
 
 
-@pytest.mark.parametrize("wrong", ["x", "0,integer,64,1", "0,integer,1,0", "0,no-such-work,1,1", "-1,integer,1,1"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *("x", "0,integer,64,1", "0,integer,1,0", "0,no-such-work,1,1", "-1,integer,1,1", "+0,integer,1,1"),
+        *("1,integer,17", "9999,integer,1,1", "4294967296,integer,1,1", "0,integer,1,-5", "0,integer,1,1,1"),
+        "0,integer,1,99999999999999999999",
+    ],
+)
 def test_a_wrong_fault_is_one_line(firsttouch, wrong):
     done = firsttouch("measure", "correctness", "--", f"--inject={wrong}")
     assert done.returncode == 2
@@ -77,6 +84,11 @@ def test_the_command_writes_records_and_ends_with_0(firsttouch, tmp_path):
     assert done.returncode == 0, done.stderr
     assert {r["check"] for r in json.loads(done.stdout)} == {"correctness"}
     assert len(schema.read(tmp_path / "r.jsonl")) >= len(json.loads(done.stdout))
+
+
+def test_an_option_without_a_value_is_named(firsttouch):
+    done = firsttouch("measure", "correctness", "--", "--inject")
+    assert done.stderr == "firsttouch: error: --inject needs a value\n"
 
 
 # ----------------------------------------------------------------------

@@ -288,6 +288,21 @@ def test_the_limit_of_a_cgroup_whose_path_is_long(native_probe, tmp_path):
     assert topology.parse_xml(done.stdout).memory_limit_bytes == 300 << 20
 
 
+@pytest.mark.parametrize("argv", [["bandwidth"], ["latency"], ["loaded-latency"], ["contention"], ["tails"]])
+def test_caches_are_not_measured_as_memory_where_memory_is_short(native_probe, tmp_path, argv):
+    caches = json.loads(subprocess.run([native_probe, "topology"], capture_output=True, check=True).stdout)["host"]
+    limit = caches["all_caches_bytes"] + (20 << 20)
+    (tmp_path / "fs/small").mkdir(parents=True)
+    (tmp_path / "fs/cgroup.controllers").write_text("")
+    for name, text in (("memory.max", limit), ("memory.current", 0), ("memory.stat", "inactive_file 0")):
+        (tmp_path / f"fs/small/{name}").write_text(f"{text}\n")
+    (tmp_path / "group").write_text("0::/small\n")
+    before = 'mount --bind "$folder/fs" /sys/fs/cgroup\nmount --bind "$folder/group" /proc/$$/cgroup'
+    done = beside(before, native_probe, *argv, folder=tmp_path)
+    assert done.returncode == 3
+    assert "too few to measure memory behind caches" in done.stderr
+
+
 def test_latency_of_a_small_cycle_is_less_than_of_a_large_one(run):
     """Caches and prefetchers must not serve a random cycle far larger than the caches (1 ns instead of 100)."""
     measured = document(run("latency", "--sizes=4KiB,memory", f"--banks={BANK}", f"--pu-nodes={NODE}"))

@@ -304,6 +304,14 @@ def test_a_table_with_another_name_in_a_store_is_read(tmp_path):
     assert "renamed.parquet" in str(unread[0])
 
 
+def test_what_is_no_folder_is_no_store(tmp_path):
+    (tmp_path / "dangling").symlink_to(tmp_path / "nothing")
+    (tmp_path / "file").write_text("")
+    for wrong in ("dangling", "file"):
+        with pytest.raises(BadInput, match=f"{wrong}.*a store is a folder"):
+            store.append(tmp_path / wrong, some("n1", 1))
+
+
 def test_records_that_are_appended_twice_are_scanned_once(tmp_path):
     records = some("n1", 1)
     for _ in range(2):

@@ -168,7 +168,7 @@ def follow(aspect: str, options: Sequence[str] = (), *, say: Say = print) -> Gen
 
     A probe that prints nothing for SILENCE seconds is stopped: raises RunFailed.
     """
-    argv = [str(probe_program()), aspect, *options, "--jsonl"]
+    argv = [str(probe_program()), aspect, "--jsonl", *options]
     lines: list[str] = []
     # Standard error is read here and standard output goes to a file, so that neither blocks the probe.
     with contextlib.ExitStack() as stack:

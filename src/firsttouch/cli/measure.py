@@ -233,11 +233,16 @@ def _described(document: dict[str, Any]) -> str:
         parts.append(f"theoretical bandwidth: {bandwidth}")
     rows = []
     for r in document["results"]:
-        words = [str(r[k]) for k in ("kernel", "stores", "load", "order", "shared", "lock", "parsing") if k in r]
+        words = [
+            str(r[k])
+            for k in ("kernel", "stores", "load", "order", "shared", "lock", "parsing", "work", "bits")
+            if k in r
+        ]
         if "rate" in r:
             words += [f"{r['read_share']:.0%} reads", f"{r['rate']:.0%} load"]
         if "lock" in r:
             words += [f"{r['batch']} at once", f"{r['work_ns']:g} ns work", r["placement"]]
+        words += [f"PU {r['pu']}"] if "pu" in r else []
         if "shared" in r:
             words.append(format_list(r["pus"]))
         case = " ".join(words)

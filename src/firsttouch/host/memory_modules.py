@@ -66,6 +66,8 @@ _UDEV = {
     "ASSET_TAG": ("Asset Tag", ""),
     "RANK": ("Rank", ""),
 }
+#: The longest time (s) that dmidecode may take; it takes some milliseconds.
+_DMIDECODE_SECONDS = 10.0
 Source = Literal["dmidecode", "udev", "edac", ""]
 
 
@@ -145,7 +147,7 @@ def _by_dmidecode() -> tuple[str, str]:
     if program is None:
         return "", "dmidecode is not installed"
     try:
-        done = run_tool([program, "--type", "17"])
+        done = run_tool([program, "--type", "17"], timeout=_DMIDECODE_SECONDS)
     except FirstTouchError as error:
         return "", str(error)
     try:

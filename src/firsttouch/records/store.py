@@ -44,13 +44,18 @@ _QUICK = 1
 def append(folder: Path, records: Iterable[Record]) -> Path | None:
     """Append *records* to the store in *folder* as a new file; return the file, None if there is no record.
 
-    The records are on the disk on return. Any number of processes and hosts may append at once.
+    The records are on the disk on return. Any number of processes and hosts may append at once. Raises BadInput if
+    *folder* is something else.
     """
     listed = list(records)
     if not listed:
         return None
     host = _UNSAFE.sub("_", listed[0].host)[:80].lstrip(".") or "_"
     name = f"{host}-{time.time_ns()}-{os.getpid()}-{os.urandom(4).hex()}{SUFFIX}"
+    if folder.is_symlink() and not folder.exists():
+        raise BadInput("a link to nothing: a store is a folder", file=folder)
+    if folder.exists() and not folder.is_dir():
+        raise BadInput("a store is a folder", file=folder)
     folder.mkdir(parents=True, exist_ok=True)
     table = to_frame(listed)
     return put(folder / name, lambda out: table.write_parquet(out, compression_level=_QUICK))
