@@ -54,6 +54,10 @@ def test_a_placement_that_holds(threads):
             "memory policy is bind:0, default, requested was bind",
         ),
         (
+            observed(GOOD, thread_modes={"bind:0-1", "local"}),
+            "a thread's memory policy is local, requested was bind",
+        ),
+        (
             observed({0: 5000, 1: 4800, 2: 200}),
             r"pages per NUMA node 0: 5000, 1: 4800, 2: 200: more than 1% outside 0-1",
         ),
@@ -453,6 +457,32 @@ def test_a_living_process_and_its_child():
             assert what.pus <= os.sched_getaffinity(0)
             assert sum(what.pages.values()) > 12_000
             assert what.peak_bytes > 50 << 20
+        finally:
+            process.stdin.close()
+            process.wait()
+
+
+POLICY_OF_A_THREAD = """
+import ctypes, platform, sys, threading
+number = {"x86_64": 238, "aarch64": 237}[platform.machine()]
+def run():
+    interleave, node = 3, ctypes.c_ulong(1)
+    refused = ctypes.CDLL(None).syscall(number, interleave, ctypes.byref(node), 64)
+    print("refused" if refused else "set", flush=True)
+    sys.stdin.read()
+threading.Thread(target=run).start()
+"""
+
+
+def test_a_policy_that_a_thread_has_set_for_itself_is_seen():
+    argv = [sys.executable, "-c", POLICY_OF_A_THREAD]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            if process.stdout.readline() == "refused\n":
+                pytest.skip("this user may not set memory policies here")
+            look(process.pid, what := Observed())
+            assert what.thread_modes == {"interleave:0"}
+            assert verify(asked("original", "whole", what.pus), 1, what).startswith("a thread's memory policy is ")
         finally:
             process.stdin.close()
             process.wait()

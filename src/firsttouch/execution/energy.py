@@ -8,8 +8,10 @@ step, from sstat); the powercap files of the kernel (RAPL; Documentation/power/p
 
 from __future__ import annotations
 
+import functools
 import os
 import re
+import reprlib
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, FirstTouchError
 from firsttouch.execution.placement_check import Observed
+from firsttouch.execution.progress import say
 from firsttouch.execution.sampling import Watching
 from firsttouch.host import kernel_files
 from firsttouch.host.grant import number_of_job
@@ -38,6 +41,8 @@ _WHOLE = ("package", "dram")
 _MOST_WATTS = 5000.0
 #: Seconds between two readings, which cost the host a little.
 _INTERVAL = 5.0
+#: The longest time (s) that a site's command may take.
+_SECONDS = 5.0
 _ZONE = r"intel-rapl:\d+(:\d+)?"
 
 
@@ -202,7 +207,8 @@ def _counters(root: Path) -> tuple[str, Sequence[Counter], str]:
             raise BadInput(f"{VARIABLE} is '{command}': {error}") from error
         if not words:
             raise BadInput(f"{VARIABLE} is '{command}': a command that prints joules, slurm, or none")
-        return Path(words[0]).name, (Counter("host", lambda: _printed(words)),), ""
+        lacking = _why_no_number(tuple(words))
+        return Path(words[0]).name, () if lacking else (Counter("host", lambda: _printed(words)),), lacking
     zones = list(_zones(root))
     readable = [zone for zone in zones if zone.read() is not None]
     if len(readable) < len(zones):
@@ -248,10 +254,29 @@ def _of_slurm() -> list[str]:
     return ["sstat", "--noheader", "--parsable2", "--format=ConsumedEnergyRaw", f"--jobs={job}.{step}"]
 
 
+@functools.cache
+def _why_no_number(words: tuple[str, ...]) -> str:
+    """Return why a command prints no joules, and say so once; an empty text if it prints them."""
+    why = ""
+    try:
+        done = run_tool(words, timeout=_SECONDS)
+    except FirstTouchError as error:
+        why = str(error)
+    else:
+        if done.returncode:
+            why = f"{shlex.join(words)} ended with status {done.returncode}"
+        elif _first_number(done.stdout) is None:
+            why = f"{shlex.join(words)} printed no number, but {reprlib.repr(done.stdout.strip())}"
+    if why:
+        why = f"{VARIABLE}: {why}"
+        say(f"firsttouch: warning: {why}")
+    return why
+
+
 def _printed(words: Sequence[str]) -> float | None:
     """Return the first number that a command prints, None if it fails or prints none."""
     try:
-        done = run_tool(words, timeout=10.0)
+        done = run_tool(words, timeout=_SECONDS)
     except FirstTouchError:
         return None
     return None if done.returncode else _first_number(done.stdout)

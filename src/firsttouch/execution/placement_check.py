@@ -8,7 +8,7 @@ assumed: :func:`look` samples a running program, and :func:`verify` judges the s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -118,6 +118,8 @@ class Observed:
     #: Anonymous 4 KiB pages per NUMA node and per memory policy, and the memory, at the look with the most pages.
     pages: dict[int, int] = field(default_factory=dict)
     modes: dict[str, int] = field(default_factory=dict)
+    #: The memory policies of the threads besides the first one of each process, over all looks.
+    thread_modes: set[str] = field(default_factory=set)
     #: Copied pages of files at that look, which count as anonymous memory too.
     copied: int = 0
     memory: Memory = field(default_factory=Memory)
@@ -257,6 +259,7 @@ def look(pid: int, observed: Observed, proc: Path = PROC) -> None:
         copied += sampled.copied
         threads += len(tasks)
         pus = pus.union(*tasks.values())
+        observed.thread_modes |= _policies_of_threads(process, tasks)
         program = _program(process)
         threads_of[program] += len(tasks)
         if tasks and sampled.nodes.total() > most:
@@ -313,6 +316,12 @@ def _affinities(process: Path) -> Affinities:
     except OSError:
         return {}
     return {number: status_list(text, "Cpus_allowed_list") for number, text in statuses.items() if text}
+
+
+def _policies_of_threads(process: Path, tasks: Collection[int]) -> set[str]:
+    """Return the memory policies of a process's threads besides the first one, whose policy its pages show."""
+    others = (process / "task" / str(number) for number in tasks if str(number) != process.name)
+    return {policy for policy in map(pages.policy_of_thread, others) if policy}
 
 
 def _online(proc: Path) -> frozenset[int]:
@@ -372,6 +381,7 @@ def verify(asked: Placement, threads: int, observed: Observed) -> str:
     return (
         reason
         or evidence.wrong_pages(asked, observed.pages, observed.modes)
+        or evidence.wrong_threads(asked, observed.thread_modes)
         or evidence.wrong_memory(asked.options, observed.memory)
         or (observed.index.wrong() if observed.index else "")
     )

@@ -16,6 +16,8 @@ UNSEEN_PAUSE = 0.1
 #: Between two samples, the size of the programs is read after pauses (s) of at least this length, which take at
 #: most this fraction of the time. A program whose memory has grown by a quarter is sampled at once.
 SIZE_PAUSE, SIZE_SHARE = 0.05, 0.005
+#: The longest such pause (s) for the sake of that fraction: on a slow host, programs would end with memory unseen.
+MOST_SIZE_PAUSE = 0.5
 #: The first pauses (s), which become longer by a half each: a short program must not end unseen.
 FIRST_PAUSE = 0.005
 
@@ -54,4 +56,6 @@ class Pace:
     def next_size(self, spent: float) -> float:
         """Return when the programs' size is due to be read, after that took *spent* CPU seconds the last time."""
         self._size_pause = min(1.5 * self._size_pause, SIZE_PAUSE)
-        return self._clock.monotonic() + max(self._size_pause, self._pause / 50, spent / SIZE_SHARE)
+        return self._clock.monotonic() + max(
+            self._size_pause, self._pause / 50, min(spent / SIZE_SHARE, MOST_SIZE_PAUSE)
+        )

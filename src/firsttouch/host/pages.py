@@ -30,6 +30,8 @@ _MAPPING = re.compile(r"([0-9a-f]+)-[0-9a-f]+ \S+ [0-9a-f]+ ([0-9a-f]+):([0-9a-f
 _NODES = re.compile(r" N(\d+)=(\d+)")
 _KILOBYTES = re.compile(r" kernelpagesize_kB=(\d+)")
 #: A policy in numa_maps: mode (two contain a space), flags, and NUMA nodes (mm/mempolicy.c, mpol_to_str).
+#: So much (bytes) of the first line of numa_maps has the policy.
+_FIRST_LINE = 160
 _MODE = re.compile(r"[0-9a-f]+ ((?:prefer \(many\)|weighted interleave|[a-z]+)(?:=[^: ]+)?)(\S*)")
 _DEAD = re.compile(r"^State:\s+[ZX]", re.MULTILINE)
 _SIZE = re.compile(r"^(\w+):\s+(\d+) kB", re.MULTILINE)
@@ -58,6 +60,19 @@ def smaps_rollup(process: Path) -> str:
 def numa_maps(process: Path) -> str:
     """Return the numa_maps of a process; raises OSError."""
     return (process / "numa_maps").read_text(encoding="utf-8", errors="replace")
+
+
+def policy_of_thread(thread: Path) -> str:
+    """Return the memory policy of a thread (``/proc/PID/task/TID``), an empty text if it has ended.
+
+    numa_maps shows it beside each mapping without a policy of its own. The first mapping, the program's text, has
+    none, and reading no more costs little: the kernel counts the pages of a mapping when its line is read.
+    """
+    try:
+        with (thread / "numa_maps").open("rb", buffering=0) as file:
+            return mode(file.read(_FIRST_LINE).decode(errors="replace"))
+    except OSError:
+        return ""
 
 
 def has_numa_maps(proc: Path = Path("/proc")) -> bool:

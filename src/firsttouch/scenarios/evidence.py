@@ -9,7 +9,7 @@ interleaved pages may be uneven is a number of policies.toml, which the native p
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -80,6 +80,17 @@ def wrong_pages(asked: Placement, pages: Mapping[int, int], modes: Mapping[str, 
     even = (1,) * len(asked.numa_nodes) if rule == "even" else ()
     weights = tiers.kernel_weights(asked.numa_nodes) if rule == "weighted" else even
     return misplaced(pages, asked.numa_nodes, outside=policy.tolerance, weights=weights, uneven=policy.tolerance)
+
+
+def wrong_threads(asked: Placement, modes: Iterable[str]) -> str:
+    """Return which memory policies of threads are not as *asked*: what such threads touch lies elsewhere."""
+    policy = policy_of(asked.policy)
+    wrong = sorted(mode for mode in modes if not policy.holds(mode, asked.extent))
+    return (
+        f"a thread's memory policy is {', '.join(wrong)}, requested was {policy.mode[asked.extent]}"
+        if wrong
+        else ""
+    )
 
 
 def _counts(pages: Mapping[int, int]) -> str:
