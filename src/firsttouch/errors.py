@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import signal
 from collections.abc import Iterable, Sequence
@@ -19,6 +20,8 @@ NO_THREAD, MORE_THREADS = (
     "can't start new thread",
     "raise the limit of memory (ulimit -v) or of processes (ulimit -u)",
 )
+#: The kernel's errors that a limit of this user causes, and what the user can do.
+_LIMITS = {errno.EMFILE: "raise the limit of open files (ulimit -n)", errno.EAGAIN: MORE_THREADS}
 #: The signals that stop a command and all programs that it started.
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 #: Follows the name of a missing aligner in the reason.
@@ -28,6 +31,12 @@ NOT_INSTALLED = " is not installed: "
 def one_line(text: str) -> str:
     r"""Return *text* as one line, with control characters and CI commands escaped (a newline is \\n)."""
     return without_commands(_CONTROLS.sub(lambda control: control[0].encode("unicode_escape").decode(), text))
+
+
+def os_reason(error: OSError) -> str:
+    """Return the kernel's words for an error, with the limit that this user can raise."""
+    words = error.strerror or str(error)
+    return f"{words}: {_LIMITS[error.errno]}" if error.errno in _LIMITS else words
 
 
 def first_of(texts: Sequence[str], most: int, separator: str = ", ") -> str:

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from firsttouch.errors import STOPPING, Missing, RunFailed, TimedOut
+from firsttouch.errors import STOPPING, Missing, RunFailed, TimedOut, os_reason
 
 #: The modules of the packages that the extra ``report`` installs: they judge hosts, and write reports.
 REPORT = ("polars", "reframe", "jinja2", "junitparser", "prometheus_client")
@@ -95,7 +95,7 @@ def run_tool(
     except subprocess.TimeoutExpired as error:
         raise TimedOut(f"{' '.join(argv)} did not answer within {timeout:g} s") from error
     except OSError as error:
-        raise RunFailed(f"{argv[0]} cannot be started: {error.strerror}") from error
+        raise RunFailed(f"{argv[0]} cannot be started: {os_reason(error)}") from error
     finally:
         if process is not None:
             _end(process)

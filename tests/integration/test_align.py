@@ -310,7 +310,7 @@ def test_a_resumed_run_that_starts_no_instance(long_bwa, tmp_path):
     assert set(re.findall(r"^instance (\d+): ", errors, re.MULTILINE)) == {"0", "1"}
     (tmp_path / "fail").unlink()
     status, _, errors = align("--checkpoint", "500k")
-    assert (status, "another checkpoint (400000, now 500000)" in errors) == (2, True), errors
+    assert (status, "differs in checkpoint (400000, now 500000)" in errors) == (2, True), errors
     status, text, errors = align("--checkpoint", "400k", "--json")
     assert status == 0, errors
     assert re.search(r"placement verified on \d{4}-\d\d-\d\d$", errors, re.MULTILINE)

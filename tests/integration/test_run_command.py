@@ -526,7 +526,7 @@ def test_another_memory_policy_is_seen(align, stand_in, tmp_path):
 @pytest.mark.parametrize(
     "broken",
     [
-        ('{bwa} "$@" | head -n 500; kill -9 $$', "signal SIGKILL (out of memory, or killed by a user)"),
+        ('{bwa} "$@" | head -n 500; kill -9 $$', "signal SIGKILL (out of memory, a limit of CPU time, or a user)"),
         ("echo first >&2; echo 'cannot go on' >&2; exit 9", "ended with status 9: first | cannot go on"),
         ('{bwa} "$@" | head -n 500', "reads"),
         ("echo nonsense", "not a SAM record"),

@@ -70,8 +70,8 @@ def test_parts_are_used_and_keep_their_placement(output, messages):
     [
         ({"checkpoint": 200}, "checkpoint (100, now 200)"),
         ({"aligner": "2.0", "scenario": "1Inst"}, "scenario (2Inst_Original, now 1Inst), aligner (1.0, now 2.0)"),
-        ({"command": ["bwa", "mem", "-a"]}, "another command: repeat"),
-        ({"inputs": []}, "another inputs: repeat"),
+        ({"command": ["bwa", "mem", "-a"]}, "differs in command: repeat"),
+        ({"inputs": []}, "differs in inputs: repeat"),
     ],
 )
 def test_parts_of_another_run_stay(output, messages, changes, names):

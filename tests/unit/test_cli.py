@@ -2,8 +2,10 @@
 """The command line: help, exit statuses, one line of error, one JSON document, readers that go away."""
 
 import argparse
+import errno
 import importlib.metadata
 import json
+import os
 import re
 import shlex
 import signal
@@ -17,7 +19,7 @@ import pytest
 
 from firsttouch import cli
 from firsttouch.cli import options
-from firsttouch.errors import CANNOT_HERE, MORE_THREADS, BadInput, CannotHere, Missing, RunFailed
+from firsttouch.errors import CANNOT_HERE, MORE_THREADS, BadInput, CannotHere, Missing, RunFailed, os_reason
 from firsttouch.genomics.aligners import aligner
 from firsttouch.host import topology
 
@@ -604,3 +606,9 @@ def test_every_command_and_action_has_json_and_examples(name):
 )
 def test_json_stands_before_or_behind_an_action(argv, wanted):
     assert cli.parser().parse_args(argv).json is wanted
+
+
+def test_a_limit_of_the_user_is_named_with_what_raises_it():
+    error = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    assert os_reason(error) == "Too many open files: raise the limit of open files (ulimit -n)"
+    assert os_reason(OSError(errno.ENOENT, "No such file")) == "No such file"

@@ -82,27 +82,42 @@ def test_slurms_name_is_found_on_a_host_with_a_domain(check, tmp_path):
     assert check()[0] == 1
 
 
-@pytest.mark.parametrize("text", ["", "rubbish\n", "pass\n", "good 1 n1 s x\n", "fail x n1 s x\n"])
+@pytest.mark.parametrize(
+    "text", ["", "rubbish\n", "pass\n", "good 1 n1 s x\n", "fail x n1 s x\n", f"fail {'9' * 20} n1 s x\n"]
+)
 def test_a_file_that_is_not_a_verdict(check, tmp_path, text):
     (tmp_path / socket.gethostname()).write_text(text)
     status, message = check()
     assert (status, "is not a verdict" in message) == (1, True)
 
 
-def test_an_age_that_is_none(check):
-    assert check("a week")[0] == 1
+@pytest.mark.parametrize("age", ["a week", "08", "9" * 20])
+def test_an_age_that_is_none(check, age):
+    assert check(age)[0] == 1
 
 
-@pytest.mark.parametrize(("status", "dies"), [(0, False), (1, True), (2, False), (3, False)])
-def test_a_check_that_measures_dies_only_of_a_fail(tmp_path, status, dies):
+def test_the_time_of_a_verdict_may_begin_with_0(check, tmp_path):
+    (tmp_path / socket.gethostname()).write_text("pass 08 n1 s x\n")
+    status, message = check("60")
+    assert (status, "s old" in message) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("status", "word", "dies"),
+    [
+        *((status, "verdict n1 fail:", status == 1) for status in range(4)),
+        *((1, word, False) for word in ("", "verdict n1 suspect:", "Traceback:", "x verdict n1 fail:")),
+    ],
+)
+def test_a_check_that_measures_dies_only_of_a_fail(tmp_path, status, word, dies):
     program = tmp_path / "firsttouch"
-    program.write_text(f'#!/bin/sh\necho "$@" >&2\necho a: 1\necho "it\'s \\$(slow)"\nexit {status}\n')
+    program.write_text(f'#!/bin/sh\necho "$@" >&2\necho a: 1\necho "{word} it\'s \\$(slow)"\nexit {status}\n')
     program.chmod(0o755)
     script = SCRIPT.replace("check_firsttouch", "check_firsttouch_now")
     env = {"FIRSTTOUCH": str(program), "PATH": "/usr/bin:/bin"}
     argv = [shutil.which("bash"), "-c", script, CHECK, "40", "amd-opteron"]
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == int(dies)
-    assert done.stdout == ("died: check_firsttouch_now:  it_s _(slow)\n" if dies else "")
+    assert done.stdout == ("died: check_firsttouch_now:  verdict n1 fail: it_s _(slow)\n" if dies else "")
     wrong = subprocess.run([*argv[:4], "x"], env=env, capture_output=True, text=True, check=False)
     assert (wrong.returncode, "not a number of seconds" in wrong.stdout) == (1, True)

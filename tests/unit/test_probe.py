@@ -213,7 +213,7 @@ def test_run_hands_on_progress_and_options(fake, tmp_path):
     report = probe.run("bandwidth", ["--banks", "0"], say=lines.append)
     assert lines == ["one", "two"]
     assert report.status == "complete"
-    assert (tmp_path / "argv").read_text() == "bandwidth --banks 0 --jsonl\n"
+    assert (tmp_path / "argv").read_text() == "bandwidth --jsonl --banks 0\n"
 
 
 FAILED = json.dumps({"type": "end", "status": "failed", "reason": "x y", "count": 2})

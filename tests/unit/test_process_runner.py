@@ -171,7 +171,7 @@ def test_cpu_seconds_and_memory(tmp_path, clock, held):
     [
         ("exit 7", "sh ended with status 7: it printed nothing"),
         ("echo a >&2; echo >&2; echo '  b ' >&2; echo c >&2; exit 1", r"sh ended with status 1: b \| c"),
-        ("kill -9 $$", r"signal SIGKILL \(out of memory, or killed by a user\): it printed nothing"),
+        ("kill -9 $$", r"signal SIGKILL \(out of memory, a limit of CPU time, or a user\): it printed nothing"),
         ("kill -SEGV $$", "sh ended with signal SIGSEGV"),
         ("kill -40 $$", "sh ended with signal 40"),
         ("printf '\\377\\n' >&2; exit 3", "status 3: \N{REPLACEMENT CHARACTER}"),

@@ -32,6 +32,7 @@ from firsttouch.errors import (
     FirstTouchError,
     did_you_mean,
     one_line,
+    os_reason,
 )
 from firsttouch.tools import lacking_package, no_idle_threads
 
@@ -263,7 +264,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 141
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        _print_error(f"firsttouch: error: {where}{error.strerror or error}")
+        _print_error(f"firsttouch: error: {where}{os_reason(error)}")
         return 2
 
 

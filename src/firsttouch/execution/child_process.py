@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from firsttouch.clock import SYSTEM_CLOCK, Clock
-from firsttouch.errors import RunFailed
+from firsttouch.errors import RunFailed, os_reason
 from firsttouch.execution import placement_check
 from firsttouch.tools import defer_signals
 
@@ -59,7 +59,7 @@ def child(
     except OSError as error:
         if process is not None:
             raise
-        raise RunFailed(f"{argv[0]} cannot be started: {error.strerror}") from error
+        raise RunFailed(f"{argv[0]} cannot be started: {os_reason(error)}") from error
     finally:
         if process is not None:
             # After a further signal, such as a second Ctrl-C, nothing may be left either.
@@ -146,7 +146,7 @@ def ending(name: str, status: int) -> str:
     """Return how the program *name* ended, by its exit status (negative: the signal)."""
     if status >= 0:
         return f"{name} ended with status {status}"
-    why = " (out of memory, or killed by a user)" if status == -signal.SIGKILL else ""
+    why = " (out of memory, a limit of CPU time, or a user)" if status == -signal.SIGKILL else ""
     return f"{name} ended with signal {signal_name(-status)}{why}"
 
 

@@ -11,7 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from firsttouch.errors import BadInput, TimedOut
+from firsttouch.errors import BadInput, TimedOut, os_reason
 from firsttouch.execution import placement_check
 from firsttouch.execution.child_process import has_ended
 from firsttouch.execution.jobs import Job, Outcome, late_message, require_programs
@@ -67,7 +67,7 @@ def run_in_foreground(
                     preexec_fn=prepare,  # noqa: PLW1509 - there are no other threads
                 )
         except OSError as error:
-            raise BadInput(f"cannot start {argv[0]}: {error.strerror}", file=error.filename) from error
+            raise BadInput(f"cannot start {argv[0]}: {os_reason(error)}", file=error.filename) from error
         try:
             late = _follow(process.pid, outcome, timeout, watching or Watching())
         finally:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from firsttouch.clock import SYSTEM_CLOCK, Clock
-from firsttouch.errors import BadInput, CannotHere, ProgramFailed, TimedOut
+from firsttouch.errors import BadInput, CannotHere, ProgramFailed, TimedOut, os_reason
 from firsttouch.execution import placement_check
 from firsttouch.execution.child_process import start
 from firsttouch.execution.jobs import Job, Outcome, argv_of, last_words, late_message, require_programs
@@ -171,7 +171,7 @@ class _Running:
                     fds=job.fds,
                 )
         except OSError as error:
-            raise BadInput(f"cannot start {job.argv[0]}: {error.strerror}", file=error.filename) from error
+            raise BadInput(f"cannot start {job.argv[0]}: {os_reason(error)}", file=error.filename) from error
         self.waiter = WorkerThread("waiter", lambda: self._wait(events))
         try:
             self.waiter.start()

@@ -221,7 +221,7 @@ class Checkpoints:
                 raise BadInput(message, file=journal, line=number) from error
         if stretches and (changed := [key for key in self._identity if identity.get(key) != self._identity[key]]):
             raise BadInput(
-                f"--resume: the {len(stretches)} finished parts are of a run with another "
+                f"--resume: the {len(stretches)} finished parts are of a run that differs in "
                 f"{', '.join(_difference(key, identity.get(key), self._identity[key]) for key in changed)}: "
                 f"repeat that run's command to use them, or {_remedy(self._folder)}",
                 file=self._folder,
