@@ -212,15 +212,21 @@ def test_a_bank_full_of_page_cache_can_be_measured(guest: Guest, native_probe: P
 
 @pytest.mark.parametrize("guest", ["small"], indirect=True)
 def test_the_memory_limit_of_a_cgroup(guest: Guest, native_probe: Path) -> None:
-    """40 of 384 MiB may be used on each bank: the probe uses less, and is not killed."""
+    """40 of 384 MiB may be used on each bank: the probe uses less, and is not killed.
+
+    Arrays of that size would fit into the caches that the machine claims to have, so they must be asked for.
+    """
     enter = (
         "mkdir -p $0 && echo 41943040 > $0/memory.max && echo 0 > $0/memory.swap.max; echo $$ > $0/cgroup.procs;"
     )
     limited = ("sh", "-c", f'{enter} exec "$@"', "/sys/fs/cgroup/probe")
     short = ("bandwidth", "--kernels=copy", "--banks=1", "--pu-nodes=1", "--max-repetitions=3")
-    document = run(guest, native_probe, *short, before=limited)
+    document = run(guest, native_probe, *short, "--array-bytes=4MiB", before=limited)
     check(guest, document)
     assert 8 << 20 < document["most_memory_bytes"] < 40 << 20
+    done = guest.run([*limited, native_probe, *short])
+    assert (done.returncode, done.text) == (3, "")
+    assert "too few to measure memory behind caches" in done.error_text
     done = guest.run([*limited, native_probe, *short, "--array-bytes=16MiB"])
     assert (done.returncode, done.text) == (3, "")
     assert "48 MiB are needed on NUMA node 1" in done.error_text

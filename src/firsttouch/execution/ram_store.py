@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from firsttouch.clock import SYSTEM_CLOCK
 from firsttouch.errors import BadInput, CannotHere, RunFailed
 from firsttouch.execution.child_process import wait
 from firsttouch.execution.file_copies import Identity, Source, copy_all, name_of, sources_of
@@ -55,6 +56,8 @@ _BASES = (Path("/dev/shm"), Path("/mnt"), Path("/media"), Path("/srv"))  # noqa:
 VARIABLE = "RAM_STORE"
 #: The real, effective, saved and file system user ids in /proc/PID/status.
 _UIDS = re.compile(r"^Uid:(.*)$", re.MULTILINE)
+#: The pause (s) between two looks whether a kept holder can be found, and the most of them.
+_LOOK, _MOST_LOOKS = 0.002, 1000
 #: The message after the death of a holder.
 GONE = "the process that holds the RAM store was killed, and its copies are gone"
 #: This part of a NUMA node's memory, and of what a cgroup has left, stays free: where the policy binds, the kernel
@@ -210,6 +213,19 @@ class RamStore:
         except BrokenPipeError as error:
             raise RunFailed(GONE) from error
         self.is_kept = True
+        # While the shell becomes sleep(1), its environment cannot be read: others would not find the store.
+        for _ in range(_MOST_LOOKS):
+            if not self.alive() or self._is_asleep():
+                break
+            SYSTEM_CLOCK.sleep(_LOOK)
+
+    def _is_asleep(self) -> bool:
+        process = Path(f"/proc/{self.pid}")
+        try:
+            has_variables = VARIABLE.encode() in (process / "environ").read_bytes()
+            return has_variables and (process / "comm").read_text(encoding="ascii") == "sleep\n"
+        except (OSError, ValueError):
+            return False
 
 
 # ----------------------------------------------------------------------

@@ -114,8 +114,12 @@ class Finding:
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings by their word, their evidence, and their loss; others keep their order."""
-    return sorted(findings, key=lambda f: (ORDER.index(f.verdict), f.evidence or 0.0, _loss(f)), reverse=True)
+    """Return findings by their word, their evidence, and their loss in percent; others keep their order."""
+
+    def key(finding: Finding) -> tuple[int, float, float]:
+        return (ORDER.index(finding.verdict), finding.evidence or 0.0, round(_loss(finding), 2))
+
+    return sorted(findings, key=key, reverse=True)
 
 
 def _loss(finding: Finding) -> float:

@@ -88,6 +88,8 @@ def full_disk(files: Iterable[Path]) -> str:
         if (space.f_blocks and blocks * space.f_frsize < _NO_ROOM) or (space.f_files and not space.f_ffree):
             while folder.name.startswith(_WORKSPACE):
                 folder = folder.parent  # noqa: PLW2901 - the workspace is removed
+            if folder.is_relative_to("/proc"):  # a mount in memory that only one process sees
+                return "the scratch in memory is full: give --scratch ram:SIZE more, or leave it out"
             return f"{folder}: {os.strerror(errno.ENOSPC)}"
     return ""
 

@@ -171,8 +171,6 @@ def _no_table(error: BaseException, file: Path) -> BadInput:
 # Reading records from stores, tables of reports, and the JSON lines of checks
 
 LINES, TABLE, CAMPAIGN = "records.jsonl", "records.parquet", "campaign.json"
-#: The table of a report, which has no records.
-FINDINGS = "findings.parquet"
 #: The number of rows that are processed at a time.
 ROWS = 1 << 19
 #: About how many bytes of a table's file these are.
@@ -232,38 +230,55 @@ def find(paths: Iterable[Path], on_unread: OnUnread = refuse) -> Sources:
             (tables if path.suffix == SUFFIX else lines)[path] = None
         elif not stat.S_ISDIR(kind):
             raise BadInput("a device or a socket, not a file with records", file=path)
-        for folder, below, names in os.walk(path, onerror=failed, followlinks=True) if stat.S_ISDIR(kind) else ():
-            below.sort()
-            if not _is_new(folder, seen):
-                below.clear()
-                continue
+        for folder, below, names in _walk(path, seen, failed) if stat.S_ISDIR(kind) else ():
             if CAMPAIGN in names:
-                campaigns[Path(folder)] = None
+                campaigns[folder] = None
                 below.clear()
                 continue
-            if LINES in names and Path(folder, LINES).is_file():
-                lines[Path(folder, LINES)] = None
+            if LINES in names and (folder / LINES).is_file():
+                lines[folder / LINES] = None
             if any(name.endswith(SUFFIX) for name in names):
-                current = listing(Path(folder), strict=False).current
-                is_store = any(NAME.fullmatch(f.name) for f in current)
-                named = [f for f in current if f.name == TABLE or (is_store and f.name != FINDINGS)]
-                tables.update(dict.fromkeys(named))
+                tables.update(dict.fromkeys(_tables_of(folder)))
     for file in [f for f in tables if not _is_utf8(f)]:
         del tables[file]
         on_unread(Unread(BadInput("a table whose path is not UTF-8 cannot be read: rename it", file=file)))
     return Sources(list(tables), list(lines), list(campaigns), piped)
 
 
-def _is_new(folder: str, seen: set[tuple[int, int]]) -> bool:
-    """Return whether a folder was not walked yet, and note it: links may lead to one again."""
+def _walk(
+    path: Path, seen: set[tuple[int, int]], failed: Callable[[OSError], None]
+) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """Walk a folder as :func:`os.walk` does, with the folders that links lead to, but none that was *seen*."""
+    for folder, below, names in os.walk(path, onerror=failed, followlinks=True):
+        below.sort()
+        try:
+            status = Path(folder).stat()
+        except OSError:  # deleted meanwhile
+            below.clear()
+            continue
+        key = (status.st_dev, status.st_ino)
+        if key in seen:
+            below.clear()
+            continue
+        seen.add(key)
+        yield Path(folder), below, names
+
+
+def _tables_of(folder: Path) -> Iterator[Path]:
+    """Yield the tables of records in a folder: those with the names of a store, and others in a store."""
+    current = listing(folder, strict=False).current
+    is_store = any(NAME.fullmatch(file.name) for file in current)
+    for file in current:
+        if file.name == TABLE or NAME.fullmatch(file.name) or (is_store and _is_renamed(file)):
+            yield file
+
+
+def _is_renamed(file: Path) -> bool:
+    """Return whether a file with another name than those of a store is a table of records."""
     try:
-        status = Path(folder).stat()
-    except OSError:  # deleted meanwhile
+        return schema.columns().keys() <= pl.read_parquet_schema(file).keys()
+    except (pl.exceptions.PolarsError, OSError):
         return False
-    key = (status.st_dev, status.st_ino)
-    is_new = key not in seen
-    seen.add(key)
-    return is_new
 
 
 def _is_utf8(path: Path) -> bool:
