@@ -178,7 +178,7 @@ def test_nothing_judged_is_no_pass(bandwidth):
     other = rates(1.0, check="contention", metric="total_bandwidth")
     (verdict,) = judge(other, bandwidth)
     assert (verdict.verdict, verdict.unjudged) == ("undecided", 1)
-    assert "no reference for any of the 1 metrics" in verdict.line()
+    assert "no reference for any of the 1 measured metrics" in verdict.line()
 
 
 def test_an_emulated_host_is_not_judged_by_its_speed(bandwidth):

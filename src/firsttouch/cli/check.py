@@ -105,7 +105,8 @@ def _final(checked: Checked) -> State:
 def _output_until(seconds: float, status: int) -> Iterator[None]:
     """End this process with *status* if its output is not taken within some seconds."""
     signal.signal(signal.SIGALRM, lambda *_: os._exit(status))
-    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.01))
+    # Again and again: a single signal just before a write that blocks would be lost.
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.01), 0.05)
     yield
     sys.stdout.flush()
     signal.setitimer(signal.ITIMER_REAL, 0)

@@ -331,7 +331,7 @@ _UNDESCRIBED = (
     "(which reads the system's references) was not given"
 )
 _BLIND = "nothing was judged: the comparison with the fleet sees no loss: its hosts differ too much"
-_NOTHING = "nothing was judged: system {system} has no reference for any of the {unjudged} metrics"
+_NOTHING = "nothing was judged: system {system} has no reference for any of the {unjudged} measured metrics"
 
 
 def natural(host: str) -> list[tuple[int, int | str]]:
