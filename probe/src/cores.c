@@ -76,7 +76,7 @@ static void work(Member *member, void *argument)
         run->measured[member->id * run->samples + i] =
             (Sample){.rate = ran > 0 ? count / (ran * 1e9) : 0, .ran = wall > 0 ? ran / wall : 0};
         team_check(member);
-        if (run->options->sustain && !member->id && (i + 1) % (SUSTAINED_SAMPLES / 10) == 0)
+        if (run->options->sustain && !stop_signal() && !member->id && (i + 1) % (SUSTAINED_SAMPLES / 10) == 0)
             report_say("cores: %.3g of %.3g s, PU %d makes %.2f additions per ns", (i + 1) * run->options->seconds,
                        run->options->sustain, member->pu, run->measured[i].rate);
     }
@@ -113,10 +113,11 @@ static bool alike(const Core *a, const Core *b)
     return a->speed == b->speed && a->here == b->here && a->other == b->other;
 }
 
-// Adds to each element, times `sign`, what a hypervisor has taken from its PU so far (ticks), if the kernel shows
-// it.
-static void add_stolen(const List *pus, int sign, long *stolen)
+// Adds to each element, times `sign`, the time (s) that a hypervisor has taken from its PU so far, if the kernel
+// shows it.
+static void add_stolen(const List *pus, int sign, double *stolen)
 {
+    const double second = (double)sysconf(_SC_CLK_TCK);
     FILE *file = fopen("/proc/stat", "re");
     char line[400];
     while (file && fgets(line, sizeof line, file)) {
@@ -126,7 +127,7 @@ static void add_stolen(const List *pus, int sign, long *stolen)
             continue;
         for (int i = 0; i < pus->count; i++)
             if (pus->values[i] == number)
-                stolen[i] += sign * ticks;
+                stolen[i] += sign * (double)ticks / second;
     }
     if (file)
         fclose(file);
@@ -211,6 +212,80 @@ static void put(const Run *run, const Result *common, const char *metric, const 
         json_number("sustain_s", run->options->sustain);
 }
 
+// Prints a result for each slow core, or one of 0 without any. `stolen` is the time (s) that a hypervisor took.
+static void put_slow(const Run *run, const Result *common, const Core *kinds, const double *stolen, double wall)
+{
+    double *scratch = must_allocate((size_t)(run->count + run->samples), sizeof *scratch);
+    double *values = must_allocate((size_t)run->samples, sizeof *values);
+    const int *pus = common->pus->values;
+    int slow = 0;
+    for (int i = 0; i < run->count; i++) {
+        const double loss = loss_of(run, kinds, i, scratch);
+        if (loss <= 0)
+            continue;
+        // A hypervisor, or a thread on the other PU of a core, slows a PU as well. The kernel counts in ticks.
+        const bool is_robbed = stolen[i] > loss * wall / 2;
+        if (is_robbed || kinds[i].other) {
+            report_say("cores: PU %d is slower than its siblings, and others %s", pus[i],
+                       is_robbed ? "on the hardware took its time" : "may use the other PU of its core");
+            continue;
+        }
+        slow++;
+        for (int sample = 0; sample < run->samples; sample++)
+            values[sample] = 1;
+        put(run, common, "slow_cores", "1", "lower", values);
+        json_integer("pu", pus[i]);
+        json_number("loss", loss);
+        report_close();
+        report_say("cores: PU %d is %.0f %% slower than its siblings when all run", pus[i], 100 * loss);
+    }
+    if (!slow) {
+        put(run, common, "slow_cores", "1", "lower", values);
+        report_close();
+    }
+    free(scratch);
+    free(values);
+}
+
+static void put_clock(const Run *run, const Result *common)
+{
+    const bool is_sustained = run->options->sustain > 0;
+    double *scratch = must_allocate((size_t)(run->count + run->samples), sizeof *scratch);
+    double *values = must_allocate((size_t)run->samples, sizeof *values);
+    for (int sample = 0; sample < run->samples; sample++) {
+        for (int i = 0; i < run->count; i++)
+            scratch[i] = sample_of(run, i, sample)->rate;
+        values[sample] = median_of(scratch, run->count);
+    }
+    double slowest = 0;
+    for (int i = 0; i < run->count; i++) {
+        const double rate = rate_of(run, i, scratch);
+        slowest = !i || rate < slowest ? rate : slowest;
+    }
+    // The rate is that of the time that a thread ran, whoever else used its PU. How little it ran is stated.
+    const List waited = waiting(run, common->pus);
+    put(run, common, is_sustained ? "sustained_clock" : "core_clock", "GHz", "higher", values);
+    json_number("slowest", slowest);
+    if (is_sustained) {
+        json_begin("curve", '[');
+        for (int sample = 0; sample < run->samples; sample++)
+            json_number(NULL, values[sample]);
+        json_end(']');
+    }
+    if (waited.count)
+        json_integers("waited", waited.values, waited.count);
+    report_close();
+    if (waited.count)
+        report_say("cores: the threads of %d PUs, first PU %d, ran for less than %.0f %% of the time: others use "
+                   "these PUs, or a cgroup limits them",
+                   waited.count, waited.values[0], 100 * RAN);
+    report_say("cores: %d PUs at once, %.2f additions per ns, the slowest PU %.2f", run->count,
+               median_of(values + run->first, run->samples - run->first), slowest);
+    free(scratch);
+    free(values);
+    free(waited.values);
+}
+
 void cores(const Options *options, const Host *host)
 {
     const List pus = options_pus(options, host, &options->pu_nodes);
@@ -223,84 +298,29 @@ void cores(const Options *options, const Host *host)
     inject(&run, options->inject_text, &pus);
     run.measured = must_allocate((size_t)(run.count * run.samples), sizeof *run.measured);
     Core *kinds = must_allocate((size_t)run.count, sizeof *kinds);
-    double *scratch = must_allocate((size_t)(run.count + run.samples), sizeof *scratch);
-    double *values = must_allocate((size_t)run.samples, sizeof *values);
+    double *stolen = must_allocate((size_t)run.count, sizeof *stolen);
     for (int i = 0; i < run.count; i++)
         kinds[i] = core_of(pus.values[i], &pus);
     report_begin(options, host, run.count);
-    long *stolen = must_allocate((size_t)run.count, sizeof *stolen);
+    Memory memory = memory_take(host, &(List){1, &bank}, PAGES_BASE, host->page_bytes, 0);
     add_stolen(&pus, -1, stolen);
     const int64_t begin = team_now();
-    Memory memory = memory_take(host, &(List){1, &bank}, PAGES_BASE, host->page_bytes, 0);
     Placed placed = team_run(pus.values, pus.count, work, &run);
-    // The rate is that of the time that a thread ran, whoever else used its PU. How little it ran is stated.
-    const List waited = waiting(&run, &pus);
+    const double wall = (double)(team_now() - begin) * 1e-9;
     add_stolen(&pus, 1, stolen);
-    const double wall = (double)(team_now() - begin) * 1e-9, ticks = (double)sysconf(_SC_CLK_TCK);
     const Result common = {.pu_nodes = &options->pu_nodes,
                            .pus = &pus,
                            .placed = &placed,
                            .memory = &memory,
                            .wrong = run.slowed < 0 ? "" : "a fault was injected"};
-    int slow = 0;
-    for (int i = 0; i < run.count; i++) {
-        const double loss = loss_of(&run, kinds, i, scratch);
-        if (loss <= 0)
-            continue;
-        // A hypervisor, or a thread on the other PU of a core, slows a PU as well.
-        const bool is_robbed = (double)stolen[i] / ticks > (1 - RAN) * wall;
-        if (is_robbed || kinds[i].other) {
-            report_say("cores: PU %d is slower than its siblings, and others %s", pus.values[i],
-                       is_robbed ? "on the hardware took its time" : "may use the other PU of its core");
-            continue;
-        }
-        slow++;
-        for (int sample = 0; sample < run.samples; sample++)
-            values[sample] = 1;
-        put(&run, &common, "slow_cores", "1", "lower", values);
-        json_integer("pu", pus.values[i]);
-        json_number("loss", loss);
-        report_close();
-        report_say("cores: PU %d is %.0f %% slower than its siblings when all run", pus.values[i], 100 * loss);
+    if (!stop_signal()) { // else samples are missing
+        put_slow(&run, &common, kinds, stolen, wall);
+        put_clock(&run, &common);
     }
-    if (!slow) {
-        put(&run, &common, "slow_cores", "1", "lower", values);
-        report_close();
-    }
-    for (int sample = 0; sample < run.samples; sample++) {
-        for (int i = 0; i < run.count; i++)
-            scratch[i] = sample_of(&run, i, sample)->rate;
-        values[sample] = median_of(scratch, run.count);
-    }
-    double slowest = 0;
-    for (int i = 0; i < run.count; i++) {
-        const double rate = rate_of(&run, i, scratch);
-        slowest = !i || rate < slowest ? rate : slowest;
-    }
-    put(&run, &common, options->sustain ? "sustained_clock" : "core_clock", "GHz", "higher", values);
-    json_number("slowest", slowest);
-    if (options->sustain) {
-        json_begin("curve", '[');
-        for (int sample = 0; sample < run.samples; sample++)
-            json_number(NULL, values[sample]);
-        json_end(']');
-    }
-    if (waited.count)
-        json_integers("waited", waited.values, waited.count);
-    report_close();
-    if (waited.count)
-        report_say("cores: the threads of %d PUs, first PU %d, ran for less than %.0f %% of the time: others use "
-                   "these PUs, or a cgroup limits them",
-                   waited.count, waited.values[0], 100 * RAN);
-    report_say("cores: %d PUs at once, %.2f additions per ns, the slowest PU %.2f", run.count,
-               median_of(values + run.first, run.samples - run.first), slowest);
     placed_free(&placed);
     memory_release(&memory);
     free(run.measured);
     free(kinds);
-    free(scratch);
-    free(values);
     free(stolen);
-    free(waited.values);
     free(pus.values);
 }

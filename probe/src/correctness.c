@@ -405,7 +405,7 @@ static void put_work(const Run *run, int i, const Result *common, const List *pu
                        (unsigned long long)run->tallies[member][i].wrong,
                        (unsigned long long)run->tallies[member][i].units);
         }
-    if (!faulty) {
+    if (!faulty && !stop_signal()) { // else the work may not have been done
         open_count(common, &(Tally){.units = units});
         json_string("work", works[i].name);
         report_close();
@@ -440,6 +440,7 @@ typedef struct {
     uint64_t each; // words of a member
     Tally *tallies;
     uint64_t *first; // the first wrong word of each member
+    bool is_stopped; // before all patterns were kept
 } Shelves;
 
 static void keep(Member *member, void *argument)
@@ -448,7 +449,13 @@ static void keep(Member *member, void *argument)
     const uint64_t begin = (uint64_t)member->id * shelves->each, end = begin + shelves->each;
     Tally *tally = &shelves->tallies[member->id];
     const bool is_faulty = fault.pu == member->pu && fault.work == WORKS;
-    for (int pattern = 0; pattern < 2 * PATTERNS && !stop_signal(); pattern++) {
+    for (int pattern = 0; pattern < 2 * PATTERNS; pattern++) {
+        // All must agree: who ends early leaves the others waiting.
+        if (!member->id)
+            shelves->is_stopped = stop_signal();
+        team_together(member);
+        if (shelves->is_stopped)
+            break;
         const uint64_t flip = pattern % 2 ? UINT64_MAX : 0;
         for (uint64_t i = begin; i < end; i++)
             shelves->words[i] = pattern_of(pattern / 2, i) ^ flip;
@@ -505,12 +512,14 @@ static void patterns(const Host *host, int bank, uint64_t bytes)
                            .pus = pus,
                            .placed = &placed,
                            .memory = &memory};
-    open_count(&result, &all);
-    if (all.wrong)
-        put_place(host, &shelves.words[first], first * 8);
-    report_close();
-    report_say("correctness of memory: bank %d, %llu words kept %d patterns: %llu wrong", bank,
-               (unsigned long long)(memory.bytes / 8), 2 * PATTERNS, (unsigned long long)all.wrong);
+    if (all.wrong || !shelves.is_stopped) {
+        open_count(&result, &all);
+        if (all.wrong)
+            put_place(host, &shelves.words[first], first * 8);
+        report_close();
+        report_say("correctness of memory: bank %d, %llu words kept %d patterns: %llu wrong", bank,
+                   (unsigned long long)(memory.bytes / 8), 2 * PATTERNS, (unsigned long long)all.wrong);
+    }
     free(shelves.tallies);
     free(shelves.first);
     placed_free(&placed);

@@ -22,7 +22,7 @@
 enum {
     STRIDE = 4,
     ACCESSES = 1 << 19,
-    SANITY_ACCESSES = 1 << 12,
+    SANITY_ACCESSES = 1 << 14,
     MOST_ACCESSES = 1 << 30,
     BLOCK = 64,
     TRIALS = 1 << 12
@@ -53,6 +53,7 @@ typedef struct {
     uint64_t count;     // accesses of a sample
     void **place;       // in the cycle
     uint64_t timer;     // the ticks between two readings of the clock
+    uint64_t step;      // the ticks of which all readings are multiples: 26 on some processors
     uint64_t additions; // of a chain
     uint64_t every;     // one access in so many is made slower, to try what finds it, or 0
     double slower;      // by this time (ns)
@@ -146,8 +147,8 @@ static void measure(Run *run)
     run->place = place;
 }
 
-// The value (ticks) that a share of the counts are above; interpolated within its bin.
-static double beyond(const double *counts, double share)
+// The value (ticks) that a share of the counts are above; interpolated within its bin, or its step of the clock.
+static double beyond(const double *counts, double share, uint64_t step)
 {
     double total = 0, above = 0;
     for (int bin = 0; bin < BINS; bin++)
@@ -155,7 +156,7 @@ static double beyond(const double *counts, double share)
     for (int bin = BINS - 1; bin >= 0; bin--) {
         if (counts[bin] > 0 && above + counts[bin] >= share * total) {
             const double low = (double)least_of(bin);
-            const double width = bin + 1 < BINS ? (double)least_of(bin + 1) - low : 0;
+            const double width = fmax((double)step, bin + 1 < BINS ? (double)least_of(bin + 1) - low : 0);
             return low + width * (1 - (share * total - above) / counts[bin]);
         }
         above += counts[bin];
@@ -168,14 +169,14 @@ static double median_ticks(const uint64_t *counts)
     double *values = must_allocate(BINS, sizeof *values);
     for (int bin = 0; bin < BINS; bin++)
         values[bin] = (double)counts[bin];
-    const double median = beyond(values, 0.5);
+    const double median = beyond(values, 0.5, 1);
     free(values);
     return median;
 }
 
 // Subtracts from the accesses those that an interruption made slow: as many as there are slow chains. A chain is
 // slow that took INTERRUPTION longer than the median. Its delay added to an access of the median gives the bin; if
-// there are fewer accesses in it, those of the nearest bins go. Returns the number of slow chains.
+// there are fewer accesses in it, those of bins within an octave go. Returns the number of slow chains.
 static uint64_t subtract(const Run *run, const Histogram *histogram, double *counts)
 {
     const double access = median_ticks(histogram->accesses), chain = median_ticks(histogram->chains);
@@ -189,7 +190,7 @@ static uint64_t subtract(const Run *run, const Histogram *histogram, double *cou
         double left = scale * (double)histogram->chains[bin];
         const double delayed = (double)least_of(bin) - chain + access;
         const int first = bin_of((uint64_t)delayed), lowest = bin_of((uint64_t)(slow - chain + access));
-        for (int away = 0; left > 0 && away < BINS; away++)
+        for (int away = 0; left > 0 && away < FINE; away++)
             for (int side = away ? -1 : 1; side <= 1; side += 2) {
                 const int there = first + side * away;
                 if (there < lowest || there >= BINS)
@@ -202,16 +203,29 @@ static uint64_t subtract(const Run *run, const Histogram *histogram, double *cou
     return number;
 }
 
-// The ticks between two readings, and the additions that take as long as an access.
+static uint64_t common_divisor(uint64_t a, uint64_t b)
+{
+    while (b) {
+        const uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+// The ticks between two readings, their step, and the additions that take as long as an access.
 static void calibrate(Run *run)
 {
     uint64_t *const alone = must_allocate(BINS, sizeof *alone), *const access =
                                                                     must_allocate(BINS, sizeof *access);
     uint64_t *const chain = must_allocate(BINS, sizeof *chain);
     const uint64_t trial = 1000;
+    run->step = 0;
     for (int i = 0; i < TRIALS; i++) {
         uint64_t begin = ticks();
-        alone[bin_of(ticks() - begin)]++;
+        const uint64_t between = ticks() - begin;
+        alone[bin_of(between)]++;
+        run->step = common_divisor(run->step, between);
         begin = ticks();
         run->place = (void **)*run->place;
         __asm__ volatile("" : "+r"(run->place) : : "memory");
@@ -248,7 +262,7 @@ static void work_alone(Run *run, Member *member)
             break;
         run->slow_chains += subtract(run, run->sample, counts);
         for (int i = 0; i < PERCENTILES; i++)
-            samples_add(&run->values[i], run->tick * beyond(counts, percentiles[i].beyond));
+            samples_add(&run->values[i], run->tick * beyond(counts, percentiles[i].beyond, run->step));
         for (int bin = 0; bin < BINS; bin++) {
             run->sum->accesses[bin] += run->sample->accesses[bin];
             run->sum->chains[bin] += run->sample->chains[bin];
@@ -297,9 +311,19 @@ static void print_histogram(const Run *run)
     free(counts);
 }
 
+// How many percentiles a sample tells: beyond the last of them is one access or more.
+static int known_percentiles(const Run *run)
+{
+    int known = 1;
+    while (known < PERCENTILES && percentiles[known].beyond * (double)run->count >= 1)
+        known++;
+    return known;
+}
+
 static void print(const Run *run, const Result *common, const Plan *plan, int placement)
 {
-    for (int i = 0; i < PERCENTILES; i++) {
+    const int last = known_percentiles(run) - 1;
+    for (int i = 0; i <= last; i++) {
         Result result = *common;
         result.metric = percentiles[i].metric;
         result.unit = "ns";
@@ -313,9 +337,9 @@ static void print(const Run *run, const Result *common, const Plan *plan, int pl
         json_integer("stride_bytes", (int64_t)(STRIDE * run->walk->host->line_bytes));
         json_string("order", order_names[PAGED]);
         json_number("timer_ns", run->tick * (double)run->timer);
-        json_number("tick_ns", run->tick);
+        json_number("tick_ns", run->tick * (double)run->step);
         json_number("interruptions_per_s", run->seconds > 0 ? (double)run->slow_chains / run->seconds : 0);
-        if (i == PERCENTILES - 1)
+        if (i == last)
             print_histogram(run);
         if (!run->loaded)
             plan_stands_for(plan, placement);
@@ -381,7 +405,8 @@ void tails(const Options *options, const Host *host)
     }
     const uint64_t bytes = loaders_bytes(options, host, pages, loaders);
     const int64_t usual = options->sanity ? SANITY_ACCESSES : ACCESSES;
-    Run first = {.options = options, .count = (uint64_t)(options->accesses ? options->accesses : usual)};
+    const uint64_t blocks = ((uint64_t)(options->accesses ? options->accesses : usual) + BLOCK - 1) / BLOCK;
+    Run first = {.options = options, .count = blocks * BLOCK};
     if (first.count > MOST_ACCESSES)
         fail(EXIT_USAGE, "--accesses: a sample has at most %d", MOST_ACCESSES);
     inject(&first, options->inject_text);

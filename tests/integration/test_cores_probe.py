@@ -2,6 +2,8 @@
 """The probe's cores aspect on this host: a PU that gets half as fast is named, and no other one is blamed."""
 
 import json
+import signal
+import subprocess
 
 import pytest
 
@@ -43,6 +45,17 @@ def test_a_pu_that_slows_down_under_load_is_named_if_it_is_slow_in_the_last_quar
     assert [r.parameters["pu"] for r in records if r.metric == cores.SLOW and r.value] == named
     clock = next(r for r in records if r.metric == cores.SUSTAINED)
     assert (len(clock.samples), len(clock.parameters["curve"])) == (25, 100)
+
+
+def test_a_stopped_measurement_has_no_result(native_probe):
+    argv = [native_probe, "cores", "--sustain=600"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.readline()  # it has begun
+        process.send_signal(signal.SIGINT)
+        printed = process.stdout.read()
+        assert process.wait() == 128 + signal.SIGINT
+    assert '"metric"' not in printed
+    assert '"partial"' in printed
 
 
 def test_a_sustained_load_has_its_own_cases(firsttouch):

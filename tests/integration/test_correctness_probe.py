@@ -152,6 +152,7 @@ def test_without_a_majority_no_pu_is_blamed(firsttouch, program, text, why):
     ("command", "status", "why"),
     [
         ("false", 1, "false ended with status 1"),
+        ("true", 1, "true printed nothing on standard output"),
         ("no-such-program", 3, "no-such-program"),
         ("a 'b", 2, "No closing quotation"),
         (" ", 2, "no program is named"),

@@ -11,7 +11,8 @@ import pytest
 
 from firsttouch import paths
 from firsttouch.benchmarks import correctness
-from firsttouch.judge.judging import Undescribed, judge
+from firsttouch.judge import samples_table
+from firsttouch.judge.judging import Undescribed, judge, judged
 from firsttouch.records.schema import Record
 
 SOURCE = paths.ROOT / "probe" / "src" / "correctness.c"
@@ -199,6 +200,28 @@ def test_a_wrong_answer_counts_until_parts_are_replaced():
     (verdict,) = judge([wrong, replaced, *right], Undescribed("s"))
     assert verdict.verdict == "undecided"  # nothing but counts without an event
     assert not verdict.missing
+
+
+def replacement(time, system="s"):
+    stated = {"parameters": {"reason": "x"}, "system": system, "host": "n1", "time": time}
+    return Record("configuration", "replaced", "1", "neither", (1.0,), **stated)
+
+
+@pytest.mark.parametrize(
+    ("stated", "verdict"),
+    [
+        (replacement("2026-01-01T00:01:00Z"), "undecided"),  # in the session of the wrong answer
+        (replacement("2025-12-31T23:59:00Z"), "fail"),  # before it
+        (replacement("2026-01-01T00:01:00Z", system="other"), "fail"),
+    ],
+)
+def test_a_replacement_clears_what_was_wrong_before_it_in_its_system(stated, verdict):
+    records = [answers("n1", wrong=5.0, pu=3), stated, *(answers("n1", day=day) for day in (2, 3))]
+    assert [v.verdict for v in judge(records, Undescribed("s"))] == [verdict]
+    table = samples_table.of_records(records)
+    assert [judged(part, Undescribed("s")).of("n1").verdict for part in table.by_system("s").values()][:1] == [
+        verdict
+    ]
 
 
 def test_one_wrong_sample_of_a_record_is_no_noise():

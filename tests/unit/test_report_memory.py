@@ -17,7 +17,7 @@ from factories.memory_records import BASE, FAULTS, PEAK, SATURATION, THEORY, Hos
 from firsttouch.judge.judging import Undescribed, judge
 from firsttouch.records.schema import Record
 from firsttouch.report import aspects, model, render
-from firsttouch.report.aspects import core_to_core, cores, loaded_latency, page_sizes, stores, tails
+from firsttouch.report.aspects import core_to_core, cores, correctness, loaded_latency, page_sizes, stores, tails
 from firsttouch.report.document import Figure
 from firsttouch.report.model import Absent, HostView
 
@@ -282,6 +282,29 @@ def test_records_without_a_histogram_have_a_table() -> None:
     shown = tails.aspect(view_of([r for r in Host("n1").tails() if r.metric != "latency_p99_99"]))
     assert not shown.charts
     assert len(shown.tables[0].rows) == 6
+
+
+@pytest.mark.parametrize(
+    ("aspect", "parameters"),
+    [
+        *((tails, {"histogram_ns": wrong}) for wrong in (["x"], [[1], [2]], None, [], [-1.0, 2.0], [1.0])),
+        (tails, {"histogram_accesses": [0, 0, 0, 0, 0, 0]}),
+        *((cores, {"slowest": wrong}) for wrong in ("x", None, [])),
+        *((cores, {"curve": wrong}) for wrong in ("x", None, [], ["x"], [0.0], [-1.0, 1.0])),
+        (cores, {"sustain_s": "x"}),
+        *((correctness, {"units": wrong}) for wrong in ("x", None, [])),
+        *((correctness, {"work": wrong}) for wrong in (None, 5)),
+    ],
+)
+def test_a_damaged_record_loses_no_report(aspect: Any, parameters: dict[str, Any]) -> None:
+    host = Host("n1", at_once=True)
+    answers = host.add("correctness", "wrong_answers", "1", "lower", 1.0, work="copy", units=5)
+    records = [
+        replace(r, parameters={**r.parameters, **{k: v for k, v in parameters.items() if k in r.parameters}})
+        for r in [*host.tails(), *host.cores(), *answers]
+    ]
+    view = view_of(records)
+    assert drawings.figures(view, aspect.aspect(view)) is not None
 
 
 def test_headlines_state_the_new_checks(view: HostView) -> None:

@@ -18,6 +18,7 @@ from firsttouch.benchmarks.cases import Cases
 from firsttouch.benchmarks.measure import AspectRequest, Benchmark, ReframeTest, run
 from firsttouch.errors import RunFailed
 from firsttouch.execution.child_process import ending
+from firsttouch.execution.host_lock import no_process_left
 from firsttouch.execution.jobs import Job, last_words
 from firsttouch.execution.process_runner import run_together
 from firsttouch.host.topology import Topology
@@ -47,7 +48,7 @@ def compared(
     Raises RunFailed if the program fails in most runs.
     """
     outputs: dict[int, list[str]] = {pu: [] for pu in pus}
-    with tempfile.TemporaryDirectory(prefix="ft-") as name:
+    with no_process_left(), tempfile.TemporaryDirectory(prefix="ft-") as name:
         jobs = [_job(host, argv, pu, Path(name)) for pu in pus]
         for number in range(1, rounds + 1):
             outcomes = run_together(jobs, timeout=programs.TIMEOUT)
@@ -58,6 +59,8 @@ def compared(
         common, runs = counted.most_common(1)[0]
         if failed := [o for o in outcomes if o.status and common.startswith(f"{o.status} ")]:
             raise RunFailed(ending(argv[0], failed[0].status) + last_words(failed[0].job))
+        if not any(outcome.job.stdout.stat().st_size for outcome in outcomes):
+            raise RunFailed(f"{argv[0]} printed nothing on standard output, so there is nothing to compare")
     reason = "" if 2 * runs > rounds * len(pus) else _undecided(outputs)
     # A run that is too short to be seen was bound before it began.
     reason = reason or next((o.misplaced for o in outcomes if o.misplaced and not o.unverified), "")

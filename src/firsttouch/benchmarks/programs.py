@@ -154,7 +154,7 @@ _SMALL = {
     "bandwidth": ["--array-bytes=4MiB"],
     "contention": ["--array-bytes=4MiB"],
     "loaded-latency": ["--sizes=1MiB", "--array-bytes=4MiB"],
-    "tails": ["--sizes=1MiB", "--array-bytes=4MiB", "--accesses=4096"],
+    "tails": ["--sizes=1MiB", "--array-bytes=4MiB", "--accesses=16384"],
     "pages": ["--sizes=1MiB"],
     "locks": ["--array-bytes=1MiB", "--seconds=0.01", "--locks=mutex,atomic"],  # threads that spin stop the others
     "cores": ["--seconds=0.01"],

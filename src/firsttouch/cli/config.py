@@ -54,7 +54,8 @@ def register(subparsers: options.Subparsers) -> None:
     summary = "note that a host has got another board or other processors, so that its own level begins anew"
     replaced = options.action(actions, "replaced", summary, EXAMPLES)
     replaced.add_argument("host", metavar="HOST", help="the host, as its records name it")
-    options.add(replaced, "--system", "--records", required=True)
+    options.add(replaced, "--system", required=True, help="the system of the host's records")
+    options.add(replaced, "--records", required=True)
     replaced.add_argument("--reason", default="", metavar="TEXT", help="what was replaced")
     replaced.set_defaults(run=_replaced)
 

@@ -74,8 +74,9 @@ class EventLimits:
         """Return the verdicts of the case *number*, which has this *limit*."""
         samples, groups = self._samples, self._samples.groups(number)
         rows, counts = samples.rows_of(groups), samples.counts[groups]
-        host, session, _ = self._columns(number)
-        counted = session >= samples.first_sessions[host] if limit.lasting else session == self._newest[host]
+        host, session, time = self._columns(number)
+        # A session may begin with the old parts.
+        counted = time >= samples.parts_since[host] if limit.lasting else session == self._newest[host]
         now = counted & samples.valid[rows]
         begins = np.cumsum(counts) - counts
         events = np.add.reduceat(np.where(now, samples.value[rows], 0.0), begins)

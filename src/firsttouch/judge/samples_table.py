@@ -100,6 +100,7 @@ class SamplesTable:
     reasons: Sequence[str]
     settings: Mapping[str, Mapping[str, float]]
     replaced: Mapping[str, Replacement] = field(default_factory=dict)
+    replaced_of: Mapping[str, Mapping[str, Replacement]] = field(default_factory=dict)
 
     @cached_property
     def first_sessions(self) -> Ints:
@@ -109,6 +110,15 @@ class SamplesTable:
             if host in self.replaced:
                 firsts[number] = self.replaced[host].session
         return firsts
+
+    @cached_property
+    def parts_since(self) -> Ints:
+        """Since when (ms since 1970) each host has its present board and processors (0: always)."""
+        since = np.zeros(len(self.hosts), dtype=np.int64)
+        for number, host in enumerate(self.hosts if self.replaced else ()):
+            if host in self.replaced:
+                since[number] = self.replaced[host].since
+        return since
 
     @cached_property
     def begins(self) -> Ints:
@@ -194,7 +204,12 @@ class SamplesTable:
         cases_of = {
             name: [number for number, case in enumerate(self.cases) if case.system == name] for name in systems
         }
-        return {name: self._part(np.isin(self.case, cases), cases) for name, cases in cases_of.items()}
+        return {
+            name: replace(
+                self._part(np.isin(self.case, cases), cases), replaced=self.replaced_of.get(name, self.replaced)
+            )
+            for name, cases in cases_of.items()
+        }
 
     def _part(self, chosen: Bools, cases: Sequence[int]) -> SamplesTable:
         """Return the rows of *chosen* groups, all of some *cases*, with hosts and cases numbered anew."""
@@ -346,6 +361,10 @@ def of_parts(parts: Iterable[Reduced], system: str | None = None) -> SamplesTabl
     smallest = latest.group_by("host", "metric", maintain_order=True).agg(pl.col("value").min())
     for host, metric, value in smallest.iter_rows():
         settings.setdefault(host, {})[metric] = value
+    systems = {case.system for case in cases}
+    replaced_of = {
+        name: _replaced(configured.filter(system=name), hosts, sessions) for name in configured["system"].unique()
+    }
     joined = _Joined(listed, hosts, namings, reasons, case_of)
     return SamplesTable(
         hosts,
@@ -353,7 +372,8 @@ def of_parts(parts: Iterable[Reduced], system: str | None = None) -> SamplesTabl
         **joined.columns(len(cases), sessions, busy),
         reasons=reasons,
         settings=settings,
-        replaced=_replaced(configured, hosts, sessions),
+        replaced=replaced_of.get(next(iter(systems)), {}) if len(systems) == 1 else {},
+        replaced_of=replaced_of,
     )
 
 

@@ -11,7 +11,7 @@ from firsttouch.report.aspect import Aspect, Chart, Result, value
 from firsttouch.report.document import Panel, Table
 from firsttouch.report.figures import drawing
 from firsttouch.report.model import Absent, HostView
-from firsttouch.report.text import count, number, percent
+from firsttouch.report.text import clean, count, number, percent
 
 _TITLE = "Cores that are slower than their siblings"
 _HOW = (
@@ -38,14 +38,20 @@ def aspect(view: HostView) -> Aspect:
     charts = [chart for number, r in enumerate(sustained) if (chart := _chart(r, number))]
     if not slow:
         return Aspect(results, charts)
-    named = ", ".join(f"PU {r.parameters['pu']}" for r in slow[:5])
-    rows = [(f"PU {r.parameters['pu']}", f"{100 * r.parameters['loss']:.0f} %") for r in slow]
+    named = ", ".join(f"PU {clean(str(r.parameters.get('pu')))}" for r in slow[:5])
+    rows = [(f"PU {clean(str(r.parameters.get('pu')))}", _loss(r)) for r in slow]
     results.append(Result("slow cores", text=count(len(slow), "PU"), compared=named))
     return Aspect(results, charts, tables=[Table(_TITLE, ("PU", "slower by"), rows)], note=_HOW)
 
 
 def _slowest(record: Record) -> str:
-    return f"the slowest PU {record.parameters['slowest']:.3g} {record.unit}"
+    slowest = record.parameters.get("slowest")
+    return f"the slowest PU {number(slowest)} {record.unit}" if isinstance(slowest, (int, float)) else ""
+
+
+def _loss(record: Record) -> str:
+    loss = record.parameters.get("loss")
+    return percent(loss) if isinstance(loss, (int, float)) else "unknown"
 
 
 def _seconds(record: Record) -> float:
@@ -60,9 +66,9 @@ def _time(record: Record) -> str:
 def _chart(record: Record, position: int) -> Chart | None:
     """Return the chart of a sustained load, None if the record has no curve."""
     curve = record.parameters.get("curve")
-    if not isinstance(curve, list) or not curve or not all(isinstance(y, (int, float)) for y in curve):
+    if not isinstance(curve, list) or not curve or not all(isinstance(y, (int, float)) and y > 0 for y in curve):
         return None
-    fell = 1 - record.value / max(curve[0], 1e-9)
+    fell = 1 - record.value / curve[0]
     points = [(_seconds(record) * (i + 1) / len(curve), float(clock)) for i, clock in enumerate(curve)]
     change = f"{percent(fell)} below the first sample" if fell > 0 else "not below the first sample"
     return Chart(

@@ -6,7 +6,7 @@ from __future__ import annotations
 from firsttouch.benchmarks.correctness import CHECK
 from firsttouch.records.schema import Record
 from firsttouch.report.aspect import Aspect, Result
-from firsttouch.report.document import Table
+from firsttouch.report.document import Entry, Table
 from firsttouch.report.model import Absent, HostView
 from firsttouch.report.text import clean, count
 
@@ -30,14 +30,16 @@ def aspect(view: HostView) -> Aspect:
     return Aspect([Result("wrong answers", worst, compared)], tables=[table], note=_HOW)
 
 
-def _row(record: Record) -> tuple[str, int, int, str, str]:
+def _row(record: Record) -> tuple[Entry, ...]:
     p = record.parameters
-    return (_where(record), int(p["units"]), int(record.value), str(p.get("pu", "")), str(p.get("bits", "")))
+    units = p.get("units")
+    answers = int(units) if isinstance(units, (int, float)) else ""
+    return (_where(record), answers, int(record.value), str(p.get("pu", "")), str(p.get("bits", "")))
 
 
 def _where(record: Record) -> str:
     p = record.parameters
-    if "work" in p:
-        return str(p["work"])
+    if "bank" not in p:
+        return clean(str(p.get("work", "unknown work")))
     address = p.get("physical_address")
     return f"patterns in bank {p['bank']}" + (f", first at {clean(str(address))}" if address else "")

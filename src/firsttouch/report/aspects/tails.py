@@ -49,10 +49,10 @@ class Tail:
 
         The curve ends where so few accesses are left that they may be delayed ones: two standard errors.
         """
-        record = self.records.get(_P9999)
+        record = next((r for r in self.records.values() if "histogram_ns" in r.parameters), None)
         parameters = record.parameters if record else {}
-        lists = [parameters.get(f"histogram_{what}") for what in ("ns", "accesses", "interrupted")]
-        if not all(isinstance(of_bins, list) for of_bins in lists):
+        lists = [_numbers(parameters.get(f"histogram_{what}")) for what in ("ns", "accesses", "interrupted")]
+        if not lists[0] or len({len(of_bins) for of_bins in lists}) > 1:
             return []
         bins = list(zip(*lists, strict=False))
         with_delayed = sum(accesses for _, accesses, _ in bins)
@@ -61,9 +61,16 @@ class Tail:
         for (_, accesses, delayed), (end, *_) in pairwise(bins):
             above -= accesses - delayed
             with_delayed -= accesses
-            if end > 0 and above / total >= _LOWEST and above >= 2 * with_delayed**0.5:
+            if end > 0 and total > 0 and above / total >= _LOWEST and above >= 2 * with_delayed**0.5:
                 points.append((end, above / total))
         return points
+
+
+def _numbers(values: object) -> list[float]:
+    """Return a list of numbers of at least 0; an empty one for anything else."""
+    if not isinstance(values, list) or not all(isinstance(v, (int, float)) and v >= 0 for v in values):
+        return []
+    return [float(value) for value in values]
 
 
 def tails(view: HostView) -> list[Tail]:
