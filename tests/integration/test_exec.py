@@ -131,8 +131,15 @@ def test_a_program_that_takes_another_placement_is_invalid(folder):
 
 
 def test_a_placement_that_nobody_could_observe_is_no_wrong_one(folder):
-    done = shell("$ft 1Inst_Localalloc --verify -- true; echo $?; $ft 1Inst_Localalloc --verify -- false; echo $?")
-    assert (done.stdout, "the placement cannot be verified" in done.stderr) == ("3\n1\n", True), done
+    # On a busy host, even a program that does nothing may be seen now and then.
+    for _ in range(20):
+        done = shell("$ft 1Inst_Localalloc --verify -- true; echo $?")
+        is_unseen = "the placement cannot be verified" in done.stderr
+        assert done.stdout == ("3\n" if is_unseen else "0\n"), done
+        if is_unseen:
+            break
+    assert is_unseen
+    assert shell("$ft 1Inst_Localalloc --verify -- false; echo $?").stdout == "1\n"
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two PUs")
