@@ -233,6 +233,19 @@ def test_what_deaf_processes_get_is_a_kill():
     started.wait()
 
 
+def test_a_process_that_the_first_look_misses_gets_the_signal_as_well(monkeypatch):
+    first, second = (subprocess.Popen(["tail", "-f", "/dev/null"]) for _ in range(2))
+    looks = iter([[os.getpid()], [os.getpid(), first.pid]])
+    real = host_lock.family
+    monkeypatch.setattr(host_lock, "family", lambda pid: next(looks, None) or real(pid))
+    with host_lock.no_process_left(signals=[signal.SIGKILL]):
+        pass
+    assert not alive(first.pid)
+    assert not alive(second.pid)
+    first.wait()
+    second.wait()
+
+
 def test_those_from_before_stay():
     with subprocess.Popen(["sleep", "60"]) as before:
         with host_lock.no_process_left():

@@ -176,14 +176,21 @@ def no_process_left(
 
 
 def _end(before: set[int], number: int, patience: float) -> None:
-    """Send a signal to all descendants except those in *before*; wait up to *patience* seconds for their end."""
-    for pid in set(family(os.getpid())) - before:
-        # A process of another user cannot be signalled.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)
+    """Send a signal to all descendants except those in *before*; wait up to *patience* seconds for their end.
+
+    A process that moves to this one while its parent ends may be missed at first: each look sends it to new ones.
+    """
+    signalled = set(before)
     deadline = time.monotonic() + patience
-    while (left := set(family(os.getpid())) - before) and time.monotonic() < deadline:
-        for pid in left:
+    while descendants := set(family(os.getpid())) - before:
+        for pid in descendants - signalled:
+            # A process of another user cannot be signalled.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+        signalled |= descendants
+        for pid in descendants:
             with contextlib.suppress(ChildProcessError):  # a descendant that is not (yet) a child
                 os.waitpid(pid, os.WNOHANG)
+        if time.monotonic() >= deadline:
+            return
         time.sleep(0.02)
