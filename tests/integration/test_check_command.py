@@ -2,6 +2,7 @@
 """``firsttouch check``: it ends in time with what it knows, and only a fail is a proof against the host."""
 
 import contextlib
+import errno
 import json
 import os
 import select
@@ -318,6 +319,22 @@ def test_nothing_that_a_probe_started_is_left(tmp_path, probe, monkeypatch):
         handle = os.pidfd_open(int(child.read_text()))
         assert select.select([handle], [], [], 60.0)[0] == [handle]
         os.close(handle)
+
+
+def test_a_check_goes_on_if_its_records_cannot_be_kept(monkeypatch):
+    @contextlib.contextmanager
+    def full(*_args, **_options):
+        def keep(_records):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        yield keep
+
+    monkeypatch.setattr(host_check, "recording", full)
+    with host_check._recorded(None, troubles := [], share_host=True, say=print) as keep:
+        keep([])
+        keep([])
+    assert len(troubles) == 1
+    assert "records are not kept: " in troubles[0]
 
 
 def test_a_process_that_was_killed_is_named(monkeypatch, capsys):

@@ -204,7 +204,7 @@ def _recorded(
                 return
             try:
                 keep(records)
-            except FirstTouchError as error:
+            except (FirstTouchError, OSError) as error:
                 failed.append(f"records are not kept: {error}")
                 troubles.extend(failed)
 
