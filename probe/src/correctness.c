@@ -342,7 +342,7 @@ static void read_fault(const char *text, const List *pus)
     for (fault.work = 0; fault.work < WORKS && strcmp(works[fault.work].name, name);)
         fault.work++;
     if (fault.work == WORKS && strcmp(name, "memory"))
-        fail(EXIT_USAGE, "--inject: there is no work called '%s' (memory is one)", name);
+        fail(EXIT_USAGE, "--inject: this host has no work called '%s'; the patterns are called memory", name);
 }
 
 static void work(Member *member, void *argument)

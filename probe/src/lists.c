@@ -85,7 +85,7 @@ char *list_text(const List *list, char *text, unsigned long size)
     return text;
 }
 
-static uint64_t common_divisor(uint64_t a, uint64_t b)
+uint64_t common_divisor(uint64_t a, uint64_t b)
 {
     while (b) {
         const uint64_t rest = a % b;

@@ -18,6 +18,8 @@ void list_add(List *list, int value);
 List list_copy(const List *list);
 char *list_text(const List *list, char *text, unsigned long size);
 
+uint64_t common_divisor(uint64_t a, uint64_t b);
+
 // A step near the golden section of `count` and coprime to it: steps modulo `count` visit all numbers below it,
 // spread from the first on.
 uint64_t coprime_step(uint64_t count);

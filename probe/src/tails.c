@@ -203,21 +203,11 @@ static uint64_t subtract(const Run *run, const Histogram *histogram, double *cou
     return number;
 }
 
-static uint64_t common_divisor(uint64_t a, uint64_t b)
-{
-    while (b) {
-        const uint64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 // The ticks between two readings, their step, and the additions that take as long as an access.
 static void calibrate(Run *run)
 {
-    uint64_t *const alone = must_allocate(BINS, sizeof *alone), *const access =
-                                                                    must_allocate(BINS, sizeof *access);
+    uint64_t *const alone = must_allocate(BINS, sizeof *alone);
+    uint64_t *const access = must_allocate(BINS, sizeof *access);
     uint64_t *const chain = must_allocate(BINS, sizeof *chain);
     const uint64_t trial = 1000;
     run->step = 0;

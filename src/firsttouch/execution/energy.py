@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from firsttouch.clock import SYSTEM_CLOCK, Clock
-from firsttouch.errors import BadInput, FirstTouchError
+from firsttouch.errors import BadInput, FirstTouchError, RunFailed
 from firsttouch.execution.placement_check import Observed
 from firsttouch.execution.progress import say
 from firsttouch.execution.sampling import Watching
@@ -257,29 +257,32 @@ def _of_slurm() -> list[str]:
 @functools.cache
 def _why_no_number(words: tuple[str, ...]) -> str:
     """Return why a command prints no joules, and say so once; an empty text if it prints them."""
-    why = ""
     try:
-        done = run_tool(words, timeout=_SECONDS)
+        _asked(words)
     except FirstTouchError as error:
-        why = str(error)
-    else:
-        if done.returncode:
-            why = f"{shlex.join(words)} ended with status {done.returncode}"
-        elif _first_number(done.stdout) is None:
-            why = f"{shlex.join(words)} printed no number, but {reprlib.repr(done.stdout.strip())}"
-    if why:
-        why = f"{VARIABLE}: {why}"
+        why = f"{VARIABLE}: {error}"
         say(f"firsttouch: warning: {why}")
-    return why
+        return why
+    return ""
 
 
 def _printed(words: Sequence[str]) -> float | None:
     """Return the first number that a command prints, None if it fails or prints none."""
     try:
-        done = run_tool(words, timeout=_SECONDS)
+        return _asked(words)
     except FirstTouchError:
         return None
-    return None if done.returncode else _first_number(done.stdout)
+
+
+def _asked(words: Sequence[str]) -> float:
+    """Return the first number that a command prints; raises TimedOut, Missing or RunFailed."""
+    done = run_tool(words, timeout=_SECONDS)
+    if done.returncode:
+        raise RunFailed(f"{shlex.join(words)} ended with status {done.returncode}")
+    number = _first_number(done.stdout)
+    if number is None:
+        raise RunFailed(f"{shlex.join(words)} printed no number, but {reprlib.repr(done.stdout.strip())}")
+    return number
 
 
 def _first_number(text: str) -> float | None:

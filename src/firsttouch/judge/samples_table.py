@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import reprlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -82,7 +82,7 @@ class SamplesTable:
 
     *settings* are the latest values of each host that explain its speed: the topology check's,
     :data:`BANK_BANDWIDTH` if it is known, and the smallest of each state of the banks. *replaced* is the last
-    replacement of each host that had one.
+    replacement of each host that had one, and *replaced_of* that of each system in a table of several.
     """
 
     hosts: Sequence[str]
@@ -105,20 +105,20 @@ class SamplesTable:
     @cached_property
     def first_sessions(self) -> Ints:
         """The first session of each host with its present board and processors (0: all are)."""
-        firsts = np.zeros(len(self.hosts), dtype=np.int64)
-        for number, host in enumerate(self.hosts if self.replaced else ()):
-            if host in self.replaced:
-                firsts[number] = self.replaced[host].session
-        return firsts
+        return self._of_replacements(lambda replacement: replacement.session)
 
     @cached_property
     def parts_since(self) -> Ints:
         """Since when (ms since 1970) each host has its present board and processors (0: always)."""
-        since = np.zeros(len(self.hosts), dtype=np.int64)
+        return self._of_replacements(lambda replacement: replacement.since)
+
+    def _of_replacements(self, value: Callable[[Replacement], int]) -> Ints:
+        """Return a value of each host's last replacement, 0 for a host without any."""
+        values = np.zeros(len(self.hosts), dtype=np.int64)
         for number, host in enumerate(self.hosts if self.replaced else ()):
             if host in self.replaced:
-                since[number] = self.replaced[host].since
-        return since
+                values[number] = value(self.replaced[host])
+        return values
 
     @cached_property
     def begins(self) -> Ints:
