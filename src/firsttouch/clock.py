@@ -42,7 +42,7 @@ class Clock:
         """Wait at most *seconds* for an event; return whether it has happened."""
         return event.wait(seconds)
 
-    def get(self, items: queue.Queue[T], seconds: float) -> T:
+    def get(self, items: queue.SimpleQueue[T], seconds: float) -> T:
         """Return the next of *items*; raises queue.Empty if none comes within *seconds*."""
         return items.get(timeout=max(0.0, seconds))
 

@@ -41,7 +41,7 @@ class ManualClock(Clock):
         self.sleep(seconds)
         return event.wait(0)
 
-    def get(self, items: queue.Queue[T], seconds: float) -> T:
+    def get(self, items: queue.SimpleQueue[T], seconds: float) -> T:
         try:
             return items.get_nowait()
         except queue.Empty:

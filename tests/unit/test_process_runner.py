@@ -20,6 +20,7 @@ import pytest
 from tests.factories.clocks import ManualClock
 from tests.factories.processes import wait_until
 
+from firsttouch.clock import SYSTEM_CLOCK
 from firsttouch.errors import BadInput, CannotHere, Missing, ProgramFailed, RunFailed, TimedOut
 from firsttouch.execution import (
     child_process,
@@ -1001,3 +1002,21 @@ def test_a_signal_that_does_not_end_a_wait_is_handled():
     finally:
         let_go.set()
         worker.join()
+
+
+def test_a_signal_at_any_moment_of_waiting_raises_its_own_error_only():
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    def wait_for_the_alarm(seconds):
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        while True:
+            Events().next(SYSTEM_CLOCK.monotonic() + 0.001, SYSTEM_CLOCK)
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for number in range(2000):
+            with pytest.raises(KeyboardInterrupt):
+                wait_for_the_alarm(0.001 + 1e-6 * (number % 300))
+    finally:
+        signal.signal(signal.SIGALRM, before)

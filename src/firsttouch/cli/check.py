@@ -135,7 +135,7 @@ def _measure(args: argparse.Namespace) -> int:
 @contextmanager
 def _patient() -> Iterator[Callable[[str], None]]:
     """Yield a function that prints progress without waiting for its reader."""
-    lines: queue.Queue[str | None] = queue.Queue()
+    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
     def print_lines() -> None:
         while (line := lines.get()) is not None:

@@ -28,10 +28,13 @@ _PATIENCE = 2.0
 
 
 class Events:
-    """The ends of jobs, and the errors of threads that work for them, which stop all jobs."""
+    """The ends of jobs, and the errors of threads that work for them, which stop all jobs.
+
+    The queue is a simple one: a handler of a signal that raises within the get() of another leaves its lock wrong.
+    """
 
     def __init__(self) -> None:
-        self._queue: queue.Queue[_Running | BaseException] = queue.Queue()
+        self._queue: queue.SimpleQueue[_Running | BaseException] = queue.SimpleQueue()
 
     def fail(self, error: BaseException) -> None:
         """Let run_together stop all jobs and raise *error*."""
