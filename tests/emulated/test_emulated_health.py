@@ -4,11 +4,13 @@
 import socket
 import subprocess
 from pathlib import Path
+from typing import TextIO
 
 from firsttouch.host import health_counters
 from firsttouch.host.health_counters import Counter
 
 from . import cpio, image
+from .qemu import KERNEL_OPTIONS
 
 #: The guest prints its counters, waits for a key, and prints them again.
 INIT = """\
@@ -33,6 +35,15 @@ def counters(folder: Path, interrupts: str) -> dict[Counter, int]:
     return health_counters.read(folder)
 
 
+def until_line(console: TextIO, end: str) -> str:
+    """Read until that line; a guest that ends before it fails the test with what it printed."""
+    lines = [""]
+    while lines[-1] != end:
+        lines.append(console.readline())
+        assert lines[-1], "".join(lines)
+    return "".join(lines[:-1])
+
+
 def until_prompt(monitor: socket.socket, answer: bytes) -> bytes:
     """Read until the monitor is ready again."""
     begin = len(answer)
@@ -51,7 +62,7 @@ def test_a_machine_check_is_counted(tmp_path):
         *("-cpu", "Haswell-noTSX", "-m", "512", "-serial", "stdio"),
         *("-monitor", f"unix:{tmp_path}/monitor,server=on,wait=off"),
         *("-kernel", str(image.image().kernel), "-initrd", str(tmp_path / "initramfs")),
-        *("-append", "console=ttyS0 loglevel=1 panic=-1 random.trust_cpu=on lpj=4000000 nowatchdog"),
+        *("-append", KERNEL_OPTIONS),
     ]
     with subprocess.Popen(
         [image.program("qemu-system-x86_64"), *arguments],
@@ -62,7 +73,7 @@ def test_a_machine_check_is_counted(tmp_path):
         errors="replace",
     ) as qemu:
         try:
-            before = "".join(iter(qemu.stdout.readline, "== inject\n"))
+            before = until_line(qemu.stdout, "== inject\n")
             with socket.socket(socket.AF_UNIX) as monitor:
                 monitor.connect(f"{tmp_path}/monitor")
                 answer = until_prompt(monitor, b"")
@@ -70,7 +81,7 @@ def test_a_machine_check_is_counted(tmp_path):
                 until_prompt(monitor, answer)
             qemu.stdin.write("\n")
             qemu.stdin.flush()
-            after = "".join(iter(qemu.stdout.readline, "== end\n"))
+            after = until_line(qemu.stdout, "== end\n")
         finally:
             qemu.kill()
     happened = health_counters.difference(counters(tmp_path / "1", before), counters(tmp_path / "2", after))
