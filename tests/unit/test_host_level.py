@@ -362,6 +362,36 @@ class TestOtherModels:
         assert words["fail"] == 0
         assert words["suspect"] <= 1
 
+    @pytest.mark.parametrize("usual", [29.4, 31.5, 33.6, 315])
+    @pytest.mark.parametrize("repetitions", [1, 3, 12])
+    def test_rounded_values(self, rng, usual, repetitions):
+        words = Counter()
+        for _ in range(5):
+            levels = usual * (1 + 0.005 * rng.standard_normal((16, 1, 1)))
+            values = levels * (1 + 0.004 * rng.standard_normal((16, 1, repetitions)))
+            words += fleet_words(np.round(values))[0]
+        assert words == {"pass": 80}
+
+    def test_a_loss_of_rounded_values(self, rng):
+        values = 31.5 * (1 + 0.005 * rng.standard_normal((16, 1, 6)))
+        values[3] *= 0.85
+        words, verdicts = fleet_words(np.round(values))
+        assert words == {"pass": 15, "fail": 1}
+        assert verdicts["n003"].verdict == "fail"
+
+    def test_hosts_of_which_most_are_near_each_other_by_chance_in_one_of_the_metrics(self, rng):
+        """Copies to one bank would blame four hosts, but the other metrics of the check show the spread."""
+        levels = 0.02 * rng.standard_normal((2, 4, 16))
+        levels[0, 1] = 0.02 * np.array([-2.1, -2.0, -1.9, -1.8, 1.2, 1.3, 1.5, *np.linspace(-0.12, 0.12, 9)])
+        records = []
+        for kernel, of_kernel in zip(("copy", "triad"), levels, strict=True):
+            for bank, of_bank in enumerate(of_kernel):
+                values = 30 * (1 + of_bank[:, None, None] + 0.004 * rng.standard_normal((16, 7, 3)))
+                case = {"kernel": kernel, "pu_nodes": [bank], "bank": bank}
+                records += [replace(r, metric=f"{kernel}_bandwidth", parameters=case) for r in records_of(values)]
+        words = Counter(v.verdict for v in judge(records, Undescribed("s")))
+        assert words["fail"] == 0
+
     def test_more_data_in_coarse_steps(self, rng):
         levels = 1 + 0.015 * rng.standard_normal((24, 1, 1))
         values = levels * (1 + 0.01 * rng.standard_normal((24, 26, 3)))

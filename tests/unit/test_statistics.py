@@ -52,6 +52,19 @@ def test_robust_location_is_hubers(seed, count, size):
     assert statistics.robust_location(np.full((1, 9), 3.0), 1.0) == [3.0]
 
 
+@given(SEEDS, st.integers(-3, 3), st.sampled_from([1, 2, 5]), st.integers(20, 99))
+def test_decimal_step_of_rounded_values(seed, place, multiple, usual):
+    step = multiple * 10.0**place
+    values = (usual + np.resize([0, 1, 3], 60)) * step
+    assert statistics.decimal_step(values) == pytest.approx(step)
+    assert statistics.decimal_step(values * (1 + 0.001 * samples(seed, 60))) == 0
+
+
+@pytest.mark.parametrize("values", [[31.0], [31.0] * 9, [31.0, 32.0], [1 / 3, 1 / 7] * 8])
+def test_values_that_show_no_step(values):
+    assert statistics.decimal_step(np.array(values)) == 0
+
+
 @given(SEEDS, st.lists(st.integers(1, 8), min_size=1, max_size=6))
 def test_pooled_variance_is_that_of_an_analysis_of_variance(seed, sizes):
     groups = [samples(seed + i, size) for i, size in enumerate(sizes)]

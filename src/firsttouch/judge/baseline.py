@@ -93,12 +93,12 @@ def learnt(samples: SamplesTable, system: System, *, loss: float = LOSS) -> Base
         if (teacher := _teacher(samples, case, numbers_of[case.key])) is not None
     ]
     spreads = fleet_level.pooled_spreads(
-        [((t.case.check, t.case.metric), fleet_level.host_levels(t.values), t.hosts) for t in teachers],
+        [(t.case.check, fleet_level.host_levels(t.values), t.hosts) for t in teachers],
         len(samples.hosts),
     )
     for teacher, spread in zip(teachers, spreads, strict=True):
         case, good = teacher.case, teacher.values
-        names = [samples.hosts[h] for h in teacher.hosts]
+        names, step = [samples.hosts[h] for h in teacher.hosts], fleet_level.step_of(good)
         reached = level(
             good,
             names,
@@ -107,6 +107,7 @@ def learnt(samples: SamplesTable, system: System, *, loss: float = LOSS) -> Base
             metrics=len(teachers),
             spread=spread,
             session=teacher.session,
+            step=step,
         )
         why = _why_not(reached, case, len(good), system)
         if not why:
@@ -114,7 +115,7 @@ def learnt(samples: SamplesTable, system: System, *, loss: float = LOSS) -> Base
             too_wide = reached is not None and reached.visible > _LARGEST * loss
             if too_wide and groups is None:
                 groups = separated(good, names, case.better, len(teachers))
-            if groups is not None:
+            if groups is not None and groups.apart >= fleet_level.STEPS * step:
                 why = f"two groups of hosts, name the right one with --hosts: {groups.text(case.unit)}"
             elif reached is not None and too_wide:
                 why = _too_wide(reached)

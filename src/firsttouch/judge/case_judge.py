@@ -39,8 +39,6 @@ _UNUSUAL = 3.0
 #: A host is intermittent if it was bad now and then, this many times at least. It is repaired if as many good
 #: sessions as it has had since are less likely than this.
 _FEWEST_BAD_RUNS, _REPAIRED = 3, 0.1
-#: A limit is at least so many steps in which values are given.
-_STEPS = 2.1
 #: A smaller loss after a stable period may be a disturbance of one session; more repetitions of it tell nothing.
 _SUDDEN = 0.2
 #: The largest fleet whose metrics are taken together to learn how far good hosts differ.
@@ -161,7 +159,7 @@ def _newest_against(sides: list[Floats], session: Ints) -> tuple[int, float]:
 
 
 def pooled_judges(samples: SamplesTable, metrics: int) -> dict[int, CaseJudge]:
-    """Return the judges of the cases of a small fleet, which know the spread of all metrics of their kind.
+    """Return the judges of the cases of a small fleet, which know the spread of all metrics of their check.
 
     Of a large fleet there are none: its hosts show the spread of each metric.
     """
@@ -172,7 +170,7 @@ def pooled_judges(samples: SamplesTable, metrics: int) -> dict[int, CaseJudge]:
         for number, case in enumerate(samples.cases)
         if not case.exact and event_limits.limit_of(case) is None
     }
-    reached = [((j.case.check, j.case.metric), j.reached(), j.host_numbers) for j in judges.values()]
+    reached = [(j.case.check, j.reached(), j.host_numbers) for j in judges.values()]
     spreads = fleet_level.pooled_spreads(reached, len(samples.hosts))
     for judge, spread in zip(judges.values(), spreads, strict=True):
         judge.spread = spread
@@ -242,22 +240,8 @@ class CaseJudge:
 
     @cached_property
     def _step(self) -> float:
-        """The step in which values are given, relative to their median; 0 if none shows.
-
-        Values in steps go up and down by the same step on many hosts. A fault or an update changes a host once.
-        """
-        changes = np.diff(self.samples.values)
-        owners = np.repeat(np.arange(len(self.samples)), self.samples.counts)
-        used = self.positive[1:] & self.positive[:-1] & (owners[1:] == owners[:-1]) & (changes != 0)
-        changes, owners = changes[used], owners[1:][used]
-        if not len(changes):
-            return 0.0
-        step = float(np.abs(changes).min())
-        smallest = np.abs(changes) < 1.5 * step
-        both = np.intersect1d(owners[smallest & (changes > 0)], owners[smallest & (changes < 0)])
-        if 4 * len(both) < len(self.samples):
-            return 0.0
-        return step / float(np.median(self.samples.values[self.positive]))
+        """The step in which values are given (see :func:`firsttouch.judge.fleet_level.step_of`)."""
+        return fleet_level.step_of(self._kept(self.positive)[0])
 
     @cached_property
     def _updates_since(self) -> Floats:
@@ -324,11 +308,11 @@ class CaseJudge:
                 self.worse = self._reference(values[1], limit, source, None)
 
     def _lasting(self, groups: Divided | None) -> Divided | None:
-        """Return two groups of hosts, None if all hosts wander that far from session to session."""
+        """Return two groups of hosts, None if all wander that far from session to session, or by rounding."""
         newest = self._stretches[0]
         if groups and newest and newest.sessions.counts.max() > 2 and groups.apart < _APART * newest.errors.wander:
             return None
-        return groups
+        return None if groups and groups.apart < fleet_level.STEPS * self._step else groups
 
     def _reference_of(self, samples: Groups, hosts: int, spread: tuple[float, float] | None) -> Reference | None:
         """Return what most of some groups, of all *hosts*, reach; None if that is not known well enough."""
@@ -340,14 +324,13 @@ class CaseJudge:
             metrics=self.metrics,
             spread=spread,
             session=newest.session_variance if newest else (0.0, 1.0),
+            step=self._step,
         )
         if reached is None or reached.doubt > reached.limit / 4:
             return None
         if reached.visible >= 1:  # what cannot find any loss compares nothing
             self.level = reached
             return None
-        least = _STEPS * self._step
-        reached = replace(reached, limit=max(reached.limit, least), unusual=max(reached.unusual, least))
         self.level = reached
         source = f"{reached.hosts} of {hosts} hosts of this fleet"
         return self._reference(reached.value, reached.limit, source, reached.error)
@@ -608,7 +591,7 @@ class CaseJudge:
         groups, tail = numbers[places], fleet_level.TAIL / self.metrics
         levels = newest.own_levels(places, lower_is_better=sign < 0)
         # A host that was like this before, and is not bad, is back at one of its levels.
-        least = np.maximum(np.where(levels.has_returned, LOSS, LOSS / 2), _STEPS * self._step)
+        least = np.maximum(np.where(levels.has_returned, LOSS, LOSS / 2), fleet_level.STEPS * self._step)
         limits = np.maximum(least, student_quantiles(tail, levels.freedom) * levels.uncertainty)
         errors = np.maximum(levels.error, newest.errors.repetition)
         commons = np.zeros(len(groups))

@@ -18,7 +18,13 @@ from firsttouch.host.host_lists import folded
 from firsttouch.judge import natural_spread, sprt
 from firsttouch.judge.natural_spread import Spread
 from firsttouch.judge.sprt import Floats, Groups, medians
-from firsttouch.judge.statistics import robust_deviation, robust_location, robust_variance, student_quantile
+from firsttouch.judge.statistics import (
+    decimal_step,
+    robust_deviation,
+    robust_location,
+    robust_variance,
+    student_quantile,
+)
 from firsttouch.units import Better
 
 #: The fewest hosts of a fleet from which a level is learnt.
@@ -42,6 +48,33 @@ _APART, _FAR, _FAR_OF_FEW = LOSS / 2, 5.0, 1500.0
 #: sides, has about the quantiles of Student's distribution times a factor and a power of the number of hosts
 #: (fitted to 200,000 fleets of 8 to 50 hosts with normal natures). Gaps of other natures are this much wider.
 _GAP_SHARE, _GAP, _GAP_POWER, _GAP_OF_OTHERS = 0.2, 5.2, -0.63, 1.25
+#: A limit is at least so many steps in which values are given. The last decimal is a step if it is less than this
+#: share of the values; so many values are looked at.
+STEPS, _FINE_STEP, _FEW_VALUES = 2.1, 0.04, 256
+
+
+def step_of(samples: Groups) -> float:
+    """Return the step in which positive *samples* are given, relative to their median; 0 if none shows.
+
+    Measured values seldom repeat unless they are rounded: their last decimal is then the step. A coarse step must
+    show in changes: values in steps go up and down by the same step on many hosts, while a fault or an update
+    changes a host once.
+    """
+    median = float(medians(samples.values))
+    rounded = decimal_step(samples.values[:_FEW_VALUES]) / median
+    if 0 < rounded < _FINE_STEP:
+        return rounded
+    changes = np.diff(samples.values)
+    owners = np.repeat(np.arange(len(samples)), samples.counts)
+    used = (owners[1:] == owners[:-1]) & (changes != 0)
+    changes, owners = changes[used], owners[1:][used]
+    if not len(changes):
+        return 0.0
+    step = float(np.abs(changes).min())
+    smallest = np.abs(changes) < 1.5 * step
+    up, down = owners[smallest & (changes > 0)], owners[smallest & (changes < 0)]
+    many = np.union1d(up, down) if rounded and min(len(up), len(down)) > 1 else np.intersect1d(up, down)
+    return 0.0 if 4 * len(many) < len(samples) else step / median
 
 
 @dataclass(frozen=True)
@@ -194,17 +227,17 @@ def host_levels(samples: Groups) -> HostLevels | None:
 
 
 def pooled_spreads(
-    metrics: Sequence[tuple[tuple[str, str], HostLevels | None, NDArray[np.int32]]], hosts: int
+    metrics: Sequence[tuple[str, HostLevels | None, NDArray[np.int32]]], hosts: int
 ) -> list[tuple[float, float] | None]:
-    """Return deviation and degrees of freedom of the spread of each metric, from all metrics of its kind.
+    """Return deviation and degrees of freedom of the spread of each metric, from all metrics of its check.
 
-    A metric is its kind (check and name), what hosts reach, and the numbers of these hosts, of *hosts* in all.
-    None: too few hosts have it.
+    A metric is its check, what hosts reach, and the numbers of these hosts, of *hosts* in all. None: too few hosts
+    have it.
     """
     spreads: list[tuple[float, float] | None] = [None] * len(metrics)
-    for kind in dict.fromkeys(kind for kind, _, _ in metrics):
+    for check in dict.fromkeys(check for check, _, _ in metrics):
         members = [
-            (i, reached, numbers) for i, (k, reached, numbers) in enumerate(metrics) if reached and k == kind
+            (i, reached, numbers) for i, (of, reached, numbers) in enumerate(metrics) if reached and of == check
         ]
         levels = np.full((len(members), hosts), np.nan)
         for row, (_, reached, numbers) in zip(levels, members, strict=True):
@@ -224,6 +257,7 @@ def level(
     metrics: int = 1,
     spread: tuple[float, float] | None = None,
     session: tuple[float, float] = (0.0, 1.0),
+    step: float = 0.0,
 ) -> Level | None:
     """Return the level of a metric from a group of samples for each of *hosts*, oldest first.
 
@@ -231,7 +265,7 @@ def level(
     probability :data:`TAIL`. *spread* are the standard deviation between hosts and its degrees of freedom if they
     are known better than from this metric (see :func:`firsttouch.judge.natural_spread.pooled`), and
     *session* are the variance by which a host with a single session differs beyond that,
-    and its degrees of freedom. None for fewer than
+    and its degrees of freedom. *step* is that of :func:`step_of`. None for fewer than
     :data:`FEWEST_HOSTS` hosts, and for values of 0 or less.
     """
     reached = host_levels(samples)
@@ -261,8 +295,8 @@ def level(
     outliers = np.flatnonzero(~good & (np.abs(changes) > furthest)).tolist()
     return Level(
         value=centre * reached.unit,
-        limit=wanted / 2,
-        unusual=unusual,
+        limit=max(wanted / 2, STEPS * step),
+        unusual=max(unusual, STEPS * step),
         error=fitted,
         spread=natural,
         doubt=math.hypot(moving, natural / math.sqrt(len(chosen))),

@@ -19,6 +19,8 @@ from firsttouch.judge.sprt import Bools, Floats, Ints, medians
 
 #: Median of the absolute value of a standard normal variable.
 NORMAL_MEDIAN = 0.6745
+#: The decimal places of a value that is taken for rounded.
+_MOST_DECIMALS = 6
 
 # ----------------------------------------------------------------------
 # Location and scale without outliers
@@ -48,6 +50,24 @@ def robust_location(rows: Floats, deviation: float) -> Floats:
             near = np.maximum(rows, (centre - 1.5 * deviation)[:, None])
             centre = np.minimum(near, (centre + 1.5 * deviation)[:, None]).mean(axis=1)
     return centre
+
+
+def decimal_step(values: Floats) -> float:
+    """Return the step in which positive *values* are given, 0.0 if they are not rounded.
+
+    Half of rounded values or more are equal to others. The step is their last decimal place, or the multiple of it
+    by which three or more distinct values differ.
+    """
+    distinct = np.unique(values)
+    if not 1 < len(distinct) <= len(values) / 2:
+        return 0.0
+    first = math.floor(math.log10(distinct[-1]))
+    for place in range(first, first - _MOST_DECIMALS, -1):
+        scaled = distinct / 10.0**place
+        if np.abs(scaled - np.rint(scaled)).max() < 1e-6:
+            multiple = np.gcd.reduce(np.diff(np.rint(scaled)).astype(np.int64)) if len(distinct) > 2 else 1
+            return float(multiple) * 10.0**place
+    return 0.0
 
 
 def pooled_variance(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
