@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Quantities with units: parse "16 GiB", and format 17179869184 as "16 GiB".
 
-GB is 1e9 bytes and GiB is 2^30 bytes everywhere.
+GB is 1e9 bytes and GiB is 2^30 bytes everywhere. Verdicts, pages and tickets state values with these functions, so
+that a value has the same digits in all of them.
 """
 
 from __future__ import annotations
@@ -87,3 +88,35 @@ def format_bytes(size: float) -> str:
         if size >= factor:
             return f"{size / factor:.3g} {unit}" if size / factor < 999.5 else f"{size / factor:.0f} {unit}"
     return f"{size:.0f} B"
+
+
+def number(value: float) -> str:
+    """Return *value* with three significant digits; whole ones have no point, very large ones an exponent."""
+    if float(value).is_integer() and abs(value) < 1e6:
+        return f"{value:.0f}"
+    rounded = abs(float(f"{value:.3g}"))
+    if not 1e-3 <= rounded < 1e6:
+        return f"{value:.2e}"
+    return f"{value:.{max(0, 2 - math.floor(math.log10(rounded)))}f}"
+
+
+def quantity(value: float, unit: str) -> str:
+    """Return *value* with its unit; counts and ratios have the unit ``""`` or ``1``."""
+    return number(value) if unit in {"", "1"} else f"{number(value)} {unit}"
+
+
+def percent(fraction: float) -> str:
+    """Return a fraction in percent."""
+    return f"{100 * fraction:.1f} %"
+
+
+def signed_percent(change: float) -> str:
+    """Return a relative change in percent, with its sign."""
+    text = f"{100 * change:+.1f} %"
+    return text[1:] if text[1:] == percent(0) else text
+
+
+def percent_range(low: float, high: float) -> str:
+    """Return two fractions in percent, as one if they have the same digits."""
+    ends = percent(low), percent(high)
+    return ends[0] if ends[0] == ends[1] else " to ".join(ends)

@@ -16,7 +16,8 @@ from firsttouch.report.document import Cell, Entry, Figure, Panel, Table
 from firsttouch.report.figures import drawing
 from firsttouch.report.figures.drawing import Bar, Point
 from firsttouch.report.published_tables import Row, Sheets, heading, matches, rows_of
-from firsttouch.report.text import count, number, times
+from firsttouch.report.text import count, times
+from firsttouch.units import number
 from paper.sheets import is_default
 
 _RATIO_ERRORS = " The error of a ratio is the square root of the sum of the squares of both errors."

@@ -151,7 +151,7 @@ def with_channels(system, channels):
 @pytest.mark.parametrize(("channels", "share", "working"), [(*key, text) for key, text in CHANNELS.items()])
 def test_how_many_channels_a_share_fits(system, channels, share, working):
     assert _channel_losses({"0": share}, with_channels(system, channels).facts) == (
-        f"NUMA node 0: {share:.0%} of the bandwidth in all kernels, "
+        f"NUMA node 0: {100 * share:.1f} % of the bandwidth in all kernels, "
         f"as with about {working} of {channels} memory channels"
     )
 
@@ -171,7 +171,7 @@ def test_some_of_the_channels(system, fleet, channels, share):
     slow = host(rate=lambda _, bank, __: share if bank == 0 else 1.0)
     verdict = {v.host: v for v in judge([*fleet, *slow], with_channels(system, channels))}["bad"]
     assert verdict.causes == (
-        f"memory channel missing: NUMA node 0: {share:.0%} of the bandwidth in all kernels, "
+        f"memory channel missing: NUMA node 0: {100 * share:.1f} % of the bandwidth in all kernels, "
         f"as with about {CHANNELS[channels, share]} of {channels} memory channels",
     )
 
@@ -199,7 +199,7 @@ def test_a_real_host_with_one_of_six_channels_and_slower_remote_memory(system, f
     hosts = [*without(fleet, size_bytes=4096), *without(slow, size_bytes=4096)]
     verdict = {v.host: v for v in judge(hosts, with_channels(system, 6))}["bad"]
     assert verdict.causes == (
-        "memory channel missing: NUMA node 1: 18% of the bandwidth in all kernels, "
+        "memory channel missing: NUMA node 1: 18.0 % of the bandwidth in all kernels, "
         "as with about 1 of 6 memory channels",
     )
 
@@ -210,7 +210,7 @@ def test_channels_of_several_banks_or_all(system, fleet, banks):
     verdict = {v.host: v for v in judge([*fleet, *slow], system)}["bad"]
     names = ", ".join(map(str, sorted(banks)))
     assert verdict.causes == (
-        f"memory channel missing: NUMA nodes {names}: 50 to 52% of the bandwidth in all kernels, "
+        f"memory channel missing: NUMA nodes {names}: 50.0 % to 52.0 % of the bandwidth in all kernels, "
         "as with about 1 of 2 memory channels",
     )
 
@@ -222,8 +222,8 @@ def test_a_small_loss_of_all_banks_is_rarely_a_channel_of_each(system, fleet, sh
     slow = host(rate=alike(share), wait=lambda _, __, size: wait if size > 4096 else 1.0)
     verdict = {v.host: v for v in judge([*fleet, *slow], with_channels(system, 8))}["bad"]
     assert verdict.causes == (
-        f"slower memory on all NUMA nodes: {share:.0%} of the local bandwidth or more on each: a lower clock of "
-        "the memory or another setting of the firmware, or a channel less on each",
+        f"slower memory on all NUMA nodes: {100 * share:.1f} % of the local bandwidth or more on each: a lower "
+        "clock of the memory or another setting of the firmware, or a channel less on each",
     )
 
 
@@ -234,7 +234,7 @@ def test_a_host_of_one_bank(fleet):
     ]
     verdict = {v.host: v for v in judge(hosts, Undescribed("amd-opteron"))}["bad"]
     assert verdict.causes == (
-        "memory channel missing: NUMA node 0: 50% of the bandwidth in all kernels, "
+        "memory channel missing: NUMA node 0: 50.0 % of the bandwidth in all kernels, "
         "as with fewer memory channels than the others (the system's file has no number of channels)",
     )
 

@@ -259,7 +259,7 @@ def test_distributions_state_values_and_outliers(fleet):
         assert is_shown(cells["expected"].split()[0], reference.value)
         for name, share in (("lowest", 0), ("5 %", 0.05), ("median", 0.5), ("95 %", 0.95), ("highest", 1)):
             assert is_shown(cells[name], float(np.quantile(values, share))), (key, name)
-        host, percent = re.fullmatch(r"(\S+) \(([-+][\d.]+) %\)", cells["worst host"]).groups()
+        host, percent = re.fullmatch(r"(\S+) \(([-+]?[\d.]+) %\)", cells["worst host"]).groups()
         assert is_shown(percent, 100 * of_case[host].change(reference.value))
     for card in (e for e in page.iter("li") if e.find("h4") is not None):
         key = keys.get("".join(card.find("h4").itertext()))
@@ -268,7 +268,7 @@ def test_distributions_state_values_and_outliers(fleet):
         reference = compared_with(judgement, rows, key)
         text = " ".join("".join(p.itertext()) for p in card.iter("p"))
         for host, value, percent, word in re.findall(
-            r"(\w+) ([\d.]+)(?: \S+)? \(([-+][\d.]+) %, (\w+)", text.partition("Outside: ")[2]
+            r"(\w+) ([\d.]+)(?: \S+)? \(([-+]?[\d.]+) %, (\w+)", text.partition("Outside: ")[2]
         ):
             row = rows[host, key]
             assert word == row.word

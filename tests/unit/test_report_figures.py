@@ -22,7 +22,7 @@ from firsttouch.report.aspects import topology as drawing
 from firsttouch.report.document import Cell, Panel
 from firsttouch.report.figures import drawing as charts
 from firsttouch.report.speedups import pivot
-from firsttouch.report.text import percent
+from firsttouch.units import percent
 
 STORED = Path(__file__).parents[1] / "golden"
 #: A topology as lstopo wrote it, or the shape of a made-up machine.

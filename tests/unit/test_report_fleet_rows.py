@@ -37,7 +37,7 @@ class TestChanges:
             (
                 "copy",
                 "worse 2, unchanged 1 of 3 cases",
-                "-20.00 % to -10.00 %",
+                "-20.0 % to -10.0 %",
                 "p at most 0.0001",
             )
         ]
@@ -70,10 +70,10 @@ class TestChanges:
     @pytest.mark.parametrize(
         ("better", "size", "says"),
         [
-            ("higher", 0.0991, "+9.91 % (better)"),
-            ("lower", 0.0451, "+4.51 % (worse)"),
-            ("lower", -0.0451, "-4.51 % (better)"),
-            ("neither", 0.05, "+5.00 %"),
+            ("higher", 0.0991, "+9.9 % (better)"),
+            ("lower", 0.0451, "+4.5 % (worse)"),
+            ("lower", -0.0451, "-4.5 % (better)"),
+            ("neither", 0.05, "+5.0 %"),
         ],
     )
     def test_a_hosts_change_says_whether_it_is_for_the_better(self, better, size, says):

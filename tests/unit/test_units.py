@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from firsttouch.errors import BadInput
 from firsttouch.records.catalogue import checks
-from firsttouch.units import UNITS, format_bytes, parse, parse_bytes
+from firsttouch.units import UNITS, format_bytes, number, parse, parse_bytes, percent_range, signed_percent
 
 
 @pytest.mark.parametrize(
@@ -109,3 +109,37 @@ def test_format_bytes_reads_back_within_its_digits(size):
     text = format_bytes(size)
     assert "e" not in text
     assert parse_bytes(text) == pytest.approx(size, rel=0.006)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (23.28, "23.3"),
+        (31.04, "31.0"),
+        (31.0, "31"),
+        (99.96, "100"),
+        (7.0, "7"),
+        (9.996, "10.0"),
+        (1.5, "1.50"),
+        (0.0123, "0.0123"),
+        (12345.6, "12346"),
+        (2e6, "2.00e+06"),
+        (0.0004, "4.00e-04"),
+        (0.0, "0"),
+    ],
+)
+def test_values_have_three_digits_and_whole_ones_no_point(value, text):
+    assert number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [(0.0991, "+9.9 %"), (-0.249, "-24.9 %"), (0.0, "0.0 %"), (-0.0004, "0.0 %"), (0.0004, "0.0 %")],
+)
+def test_changes_have_a_sign_and_one_decimal(change, text):
+    assert signed_percent(change) == text
+
+
+def test_a_range_of_equal_digits_is_one_value():
+    assert percent_range(0.501, 0.52) == "50.1 % to 52.0 %"
+    assert percent_range(0.5, 0.5004) == "50.0 %"

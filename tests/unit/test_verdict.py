@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from firsttouch.documents import parse_yaml
 from firsttouch.judge import verdict_file
 from firsttouch.judge.judging import judge, undecided
-from firsttouch.judge.verdict import HostVerdict, conclusion, exit_status, figure, status, worst
+from firsttouch.judge.verdict import HostVerdict, conclusion, exit_status, status, worst
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record, append
 from firsttouch.systems import definition
+from firsttouch.units import number
 
 WORDS = ("pass", "undecided", "suspect", "invalid", "fail")
 LIMITS = {"higher": {"lower": "-10 %"}, "lower": {"upper": "10 %"}}
@@ -135,7 +136,7 @@ def test_facts_fail_a_host_that_lacks_what_they_state_and_make_none_good(tmp_pat
     (verdict,) = judge(rates(value, **fields), system)
     assert verdict.verdict == expected
     if expected == "fail":
-        has, states = figure(value, unit), {"numa_nodes": "1", "pus": "2", "memory": "4 GiB"}[metric]
+        has, states = number(value), {"numa_nodes": "1", "pus": "2", "memory": "4 GiB"}[metric]
         of_unit = "" if unit == "1" else f" {unit}"
         assert verdict.evidence[-1].endswith(f"this host has {has}{of_unit}, s has {states}")
     # A reference for the metric replaces the fact.
@@ -328,23 +329,6 @@ references:
   - {reference}
 """
     (folder / "s.yaml").write_text(text)
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (23.28, "23.3"),
-        (31.0, "31.0"),
-        (99.96, "100"),
-        (7.0, "7"),
-        (1.5, "1.50"),
-        (0.0123, "0.0123"),
-        (12345.6, "12346"),
-        (0.0, "0"),
-    ],
-)
-def test_figures_have_three_digits(value, text):
-    assert figure(value) == text
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from firsttouch.judge.findings import Findings
 from firsttouch.judge.sprt import Floats
 from firsttouch.judge.statistics import holm, rank_sum_test, ranks_of
 from firsttouch.records.cases import Case
+from firsttouch.units import percent
 
 #: Probabilities of a chance difference, after correction, below which an association is certain, or likely.
 _CERTAIN, _LIKELY = 1e-3, 0.05
@@ -49,7 +50,7 @@ class Loss:
     def text(self) -> str:
         """Return the loss in words: ``8.1 % less copy bandwidth (certain)``."""
         direction = "less" if self.case.better == "higher" else "more"
-        return f"{100 * self.share:.1f} % {direction} {self.case.quantity} ({self.certainty})"
+        return f"{percent(self.share)} {direction} {self.case.quantity} ({self.certainty})"
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from firsttouch.judge.statistics import binomial_tail, student_quantiles
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records.cases import Case
 from firsttouch.systems.references import Reference
-from firsttouch.units import Better
+from firsttouch.units import Better, percent, percent_range
 
 #: The verdicts as numbers, from good to bad.
 PASS, UNDECIDED, SUSPECT, INVALID, FAIL = range(len(ORDER))
@@ -458,7 +458,7 @@ class CaseJudge:
             if not len(values):
                 continue
             change = self._updates_since[group]
-            since = f"before a change of {100 * abs(change):.1f} % that most hosts have made since"
+            since = f"before a change of {percent(abs(change))} that most hosts have made since"
             before = replace(
                 reference, value=reference.value * math.exp(-change), source=f"{reference.source}, {since}"
             )
@@ -572,7 +572,7 @@ class CaseJudge:
                 losses = np.abs(self.samples.values[rows][is_bad[rows]] / self.fleet.value - 1)
                 texts[group] = (
                     f"intermittent: {int(bad[group])} of {int(total[group])} repetitions are "
-                    f"{100 * losses.min():.0f} to {100 * losses.max():.0f} % worse than the fleet, "
+                    f"{percent_range(losses.min(), losses.max())} worse than the fleet, "
                     f"in {len(places)} of {len(bad_sessions)} sessions"
                 )
         return texts
@@ -620,7 +620,7 @@ class CaseJudge:
             value, limit = levels.value[place] * math.exp(commons[place]), float(limits[place])
             period = self._period(levels, place)
             if abs(commons[place]) >= _COMMON:
-                period += f" less {100 * abs(commons[place]):.1f} % that most hosts have lost since"
+                period += f" less {percent(abs(commons[place]))} that most hosts have lost since"
             reference = self._reference(float(value), limit, period, float(errors[place]))
             is_lower = self.case.better == "lower"
             reference = replace(reference, lower=None if is_lower else -limit, upper=limit if is_lower else None)

@@ -20,6 +20,7 @@ from firsttouch.judge.drift import ABSENT, ModuleDeviation, ModuleDeviations
 from firsttouch.judge.verdict import Finding, natural
 from firsttouch.records.catalogue import Check, checks
 from firsttouch.systems.facts import Facts
+from firsttouch.units import percent, percent_range
 
 #: Sizes in bytes: up to the first fits every processor's first cache, from the second on no cache fits.
 _CACHE, _MEMORY = 32 << 10, 32 << 20
@@ -408,7 +409,7 @@ def _groups(condition: _Groups, symptoms: Symptoms) -> dict[str, Any] | None:
         return None
     key = min(meant, key=lambda k: meant[k])
     losses = _channel_losses(meant, symptoms.facts) if condition.channels else ""
-    return {by: key, "share": f"{meant[key]:.0%}", "losses": losses}
+    return {by: key, "share": percent(meant[key]), "losses": losses}
 
 
 def _is_slow(places: Sequence[_Place], *, throughout: bool) -> bool:
@@ -479,8 +480,8 @@ def _channel_losses(shares: Mapping[str, float], facts: Facts | None) -> str:
         banks.setdefault(text, []).append(bank)
     texts = []
     for text, names in banks.items():
-        percents = sorted(round(100 * shares[name]) for name in names)
-        share = f"{percents[0]}%" if percents[0] == percents[-1] else f"{percents[0]} to {percents[-1]}%"
+        of_banks = [shares[name] for name in names]
+        share = percent_range(min(of_banks), max(of_banks))
         nodes = f"NUMA node{'s' * (len(names) > 1)} {', '.join(names)}"
         texts.append(f"{nodes}: {share} of the bandwidth in all kernels, as with {text}")
     return "; ".join(texts)
@@ -495,7 +496,7 @@ def _clock(condition: _Clock, symptoms: Symptoms) -> dict[str, Any] | None:
     share = _clock_share(symptoms)
     if (share is not None) != (condition.clock == "slow"):
         return None
-    return {"clock_share": "" if share is None else f"{share:.0%}"}
+    return {"clock_share": "" if share is None else percent(share)}
 
 
 def _clock_share(symptoms: Symptoms) -> float | None:

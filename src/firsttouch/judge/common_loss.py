@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firsttouch.host.host_lists import folded
+from firsttouch.units import percent
 
 if TYPE_CHECKING:
     from firsttouch.judge.findings import Findings
@@ -42,9 +43,9 @@ class CommonLoss:
     @property
     def text(self) -> str:
         """The loss as one sentence, the same one everywhere."""
-        percent = f"{100 * self.loss:.0f} %" if self.loss >= 0.01 else "1 % or less"
+        share = f"{100 * self.loss:.0f} %" if self.loss >= 0.01 else "1 % or less"
         return (
-            f"{len(self.hosts)} of {self.count} hosts lost about {percent} of the same metrics: "
+            f"{len(self.hosts)} of {self.count} hosts lost about {share} of the same metrics: "
             "an update, or references that are out of date; no host is held"
         )
 
@@ -149,7 +150,7 @@ def alike_hosts(findings: Findings, *, worse_than: int) -> str | None:
         return None
     names = sorted(table.hosts[host] for host in table.host[chosen].tolist())
     return (
-        f"{len(names)} of {len(table.hosts)} hosts are about {100 * middle:.1f} % worse than the others "
+        f"{len(names)} of {len(table.hosts)} hosts are about {percent(middle)} worse than the others "
         f"({folded(names)}; {table.cases[number].title}): look for what they share, such as parts of another "
         "maker, fewer memory modules or another setting"
     )

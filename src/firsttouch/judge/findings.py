@@ -38,10 +38,10 @@ from firsttouch.judge.drift import Configuration, Drift, drift
 from firsttouch.judge.fleet_level import Divided
 from firsttouch.judge.samples_table import BANK_BANDWIDTH, SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
-from firsttouch.judge.verdict import ORDER, Finding, HostSummary, HostVerdict, Word, compared, figure, natural
+from firsttouch.judge.verdict import ORDER, Finding, HostSummary, HostVerdict, Word, compared, natural
 from firsttouch.records.cases import Case
 from firsttouch.systems.references import FACTS, Reference
-from firsttouch.units import Better
+from firsttouch.units import Better, number, percent, percent_range, quantity
 
 if TYPE_CHECKING:
     import polars as pl
@@ -106,17 +106,17 @@ def _reason(
 
 
 def _of_theory(metric: str, value: float, reference: Reference, theory: float | None) -> str:
-    """Return ``saturates at 61 % of theory; this system's reference is 78 to 84 %``, in GB/s without *theory*."""
+    """Return ``saturates at 61.2 % of theory; this system's reference is 78.0 % to 84.0 %``.
+
+    Without *theory*, the theoretical bandwidth, all values are in GB/s.
+    """
     ends = [end for end in (reference.minimum, reference.maximum) if end is not None]
     low, high = min([*ends, reference.value]), max([*ends, reference.value])
     whose = "system" if reference.line else "fleet"
     if theory:
-        at, of = (
-            f"{100 * value / theory:.0f} % of theory",
-            f"{100 * low / theory:.0f} to {100 * high / theory:.0f} %",
-        )
+        at, of = f"{percent(value / theory)} of theory", percent_range(low / theory, high / theory)
     else:
-        at, of = f"{value:.4g} {reference.unit}", f"{low:.4g} to {high:.4g} {reference.unit}"
+        at, of = quantity(value, reference.unit), f"{number(low)} to {quantity(high, reference.unit)}"
     return f"{_OF_THEORY[metric]} at {at}; this {whose}'s reference is {of}; "
 
 
@@ -467,15 +467,17 @@ class Findings:
         Metrics that divide the hosts alike share a line, which shows the one with the largest difference.
         """
         by_pair: dict[tuple[tuple[str, ...], ...], list[int]] = {}
-        for number, division in self.divided.items():
+        for case_number, division in self.divided.items():
             # Which group is the better one may differ from metric to metric.
-            by_pair.setdefault(tuple(sorted((tuple(division.better), tuple(division.worse)))), []).append(number)
+            by_pair.setdefault(tuple(sorted((tuple(division.better), tuple(division.worse)))), []).append(
+                case_number
+            )
         shared = self.common_loss.text if self.common_loss else None
         shared = shared or changed_together(self, worse_than=UNDECIDED) or alike_hosts(self, worse_than=SUSPECT)
         lines = [shared] if shared else []
         for numbers in sorted(by_pair.values(), key=len, reverse=True):
-            number = max(numbers, key=lambda n: self.divided[n].apart)
-            case, division = self.samples.cases[number], self.divided[number]
+            widest = max(numbers, key=lambda n: self.divided[n].apart)
+            case, division = self.samples.cases[widest], self.divided[widest]
             count = "1 metric" if len(numbers) == 1 else f"{len(numbers)} metrics"
             which = _KINDS.format(count=len(division.worse)) if division.is_minority else _TWO
             lines.append(f"two groups of hosts in {count}: {case.title}: {division.text(case.unit)}; {which}")
@@ -486,13 +488,13 @@ class Findings:
         cases = self.samples.cases
         return [
             {
-                "metric": cases[number].name,
-                "unit": cases[number].unit,
+                "metric": cases[case_number].name,
+                "unit": cases[case_number].unit,
                 "apart": two.apart,
                 "better": {"hosts": list(two.better), "value": two.values[0]},
                 "worse": {"hosts": list(two.worse), "value": two.values[1]},
             }
-            for number, two in self.divided.items()
+            for case_number, two in self.divided.items()
         ]
 
     def groups(self, host: str) -> NDArray[np.intp]:
@@ -576,22 +578,21 @@ class Findings:
         samples, groups = self.samples, groups[~self._quiet[groups]]
         columns = samples.case, self.by, self.words, self.evidence, self.more, self.value
         lists = (column[groups].tolist() for column in (*columns, samples.begins, samples.counts))
-        for group, number, by, verdict, weight, more, value, begin, count in zip(
+        for group, of_case, by, verdict, weight, more, value, begin, count in zip(
             groups.tolist(), *lists, strict=True
         ):
-            case, word, rows = samples.cases[number], ORDER[verdict], slice(begin, begin + count)
+            case, word, rows = samples.cases[of_case], ORDER[verdict], slice(begin, begin + count)
             values = tuple(samples.value[rows][self.counts_now[rows]].tolist())
             reference = self.decider(group)
             evidence = None if math.isnan(weight) else weight
-            division = self.divided.get(number)
+            division = self.divided.get(of_case)
             in_worse = division is not None and samples.hosts[samples.host[group]] in division.worse
             if word == "invalid":
                 values, why = (), self._invalid(group, rows)
             elif reference is None:
                 why = _NO_REFERENCE
             elif reference.source == FACTS:
-                of_unit = "" if case.unit == "1" else f" {case.unit}"
-                amounts = [f"{figure(v, case.unit)}{of_unit}" for v in (values[-1], reference.value)]
+                amounts = [quantity(v, case.unit) for v in (values[-1], reference.value)]
                 why = f"this host has {amounts[0]}, {self.system.name} has {amounts[1]}"
             elif limit := event_limits.limit_of(case):
                 why = event_limits.reason(values, limit)

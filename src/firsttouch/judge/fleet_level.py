@@ -25,7 +25,7 @@ from firsttouch.judge.statistics import (
     robust_variance,
     student_quantile,
 )
-from firsttouch.units import Better
+from firsttouch.units import Better, percent, quantity
 
 #: The fewest hosts of a fleet from which a level is learnt.
 FEWEST_HOSTS = 5
@@ -101,10 +101,9 @@ class Divided:
 
     def text(self, unit: str) -> str:
         """Return both groups as text without the metric's name; *unit* is that of the values."""
-        of_unit = "" if unit == "1" else f" {unit}"
         groups = zip((self.better, self.worse), self.values, strict=True)
-        texts = [f"{len(hosts)} hosts at {value:.4g}{of_unit} ({folded(hosts)})" for hosts, value in groups]
-        return f"{' and '.join(texts)}, {100 * self.apart:.1f} % apart"
+        texts = [f"{len(hosts)} hosts at {quantity(value, unit)} ({folded(hosts)})" for hosts, value in groups]
+        return f"{' and '.join(texts)}, {percent(self.apart)} apart"
 
 
 def divided(samples: Groups, hosts: Sequence[str], better: Better) -> Divided | None:

@@ -36,7 +36,7 @@ from firsttouch.judge.sprt import Bools, Floats, Groups, Ints, medians
 from firsttouch.judge.statistics import NORMAL_MEDIAN, binomial_tail, normal_tails, student_as_normal
 from firsttouch.judge.verdict_log import Logged
 from firsttouch.records.cases import Case
-from firsttouch.units import Better
+from firsttouch.units import Better, number, percent, quantity
 
 #: The fewest sessions on each side of a change: half of the window of the running median, and the middle.
 FEWEST_SESSIONS = 3
@@ -419,7 +419,7 @@ class Change:
     @property
     def certainty(self) -> str:
         """The certainty as text."""
-        return "certain" if self.chance <= CERTAIN else f"{100 * (1 - self.chance):.1f} % sure"
+        return "certain" if self.chance <= CERTAIN else f"{percent(1 - self.chance)} sure"
 
     @property
     def when(self) -> str:
@@ -444,8 +444,8 @@ class Change:
         others = f"{len(self.others)} more metrics" if len(self.others) > 1 else ""
         others = others or "".join(case.title for case in self.others)
         details = [self.who, self.certainty, *self.causes, *([f"as did {others}"] if others else [])]
-        values = f"{low:.4g} to {high:.4g} {self.case.unit}"
-        moved = f"{verb} by {100 * abs(self.change):.1f} % {self.when}, from {values}"
+        values = f"{number(low)} to {quantity(high, self.case.unit)}"
+        moved = f"{verb} by {percent(abs(self.change))} {self.when}, from {values}"
         return f"{self.case.title} {moved} ({'; '.join(details)})"
 
     def to_dict(self) -> dict[str, Any]:

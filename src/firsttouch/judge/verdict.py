@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from firsttouch.judge.host_level import STABLE_SESSIONS
 from firsttouch.judge.sprt import Floats
 from firsttouch.records.cases import Case
 from firsttouch.systems.references import Reference
-from firsttouch.units import Better
+from firsttouch.units import Better, number, percent, quantity
 
 Word = Literal["pass", "undecided", "suspect", "invalid", "fail"]
 #: From good to bad. Undecided: the measurements cannot tell yet. Suspect: evidence beyond chance (see
@@ -344,25 +343,12 @@ def worse(change: Change, better: str) -> Change:
     return -change if better == "higher" else change if better == "lower" else abs(change)
 
 
-def figure(value: float, unit: str = "") -> str:
-    """Return a value with three significant digits, without exponent: 23.3, 31.0, 1240. Counts are whole."""
-    if value.is_integer() and unit == "1":
-        return f"{value:.0f}"
-    value = float(f"{value:.3g}") if abs(value) < 1000 else value
-    if value.is_integer() and (abs(value) < 10 or abs(value) >= 100):
-        return f"{value:.0f}"
-    digits = 2 - math.floor(math.log10(abs(value))) if value else 0
-    return f"{value:.{max(0, digits)}f}"
-
-
 def compared(value: float, repetitions: int, reference: Reference, whose: str) -> str:
-    """Return a value with what is expected: ``23.3 GB/s, 24.8 % below the fleet (31.0), 6 repetitions``."""
-    unit = "" if reference.unit == "1" else f" {reference.unit}"
+    """Return a value with what is expected: ``23.3 GB/s, 24.8 % below the fleet (31.1), 6 repetitions``."""
     if reference.value:
         change = value / reference.value - 1
-        difference = f"{100 * abs(change):.1f} % {'below' if change < 0 else 'above'} {whose}"
+        difference = f"{percent(abs(change))} {'below' if change < 0 else 'above'} {whose}"
     else:
         difference = f"{whose} is another"
     times = "1 repetition" if repetitions == 1 else f"{repetitions} repetitions"
-    expected = figure(reference.value, reference.unit)
-    return f"{figure(value, reference.unit)}{unit}, {difference} ({expected}), {times}"
+    return f"{quantity(value, reference.unit)}, {difference} ({number(reference.value)}), {times}"

@@ -17,7 +17,8 @@ from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
 from firsttouch.report.document import Cell, Entry, Panel, Table, Tile
 from firsttouch.report.model import Absent, HostView, banks, pu_nodes
-from firsttouch.report.text import clean, number, percent, plain, quantity, span
+from firsttouch.report.text import clean, plain, span
+from firsttouch.units import number, percent, quantity
 
 # ----------------------------------------------------------------------
 # What an aspect consists of.
@@ -125,7 +126,7 @@ def spread_cell(share: float, form: Callable[[float], str] = percent) -> Cell:
 
 def without_unit(fraction: float) -> str:
     """Return a fraction in percent, without the sign."""
-    return f"{100 * fraction:.1f}"
+    return percent(fraction).removesuffix(" %")
 
 
 def measured(records: Iterable[Record], marks: str = "the bars show all of them") -> str:

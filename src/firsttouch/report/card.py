@@ -15,7 +15,8 @@ from firsttouch.report.aspects import Aspects, topology
 from firsttouch.report.document import Card, Tile
 from firsttouch.report.fleet.ranks import Ranks
 from firsttouch.report.model import HostView, Problem
-from firsttouch.report.text import SIGNS, count, listed, percent, plain
+from firsttouch.report.text import SIGNS, count, listed, plain
+from firsttouch.units import percent
 
 # ----------------------------------------------------------------------
 # A host.

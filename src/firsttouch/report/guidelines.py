@@ -20,7 +20,8 @@ from firsttouch.report import speedups
 from firsttouch.report.aspects import study
 from firsttouch.report.document import Block, Cell, Entry, Fold, Listing, Paragraph, Section, Span, Table
 from firsttouch.report.model import HostView, dataset_of, reads_per_thread, whole
-from firsttouch.report.text import clean, count, listed, number, plain, times
+from firsttouch.report.text import clean, count, listed, plain, times
+from firsttouch.units import number
 
 # ----------------------------------------------------------------------
 # The data of a guideline: scenarios with their times or rates, and the choice.

@@ -14,7 +14,8 @@ from firsttouch.report.aspect import Chart, Result, spread
 from firsttouch.report.aspects import Aspects
 from firsttouch.report.document import Cell, Entry, Figure, Table
 from firsttouch.report.model import HostView, Problem
-from firsttouch.report.text import clean, quantity
+from firsttouch.report.text import clean
+from firsttouch.units import quantity
 
 HEADER = ("what", "value", "spread", "n", "compare with")
 #: Characters of what a terminal's line compares with.

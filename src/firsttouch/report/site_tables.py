@@ -33,7 +33,8 @@ from firsttouch.records.catalogue import checks, direction
 from firsttouch.report.aspect import spread_cell
 from firsttouch.report.document import Block, Cell, Entry, Paragraph, Section, Table
 from firsttouch.report.model import HostView
-from firsttouch.report.text import count, csv_cell, listed, number
+from firsttouch.report.text import count, csv_cell, listed
+from firsttouch.units import number
 
 NAME = "summary.yaml"
 #: The file of a report with all rows.

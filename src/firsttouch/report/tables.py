@@ -13,7 +13,8 @@ from firsttouch.records.schema import Record
 from firsttouch.report.aspect import value_table
 from firsttouch.report.document import Cell, Entry, Table
 from firsttouch.report.model import HostView, Problem, References, common
-from firsttouch.report.text import case, clean, count, number, percent
+from firsttouch.report.text import case, clean, count
+from firsttouch.units import number, percent
 
 _NO_PLACEMENT: Mapping[str, Any] = {}
 

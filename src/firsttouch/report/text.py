@@ -10,6 +10,7 @@ from typing import Any
 
 from firsttouch.errors import first_of, without_commands
 from firsttouch.host.cpusets import format_list
+from firsttouch.units import number
 
 #: Verdict -> the sign that stands beside its colour, for readers who do not see colours, and on paper.
 SIGNS: Mapping[str, str] = {
@@ -71,33 +72,6 @@ def csv_cell(value: Any) -> Any:
         return value
     text = clean(value).strip()
     return f"'{text}" if _FORMULA.match(text) else text
-
-
-def number(value: float) -> str:
-    """Return *value* with three significant digits, without exponent from 0.001 up to a million."""
-    size = abs(value)
-    if size >= 1e6 or 0 < size < 1e-3:
-        return f"{value:.2e}"
-    if float(value).is_integer() and size < 1e5:
-        return f"{value:.0f}"
-    # The limits allow for rounding: 9.996 is 10.0, not 10.00.
-    digits = 0 if size >= 99.95 else 1 if size >= 9.995 else 2 if size >= 0.9995 else 3
-    return f"{value:.{digits}f}"
-
-
-def quantity(value: float, unit: str) -> str:
-    """Return *value* with its unit; counts and ratios have the unit ``""`` or ``1``."""
-    return number(value) if unit in {"", "1"} else f"{number(value)} {unit}"
-
-
-def percent(fraction: float) -> str:
-    """Return a fraction in percent."""
-    return f"{100 * fraction:.1f} %"
-
-
-def signed_percent(fraction: float) -> str:
-    """Return a change in percent, with its sign."""
-    return f"{100 * fraction:+.1f} %"
 
 
 def times(factor: float) -> str:

@@ -30,8 +30,8 @@ from firsttouch.report.aspects import topology
 from firsttouch.report.document import Cell, Entry, Table, Tile
 from firsttouch.report.figures.drawing import draw_heatmap
 from firsttouch.report.model import Absent, HostView, banks, pu_nodes
-from firsttouch.report.text import nodes, number, percent, span, times
-from firsttouch.units import format_bytes
+from firsttouch.report.text import nodes, span, times
+from firsttouch.units import format_bytes, number, percent
 
 CHECK = "bandwidth"
 #: The order of STREAM; other kernels follow alphabetically.

@@ -28,7 +28,8 @@ from firsttouch.report.aspect import (
 from firsttouch.report.document import Table, Tile
 from firsttouch.report.figures import drawing
 from firsttouch.report.model import Absent, HostView, banks, pu_nodes, varying, whole
-from firsttouch.report.text import case, count, number, percent, times
+from firsttouch.report.text import case, count, times
+from firsttouch.units import number, percent
 
 CHECK = "contention"
 EACH = "thread_bandwidth"

@@ -11,7 +11,8 @@ from firsttouch.records.schema import Record
 from firsttouch.report.aspect import Aspect, Chart, Draw, Result, grouped, measured, value_table
 from firsttouch.report.figures.drawing import draw_heatmap
 from firsttouch.report.model import Absent, HostView
-from firsttouch.report.text import clean, count, number, quantity, span
+from firsttouch.report.text import clean, count, span
+from firsttouch.units import number, quantity
 
 CHECK = "core_to_core"
 PAIR, TRANSFER, AGREE = "pair_latency", "transfer_latency", "clusters_agree"

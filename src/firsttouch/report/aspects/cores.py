@@ -11,7 +11,8 @@ from firsttouch.report.aspect import Aspect, Chart, Result, value
 from firsttouch.report.document import Panel, Table
 from firsttouch.report.figures import drawing
 from firsttouch.report.model import Absent, HostView
-from firsttouch.report.text import clean, count, number, percent
+from firsttouch.report.text import clean, count
+from firsttouch.units import number, percent
 
 _TITLE = "Cores that are slower than their siblings"
 _HOW = (

@@ -17,7 +17,8 @@ from firsttouch.report.document import Cell, Entry, Panel, Table
 from firsttouch.report.figures import drawing
 from firsttouch.report.figures.svg import INK, MUTED, WARN
 from firsttouch.report.model import Absent, HostView, Reference, banks, dataset_of, pu_nodes
-from firsttouch.report.text import clean, count, number, percent, plain, quantity, times
+from firsttouch.report.text import clean, count, plain, times
+from firsttouch.units import number, percent, percent_range, quantity
 
 CHECK = "loaded_latency"
 LATENCY, BANDWIDTH = "loaded_latency", "load_bandwidth"
@@ -278,8 +279,8 @@ def _ends(reference: Reference) -> tuple[float, float]:
 
 def _range(low: float, high: float, theory: float | None) -> str:
     if theory:
-        return f"{100 * low / theory:.0f} to {100 * high / theory:.0f} %"
-    return f"{number(low)} to {number(high)} GB/s"
+        return percent_range(low / theory, high / theory)
+    return f"{number(low)} to {quantity(high, 'GB/s')}"
 
 
 def _of_programs(view: HostView, programs: Sequence[Program], local: LoadCurve | None) -> str:

@@ -15,7 +15,8 @@ from firsttouch.report.aspect import Aspect, Chart, Draw, Result, best, measured
 from firsttouch.report.document import Cell, Table
 from firsttouch.report.figures import drawing
 from firsttouch.report.model import Absent, HostView, whole
-from firsttouch.report.text import clean, count, listed, percent, plain, times
+from firsttouch.report.text import clean, count, listed, plain, times
+from firsttouch.units import percent
 
 _TITLE = "Records per second from one reader under a lock"
 _HOW = (

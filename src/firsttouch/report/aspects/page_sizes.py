@@ -10,7 +10,8 @@ from firsttouch.records.schema import Record
 from firsttouch.report.aspect import Aspect, Chart, Result, bank_text, grouped, measured, value, value_table
 from firsttouch.report.figures.drawing import draw_records
 from firsttouch.report.model import Absent, HostView, banks
-from firsttouch.report.text import clean, nodes, percent, times
+from firsttouch.report.text import clean, nodes, times
+from firsttouch.units import percent
 
 CHECK = "pages"
 LATENCY, PREFETCH, FREE = "random_latency", "prefetch_ratio", "huge_pages_free"

@@ -25,7 +25,8 @@ from firsttouch.report.document import Cell, Entry, Table, Tile
 from firsttouch.report.figures.drawing import Bar, draw_bars
 from firsttouch.report.model import Absent, HostView, whole
 from firsttouch.report.speedups import Study, pivot
-from firsttouch.report.text import count, number, times
+from firsttouch.report.text import count, times
+from firsttouch.units import number
 
 CHECK = "placement"
 _TITLE = "Speedup of the scenarios against the default run"

@@ -12,7 +12,8 @@ from firsttouch.report.aspect import Aspect, Chart, grouped, measured, value, va
 from firsttouch.report.figures import drawing
 from firsttouch.report.model import Absent, HostView, whole
 from firsttouch.report.speedups import Study
-from firsttouch.report.text import count, number, times
+from firsttouch.report.text import count, times
+from firsttouch.units import number
 
 CHECK = "scaling"
 _TITLE = "Time of one instance by threads and memory policy"

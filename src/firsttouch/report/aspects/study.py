@@ -25,7 +25,8 @@ from firsttouch.report.document import Cell, Entry, Table
 from firsttouch.report.figures.drawing import Point, draw_lines, wide
 from firsttouch.report.model import HostView, dataset_of, whole
 from firsttouch.report.speedups import Key, pivot, repetitions
-from firsttouch.report.text import count, listed, number, percent
+from firsttouch.report.text import count, listed
+from firsttouch.units import number, percent
 
 CHECK = "weak_scaling"
 _TITLE = "Time and throughput by threads"

@@ -14,7 +14,8 @@ from firsttouch.report.aspect import Aspect, Chart, Result, grouped, measured, v
 from firsttouch.report.document import Cell, Panel, Table
 from firsttouch.report.figures import drawing
 from firsttouch.report.model import Absent, HostView, banks, pu_nodes
-from firsttouch.report.text import clean, number
+from firsttouch.report.text import clean
+from firsttouch.units import number
 
 _TITLE = "The slowest accesses to memory"
 _HOW = (

@@ -13,7 +13,8 @@ from firsttouch.report.document import Cell, Entry, Table
 from firsttouch.report.figures.drawing import draw_lines, of
 from firsttouch.report.model import Absent, HostView, dataset_of, reads_per_thread, whole
 from firsttouch.report.speedups import Key, pivot, scenario, total_threads
-from firsttouch.report.text import count, number
+from firsttouch.report.text import count
+from firsttouch.units import number
 
 #: Its records are those of the study of threads.
 CHECK = "scaling"

@@ -16,8 +16,8 @@ from firsttouch.report.document import Cell, Entry, Panel, Table
 from firsttouch.report.figures import drawing
 from firsttouch.report.figures.svg import INK, MUTED, PAPER, RAISED, Canvas
 from firsttouch.report.model import Absent, HostView, banks
-from firsttouch.report.text import count, listed, percent
-from firsttouch.units import format_bytes
+from firsttouch.report.text import count, listed
+from firsttouch.units import format_bytes, percent
 
 CHECK = "topology"
 _TITLE = "The host as hwloc sees it"

@@ -23,7 +23,8 @@ from firsttouch.report.figures.svg import (
     width,
     wrapped,
 )
-from firsttouch.report.text import clean, count, number
+from firsttouch.report.text import clean, count
+from firsttouch.units import number
 
 #: Width (px) of a chart.
 WIDTH = 480

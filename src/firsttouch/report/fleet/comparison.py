@@ -46,7 +46,8 @@ from firsttouch.report.document import (
     when_made,
 )
 from firsttouch.report.figures.svg import MUTED, SERIES, WARN, Canvas
-from firsttouch.report.text import anchors, clean, count, listed, quantity
+from firsttouch.report.text import anchors, clean, count, listed
+from firsttouch.units import quantity, signed_percent
 
 # ----------------------------------------------------------------------
 # Changes as tables.
@@ -87,11 +88,11 @@ def _row(change: Change, key: str, reach: float) -> tuple[Entry, ...]:
         anchored(change.case.title, key),
         _word_cell(change.word)._replace(drawing=_bar(change, reach)),
         *(Cell(value, partial(quantity, unit=change.case.unit)) for value in (change.before, change.after)),
-        Cell(change.size, percent),
+        Cell(change.size, signed_percent),
         "too few hosts" if interval is None else Cell(interval, _range),
         Cell(change.p, lambda p: "below 1e-6" if p < 1e-6 else f"{p:.2g}"),
         change.hosts,
-        listed([f"{host} ({percent(size)})" for host, size in change.unlike], most=_NAMED),
+        listed([f"{host} ({signed_percent(size)})" for host, size in change.unlike], most=_NAMED),
     )
 
 
@@ -117,7 +118,7 @@ def _summary(word: Word, changes: Sequence[Change]) -> Iterator[Cell]:
     all_alike = f"{word} in all {len(changes)} cases"
     yield _word_cell(word, all_alike if len(counts) == 1 else f"{words} of {len(changes)} cases")
     of_word = [c for c in changes if c.word == word]
-    low, high = (percent(pick(c.size for c in of_word)) for pick in (min, max))
+    low, high = (signed_percent(pick(c.size for c in of_word)) for pick in (min, max))
     yield Cell(low if low == high else f"{low} to {high}", tone="nowrap")
     p = max(c.p for c in of_word)
     sure = "p below 1e-6" if p < 1e-6 else f"p at most {p:.2g}"
@@ -147,21 +148,16 @@ def host_table(changed: Sequence[Host]) -> Table:
     return Table(f"Hosts by their worst change: {len(rows)}", _HOSTS, rows, kind="stack")
 
 
-def percent(fraction: float) -> str:
-    """Return a change in percent, with its sign."""
-    return f"{100 * fraction:+.2f} %"
-
-
 def _directed(case: Case, size: float) -> str:
-    """Return a change in percent and whether it is for the better: ``+9.91 % (worse)``."""
+    """Return a change in percent and whether it is for the better: ``+9.9 % (worse)``."""
     if case.better == "neither" or not size:
-        return percent(size)
-    return f"{percent(size)} ({'worse' if worse(size, case.better) > 0 else 'better'})"
+        return signed_percent(size)
+    return f"{signed_percent(size)} ({'worse' if worse(size, case.better) > 0 else 'better'})"
 
 
 def _range(ends: tuple[float, float]) -> str:
     """Return an interval of changes in percent."""
-    return f"{percent(ends[0])} to {percent(ends[1])}"
+    return f"{signed_percent(ends[0])} to {signed_percent(ends[1])}"
 
 
 def _bar(change: Change, reach: float) -> Markup:
@@ -181,7 +177,7 @@ def _bar(change: Change, reach: float) -> Markup:
     canvas.line([(middle, height), (at, height)], colour, stroke_width=2)
     interval = (max(1.0, abs(high - low)), 8)
     canvas.rectangle((min(low, high), 4), interval, colour, fill_opacity=0.4, class_="interval")
-    canvas.marker("circle", (at, height), 4, colour, class_="size", tip=percent(change.size))
+    canvas.marker("circle", (at, height), 4, colour, class_="size", tip=signed_percent(change.size))
     return canvas.panel(kind="change").svg
 
 

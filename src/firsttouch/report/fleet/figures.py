@@ -35,8 +35,9 @@ from firsttouch.report.document import (
 from firsttouch.report.figures.drawing import Scale, steps, zero_based_scale
 from firsttouch.report.figures.svg import GRID, MUTED, SERIES, WARN, Canvas
 from firsttouch.report.fleet.ranks import Ranks
-from firsttouch.report.text import NOT_MEASURED, SIGNS, count, listed, number, quantity
+from firsttouch.report.text import NOT_MEASURED, SIGNS, count, listed
 from firsttouch.systems.references import Reference
+from firsttouch.units import number, quantity, signed_percent
 
 # ----------------------------------------------------------------------
 # Heat map of hosts by metrics: the worst of both have rows and columns, the others are summarised beside them.
@@ -221,8 +222,7 @@ def _cell(change: float, better: str, sign: str, tip: str = "") -> Cell:
 
 
 def _percent(change: float) -> str:
-    shown = f"{100 * change:+.1f}"
-    return "0.0" if float(shown) == 0 else shown.replace("-", "\N{MINUS SIGN}")
+    return signed_percent(change).removesuffix(" %").replace("-", "\N{MINUS SIGN}")
 
 
 # ----------------------------------------------------------------------
@@ -288,7 +288,7 @@ def _row(ranks: Ranks, number_of_case: int, *, is_drawn: bool) -> tuple[Entry, .
         return (title, len(groups), *[""] * 6, int(bad), "")
     values = np.quantile(ranks.findings.value[groups], (0, 0.05, 0.5, 0.95, 1)).tolist()
     at = int(np.argmax(worse(changes, case.better)))
-    worst = f"{samples.hosts[samples.host[groups[at]]]} ({100 * float(changes[at]):+.1f} %)"
+    worst = f"{samples.hosts[samples.host[groups[at]]]} ({signed_percent(float(changes[at]))})"
     expected = Cell(reference.value, partial(quantity, unit=case.unit))
     return (title, len(groups), expected, *(Cell(x, number) for x in values), int(bad), worst)
 
@@ -326,7 +326,7 @@ def _outlier(ranks: Ranks, group: int, change: float) -> str:
     certain = f", {sprt.certainty_text(evidence)}" if np.isfinite(evidence) else ""
     word = ORDER[findings.words[group]]
     host = findings.samples.hosts[findings.samples.host[group]]
-    return f"{host} {value} ({100 * change:+.1f} %, {word}{certain})"
+    return f"{host} {value} ({signed_percent(change)}, {word}{certain})"
 
 
 def _invalid(ranks: Ranks, where: slice) -> list[str]:

@@ -16,7 +16,8 @@ from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.sprt import Floats, Groups, Ints
 from firsttouch.report.document import Block, Cell, Drawing, Drawings, Entry, Paragraph, Table, how_to_read
 from firsttouch.report.figures.svg import MUTED, SERIES, WARN, Canvas
-from firsttouch.report.text import count, signed_percent
+from firsttouch.report.text import count
+from firsttouch.units import quantity, signed_percent
 
 #: Changes that the table has, and those that are drawn; summary.json has more.
 MOST_ROWS, MOST_DRAWN, MOST_KEPT = 60, 12, 1000
@@ -81,7 +82,7 @@ def of_fleet(samples: SamplesTable, history: History | None, key: str = "change"
 
 
 def _row(change: Change) -> tuple[Entry, ...]:
-    before, after = (Cell(level, partial(_level, unit=change.case.unit)) for level in change.levels)
+    before, after = (Cell(level, partial(quantity, unit=change.case.unit)) for level in change.levels)
     return (
         change.when.removeprefix("on ").removeprefix("between ").replace(" and ", " to "),
         change.who,
@@ -92,10 +93,6 @@ def _row(change: Change) -> tuple[Entry, ...]:
         change.certainty,
         "; ".join(change.causes),
     )
-
-
-def _level(value: float, unit: str) -> str:
-    return f"{value:.4g} {unit}"
 
 
 def _line(changes: Sequence[Change]) -> str:
