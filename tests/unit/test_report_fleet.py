@@ -11,6 +11,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from xml.etree import ElementTree as ET
 
+import numpy as np
 import polars as pl
 import pytest
 from test_verdict import document_of
@@ -28,7 +29,7 @@ from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.records import schema, store
 from firsttouch.records.schema import Record
 from firsttouch.report.document import Table
-from firsttouch.report.fleet import figures, fleet_pages
+from firsttouch.report.fleet import comparison, figures, fleet_pages
 from firsttouch.report.fleet.history import History
 from firsttouch.report.fleet.ranks import Ranks, write
 from firsttouch.report.text import SIGNS, anchors
@@ -736,6 +737,64 @@ class TestCompare:
             samples_table.of_records(all_records(before)), samples_table.of_records(all_records(after))
         )
         assert [host.name for host in compared.changed] == unlike
+
+    @staticmethod
+    def of_equal_hosts(hosts, repetitions, slower, noise, metrics=12):
+        """Return the comparison of hosts that differ in nothing but the *noise* of repetitions."""
+        rng = np.random.default_rng(7)
+        campaigns = []
+        for day, level in (("2026-01-01", 100.0), ("2026-02-01", 100.0 * (1 + slower))):
+            campaigns.append(
+                samples_table.of_records(
+                    [
+                        Record(
+                            *("latency", "random_latency", "ns", "lower"),
+                            (level * (1 + noise * rng.standard_normal()),),
+                            parameters={"size_bytes": 1 << 26, "pu_nodes": [bank], "bank": bank},
+                            host=f"n{host:02}",
+                            system="s",
+                            time=f"{day}T00:{repetition // 60:02}:{repetition % 60:02}.000+00:00",
+                        )
+                        for host in range(hosts)
+                        for bank in range(metrics)
+                        for repetition in range(repetitions)
+                    ]
+                )
+            )
+        return compare(*campaigns)
+
+    @pytest.mark.parametrize(("hosts", "metrics", "needed"), [(8, 12, 12), (7, 12, 12), (8, 1, 8), (2, 1, 8)])
+    def test_a_change_that_so_few_hosts_cannot_prove_needs_so_many(self, hosts, metrics, needed):
+        """The sign test of 8 hosts is never below 1 in 128, however often they are measured."""
+        undecided = self.of_equal_hosts(hosts, 3, 0.05, 0.001, metrics).changes
+        if hosts < needed:
+            assert {(c.word, c.needs) for c in undecided} == {("undecided", f"{needed} hosts")}
+            more = self.of_equal_hosts(hosts, 30, 0.05, 0.001, metrics).changes
+            assert {c.word for c in more} == {"undecided"}
+        decided = self.of_equal_hosts(needed, 3, 0.05, 0.001, metrics).changes
+        assert {(c.word, c.needs) for c in decided} == {("worse", "")}
+        one_less = self.of_equal_hosts(needed - 1, 3, 0.05, 0.001, metrics).changes
+        assert {c.word for c in one_less} == {"undecided"}
+
+    def test_a_change_that_noise_hides_needs_so_many_repetitions(self):
+        undecided = [c for c in self.of_equal_hosts(20, 1, 0.0, 0.04).changes if c.word == "undecided"]
+        assert undecided
+        times = [int(re.fullmatch(r"at least (\d+) times the repetitions", c.needs)[1]) for c in undecided]
+        assert min(times) >= 2
+        assert {c.word for c in self.of_equal_hosts(20, 2 * max(times), 0.0, 0.04).changes} == {"unchanged"}
+
+    def test_the_page_and_the_ticket_say_what_decides(self, tmp_path):
+        comparison.build(self.of_equal_hosts(8, 3, 0.05, 0.001), tmp_path, names=("before", "after"))
+        document = json.loads((tmp_path / "summary.json").read_text())
+        assert document["line"].startswith(
+            "12 metrics of 8 hosts in both: 12 undecided (needs 12 hosts). No single"
+        )
+        assert {change["needs"] for change in document["changes"]} == {"12 hosts"}
+        ticket = (tmp_path / "summary.md").read_text()
+        assert "| undecided: needs 12 hosts |" in ticket
+        assert re.search(r"- random latency: undecided in all 12 cases, .*\(needs 12 hosts\)", ticket)
+        page = "".join(page_of(tmp_path).itertext())
+        assert "With fewer than 8 hosts" not in page
 
     def test_the_page_begins_with_direction_size_and_certainty_of_each_metric(self, compared):
         page = page_of(compared)

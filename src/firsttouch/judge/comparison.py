@@ -8,7 +8,9 @@ for any distribution. p is corrected for the number of metrics by Holm's method.
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -34,7 +36,9 @@ NEGLIGIBLE, WITHIN = 0.005, LOSS / 2
 _UNLIKE = 4.9
 #: The same of fewer than FEWEST hosts, whose own spread is hardly known: of 4 to 7 hosts with equal normal changes
 #: one lies beyond in at most 1 of 65 cases. Of fewer hosts none can be told to be the odd one.
-_UNLIKE_FEW, _FEWEST_UNLIKE = 15.0, 4
+_UNLIKE_FEW, FEWEST_UNLIKE = 15.0, 4
+#: More times the repetitions are not named as what decides a change.
+_MOST_TIMES = 100
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,8 @@ class Change:
     """The change of a metric: its medians *before* and *after* (in the unit of the case) on a number of *hosts*.
 
     *size* is the median relative change, between *low* and *high* with :data:`CONFIDENCE` (None: too few hosts).
-    *p* is corrected. *unlike* are the hosts that changed unlike most, with their changes.
+    *p* is corrected. *unlike* are the hosts that changed unlike most, with their changes. *needs* says what would
+    decide an undecided change.
     """
 
     case: Case
@@ -55,6 +60,7 @@ class Change:
     p: float
     unlike: Sequence[tuple[str, float]]
     word: Word = "undecided"
+    needs: str = ""
 
 
 @dataclass(frozen=True)
@@ -170,7 +176,7 @@ def _change(case: Case, hosts: Sequence[str], before: Floats, after: Floats) -> 
     far = np.abs(changes - size)
     most, least = (_UNLIKE, WITHIN) if len(hosts) >= FEWEST else (_UNLIKE_FEW, LOSS)
     limit = max(most * robust_deviation(far), least)
-    beyond = np.flatnonzero(far > limit).tolist() if len(hosts) >= _FEWEST_UNLIKE else []
+    beyond = np.flatnonzero(far > limit).tolist() if len(hosts) >= FEWEST_UNLIKE else []
     unlike = [(hosts[i], float(changes[i])) for i in sorted(beyond, key=lambda i: -far[i])]
     medians = float(np.median(before)), float(np.median(after))
     return Change(case, len(hosts), *medians, size, low, high, sign_test(changes), unlike)
@@ -180,7 +186,10 @@ def _decided(changes: Sequence[Change]) -> list[Change]:
     """Return the changes with their words and with p corrected by Holm's method."""
     ordered = sorted(changes, key=lambda c: c.p)
     corrected = holm(np.array([c.p for c in ordered])).tolist()
-    return [replace(c, p=p, word=_word(c, p)) for c, p in zip(ordered, corrected, strict=True)]
+    # So many hosts that change alike are sure in as many metrics; the sign test gives fewer hosts no smaller p.
+    fewest = next(n for n in itertools.count(FEWEST) if len(ordered) * 2.0 ** (1 - n) <= 1 - CONFIDENCE)
+    decided = [replace(c, p=p, word=_word(c, p)) for c, p in zip(ordered, corrected, strict=True)]
+    return [replace(c, needs=_needs(c, fewest)) if c.word == "undecided" else c for c in decided]
 
 
 def _word(change: Change, p: float) -> Word:
@@ -195,3 +204,21 @@ def _word(change: Change, p: float) -> Word:
     if change.case.better == "neither":
         return "changed"
     return "better" if (change.size > 0) == (change.case.better == "higher") else "worse"
+
+
+def _needs(change: Change, fewest: int) -> str:
+    """Return what would decide an undecided change: *fewest* hosts, or so many times the repetitions at least.
+
+    The interval narrows by the root of the number of repetitions at best: hosts also differ by nature.
+    """
+    hosts = f"{fewest} hosts"
+    if change.low is None or change.high is None:
+        return hosts
+    if not change.low <= 0 <= change.high:
+        return hosts if change.hosts < fewest else "more repetitions"
+    # The interval excludes 0, which proves a change only of enough hosts, or is within the second limit.
+    distances = [WITHIN - abs(change.size), abs(change.size) if change.hosts >= fewest else 0.0]
+    if (distance := max(distances)) <= 0:
+        return hosts
+    times = math.ceil((max(change.high - change.size, change.size - change.low) / distance) ** 2)
+    return f"at least {times} times the repetitions" if times <= _MOST_TIMES else "far more repetitions"

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from firsttouch.judge.comparison import (
     CONFIDENCE,
-    FEWEST,
+    FEWEST_UNLIKE,
     NEGLIGIBLE,
     ORDER,
     WITHIN,
@@ -86,7 +86,9 @@ def _row(change: Change, key: str, reach: float) -> tuple[Entry, ...]:
     interval = None if change.low is None or change.high is None else (change.low, change.high)
     return (
         anchored(change.case.title, key),
-        _word_cell(change.word)._replace(drawing=_bar(change, reach)),
+        _word_cell(change.word, ": ".join(filter(None, (change.word, _needs([change])))))._replace(
+            drawing=_bar(change, reach)
+        ),
         *(Cell(value, partial(quantity, unit=change.case.unit)) for value in (change.before, change.after)),
         Cell(change.size, signed_percent),
         "too few hosts" if interval is None else Cell(interval, _range),
@@ -94,6 +96,12 @@ def _row(change: Change, key: str, reach: float) -> tuple[Entry, ...]:
         change.hosts,
         listed([f"{host} ({signed_percent(size)})" for host, size in change.unlike], most=_NAMED),
     )
+
+
+def _needs(changes: Sequence[Change]) -> str:
+    """Return what would decide the undecided ones of some changes: ``needs 12 hosts``."""
+    needs = list(dict.fromkeys(c.needs for c in changes if c.needs))
+    return f"needs {listed(needs, most=2)}" if needs else ""
 
 
 def _word_cell(word: Word, text: str = "") -> Cell:
@@ -122,7 +130,7 @@ def _summary(word: Word, changes: Sequence[Change]) -> Iterator[Cell]:
     yield Cell(low if low == high else f"{low} to {high}", tone="nowrap")
     p = max(c.p for c in of_word)
     sure = "p below 1e-6" if p < 1e-6 else f"p at most {p:.2g}"
-    yield Cell(sure if word in _DECIDED else "", tone="nowrap")
+    yield Cell(sure if word in _DECIDED else _needs(of_word), tone="nowrap")
 
 
 def host_table(changed: Sequence[Host]) -> Table:
@@ -205,7 +213,11 @@ def change_blocks(short: Table, changes: Table) -> list[Block]:
     words = [
         [worse, ", ", better, certain, changed, ": the same for a metric without a better direction."],
         [unchanged, f": the whole interval is within {negligible}, or it includes 0 and is within {within}."],
-        [undecided, f": anything else, and metrics of fewer than {FEWEST} hosts. Measure again to decide."],
+        [
+            undecided,
+            ": anything else. The hosts are too few to be sure of so many metrics, or repetitions differ too "
+            "much: each row says what would decide it at best.",
+        ],
     ]
     return [short, how_to_read(how), Listing(words, "words"), changes]
 
@@ -250,10 +262,9 @@ class Compared:
 
     def page(self) -> Document:
         """Return the page."""
-        none = f"None. With fewer than {FEWEST} hosts, outliers cannot be identified."
         of_section: Sequence[Sequence[Block]] = (
             [self.lost if self.lost.rows else Paragraph("Both have the same hosts and metrics.", "good")],
-            [self.hosts if self.hosts.rows else Paragraph(none)],
+            [self.hosts if self.hosts.rows else Paragraph("None.")],
             change_blocks(self.short, self.changes),
         )
         sections = [
@@ -290,7 +301,9 @@ def build(
 ) -> Compared:
     """Write the report of a comparison into the existing folder *out*; *names* are those of the campaigns."""
     counts = {word: sum(c.word == word for c in comparison.changes) for word in ORDER}
-    words = ", ".join(f"{n} {w}" for w, n in counts.items() if n) or "none to compare"
+    needs = _needs(comparison.changes)
+    texts = {"undecided": f"undecided ({needs})"} if needs else {}
+    words = ", ".join(f"{n} {texts.get(w, w)}" for w, n in counts.items() if n) or "none to compare"
     both = f"{count(len(comparison.changes), 'metric')} of {count(comparison.hosts, 'host')} in both"
     lost = _lost(comparison, names)
     document = summary.document(
@@ -317,7 +330,12 @@ def build(
 def _unlike(comparison: Comparison) -> str:
     """Return the sentence that counts the hosts that changed unlike the others, with the worst change."""
     if not comparison.changed:
-        return "No single host changed unlike the others." if comparison.hosts >= FEWEST else ""
+        none = "No single host changed unlike the others."
+        return (
+            none
+            if comparison.hosts >= FEWEST_UNLIKE
+            else f"Outliers are not named of less than {FEWEST_UNLIKE} hosts."
+        )
     changed = sum(bool(h.changes) for h in comparison.changed)
     lost = sum(bool(h.lost) for h in comparison.changed)
     new = sum(bool(h.new) for h in comparison.changed)
@@ -347,6 +365,7 @@ def _change_entry(change: Change) -> dict[str, Any]:
         "unit": change.case.unit,
         "better": change.case.better,
         "verdict": change.word,
+        "needs": change.needs or None,
         "hosts": change.hosts,
         "before": change.before,
         "after": change.after,
