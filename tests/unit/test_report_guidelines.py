@@ -86,6 +86,19 @@ def test_a_scenario_that_is_not_clearly_faster_is_not_recommended(tmp_path):
     assert "8Inst_Original has the best median" in choice["reason"]
 
 
+def test_a_run_of_both_checks_has_one_value_on_the_whole_page(tmp_path):
+    """The default run was measured by the checks scaling and placement: one median, of all six repetitions."""
+    again = replace(SLOW, check="placement", samples=(50.0, 52.0, 51.0), time="2026-01-01T00:00:00.000+00:00")
+    _, page, document = built_report(tmp_path, [SLOW, again, FAST])
+    (alternative,) = [
+        a for a in document["guidelines"][0]["choices"][0]["alternatives"] if a["scenario"] == "1Inst_Original"
+    ]
+    assert (alternative["value"]["value"], alternative["repetitions"]) == (46.0, 6)
+    assert document["hosts"][0]["scenarios"][0]["default"]["value"] == 46.0
+    assert document["hosts"][0]["scenarios"][0]["speedup"] == document["guidelines"][0]["choices"][0]["gain"]
+    assert "The default run is 1Inst_Original with 64 threads: 46 s." in page
+
+
 def test_the_highest_rate_is_best(tmp_path):
     slow = run("1Inst_Original", 100.0, 101.0, threads=64, rate=True)
     fast = run("4Inst_Unbound_16t", 300.0, 310.0, instances=4, threads=16, rate=True)

@@ -151,14 +151,8 @@ def _input(system: str, record: Record) -> tuple[str, ...]:
     return (system, *names, reads, record.metric)
 
 
-def _pooled(records: Sequence[Record]) -> Record:
-    """Return one record with the samples of all *records*."""
-    latest = max(records, key=lambda r: r.time)
-    return replace(latest, samples=tuple(s for r in records for s in r.samples))
-
-
 def _of_records(runs: Mapping[_Run, _ByHost], names: Mapping[str, str], gone: Iterable[Record]) -> Choice:
-    each = {run: {h: _pooled(some) for h, some in of_host.items()} for run, of_host in runs.items()}
+    each = {run: {h: speedups.pooled(some) for h, some in of_host.items()} for run, of_host in runs.items()}
     default = _default_run(each)
     hosts = _comparable(each, default)
     left_out = sorted({h for of_host in each.values() for h in of_host} - hosts)
@@ -261,7 +255,7 @@ def _of_hosts(runs: Mapping[_Run, Mapping[str, Record]], default: _Run) -> dict[
     mean_host = geometric_mean(level.values())
     scenarios = {}
     for run, gain in gains(seconds, default).items():
-        record = _pooled(list(good[run].values()))
+        record = speedups.pooled(list(good[run].values()))
         scaled = [x / level[h] * mean_host for h, some in seconds[run].items() for x in some]
         time = Interval(mean_host / gain.value, min(scaled), max(scaled))
         value = time if record.better == "lower" else SAME.over(time)

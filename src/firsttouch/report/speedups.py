@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from firsttouch.judge.gains import Interval
@@ -69,22 +69,29 @@ class Study:
 
 def studies(view: HostView) -> list[Study]:
     """Return one study per aligner, dataset and number of reads, ascending."""
-    grouped: dict[tuple[str, str, str], dict[tuple[int, int, str], Record]] = {}
-    # If several records describe one run (other batch sizes, both checks), the latest counts.
-    for record in sorted(view.of("placement", "scaling", metric=METRIC), key=lambda r: r.time):
+    grouped: dict[tuple[str, str, str], dict[tuple[int, int, str], list[Record]]] = {}
+    for record in view.of("placement", "scaling", metric=METRIC):
         p = record.parameters
         run = (whole(record, "instances"), whole(record, "threads"), p["policy"])
-        grouped.setdefault((p["aligner"], dataset_of(record), plain(p.get("reads"))), {})[run] = record
+        of_study = grouped.setdefault((p["aligner"], dataset_of(record), plain(p.get("reads"))), {})
+        of_study.setdefault(run, []).append(record)
     pus = view.metric("topology", "pus")
     return [
         Study(
             *key,
             pus=round(pus.value) if pus else None,
-            single=tuple(_by_threads(r for r in runs.values() if whole(r, "instances") == 1)),
-            several=tuple(_by_threads(r for r in runs.values() if whole(r, "instances") > 1)),
+            single=tuple(_by_threads(r for r in runs if whole(r, "instances") == 1)),
+            several=tuple(_by_threads(r for r in runs if whole(r, "instances") > 1)),
         )
-        for key, runs in sorted(grouped.items())
+        for key, of_study in sorted(grouped.items())
+        for runs in [[pooled(records) for records in of_study.values()]]
     ]
+
+
+def pooled(records: Sequence[Record]) -> Record:
+    """Return the latest of *records* of one run (of both checks, other batch sizes) with the samples of all."""
+    latest = max(records, key=lambda r: r.time)
+    return replace(latest, samples=tuple(s for r in records for s in r.samples))
 
 
 def scenario(record: Record) -> str:
