@@ -373,14 +373,14 @@ def test_of_several_partitions_the_newest_values_are_monitored():
 @pytest.mark.parametrize(
     ("check", "metric", "words"),
     [
-        ("bandwidth", "copy_bandwidth", "copy bandwidth"),
+        ("bandwidth", "copy_bandwidth", "copy"),
         ("pages", "copy_bandwidth", "pages copy bandwidth"),
         ("contention", "total_bandwidth", "total bandwidth"),
         ("latency", "random_latency", "random latency"),
     ],
 )
 def test_a_metric_names_its_check_if_another_check_of_the_catalogue_has_it_first(check, metric, words):
-    assert Case("s", check, metric, {}, "GB/s", "higher").quantity == words
+    assert Case("s", check, metric, {}, "GB/s", "higher").title_of_metric == words
 
 
 def test_the_catalogue_decides_which_values_are_better():

@@ -17,6 +17,7 @@ import polars as pl
 import pytest
 
 from factories.host_records import Machine, built_report, invalid
+from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
 from firsttouch.report.model import Reference
 from firsttouch.report.pages import FILES
@@ -219,21 +220,60 @@ def test_only_the_stated_time_differs_between_reports_whatever_the_order_of_the_
         assert "WHEN" in texts[0]
 
 
+def test_a_ticket_names_a_metric_as_verdicts_do(tmp_path: Path) -> None:
+    """Results, invalid records and references have the names of Case.title, as the evidence of verdicts."""
+    records = [r for r in Machine(2, 4).everything() if r.check in {"latency", "bandwidth", "contention"}]
+    wrong = next(r for r in records if r.metric == "triad_bandwidth")
+    records += [replace(wrong, status="invalid", reason="pages elsewhere")]
+    summary, page, _ = built_report(tmp_path, records, references=lambda _: Reference(1.0, 0.9, None, "order"))
+    ticket = (tmp_path / "summary.md").read_text()
+    (view,) = [view for view, _ in summary.hosts]
+    titles = {Case.of(r).title_of_metric for r in view.valid}
+    for _, lines in summary.hosts:
+        for line in lines:
+            assert line.label.split(",")[0] in titles
+    assert "triad, NUMA 0 to bank 0, 4 threads" in ticket.partition("Invalid records")[2].partition("\n## ")[0]
+    references = page.partition(">References<")[2].partition("</table>")[0]
+    assert "copy, NUMA 0 to bank 1, 4 threads" in references
+    for raw in ("copy_bandwidth", "triad_bandwidth", "random_latency", "copy bandwidth"):
+        assert raw not in ticket.replace("\\_", "_")
+        assert raw not in references
+
+
+def test_a_value_that_stands_for_several_says_so(tmp_path: Path) -> None:
+    """The latency is that of the lowest NUMA node, and the card names it with the range of all local ones."""
+    records = [
+        replace(r, samples=(80.0 + 5 * node,), parameters={**r.parameters, "pu_nodes": [node], "bank": node})
+        for node in range(3)
+        for r in Machine(1, 4).latency()
+        if r.metric == "random_latency" and r.parameters["size_bytes"] == 1 << 27
+    ]
+    assert records
+    summary, page, _ = built_report(tmp_path, records)
+    assert "NUMA node 0, all local ones 80 to 90; only local memory was measured" in page
+    (line,) = [line for _, lines in summary.hosts for line in lines if line.record]
+    assert (line.label, line.compared) == (
+        "random latency, 128 MiB",
+        "NUMA node 0, all local ones 80 to 90",
+    )
+    assert "A random load takes 80 ns at 128 MiB." in page
+
+
 def test_the_table_has_a_line_per_headline(whole: Report) -> None:
     document, table = whole.document, whole.summary.table()
     assert [line["label"] for line in document["hosts"][0]["headlines"]] == [
         "topology",
         "theoretical bandwidth",
-        "latency L1d (32 KiB)",
-        "latency L2 (1 MiB)",
-        "latency L3 (16 MiB)",
-        "latency memory",
-        "copy bandwidth, local",
-        "scale bandwidth, local",
-        "add bandwidth, local",
-        "triad bandwidth, local",
-        "contention, 1 thread",
-        "contention, 8 threads",
+        "random latency, L1d (32 KiB)",
+        "random latency, L2 (1 MiB)",
+        "random latency, L3 (16 MiB)",
+        "random latency, memory",
+        "copy, local",
+        "scale, local",
+        "add, local",
+        "triad, local",
+        "thread bandwidth, 1 thread",
+        "thread bandwidth, 8 threads",
         "bwa-mem, lambda, 10000 reads: fastest",
     ]
     assert "2 NUMA nodes, 8 PUs, 32 GiB" in table

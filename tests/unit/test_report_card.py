@@ -72,7 +72,7 @@ def test_the_page_says_that_a_level_is_not_seen(monkeypatch):
     monkeypatch.setattr(latency, "cache_levels", lambda *_: CACHES)
     (view,) = model.split([record for _, record in shared.points], (), None)
     why = "161 ns at 16 MiB, as from memory: the cache is shared with others, or a part of it is reserved"
-    (row,) = [render.row(line) for line in latency.aspect(view).results if line.label == "latency L3"]
+    (row,) = [render.row(line) for line in latency.aspect(view).results if line.label == "random latency, L3"]
     assert (row[1], row[-1]) == ("not seen", why)
     shown = list(latency._sentences([shared], [], CACHES))
     assert f"L3 is not seen: {why}." in shown

@@ -30,7 +30,7 @@ def test_a_folder_of_records_becomes_a_report(
 ) -> None:
     out = tmp_path / "deep" / "report"
     assert run_parsed("report", results, "-o", out) == 0
-    assert "contention, 2 threads" in capsys.readouterr().out
+    assert "thread bandwidth, 2 threads" in capsys.readouterr().out
     assert (out / "index.html").is_file()
     assert [p.name for p in out.parent.iterdir()] == ["report"]
     assert out.stat().st_mode & 0o777 == (tmp_path / "deep").stat().st_mode & 0o777

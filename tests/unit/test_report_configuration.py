@@ -53,7 +53,7 @@ def test_the_report_names_what_goes_with_a_loss_first(records, tmp_path, run_cli
     first = rows[: rows.index("</tr>", rows.index("<tbody>"))]
     assert "kernel.release 5.14 (most: 5.15)" in first
     assert "4 hosts, n[001-002,007,012]" in first
-    assert "% less copy bandwidth (likely)" in first
+    assert "% lower (likely)" in first
     assert "firmware.version &lt;b&gt; (most: 2.4)" in rows
     assert "memory module A1: absent (most: 32 GiB DDR4-3200)" in rows
     ticket = (tmp_path / "out" / "summary.md").read_text().replace("\\", "")

@@ -310,13 +310,13 @@ def test_a_damaged_record_loses_no_report(aspect: Any, parameters: dict[str, Any
 def test_headlines_state_the_new_checks(view: HostView) -> None:
     labels = {line.label: line for line in render.results(aspects.of_host(view))}
     assert {
-        "saturation, local load, reads 100 %",
-        "saturation, incoming load, reads 100 %",
-        "core to core, same core",
-        "random latency, base pages, bank 0",
-        "copy, fastest streaming stores",
+        "saturation bandwidth, local load, reads 100 %",
+        "saturation bandwidth, incoming load, reads 100 %",
+        "transfer latency, same core",
+        "pages random latency, bank 0, base pages",
+        "stores copy bandwidth, fastest streaming stores",
     } <= labels.keys()
-    assert "% of theory; peak 4" in labels["saturation, local load, reads 100 %"].compared
+    assert "% of theory; peak 4" in labels["saturation bandwidth, local load, reads 100 %"].compared
     assert round(PEAK) == 43
 
 

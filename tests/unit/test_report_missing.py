@@ -142,7 +142,11 @@ def test_the_latest_record_of_a_case_is_shown_and_older_ones_are_counted(tmp_pat
     _, page, document = built_report(tmp_path, [record, older])
     assert document["records"] == {"valid": 1, "invalid": 0, "superseded": 1}
     assert document["hosts"][0]["checks"]["contention"][0]["value"] == record.value
-    assert "1 older record of the same cases" in page
+    ticket = (tmp_path / "summary.md").read_text()
+    for text in (page, ticket):
+        assert (
+            "1 older record of the same cases, which verdicts count, too. The values here are of the new" in text
+        )
     assert pl.read_parquet(tmp_path / "records.parquet").height == 2
 
 

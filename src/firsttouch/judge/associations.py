@@ -48,9 +48,9 @@ class Loss:
         return "certain" if self.chance < _CERTAIN else "likely" if self.chance < _LIKELY else "may be chance"
 
     def text(self) -> str:
-        """Return the loss in words: ``8.1 % less copy bandwidth (certain)``."""
-        direction = "less" if self.case.better == "higher" else "more"
-        return f"{percent(self.share)} {direction} {self.case.quantity} ({self.certainty})"
+        """Return the loss in words: ``copy 8.1 % lower (certain)``."""
+        direction = "lower" if self.case.better == "higher" else "higher"
+        return f"{self.case.title_of_metric} {percent(self.share)} {direction} ({self.certainty})"
 
 
 @dataclass(frozen=True)

@@ -81,20 +81,16 @@ class Case:
         return " ".join([self.check, self.metric, *texts, *(f"{k}={text}" for k, text in self.details)])
 
     @property
-    def quantity(self) -> str:
-        """The metric in words: ``copy bandwidth``.
+    def title_of_metric(self) -> str:
+        """The metric in words: ``random latency``; the check "bandwidth" needs no such word: ``copy``.
 
         The check is named if it is not the first one of the catalogue that has the metric.
         """
         check, metric = self.check, self.metric
         first = next((other for other, c in checks().items() if metric in c.metrics or metric in c.data), "")
         prefix = "" if first == check or check in metric else f"{check} "
-        return f"{prefix}{metric}".replace("_", " ")
-
-    @property
-    def title_of_metric(self) -> str:
-        """The metric in words, which needs no "bandwidth" in the check of that name: ``copy``."""
-        return self.quantity.removesuffix(" bandwidth") if self.check == "bandwidth" else self.quantity
+        words = f"{prefix}{metric}".replace("_", " ")
+        return words.removesuffix(" bandwidth") if check == "bandwidth" else words
 
     @cached_property
     def title(self) -> str:

@@ -97,6 +97,11 @@ def best(records: Iterable[Record]) -> Record | None:
     return max(records, key=lambda r: r.value if r.better == "higher" else -r.value, default=None)
 
 
+def metric_title(record: Record) -> str:
+    """Return the metric in words, as verdicts name it: ``copy``."""
+    return Case.of(record).title_of_metric
+
+
 def value(record: Record) -> str:
     """Return the median with its unit."""
     return quantity(record.value, record.unit)

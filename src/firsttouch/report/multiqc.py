@@ -135,8 +135,16 @@ def _table(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
             "cond_formatting_colours": [{word: colour} for word, colour in _COLOURS.items()],
             "scale": False,
         },
-        "latency": {"title": "Latency", "description": "Random loads from local memory", "suffix": " ns"},
-        "bandwidth": {"title": "Bandwidth", "description": "Of a NUMA node to its memory", "suffix": " GB/s"},
+        "latency": {
+            "title": "Latency",
+            "description": "Random loads from local memory, lowest NUMA node",
+            "suffix": " ns",
+        },
+        "bandwidth": {
+            "title": "Bandwidth",
+            "description": "Highest of a NUMA node to its memory",
+            "suffix": " GB/s",
+        },
         "loss": {"title": "Worst loss", "description": "Among metrics that do not pass", "suffix": " %"},
         "missing": {"title": "Missing", "description": "Results that other hosts have", "format": "{:,.0f}"},
         "judged": {"title": "Judged", "description": "Metrics that judge the host", "format": "{:,.0f}"},

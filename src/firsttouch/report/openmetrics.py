@@ -124,7 +124,11 @@ def summary(
         if times:
             families.add("measured_timestamp", "seconds", _MEASURED, place, max(times))
         for name, description, find in (
-            ("local_latency", "Latency of a random load from local memory.", latency.local_latency),
+            (
+                "local_latency",
+                "Latency of a random load from the local memory of the lowest NUMA node.",
+                latency.local_latency,
+            ),
             ("local_bandwidth", "Highest bandwidth of a NUMA node to its own memory.", bandwidth.local_bandwidth),
         ):
             records = [record for view in partitions if (record := find(view)) is not None and record.judged]

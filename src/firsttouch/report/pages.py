@@ -327,7 +327,7 @@ def _ticket(report: _Report) -> Document:
             *(
                 Section(
                     f"{host.view.host} (system {host.view.system}, partition {host.view.partition})",
-                    [render.headlines(host.results), Paragraph(_VALUES)]
+                    [render.headlines(host.results), Paragraph(_VALUES), *_older(host.view)]
                     if host.results
                     else [Paragraph(_NOTHING)],
                 )
@@ -394,10 +394,7 @@ def _host_section(report: _Report, host: _Host, *, is_single: bool) -> Section:
     short: list[Block] = [Paragraph(_NOTHING)]
     if host.results:
         short = [render.headlines(host.results), Paragraph(f"{_VALUES} {_UNITS}", "small")]
-    if view.superseded:
-        older = count(view.superseded, "older record")
-        text = f"Not shown: {older} of the same cases. records.parquet has all of them."
-        short.append(Paragraph(text, "small"))
+    short += _older(view)
     sections = [
         Section("In short", short, f"{view.key}-short"),
         *(
@@ -412,6 +409,14 @@ def _host_section(report: _Report, host: _Host, *, is_single: bool) -> Section:
         [*([] if is_single else [place]), contents(f"Sections of {view.host}", sections), *sections],
         view.key,
     )
+
+
+def _older(view: HostView) -> list[Block]:
+    """Return which records tables and figures do not show, if there are any."""
+    if not view.superseded:
+        return []
+    text = f"Not shown: {count(view.superseded, 'older record')} of the same cases, which verdicts count, too. "
+    return [Paragraph(f"{text}The values here are of the newest one; records.parquet has all.", "small")]
 
 
 def _aspects(view: HostView, aspects: Sequence[Aspect]) -> list[Block]:

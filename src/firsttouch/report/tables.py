@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
-from firsttouch.records.cases import identifying
+from firsttouch.records.cases import Case, distinguished, identifying
 from firsttouch.records.catalogue import Check, checks
 from firsttouch.records.schema import Record
 from firsttouch.report.aspect import value_table
@@ -82,19 +83,11 @@ def others(view: HostView) -> Table | None:
 def references(view: HostView, find: References | None) -> Table | None:
     """Return the metrics that have a reference, with its source."""
     rows: list[tuple[Entry, ...]] = []
-    for record in view.valid:
+    for record, titled in zip(view.valid, distinguished([*map(Case.of, view.valid)]), strict=True):
         if find and (reference := find(record)):
             values = (record.value, reference.value, reference.lower, reference.upper)
-            rows.append(
-                (
-                    f"{record.check}: {record.metric}",
-                    case(identifying(record.check, record.parameters)),
-                    record.unit,
-                    *(Cell(value, number) for value in values),
-                    reference.source,
-                )
-            )
-    header = ("metric", "case", "unit", "measured", "reference", "from", "to", "source")
+            rows.append((titled.title, record.unit, *(Cell(value, number) for value in values), reference.source))
+    header = ("metric", "unit", "newest record", "reference", "from", "to", "source")
     return Table("References", header, rows) if rows else None
 
 
@@ -120,12 +113,12 @@ def invalid_records(views: Sequence[HostView]) -> list[tuple[str, str, str]]:
             )
             key = (view.host, record.check, record.metric, case_without_size, record.reason)
             grouped.setdefault(key, []).append(record)
+    cases = distinguished([replace(Case.of(r[0]), system="", parameters=common(r)) for r in grouped.values()])
     return [
         (
             host,
-            f"{check} {metric}: {case(common(records))}"
-            + (f" ({len(records)} records)" if len(records) > 1 else ""),
+            titled.title + (f" ({len(records)} records)" if len(records) > 1 else ""),
             reason or "no reason was recorded",
         )
-        for (host, check, metric, _, reason), records in grouped.items()
+        for ((host, *_, reason), records), titled in zip(grouped.items(), cases, strict=True)
     ]

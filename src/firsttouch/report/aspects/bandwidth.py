@@ -20,6 +20,7 @@ from firsttouch.report.aspect import (
     comparison_table,
     grouped,
     measured,
+    metric_title,
     others_text,
     spread,
     value,
@@ -76,7 +77,7 @@ def _result(view: HostView, way: Variant, matrix: Matrix, cell: Pair) -> Result:
         where = f"worst remote {value(far)}, {_pair(remote)}"
         where += f", {times(record.value / far.value)} less" if far.value > 0 else ""
     parts = (where, way.name, topology.of_theory(view, record), others_text(view, record))
-    return Result(f"{matrix.kernel} bandwidth, local", record, "; ".join(filter(None, parts)))
+    return Result(f"{metric_title(record)}, local", record, "; ".join(filter(None, parts)))
 
 
 def _pair(cell: Pair) -> str:

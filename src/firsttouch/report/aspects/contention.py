@@ -19,6 +19,7 @@ from firsttouch.report.aspect import (
     bank_text,
     grouped,
     measured,
+    metric_title,
     program,
     value,
     value_table,
@@ -48,6 +49,7 @@ _HOW = (
     "The line per thread is level if the threads do not disturb each other, and falls if they share the bandwidth "
     "of the bank. The total stops rising where the bank, or the path to it, is saturated."
 )
+_NEAREST = " Threads that were measured on several NUMA nodes are drawn for the one nearest to the bank."
 _TILE = "Each thread under contention"
 
 
@@ -61,7 +63,7 @@ def aspect(view: HostView) -> Aspect:
     return Aspect(
         [result for key, points in each.items() for result in _results(key, points, total.get(key, {}))],
         [_chart(f"contention-{position}", way) for position, way in enumerate(ways, start=1)],
-        tile=_tile(next(iter(each.values()), {}), next(iter(total.values()), {})),
+        tile=_tile(each, total),
     )
 
 
@@ -74,13 +76,15 @@ def _results(key: str, each: Points, total: Points) -> Iterator[Result]:
             compared.append(f"{percent(record.value / each[few].value)} of {count(few, 'thread')}")
         if threads in total and threads > 1:
             compared.append(f"{value(total[threads])} in total")
-        label = f"{', '.join(filter(None, ('contention', key)))}, {count(threads, 'thread')}"
+        label = ", ".join(filter(None, (metric_title(record), key, count(threads, "thread"))))
         yield Result(label, record, ", ".join(compared), f"{value(record)} per thread")
 
 
-def _tile(each: Points, total: Points) -> Tile:
-    if not each:
+def _tile(series: Series, totals: Series) -> Tile:
+    if not series:
         return Tile(_TILE, note="only totals were measured")
+    key, each = next(iter(series.items()))
+    total = totals.get(key, {})
     few, many = min(each), max(each)
     if few == many:
         return Tile(_TILE, note=f"{count(few, 'thread')} only")
@@ -89,6 +93,7 @@ def _tile(each: Points, total: Points) -> Tile:
     share = percent(each[many].value / each[few].value)
     note = f"with {count(many, 'thread')}; {share} of what {'it has alone' if few == 1 else f'{few} threads have'}"
     note += f"; {value(total[many])} in total" if many in total else ""
+    note += f"; {key}, the first of {len(series)} curves" if len(series) > 1 else ""
     return Tile(_TILE, value(each[many]), note)
 
 
@@ -170,7 +175,7 @@ def _chart(key: str, way: Way) -> Chart:
     return Chart(
         key=key,
         title=": ".join(filter(None, (_TITLE, way.name))),
-        how=_HOW,
+        how=_HOW + (_NEAREST if way.positions else ""),
         shows=[_sentence(name, points, way.total.get(name, {})) for name, points in way.each.items()]
         or ["Only totals were measured."],
         measured=measured(r for series in parts.values() for points in series.values() for r in points.values()),

@@ -8,7 +8,17 @@ from functools import partial
 from statistics import median
 
 from firsttouch.records.schema import Record
-from firsttouch.report.aspect import Aspect, Chart, Draw, Result, grouped, measured, value_table
+from firsttouch.report.aspect import (
+    Aspect,
+    Chart,
+    Draw,
+    Result,
+    grouped,
+    measured,
+    metric_title,
+    value,
+    value_table,
+)
 from firsttouch.report.figures.drawing import draw_heatmap
 from firsttouch.report.model import Absent, HostView
 from firsttouch.report.text import clean, count, span
@@ -21,6 +31,7 @@ _HOW = (
     "A cell is the time that a cache line takes from one PU to another, one way. Darker is faster. Blocks on the "
     "diagonal are PUs that share a core, a cache or a NUMA node. Pairs that were not measured are empty."
 )
+_NEAREST = " A pair that was measured with lines on several banks has the fastest of them."
 #: With more PUs, the matrix is of NUMA nodes.
 _MOST_PUS = 24
 #: What both PUs share, from near to far, as records name it and as texts do.
@@ -33,12 +44,13 @@ _Pair = tuple[int, int]
 def aspect(view: HostView) -> Aspect:
     """Return the medians by what PUs share, and the chart of the pairs."""
     medians = sorted(view.of(CHECK, metric=TRANSFER), key=_near_first)
-    results = [_result(name, records[0]) for name, records in grouped(medians, _shared).items()]
-    by_pair: dict[_Pair, Record] = {}
+    results = [_result(name, records) for name, records in grouped(medians, _shared).items()]
+    banks_of: dict[_Pair, list[Record]] = {}
     for record in view.of(CHECK, metric=PAIR):
         # With lines on several banks, the nearest counts.
-        if (pair := _pair(record)) and (pair not in by_pair or record.value < by_pair[pair].value):
-            by_pair[pair] = record
+        if pair := _pair(record):
+            banks_of.setdefault(pair, []).append(record)
+    by_pair = {pair: min(of_pair, key=lambda r: r.value) for pair, of_pair in banks_of.items()}
     if not by_pair:
         reason = "only medians were recorded, no pairs" if medians else view.why_absent(CHECK)
         return Aspect(results, absent=[Absent(_TITLE, reason)])
@@ -56,7 +68,7 @@ def aspect(view: HostView) -> Aspect:
     chart = Chart(
         key="core-to-core",
         title=_TITLE,
-        how=_HOW,
+        how=_HOW + (_NEAREST if len(banks_of) < sum(map(len, banks_of.values())) else ""),
         shows=[*_sentences(by_pair.values(), medians), *map(_groups, view.of(CHECK, metric=AGREE))],
         measured=measured([*by_pair.values(), *medians], "the table has the spread of each pair"),
         panels={f"pair latency ({unit})": _matrix(view, by_pair, unit)},
@@ -85,10 +97,14 @@ def _pair(record: Record) -> _Pair | None:
     return (min(pus), max(pus)) if is_pair and pus is not None else None
 
 
-def _result(name: str, record: Record) -> Result:
-    p = record.parameters
-    pairs = f"{p['pairs']} of {count(p['pairs_of'], 'pair')}" if {"pairs", "pairs_of"} <= p.keys() else ""
-    return Result(f"core to core, same {name}", record, pairs)
+def _result(name: str, records: Sequence[Record]) -> Result:
+    """Return the median of what shares *name*, of several that of the nearest line."""
+    record, p = records[0], records[0].parameters
+    parts = [f"{p['pairs']} of {count(p['pairs_of'], 'pair')}"] if {"pairs", "pairs_of"} <= p.keys() else []
+    parts += [
+        clean(f"{p.get('line')} line, {value(r)} with a {r.parameters.get('line')} one") for r in records[1:2]
+    ]
+    return Result(f"{metric_title(record)}, same {name}", record, "; ".join(parts))
 
 
 def _sentences(pairs: Iterable[Record], medians: Sequence[Record]) -> Iterator[str]:

@@ -20,6 +20,7 @@ from firsttouch.report.aspect import (
     Result,
     comparison_table,
     measured,
+    metric_title,
     others_text,
     value,
     value_table,
@@ -29,7 +30,7 @@ from firsttouch.report.document import Cell, Panel, Table, Tile
 from firsttouch.report.figures import drawing, svg
 from firsttouch.report.figures.drawing import Scale
 from firsttouch.report.model import Absent, HostView, banks, pu_nodes, whole
-from firsttouch.report.text import clean, count, listed, nodes, times
+from firsttouch.report.text import clean, count, listed, nodes, span, times
 from firsttouch.units import format_bytes
 
 CHECK = "latency"
@@ -85,34 +86,45 @@ def aspect(view: HostView) -> Aspect:
     )
     if not first.local:
         return Aspect(charts=[chart], tile=Tile(_TILE, note="no local pair was measured"))
-    results = [_result(view, level, remote) for level in by_level(first, caches)]
-    return Aspect(results, [chart], tile=_tile(first, remote))
+    where = _where([c for c in random if c.local and (c.program, c.way) == (first.program, first.way)])
+    results = [_result(view, level, remote, where) for level in by_level(first, caches)]
+    return Aspect(results, [chart], tile=_tile(first, remote, where))
 
 
-def _result(view: HostView, level: Level, remote: Curve | None) -> Result:
-    label = f"latency {level.name}"
+def _where(local: Sequence[Curve]) -> str:
+    """Return the NUMA node that stands for the host, the first one, and the latencies of all of them."""
+    where, ends = nodes(local[0].pu_nodes), span(c.largest[1].value for c in local)
+    return f"{where}, all local ones {ends}" if len(local) > 1 else where
+
+
+def _result(view: HostView, level: Level, remote: Curve | None, where: str) -> Result:
+    label = f"{metric_title(level.record)}, {level.name}"
     if not level.seen:
         return Result(label, compared=level.why_unseen(), text="not seen")
     if level.cache_bytes is not None:
         return Result(
             f"{label} ({format_bytes(level.cache_bytes)})", level.record, f"at {format_bytes(level.size_bytes)}"
         )
-    compared = f"at {format_bytes(level.size_bytes)}"
+    parts = (
+        [where]
+        if level.name == format_bytes(level.size_bytes)
+        else [where, f"at {format_bytes(level.size_bytes)}"]
+    )
     if remote is not None:
         size, far = remote.largest
-        compared = f"worst remote {value(far)}, {remote.pair}"
-        compared += f", {times(far.value / level.record.value)} as long" if level.record.value > 0 else ""
-        compared += f" (at {format_bytes(size)})" if size != level.size_bytes else ""
-    return Result(label, level.record, "; ".join(filter(None, (compared, others_text(view, level.record)))))
+        text = f"worst remote {value(far)}, {remote.pair}"
+        text += f", {times(far.value / level.record.value)} as long" if level.record.value > 0 else ""
+        parts.append(text + (f" (at {format_bytes(size)})" if size != level.size_bytes else ""))
+    return Result(label, level.record, "; ".join(filter(None, (*parts, others_text(view, level.record)))))
 
 
-def _tile(local: Curve, remote: Curve | None) -> Tile:
+def _tile(local: Curve, remote: Curve | None, where: str) -> Tile:
     record, note = local.largest[1], "only local memory was measured"
     if remote is not None:
         far = remote.largest[1]
         note = f"remote at most {value(far)}"
         note += f", {times(far.value / record.value)} as long" if record.value > 0 else ""
-    return Tile(_TILE, value(record), note)
+    return Tile(_TILE, value(record), f"{where}; {note}")
 
 
 # ----------------------------------------------------------------------
@@ -242,7 +254,7 @@ def by_level(curve: Curve, caches: Sequence[tuple[str, int]]) -> list[Level]:
         levels = [replace(level, seen=level.record.value < _AS_MEMORY * record.value) for level in levels]
         levels.append(Level("memory", None, size, record))
     elif not caches:
-        levels.append(Level(f"at {format_bytes(size)}", None, size, record))
+        levels.append(Level(format_bytes(size), None, size, record))
     return levels
 
 
@@ -283,7 +295,8 @@ def _sentences(random: Sequence[Curve], sequential: Sequence[Curve], caches: Cac
         if steps[-1].cache_bytes is not None:
             yield "No size beyond the last cache was measured, so the latency of memory is unknown."
     else:
-        ends = (f"{value(r)} at {format_bytes(size)}" for size, r in (first.points[0], first.points[-1]))
+        ends = [f"{value(r)} at {format_bytes(size)}" for size, r in (first.points[0], first.points[-1])]
+        ends = ends[: len(first.points)]
         yield f"A random load takes {' and '.join(ends)}."
     here = dict(first.points)
     remote = worst_remote(random, first)

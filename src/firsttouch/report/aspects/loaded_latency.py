@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
-from firsttouch.report.aspect import Aspect, Chart, Result, grouped, measured, spread, value
+from firsttouch.report.aspect import Aspect, Chart, Result, grouped, measured, metric_title, spread, value
 from firsttouch.report.aspects import topology
 from firsttouch.report.document import Cell, Entry, Panel, Table
 from firsttouch.report.figures import drawing
@@ -91,7 +91,9 @@ def _result(curve: LoadCurve, theory: float | None) -> Result | None:
     elif curve.peak:
         parts.append(f"peak {value(curve.peak)}")
     parts += [f"{value(curve.unloaded)} without load"] if curve.unloaded else []
-    return Result(f"saturation, {curve.load} load, {curve.name}", curve.saturation, "; ".join(parts))
+    return Result(
+        f"{metric_title(curve.saturation)}, {curve.load} load, {curve.name}", curve.saturation, "; ".join(parts)
+    )
 
 
 # ----------------------------------------------------------------------

@@ -4,10 +4,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from firsttouch.records.schema import Record
-from firsttouch.report.aspect import Aspect, Chart, Result, bank_text, grouped, measured, value, value_table
+from firsttouch.report.aspect import (
+    Aspect,
+    Chart,
+    Result,
+    bank_text,
+    grouped,
+    measured,
+    metric_title,
+    value,
+    value_table,
+)
 from firsttouch.report.figures.drawing import draw_records
 from firsttouch.report.model import Absent, HostView, banks
 from firsttouch.report.text import clean, nodes, times
@@ -65,7 +76,10 @@ def aspect(view: HostView) -> Aspect:
         tables=tables,
     )
     results = [_result(latencies, states) for latencies in by_bank if "base" in latencies]
-    return Aspect(results[:1], [chart])
+    if len(results) > 1:
+        compared = f"{results[0].compared}; the first of {len(results)} banks"
+        results = [replace(results[0], compared=compared.removeprefix("; "))]
+    return Aspect(results, [chart])
 
 
 def _order(record: Record) -> tuple[bool, str, tuple[int, ...], int]:
@@ -89,7 +103,7 @@ def _result(latencies: Mapping[str, Record], states: Sequence[Record]) -> Result
         compared.append(f"sequential {times(ratio.value)} as fast")
     if free := of_bank.get(FREE):
         compared.append(f"{value(free)} free in huge pages")
-    return Result(f"random latency, base pages, bank {bank_text(base)}", base, "; ".join(compared))
+    return Result(f"{metric_title(base)}, bank {bank_text(base)}, base pages", base, "; ".join(compared))
 
 
 def _gain(latencies: Mapping[str, Record]) -> str:

@@ -7,7 +7,17 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from firsttouch.records.schema import Record
-from firsttouch.report.aspect import Aspect, Chart, Result, best, grouped, measured, value, value_table
+from firsttouch.report.aspect import (
+    Aspect,
+    Chart,
+    Result,
+    best,
+    grouped,
+    measured,
+    metric_title,
+    value,
+    value_table,
+)
 from firsttouch.report.figures.drawing import draw_records
 from firsttouch.report.model import Absent, HostView
 from firsttouch.report.text import times
@@ -75,7 +85,7 @@ def _results(copies: Sequence[Record]) -> Iterator[Result]:
         compared = f"{_instructions(streaming)} instructions"
         if regular := _fastest(copies, "regular"):
             compared += f"; regular {value(regular)} ({_instructions(regular)})"
-        yield Result("copy, fastest streaming stores", streaming, compared)
+        yield Result(f"{metric_title(streaming)}, fastest streaming stores", streaming, compared)
 
 
 def _sentence(metric: str, records: Sequence[Record]) -> str:
