@@ -276,6 +276,8 @@ def test_the_table_has_a_line_per_headline(whole: Report) -> None:
         "thread bandwidth, 8 threads",
         "bwa-mem, lambda, 10000 reads: fastest",
     ]
+    copies = {line["label"]: line["compared"] for line in document["hosts"][0]["headlines"]}["copy, local"]
+    assert re.match(r"NUMA node [01], all local ones [\d.]+ to [\d.]+; worst remote ", copies)
     assert "2 NUMA nodes, 8 PUs, 32 GiB" in table
     assert "worst remote" in table
     assert "NUMA node 0 to bank 1" in table

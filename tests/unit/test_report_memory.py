@@ -263,7 +263,7 @@ def test_the_slowest_accesses_of_the_worst_bank_are_the_result() -> None:
     shown = tails.aspect(view)
     idle, loaded = shown.results
     assert idle.compared.startswith("NUMA node ")  # to the other bank
-    assert re.match(r"bank [01], local load; the median takes \d+ ns", loaded.compared)
+    assert re.match(r"bank [01], local load, the slowest of 2 pairs; the median takes \d+ ns", loaded.compared)
     (figure,) = drawings.figures(view, shown)
     assert isinstance(figure, Figure)
     assert len(figure.tables[0].rows) == 6
@@ -316,7 +316,8 @@ def test_headlines_state_the_new_checks(view: HostView) -> None:
         "pages random latency, bank 0, base pages",
         "stores copy bandwidth, fastest streaming stores",
     } <= labels.keys()
-    assert "% of theory; peak 4" in labels["saturation bandwidth, local load, reads 100 %"].compared
+    saturation = labels["saturation bandwidth, local load, reads 100 %"].compared
+    assert re.match(r"bank [01], the first of 2 to saturate; [\d.]+ % of theory; peak 4", saturation)
     assert round(PEAK) == 43
 
 

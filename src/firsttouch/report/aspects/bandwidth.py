@@ -71,13 +71,19 @@ def aspect(view: HostView) -> Aspect:
 
 def _result(view: HostView, way: Variant, matrix: Matrix, cell: Pair) -> Result:
     (place, _), record = cell
-    where = nodes(place)
+    worst = ""
     if remote := matrix.worst_remote():
         far = remote[1]
-        where = f"worst remote {value(far)}, {_pair(remote)}"
-        where += f", {times(record.value / far.value)} less" if far.value > 0 else ""
-    parts = (where, way.name, topology.of_theory(view, record), others_text(view, record))
+        worst = f"worst remote {value(far)}, {_pair(remote)}"
+        worst += f", {times(record.value / far.value)} less" if far.value > 0 else ""
+    parts = (_where(matrix, place), worst, way.name, topology.of_theory(view, record), others_text(view, record))
     return Result(f"{metric_title(record)}, local", record, "; ".join(filter(None, parts)))
+
+
+def _where(matrix: Matrix, place: Nodes) -> str:
+    """Return the NUMA nodes with the highest local bandwidth, and the range of all local ones."""
+    local = matrix.local()
+    return nodes(place) + (f", all local ones {span(r.value for _, r in local)}" if len(local) > 1 else "")
 
 
 def _pair(cell: Pair) -> str:
@@ -90,7 +96,7 @@ def _tile(view: HostView, ways: list[Variant]) -> Tile:
     if fastest is None:
         return Tile(_TILE, note="no local pair was measured")
     _, matrix, ((place, _), record) = fastest
-    notes = [f"{matrix.kernel}, {nodes(place)}", topology.of_theory(view, record)]
+    notes = [f"{matrix.kernel}, {_where(matrix, place)}", topology.of_theory(view, record)]
     wider = [(pus, r) for (pus, bank), r in matrix.cells.items() if pus == bank and len(pus) > len(place)]
     if wider:
         pus, total = max(wider, key=lambda cell: (len(cell[0]), cell[1].value))
@@ -265,9 +271,7 @@ def _sentence(matrix: Matrix) -> str:
         cell = max(matrix.remote() or matrix.cells.items(), key=_value)
         return f"{matrix.kernel}: at most {value(cell[1])}, {_pair(cell)}; none is local."
     (row, _), record = fastest
-    text = f"{matrix.kernel}: local {value(record)} ({nodes(row)})"
-    if len(local := matrix.local()) > 1:
-        text += f", all local ones {span(r.value for _, r in local)}"
+    text = f"{matrix.kernel}: local {value(record)} ({_where(matrix, row)})"
     if slowest is None:
         return f"{text}; no remote pair was measured."
     far = slowest[1]

@@ -55,7 +55,7 @@ def aspect(view: HostView) -> Aspect:
     """Return where the weakest curve of each kind of load saturates, and the chart of these curves."""
     curves = load_curves(view)
     theory = topology.bank_bandwidth(view)
-    results = [r for load in LOADS if (c := weakest(curves, load)) and (r := _result(c, theory))]
+    results = [r for load in LOADS if (c := weakest(curves, load)) and (r := _result(c, curves, theory))]
     first = [curve for load in dict.fromkeys(c.load for c in curves) if (curve := weakest(curves, load))]
     by_load = [of_load for c in first if (of_load := [o for o in curves if _place(o) == _place(c) and o.points])]
     if not by_load:
@@ -81,10 +81,11 @@ def aspect(view: HostView) -> Aspect:
     return Aspect(results, [chart])
 
 
-def _result(curve: LoadCurve, theory: float | None) -> Result | None:
+def _result(curve: LoadCurve, curves: Sequence[LoadCurve], theory: float | None) -> Result | None:
     if curve.saturation is None:
         return None
-    parts = [f"bank {curve.load_bank}"]
+    alike = [c for c in curves if (c.load, c.read_share) == (curve.load, curve.read_share) and c.saturation]
+    parts = [f"bank {curve.load_bank}" + (f", the first of {len(alike)} to saturate" if len(alike) > 1 else "")]
     parts += [f"{percent(curve.saturation.value / theory)} of theory"] if theory else []
     if not curve.saturates:
         parts.append("its peak, as latency does not double")

@@ -91,7 +91,7 @@ def aspect(view: HostView) -> Aspect:
     if not measured_tails:
         return Aspect(absent=[Absent(_TITLE, view.why_absent(CHECK))])
     worst = [max(of_load, key=_slowness) for of_load in grouped(measured_tails, lambda t: t.load).values()]
-    results = [_result(tail) for tail in worst if _P999 in tail.records]
+    results = [_result(tail, measured_tails) for tail in worst if _P999 in tail.records]
     others = [tail for tail in measured_tails if not any(tail is slowest for slowest in worst)]
     curves = [tail for tail in [*worst, *others] if tail.curve()][:_MOST_CURVES]
     table = _table(measured_tails)
@@ -114,9 +114,11 @@ def _slowness(tail: Tail) -> float:
     return record.value if record else 0.0
 
 
-def _result(tail: Tail) -> Result:
+def _result(tail: Tail, measured_tails: Sequence[Tail]) -> Result:
     record, median = tail.records[_P999], tail.records.get(_MEDIAN)
-    compared = f"{tail.name}; the median takes {value(median)}" if median else tail.name
+    alike = sum(other.load == tail.load and _P999 in other.records for other in measured_tails)
+    compared = f"{tail.name}, the slowest of {alike} pairs" if alike > 1 else tail.name
+    compared += f"; the median takes {value(median)}" if median else ""
     return Result("slowest 1 in 1,000 accesses", record, compared)
 
 
