@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The numbers on the pages of a host, of eight hosts and of a comparison, computed from the records again.
+
+Nothing of firsttouch's statistics is used: medians are those of the standard library, the sign test and its
+interval are counted coin by coin. test_findings.py does the same for the map, the distributions and the exports of
+a fleet.
+"""
+
+import datetime
+import json
+import math
+import re
+import statistics
+from collections import defaultdict
+from dataclasses import replace
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from factories.fleet_records import records_by_host
+from factories.host_records import Machine, built_report
+from firsttouch import cli
+from firsttouch.records import schema
+
+NOW = datetime.datetime(2026, 4, 1, 12, tzinfo=datetime.UTC)
+#: A value of a table, perhaps with an exponent, a sign and a unit.
+NUMBER = r"([-+]?[\d.]+(?:e[-+]\d+)?)"
+
+
+def is_shown(text, value, *, slack=0.0):
+    """Return whether *text* is *value*, rounded; *slack* is the error of *value*."""
+    digits = len(text.partition(".")[2])
+    return abs(float(text) - value) <= 0.5 * 10**-digits + slack + 1e-9 * abs(value)
+
+
+def page_of(out):
+    text = (out / "index.html").read_text()
+    return ET.fromstring(re.sub(r"^\s*<!DOCTYPE html>", "", text).replace("\N{NO-BREAK SPACE}", " "))  # noqa: S314
+
+
+def text_of(element):
+    return " ".join("".join(element.itertext()).split())
+
+
+def table(page, caption):
+    """Return the rows of the table with a caption that begins so, as cells by the texts of the header."""
+    (element,) = [t for t in page.iter("table") if text_of(t.find("caption")).startswith(caption)]
+    header = [text_of(cell) for cell in element.find("thead")[-1]]
+    return [dict(zip(header, map(text_of, row), strict=True)) for row in element.find("tbody")]
+
+
+def key(record):
+    return (record.check, record.metric, record.parameters["bank"])
+
+
+def title(record):
+    """Return the name of a case of these hosts."""
+    bank, p = record.parameters["bank"], record.parameters
+    tails = {"bandwidth": "", "latency": ", 64 MiB", "contention": f", {p.get('threads')} threads"}
+    names = {"copy_bandwidth": "copy", "random_latency": "random latency", "total_bandwidth": "total bandwidth"}
+    return f"{names[record.metric]}, NUMA {bank} to bank {bank}{tails[record.check]}"
+
+
+def run(*arguments):
+    assert cli.main([*map(str, arguments)]) == 0
+
+
+# ----------------------------------------------------------------------
+# The page of eight hosts, measured weekly: n002 loses 7 % of its bandwidth, and all hosts lose latency later.
+
+WEEKS, FELL, ROSE = 10, 5, 7
+
+
+def weekly():
+    records = []
+    for week in range(WEEKS):
+        day = (datetime.date(2026, 1, 5) + datetime.timedelta(days=7 * week)).isoformat()
+        for host, of_host in records_by_host(hosts=8, day=day, repetitions=3).items():
+            for record in of_host:
+                factor = 0.93 if host == "n002" and week >= FELL and record.check == "bandwidth" else 1.0
+                factor *= 1.03 if week >= ROSE and record.check == "latency" else 1.0
+                records.append(replace(record, samples=(record.value * factor,)))
+    return records
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("eight")
+    records = weekly()
+    schema.append(folder / "records.jsonl", records)
+    run("report", folder / "records.jsonl", "-o", folder / "out")
+    return records, page_of(folder / "out"), json.loads((folder / "out" / "summary.json").read_text())
+
+
+def expected(record, week):
+    """Return what the hosts have in a week, by how they were simulated."""
+    return 103.0 if record.check == "latency" and week >= ROSE else 100.0
+
+
+def test_the_card_and_the_heading_count_what_there_is(fleet):
+    records, page, document = fleet
+    card = next(text_of(e) for e in page.iter() if "card" in (e.get("class") or "").split())
+    words = [host["verdict"] for host in document["systems"][0]["hosts"]]
+    sentence = ", ".join(f"{words.count(w)} {w}" for w in ("fail", "suspect", "pass"))
+    assert len(words) == 8
+    assert f"8 hosts: {sentence}; 1 host with missing results." in card
+    assert "Complete7 of 8" in card
+    newest = max(datetime.datetime.fromisoformat(r.time) for r in records)
+    generated = datetime.datetime.fromisoformat(document["generated"])
+    assert f"have all results, {(generated - newest).days} days old" in card
+    bad = [r.value for r in records if (r.host, *key(r)) == ("n007", "bandwidth", "copy_bandwidth", 1)]
+    stated, host = re.search(rf"Worst loss{NUMBER} %(\w+), copy, NUMA 1 to bank 1", card).groups()
+    assert host == "n007"
+    assert is_shown(stated, 100 - statistics.median(bad), slack=0.3)
+    heading = next(text_of(e) for e in page.iter("section") if "12 metrics" in text_of(e))
+    assert f"{len({key(r) for r in records})} metrics, {len(records)} values." in heading
+
+
+def test_the_bars_of_a_distribution_count_the_hosts(fleet):
+    records, page, _ = fleet
+    by_title = {title(r): key(r) for r in records}
+    drawn = 0
+    for card in (e for e in page.iter("li") if e.find("h4") is not None):
+        case = by_title.get(text_of(card.find("h4")).removesuffix(" #"))
+        if case is None:
+            continue
+        of_case = defaultdict(list)
+        for record in records:
+            week = (datetime.date.fromisoformat(record.time[:10]) - datetime.date(2026, 1, 5)).days // 7
+            since = {"latency": ROSE}.get(record.check, FELL if record.host == "n002" else 0)
+            if key(record) == case and (week >= since or record.check == "contention"):
+                of_case[record.host].append(record.value)
+        level = float(re.search(rf"Expected {NUMBER}", text_of(card))[1])
+        changes = [100 * (statistics.median(values) / level - 1) for values in of_case.values()]
+        tips = {text_of(e) for e in card.iter() if e.tag.endswith("title") and " to " in text_of(e)}
+        bars = [re.fullmatch(rf"(\d+) hosts?, {NUMBER} to {NUMBER} %", tip) for tip in tips]
+        bars = [(int(bar[1]), float(bar[2]), float(bar[3])) for bar in bars if bar]
+        assert sum(count for count, _, _ in bars) == len(of_case)
+        # The expected value is rounded on the page, which moves a change by half of a percent at most.
+        for count, low, high in bars:
+            inside = sum(low + 0.6 < change < high - 0.6 for change in changes)
+            near = sum(low - 0.6 < change < high + 0.6 for change in changes)
+            assert inside <= count <= near, (case, low, high)
+        assert f"{len(of_case)} hosts: " in text_of(card)
+        drawn += 1
+    assert drawn == 12
+
+
+def test_a_change_over_time_has_the_levels_of_the_sessions(fleet):
+    records, page, document = fleet
+    changes = document["systems"][0]["changes"]
+    rows = table(page, "Changes over time")
+    assert len(rows) == len(changes) == 2
+    text = text_of(page)
+    for row, change in zip(rows, changes, strict=True):
+        case = (change["check"], change["metric"], change["parameters"]["bank"])
+        sides = defaultdict(lambda: defaultdict(list))
+        for record in records:
+            if key(record) == case and record.host in change["hosts"]:
+                # The session before the change begins at "after".
+                side = "before" if record.time[:10] <= change["after"][:10] else "after"
+                sides[record.host, side][record.time[:10]].append(record.value)
+        levels = {
+            place: statistics.geometric_mean(statistics.median(values) for values in sessions.values())
+            for place, sessions in sides.items()
+        }
+        before, after = (
+            statistics.median(levels[host, side] for host in change["hosts"]) for side in ("before", "after")
+        )
+        size = statistics.median(levels[h, "after"] / levels[h, "before"] - 1 for h in change["hosts"])
+        # Sessions far from their neighbours are drawn towards them.
+        assert change["levels"] == [pytest.approx(before, rel=2e-3), pytest.approx(after, rel=2e-3)]
+        assert change["change"] == pytest.approx(size, abs=2e-3)
+        assert change["worse"]
+        for name, value in (("before", change["levels"][0]), ("after", change["levels"][1])):
+            shown, unit = row[name].split()
+            assert is_shown(shown, value)
+            assert unit == change["unit"]
+        assert is_shown(row["change"].split()[0], 100 * change["change"])
+        assert row["hosts"] == ("n002" if len(change["hosts"]) == 1 else f"{len(change['hosts'])} of 8 hosts")
+        verb = "fell" if size < 0 else "rose"
+        sentence = f"{verb} by {row['change'].lstrip('+-')} between {row['when'].replace(' to ', ' and ')}, from "
+        assert sentence + row["before"].split()[0] in text
+
+
+# ----------------------------------------------------------------------
+# Two campaigns compared
+
+
+def tail(count, most):
+    """Return the probability that at most *most* of *count* coins show heads."""
+    return sum(math.comb(count, heads) for heads in range(most + 1)) / 2**count
+
+
+def interval(changes):
+    """Return the two order statistics that hold the median with 99 %, None if even the extremes do not."""
+    ordered = sorted(changes)
+    ranks = [rank for rank in range(len(ordered) // 2) if tail(len(ordered), rank) <= 0.005]
+    return (ordered[ranks[-1]], ordered[-1 - ranks[-1]]) if ranks else None
+
+
+@pytest.mark.parametrize("hosts", [8, 14])
+def test_a_comparison_has_the_medians_the_interval_and_the_chance_of_each_change(tmp_path, hosts):
+    before = records_by_host(hosts=hosts)
+    after = records_by_host(hosts=hosts, day="2026-02-01", slower=0.02)
+    campaigns = [[r for of_host in by_host.values() for r in of_host] for by_host in (before, after)]
+    for name, records in zip(("before", "after"), campaigns, strict=True):
+        schema.append(tmp_path / f"{name}.jsonl", records)
+    run("report", "--compare", tmp_path / "before.jsonl", tmp_path / "after.jsonl", "-o", tmp_path / "out")
+    document = json.loads((tmp_path / "out" / "summary.json").read_text())
+    rows = {row["metric"]: row for row in table(page_of(tmp_path / "out"), "All 12 metrics")}
+    levels = defaultdict(list)
+    for place, records in enumerate(campaigns):
+        for record in records:
+            if record.status == "valid":
+                levels[title(record), record.host, place].append(record.value)
+    chances = {}
+    for name in {title(r) for r in campaigns[0]}:
+        both = [h for h in before if (name, h, 0) in levels and (name, h, 1) in levels]
+        first, second = ([statistics.median(levels[name, h, place]) for h in both] for place in (0, 1))
+        changes = [b / a - 1 for a, b in zip(first, second, strict=True)]
+        row = rows[name]
+        assert int(row["hosts"]) == len(both)
+        assert is_shown(row["before"].split()[0], statistics.median(first))
+        assert is_shown(row["after"].split()[0], statistics.median(second))
+        assert is_shown(row["change"].split()[0], 100 * statistics.median(changes))
+        ends = interval(changes)
+        if ends is None:
+            assert row["99 % interval"] == "too few hosts"
+        else:
+            stated = re.fullmatch(rf"{NUMBER} % to {NUMBER} %", row["99 % interval"]).groups()
+            assert all(is_shown(text, 100 * end) for text, end in zip(stated, ends, strict=True))
+        up, down = sum(c > 0 for c in changes), sum(c < 0 for c in changes)
+        chances[name] = (min(1.0, 2 * tail(up + down, min(up, down))), ends, statistics.median(changes))
+    # Holm's method: the smallest chance counts as often as there are tests, and none is below a smaller one.
+    corrected, highest = {}, 0.0
+    for place, name in enumerate(sorted(chances, key=lambda n: chances[n][0])):
+        highest = max(highest, min(1.0, chances[name][0] * (len(chances) - place)))
+        corrected[name] = highest
+    words = []
+    for name, (_, ends, size) in chances.items():
+        assert float(rows[name]["p"]) == pytest.approx(corrected[name], rel=0.06)
+        reach = max(map(abs, ends)) if ends else math.inf
+        has_zero = bool(ends) and ends[0] <= 0 <= ends[1]
+        word = "undecided"
+        if reach <= 0.005 or (has_zero and reach <= 0.025):
+            word = "unchanged"
+        elif ends and not has_zero and corrected[name] <= 0.01:
+            word = "worse" if (size < 0) != name.startswith("random latency") else "better"
+        assert re.match(r"\S+ ([a-z]+)", rows[name]["verdict"])[1] == word
+        words.append(word)
+    assert document["counts"] == {word: words.count(word) for word in document["counts"]}
+    assert words.count("worse") == (4 if hosts > 11 else 0)
+
+
+# ----------------------------------------------------------------------
+# The page of one host
+
+
+def test_the_tables_of_a_host_have_its_records(tmp_path):
+    """Each row has the median, the ends, the spread and the number of a record, and no record is left out."""
+    records = [*Machine(2, 4).everything()]
+    summary, _, _ = built_report(tmp_path, records, generated=NOW)
+    page = page_of(tmp_path)
+    shown = set()
+
+    def of_row(median, spread, count, *ends):
+        fits = {
+            place
+            for place, record in enumerate(records)
+            if is_shown(median, statistics.median(record.samples))
+            and int(count) == len(record.samples)
+            and all(is_shown(text, end) for text, end in zip(ends, ends_of(record), strict=False))
+            and is_shown(
+                spread, 100 * (max(record.samples) - min(record.samples)) / statistics.median(record.samples)
+            )
+        }
+        assert fits, (median, spread, count, ends)
+        shown.update(fits)
+
+    def ends_of(record):
+        return sorted((min(record.samples), max(record.samples)), reverse=record.better == "higher")
+
+    tables = 0
+    for element in page.iter("table"):
+        head = element.find("thead")
+        header = [text_of(cell) for cell in head[-1]] if head is not None else []
+        if not {"median", "fastest", "slowest", "spread", "n"} <= set(header):
+            continue
+        tables += 1
+        for line in element.find("tbody"):
+            row = dict(zip(header, map(text_of, line), strict=True))
+            of_row(row["median"], row["spread"].split()[0], row["n"], row["fastest"], row["slowest"])
+    assert tables > 5
+    # The matrices have a value, its spread and its number for each kernel.
+    for element in page.iter("table"):
+        if "stores" in text_of(element.find("caption")) and "medians" in text_of(element.find("caption")):
+            for line in element.find("tbody"):
+                cells = list(map(text_of, line))[3:]
+                step = 4 if "of theory" in text_of(element.find("thead")) else 3
+                for at in range(0, len(cells), step):
+                    of_row(cells[at], cells[at + step - 2].split()[0], cells[at + step - 1])
+    for line in summary.hosts[0][1]:
+        if line.record is not None:
+            place = records.index(line.record)
+            assert place in shown
+            assert is_shown(line.value.split()[0], statistics.median(records[place].samples))
+    drawn = {n for n, r in enumerate(records) if r.check not in {"topology"}}
+    assert drawn <= shown
