@@ -10,7 +10,7 @@ import numpy as np
 
 from firsttouch.benchmarks.measure import WIDE
 from firsttouch.judge.verdict import ORDER, HostVerdict, Word
-from firsttouch.report import render
+from firsttouch.report import render, verdicts
 from firsttouch.report.aspects import Aspects, topology
 from firsttouch.report.document import Card, Tile
 from firsttouch.report.fleet.ranks import Ranks
@@ -72,13 +72,11 @@ def _warnings(view: HostView, aspects: Aspects, problems: Sequence[Problem]) -> 
 
 def _facts(view: HostView) -> list[str]:
     """Return what the host is and when it was measured, each in a few words."""
-    configuration = view.metric("configuration", "settings")
-    settings = configuration.parameters.get("settings") if configuration else None
-    names: Mapping[str, object] = settings if isinstance(settings, Mapping) else {}
+    names = view.settings
     model = names.get("cpu.model") or (view.topology.info.get("CPUModel") if view.topology else None)
     facts = [plain(model)] if model else []
     facts += topology.size_texts(view)
-    firmware = " ".join(plain(names[k]) for k in ("firmware.vendor", "firmware.version") if k in names)
+    firmware = " ".join(names[k] for k in ("firmware.vendor", "firmware.version") if k in names)
     facts += [f"firmware {firmware}"] if firmware else []
     days = sorted({r.time[:10] for r in (*view.valid, *view.invalid) if r.time})
     if days:
@@ -109,14 +107,13 @@ def of_fleet(
     total = sum(counts.values())
     worst = next((word for word in reversed(ORDER) if counts.get(word)), None)
     hosts = "  ".join(f"{SIGNS[w]} {counts[w]}" for w in reversed(ORDER) if counts.get(w))
-    words = ", ".join(f"{counts[w]} {w}" for w in reversed(ORDER) if counts.get(w))
     return Card(
         key="fleet-card",
         title="the fleet",
         word=worst or "",
         sentence=sentence,
         tiles=(
-            Tile("Hosts", hosts, words),
+            Tile("Hosts", hosts, ", ".join(verdicts.words(counts))),
             _worst_loss(ranks),
             Tile(
                 "Complete",

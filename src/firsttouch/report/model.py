@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, TypeVar
@@ -139,6 +139,13 @@ class HostView:
     def metric(self, check: str, name: str) -> Record | None:
         """Return the valid record of a metric that a check reports once per host."""
         return next(iter(self.of(check, metric=name)), None)
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """The settings of the host by name, as texts; empty if they were not recorded."""
+        record = self.metric("configuration", "settings")
+        settings = record.parameters.get("settings") if record else None
+        return {str(k): str(v) for k, v in settings.items()} if isinstance(settings, Mapping) else {}
 
     def why_absent(self, *checks: str) -> str:
         """Return why there is no valid record of *checks*."""

@@ -202,10 +202,7 @@ def _of_views(views: Sequence[HostView]) -> _Values:
     parts: dict[str, list[_Part]] = {}
     hosts: list[_Host] = []
     for place, view in enumerate(views):
-        configuration = view.metric("configuration", "settings")
-        settings = configuration.parameters.get("settings") if configuration else None
-        texts = {str(k): str(v) for k, v in settings.items()} if isinstance(settings, Mapping) else {}
-        hosts.append(_Host(view.host, view.system, texts))
+        hosts.append(_Host(view.host, view.system, view.settings))
         for record in view.valid:
             case = Case.of(record)
             cases.setdefault(case.key, case)

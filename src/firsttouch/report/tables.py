@@ -32,12 +32,8 @@ def software(view: HostView) -> Table | None:
 
 def configuration(view: HostView) -> Table | None:
     """Return the settings of the host."""
-    record = view.metric("configuration", "settings")
-    settings = record.parameters.get("settings") if record else None
-    if not isinstance(settings, Mapping):
-        return None
-    rows = [(str(name), clean(str(value))) for name, value in sorted(settings.items())]
-    return Table("Configuration", ("setting", "value"), rows)
+    rows = [(name, clean(value)) for name, value in sorted(view.settings.items())]
+    return Table("Configuration", ("setting", "value"), rows) if rows else None
 
 
 def placements(view: HostView) -> Table | None:

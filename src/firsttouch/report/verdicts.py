@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from firsttouch.judge.verdict import ORDER, HostVerdict
+from firsttouch.judge.verdict import ORDER, HostVerdict, Word
 from firsttouch.report.document import Fold, Group, Listing, Paragraph, Span, Table, word_span
 
 #: Lines of evidence that a page has.
@@ -20,8 +21,12 @@ def worst_first(verdicts: Sequence[HostVerdict]) -> list[HostVerdict]:
 
 def counted(verdicts: Sequence[HostVerdict]) -> str:
     """Return how many hosts have each verdict: ``Verdicts: 1 fail, 3 pass``."""
-    counts = {word: sum(v.verdict == word for v in verdicts) for word in reversed(ORDER)}
-    return f"Verdicts: {', '.join(f'{n} {word}' for word, n in counts.items() if n)}"
+    return f"Verdicts: {', '.join(words(Counter(v.verdict for v in verdicts)))}"
+
+
+def words(counts: Mapping[Word, int]) -> list[str]:
+    """Return the number of hosts with each verdict, the worst first: ``1 fail``."""
+    return [f"{counts[word]} {word}" for word in reversed(ORDER) if counts.get(word)]
 
 
 def table(verdicts: Sequence[HostVerdict], *, lines: int) -> Table:

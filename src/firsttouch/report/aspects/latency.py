@@ -26,6 +26,7 @@ from firsttouch.report.aspect import (
     value_table,
     way_of,
 )
+from firsttouch.report.aspects.topology import level_name
 from firsttouch.report.document import Cell, Panel, Table, Tile
 from firsttouch.report.figures import drawing, svg
 from firsttouch.report.figures.drawing import Scale
@@ -231,9 +232,7 @@ def cache_levels(topology: Topology | None, nodes: Sequence[int]) -> list[tuple[
         return []
     pus = {pu for node in topology.numa_nodes if node.index in nodes for pu in node.pus}
     sizes = {(c.level, c.size_bytes) for c in topology.caches if c.pus & pus and c.size_bytes}
-    return sorted(
-        ((f"L{level}{'d' if level == 1 else ''}", size) for level, size in sizes), key=lambda item: item[1]
-    )
+    return sorted(((level_name(level), size) for level, size in sizes), key=lambda item: item[1])
 
 
 def by_level(curve: Curve, caches: Sequence[tuple[str, int]]) -> list[Level]:

@@ -139,7 +139,7 @@ def _caches(topology: Topology) -> Table:
     """Return the sizes of the data caches, their number, and the number of PUs that share one."""
     groups = Counter((cache.level, cache.size_bytes, len(cache.pus)) for cache in topology.caches)
     rows = [
-        (f"L{level}{'d' if level == 1 else ''}", Cell(size, format_bytes), how_many, sharing)
+        (level_name(level), Cell(size, format_bytes), how_many, sharing)
         for (level, size, sharing), how_many in sorted(groups.items())
     ]
     return Table("Data caches", ("level", "size", "how many", "PUs that share one"), rows)
@@ -199,12 +199,13 @@ def _sentences(host: Topology) -> list[str]:
     return sentences
 
 
-def _level_name(level: int) -> str:
+def level_name(level: int) -> str:
+    """Return the name of a level of data caches."""
     return f"L{level}{'d' if level == 1 else ''}"
 
 
 def _cache_name(level: int, size: int) -> str:
-    return f"{_level_name(level)} {format_bytes(size)}"
+    return f"{level_name(level)} {format_bytes(size)}"
 
 
 def _matrix(host: Topology) -> tuple[Draw, str] | None:
@@ -295,7 +296,7 @@ def _draw_node(
         y += _PU + 3
         for level, caches in _levels(host, row):
             sizes = {size for _, _, size in caches}
-            label = _cache_name(level, sizes.pop()) if len(sizes) == 1 else _level_name(level)
+            label = _cache_name(level, sizes.pop()) if len(sizes) == 1 else level_name(level)
             canvas.text((left, y + _CACHE / 2 + 4.5), label, fill=MUTED)
             for start, pus, bytes_ in caches:
                 place, size = (left + _NAMES + start * _PU + 1, y), (pus * _PU - 2, _CACHE)

@@ -41,11 +41,10 @@ class Drifted:
             caption = f"Deviations from the golden configuration: {count(len(self.groups), 'group')} of hosts"
             rows = [
                 (_settings(group), _hosts(group.hosts), "; ".join(loss.text() for loss in group.losses) or "-")
-                for group in self.groups[:_ON_PAGE]
+                for group in self.groups
             ]
-            more = len(self.groups) - _ON_PAGE
-            deviations = [Table(caption, ("deviation", "hosts", "goes with"), rows, kind="stack")]
-            deviations += [Paragraph(f"{more} more are listed in summary.json.")] if more > 0 else []
+            table = Table(caption, ("deviation", "hosts", "goes with"), rows, kind="stack")
+            deviations = table.first(_ON_PAGE, "summary.json")
         golden = Table(
             f"Golden configuration of system {system}",
             ("setting", "value of most hosts"),

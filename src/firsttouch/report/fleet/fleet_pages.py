@@ -314,7 +314,7 @@ def worst(findings: Findings) -> list[str]:
 
 def _line(counts: dict[Word, int], unjudged: int, divided: int, missing: Missing) -> str:
     """Return the summary in one line; *divided* counts the metrics in which the hosts form two groups."""
-    words = [f"{n} {w}" for w, n in reversed(counts.items()) if n]
+    words = of_verdicts.words(counts)
     words += [f"{unjudged} without a metric that judges hosts"] if unjudged else []
     verdicts = ", ".join(words) or "none judged"
     verdicts += f"; hosts form two groups in {count(divided, 'metric')}" if divided else ""
@@ -487,9 +487,6 @@ def _page(
     pages_of: Mapping[str, str],
     each: bool,
 ) -> Document:
-    table, more = missing.table, len(missing.rows) - _ROWS
-    lost: list[Block] = [replace(table, rows=table.rows[:_ROWS])]
-    lost += [Paragraph(f"{more} more are listed in {_WHERE}.")] if more > 0 else []
     nothing = Paragraph("Nothing: every host has every metric that others were judged by.", "good")
     brief = " (the last two have only the verdict of each host, because there are too many results)"
     return Document(
@@ -499,7 +496,7 @@ def _page(
             of_fleet,
             *site_tables.page_sections(of_site),
             *(system.section(number, pages_of) for number, system in enumerate(systems, start=1)),
-            Section(_MISSING, lost if missing.rows else [nothing], "missing"),
+            Section(_MISSING, missing.table.first(_ROWS, _WHERE) if missing.rows else [nothing], "missing"),
             *guidelines.sections(guided),
         ],
         pages.foot(FILES if of_site else FILES - {site_tables.FILE}, "" if each else brief),

@@ -65,16 +65,15 @@ def of_fleet(samples: SamplesTable, history: History | None, key: str = "change"
     changes = history.changes
     if not changes:
         return Timeline([Paragraph(_NO_CHANGE)], ())
-    rows = [_row(change) for change in changes[:MOST_ROWS]]
-    more = len(changes) - len(rows)
     drawings = [
         _drawn(samples, change, history.configurations, f"{key}{number}")
         for number, change in enumerate(changes[:MOST_DRAWN])
     ]
     blocks: list[Block] = [
         Paragraph(f"{_line(changes)}. {_SEEN}"),
-        Table(f"Changes over time: {len(changes)}", _HEADER, rows, kind="stack changes"),
-        *([Paragraph(f"{more} more are listed in summary.json.")] if more else []),
+        *Table(f"Changes over time: {len(changes)}", _HEADER, [*map(_row, changes)], kind="stack changes").first(
+            MOST_ROWS, "summary.json"
+        ),
         how_to_read(_HOW),
         Drawings(drawings),
     ]
@@ -144,8 +143,8 @@ def _drawn(
     small((0, _HEIGHT - 4), day(first))
     small((_WIDTH, _HEIGHT - 4), day(last), "end")
     sides = ("higher", "lower") if better == "neither" else ("better", "worse")
-    small((0, 10), f"+{100 * reach:.3g} % {sides[0]}")
-    small((0, _HEIGHT - 18), f"{-100 * reach:.3g} % {sides[1]}")
+    small((0, 10), f"{signed_percent(reach)} {sides[0]}")
+    small((0, _HEIGHT - 18), f"{signed_percent(-reach)} {sides[1]}")
     if marks:
         place, text = x(marks[-1][0]), marks[-1][1]
         right = place > _WIDTH / 2
