@@ -28,8 +28,7 @@ from firsttouch.execution.jobs import Job, Outcome
 from firsttouch.execution.process_runner import run_together
 from firsttouch.execution.progress import Steps
 from firsttouch.execution.threads import WorkerThread
-from firsttouch.genomics.collecting import splice
-from firsttouch.genomics.pipe_writer import PIPE_BYTES, Stopped, StopRequest, enlarge_pipe
+from firsttouch.genomics.pipe_writer import PIPE_BYTES, Stopped, StopRequest, enlarge_pipe, splice
 from firsttouch.host.pages import Memory
 from firsttouch.scenarios import evidence
 from firsttouch.scenarios.placement import Scenario

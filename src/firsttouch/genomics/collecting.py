@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import os
-import select
 import stat
 import threading
 from collections.abc import Callable, Sequence
@@ -19,7 +17,7 @@ from firsttouch.genomics import sam
 from firsttouch.genomics.aligners import Aligner
 from firsttouch.genomics.dealing import Ledger
 from firsttouch.genomics.index_copies import IndexUse
-from firsttouch.genomics.pipe_writer import Stopped, StopRequest
+from firsttouch.genomics.pipe_writer import Stopped, StopRequest, splice
 from firsttouch.genomics.sam import ByteRange
 from firsttouch.genomics.sinks import Sink
 from firsttouch.tools import no_idle_threads
@@ -311,19 +309,6 @@ class SinkTarget(NoTarget):
         with part.file.open("rb") as file:
             while at < part.end:
                 at += splice(file.fileno(), self._sink.fd, at, part.end - at, stop)
-
-
-def splice(source: int, target: int, offset: int | None, size: int, stop: StopRequest) -> int:
-    """Move up to *size* bytes from a file at *offset*, or from a pipe (None), into the pipe *target*.
-
-    Waits for both ends without changing their flags, which other processes share. Returns 0 at the end of the
-    source; raises Stopped, or BrokenPipeError if the reader of the target has gone.
-    """
-    while True:
-        stop.wait_for(source, select.POLLIN)
-        stop.wait_for(target, select.POLLOUT)
-        with contextlib.suppress(BlockingIOError):
-            return os.splice(source, target, size, offset_src=offset, flags=os.SPLICE_F_NONBLOCK)
 
 
 #: fallocate(2): free the blocks of a range, and leave the file's size.

@@ -17,7 +17,14 @@ from firsttouch.errors import BadInput, RunFailed
 from firsttouch.execution.child_process import wait
 from firsttouch.execution.threads import WorkerThread
 from firsttouch.genomics.fastq import Block, Read, file_reads
-from firsttouch.genomics.pipe_writer import PipeWriter, Stopped, StopRequest, enlarge_pipe
+from firsttouch.genomics.pipe_writer import (
+    CANNOT_SPLICE,
+    PipeWriter,
+    Stopped,
+    StopRequest,
+    enlarge_pipe,
+    splice,
+)
 from firsttouch.genomics.reads import PEEK, ReadFile, begin_of_gzip, form_of
 from firsttouch.genomics.sources import Damaged, Decompressor, Rapidgzip, is_complete_gzip, is_parallel
 from firsttouch.tools import require, require_package, run_tool
@@ -343,13 +350,17 @@ class _Pump:
         try:
             with PipeWriter(self._into, self._stop) as writer:
                 enlarge_pipe(self._into)
-                moved = None
-                if not self._keep:
-                    writer.write(self._head)
-                    self._head = b""
-                    while moved := writer.splice(self._source, None, _SPLICE):
+                if self._keep:
+                    self._copy(writer)
+                    return
+                writer.write(self._head)
+                self._head = b""
+                try:
+                    while splice(self._source, self._into, None, _SPLICE, self._stop):
                         pass
-                if moved is None:
+                except OSError as error:
+                    if error.errno not in CANNOT_SPLICE:
+                        raise
                     self._copy(writer)
         except (BrokenPipeError, Stopped):
             pass  # the process has ended, and its status says why

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes into a pipe: with splice(2) if the kernel can, and until a stop is requested."""
+"""Writes into a pipe, by write(2) or splice(2), until a stop is requested."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import time
 #: Capacity of a pipe: a larger pipe needs fewer context switches. This is the kernel's default limit for users.
 PIPE_BYTES = 1 << 20
 #: The kernel or the file system cannot splice.
-_CANNOT_SPLICE = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
+CANNOT_SPLICE = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
 def enlarge_pipe(fd: int) -> None:
@@ -59,6 +59,19 @@ class StopRequest:
         os.close(self.fd)
 
 
+def splice(source: int, target: int, offset: int | None, size: int, stop: StopRequest) -> int:
+    """Move up to *size* bytes from a file at *offset*, or from a pipe (None), into the pipe *target*.
+
+    Waits for both ends without changing their flags, which other processes share. Returns 0 at the end of the
+    source; raises Stopped, or BrokenPipeError if the reader of the target has gone.
+    """
+    while True:
+        stop.wait_for(source, select.POLLIN)
+        stop.wait_for(target, select.POLLOUT)
+        with contextlib.suppress(BlockingIOError):
+            return os.splice(source, target, size, offset_src=offset, flags=os.SPLICE_F_NONBLOCK)
+
+
 class PipeWriter:
     """Writes into the pipe *fd*, and closes it at the end. A wait ends with Stopped when *stop* is set.
 
@@ -69,10 +82,7 @@ class PipeWriter:
 
     def __init__(self, fd: int, stop: StopRequest) -> None:
         self.reading_since: float | None = None
-        self._fd, self._stop, self._can_splice = fd, stop, True
-        self._poll = select.poll()
-        self._poll.register(fd, select.POLLOUT)
-        self._poll.register(stop.fd, select.POLLIN)
+        self._fd, self._stop = fd, stop
         os.set_blocking(fd, False)
         with contextlib.suppress(OSError):
             fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, select.PIPE_BUF)
@@ -83,46 +93,14 @@ class PipeWriter:
     def __exit__(self, *_: object) -> None:
         os.close(self._fd)
 
-    def wait(self) -> None:
-        """Wait until the pipe has room; raises BrokenPipeError if its reader is gone, or Stopped."""
-        events = dict(self._poll.poll())
-        if self._stop.is_set:
-            raise Stopped
-        if events.get(self._fd, 0) & select.POLLERR:
-            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
-
-    def _wait_when_full(self) -> None:
-        self.wait()
-        if self.reading_since is None:
-            self.reading_since = time.monotonic()
-            enlarge_pipe(self._fd)
-
     def write(self, data: bytes | memoryview) -> None:
-        """Write all of *data*."""
+        """Write all of *data*; raises BrokenPipeError if the reader is gone, or Stopped."""
         rest = memoryview(data)
         while rest:
             try:
                 rest = rest[os.write(self._fd, rest) :]
             except BlockingIOError:
-                self._wait_when_full()
-
-    def splice(self, fd: int, offset: int | None, size: int) -> int | None:
-        """Move up to *size* bytes from a file at *offset*, or from a pipe (None), without copying them.
-
-        Returns their number, 0 at the end of the file, or None if splice(2) cannot do it.
-        """
-        while self._can_splice:
-            if offset is None:
-                # splice reports an empty source and a full pipe with the same error: wait for the source first.
-                self._stop.wait_for(fd, select.POLLIN)
-            if self._stop.is_set:
-                raise Stopped
-            try:
-                return os.splice(fd, self._fd, size, offset_src=offset, flags=os.SPLICE_F_NONBLOCK)
-            except BlockingIOError:
-                self._wait_when_full()
-            except OSError as error:
-                if error.errno not in _CANNOT_SPLICE:
-                    raise
-                self._can_splice = False
-        return None
+                self._stop.wait_for(self._fd, select.POLLOUT)
+                if self.reading_since is None:
+                    self.reading_since = time.monotonic()
+                    enlarge_pipe(self._fd)

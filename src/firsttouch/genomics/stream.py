@@ -37,13 +37,13 @@ from firsttouch.execution.progress import time_left
 from firsttouch.execution.sampling import Watching
 from firsttouch.execution.threads import WorkerThread
 from firsttouch.genomics import sam
-from firsttouch.genomics.collecting import Collector, Command, InstanceOutput, Target, splice
+from firsttouch.genomics.collecting import Collector, Command, InstanceOutput, Target
 from firsttouch.genomics.command_line import UserCommand
 from firsttouch.genomics.dealing import Dealer, Feed, Ledger, reading
 from firsttouch.genomics.division import too_few_reads
 from firsttouch.genomics.index_copies import OWN, IndexUse
 from firsttouch.genomics.instance_files import FirstReads, InstanceFiles
-from firsttouch.genomics.pipe_writer import Stopped, StopRequest
+from firsttouch.genomics.pipe_writer import Stopped, StopRequest, splice
 from firsttouch.genomics.sinks import AlignOutput, Sink
 from firsttouch.records import atomic_files
 from firsttouch.scenarios.placement import Scenario
