@@ -28,7 +28,7 @@ from firsttouch.clock import SYSTEM_CLOCK
 from firsttouch.errors import BadInput, CannotHere, RunFailed
 from firsttouch.execution.child_process import wait
 from firsttouch.execution.file_copies import Identity, Source, copy_all, name_of, sources_of
-from firsttouch.host import pages
+from firsttouch.host import kernel_files, pages
 from firsttouch.host.available_memory import available_bytes, available_on
 from firsttouch.host.cpusets import format_list, parse_list, status_list
 from firsttouch.host.pages import FilePages
@@ -297,22 +297,15 @@ def _options(space: Space) -> str:
     if space.huge and has_huge_pages():
         # Files are enlarged before they are filled, so all but the last part of each is on huge pages.
         words.append("huge=within_size")
-    if _numa():
+    if pages.has_numa_maps():
         words.append(f"mpol={'interleave' if space.even else 'bind'}:{format_list(space.numa_nodes)}")
     return ",".join(words)
 
 
 def has_huge_pages() -> bool:
     """Return whether a tmpfs of this host may have huge pages."""
-    try:
-        modes = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled").read_text(encoding="ascii")
-    except OSError:
-        return False
-    return "[deny]" not in modes
-
-
-def _numa() -> bool:
-    return Path("/proc/self/numa_maps").exists()
+    mode = kernel_files.chosen(Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled"))
+    return mode not in {"", "deny"}
 
 
 def _start(words: Sequence[str]) -> subprocess.Popen[bytes]:
@@ -479,7 +472,7 @@ def room(node: int) -> int:
 
 def usable_nodes() -> tuple[int, ...]:
     """Return the NUMA nodes with memory that this process may use."""
-    if not _numa():
+    if not pages.has_numa_maps():
         return (0,)
     memory = parse_list(Path("/sys/devices/system/node/has_memory").read_text(encoding="ascii"))
     status = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")

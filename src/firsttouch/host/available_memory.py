@@ -8,6 +8,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from firsttouch.host import kernel_files
+
 
 class _Names(NamedTuple):
     """The files of a memory cgroup, and the field of memory.stat with the cached files that can be dropped."""
@@ -66,9 +68,8 @@ def huge_pages_free(root: Path = Path("/"), page_bytes: int = os.sysconf("SC_PAG
         return None
     least = (kilobytes << 10).bit_length() - page_bytes.bit_length()
     free: dict[int, int] = {}
-    for node, blocks in re.findall(
-        r"^Node\s+(\d+), zone\s+\S+((?: +\d+)+)\s*$", _text(root / "proc/buddyinfo"), re.M
-    ):
+    buddies = kernel_files.text(root / "proc/buddyinfo")
+    for node, blocks in re.findall(r"^Node\s+(\d+), zone\s+\S+((?: +\d+)+)\s*$", buddies, re.M):
         counts = list(map(int, blocks.split()))
         if len(counts) <= least:
             return None  # the largest free blocks are smaller than a huge page
@@ -82,7 +83,7 @@ def _memory_cgroups(root: Path) -> list[tuple[Path, _Names]]:
     cgroups = root / "sys/fs/cgroup"
     unified = cgroups if (cgroups / "cgroup.controllers").exists() else cgroups / "unified"
     folders = []
-    for line in _text(root / "proc/self/cgroup").splitlines():
+    for line in kernel_files.text(root / "proc/self/cgroup", "replace").splitlines():
         _, controllers, group = line.split(":", 2)
         if not controllers or "memory" in controllers.split(","):
             mount, names = (cgroups / "memory", _FIRST) if controllers else (unified, _SECOND)
@@ -92,14 +93,7 @@ def _memory_cgroups(root: Path) -> list[tuple[Path, _Names]]:
     return folders
 
 
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ""
-
-
 def _field(file: Path, name: str = "") -> int | None:
     """Return the number after *name* at the beginning of a line of *file*, or None ("max" is not a number)."""
-    match = re.search(rf"^{re.escape(name)}\s*(\d+)\b", _text(file), re.MULTILINE)
+    match = re.search(rf"^{re.escape(name)}\s*(\d+)\b", kernel_files.text(file), re.MULTILINE)
     return int(match[1]) if match else None

@@ -10,10 +10,13 @@ from pathlib import Path
 UNSTATED = frozenset({"", "Not Specified", "To Be Filled By O.E.M.", "Default string", "None"})
 
 
-def text(file: Path) -> str:
-    """Return the text of *file* without white space at its ends, "" if it cannot be read."""
+def text(file: Path, errors: str = "strict") -> str:
+    """Return the text of *file* without white space at its ends, "" if it cannot be read.
+
+    *errors* is as in :meth:`bytes.decode`: with ``replace``, a text with bytes that are not UTF-8 can be read.
+    """
     try:
-        return file.read_text(encoding="utf-8").strip()
+        return file.read_text(encoding="utf-8", errors=errors).strip()
     except (OSError, UnicodeDecodeError):
         return ""
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from firsttouch.errors import CannotHere
+from firsttouch.host import kernel_files
 
 #: The unit of pages (bytes).
 UNIT = 4096
@@ -43,18 +44,18 @@ _SIZE = re.compile(r"^(\w+):\s+(\d+) kB", re.MULTILINE)
 
 def status(process: Path) -> str:
     """Return the status of a process or thread; empty if it does not run any more."""
-    text = _text(process / "status")
+    text = kernel_files.text(process / "status", "replace")
     return "" if _DEAD.search(text) else text
 
 
 def maps(process: Path) -> str:
     """Return the maps of a process."""
-    return _text(process / "maps")
+    return kernel_files.text(process / "maps", "replace")
 
 
 def smaps_rollup(process: Path) -> str:
     """Return the sums of smaps of a process; also empty if the kernel has none (before Linux 4.14)."""
-    return _text(process / "smaps_rollup")
+    return kernel_files.text(process / "smaps_rollup")
 
 
 def numa_maps(process: Path) -> str:
@@ -78,13 +79,6 @@ def policy_of_thread(thread: Path) -> str:
 def has_numa_maps(proc: Path = Path("/proc")) -> bool:
     """Return whether this kernel shows where pages lie (CONFIG_NUMA)."""
     return (proc / "self/numa_maps").exists()
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 # ----------------------------------------------------------------------

@@ -22,6 +22,7 @@ from typing import Any, Literal, get_args
 
 from firsttouch import documents
 from firsttouch.errors import BadInput, FirstTouchError, none_such
+from firsttouch.host import kernel_files
 from firsttouch.tools import run_tool
 
 Kind = Literal["pages", "allocator", "index"]
@@ -262,16 +263,9 @@ def _unset(chosen: MemoryOption) -> str:
         if not current or current[1] not in choices:
             now = current[1] if current else "not set"
             return f"{file} is {now}, an administrator must make it {' or '.join(choices)}"
-    if chosen.positive and not any(_number(file) for file in chosen.positive):
+    if chosen.positive and not any(kernel_files.number(Path(file)) for file in chosen.positive):
         return f"{' and '.join(chosen.positive)} are 0, an administrator must reserve huge pages"
     return ""
-
-
-def _number(file: str) -> int:
-    try:
-        return int(Path(file).read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return 0
 
 
 def _not_loaded(chosen: MemoryOption) -> str:
