@@ -190,9 +190,17 @@ def schema_of(kind: type[Any]) -> dict[str, Any]:
         "type": "object",
         "additionalProperties": False,
         "required": [_key(f.name) for f in of_fields if f.default is MISSING and f.default_factory is MISSING],
-        "properties": {_key(f.name): _schema_of_hint(hints[f.name]) for f in of_fields},
+        "properties": {_key(f.name): hint_schema(hints[f.name]) for f in of_fields},
         "description": "a mapping",
     }
+
+
+def entries_schema(kind: type[Any], pattern: str) -> dict[str, Any]:
+    """Return the JSON schema of a table of dataclasses by their field ``name``, which matches *pattern*."""
+    entry = schema_of(kind)
+    entry["required"].remove("name")
+    del entry["properties"]["name"]
+    return {"type": "object", "propertyNames": {"pattern": pattern}, "additionalProperties": entry}
 
 
 def _key(field_name: str) -> str:
@@ -208,19 +216,20 @@ _SCALARS: dict[Any, dict[str, Any]] = {
 }
 
 
-def _schema_of_hint(hint: Any) -> dict[str, Any]:
+def hint_schema(hint: Any) -> dict[str, Any]:
+    """Return the JSON schema of a type as :func:`schema_of` takes them."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return {**_schema_of_hint(arguments[0]), **arguments[1]}
+        return {**hint_schema(arguments[0]), **arguments[1]}
     if origin in {Union, UnionType}:
-        schemas = [_schema_of_hint(argument) for argument in arguments if argument is not NoneType]
+        schemas = [hint_schema(argument) for argument in arguments if argument is not NoneType]
         return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
     if origin is Literal:
         return {"enum": list(arguments), "description": f"one of {', '.join(map(str, arguments))}"}
     if origin in {tuple, frozenset}:
-        return {"type": "array", "items": _schema_of_hint(arguments[0]), "description": "a list"}
+        return {"type": "array", "items": hint_schema(arguments[0]), "description": "a list"}
     if origin in {dict, Mapping}:
-        values = _schema_of_hint(arguments[1])
+        values = hint_schema(arguments[1])
         return {"type": "object", "additionalProperties": values, "description": "a mapping"}
     return dict(_SCALARS[hint]) if hint in _SCALARS else schema_of(hint)
 

@@ -111,7 +111,7 @@ def test_what_the_host_must_have(monkeypatch, tmp_path):
         return memory_options.refusal(("x",))
 
     file = tmp_path / "enabled"
-    setting = {"file": str(file), "choices": ["always", "madvise"]}
+    setting = memory_options.Setting(str(file), ("always", "madvise"))
     assert refusal(setting=setting) == f"memory option x: {file}: No such file or directory"
     file.write_text("always madvise [never]\n")
     assert "enabled is never, an administrator must make it always or madvise" in refusal(setting=setting)

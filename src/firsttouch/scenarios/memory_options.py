@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import operator
 import os
 import re
 import shutil
@@ -18,7 +19,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from firsttouch import documents
 from firsttouch.errors import BadInput, FirstTouchError, none_such
@@ -28,40 +29,15 @@ from firsttouch.tools import run_tool
 Kind = Literal["pages", "allocator", "index"]
 #: Where the instances of a scenario read their index.
 Copies = Literal["own", "none", "node", "all"]
-_NAME = r"^[a-z]+(-[a-z]+)*\Z"
-_TEXT = {"type": "string", "minLength": 1}
-_ENV = {"type": "object", "propertyNames": {"pattern": r"^[A-Z_][A-Z0-9_]*\Z"}, "additionalProperties": _TEXT}
-_PART = {"type": "number", "minimum": 0, "maximum": 1}
-_SETTING = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["file", "choices"],
-    "properties": {"file": _TEXT, "choices": {"type": "array", "items": _TEXT, "minItems": 1}},
-}
-_OPTION: dict[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["title", "kind"],
-    "properties": {
-        "title": _TEXT,
-        "kind": {"enum": list(get_args(Kind))},
-        "env": _ENV,
-        "preload": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]},
-        "package": _TEXT,
-        "thp_disable": {"type": "boolean"},
-        "setting": _SETTING,
-        "positive": {"type": "array", "items": _TEXT, "minItems": 1},
-        "huge": {"type": "array", "items": _PART, "minItems": 2, "maxItems": 2},
-        "hugetlb": _PART,
-        "with": {"type": "object", "additionalProperties": _ENV},
-        "copies": {"enum": list(get_args(Copies))},
-    },
-}
-#: The names become parts of scenario names.
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "propertyNames": {"pattern": _NAME},
-    "additionalProperties": _OPTION,
+_Text = Annotated[str, {"minLength": 1, "description": "a text that is not empty"}]
+_Texts = Annotated[tuple[_Text, ...], {"minItems": 1}]
+_Env = Annotated[Mapping[str, _Text], {"propertyNames": {"pattern": r"^[A-Z_][A-Z0-9_]*\Z"}}]
+_Part = Annotated[float, {"minimum": 0, "maximum": 1, "description": "a number from 0 to 1"}]
+_TWO = {"minItems": 2, "maxItems": 2, "description": "a list of two numbers"}
+_NAMES = {
+    "anyOf": [documents.hint_schema(_Text), documents.hint_schema(_Texts)],
+    "type": ["string", "array"],
+    "description": "the name of a library, or a list of names",
 }
 #: Variables that are lists, to which an option adds a value, with the separator.
 _JOINED = {"LD_PRELOAD": ":", "GLIBC_TUNABLES": ":"}
@@ -70,37 +46,45 @@ _PR_SET_THP_DISABLE = 41
 _TUNABLES, _NO_GLIBC = "GLIBC_TUNABLES", "is not linked with glibc"
 
 
+@dataclass(frozen=True)
+class Setting:
+    """A file of the kernel whose word in brackets must be one of *choices*."""
+
+    file: _Text
+    choices: _Texts
+
+
 @dataclass(frozen=True, eq=False)
 class MemoryOption:
     """One memory option. The fields are the keys of memory_options.toml, which describes them."""
 
     name: str
-    title: str
+    title: _Text
     kind: Kind
-    env: Mapping[str, str] = field(default_factory=dict)
-    preload: str = ""
-    package: str = ""
+    env: _Env = field(default_factory=dict)
+    preload: Annotated[str, _NAMES] = ""
+    package: _Text = ""
     thp_disable: bool = False
-    setting: Mapping[str, Any] = field(default_factory=dict)
-    positive: tuple[str, ...] = ()
-    huge: tuple[float, float] | None = None
-    hugetlb: float = 0.0
-    combined: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    setting: Setting | None = None
+    positive: _Texts = ()
+    huge: Annotated[tuple[_Part, _Part] | None, _TWO] = None
+    hugetlb: _Part = 0.0
+    with_: Mapping[str, _Env] = field(default_factory=dict)
     copies: Copies = "own"
+
+
+#: The names become parts of scenario names.
+SCHEMA = documents.entries_schema(MemoryOption, r"^[a-z]+(-[a-z]+)*\Z")
 
 
 def parse(text: str, file: str) -> dict[str, MemoryOption]:
     """Return the options of a TOML text; raises BadInput naming *file*, the line and the entry."""
     document = documents.parse_toml(text, file)
     document.check(SCHEMA)
-    by_name = {}
-    for name, table in document.data.items():
-        values: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in table.items() if k != "with"
-        }
-        values["preload"] = _library(table.get("preload", ""))
-        by_name[name] = MemoryOption(name=name, combined=table.get("with", {}), **values)
-    return by_name
+    return {
+        name: documents.build(MemoryOption, {**table, "name": name, "preload": _library(table.get("preload", ""))})
+        for name, table in document.data.items()
+    }
 
 
 def _library(names: str | Sequence[str]) -> str:
@@ -117,9 +101,7 @@ def _library(names: str | Sequence[str]) -> str:
 @functools.cache
 def options() -> dict[str, MemoryOption]:
     """Return all options by name, in the order of kinds and of memory_options.toml; a site's file adds to them."""
-    by_name: dict[str, MemoryOption] = {}
-    for table in documents.tables("memory_options.toml", parse):
-        by_name |= table
+    by_name = functools.reduce(operator.or_, documents.tables("memory_options.toml", parse))
     kinds = get_args(Kind)
     return dict(sorted(by_name.items(), key=lambda item: kinds.index(item[1].kind)))
 
@@ -213,7 +195,7 @@ def environment(names: Sequence[str], base: Mapping[str, str]) -> dict[str, str]
             separator = _JOINED.get(variable)
             added[variable] = f"{before}{separator}{value}" if before and separator else value
     if allocator and pages:
-        added |= allocator.combined.get(pages.name, {})
+        added |= allocator.with_.get(pages.name, {})
     return added
 
 
@@ -240,7 +222,7 @@ def inherited(names: Sequence[str]) -> Iterator[None]:
 def refusal(names: Sequence[str]) -> str:
     """Return why this host does not support the options, or an empty string; a trial decides where it can."""
     allocator, pages = of_kind(names, "allocator"), of_kind(names, "pages")
-    if allocator and pages and pages.name not in allocator.combined:
+    if allocator and pages and pages.name not in allocator.with_:
         return f"{allocator.name} has no {pages.name} of its own: leave one of them out"
     return next(filter(None, map(_refusal, names)), "")
 
@@ -255,7 +237,7 @@ def _refusal(name: str) -> str:
 def _unset(chosen: MemoryOption) -> str:
     """Return which setting of the kernel an option lacks, or an empty string."""
     if chosen.setting:
-        file, choices = chosen.setting["file"], chosen.setting["choices"]
+        file, choices = chosen.setting.file, chosen.setting.choices
         try:
             current = re.search(r"\[(.+?)\]", Path(file).read_text(encoding="ascii"))
         except OSError as error:

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import functools
+import operator
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from firsttouch import documents
 from firsttouch.errors import BadInput, FirstTouchError, none_such
@@ -19,42 +20,10 @@ Extent = Literal["whole", "part"]
 PAGES = ("anywhere", "inside", "even", "weighted")
 GROUPS = ("thesis", "usual", "all")
 _NAME = r"^[a-z]+(-[a-z]+)*\Z"
-_OPTIONS = {"type": "array", "items": {"type": "string"}}
 
 
 def _both(value: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "required": ["whole", "part"],
-        "properties": {"whole": value, "part": value},
-    }
-
-
-_POLICY: dict[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["title", "whole", "part", "mode", "pages", "tolerance"],
-    "properties": {
-        "title": {"type": "string"},
-        "alias": _both({"type": "string", "pattern": _NAME}),
-        "whole": _OPTIONS,
-        "part": _OPTIONS,
-        "mode": _both({"type": "string"}),
-        "pages": _both({"enum": list(PAGES)}),
-        "tolerance": {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
-        "since": {"type": "string"},
-        "unlisted": {"type": "boolean"},
-        "tiers": {"enum": ["fast", "own"]},
-        "setting": {**_OPTIONS, "minItems": 2, "maxItems": 2},
-    },
-}
-#: The names become parts of scenario names.
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "propertyNames": {"pattern": _NAME},
-    "additionalProperties": _POLICY,
-}
+    return documents.table_schema(dict.fromkeys(get_args(Extent), value))
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,14 +37,14 @@ class Policy:
     title: str
     whole: tuple[str, ...]
     part: tuple[str, ...]
-    mode: Mapping[str, str]
-    pages: Mapping[str, str]
-    tolerance: float
-    alias: Mapping[str, str] = field(default_factory=dict)
+    mode: Annotated[Mapping[str, str], _both({"type": "string"})]
+    pages: Annotated[Mapping[str, str], _both({"enum": list(PAGES)})]
+    tolerance: Annotated[float, {"minimum": 0, "exclusiveMaximum": 1, "description": "from 0 to below 1"}]
+    alias: Annotated[Mapping[str, str], _both({"type": "string", "pattern": _NAME})] = field(default_factory=dict)
     since: str = ""
-    setting: tuple[str, ...] = ()
+    setting: Annotated[tuple[str, ...], {"minItems": 2, "maxItems": 2, "description": "a file and its value"}] = ()
     unlisted: bool = False
-    tiers: str = ""
+    tiers: Annotated[str, {"enum": ["fast", "own"], "description": "fast or own"}] = ""
 
     @property
     def binds(self) -> bool:
@@ -95,14 +64,17 @@ class Policy:
         return name == wanted and ("balancing" in flags.split("|")) == (flag == "balancing")
 
 
+#: The names become parts of scenario names.
+SCHEMA = documents.entries_schema(Policy, _NAME)
+
+
 def parse(text: str, file: str) -> dict[str, Policy]:
     """Return the policies of a TOML text; raises BadInput naming *file*, the line and the entry."""
     document = documents.parse_toml(text, file)
     document.check(SCHEMA)
     policies = {}
     for name, table in document.data.items():
-        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
-        policies[name] = Policy(name=name, **values)
+        policies[name] = documents.build(Policy, {**table, "name": name})
         try:
             for extent in get_args(Extent):
                 policies[name].numactl(extent, bind="", numa_nodes="")
@@ -114,10 +86,7 @@ def parse(text: str, file: str) -> dict[str, Policy]:
 @functools.cache
 def policies() -> dict[str, Policy]:
     """Return all policies by name, in the order of policies.toml; a site's file adds to them or replaces some."""
-    by_name: dict[str, Policy] = {}
-    for table in documents.tables("policies.toml", parse):
-        by_name |= table
-    return by_name
+    return functools.reduce(operator.or_, documents.tables("policies.toml", parse))
 
 
 def policy(name: str) -> Policy:
