@@ -10,7 +10,6 @@ evenly.
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from firsttouch import documents
 from firsttouch.advice.costs import Candidate
 from firsttouch.advice.posterior import Prior, Trial, prior
 from firsttouch.advice.search import Outcome, Rules, search
@@ -27,6 +25,7 @@ from firsttouch.errors import BadInput
 from firsttouch.scenarios import memory_options
 from firsttouch.scenarios.placement import extent_of
 from firsttouch.scenarios.policies import policies
+from firsttouch.systems import references
 
 COLUMNS = ("aligner", "system", "dataset", "instances", "threads_per_instance", "policy", "mean_s", "error_pct")
 #: The error (percent) of scenarios in a cell without any errors.
@@ -77,67 +76,50 @@ def read(file: Path) -> list[Cell]:
     Only the scenarios of a cell that use the most threads in total are kept: the others belong to scaling studies.
     A missing error is the median of the cell's.
     """
-    try:
-        documents.refuse_special(file)
-        with file.open(encoding="utf-8-sig", newline="") as stream:
-            return _cells(file, csv.DictReader(stream, strict=True))
-    except UnicodeDecodeError as error:
-        raise BadInput(f"not text in UTF-8: {error.reason}", file=file) from error
-    except OSError as error:
-        raise BadInput(f"cannot be read: {error.strerror}", file=file) from error
-
-
-def _cells(file: Path, lines: csv.DictReader[str]) -> list[Cell]:
+    columns, lines = references.read(file)
+    if missing := [c for c in COLUMNS if c not in columns]:
+        raise BadInput(f"no column {', '.join(missing)}: needed are {', '.join(COLUMNS)}", file=file, line=1)
+    if not lines:
+        raise BadInput("no times below the first line", file=file, line=1)
     grouped: dict[tuple[str, str, str], dict[_Scenario, tuple[float, float | None]]] = {}
-    try:
-        if missing := [c for c in COLUMNS if c not in (lines.fieldnames or ())]:
-            raise BadInput(f"no column {', '.join(missing)}: needed are {', '.join(COLUMNS)}", file=file, line=1)
-        for line in lines:
-            if None in line or None in line.values():
-                have = len(lines.fieldnames or ())
-                raise BadInput(f"not {have} values, as the first line has", file=file, line=lines.line_num)
-            key, scenario, time = _parsed(file, lines.line_num, line)
+    for line in lines:
+        try:
+            key, scenario, time = _parsed(line.cells)
             cell = grouped.setdefault(key, {})
             if scenario in cell:
-                suffix = memory_options.suffix(scenario[3])
-                what = f"{scenario[0]} x {scenario[1]} {scenario[2]}{suffix}"
-                reason = f"a second time of {what} for {', '.join(key)}: remove one"
-                raise BadInput(reason, file=file, line=lines.line_num)
-            cell[scenario] = time
-    except csv.Error as error:
-        raise BadInput(f"not CSV: {error}", file=file, line=lines.reader.line_num) from error
-    if not grouped:
-        raise BadInput("no times below the first line", file=file, line=1)
+                what = f"{scenario[0]} x {scenario[1]} {scenario[2]}{memory_options.suffix(scenario[3])}"
+                raise BadInput(f"a second time of {what} for {', '.join(key)}: remove one")
+        except BadInput as error:
+            raise BadInput(str(error), file=file, line=line.line) from error
+        cell[scenario] = time
     return [Cell(*key, _rows(times)) for key, times in grouped.items()]
 
 
-def _parsed(
-    file: Path, number: int, line: Mapping[str, str]
-) -> tuple[tuple[str, str, str], _Scenario, tuple[float, float | None]]:
+def _parsed(line: Mapping[str, str]) -> tuple[tuple[str, str, str], _Scenario, tuple[float, float | None]]:
     text = {c: line[c].strip() for c in COLUMNS}
     for column in ("aligner", "system", "dataset", "policy"):
         if not text[column]:
-            raise BadInput(f"{column} is empty", file=file, line=number)
+            raise BadInput(f"{column} is empty")
     counts = []
     for column in ("instances", "threads_per_instance"):
         value = text[column]
         if not (value.isascii() and value.isdecimal() and len(value) < 10 and int(value) >= 1):
-            raise BadInput(f"{column} is '{value}': a whole number of at least 1", file=file, line=number)
+            raise BadInput(f"{column} is '{value}': a whole number of at least 1")
         counts.append(int(value))
     seconds = _number(text["mean_s"])
     if seconds is None or not LEAST_SECONDS <= seconds <= MOST_SECONDS:
-        reason = f"mean_s is '{text['mean_s']}': seconds above 0, from {LEAST_SECONDS:g} to {MOST_SECONDS:g}"
-        raise BadInput(reason, file=file, line=number)
+        limits = f"from {LEAST_SECONDS:g} to {MOST_SECONDS:g}"
+        raise BadInput(f"mean_s is '{text['mean_s']}': seconds above 0, {limits}")
     error = _number(text["error_pct"]) if text["error_pct"] else None
     if text["error_pct"] and (error is None or not 0 <= error <= MOST_ERROR):
-        reason = f"error_pct is '{text['error_pct']}': percent, from 0 to {MOST_ERROR:g}, or nothing if unknown"
-        raise BadInput(reason, file=file, line=number)
+        limits = f"from 0 to {MOST_ERROR:g}, or nothing if unknown"
+        raise BadInput(f"error_pct is '{text['error_pct']}': percent, {limits}")
     key = (text["aligner"], text["system"], text["dataset"])
     policy, _, suffix = text["policy"].lower().partition("+")
     try:
         names = memory_options.of_suffix(suffix)
     except BadInput as wrong:
-        raise BadInput(f"policy is '{text['policy']}': {wrong}", file=file, line=number) from wrong
+        raise BadInput(f"policy is '{text['policy']}': {wrong}") from wrong
     return key, (counts[0], counts[1], policy, names), (seconds, error)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from firsttouch import units
-from firsttouch.documents import Document, Where
+from firsttouch.documents import Document, Where, refuse_special
 from firsttouch.errors import BadInput
 from firsttouch.paths import TABLES
 from firsttouch.records.catalogue import checks
@@ -53,17 +53,20 @@ def find(name: str, system_file: Path) -> Path | None:
 def read(table: Path) -> tuple[list[str], list[Row]]:
     """Return the names in a table's first line, and its rows; raises BadInput with the line of a wrong one."""
     try:
+        refuse_special(table)
         with table.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
             lines = [(reader.line_num, cells) for cells in reader if cells]
     except OSError as error:
         raise BadInput(f"cannot be read: {error.strerror}", file=table) from error
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise BadInput(f"not a CSV table: {error}", file=table) from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"not text in UTF-8: {error.reason}", file=table) from error
+    except csv.Error as error:
+        raise BadInput(f"not CSV: {error}", file=table, line=reader.line_num) from error
     header = lines[0][1] if lines else []
     for number, cells in lines:
         if len(cells) != len(header):
-            raise BadInput(f"{len(cells)} columns, but the header has {len(header)}", file=table, line=number)
+            raise BadInput(f"not {len(header)} values, as the first line has", file=table, line=number)
     return header, [Row(table, number, dict(zip(header, cells, strict=True))) for number, cells in lines[1:]]
 
 
