@@ -125,8 +125,6 @@ def submit(
     file = template(campaign.kind)
     options = _with_access(campaign, options)
     collector_options(options)
-    out = campaign.folder / "log"
-    out.mkdir(parents=True, exist_ok=True)
     given = [*argv, "--campaign", str(campaign.folder), "--no-collect"]
     jobs: list[str] = []
     refused: dict[str, str] = {}
@@ -137,14 +135,10 @@ def submit(
         note_without_job(campaign.folder, [host], why)
 
     def submit_to(host: str) -> None:
-        own = [f"--nodelist={host}", f"--output={out}/%x-{host}-%j.out"]
         try:
-            job = slurm.submit([*own, *options, str(file), *given], cwd=paths.ROOT)
+            jobs.append(_submit_to(campaign, host, [*options, str(file), *given]))
         except RunFailed as error:
             refuse(host, str(error))
-        else:
-            jobs.append(job)
-            note(campaign.folder, job, 1, [host])
 
     for host, why in ({} if wait else slurm.unavailable(hosts)).items():
         refuse(host, f"Slurm has it {why}; --wait submits a job that waits for it")
@@ -166,14 +160,23 @@ def submit_alone(campaign: Campaign, host: str, options: Sequence[str], *, fds: 
 
     *options* are sbatch's and follow those of the system, *fds* stay open in it.
     """
-    options = _with_access(campaign, options)
-    out = campaign.folder / "log"
-    out.mkdir(parents=True, exist_ok=True)
-    own = [f"--nodelist={host}", f"--output={out}/%x-{host}-%j.out"]
     given = [str(template(campaign.kind)), "--campaign", str(campaign.folder)]
-    job = slurm.submit([*own, *options, *given], cwd=paths.ROOT, fds=fds)
+    return _submit_to(campaign, host, [*_with_access(campaign, options), *given], fds=fds)
+
+
+def _submit_to(campaign: Campaign, host: str, argv: Sequence[str], *, fds: Sequence[int] = ()) -> str:
+    """Submit a job for a host by sbatch's *argv*, note it, and return its number; raises RunFailed."""
+    own = [f"--nodelist={host}", f"--output={_log(campaign)}/%x-{host}-%j.out"]
+    job = slurm.submit([*own, *argv], cwd=paths.ROOT, fds=fds)
     note(campaign.folder, job, 1, [host])
     return job
+
+
+def _log(campaign: Campaign) -> Path:
+    """Return the folder of the jobs' output, which sbatch does not create."""
+    folder = campaign.folder / "log"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _with_access(campaign: Campaign, options: Sequence[str]) -> list[str]:
@@ -206,8 +209,6 @@ def collect_later(campaign: Campaign, job: slurm.Job, collecting: Sequence[str] 
 
 
 def _collector(campaign: Campaign, after: str, options: Sequence[str], argv: Sequence[str]) -> str:
-    out = campaign.folder / "log"
-    out.mkdir(parents=True, exist_ok=True)
-    own = [f"--dependency=afterany:{after}", f"--output={out}/collect-%j.out"]
+    own = [f"--dependency=afterany:{after}", f"--output={_log(campaign)}/collect-%j.out"]
     file = str(template("collect"))
     return slurm.submit([*options, *own, file, str(campaign.folder), *argv], cwd=paths.ROOT)
