@@ -234,15 +234,15 @@ def hint_schema(hint: Any) -> dict[str, Any]:
     return dict(_SCALARS[hint]) if hint in _SCALARS else schema_of(hint)
 
 
-def build(kind: type[T], data: Mapping[str, Any]) -> T:
+def build(kind: type[T], data: Mapping[str, Any], **given: Any) -> T:
     """Return a dataclass with the values of *data*, which have been checked with its :func:`schema_of`.
 
     Lists become tuples or frozensets, text with the keyword ``quantity`` a number of its unit, and ``percent`` a
-    fraction.
+    fraction. *given* are the values of fields that are not those of a file.
     """
     hints = get_type_hints(kind, include_extras=True)
     names = {_key(f.name): f.name for f in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{names[key]: _built(hints[names[key]], value) for key, value in data.items()})
+    return kind(**{names[key]: _built(hints[names[key]], value) for key, value in data.items()}, **given)
 
 
 def _built(hint: Any, value: Any) -> Any:

@@ -233,7 +233,7 @@ def test_options_of_a_scenario_are_those_of_its_placements():
 
 @pytest.mark.parametrize("allocator", ALLOCATORS, ids=lambda o: o.name)
 def test_pages_that_an_allocator_works_with_are_options(allocator):
-    assert {option(name).kind for name in allocator.combined} == {"pages"}
+    assert {option(name).kind for name in allocator.with_} == {"pages"}
 
 
 def test_huge_pages_are_looked_for_until_there_is_memory_for_them():

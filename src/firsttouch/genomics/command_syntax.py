@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
-from firsttouch.documents import table_schema
+from firsttouch.documents import build, table_schema
 from firsttouch.errors import BadInput
 
 # ----------------------------------------------------------------------
@@ -77,29 +77,29 @@ class Syntax:
     """
 
     begins: tuple[tuple[str, ...], ...]
-    begins_paired: tuple[tuple[str, ...], ...]
-    refused: str
     arity: Mapping[str, int | None]
     single_words: bool
-    operands: tuple[str, ...]
-    types: Mapping[str, str]
     roles: Mapping[str, tuple[str, ...]]
-    adds: tuple[str, ...]
-    stdout: tuple[str, ...]
     writes: Mapping[str, tuple[str, ...]]
-    pipes: Mapping[str, tuple[str, ...]]
     whole: Mapping[str, str]
     needs: Mapping[str, tuple[str, ...]]
-    harmless: frozenset[str]
-    index_variants: tuple[str, ...]
-    index_suffix: str
-    index_folder: str
-    program: str
     of_script: frozenset[str]
-    batch_thread: int
-    threads_default: int
-    mates_with: tuple[str, ...]
-    flags: frozenset[str] = field(default_factory=frozenset)
+    flags: frozenset[str]
+    begins_paired: tuple[tuple[str, ...], ...] = ()
+    refused: str = ""
+    operands: tuple[str, ...] = ()
+    types: Mapping[str, str] = field(default_factory=dict)
+    adds: tuple[str, ...] = ()
+    stdout: tuple[str, ...] = ()
+    pipes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    harmless: frozenset[str] = frozenset()
+    index_variants: tuple[str, ...] = ()
+    index_suffix: str = ""
+    index_folder: str = ""
+    program: str = ""
+    batch_thread: int = 0
+    threads_default: int = 1
+    mates_with: tuple[str, ...] = ()
 
     def beginning(self, words: Sequence[str]) -> int:
         """Return how many first words of *words* call this aligner, 0 if they do not."""
@@ -137,33 +137,20 @@ def _filled(template: str, option: str, value: str) -> Iterator[str]:
 
 def syntax(data: Mapping[str, Any]) -> Syntax:
     """Return the syntax that a valid table ``[command]`` describes."""
-    return Syntax(
-        begins=tuple(map(tuple, data["begins"])),
-        begins_paired=tuple(map(tuple, data.get("begins_paired", ()))),
-        refused=data.get("refused", ""),
-        arity=_arity(data),
-        single_words="words" in data,
-        operands=tuple(data.get("operands", ())),
-        types=data.get("types", {}),
-        roles={role: tuple(data[role]) for role in ROLES if role in data},
-        adds=tuple(data.get("adds", ())),
-        stdout=tuple(data.get("stdout", ())),
-        writes=_templates(data.get("writes", {})),
-        pipes={way: tuple(words) for way, words in data.get("pipes", {}).items()},
-        whole=dict.fromkeys(_templates(data.get("writes", {})), "writes a further file")
+    writes = _templates(data.get("writes", {}))
+    derived = {
+        "arity": _arity(data),
+        "single_words": "words" in data,
+        "roles": {role: tuple(data[role]) for role in ROLES if role in data},
+        "writes": writes,
+        "whole": dict.fromkeys(writes, "writes a further file")
         | {option: reason for reason, options in data.get("whole", {}).items() for option in options.split()},
-        needs={reason: tuple(options.split()) for reason, options in data.get("needs", {}).items()},
-        harmless=frozenset(data.get("harmless", ())),
-        index_variants=tuple(data.get("index_variants", ())),
-        index_suffix=data.get("index_suffix", ""),
-        index_folder=data.get("index_folder", ""),
-        program=data.get("program", ""),
-        of_script=frozenset(_arity({"script": data.get("script", "")})),
-        batch_thread=data.get("batch_thread", 0),
-        threads_default=data.get("threads_default", 1),
-        mates_with=tuple(data.get("mates_with", ())),
-        flags=frozenset(key for key, value in data.items() if value is True),
-    )
+        "needs": {reason: tuple(options.split()) for reason, options in data.get("needs", {}).items()},
+        "of_script": frozenset(_arity({"script": data.get("script", "")})),
+        "flags": frozenset(key for key, value in data.items() if value is True),
+    }
+    names = {item.name for item in fields(Syntax)}
+    return build(Syntax, {key: value for key, value in data.items() if key in names - derived.keys()}, **derived)
 
 
 def _templates(data: Mapping[str, str]) -> dict[str, tuple[str, ...]]:

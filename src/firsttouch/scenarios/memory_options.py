@@ -82,7 +82,7 @@ def parse(text: str, file: str) -> dict[str, MemoryOption]:
     document = documents.parse_toml(text, file)
     document.check(SCHEMA)
     return {
-        name: documents.build(MemoryOption, {**table, "name": name, "preload": _library(table.get("preload", ""))})
+        name: documents.build(MemoryOption, table | {"preload": _library(table.get("preload", ""))}, name=name)
         for name, table in document.data.items()
     }
 

@@ -74,7 +74,7 @@ def parse(text: str, file: str) -> dict[str, Policy]:
     document.check(SCHEMA)
     policies = {}
     for name, table in document.data.items():
-        policies[name] = documents.build(Policy, {**table, "name": name})
+        policies[name] = documents.build(Policy, table, name=name)
         try:
             for extent in get_args(Extent):
                 policies[name].numactl(extent, bind="", numa_nodes="")
