@@ -22,9 +22,9 @@ from firsttouch.genomics.fastq import (
     name_fault,
     prepend,
     shown,
+    undamaged,
     valid_names,
 )
-from firsttouch.genomics.sources import Damaged
 
 MARK = b">"
 #: No query is longer (bytes): the largest chromosomes have 2 Gb, but not even they are one read.
@@ -60,7 +60,7 @@ class FastaParser:
     def __iter__(self) -> Iterator[Chunk]:
         """Yield the chunks. Raises BadInput naming file, record and line."""
         tail, tail_ends = np.empty(0, np.uint8), np.empty(0, np.int64)
-        for block in self._undamaged():
+        for block in undamaged(self._blocks, self):
             data = prepend(tail, block)
             size = len(tail) + block.size
             ends = np.concatenate((tail_ends, block.ends + len(tail)))
@@ -79,12 +79,6 @@ class FastaParser:
             if len(tail) > LONGEST:
                 raise self._error(f"is longer than {LONGEST >> 20} MiB: is this FASTA?", 1)
         yield from self._last(tail.tobytes())
-
-    def _undamaged(self) -> Iterator[Block]:
-        try:
-            yield from self._blocks
-        except Damaged as error:
-            raise BadInput(f"record {self.records + 1}: {error}", file=self.path) from error
 
     def _last(self, tail: bytes) -> Iterator[Chunk]:
         """Yield the last record, without blank lines after it; its newline may be missing."""

@@ -106,9 +106,9 @@ def read_blocks(file: ReadFile, threads: int, index: IO[bytes] | None) -> Iterat
             yield _check_gzip(read_ahead(pool, threads, reads), rapidgzip, file)
 
 
-def file_reads(fd: int, start: int = 0) -> Iterator[Read]:
-    """Yield a function for each block of a regular file from byte *start* on: it reads that block."""
-    for offset in itertools.count(start, BLOCK):
+def file_reads(fd: int) -> Iterator[Read]:
+    """Yield a function for each block of a regular file: it reads that block."""
+    for offset in itertools.count(0, BLOCK):
         yield _FileBlock(fd, offset)
 
 
@@ -282,7 +282,7 @@ class FastqParser:
     def __iter__(self) -> Iterator[Chunk]:
         """Yield the chunks; the next one invalidates it. Raises BadInput naming file, record and line."""
         tail, tail_ends = np.empty(0, np.uint8), np.empty(0, np.int64)
-        for block in self._undamaged():
+        for block in undamaged(self._blocks, self):
             data = prepend(tail, block)
             size = len(tail) + block.size
             if self.blank:
@@ -299,12 +299,6 @@ class FastqParser:
                 raise self._error(f"is longer than {LONGEST >> 20} MiB: is this FASTQ?", 1)
         if chunk := self._last(tail.tobytes(), tail_ends):
             yield chunk
-
-    def _undamaged(self) -> Iterator[Block]:
-        try:
-            yield from self._blocks
-        except Damaged as error:
-            raise BadInput(f"record {self.records + 1}: {error}", file=self.path) from error
 
     def _check(self, data: Bytes, size: int, ends: Ints, *, returns: bool) -> Chunk | None:
         """Check the records whose lines end at *ends*; None: only blank lines are left."""
@@ -362,6 +356,14 @@ class FastqParser:
 
     def _error(self, reason: str, line: int) -> BadInput:
         return BadInput(f"record {self.records + 1} {reason}", file=self.path, line=4 * self.records + line)
+
+
+def undamaged(blocks: Iterator[Block], parser: Parser) -> Iterator[Block]:
+    """Yield *blocks*; raises BadInput, which names the record that *parser* is at, for damaged data."""
+    try:
+        yield from blocks
+    except Damaged as error:
+        raise BadInput(f"record {parser.records + 1}: {error}", file=parser.path) from error
 
 
 def prepend(tail: Bytes, block: Block) -> Bytes:
