@@ -44,7 +44,7 @@ def test_copies_lie_where_they_were_asked_for(tmp_path, source, even):
     files = [source, tmp_path / "genome", sparse]
     size, steps = ram_store.needed_bytes(file_copies.sources_of(files)), []
     with ram_store.hold([0], size, even=even) as store:
-        copies = store.copy(files, threads=2, on_progress=steps.append)
+        copies = store.copy(files, on_progress=steps.append)
         with pytest.raises(BadInput, match=r"an index.bwt: the RAM store has a file of this name already"):
             store.copy([source])
         assert copies == [store.folder / file.name for file in files]

@@ -32,7 +32,6 @@ from firsttouch.genomics.launch import Work
 from firsttouch.genomics.reads import BatchRule, Reads
 from firsttouch.genomics.sources import mate_lines
 from firsttouch.host.pages import Memory
-from firsttouch.scenarios import memory_options
 from firsttouch.scenarios.placement import Scenario, distinct
 
 # ----------------------------------------------------------------------
@@ -456,11 +455,10 @@ class _Gains:
         That is the default run, even if it was not tried, or *best* without some of its memory options.
         """
         options, tried = set(scenarios[best].options), self._beliefs[0].tried
-        plain = scenarios[best].name.removesuffix(memory_options.suffix(scenarios[best].options))
         simpler = [default] + [
             i
             for i, s in enumerate(scenarios)
-            if tried[i] and set(s.options) < options and s.name == plain + memory_options.suffix(s.options)
+            if tried[i] and set(s.options) < options and s.base_name == scenarios[best].base_name
         ]
         open_ones = [i for i in simpler if i != best and self.of(best, i)["low"] <= 1]
         return min(open_ones, key=lambda i: (i != default, len(scenarios[i].options)), default=best)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from firsttouch.errors import CannotHere
 from firsttouch.execution import placement_check
-from firsttouch.execution.child_process import ending, exit_status, guarded, last_lines
+from firsttouch.execution.child_process import ending, exit_status, last_lines
 from firsttouch.records import atomic_files
 from firsttouch.scenarios import evidence, memory_options
 from firsttouch.scenarios.placement import Placement
@@ -159,8 +159,3 @@ def require_programs(jobs: Sequence[Job]) -> None:
     for job in jobs:
         if reason := memory_options.unfit(job.options, job.argv[0]):
             raise CannotHere(reason)
-
-
-def argv_of(job: Job) -> list[str]:
-    """Return the argv of a job: numactl, if its policy needs options, and the program."""
-    return guarded(job.words)

@@ -16,8 +16,8 @@ from dataclasses import replace
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, CannotHere, ProgramFailed, TimedOut, os_reason
 from firsttouch.execution import placement_check
-from firsttouch.execution.child_process import start
-from firsttouch.execution.jobs import Job, Outcome, argv_of, last_words, late_message, require_programs
+from firsttouch.execution.child_process import guarded, start
+from firsttouch.execution.jobs import Job, Outcome, last_words, late_message, require_programs
 from firsttouch.execution.sampling import Pace, Watching
 from firsttouch.execution.threads import WorkerThread
 from firsttouch.scenarios import memory_options
@@ -165,7 +165,7 @@ class _Running:
                 self.outcome.started = clock.monotonic()
                 stack.enter_context(memory_options.inherited(job.options))
                 self.process = start(
-                    argv_of(job),
+                    guarded(job.words),
                     stdin=subprocess.DEVNULL if job.stdin is None else job.stdin,
                     stdout=out,
                     stderr=err,

@@ -141,8 +141,6 @@ class RamStore:
     def copy(
         self,
         files: Iterable[Path],
-        *,
-        threads: int | None = None,
         on_progress: Callable[[int], None] = lambda _: None,
     ) -> list[Path]:
         """Copy *files*, which may be folders, and return their paths in the store; names and times are kept.
@@ -152,7 +150,7 @@ class RamStore:
         killed. After an error, none of the copies is left.
         """
         files = list(files)
-        self.copy_sources(sources_of(files), threads=threads, on_progress=on_progress)
+        self.copy_sources(sources_of(files), on_progress=on_progress)
         return [self.folder / name_of(file) for file in files]
 
     def copy_sources(

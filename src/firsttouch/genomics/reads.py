@@ -38,6 +38,8 @@ _FORMS = {
     b"PK\x03\x04": "zip",
 }
 _BAM = b"BAM\x01"
+#: So many bytes of decompressed gzip data tell what they are.
+_BEGIN_BYTES = 1 << 9
 #: The programs that decompress other forms than gzip.
 PROGRAMS = {"zstd": "zstd", "bzip2": "bzip2", "xz": "xz", "zip": "unzip"}
 #: Forms that only `firsttouch align` reads, and bytes that tell the form.
@@ -51,10 +53,10 @@ def form_of(head: bytes) -> str:
     return "BAM" if form == "gzip" and begin_of_gzip(head).startswith(_BAM) else form
 
 
-def begin_of_gzip(head: bytes, size: int = 1 << 9) -> bytes:
+def begin_of_gzip(head: bytes) -> bytes:
     """Return the first bytes of gzip data, decompressed."""
     with contextlib.suppress(zlib.error):
-        return zlib.decompressobj(wbits=31).decompress(head, size)
+        return zlib.decompressobj(wbits=31).decompress(head, _BEGIN_BYTES)
     return b""
 
 

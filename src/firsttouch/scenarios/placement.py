@@ -188,7 +188,7 @@ class Plan:
 
     scenarios: tuple[Scenario, ...]
     infeasible: tuple[tuple[str, str], ...]
-    _planner: _Planner | None = field(default=None, repr=False, compare=False)
+    _planner: _Planner = field(repr=False, compare=False)
 
     def scenario(self, name: str) -> Scenario:
         """Return a scenario by name or alias, ignoring case; raises CannotHere or BadInput with the reason.
@@ -196,13 +196,10 @@ class Plan:
         Any N x T under any policy and with any memory options is accepted, not only the listed scenarios.
         """
         parts = parse_name(name)
-        if parts is None or self._planner is None:
-            scenario = self._listed(name)
-            if scenario is None:
-                have = f"this host has {', '.join(s.name for s in self.scenarios)}"
-                names = [text for s in self.scenarios for text in (s.name, s.alias)]
-                raise BadInput(f"no scenario '{name}': {have}{did_you_mean(name, names)}")
-            return scenario
+        if parts is None:
+            have = f"this host has {', '.join(s.name for s in self.scenarios)}"
+            names = [text for s in self.scenarios for text in (s.name, s.alias)]
+            raise BadInput(f"no scenario '{name}': {have}{did_you_mean(name, names)}")
         base = name.partition("+")[0]
         scenario = self._listed(base) or self._division(base, parts)
         scenario, reason = self.with_options(scenario, parts.options)
@@ -220,12 +217,12 @@ class Plan:
         if isinstance(scenario, str):
             listed = self._listed(scenario)
             return self.fitting(listed) if listed else None
-        return self._planner.fitting(scenario) if self._planner else None
+        return self._planner.fitting(scenario)
 
     def with_options(self, scenario: Scenario, options: Sequence[str]) -> tuple[Scenario, str]:
         """Return *scenario* with memory *options*, and why it cannot be run (empty: it can)."""
         scenario = scenario.with_options(options)
-        return scenario, self._planner.reason(scenario) if self._planner else ""
+        return scenario, self._planner.reason(scenario)
 
     def with_each(self, sets: Sequence[Sequence[str]]) -> Plan:
         """Return this plan with its scenarios also under each of *sets* of memory options, where they can be run.
@@ -233,20 +230,18 @@ class Plan:
         Some fit only with an index that their instances share. Of scenarios that are alike, only the first gets
         options.
         """
-        refused = tuple(self._planner.refused.values()) if self._planner else ()
-        variants = [self.with_options(s, names) for names in sets for s in distinct((*self.scenarios, *refused))]
+        usual = distinct((*self.scenarios, *self._planner.refused.values()))
+        variants = [self.with_options(s, names) for names in sets for s in usual]
         possible = (scenario for scenario, reason in variants if not reason)
         return replace(self, scenarios=(*self.scenarios, *possible))
 
     def _listed(self, name: str) -> Scenario | None:
         """Return a usual scenario by name or alias, whether it can be run or not."""
-        refused = self._planner.refused if self._planner else {}
-        usual = (*self.scenarios, *refused.values())
+        usual = (*self.scenarios, *self._planner.refused.values())
         return next((s for s in usual if name.lower() in {s.name.lower(), s.alias}), None)
 
     def _division(self, name: str, parts: ScenarioName) -> Scenario:
         """Return a scenario that is not among the usual ones."""
-        assert self._planner is not None  # noqa: S101 - for mypy
         try:
             shares, threads = self._planner.layout.division(
                 parts.instances, parts.threads, bound=parts.policy.binds
