@@ -6,8 +6,13 @@ import math
 import random
 import re
 
+import pytest
+
 from firsttouch import paths
+from firsttouch.datasets import fetch
+from firsttouch.errors import Missing
 from firsttouch.genomics.aligners import aligners
+from firsttouch.genomics.aligners import built as build
 from firsttouch.host.topology import load
 from firsttouch.scenarios.placement import Placement, Scenario
 
@@ -29,6 +34,29 @@ def aligns_pairs(program):
 def has_large_batches(program):
     """Return whether an aligner chooses the size of its batches itself."""
     return bool(program.batch.text or program.batch.records)
+
+
+def installed(name):
+    """Return an aligner; skips the test if its program is not installed."""
+    chosen = aligners()[name]
+    try:
+        chosen.version()
+    except Missing as error:
+        pytest.skip(f"{chosen.name}: {error}")
+    return chosen
+
+
+def phage(folder, count):
+    """Return the reference and the first *count* pairs of the dataset ``lambda``, as records of each mate."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FIRSTTOUCH_DATA", str(folder))
+        local = fetch.get("lambda")
+    return local.reference, [records(file)[:count] for file in local.reads]
+
+
+def built(aligner, reference, folders):
+    """Return the prefix of the index, built once for each aligner and reference; *folders* is tmp_path_factory."""
+    return build(aligner, reference, folders.getbasetemp() / "index", say=lambda _: None)
 
 
 def records(file):

@@ -13,10 +13,8 @@ from pathlib import Path
 import pytest
 
 from factories import genomes
-from factories.genomes import aligns_pairs, has_large_batches, large_batch, named, records
-from firsttouch.datasets import fetch
+from factories.genomes import aligns_pairs, built, has_large_batches, large_batch, named
 from firsttouch.errors import Missing
-from firsttouch.genomics import aligners as index
 from firsttouch.genomics.aligners import aligners
 from firsttouch.genomics.command_line import parse
 from firsttouch.genomics.sam import settled
@@ -28,33 +26,19 @@ TIMEOUT = 100
 @pytest.fixture(scope="module", params=named(aligns_pairs))
 def program(request):
     """Returns each aligner whose program is installed."""
-    chosen = aligners()[request.param]
-    try:
-        chosen.version()
-    except Missing as error:
-        pytest.skip(f"{chosen.name}: {error}")
-    return chosen
+    return genomes.installed(request.param)
 
 
 @pytest.fixture(scope="module")
 def phage(tmp_path_factory):
     """Returns the reference and the first 800 pairs of the dataset ``lambda``, as records of each mate."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FIRSTTOUCH_DATA", str(tmp_path_factory.mktemp("data")))
-        local = fetch.get("lambda")
-    return local.reference, [records(file)[:800] for file in local.reads]
+    return genomes.phage(tmp_path_factory.mktemp("data"), 800)
 
 
 @pytest.fixture(scope="module")
 def repeats(tmp_path_factory):
     """Returns a genome, half of it repeats with many equally good places, and 500 pairs of its reads."""
     return genomes.repeats(tmp_path_factory.mktemp("repeats"), 500)
-
-
-def built(program, reference, tmp_path_factory):
-    """Return the prefix of the index, built once for each aligner and reference."""
-    store = tmp_path_factory.getbasetemp() / "index"
-    return index.built(program, reference, store, say=lambda _: None)
 
 
 def feed(sink, records):

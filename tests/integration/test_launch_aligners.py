@@ -7,19 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from factories.genomes import (
-    aligns_pairs,
-    long_reads,
-    named,
-    records,
-    repeats,
-    scenario,
-)
-from firsttouch.datasets import fetch
-from firsttouch.errors import BadInput, CannotHere, Missing
-from firsttouch.genomics import aligners as index
+from factories import genomes
+from factories.genomes import aligns_pairs, built, long_reads, named, repeats, scenario
+from firsttouch.errors import BadInput, CannotHere
 from firsttouch.genomics import launch
-from firsttouch.genomics.aligners import aligners
 from firsttouch.genomics.command_line import extended
 from firsttouch.genomics.sinks import AlignOutput
 
@@ -30,21 +21,13 @@ COUNT = 300
 @pytest.fixture(scope="module", params=named(aligns_pairs))
 def installed(request):
     """Returns each aligner whose program is installed."""
-    chosen = aligners()[request.param]
-    try:
-        chosen.version()
-    except Missing as error:
-        pytest.skip(f"{chosen.name}: {error}")
-    return chosen
+    return genomes.installed(request.param)
 
 
 @pytest.fixture(scope="module")
 def phage(tmp_path_factory):
     """Returns the reference and pairs of the dataset ``lambda``."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FIRSTTOUCH_DATA", str(tmp_path_factory.mktemp("data")))
-        local = fetch.get("lambda")
-    return local.reference, [records(file)[:COUNT] for file in local.reads]
+    return genomes.phage(tmp_path_factory.mktemp("data"), COUNT)
 
 
 @pytest.fixture(scope="module", params=["phage", "repeats"])
@@ -53,10 +36,6 @@ def genome(request, tmp_path_factory):
     if request.param == "phage":
         return request.getfixturevalue("phage")
     return repeats(tmp_path_factory.mktemp("repeats"), COUNT)
-
-
-def built(installed, reference, tmp_path_factory):
-    return index.built(installed, reference, tmp_path_factory.getbasetemp() / "index", say=lambda _: None)
 
 
 def written(folder, mates, *, interleaved=False):

@@ -10,29 +10,14 @@ from dataclasses import replace
 
 import pytest
 
+from factories.genomes import records, scenario
 from firsttouch.errors import BadInput, RunFailed
 from firsttouch.genomics import launch
 from firsttouch.genomics.aligners import aligner
 from firsttouch.genomics.sinks import AlignOutput
-from firsttouch.host.topology import load
-from firsttouch.scenarios.placement import Placement, Scenario
 
 BWA = aligner("bwa-mem")
 BATCH = 12_000
-
-
-def scenario(instances, threads=1):
-    """Return a scenario whose instances may use all PUs of this host, so that it fits any host."""
-    host = load()
-    pus, bank = tuple(sorted(host.allowed_pus)), host.memory_nodes[0]
-    numactl = (f"--physcpubind={','.join(map(str, pus))}", f"--membind={bank}")
-    placement = Placement(pus, (bank,), numactl, "original", "part")
-    return Scenario(f"{instances}Inst_Original", instances, threads, "original", (placement,) * instances)
-
-
-def records(file):
-    lines = file.read_text().splitlines(keepends=True)
-    return ["".join(lines[i : i + 4]) for i in range(0, len(lines), 4)]
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +28,9 @@ def pairs(lambda_work, tmp_path_factory):
     files = [folder / "1.fq", folder / "2.fq"]
     mates = [records(f)[:700] for f in reads]
     for file, of_mate in zip(files, mates, strict=True):
-        file.write_text("".join(of_mate))
+        file.write_bytes(b"".join(of_mate))
     both = folder / "both.fq"
-    both.write_text("".join(itertools.chain(*zip(*mates, strict=True))))
+    both.write_bytes(b"".join(itertools.chain(*zip(*mates, strict=True))))
     return prefix, files, both
 
 

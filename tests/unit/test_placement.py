@@ -498,15 +498,27 @@ def test_a_name_and_an_alias_give_back_what_they_were_made_of(instances, threads
         assert parse_name(text.upper() if upper else text) == (instances, policy, each, ())
 
 
-@given(st.from_regex(r"[0-9]{0,3}(x|Inst_)[0-9a-z-]{0,12}(_[0-9]{0,2}t?)?", fullmatch=True))
-def test_a_text_is_the_name_of_one_scenario_or_of_none(text):
+#: Names and aliases of policies, and what is near one.
+WORDS = sorted(
+    {word for p in policies().values() for word in (p.name, *p.alias.values())} | {"", "-", "4-bound", "x"}
+)
+
+
+@given(
+    st.text("0123456789", max_size=3),
+    st.sampled_from(["x", "Inst_"]),
+    st.sampled_from([f"{threads}{word}" for threads in ("", "4-", "04-", "-") for word in WORDS]),
+    st.sampled_from(["", "_", "_3t", "_t", "_03t", "_3"]),
+)
+def test_a_text_is_the_name_of_one_scenario_or_of_none(instances, between, word, threads):
+    text = f"{instances}{between}{word}{threads}"
     parts = parse_name(text)
     if parts is None:
         return
-    instances, policy, threads, _ = parts
+    count, policy, each, _ = parts
     written = {str(parts).lower()}
-    if threads:
-        written |= {alias_of(instances, policy, threads), f"{instances}x{threads}-{policy.name}"}
+    if each:
+        written |= {alias_of(count, policy, each), f"{count}x{each}-{policy.name}"}
     assert text.lower() in written
 
 
