@@ -3,6 +3,7 @@
 
 import json
 import os
+import tempfile
 import time
 from dataclasses import replace
 
@@ -29,7 +30,7 @@ STEP = {
 @pytest.fixture
 def step(monkeypatch, tmp_path):
     """Returns a function that sets the variables of a task, and the folder of its meetings."""
-    monkeypatch.setattr(tasks.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
 
     def enter(**changed):

@@ -6,15 +6,12 @@ Hosts that cannot mount images use a sandbox cache. Limits of the site are repor
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import hashlib
 import json
 import os
 import re
 import shutil
-import stat
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -43,7 +40,7 @@ def sandbox_folder(image: Path, program: str) -> Path | None:
     the image.
     """
     try:
-        store = _store()
+        store = paths.private(f"firsttouch-{os.geteuid()}")
         status = image.stat()
         name = hashlib.sha256(str(image.resolve()).encode()).hexdigest()[:12]
         sandbox = store / f"{name}-{status.st_size}-{status.st_mtime_ns}"
@@ -59,20 +56,9 @@ def sandbox_folder(image: Path, program: str) -> Path | None:
             if handle is None:
                 return None
             os.set_inheritable(handle, True)  # for the program that this process becomes
-    except OSError:
+    except (OSError, BadInput):
         return None
     return sandbox
-
-
-def _store() -> Path:
-    store = Path(tempfile.gettempdir(), f"firsttouch-{os.geteuid()}")
-    with contextlib.suppress(FileExistsError):
-        store.mkdir(mode=0o700)
-    # Other users can write to the temporary folder, and their files must not be started.
-    status = store.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        raise PermissionError(f"{store} is not a folder that only this user can write to")
-    return store
 
 
 def _prune(store: Path, *, kept: Path) -> None:

@@ -13,14 +13,13 @@ import itertools
 import json
 import os
 import shutil
-import stat
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from firsttouch import paths
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, RunFailed, first_of
 from firsttouch.execution.progress import say
@@ -112,7 +111,7 @@ def of_this_step() -> Iterator[Step | None]:
     if each[node] == 1:
         yield None
         return
-    base = _own_folder()
+    base = paths.private(f"firsttouch-tasks-{os.getuid()}-{os.uname().nodename}")
     _remove_left_over(base)
     folder = base / f"{job}.{number_of_job('SLURM_RESTART_COUNT')}.{step}.{node}"
     folder.mkdir(exist_ok=True)
@@ -128,16 +127,6 @@ def of_this_step() -> Iterator[Step | None]:
         yield Step(local, each[node], number, place)
     finally:
         os.close(handle)
-
-
-def _own_folder() -> Path:
-    """Return this user's folder for the meetings of tasks on this host."""
-    base = Path(tempfile.gettempdir(), f"firsttouch-tasks-{os.getuid()}-{os.uname().nodename}")
-    base.mkdir(mode=0o700, exist_ok=True)
-    state = base.lstat()
-    if state.st_uid != os.getuid() or not stat.S_ISDIR(state.st_mode) or state.st_mode & 0o077:
-        raise BadInput("it is not this user's own folder: remove it, or set TMPDIR", file=base)
-    return base
 
 
 def _remove_left_over(base: Path) -> None:
