@@ -15,7 +15,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -275,12 +275,7 @@ def _file(name: str) -> Path:
     return paths.advice() / f"{name}.json"
 
 
-_TEXT, _COUNT = {"type": "string"}, {"type": "integer"}
-_KEY: dict[str, Any] = {
-    **dict.fromkeys(("host", "program", "version", "index"), _TEXT),
-    **dict.fromkeys(("threads", "mates"), _COUNT),
-    "words": {"type": "array", "items": _TEXT},
-}
+_TEXT = {"type": "string"}
 _GAIN = {
     "type": ["object", "null"],
     "required": ["expected", "low", "high"],
@@ -290,7 +285,7 @@ _FORM = {
     "type": "object",
     "required": ["key", "scenario", "gain", "time", "details"],
     "properties": {
-        "key": {"type": "object", "required": list(_KEY), "properties": _KEY, "additionalProperties": False},
+        "key": documents.schema_of(Key) | {"required": [item.name for item in fields(Key)]},
         "scenario": _TEXT,
         "gain": _GAIN,
         "time": _TEXT,
@@ -306,7 +301,7 @@ def _read(file: Path) -> Saved:
         raise BadInput(f"saved advice of another user ({owner}), who does not own its folder either", file=file)
     again = "`firsttouch advise` writes it again"
     data = documents.read_json(file, "saved advice", document=DOCUMENT, schema=SCHEMA, form=_FORM, again=again)
-    key = Key(**{**data["key"], "words": tuple(data["key"]["words"])})
+    key = documents.build(Key, data["key"])
     if key.id != file.stem:
         raise BadInput(f"saved advice for another case, which belongs into {key.id}.json", file=file)
     return Saved(key, data["scenario"], data["gain"], data["time"], data["details"])

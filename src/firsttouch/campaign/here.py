@@ -14,7 +14,6 @@ from firsttouch.benchmarks import profiles
 from firsttouch.benchmarks.cases import aligners_of
 from firsttouch.campaign import campaigns, collect, journal, submit
 from firsttouch.campaign.campaigns import Campaign, Step
-from firsttouch.campaign.journal import Journal
 from firsttouch.campaign.run import Outcome, run
 from firsttouch.campaign.state import unfinished
 from firsttouch.errors import BadInput, FirstTouchError
@@ -107,7 +106,7 @@ def carry_out(
     of the system in the first message.
     """
     # The first job of an array prints it.
-    if job and journal.note_this(campaign.folder, job):
+    if job and journal.note(campaign.folder, job.array, max(job.elements, job.hosts)):
         say(f"campaign {campaign.name}: {len(campaign.steps)} steps, results in {campaign.folder}")
     if job and not job.alone and collects:
         _collect_later(campaign, job, collecting, say)
@@ -162,15 +161,10 @@ def _collect_later(campaign: Campaign, job: slurm.Job, collecting: Sequence[str]
 
 def missing_steps(campaign: Campaign, patterns: Sequence[str] = ()) -> list[Step]:
     """Return the steps, of those that match *patterns*, that this host would run now, with their bridges."""
-    left_here = _left(campaign, campaign.host(host_name()))
+    left_here = set(unfinished(campaign, campaign.host(host_name())))
     # A shared step is run by one host, but each host measures the bridge before it takes another step.
     others = campaign.hosts() if campaign.shared else []
-    left = left_here.intersection(*(_left(campaign, each) for each in others))
+    left = left_here.intersection(*(unfinished(campaign, each) for each in others))
     steps = campaigns.chosen(campaign.steps, patterns)
     bridges = {bridge.name for step in steps if step.name in left and (bridge := campaign.bridge(step))}
     return [s for s in campaign.steps if (s in steps and s.name in left) or s.name in bridges & left_here]
-
-
-def _left(campaign: Campaign, of_host: Journal) -> set[str]:
-    """Return the names of the steps that a host has not finished."""
-    return set(unfinished(campaign, of_host))

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from firsttouch.errors import BadInput, Missing
-from firsttouch.execution import slurm
 from firsttouch.host.emulation import name_among
 from firsttouch.records import append_log, atomic_files, schema
 from firsttouch.records.append_log import AppendLog
@@ -276,11 +275,6 @@ def note_without_job(folder: Path, hosts: Sequence[str], problem: str) -> None:
     create_exclusive(
         folder / "submissions" / name, asdict(Submission("", len(hosts), tuple(hosts), now(), problem))
     )
-
-
-def note_this(folder: Path, job: slurm.Job) -> bool:
-    """Store the *job* of this process; return whether this process was the first."""
-    return note(folder, job.array, max(job.elements, job.hosts))
 
 
 def submissions(folder: Path, damage: list[str] | None = None) -> list[Submission]:

@@ -12,7 +12,7 @@ from firsttouch.datasets import store
 from firsttouch.datasets.manifest import DataFile
 from firsttouch.datasets.store import Place, Progress, need_space
 from firsttouch.errors import BadInput, Missing, RunFailed, none_such
-from firsttouch.execution.child_process import child, follow
+from firsttouch.execution.child_process import child, follow, last_lines
 from firsttouch.units import parse_bytes
 
 # ----------------------------------------------------------------------
@@ -122,9 +122,7 @@ def _simulate(argv: list[str], folder: Path, progress: Progress) -> None:
     with log.open("wb") as out, child(argv, stdout=out, stderr=out) as process:
         status = follow(process, 0.1, report)
     if status != 0:
-        lines = log.read_text(errors="replace").replace("\r", "\n").split("\n")
-        last = next((line for line in reversed(lines) if line.strip()), "no output")
-        raise RunFailed(f"dwgsim ended with {status}: {last.strip()}")
+        raise RunFailed(f"dwgsim ended with {status}: {last_lines(log, 1) or 'no output'}")
 
 
 def _output(prefix: Path, end: int) -> Path:

@@ -155,8 +155,7 @@ def wrong(cached: Cached, banks: Sequence[int]) -> str:
 
 def _misplaced(cached: Cached, banks: Sequence[int]) -> str:
     """Return why the pages that are cached do not lie evenly on *banks*, as far as that is known."""
-    even = (1,) * len(banks) if len(banks) > 1 else ()
-    return evidence.misplaced(cached.pages or {}, banks, outside=TOLERANCE, weights=even)
+    return evidence.misplaced(cached.pages or {}, banks, outside=TOLERANCE, even=True)
 
 
 def _why(files: Sequence[Path], state: str) -> str:

@@ -510,6 +510,5 @@ def _misplaced(space: Space, counts: dict[int, int], expected: int) -> str:
     """Return why pages with *counts* per NUMA node do not lie as *space* asks, or ""."""
     if (missing := expected - sum(counts.values())) > 0:
         return f"{missing} of {expected} pages are not in memory"
-    even = (1,) * len(space.numa_nodes) if space.even else ()
     # The kernel puts no page of a tmpfs elsewhere. Each file begins on another NUMA node.
-    return evidence.misplaced(counts, space.numa_nodes, outside=0, weights=even, huge_pages=2)
+    return evidence.misplaced(counts, space.numa_nodes, outside=0, even=space.even, huge_pages=2)

@@ -129,9 +129,9 @@ class Installed:
 def installed(root: Path = Path("/")) -> Installed:
     """Return the modules of this host, or of the stored *root*, for which dmidecode is not asked."""
     if root == Path("/"):
-        text, reason = _by_dmidecode()
+        modules, reason = _by_dmidecode()
         if not reason:
-            return Installed(parse(text), "dmidecode")
+            return Installed(modules, "dmidecode")
     else:
         reason = "a stored host has no SMBIOS tables"
     if modules := of_udev(kernel_files.text(root / "run/udev/data/+dmi:id")):
@@ -141,22 +141,21 @@ def installed(root: Path = Path("/")) -> Installed:
     return Installed((), "", reason)
 
 
-def _by_dmidecode() -> tuple[str, str]:
-    """Return what dmidecode prints about memory, or why it cannot."""
+def _by_dmidecode() -> tuple[tuple[Module, ...], str]:
+    """Return the modules that dmidecode prints, or why it cannot."""
     program = shutil.which("dmidecode") or shutil.which("dmidecode", path="/usr/sbin:/sbin")
     if program is None:
-        return "", "dmidecode is not installed"
+        return (), "dmidecode is not installed"
     try:
         done = run_tool([program, "--type", "17"], timeout=_DMIDECODE_SECONDS)
     except FirstTouchError as error:
-        return "", str(error)
+        return (), str(error)
     try:
-        parse(done.stdout)
+        return parse(done.stdout), ""
     except BadInput:
         lines = [line for line in (done.stdout + done.stderr).splitlines() if line and not line.startswith("#")]
         # The last line is the reason: Permission denied, or no SMBIOS at all.
-        return "", f"dmidecode reads no memory device: {lines[-1].strip() if lines else 'it printed nothing'}"
-    return done.stdout, ""
+        return (), f"dmidecode reads no memory device: {lines[-1].strip() if lines else 'it printed nothing'}"
 
 
 def parse(text: str) -> tuple[Module, ...]:

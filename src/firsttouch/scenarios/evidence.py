@@ -42,11 +42,12 @@ def misplaced(
     banks: Sequence[int],
     *,
     outside: float,
+    even: bool = False,
     weights: Sequence[int] = (),
     uneven: float | None = None,
     huge_pages: int = 1,
 ) -> str:
-    """Return why *pages* (4 KiB pages per NUMA node) do not lie on *banks*, in proportion to *weights* if any.
+    """Return why *pages* (4 KiB pages per NUMA node) do not lie on *banks*, *even* or in proportion to *weights*.
 
     At most the fraction *outside* of them may lie elsewhere. A share may differ from the wanted one by the
     fraction *uneven* (default: the interleave policy's), and by *huge_pages* per weight, because the kernel deals
@@ -58,6 +59,7 @@ def misplaced(
         part = f"more than {outside:.0%}" if outside else f"{total - sum(shares)} of {total}"
         return f"pages per NUMA node {_counts(pages)}: {part} outside {format_list(banks)}"
     uneven = policy_of("interleave").tolerance if uneven is None else uneven
+    weights = (1,) * len(banks) if even else weights
     for weight, count in zip(weights, shares, strict=bool(weights)):
         # The kernel puts as many pages in turn on a NUMA node as its weight.
         wanted = sum(shares) * weight / sum(weights)
@@ -77,9 +79,9 @@ def wrong_pages(asked: Placement, pages: Mapping[int, int], modes: Mapping[str, 
     rule = policy.pages[asked.extent]
     if rule == "anywhere":
         return ""
-    even = (1,) * len(asked.numa_nodes) if rule == "even" else ()
-    weights = tiers.kernel_weights(asked.numa_nodes) if rule == "weighted" else even
-    return misplaced(pages, asked.numa_nodes, outside=policy.tolerance, weights=weights, uneven=policy.tolerance)
+    weights = tiers.kernel_weights(asked.numa_nodes) if rule == "weighted" else ()
+    most, even = policy.tolerance, rule == "even"
+    return misplaced(pages, asked.numa_nodes, outside=most, even=even, weights=weights, uneven=most)
 
 
 def wrong_threads(asked: Placement, modes: Iterable[str]) -> str:
