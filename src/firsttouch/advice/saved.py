@@ -136,7 +136,7 @@ def of_command(host: Topology, command: UserCommand, threads: int) -> Key:
     """
     if command.index is None:
         raise BadInput(f"the index is unknown: {command.described()}")
-    items = [a for a, role in zip(command.arguments.items, command.roles, strict=True) if not role and a.name]
+    items = [a for a in command.arguments.items if a.name and not a.role]
     return _of_aligner(host, command.aligner, command.index, items, threads=threads, mates=command.mates)
 
 

@@ -40,7 +40,7 @@ class UserCommand:
     which *aligner* has, too, is how this command divides its reads into batches. *output* is the file that its
     SAM is for; None if it writes standard output, or writes the file itself because it cannot be divided.
     *whole* says why it must run as one instance (:meth:`unsplit`), or is empty: its reads can be divided.
-    *roles* are the roles of its *arguments*, which begin at word *first*.
+    Its *arguments* begin at word *first*.
     """
 
     aligner: Aligner
@@ -54,7 +54,6 @@ class UserCommand:
     output: Path | None
     whole: str
     arguments: Arguments = field(repr=False)
-    roles: tuple[str, ...] = field(repr=False)
     first: int = field(repr=False)
 
     @property
@@ -66,6 +65,11 @@ class UserCommand:
     def pipes(self) -> int:
         """Number of pipes from which an instance reads: 2 for mates, 1 for single or interleaved reads."""
         return 1 + any("{reads2}" in word for word in self._inputs())
+
+    @property
+    def roles(self) -> frozenset[str]:
+        """The roles of its arguments."""
+        return self.arguments.roles
 
     @property
     def sam_option(self) -> str:
@@ -81,9 +85,7 @@ class UserCommand:
     @property
     def own(self) -> tuple[str, ...]:
         """The options that concern alignments, as :func:`extended` takes them."""
-        kept = [
-            a for a, r in zip(self.arguments.items, self.roles, strict=True) if a.name not in {"", "--"} and not r
-        ]
+        kept = [a for a in self.arguments.items if a.name not in {"", "--"} and not a.role]
         return tuple(word for argument in kept for word in argument.alone(self._syntax.arity))
 
     @property
@@ -118,14 +120,14 @@ class UserCommand:
         names = {"reads": reads[0], "reads2": reads[-1]}
         inputs = [word.format(**names) for word in self._inputs()]
         replaced = self._numbers(threads) | self._other_index(use)
-        for number, (argument, role) in enumerate(zip(self.arguments.items, self.roles, strict=True)):
-            if role == "interleaved" and not argument.values:
+        for number, argument in enumerate(self.arguments.items):
+            if argument.role == "interleaved" and not argument.values:
                 # A flag, which tells that the one pipe has pairs.
                 if self.pipes == 2:
                     replaced[number] = []
-            elif role in {*_INPUTS, "reads", "reads2"}:
+            elif argument.role in {*_INPUTS, "reads", "reads2"}:
                 replaced[number], inputs = inputs, []
-            elif role in {"output", "removes", "large", "bam_pairs"}:
+            elif argument.role in {"output", "removes", "large", "bam_pairs"}:
                 replaced[number] = []
         given = {argument.name for argument in self.arguments.items}
         further = self._absent(threads) + [word for word in self._syntax.adds if word not in given]
@@ -144,7 +146,7 @@ class UserCommand:
             replaced |= self._numbers(threads or 1)
             further = self._absent(threads or 1)
         if self.output is not None:
-            replaced |= {number: [] for number, role in enumerate(self.roles) if role == "output"}
+            replaced |= {number: [] for number, a in enumerate(self.arguments.items) if a.role == "output"}
             further += self._syntax.stdout
         argv = list(self.words)
         if replaced or further:
@@ -171,7 +173,7 @@ class UserCommand:
 
     def _outputs(self) -> list[Argument]:
         """Return the arguments that name the output."""
-        return [a for a, role in zip(self.arguments.items, self.roles, strict=True) if role == "output"]
+        return [a for a in self.arguments.items if a.role == "output"]
 
     def _read_files(self, skipped: Iterable[Argument]) -> list[Path]:
         """Return the program, the index, and the files that the words without the *skipped* arguments may name."""
@@ -184,7 +186,7 @@ class UserCommand:
     @property
     def index_name(self) -> str:
         """The index as the command names it."""
-        argument = _last(self.arguments, self.roles, "index")
+        argument = self.arguments.last("index")
         return argument.values[-1] if argument else ""
 
     def _other_index(self, use: IndexUse) -> dict[int, list[str]]:
@@ -194,8 +196,8 @@ class UserCommand:
         name = str(use.prefix) + self._syntax.index_suffix
         return {
             number: replace(argument, values=(*argument.values[:-1], name)).alone(self._syntax.arity)
-            for number, (argument, role) in enumerate(zip(self.arguments.items, self.roles, strict=True))
-            if role == "index"
+            for number, argument in enumerate(self.arguments.items)
+            if argument.role == "index"
         }
 
     # ------------------------------------------------------------------
@@ -218,9 +220,9 @@ class UserCommand:
         """Return, by number, the new words of the arguments for threads and batches."""
         values = self._values(threads)
         return {
-            number: replace(argument, values=(str(values[role]),)).alone(self._syntax.arity)
-            for number, (argument, role) in enumerate(zip(self.arguments.items, self.roles, strict=True))
-            if role in values
+            number: replace(argument, values=(str(values[argument.role]),)).alone(self._syntax.arity)
+            for number, argument in enumerate(self.arguments.items)
+            if argument.role in values
         }
 
     def _absent(self, threads: int) -> list[str]:
@@ -306,13 +308,12 @@ def parse(words: Sequence[str]) -> UserCommand:
     if syntax.refused:
         raise BadInput(f"{called} {syntax.refused}")
     paired = (Path(words[0]).name, *words[1:first]) in syntax.begins_paired
-    arguments = divide(syntax, words, first, paired=paired)
-    roles = _roles(syntax, arguments)
-    threads, odd = _threads(syntax, arguments, roles)
-    batch, odd_batch = _batch(aligner, syntax, threads, arguments, roles)
-    lanes, interleaved, odd_lanes = _lanes(syntax, arguments, roles)
-    reasons = [*_reasons(aligner, syntax, arguments, roles), *odd, *odd_batch, *odd_lanes]
-    named = [a.values[-1] for a, role in zip(arguments.items, roles, strict=True) if role == "index"]
+    arguments = _with_roles(syntax, divide(syntax, words, first, paired=paired))
+    threads, odd = _threads(syntax, arguments)
+    batch, odd_batch = _batch(aligner, syntax, threads, arguments)
+    lanes, interleaved, odd_lanes = _lanes(syntax, arguments)
+    reasons = [*_reasons(aligner, syntax, arguments), *odd, *odd_batch, *odd_lanes]
+    named = [a.values[-1] for a in arguments.items if a.role == "index"]
     if named and "index_made" in syntax.flags and not named[-1].endswith(syntax.index_suffix):
         reasons.append(f"each instance would index {named[-1]}: index it once, in a file *{syntax.index_suffix}")
     if _mates_by_name(syntax, arguments) and lanes and not interleaved and len(lanes[0]) == 1:
@@ -323,9 +324,9 @@ def parse(words: Sequence[str]) -> UserCommand:
         # The program may get a FASTA file and make the index.
         index = index if index and all(path.is_file() for path in aligner.index_paths(index)) else None
     sam = syntax.roles.get("sam", ())
-    if sam and "sam" not in roles:
+    if sam and "sam" not in arguments.roles:
         reasons.append(f"without {sam[0]}, it does not write SAM")
-    output = None if reasons else _output(syntax, arguments, roles)
+    output = None if reasons else _output(syntax, arguments)
     if not reasons:
         if not named:
             raise BadInput(f"the command names no index: {shlex.join(words)}")
@@ -339,13 +340,12 @@ def parse(words: Sequence[str]) -> UserCommand:
         index,
         lanes,
         interleaved,
-        True if "fasta" in roles else None,
+        True if "fasta" in arguments.roles else None,
         threads,
         batch,
         output,
         "; ".join(dict.fromkeys(reasons)),
         arguments,
-        roles,
         first,
     )
 
@@ -420,14 +420,14 @@ def extended(aligner: Aligner, words: Sequence[str]) -> Aligner:
         why = "runs several programs" if syntax else f"has no table [command] in {aligner.name}.toml"
         raise BadInput(f"options behind --: {aligner.name} {why}, so its own options cannot be told apart")
     # The index, a word that must come first, is not among the options.
-    arguments = divide(replace(syntax, operands=()), words, 0)
-    roles = _roles(replace(syntax, operands=()), arguments)
-    for argument, role in zip(arguments.items, roles, strict=True):
+    options = replace(syntax, operands=())
+    arguments = _with_roles(options, divide(options, words, 0))
+    for argument in arguments.items:
         if not argument.name or argument.name in {"--", *syntax.types}:
             if not arguments.unclear:
                 raise BadInput(f"'{(*argument.values, '--')[0]}' behind -- is not an option of {aligner.name}")
-        elif role in _INSTEAD:
-            raise BadInput(f"{argument.name} behind --: {_INSTEAD[role]}")
+        elif argument.role in _INSTEAD:
+            raise BadInput(f"{argument.name} behind --: {_INSTEAD[argument.role]}")
         elif argument.name in {text.split()[0] for text in syntax.mates_with}:
             raise BadInput(
                 f"{argument.name} behind --: {aligner.name} is for one value of it; there are other aligners for "
@@ -437,7 +437,7 @@ def extended(aligner: Aligner, words: Sequence[str]) -> Aligner:
             raise BadInput(
                 f"{argument.name} behind --: firsttouch runs no script, and the program does not know it"
             )
-    whole = "; ".join(dict.fromkeys(_reasons(aligner, replace(syntax, needs={}), arguments, roles)))
+    whole = "; ".join(dict.fromkeys(_reasons(aligner, replace(syntax, needs={}), arguments)))
     own = tuple(word.replace("{", "{{").replace("}", "}}") for word in words)
     single, paired = (
         tuple(_inserted(syntax, step, own) for step in steps) for steps in (aligner.single, aligner.paired)
@@ -469,8 +469,8 @@ def _inserted(syntax: Syntax, template: Sequence[str], own: Sequence[str]) -> tu
 # What the arguments mean
 
 
-def _roles(syntax: Syntax, arguments: Arguments) -> tuple[str, ...]:
-    """Return the role of each argument: one of ROLES or OPERANDS, "extra" for a word too many, or ""."""
+def _with_roles(syntax: Syntax, arguments: Arguments) -> Arguments:
+    """Return *arguments* with their roles."""
     by_name = {name: role for role in reversed(ROLES) for name in syntax.roles.get(role, ())}
     options = {by_name.get(argument.name, "") for argument in arguments.items}
     operands = [name for name in syntax.operands if name not in options]
@@ -479,7 +479,7 @@ def _roles(syntax: Syntax, arguments: Arguments) -> tuple[str, ...]:
     ):
         operands = [name for name in operands if name not in {"reads", "reads2"}]
     mates = not syntax.mates_with or _has_mates(syntax, arguments)
-    roles = []
+    items = []
     for argument in arguments.items:
         if argument.name in syntax.types:
             role = "reads"
@@ -493,8 +493,8 @@ def _roles(syntax: Syntax, arguments: Arguments) -> tuple[str, ...]:
             role = "reads"
         else:
             role = operands.pop(0) if operands else "extra"
-        roles.append(role)
-    return tuple(roles)
+        items.append(replace(argument, role=role))
+    return replace(arguments, items=tuple(items))
 
 
 def _has_mates(syntax: Syntax, arguments: Arguments) -> bool:
@@ -507,19 +507,19 @@ def _mates_by_name(syntax: Syntax, arguments: Arguments) -> bool:
     return "mates_by_name" in syntax.flags and (not syntax.mates_with or _has_mates(syntax, arguments))
 
 
-def _reasons(aligner: Aligner, syntax: Syntax, arguments: Arguments, roles: Sequence[str]) -> Iterator[str]:
+def _reasons(aligner: Aligner, syntax: Syntax, arguments: Arguments) -> Iterator[str]:
     """Yield why the command must run as one instance."""
     file = f"{aligner.name}.toml"
     for name in arguments.unknown:
         yield f"{name} is unknown to {file}" + (", so the index and reads are, too" if arguments.unclear else "")
-    for argument, role in zip(arguments.items, roles, strict=True):
-        if role == "extra":
+    for argument in arguments.items:
+        if argument.role == "extra":
             yield f"'{argument.values[0]}' is one word more than {file} describes"
         if argument.name in syntax.whole and shlex.join([argument.name, *argument.values]) not in syntax.harmless:
             yield f"{argument.name} {syntax.whole[argument.name]}"
-        if role == "output" and syntax.types:
+        if argument.role == "output" and syntax.types:
             yield from (f"{argument.name} {v} is not SAM" for v in argument.values if re.search("bam$|samNoSQ", v))
-        if not role or role in {"index", "sam"}:
+        if argument.role in {"", "index", "sam"}:
             yield from (f"{value} can be read only once" for value in argument.values if _is_pipe(value))
     names = {argument.name for argument in arguments.items}
     for reason, options in syntax.needs.items():
@@ -542,14 +542,10 @@ def _number(text: str, *, units: bool = False) -> int | None:
     return int(float(match[1]) * _UNITS[match[2].lower()]) if units else int(match[1])
 
 
-def _last(arguments: Arguments, roles: Sequence[str], role: str) -> Argument | None:
-    return next((a for a, r in zip(reversed(arguments.items), reversed(roles), strict=True) if r == role), None)
-
-
-def _threads(syntax: Syntax, arguments: Arguments, roles: Sequence[str]) -> tuple[int, list[str]]:
+def _threads(syntax: Syntax, arguments: Arguments) -> tuple[int, list[str]]:
     """Return the number of threads, and why it is not clear."""
     usual = len(os.sched_getaffinity(0)) if "all_threads" in syntax.flags else syntax.threads_default
-    argument = _last(arguments, roles, "threads")
+    argument = arguments.last("threads")
     if argument is None:
         return usual, []
     number = _number(argument.values[0]) if argument.values else None
@@ -558,14 +554,12 @@ def _threads(syntax: Syntax, arguments: Arguments, roles: Sequence[str]) -> tupl
     return max(1, number), []
 
 
-def _batch(
-    aligner: Aligner, syntax: Syntax, threads: int, arguments: Arguments, roles: Sequence[str]
-) -> tuple[BatchRule, list[str]]:
+def _batch(aligner: Aligner, syntax: Syntax, threads: int, arguments: Arguments) -> tuple[BatchRule, list[str]]:
     """Return how the command divides its reads into batches, and why that is not clear."""
     if "batch" not in syntax.roles:
         return aligner.batch, []
     usual = syntax.batch_thread * threads or aligner.batch.bases
-    argument = _last(arguments, roles, "batch")
+    argument = arguments.last("batch")
     if argument is None:
         return replace(aligner.batch, bases=usual), []
     number = _number(argument.values[0], units="units" in syntax.flags)
@@ -573,9 +567,9 @@ def _batch(
     return replace(aligner.batch, bases=number or usual), odd
 
 
-def _output(syntax: Syntax, arguments: Arguments, roles: Sequence[str]) -> Path | None:
+def _output(syntax: Syntax, arguments: Arguments) -> Path | None:
     """Return the file that the program writes."""
-    argument = _last(arguments, roles, "output")
+    argument = arguments.last("output")
     if argument is None or not argument.values:
         return None
     name = argument.values[-1]
@@ -592,16 +586,12 @@ def _index(aligner: Aligner, syntax: Syntax, name: str) -> Path:
     return next((path for path in paths if aligner.index_paths(path)[0].is_file()), Path(name))
 
 
-def _lanes(
-    syntax: Syntax, arguments: Arguments, roles: Sequence[str]
-) -> tuple[tuple[tuple[str, ...], ...], bool, list[str]]:
+def _lanes(syntax: Syntax, arguments: Arguments) -> tuple[tuple[tuple[str, ...], ...], bool, list[str]]:
     """Return the lanes, whether they are interleaved, and why they cannot be divided."""
-    if arguments.unclear and not any(role in _INPUTS for role in roles):
+    if arguments.unclear and arguments.roles.isdisjoint(_INPUTS):
         return (), False, []
-    if syntax.single_words:
-        pairs, interleaved, single, reasons = _typed_files(syntax, arguments, roles)
-    else:
-        pairs, interleaved, single, reasons = _files(syntax, arguments, roles)
+    files_of = _typed_files if syntax.single_words else _files
+    pairs, interleaved, single, reasons = files_of(syntax, arguments)
     if sum(map(bool, (single, interleaved, pairs))) > 1:
         reasons.append("it has reads of several kinds: pairs, interleaved pairs or single reads")
     lanes = (*pairs, *((file,) for file in [*interleaved, *single]))
@@ -612,26 +602,26 @@ def _lanes(
 _Files = tuple[list[tuple[str, ...]], list[str], list[str], list[str]]
 
 
-def _files(syntax: Syntax, arguments: Arguments, roles: Sequence[str]) -> _Files:
+def _files(syntax: Syntax, arguments: Arguments) -> _Files:
     reasons: list[str] = []
     files: dict[str, list[str]] = {}
-    for argument, role in zip(arguments.items, roles, strict=True):
+    for argument in arguments.items:
         names = [
             f for value in argument.values for f in (value.split(",") if "comma" in syntax.flags else [value])
         ]
-        files.setdefault(role, []).extend(filter(None, names))
+        files.setdefault(argument.role, []).extend(filter(None, names))
     single, interleaved = files.get("single", []), files.get("interleaved", [])
     pairs: list[tuple[str, ...]] = []
-    flag = any(r == "interleaved" and not a.values for a, r in zip(arguments.items, roles, strict=True))
+    flag = any(a.role == "interleaved" and not a.values for a in arguments.items)
     reads, reads2 = files.get("reads", []), files.get("reads2", [])
     if reads2 and not flag:
         pairs += zip(reads, reads2, strict=True)
     else:
         single += reads
     if bam := files.get("bam"):
-        if "bam_pairs" not in roles:
+        if "bam_pairs" not in arguments.roles:
             reasons.append("paired records of a BAM file are left out")
-        (interleaved if "bam_pairs" in roles else single).extend(bam)
+        (interleaved if "bam_pairs" in arguments.roles else single).extend(bam)
     first, second = files.get("mates1", []), files.get("mates2", [])
     if len(first) != len(second):
         raise BadInput(f"{len(first)} files with first mates, but {len(second)} with second mates")
@@ -643,11 +633,11 @@ def _files(syntax: Syntax, arguments: Arguments, roles: Sequence[str]) -> _Files
     return pairs, interleaved, single, reasons
 
 
-def _typed_files(syntax: Syntax, arguments: Arguments, roles: Sequence[str]) -> _Files:
+def _typed_files(syntax: Syntax, arguments: Arguments) -> _Files:
     result: _Files = ([], [], [], [])
     pairs, interleaved, single, reasons = result
-    for argument, role in zip(arguments.items, roles, strict=True):
-        if role != "reads":
+    for argument in arguments.items:
+        if argument.role != "reads":
             continue
         kind, files = syntax.types.get(argument.name, "mates"), argument.values
         if kind == "records" or (not argument.name and files[0].endswith((".sam", ".bam"))):

@@ -221,7 +221,8 @@ class Argument:
     """An option with its *values*, or an operand, whose *name* is empty.
 
     It was written in the words from *start* to *end* of the command, which it shares with others in a cluster of
-    short options. *unknown*: the option is not in the table.
+    short options. *unknown*: the option is not in the table. *role* is one of ROLES or OPERANDS, "extra" for a
+    word too many, or empty.
     """
 
     name: str
@@ -229,6 +230,7 @@ class Argument:
     start: int
     end: int
     unknown: bool = False
+    role: str = ""
 
     def alone(self, arity: Mapping[str, int | None]) -> list[str]:
         """Return the words that give this argument outside of a cluster."""
@@ -248,6 +250,15 @@ class Arguments:
     def unknown(self) -> list[str]:
         """The options that are not in the table."""
         return [argument.name for argument in self.items if argument.unknown]
+
+    @property
+    def roles(self) -> frozenset[str]:
+        """The roles of all arguments."""
+        return frozenset(argument.role for argument in self.items)
+
+    def last(self, role: str) -> Argument | None:
+        """Return the last argument of that role."""
+        return next((argument for argument in reversed(self.items) if argument.role == role), None)
 
 
 def divide(syntax: Syntax, words: Sequence[str], first: int, *, paired: bool = False) -> Arguments:
