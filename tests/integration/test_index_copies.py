@@ -16,6 +16,7 @@ from factories.genomes import records, scenario
 from factories.processes import wait_until
 from firsttouch.errors import BadInput, Missing, RunFailed
 from firsttouch.execution import ram_store, staging
+from firsttouch.execution.file_copies import sources_of
 from firsttouch.execution.placement_check import family
 from firsttouch.genomics import aligners as index
 from firsttouch.genomics import launch
@@ -87,7 +88,7 @@ def test_copies_that_were_staged_are_used(built, monkeypatch):
     program, prefix = built("bowtie2")
     files = program.index_paths(prefix)
     with ram_store.hold([0], 16 << 20) as store:
-        store.copy(files)
+        store.copy(sources_of(files))
         monkeypatch.setattr(staging, "staged", lambda wanted, _: store.folder if wanted == files else None)
         with IndexCopies(program, prefix) as copies:
             assert copies.uses(scenario(1).with_options(["node-index"]))[0].prefix == store.folder / prefix.name

@@ -44,10 +44,10 @@ def test_copies_lie_where_they_were_asked_for(tmp_path, source, even):
     files = [source, tmp_path / "genome", sparse]
     size, steps = ram_store.needed_bytes(file_copies.sources_of(files)), []
     with ram_store.hold([0], size, even=even) as store:
-        copies = store.copy(files, on_progress=steps.append)
+        store.copy(file_copies.sources_of(files), on_progress=steps.append)
         with pytest.raises(BadInput, match=r"an index.bwt: the RAM store has a file of this name already"):
-            store.copy([source])
-        assert copies == [store.folder / file.name for file in files]
+            store.copy(file_copies.sources_of([source]))
+        copies = [store.folder / file.name for file in files]
         assert copies[0].read_bytes() == (copies[1] / "hash").read_bytes() == source.read_bytes()
         assert (copies[1] / "empty").read_bytes() == b""
         assert copies[2].read_bytes() == sparse.read_bytes()
@@ -67,16 +67,16 @@ def test_several_stores_have_one_holder_and_a_limit_each(source):
     spaces = [ram_store.Space((0,), SIZE + (1 << 20)), ram_store.Space((0,), 1 << 20, even=True)]
     with ram_store.hold_all(spaces) as (large, small):
         assert large.pid == small.pid
-        assert large.copy([source])[0].stat().st_size == SIZE + 3
+        assert large.copy(file_copies.sources_of([source]))[0].size == SIZE + 3
         with pytest.raises(CannotHere, match="5 MiB do not fit into the RAM store, which is limited to 1 MiB"):
-            small.copy([source])
+            small.copy(file_copies.sources_of([source]))
         assert list(small.folder.iterdir()) == []
 
 
 def test_a_program_enters_the_namespace_and_keeps_its_folder(source, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with ram_store.hold([0], 16 << 20, private_shm=True) as store:
-        store.copy([source])
+        store.copy(file_copies.sources_of([source]))
         script = 'pwd; wc -c <"$0"; echo word >/dev/shm/firsttouch-test'
         argv = [*store.entering(), "sh", "-c", script, str(store.inside / source.name)]
         ended = subprocess.run(argv, capture_output=True, text=True, check=True)
@@ -102,7 +102,7 @@ def test_a_source_that_changes_is_not_served(source, tmp_path, monkeypatch):
                 file_copies, "_copy_chunk", lambda *a, change=change: (change(), copy_chunk(*a))[1]
             )
             with pytest.raises(BadInput, match=r"an index.bwt: it changed while it was copied"):
-                store.copy([source])
+                store.copy(file_copies.sources_of([source]))
             assert list(store.folder.iterdir()) == []
 
 
@@ -114,7 +114,7 @@ def test_a_write_by_a_mapping_after_the_copy_changes_the_identity(tmp_path):
     with file.open("r+b") as stream, mmap.mmap(stream.fileno(), 8192) as mapping:
         mapping[0] = 1
         with ram_store.hold([0], 1 << 20) as store:
-            (identity,) = store.copy_sources(file_copies.sources_of([file]))
+            (identity,) = store.copy(file_copies.sources_of([file]))
         mapping[1] = 1
         assert file_copies.identity_of(file.stat()) != identity
 
@@ -156,7 +156,7 @@ def test_what_does_not_fit_is_refused_with_the_arithmetic():
 def test_a_killed_holder_is_one_line_whatever_comes_next(source, tmp_path):
     sources = file_copies.sources_of([source])
     steps = (
-        lambda store: store.copy([source]),
+        lambda store: store.copy(file_copies.sources_of([source])),
         lambda store: store.link(sources),
         lambda store: store.verify(),
         lambda store: store.verify([store.folder / source.name]),
@@ -174,9 +174,9 @@ def test_a_killed_holder_is_one_line_whatever_comes_next(source, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_nothing_is_left_of_a_killed_launcher(number, source):
     script = (
-        "import sys, time; from pathlib import Path; from firsttouch.execution import ram_store\n"
+        "import sys, time; from pathlib import Path; from firsttouch.execution import file_copies, ram_store\n"
         "with ram_store.hold([0], 16 << 20) as store:\n"
-        "    store.copy([Path(sys.argv[1])]); print(store.pid, flush=True); time.sleep(60)\n"
+        "    store.copy(file_copies.sources_of([Path(sys.argv[1])])); print(store.pid, flush=True); time.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", script, source], stdout=subprocess.PIPE) as launcher:
         holder = int(launcher.stdout.readline())

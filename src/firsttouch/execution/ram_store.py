@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from firsttouch.clock import SYSTEM_CLOCK
 from firsttouch.errors import BadInput, CannotHere, RunFailed
 from firsttouch.execution.child_process import wait
-from firsttouch.execution.file_copies import Identity, Source, copy_all, name_of, sources_of
+from firsttouch.execution.file_copies import Identity, Source, copy_all
 from firsttouch.host import kernel_files, pages
 from firsttouch.host.available_memory import available_bytes, available_on
 from firsttouch.host.cpusets import format_list, parse_list, status_list
@@ -140,27 +140,17 @@ class RamStore:
 
     def copy(
         self,
-        files: Iterable[Path],
-        on_progress: Callable[[int], None] = lambda _: None,
-    ) -> list[Path]:
-        """Copy *files*, which may be folders, and return their paths in the store; names and times are kept.
-
-        *on_progress* gets the number of bytes copied. Raises BadInput if a file cannot be read, is not a regular
-        one, or changes while it is copied, CannotHere if the files do not fit, and RunFailed if the holder is
-        killed. After an error, none of the copies is left.
-        """
-        files = list(files)
-        self.copy_sources(sources_of(files), on_progress=on_progress)
-        return [self.folder / name_of(file) for file in files]
-
-    def copy_sources(
-        self,
         sources: Sequence[Source],
         *,
         threads: int | None = None,
         on_progress: Callable[[int], None] = lambda _: None,
     ) -> list[Identity]:
-        """Copy *sources* as :meth:`copy` does, and return the identity of what was copied of each."""
+        """Copy *sources* into the store, and return the identity of what was copied of each; times are kept.
+
+        *on_progress* gets the number of bytes copied. Raises BadInput if a source changes while it is copied, or
+        the store has a file of its name, CannotHere if the sources do not fit, and RunFailed if the holder is
+        killed. After an error, none of the copies is left.
+        """
         names = {source.name.parts[0] for source in sources}
         if there := [name for name in sorted(names) if (self.folder / name).exists()]:
             raise BadInput("the RAM store has a file of this name already", file=there[0])

@@ -172,7 +172,7 @@ def copies_of(
     size = ram_store.needed_bytes(sources) - sum(source.bytes for source in linked)
     with ram_store.hold(numa_nodes, size, even=len(numa_nodes) > 1) as store:
         shown = progress(fitting) if progress else lambda _: None
-        identities = store.copy_sources(fitting, threads=threads, on_progress=shown)
+        identities = store.copy(fitting, threads=threads, on_progress=shown)
         store.link(linked)
         residence = store.verify()
         if residence.reason:

@@ -183,11 +183,12 @@ class IndexCopies:
             # The first copy is in memory, and the files may be on a slow disk.
             before = self._copies[0].use.prefix if self._copies else None
             try:
-                copies = store.copy(self._aligner.index_paths(before) if before else files, on_progress=progress)
+                sources = sources_of(self._aligner.index_paths(before) if before else files)
+                store.copy(sources, on_progress=progress)
             finally:
                 live("")
             prefix = store.folder if self._is_folder else store.folder / self._place
-            self._add(store.space.numa_nodes, self._use(index, prefix, store.verify(copies)))
+            self._add(store.space.numa_nodes, self._use(index, prefix, store.verify()))
 
     @property
     def _is_folder(self) -> bool:
