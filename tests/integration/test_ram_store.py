@@ -160,7 +160,7 @@ def test_a_killed_holder_is_one_line_whatever_comes_next(source, tmp_path):
         lambda store: store.link(sources),
         lambda store: store.verify(),
         lambda store: store.verify([store.folder / source.name]),
-        lambda store: staging.publish(store, [], [], sources, 60),
+        lambda store: staging.Copies(store, [], [], sources, ram_store.Residence(), 0.0).keep(60),
     )
     for step in steps:
         with contextlib.ExitStack() as stack:
@@ -176,7 +176,8 @@ def test_nothing_is_left_of_a_killed_launcher(number, source):
     script = (
         "import sys, time; from pathlib import Path; from firsttouch.execution import file_copies, ram_store\n"
         "with ram_store.hold([0], 16 << 20) as store:\n"
-        "    store.copy(file_copies.sources_of([Path(sys.argv[1])])); print(store.pid, flush=True); time.sleep(60)\n"
+        "    store.copy(file_copies.sources_of([Path(sys.argv[1])]))\n"
+        "    print(store.pid, flush=True); time.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", script, source], stdout=subprocess.PIPE) as launcher:
         holder = int(launcher.stdout.readline())

@@ -27,6 +27,7 @@ from firsttouch.execution.foreground import run_in_foreground
 from firsttouch.execution.jobs import Outcome
 from firsttouch.execution.ram_store import RamStore, Residence, Space
 from firsttouch.host.cpusets import format_list
+from firsttouch.records import atomic_files
 from firsttouch.records.file_lock import lock_folder
 from firsttouch.tools import require
 
@@ -129,7 +130,27 @@ class Copies:
 
     def keep(self, seconds: float) -> Staged:
         """Keep the copies for so many *seconds* (perhaps infinite), and let later commands find them."""
-        return publish(self.store, self.copied, self.identities, self.linked, seconds)
+        store, now, copied = self.store, time.time(), zip(self.copied, self.identities, strict=True)
+        staged = Staged(
+            store.pid,
+            store.folder,
+            store.space,
+            now,
+            None if seconds == float("inf") else now + seconds,
+            {str(source.name): (source.file.absolute(), identity) for source, identity in copied},
+            {str(source.name): source.file.absolute() for source in self.linked},
+        )
+        document = {
+            "space": staged.space,
+            "created": staged.created,
+            "until": staged.until,
+            "copies": {name: [os.fspath(file), identity] for name, (file, identity) in staged.copies.items()},
+            "links": {name: os.fspath(file) for name, file in staged.links.items()},
+        }
+        with atomic_files.replacing(_record(store.folder)) as partial:
+            partial.write_text(json.dumps(document), encoding="utf-8")
+        store.keep(seconds)
+        return staged
 
     def run(self, words: Sequence[str], files: Sequence[Path]) -> tuple[list[str], Outcome]:
         """Run a command in the foreground; return its words, with the copies of *files*, and how it ended.
@@ -191,39 +212,6 @@ def _divided(sources: Sequence[Source], numa_nodes: Sequence[int]) -> tuple[list
     return copied, linked
 
 
-def publish(
-    store: RamStore,
-    sources: Sequence[Source],
-    identities: Sequence[Identity],
-    links: Iterable[Source],
-    seconds: float,
-) -> Staged:
-    """Keep *store*, with copies of *sources*, for so many *seconds* (perhaps infinite), and let others find it."""
-    now = time.time()
-    staged = Staged(
-        store.pid,
-        store.folder,
-        store.space,
-        now,
-        None if seconds == float("inf") else now + seconds,
-        {str(s.name): (s.file.absolute(), i) for s, i in zip(sources, identities, strict=True)},
-        {str(s.name): s.file.absolute() for s in links},
-    )
-    document = {
-        "space": staged.space,
-        "created": staged.created,
-        "until": staged.until,
-        "copies": {name: [os.fspath(file), identity] for name, (file, identity) in staged.copies.items()},
-        "links": {name: os.fspath(file) for name, file in staged.links.items()},
-    }
-    record = _record(store.folder)
-    partial = record.with_suffix(".partial")
-    partial.write_text(json.dumps(document), encoding="utf-8")
-    partial.replace(record)
-    store.keep(seconds)
-    return staged
-
-
 def _record(folder: Path) -> Path:
     return folder.parent / f"{folder.name}.json"
 
@@ -232,7 +220,7 @@ def all_staged() -> list[Staged]:
     """Return what this user has staged on this host, the oldest first."""
     staged = []
     for pid, folder in ram_store.holders():
-        # A store without a record is that of a command that runs. What is not a record was not written by publish.
+        # A store without a record is that of a command that runs. What is not a record was not written by keep().
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
             staged.append(_read(pid, folder))
     return sorted(staged, key=lambda each: each.created)
