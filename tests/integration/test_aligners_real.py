@@ -15,7 +15,7 @@ import pytest
 from factories import genomes
 from factories.genomes import aligns_pairs, built, has_large_batches, large_batch, named
 from firsttouch.errors import Missing
-from firsttouch.genomics.aligners import aligners
+from firsttouch.genomics.aligners import aligners, mates_placeholder
 from firsttouch.genomics.command_line import parse
 from firsttouch.genomics.sam import settled
 
@@ -52,9 +52,9 @@ def align(program, prefix, mates, scratch, threads=1):
     out = b""
     for step in program.steps(len(mates)):
         names, ends, feeders, stdin = [None] * len(mates), [], [], subprocess.DEVNULL
-        wanted = [mates[m] for m in program.mates_of(step)]
+        wanted = [mates[m] for m in mates_placeholder(step)]
         streams = [itertools.chain(*zip(*wanted, strict=True))] if program.on_stdin(step) else wanted
-        for place, stream in zip(program.mates_of(step), streams, strict=False):
+        for place, stream in zip(mates_placeholder(step), streams, strict=False):
             source, sink = os.pipe()
             ends.append(source)
             if program.on_stdin(step):

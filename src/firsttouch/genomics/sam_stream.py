@@ -206,11 +206,6 @@ class SamTail(_GrowingSam):
         self._ends.append(self._wanted)
 
     @property
-    def pending(self) -> int:
-        """Number of parts that are not complete."""
-        return len(self._ends)
-
-    @property
     def wanted(self) -> int:
         """Number of primary records of all parts."""
         return self._wanted
@@ -384,11 +379,6 @@ class OrderedTail(_GrowingSam):
     def want(self, names: Iterable[bytes]) -> None:
         """Add a part of the templates *names*, in their order."""
         self._parts.append(iter(names))
-
-    @property
-    def pending(self) -> int:
-        """Number of parts that are not complete."""
-        return len(self._parts)
 
     def look(self, *, ended: bool = False) -> list[ByteRange]:
         """Read what was written since the last call; return the parts that are complete now, in their order.

@@ -379,10 +379,6 @@ class Aligner:
         numbers = range(1, self.outputs + 1) if self.output else ()
         return [Path(self.output.format(scratch=scratch, output=number)) for number in numbers]
 
-    def mates_of(self, template: Sequence[str]) -> tuple[int, ...]:
-        """Return the mates (0, 1) whose reads a step reads."""
-        return mates_placeholder(template)
-
     def on_stdin(self, template: Sequence[str]) -> bool:
         """Return whether a step reads its reads, interleaved if paired, from standard input."""
         return not STDIN.keys().isdisjoint(fields(template))
