@@ -76,6 +76,12 @@ class TestPlan:
             "topology"
         }
 
+    @pytest.mark.parametrize("kind", ["characterize", "validate"])
+    def test_only_aspects_that_are_measured_several_times_have_repetitions(self, tmp_path, kind):
+        steps = planned(tmp_path, kind).steps
+        once = {step.argv[1] for step in steps if "--repetitions" not in step.argv}
+        assert once == {"topology", "cores", "correctness"}
+
     def test_validate_measures_no_locks(self, tmp_path):
         with_locks = [
             kind

@@ -148,6 +148,14 @@ def test_a_program_that_cannot(asked, reason):
         asked.by()
 
 
+@pytest.mark.parametrize("aspect", ["topology", "cores", "correctness"])
+def test_an_aspect_that_is_measured_once_takes_no_repetitions(aspect):
+    with pytest.raises(BadInput, match=f"^{aspect} is measured once: leave --repetitions 5 out$"):
+        measure.AspectRequest(aspect, repetitions=5).check()
+    measure.AspectRequest(aspect).check()
+    measure.AspectRequest("correctness", compare_output=["true"], repetitions=5).check()
+
+
 @pytest.fixture
 def runs(monkeypatch):
     """The NUMA nodes of each run of the probe, which measures nothing."""

@@ -126,7 +126,8 @@ class FirstTouchCheck(OneHost):
     ===================== ================ ================================================================
     ``descr``             end of init      the title of the check
     :attr:`command`       end of init      arguments of ``firsttouch``, without --repetitions and --records
-    :attr:`repetitions`   end of init      timed repetitions (default: 3); the effort may allow fewer
+    :attr:`repetitions`   end of init      timed repetitions (default: 3; None: without that option); the effort
+                                           may allow fewer
     :attr:`least_records` before sanity    records that the command writes at least (default: 1)
     :meth:`labels`        performance      the name of a record's performance variable (default: its metric)
     ===================== ================ ================================================================
@@ -139,7 +140,7 @@ class FirstTouchCheck(OneHost):
     #: Arguments of ``firsttouch``.
     command = variable(list, value=[])
     #: Timed repetitions of each measurement.
-    repetitions = variable(int, value=3)
+    repetitions = variable(int, type(None), value=3)
     #: If there are fewer records, the command did less than it should.
     least_records = variable(int, value=1)
     #: The host that all checks of a run measure.
@@ -156,13 +157,10 @@ class FirstTouchCheck(OneHost):
     @run_after("setup")
     def prepare(self) -> None:
         """Set the command line. The partition's environment names system and partition for the records."""
-        self.executable_opts = [
-            *self.command,
-            "--repetitions",
-            str(min(self.repetitions, cases().effort.repetitions)),
-            "--records",
-            "records.jsonl",
-        ]
+        again: list[str] = []
+        if self.repetitions:
+            again = ["--repetitions", str(min(self.repetitions, cases().effort.repetitions))]
+        self.executable_opts = [*self.command, *again, "--records", "records.jsonl"]
 
     @run_before("run")
     def stay_on_the_host(self) -> None:

@@ -32,7 +32,7 @@ def measured(
     options: Sequence[str], say: probe.Say, *, small: Sequence[str] | None = None
 ) -> Iterator[list[Record]]:
     """Yield the records of a run of the probe; *small* as of :func:`run`."""
-    for records in run(AspectRequest(CHECK), options, say, small=small, counts=False):
+    for records in run(AspectRequest(CHECK), options, say, small=small):
         yield [programs.without_bank(record) for record in records]
 
 
@@ -45,7 +45,7 @@ _TEST = ReframeTest(
     lambda _: "the clock of every PU while all run",
     least_records=lambda _: 2,
     label=_label,
-    repetitions=1,
+    repetitions=None,
     time_limit="10m",
 )
-BENCHMARK = Benchmark(_measure, frozenset({"pu_nodes", "sustain"}), tests=(_TEST,))
+BENCHMARK = Benchmark(_measure, frozenset({"pu_nodes", "sustain"}), repeats=lambda _: False, tests=(_TEST,))

@@ -34,7 +34,7 @@ def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[l
     """Run all works that this host has instructions for on the PUs, and patterns in the banks."""
     if asked.compare_output:
         pus = programs.pus_of(host, tuple(asked.pu_nodes or host.cpu_nodes))
-        return iter([compared(host, asked.compare_output, pus, rounds=asked.repetitions, say=say)])
+        return iter([compared(host, asked.compare_output, pus, rounds=asked.runs, say=say)])
     where = programs.place(host, asked.pu_nodes or (), asked.banks or ())
     return measured([f"--seconds={profiles.chosen().correctness_seconds:g}", *where], say)
 
@@ -94,7 +94,7 @@ def _undecided(outputs: Mapping[int, Sequence[str]]) -> str:
 
 def measured(options: Sequence[str], say: probe.Say) -> Iterator[list[Record]]:
     """Yield the records of a run of the probe. Those of answers have no bank: they are of the PUs."""
-    for records in run(AspectRequest(CHECK), options, say, counts=False):
+    for records in run(AspectRequest(CHECK), options, say):
         yield [programs.without_bank(r) if r.metric == ANSWERS else r for r in records]
 
 
@@ -111,7 +111,12 @@ _TEST = ReframeTest(
     lambda _: "known answers of every PU, and patterns in every bank",
     least_records=lambda cases: 4 + len(cases.host.memory_nodes),
     label=_label,
-    repetitions=1,
+    repetitions=None,
     time_limit="30m",
 )
-BENCHMARK = Benchmark(_measure, frozenset({"pu_nodes", "banks", "compare_output"}), tests=(_TEST,))
+BENCHMARK = Benchmark(
+    _measure,
+    frozenset({"pu_nodes", "banks", "compare_output"}),
+    repeats=lambda asked: asked.compare_output is not None,
+    tests=(_TEST,),
+)

@@ -53,7 +53,7 @@ class AspectRequest:
     *pu_nodes* and *banks* are numbers of NUMA nodes. *set_sizes* are the NUMA nodes per PU-set (None: one PU-set
     of all *pu_nodes*, if these are given). *threads* are thread counts. *interleave* is the probe's option
     ("first/all" by default), and *pu_pairs* its option of pairs. *sustain* is the time of a load (s), and
-    *compare_output* a program whose output is compared between PUs.
+    *compare_output* a program whose output is compared between PUs. *repetitions* are timed runs (None: three).
     """
 
     aspect: str
@@ -67,7 +67,12 @@ class AspectRequest:
     sustain: float | None = None
     compare_output: Sequence[str] | None = None
     random: bool = True
-    repetitions: int = 3
+    repetitions: int | None = None
+
+    @property
+    def runs(self) -> int:
+        """The timed runs of each case."""
+        return self.repetitions or 3
 
     def check(self) -> None:
         """Raise BadInput for a value that the aspect does not take, or a program that cannot measure it."""
@@ -77,6 +82,8 @@ class AspectRequest:
             if getattr(self, name) is not None and self.aspect not in takers:
                 option = f"--{name.replace('_', '-')}"
                 raise BadInput(f"{option} is not an option of {self.aspect}, but of {' and '.join(takers)}")
+        if self.repetitions and not aspects()[self.aspect].repeats(self):
+            raise BadInput(f"{self.aspect} is measured once: leave --repetitions {self.repetitions} out")
 
     def by(self) -> str:
         """Return the program; raises BadInput if it cannot measure the aspect."""
@@ -111,8 +118,8 @@ class ReframeTest:
     label: Callable[[Record, Cases], str | None] = lambda record, _: record.metric
     #: Returns why it cannot be done, or an empty string.
     refused: Callable[[Cases], str] = lambda _: ""
-    #: Timed repetitions of each measurement.
-    repetitions: int = 3
+    #: Timed repetitions of each measurement; None if the aspect is measured once.
+    repetitions: int | None = 3
     time_limit: str = "2h"
 
 
@@ -125,6 +132,8 @@ class Benchmark:
     options: frozenset[str] = frozenset({"pu_nodes", "banks"})
     #: The programs that can measure it; the first is the default.
     programs: tuple[str, ...] = (probe.NAME,)
+    #: Returns whether it repeats its cases as often as a request says.
+    repeats: Callable[[AspectRequest], bool] = lambda _: True
     #: Returns the further arguments of each step in which a campaign measures it.
     steps: Callable[[Cases], list[list[str]]] = _one_step
     #: Whether campaigns that validate hosts measure it.
@@ -229,18 +238,18 @@ def run(
     *,
     small: Sequence[str] | None = None,
     most: int = MOST,
-    counts: bool = True,
 ) -> Iterator[list[Record]]:
     """Yield the records of one run of the probe as they come; raises KeyboardInterrupt if it was interrupted.
 
     *small* are its options on an emulated host (default: those of the aspect). *most* limits the repetitions of
-    each case. *counts* is false for an aspect that counts its repetitions itself.
+    each case.
     """
     effort = profiles.chosen()
-    least = max(LEAST, min(asked.repetitions, effort.repetitions))
+    least = max(LEAST, min(asked.runs, effort.repetitions))
     # Prefetchers hide sequential latency, so nothing judges it.
     most = max(least, min(most, effort.repetitions)) if asked.random else least
-    repeated = [f"--min-repetitions={least}", f"--max-repetitions={most}"] if counts else []
+    repeats = aspects()[asked.aspect].repeats(asked)
+    repeated = [f"--min-repetitions={least}", f"--max-repetitions={most}"] if repeats else []
     small = programs.probe_options(asked.aspect) if small is None else small
     running = probe.follow(asked.aspect, [*options, *repeated, *small], say=say)
     while True:
@@ -255,7 +264,7 @@ def run(
 
 def _by_others(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
     """Measure with lmbench, likwid-bench or STREAM: on the nearest bank of each PU-set, unless banks are given."""
-    count = asked.repetitions
+    count = asked.runs
     if asked.aspect == "contention":
         for bank in asked.banks or [programs.nearest(host, host.cpu_nodes[:1])]:
             for threads in _threads(host, asked):
@@ -376,7 +385,7 @@ def _contention_test(
 
 
 _TOPOLOGY_TEST = ReframeTest(
-    "topology", lambda _: "topology", least_records=lambda _: 3, repetitions=1, time_limit="5m"
+    "topology", lambda _: "topology", least_records=lambda _: 3, repetitions=None, time_limit="5m"
 )
 _CONTENTION_TESTS = (
     # Random accesses, every bank in turn; and sequential ones (copy) on one bank, a cross-check of the probe with
@@ -390,7 +399,7 @@ _CONTENTION_TESTS = (
 #: bytes of a random cycle), STREAM's kernels (GB/s, regular stores), and the rates (GB/s) of threads that access
 #: one bank at once, at random (thesis section 3.5). Campaigns divide them into steps.
 _ASPECTS = {
-    "topology": Benchmark(_topology, frozenset(), (), tests=(_TOPOLOGY_TEST,)),
+    "topology": Benchmark(_topology, frozenset(), (), lambda _: False, tests=(_TOPOLOGY_TEST,)),
     "latency": Benchmark(_by_program, programs=(probe.NAME, "lmbench")),
     "bandwidth": Benchmark(
         _by_program,

@@ -284,9 +284,10 @@ def _aspects(cases: Cases, repetitions: int, kind: Kind) -> list[Step]:
     divided = {step.argv[1] for step in steps}
     for name, aspect in measure.aspects().items():
         if name not in divided and (aspect.validates or not kind.judged):
+            repeated = again if aspect.repeats(measure.AspectRequest(name)) else ()
             for number, options in enumerate(aspect.steps(cases), start=1):
                 step = name if number == 1 else f"{name}-{number}"
-                steps.append(Step(step, ("measure", name, *options, *again)))
+                steps.append(Step(step, ("measure", name, *options, *repeated)))
     return steps
 
 

@@ -111,7 +111,10 @@ def register(subparsers: options.Subparsers) -> None:
     parser.add_argument(
         "--order", choices=("random", "sequential"), help="order of the accesses of latency (default: random)"
     )
-    help_repetitions = "timed runs of each case; for the probe the least number (default: 3)"
+    help_repetitions = (
+        "timed runs of each case; for the probe the least number (default: 3; topology, cores and correctness "
+        "without --compare-output are measured once)"
+    )
     options.add(parser, "--repetitions", help=help_repetitions)
     options.add(parser, "--records", "--share-host")
     options.add(parser, "--system", help="with --: the system whose facts give the theoretical bandwidth")
@@ -155,7 +158,6 @@ def run(args: argparse.Namespace) -> int:
         args.aspect,
         program=lists.pop("program_name"),
         random=lists.pop("order") != "sequential",
-        repetitions=lists.pop("repetitions") or 3,
         **lists,
     )
     measured = measure.measure_aspect(asked, file=args.records, share_host=args.share_host, say=say)
