@@ -73,3 +73,24 @@ def test_emulated_and_invalid_counts_do_not_judge():
     ]
     assert {host: v.verdict for host, v in verdicts(records).items()}["n2"] != "fail"
     assert verdicts(records)["n1"].findings == ()
+
+
+def test_wrong_answers_of_an_invalid_record_are_named_until_their_check_is_repeated():
+    def answers(count, day, **fields):
+        parameters = {"work": "integer", "units": 9} | ({"pu": 3} if count else {})
+        when = f"2026-01-{day:02}T12:00:00+00:00"
+        case = ("correctness", "wrong_answers", "1", "lower", (count,), parameters)
+        return Record(*case, host="n1", system="s", time=when, **fields)
+
+    invalid = answers(2, day=1, status="invalid", reason="PU 3 was not held")
+    # Later sessions of other checks show no answers.
+    records = [answers(0, day=1), invalid, *quiet("n1", day=3)]
+    verdict = verdicts(records)["n1"]
+    assert verdict.verdict == "invalid"
+    assert verdict.reason().endswith(": 2, in a record that is invalid: PU 3 was not held")
+    # Another repetition decides nothing about what was wrong once.
+    assert undecided(records, Undescribed("s")) == {}
+    assert undecided([*records, replace(invalid, status="valid", reason="", samples=(0,))], Undescribed("s")) == {}
+    assert verdicts([*records, answers(0, day=4)])["n1"].verdict == "undecided"
+    assert verdicts([*records, answers(1, day=1)])["n1"].verdict == "fail"
+    assert verdicts([replace(invalid, samples=(0,))])["n1"].verdict == "undecided"

@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -152,7 +152,7 @@ def states(system: System, file: Path | None, *, share_host: bool, strict: bool,
         # Only a fail proves something against the host.
         word = "suspect" if verdict.verdict == "invalid" else verdict.verdict
         status = status_of([word], strict=strict)
-        return State(verdict.to_dict(), status, measured, [*left], [*troubles, *_invalid_proofs(records)])
+        return State(verdict.to_dict(), status, measured, [*left], [*troubles])
 
     yield state()
     try:
@@ -180,15 +180,6 @@ def states(system: System, file: Path | None, *, share_host: bool, strict: bool,
     except FirstTouchError as error:
         troubles.append(str(error))
         yield state()
-
-
-def _invalid_proofs(records: Iterable[Record]) -> list[str]:
-    """Return the wrong answers of records that are invalid: they fail no host, but are not to be passed over."""
-    return [
-        f"{Case.of(record).title}: {record.value:g}, in a record that is invalid: {record.reason}"
-        for record in records
-        if record.status == "invalid" and event_limits.is_exceeded(record)
-    ]
 
 
 @contextlib.contextmanager

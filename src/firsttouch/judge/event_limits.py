@@ -3,7 +3,8 @@
 
 All events of a host's newest session count together, unlike repetitions of a measurement. The session is the
 newest in which counters were read, so that a module that was replaced does not blame its host for ever. Proofs,
-such as wrong answers, count until the host's parts are replaced.
+such as wrong answers, count until the host's parts are replaced. Those of invalid records prove nothing, but are
+not passed over: until a later session of their check, they make their case invalid.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def limit_of(case: Case) -> Limit | None:
 def is_exceeded(record: Record) -> bool:
     """Return whether the events of one record fail a host."""
     limit = catalogue.limit_of(record.check, record.metric)
-    return limit is not None and limit.verdict == "fail" and not limit.per_hour and record.value > limit.most
+    return limit is not None and limit.is_proof and record.value > limit.most
 
 
 class EventLimits:
@@ -51,11 +52,12 @@ class EventLimits:
         self._samples = samples
         hosts = len(samples.hosts)
         numbers = [number for number, case in enumerate(samples.cases) if limit_of(case)]
-        self._newest = np.full(hosts, -1)
+        self._newest_of = {samples.cases[number].check: np.full(hosts, -1) for number in numbers}
         begins, ends = np.full(hosts, np.inf), np.full(hosts, -np.inf)
         for number in numbers:
             host, session, _ = self._columns(number)
-            np.maximum.at(self._newest, host, session)
+            np.maximum.at(self._newest_of[samples.cases[number].check], host, session)
+        self._newest = np.max([*self._newest_of.values()], axis=0, initial=-1)
         for number in numbers:
             host, session, time = self._columns(number)
             now = session == self._newest[host]
@@ -85,6 +87,10 @@ class EventLimits:
         may_judge = samples.judged[rows][begins + counts - 1]
         bad = (events > limit.most) & may_judge
         words = np.where(bad, ORDER.index(limit.verdict), ORDER.index("pass")).astype(np.uint8)
+        if limit.is_proof:
+            newest = session == self._newest_of[samples.cases[number].check][host]
+            unproved = newest & ~samples.valid[rows] & (samples.value[rows] > limit.most)
+            words[np.logical_or.reduceat(unproved, begins) & may_judge & ~bad] = ORDER.index("invalid")
         return Limited(words, now)
 
 

@@ -358,10 +358,10 @@ class Findings:
 
     @cached_property
     def disturbed(self) -> Bools:
-        """Which groups are invalid only because other processes used the host."""
+        """Which measured groups are invalid only because other processes used the host."""
         valid = Groups(self.samples.value, self.samples.counts).sums(self.samples.valid.astype(np.int64))
         invalid: Bools = self.words == INVALID
-        return invalid & (valid > 0)
+        return invalid & (valid > 0) & ~self._of_events[self.samples.case]
 
     def word(self, host: str) -> int:
         """Return the number of a host's verdict."""
@@ -620,7 +620,11 @@ class Findings:
 
     def _invalid(self, group: int, rows: slice) -> str:
         """Return why no repetition of a group's newest session counts."""
-        groups = slice(group, group + 1)
+        samples, groups = self.samples, slice(group, group + 1)
+        if limit := event_limits.limit_of(samples.cases[samples.case[group]]):
+            exceeding = np.flatnonzero(~samples.valid[rows] & (samples.value[rows] > limit.most))
+            row = rows.start + int(exceeding[-1])
+            return f"{samples.value[row]:g}, in a record that is invalid: {samples.reason_of(row)}"
         session, valid = self.samples.session(groups), self.samples.valid[rows]
         if not valid[session == session[-1]].any():
             return self.samples.reason_of(rows.stop - 1) or _NO_PLACEMENT

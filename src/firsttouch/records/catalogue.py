@@ -37,6 +37,11 @@ class Limit:
     per_hour: bool = False
     lasting: bool = False
 
+    @property
+    def is_proof(self) -> bool:
+        """Whether the events of one record fail a host."""
+        return self.verdict == "fail" and not self.per_hour
+
 
 @dataclass(frozen=True)
 class Metric:
