@@ -113,6 +113,16 @@ def test_the_result_as_json_and_as_a_record(folder):
     assert record.parameters["program"] == "sh"
 
 
+def test_the_json_document_is_the_last_line_beside_what_the_program_prints(folder):
+    program = "sh -c 'echo result; echo message >&2'"
+    done = shell(f"$ft 1Inst_Localalloc --json -- {program} 2>&1 >out | tail -n 1")
+    assert ((folder / "out").read_text(), done.stderr) == ("result\n", "")
+    assert json.loads(done.stdout)["program"][0] == "sh"
+    # The result of a measurement is no program's output.
+    done = shell(f"$ft --check x --json --repetitions 1 -- {program} 2>err")
+    assert json.loads(done.stdout)["check"] == "x"
+
+
 def test_on_one_numa_node_pages_must_lie_there(folder):
     node = load().cpu_nodes[0]
     done = shell(f"$ft --on {node} --verify --json -- sh -c '{shell_wait(folder)}'")

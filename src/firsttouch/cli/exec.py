@@ -43,7 +43,7 @@ Run any program, unmodified, under a placement that is verified while it runs.
 
 The program gets the standard streams, open descriptors, environment and folder of this command, and the signals
 that this command gets; no byte of its data passes through firsttouch. The exit status is the program's own, and
-128 plus the number of the signal that ended it. The result is one line on standard error, with --json one JSON
+128 plus the number of the signal that ended it. The result is the last line on standard error, with --json a JSON
 document, because the standard output belongs to the program.
 
 With --check or --site-check, the program is measured instead: it runs several times, its output is kept for
@@ -59,7 +59,8 @@ _OF_PLACEMENT = {"verified": 0, "invalid": 1, "unverified": 3}
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    parser = options.command(subparsers, "exec", EXAMPLES, DESCRIPTION)
+    json_help = "print one JSON document: as the last line of standard error, with --check on standard output"
+    parser = options.command(subparsers, "exec", EXAMPLES, DESCRIPTION, json_help=json_help)
     parser.add_argument(
         "scenario",
         nargs="?",

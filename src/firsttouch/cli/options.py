@@ -35,9 +35,17 @@ class Subparsers(Protocol):
         """Add the parser of one command."""
 
 
-def command(subparsers: Subparsers, name: str, examples: str, description: str = "") -> argparse.ArgumentParser:
+#: Where --json prints.
+_JSON = "print one JSON document"
+
+
+def command(
+    subparsers: Subparsers, name: str, examples: str, description: str = "", *, json_help: str = _JSON
+) -> argparse.ArgumentParser:
     """Add a command with its help, its *examples* and --json."""
-    return _added(subparsers, name, COMMANDS[name], examples, description, json_default=False)
+    parser = _added(subparsers, name, COMMANDS[name], examples, description)
+    parser.add_argument("--json", action="store_true", help=json_help)
+    return parser
 
 
 def action(actions: Subparsers, name: str, summary: str, examples: str) -> argparse.ArgumentParser:
@@ -45,8 +53,9 @@ def action(actions: Subparsers, name: str, summary: str, examples: str) -> argpa
 
     --json may stand before or after the action's name.
     """
+    parser = _added(actions, name, summary, "", "")
     # SUPPRESS keeps the value that the command's parser has set.
-    parser = _added(actions, name, summary, "", "", json_default=argparse.SUPPRESS)
+    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=_JSON)
     shown = [
         line
         for line in examples.splitlines()
@@ -57,16 +66,14 @@ def action(actions: Subparsers, name: str, summary: str, examples: str) -> argpa
 
 
 def _added(
-    subparsers: Subparsers, name: str, summary: str, examples: str, description: str, *, json_default: Any
+    subparsers: Subparsers, name: str, summary: str, examples: str, description: str
 ) -> argparse.ArgumentParser:
-    parser = subparsers.add_parser(
+    return subparsers.add_parser(
         name,
         help=summary,
         description=description or f"{summary[0].upper()}{summary[1:]}.",
         epilog=f"examples:\n{examples}",
     )
-    parser.add_argument("--json", action="store_true", default=json_default, help="print one JSON document")
-    return parser
 
 
 def add_user_command(
