@@ -123,6 +123,38 @@ def test_the_json_document_is_the_last_line_beside_what_the_program_prints(folde
     assert json.loads(done.stdout)["check"] == "x"
 
 
+def test_processes_that_outlive_the_program_are_named(folder):
+    os.mkfifo(folder / "end")
+    # The second one ends before the program does.
+    program = f"sh -c 'setsid cat end & (true &); {shell_wait(folder)}'"
+    done = shell(f"$ft 1Inst_Original --json -- {program}; echo >end")
+    (left,) = json.loads(done.stderr.splitlines()[-1])["detached"]
+    assert left["name"] == "cat"
+    warning = f"firsttouch: warning: the program left processes (cat ({left['pid']})): they go on, "
+    assert done.stderr.startswith(warning), done
+    assert gone(left["pid"])
+    done = shell(f"$ft 1Inst_Original --timeout 50 -- {program}")
+    assert re.search(r"\(cat \(\d+\)\): --timeout has stopped them, and the result is without them\n", done.stderr)
+
+
+def test_orphans_that_end_leave_no_zombie(folder):
+    script = f"for i in 1 2 3; do (true &); done; {shell_wait(folder)}; ps -o comm= --ppid $PPID"
+    done = shell(f"$ft 1Inst_Original -- sh -c '{script}'")
+    assert done.stdout.split() == ["sh"], done
+
+
+@pytest.mark.parametrize(
+    ("limit", "ending"),
+    [
+        ("-S -t 1", "ended by SIGXCPU (its limit of CPU time is used up: ulimit -t), "),
+        ("-t 1", "ended by SIGKILL (out of memory, a limit of CPU time, or a user), "),
+    ],
+)
+def test_a_program_that_uses_up_its_cpu_time_has_its_limit_in_the_line(limit, ending):
+    done = shell(f"$ft 1Inst_Original -- bash -c 'ulimit {limit}; while :; do :; done'")
+    assert ending in done.stderr, done
+
+
 def test_on_one_numa_node_pages_must_lie_there(folder):
     node = load().cpu_nodes[0]
     done = shell(f"$ft --on {node} --verify --json -- sh -c '{shell_wait(folder)}'")

@@ -6,13 +6,12 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, CannotHere, TimedOut, first_of
 from firsttouch.execution import energy, host_lock, tasks
-from firsttouch.execution.child_process import signal_name
+from firsttouch.execution.child_process import names_of_living, signal_text
 from firsttouch.execution.foreground import run_in_foreground
 from firsttouch.execution.jobs import Outcome
 from firsttouch.execution.progress import say, write
@@ -51,7 +50,7 @@ With --check or --site-check, the program is measured instead: it runs several t
 #: Options of a run in the foreground, and of a measurement.
 _FOREGROUND = ("on", "threads_env", "verify", "scratch", "idle")
 _MEASURING = ("metric", "unit", "better", "regex", "file", "repetitions")
-#: Tasks of a step that are named.
+#: Tasks of a step, and processes that a program leaves, that are named.
 _NAMED = 4
 #: The exit status of --verify by the state of the placement.
 _OF_PLACEMENT = {"verified": 0, "invalid": 1, "unverified": 3}
@@ -170,7 +169,7 @@ def run(args: argparse.Namespace) -> int:
             options.holding(args, shared=not args.records or step is not None),
             options.scratch(args.scratch, own.numa_nodes) as memory,
             # With a time limit, all that the program started ends with it. Without one, it may leave daemons.
-            host_lock.no_process_left() if args.timeout else nullcontext(),
+            host_lock.no_process_left() if args.timeout else host_lock.new_descendants() as started,
         ):
             if args.scratch:
                 environment["TMPDIR"] = str(memory.folder if memory else args.scratch.absolute())
@@ -183,10 +182,14 @@ def run(args: argparse.Namespace) -> int:
                 if step and (results := step.ended(None)) is not None:
                     _tell(args, scenario, results)
                 raise
+            used, detached = meter.end(), names_of_living(started())
+        if detached:
+            say(_left(detached, is_stopped=args.timeout is not None))
         document = _document(words, scenario, own, outcome) | {
             "scratch": memory and memory.to_dict(),
             "lacking": [lacking] if lacking else [],
-            "energy": meter.end().to_dict(),
+            "energy": used.to_dict(),
+            "detached": [{"pid": pid, "name": name} for pid, name in detached.items()],
         }
         results = step.ended(document) if step else [document]
     if results is not None:
@@ -268,8 +271,15 @@ def _ending(result: Mapping[str, Any]) -> str:
     """Return how a program ended if not with 0, as the beginning of a sentence."""
     status, number = result["exit_status"], result["signal"]
     if number:
-        return f"ended by {signal_name(number)}, "
+        return f"ended by {signal_text(number)}, "
     return f"ended with status {status}, " if status else ""
+
+
+def _left(names: Mapping[int, str], *, is_stopped: bool) -> str:
+    """Return the warning about processes, by number, that outlive the program."""
+    named = first_of([f"{name} ({pid})" for pid, name in names.items()], _NAMED)
+    then = "--timeout has stopped them" if is_stopped else "they go on"
+    return f"firsttouch: warning: the program left processes ({named}): {then}, and the result is without them"
 
 
 def _held(result: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,6 +19,12 @@ from firsttouch.tools import defer_signals
 
 #: At most so much (bytes) of the end of a log is read.
 _LOG_BYTES = 1 << 16
+#: Why the kernel sends signals about limits.
+_CAUSES: Mapping[int, str] = {
+    signal.SIGKILL: " (out of memory, a limit of CPU time, or a user)",
+    signal.SIGXCPU: " (its limit of CPU time is used up: ulimit -t)",
+    signal.SIGXFSZ: " (a file reached its limit of size: ulimit -f)",
+}
 
 
 def guarded(argv: Sequence[str], *, by_this_process: bool = True) -> list[str]:
@@ -129,6 +135,18 @@ def has_ended(pid: int, patience: float = 0.0, clock: Clock = SYSTEM_CLOCK) -> b
     return True
 
 
+def names_of_living(pids: Iterable[int]) -> dict[int, str]:
+    """Return the names of those of some processes that live; children that have ended are reaped."""
+    names: dict[int, str] = {}
+    for pid in sorted(pids):
+        with contextlib.suppress(ChildProcessError):
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                continue
+        with contextlib.suppress(OSError):
+            names[pid] = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+    return names
+
+
 def exit_status(status: int) -> int:
     """Return the exit status of a shell for a program's *status* (negative: the signal)."""
     return status if status >= 0 else 128 - status
@@ -142,12 +160,16 @@ def signal_name(number: int) -> str:
         return str(number)
 
 
+def signal_text(number: int) -> str:
+    """Return the name of a signal that ended a program, with what it means if it has limits as a cause."""
+    return signal_name(number) + _CAUSES.get(number, "")
+
+
 def ending(name: str, status: int) -> str:
     """Return how the program *name* ended, by its exit status (negative: the signal)."""
     if status >= 0:
         return f"{name} ended with status {status}"
-    why = " (out of memory, a limit of CPU time, or a user)" if status == -signal.SIGKILL else ""
-    return f"{name} ended with signal {signal_name(-status)}{why}"
+    return f"{name} ended with signal {signal_text(-status)}"
 
 
 def end_of_log(log: Path) -> str:

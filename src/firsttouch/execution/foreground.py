@@ -46,14 +46,15 @@ def run_in_foreground(
     """Run *argv* under *placement* (None: not bound) and return its outcome, whatever its exit status is.
 
     The program stays in this process's group and gets its standard streams, open descriptors, folder and
-    environment, to which *env* is added. It gets the signals that this process gets. Call it in the main thread,
-    without other threads. Raises TimedOut if *timeout* (seconds) has passed, and Missing if the program does not
-    exist.
+    environment, to which *env* is added. It gets the signals that this process gets. If this process is a child
+    subreaper, what the program leaves to it is reaped. Call it in the main thread, without other threads. Raises
+    TimedOut if *timeout* (seconds) has passed, and Missing if the program does not exist.
     """
     job = Job(argv, placement=placement, threads=threads, env=env or {})
     require_programs([job])
     waited = {signal.SIGCHLD, *_FORWARDED}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, waited)
+    others = frozenset(placement_check.family(os.getpid()))
     try:
         prepare = _becoming(os.getpid(), before)
         outcome = Outcome(job, 0, time.monotonic(), 0.0, 0.0, 0, placement_check.Observed())
@@ -69,7 +70,7 @@ def run_in_foreground(
         except OSError as error:
             raise BadInput(f"cannot start {argv[0]}: {os_reason(error)}", file=error.filename) from error
         try:
-            late = _follow(process.pid, outcome, timeout, watching or Watching())
+            late = _follow(process.pid, outcome, timeout, watching or Watching(), others)
         finally:
             # Only a program that exceeds its time still runs here, or one whose look raised an error.
             _end_family(process.pid)
@@ -98,12 +99,15 @@ def _becoming(parent: int, mask: set[signal.Signals | int]) -> Callable[[], None
     return prepare
 
 
-def _follow(pid: int, outcome: Outcome, timeout: float | None, watching: Watching) -> bool:
-    """Sample a program and forward signals to it until it ends, but is not reaped; return whether it is late."""
+def _follow(pid: int, outcome: Outcome, timeout: float | None, watching: Watching, others: frozenset[int]) -> bool:
+    """Sample a program and forward signals to it until it ends, but is not reaped; return whether it is late.
+
+    *others* are processes that this one had started before.
+    """
     end = math.inf if timeout is None else outcome.started + timeout
     pace = Pace(watching)
     due = 0.0
-    while not has_ended(pid):
+    while not _has_ended(pid, others):
         if (now := time.monotonic()) >= end:
             return True
         before, spent = time.thread_time(), 0.0
@@ -125,6 +129,16 @@ def _follow(pid: int, outcome: Outcome, timeout: float | None, watching: Watchin
                 os.kill(pid, info.si_signo)
     outcome.seconds = time.monotonic() - outcome.started
     return False
+
+
+def _has_ended(pid: int, others: frozenset[int]) -> bool:
+    """Return whether a program has ended; it is not reaped, but what it left to this process as a subreaper is."""
+    with contextlib.suppress(ChildProcessError):
+        while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG):
+            if ended.si_pid == pid or ended.si_pid in others:
+                break
+            os.waitpid(ended.si_pid, os.WNOHANG)
+    return has_ended(pid)
 
 
 def _end_family(pid: int) -> None:

@@ -156,33 +156,42 @@ def _described(holders: set[int]) -> str:
 
 
 @contextlib.contextmanager
-def no_process_left(
-    signals: Sequence[int] = (signal.SIGTERM, signal.SIGKILL), patience: float = 3.0
-) -> Iterator[None]:
-    """Become a child subreaper and, at the end, terminate every descendant that was started in the block.
-
-    They get each of *signals*, and *patience* seconds to end after each.
-    """
+def new_descendants() -> Iterator[Callable[[], set[int]]]:
+    """Become a child subreaper; yield what returns the descendants that were started in the block."""
     import ctypes  # noqa: PLC0415 - measurements load this module for the lock alone
 
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     before = set(family(os.getpid()))
     try:
-        yield
+        yield lambda: set(family(os.getpid())) - before
     finally:
-        for number in signals:
-            _end(before, number, patience)
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
-def _end(before: set[int], number: int, patience: float) -> None:
-    """Send a signal to all descendants except those in *before*; wait up to *patience* seconds for their end.
+@contextlib.contextmanager
+def no_process_left(
+    signals: Sequence[int] = (signal.SIGTERM, signal.SIGKILL), patience: float = 3.0
+) -> Iterator[Callable[[], set[int]]]:
+    """Be as :func:`new_descendants`, and terminate the descendants at the end.
+
+    They get each of *signals*, and *patience* seconds to end after each.
+    """
+    with new_descendants() as started:
+        try:
+            yield started
+        finally:
+            for number in signals:
+                _end(started, number, patience)
+
+
+def _end(started: Callable[[], set[int]], number: int, patience: float) -> None:
+    """Send a signal to all processes that were *started*; wait up to *patience* seconds for their end.
 
     A process that moves to this one while its parent ends may be missed at first: each look sends it to new ones.
     """
-    signalled = set(before)
+    signalled: set[int] = set()
     deadline = time.monotonic() + patience
-    while descendants := set(family(os.getpid())) - before:
+    while descendants := started():
         for pid in descendants - signalled:
             # A process of another user cannot be signalled.
             with contextlib.suppress(ProcessLookupError, PermissionError):
