@@ -213,6 +213,7 @@ def test_the_light_installation_aligns(run_light, lambda_work, tmp_path):
         ("config", "drift", "m.jsonl"),
         ("topology", "--export", "csv", "m.jsonl"),
         ("characterize",),
+        ("fleet", "tend"),
         ("campaign", "run", "validate"),
         ("campaign", "collect", "validate-1"),
         ("study", "run", "scaling2018"),

@@ -15,6 +15,7 @@ from firsttouch.cli import fleet_due, fleet_exclude, fleet_history, options
 from firsttouch.errors import FirstTouchError, RunFailed, one_line
 from firsttouch.execution.progress import say
 from firsttouch.quarantine import site_settings, tending
+from firsttouch.tools import require_report
 
 EXAMPLES = """\
   firsttouch fleet status                                     (the hosts that are held, why, and what comes next)
@@ -103,6 +104,7 @@ def tend(args: argparse.Namespace) -> int:
     from firsttouch.execution import slurm  # noqa: PLC0415 - the journal alone needs none
     from firsttouch.quarantine import actions  # noqa: PLC0415 - the journal alone needs none
 
+    require_report()  # tests of held hosts are judged
     settings = site_settings.load()
     slurm.require("scontrol")
     act = settings.hold.act if args.act is None else args.act

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of the page Install says of every command whether it needs the extra ``report``, as the code does."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+from collections.abc import Iterator
+from types import CodeType, FunctionType, ModuleType
+
+from documented import ROOT
+from firsttouch import cli, tools
+from firsttouch.cli import options
+
+#: What goes on without the extra.
+OPTIONAL = frozenset({options.measured_rates})
+
+
+def actions(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Yield the commands below a parser that do something, such as ``fleet due``."""
+    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not below:
+        yield name, parser
+    for action in below:
+        for word, command in action.choices.items():
+            yield from actions(command, f"{name} {word}".strip())
+
+
+def names(code: CodeType) -> set[str]:
+    """Return the names that a function uses, and those of the functions in it."""
+    return {*code.co_names, *(n for c in code.co_consts if isinstance(c, CodeType) for n in names(c))}
+
+
+def called(function: FunctionType) -> Iterator[FunctionType]:
+    """Yield the functions of the package that a function may call by a name, or as an attribute of a module."""
+    used = names(function.__code__)
+    imported = [importlib.import_module(name) for name in used if name.startswith("firsttouch")]
+    values = [value for place in (function.__globals__, *map(vars, imported)) for value in map(place.get, used)]
+    modules = [value for value in values if isinstance(value, ModuleType)]
+    for value in [*values, *(vars(module).get(name) for module in modules for name in used)]:
+        if isinstance(value, FunctionType) and value.__module__.startswith("firsttouch"):
+            yield value
+
+
+def needs_report(run: FunctionType) -> bool:
+    """Return whether what a command calls may end in the demand for the extra."""
+    seen, to_follow = {run, *OPTIONAL}, [run]
+    while to_follow:
+        new = {*called(to_follow.pop())} - seen
+        if tools.require_report in new:
+            return True
+        seen |= new
+        to_follow += new
+    return False
+
+
+def test_the_table_says_which_commands_need_the_extra() -> None:
+    page = (ROOT / "docs" / "howto" / "install.md").read_text(encoding="utf-8")
+    table = page.split("### What each command needs\n")[1].split("\n\n")[0]
+    light, extra, multiqc = set[str](), set[str](), set[str]()
+    for commands, packages in re.findall(r"^\| (`.*?) \| (.*?) \|", table, re.MULTILINE):
+        assert re.fullmatch(r"light|`report`|light; `[\w -]*--multiqc`: `report`", packages), packages
+        named = {text.partition(" -")[0] for text in re.findall(r"`([^`]+)`", commands)}
+        (light if packages.startswith("light") else extra).update(named)
+        multiqc |= named if "multiqc" in packages else set()
+    assert {name.partition(" ")[0] for name in light | extra} == {*cli.COMMANDS}
+    for name, command in actions(cli.parser([*cli.COMMANDS])):
+        is_needed = needs_report(command.get_default("run"))
+        assert {name, name.partition(" ")[0]} & (extra if is_needed else light), (name, is_needed)
+        assert name in multiqc or "--multiqc" not in command.format_help(), name
