@@ -248,6 +248,15 @@ def test_the_tasks_of_a_step_divide_what_they_were_granted(folder):
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two PUs")
+def test_tasks_of_different_programs_are_named_and_give_no_record(folder):
+    programs = "$(test $n = 0 && echo env || echo nice)"
+    errors = tasks(folder, f"--records r.jsonl -- {programs}", shell_wait(folder))
+    assert "warning: tasks ran different programs (env, nice), so there is no record\n" in errors
+    assert "2 tasks on" in errors.splitlines()[-1]
+    assert not (folder / "r.jsonl").exists()
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two PUs")
 def test_a_task_that_is_killed_is_named_by_the_others(folder):
     for number in range(2):
         os.mkfifo(folder / f"pid.{number}")

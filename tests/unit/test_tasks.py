@@ -69,6 +69,20 @@ def test_a_task_that_starts_again_meets_the_others_again(step):
         assert next_step.folder.parent != first.folder.parent
 
 
+def test_two_programs_of_a_task_at_a_time_are_refused(step, tmp_path):
+    """Each task of `exec -- A | exec -- B` would take part in the meetings of A and B in any order."""
+    with step() as first:
+        with pytest.raises(BadInput, match="task 1 of this host already runs a program"), step():
+            pass
+        # A program that firsttouch runs may start it again: that process has this one as its ancestor.
+        begun = first.folder.parent / "begun.1"
+        begun.write_text(begun.read_text().replace(str(os.getpid()), str(os.getppid())))
+        with step() as inner, step(SLURM_LOCALID="0") as other:
+            assert (inner.folder.name, other.folder) == ("0.inner", first.folder)
+    with step() as second:
+        assert second.folder.name == "1"
+
+
 def test_somebody_elses_folder_is_refused(step, tmp_path):
     with step():
         pass

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from firsttouch.cli import options
@@ -229,7 +230,12 @@ def _scenario(args: argparse.Namespace, host: Topology, step: tasks.Step | None)
 def _tell(args: argparse.Namespace, scenario: Scenario, results: Sequence[Mapping[str, Any] | None]) -> None:
     """Print how the program went, in one or several tasks, and keep the record; None is a task that was killed."""
     done = [result for result in results if result is not None]
-    if args.records and done and len(done) == len(results) and not any(result["exit_status"] for result in done):
+    programs = dict.fromkeys(Path(result["program"][0]).name for result in done)
+    is_complete = done and len(done) == len(results) and not any(result["exit_status"] for result in done)
+    if len(programs) > 1:
+        no_record = ", so there is no record" if args.records else ""
+        say(f"firsttouch: warning: tasks ran different programs ({first_of([*programs], _NAMED)}){no_record}")
+    elif args.records and is_complete:
         from firsttouch.benchmarks import site_checks  # noqa: PLC0415 - see the package
 
         spec = site_checks.ProgramSpec(done[0]["program"], "exec")

@@ -69,7 +69,7 @@ def _take(file: Path, say: Callable[[str], None], *, shared: bool) -> int | None
         try:
             while not try_lock(handle, shared=shared):
                 holders = _holders(handle)
-                if holders & _ancestors():
+                if holders & ancestors():
                     os.close(handle)
                     return None
                 if not announced:
@@ -127,7 +127,7 @@ def _holders(handle: int) -> set[int]:
     return exact or alike
 
 
-def _ancestors() -> set[int]:
+def ancestors() -> set[int]:
     """Return the ancestors of this process."""
     pids, pid = set[int](), os.getppid()
     while pid and pid not in pids:

@@ -22,6 +22,7 @@ from typing import Any
 from firsttouch import paths
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, RunFailed, first_of
+from firsttouch.execution.host_lock import ancestors
 from firsttouch.execution.progress import say
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.emulation import host_name
@@ -35,6 +36,8 @@ from firsttouch.scenarios.placement import Placement
 _PATIENCE, _REPORTED, _PAUSE = 120.0, 5.0, 0.02
 #: Seconds after which a folder that no task holds any more is removed.
 _LEFT_OVER = 3600.0
+#: The most bytes of a line with the number of a meeting and a process.
+_LINE = 64
 #: Tasks whose PUs are printed.
 _DESCRIBED = 16
 
@@ -97,7 +100,7 @@ class Step:
 def of_this_step() -> Iterator[Step | None]:
     """Take part in the step of srun that this process is a task of; None without other tasks on this host.
 
-    Raises BadInput for odd SLURM_* variables.
+    Raises BadInput for odd SLURM_* variables, and if this task already takes part, as in a pipe of two programs.
     """
     names = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_PROCID")
     counts = os.environ.get("SLURM_STEP_TASKS_PER_NODE", "")
@@ -115,18 +118,46 @@ def of_this_step() -> Iterator[Step | None]:
     _remove_left_over(base)
     folder = base / f"{job}.{number_of_job('SLURM_RESTART_COUNT')}.{step}.{node}"
     folder.mkdir(exist_ok=True)
-    # A task that starts this program again takes part in the next meeting.
-    begun = folder / f"begun.{local}"
-    meeting = int(begun.read_text(encoding="utf-8")) if begun.exists() else 0
-    atomic_files.write(begun, str(meeting + 1))
-    place = folder / str(meeting)
-    place.mkdir(exist_ok=True)
-    handle = os.open(place / f"task.{local}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with _meeting(folder, local) as place:
+        handle = _opened(place / f"task.{local}")
+        try:
+            lock(handle)
+            yield Step(local, each[node], number, place)
+        finally:
+            os.close(handle)
+
+
+@contextlib.contextmanager
+def _meeting(folder: Path, local: int) -> Iterator[Path]:
+    """Yield the place of the next meeting that task *local* takes part in.
+
+    A task that starts this program again takes part in the next meeting. What it starts below this program has
+    meetings of its own. Two at a time in one task, as in a pipe, would meet those of other tasks in any order.
+    """
+    level = ""
+    while not try_lock(handle := _opened(folder / f"begun.{local}{level}")):
+        holder = os.read(handle, _LINE).split()[1:]
+        os.close(handle)
+        if not {*map(int, holder)} & ancestors():
+            raise BadInput(
+                f"task {local} of this host already runs a program by firsttouch, and it is unknown which program "
+                "of the other tasks belongs to which: start firsttouch once, as in: exec -- sh -c 'A | B'"
+            )
+        level += ".inner"
     try:
-        lock(handle)
-        yield Step(local, each[node], number, place)
+        meeting = int((os.read(handle, _LINE).split() or [b"0"])[0])
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{meeting + 1} {os.getpid()}".encode(), 0)
+        place = folder / f"{meeting}{level}"
+        place.mkdir(exist_ok=True)
+        yield place
     finally:
         os.close(handle)
+
+
+def _opened(file: Path) -> int:
+    """Return the descriptor of a file that is to be locked."""
+    return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def _remove_left_over(base: Path) -> None:
