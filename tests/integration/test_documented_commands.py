@@ -70,6 +70,9 @@ COVERED = {
         r"firsttouch exec --on 0 --verify --records bench\.jsonl -- \./benchmark .*": (
             "test_on_one_numa_node_pages_must_lie_there"
         ),
+        r"firsttouch run --json \w+ -- \./program .*": (
+            "test_the_json_document_is_the_last_line_beside_what_the_program_prints"
+        ),
     },
     "integration/test_auto.py": {
         r"firsttouch run -- bwa mem .* > out\.sam": "test_trials_are_made_once_and_within_the_budget",
@@ -159,6 +162,7 @@ COVERED = {
     "workflows/test_workflows.py": {
         r"snakemake --snakefile .*": "test_snakemake",
         r"samtools view -H mapped/a\.bam": "test_snakemake",
+        r"paste benchmarks/a\.tsv .*": "test_snakemake",
         r"nextflow run .*": "test_nextflow",
     },
     "emulated/test_emulated_end.py": {

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The energy of real programs, counted by a site's command."""
 
+import csv
 import json
 
 import pytest
@@ -8,6 +9,12 @@ import pytest
 from factories import held_programs
 from factories.processes import write_program
 from firsttouch.records.schema import read
+
+
+def rows(table):
+    """Return the rows of a table with a head."""
+    with table.open(newline="") as text:
+        return [*csv.DictReader(text, delimiter="\t")]
 
 
 @pytest.fixture
@@ -20,8 +27,8 @@ def counted(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("counted")
 def test_a_program_states_its_energy(tmp_path):
     program = ("sh", "-c", held_programs.shell_wait(tmp_path))
-    records = tmp_path / "records.jsonl"
-    argv = ("exec", "1Inst_Original", "--idle", "0.01", "--records", records, "--")
+    records, table = tmp_path / "records.jsonl", tmp_path / "run.tsv"
+    argv = ("exec", "1Inst_Original", "--idle", "0.01", "--records", records, "--tsv", table, "--")
     done = held_programs.run(tmp_path, *argv, *program)
     assert done.returncode == 0, done.stderr
     assert " s, 250 J (" in done.stderr
@@ -33,6 +40,10 @@ def test_a_program_states_its_energy(tmp_path):
     (used,) = energy.placement_found[0]["energy"]
     assert used["idle_watts"] > 0
     assert used["parts"] == {"host": 250.0}
+    (row,) = rows(table)
+    assert (row["sample"], row["placement"], row["joules"]) == ("sh", "verified", "250.0")
+    assert float(row["joules_above_idle"]) == pytest.approx(used["joules_above_idle"], abs=0.001)
+    assert row["joules_per_million_reads"] == "NA"
 
 
 @pytest.mark.usefixtures("counted")
@@ -40,7 +51,8 @@ def test_a_program_states_its_energy(tmp_path):
 def test_an_aligner_states_its_energy_by_reads(firsttouch, lambda_work, tmp_path, scenario):
     prefix, reads, _ = lambda_work
     section = tmp_path / "a_mqc.json"
-    written = ("-o", tmp_path / "out.sam", "--multiqc", section)
+    table = tmp_path / "run.tsv"
+    written = ("-o", tmp_path / "out.sam", "--multiqc", section, "--tsv", table)
     argv = ("align", "--json", *written, scenario, "--", "bwa", "mem", "-t", "2", prefix, *reads)
     done = firsttouch(*argv)
     assert done.returncode == 0, done.stderr
@@ -52,6 +64,9 @@ def test_an_aligner_states_its_energy_by_reads(firsttouch, lambda_work, tmp_path
     columns = json.loads(section.read_text())["data"]["out"]
     assert columns["joules"] == 250.0
     assert (columns["scenario"], columns["placement"]) == (document["scenario"]["name"], "verified")
+    (row,) = rows(table)
+    assert (row["sample"], row["scenario"], row["joules"]) == ("out", scenario, "250.0")
+    assert (row["joules_per_million_reads"] == "NA") == (not document["reads"])
 
 
 @pytest.mark.usefixtures("counted")
@@ -84,6 +99,27 @@ def test_advice_for_energy_compares_energies_and_is_not_saved(tmp_path, monkeypa
     assert (original["joules"], original["seconds"]) == (250.0, None)
     assert set(original["samples"]) == {250.0}
     assert not list(tmp_path.glob("advice/*"))
+
+
+def test_a_table_has_no_value_that_nothing_counted(firsttouch, tmp_path):
+    table = tmp_path / "run.tsv"
+    done = firsttouch("exec", "1Inst_Original", "--tsv", table, "--", "true", FIRSTTOUCH_ENERGY="none")
+    assert done.returncode == 0, done.stderr
+    (row,) = rows(table)
+    assert float(row["seconds"]) > 0
+    assert {value for column, value in row.items() if "joules" in column or "watts" in column} == {"NA"}
+    table.unlink()
+    firsttouch("exec", "1Inst_Original", "--tsv", table, "--", "false")
+    assert not table.exists()
+
+
+def test_a_table_never_replaces_the_reads_or_the_output(firsttouch, lambda_work, tmp_path):
+    prefix, reads, _ = lambda_work
+    for table in (reads[0], tmp_path / "out.sam"):
+        argv = ("align", "-o", tmp_path / "out.sam", "--tsv", table, "--", "bwa", "mem", prefix, *reads)
+        done = firsttouch(*argv)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+        assert "this output is" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ aligner fails for one sample; the second run aligns that sample and repeats noth
 
 from __future__ import annotations
 
+import csv
+import json
 import os
 import re
 import shlex
@@ -18,7 +20,7 @@ import yaml
 from pipeline_site import PAIRS, Site
 
 import documented
-from factories.processes import wait_until
+from factories.processes import wait_until, write_program
 from firsttouch.paths import ROOT
 from firsttouch.quarantine import exclusion
 
@@ -56,6 +58,20 @@ def plain(tmp_path_factory: pytest.TempPathFactory, lambda_work) -> dict[str, li
     return alignments
 
 
+@pytest.fixture
+def counted(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The energy is that of a command that counts 250 J from one reading to the next."""
+    file = site.folder / "joules"
+    script = f"exec 9>{file}.lock; flock 9; echo 250 >>{file}; awk '{{n += $1}} END {{print n}}' {file}"
+    monkeypatch.setenv("FIRSTTOUCH_ENERGY", str(write_program(site.programs / "joules", script)))
+
+
+def table(file: Path) -> list[dict[str, str]]:
+    """Return the rows of a table with a head."""
+    with file.open(newline="") as text:
+        return [*csv.DictReader(text, delimiter="\t")]
+
+
 def assert_complete(site: Site, folder: str, plain: dict[str, list[str]]) -> None:
     """Check the alignments, order, index, read group and counts of both samples."""
     for sample, alignments in plain.items():
@@ -84,6 +100,7 @@ def test_a_job_script(site: Site, slurm: dict[str, str]) -> None:
     assert [len(pus) for pus in site.affinities()] == [1]
 
 
+@pytest.mark.usefixtures("counted")
 @pytest.mark.skipif(len(PUS) < 2, reason="two instances need two PUs")
 def test_snakemake(site: Site, snakemake: Path, plain: dict[str, list[str]]) -> None:
     """The second run also uses what the failed job had finished."""
@@ -109,6 +126,16 @@ def test_snakemake(site: Site, snakemake: Path, plain: dict[str, list[str]]) -> 
     assert (site.folder / "mapped/a.bam").stat().st_mtime_ns == first
     assert "resuming: " in (site.folder / "logs/b.log").read_text()
     assert_complete(site, "mapped", plain)
+    (shown_paste,) = shown("paste")
+    (site.folder / "beside.tsv").write_text(site.run("paste", *shown_paste).stdout)
+    (row,) = table(site.folder / "beside.tsv")
+    assert float(row["s"]) >= float(row["seconds"]) > 0
+    assert float(row["joules"]) >= 250
+    assert float(row["joules_per_million_reads"]) == pytest.approx(float(row["joules"]) * 1e6 / (2 * PAIRS), 1e-3)
+    assert (row["sample"], row["scenario"], row["idle_watts"]) == ("a", "2Inst_Original", "NA")
+    # Nobody counted the energy of the parts that the failed job had finished.
+    (resumed,) = table(site.folder / "benchmarks/b.firsttouch.tsv")
+    assert (resumed["sample"], resumed["joules"], resumed["joules_per_million_reads"]) == ("b", "NA", "NA")
     # What was chosen: see the page.
     ((_, *words),) = shown("samtools")
     assert "2Inst_Original, 2 x 1 threads" in site.run("samtools", "view", *words).stdout
@@ -123,6 +150,7 @@ rule cram:
     output:
         "my alignments/a.cram",
         "my alignments/a.cram.crai",
+        multiqc="my alignments/a_mqc.json",
     params:
         command="bwa mem genome.fa reads/a_1.fastq.gz",
         extra="--markdup",
@@ -134,11 +162,13 @@ rule cram:
     done = site.run(snakemake, "--cores", 1)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (site.folder / "my alignments/a.cram.crai").is_file()
+    assert "seconds" in json.loads((site.folder / "my alignments/a_mqc.json").read_text())["data"]["a"]
     counts = site.run("samtools", "flagstat", "my alignments/a.cram").stdout
     assert f"\n{PAIRS} + 0 primary\n" in counts
     assert "\n0 + 0 primary duplicates\n" not in counts
 
 
+@pytest.mark.usefixtures("counted")
 def test_nextflow(site: Site, nextflow: Path, slurm: dict[str, str], plain: dict[str, list[str]]) -> None:
     """The tasks of the second run are jobs of Slurm with a share of the host."""
     usual, with_config = shown("nextflow")
@@ -170,6 +200,9 @@ def test_nextflow(site: Site, nextflow: Path, slurm: dict[str, str], plain: dict
     assert sorted(steps) == [("Cached", "a"), ("Submitted", "b")]
     assert [len(pus) for pus in site.affinities()] == [1]
     assert_complete(site, "results", plain)
+    rows = {row["sample"]: row for row in table(site.folder / "results/firsttouch.tsv")}
+    assert {*rows} == {"a", "b"}
+    assert all(float(row["joules"]) >= 250 and row["placement"] for row in rows.values())
     versions = yaml.safe_load((site.folder / "results/versions.yml").read_text())
     assert versions["firsttouch"] == site.run("firsttouch", "--version").stdout.split()[1]
     assert set(versions) == {"firsttouch", "samtools"}

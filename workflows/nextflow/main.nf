@@ -41,6 +41,9 @@ workflow {
     index = BWA_INDEX(genome)
     FIRSTTOUCH_ALIGN(reads, index, [[:], []], params.command)
     SAMTOOLS_FLAGSTAT(FIRSTTOUCH_ALIGN.out.bam)
+    FIRSTTOUCH_ALIGN.out.tsv
+        .map { meta, table -> table }
+        .collectFile(name: 'firsttouch.tsv', storeDir: params.outdir, keepHeader: true, sort: true)
     Channel.topic('versions')
         .map { process, program, version -> "${program}: ${version}" }
         .unique()

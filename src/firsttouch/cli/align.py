@@ -13,7 +13,7 @@ import signal
 import sys
 import tempfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -114,6 +114,7 @@ def register(subparsers: options.Subparsers) -> None:
         help=f"part of the whole run that trials of auto may cost, such as 10%%; 0: none (default: {BUDGET})",
     )
     options.add(parser, "--multiqc", help="write this run's time, placement and energy as columns of MultiQC")
+    options.add(parser, "--tsv")
     options.add(parser, "--scratch", "--policies", "--options", "--timeout", "--idle", "--share-host")
     options.add_user_command(parser, "the aligner's command, as it is run without firsttouch")
     parser.set_defaults(run=run)
@@ -167,6 +168,8 @@ def _output(args: argparse.Namespace, command: UserCommand) -> AlignOutput:
         )
     output.check(inputs=[*command.files(), *command.written()])
     command.refuse_overwriting([args.reference] if args.reference else [])
+    if tables := [file for file in (args.multiqc, args.tsv) if file]:
+        atomic_files.refuse_overwriting([*tables, *([output.named] if output.is_file else [])], command.files())
     if not output.is_file:
         if args.resume:
             raise BadInput("--resume needs -o FILE: parts are kept beside that file")
@@ -513,17 +516,30 @@ def _report(
     unfed = scenario.instances - len(result.fed)
     if result.fed and unfed:
         say(f"{unfed} of {scenario.instances} instances got no reads: these fill too few batches of the aligner")
-    if args.json or args.multiqc:
+    if args.json or args.multiqc or args.tsv:
         document = _run_document(task, result, files) | {
             "scratch": memory and memory.to_dict(),
             "lacking": lacking,
         }
-    if args.json:
-        options.print_json(document)
+        if args.json:
+            options.print_json(document)
+        if result.earlier:
+            # Nobody counted what the whole sample took.
+            document["energy"] = {"joules": None, "unknown": "parts of the output are of earlier runs"}
+        _write_tables(task, document)
+
+
+def _write_tables(task: _Task, document: Mapping[str, Any]) -> None:
+    """Write the files for MultiQC and for tables of runs that the user asks for."""
+    args = task.args
+    if not (args.multiqc or args.tsv):
+        return
+    sample = task.output.named.stem if task.output.is_file else task.command.aligner.name
+    if args.tsv:
+        atomic_files.write(args.tsv, energy.table(sample, task.scenario.name, document))
     if args.multiqc:
         from firsttouch.report import multiqc  # noqa: PLC0415 - a run without a report needs no tables
 
-        sample = task.output.named.stem if task.output.is_file else command.aligner.name
         atomic_files.write(args.multiqc, multiqc.of_run(sample, document))
 
 

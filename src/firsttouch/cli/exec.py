@@ -20,6 +20,7 @@ from firsttouch.host import grant
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.emulation import host_name
 from firsttouch.host.topology import Topology, load
+from firsttouch.records import atomic_files
 from firsttouch.records.schema import CHOICES, Record, append, check_appendable
 from firsttouch.scenarios import evidence
 from firsttouch.scenarios.placement import Placement, Scenario, parse_name, plan, plan_tasks, with_threads
@@ -49,7 +50,7 @@ document, because the standard output belongs to the program.
 With --check or --site-check, the program is measured instead: it runs several times, its output is kept for
 --regex, the record is printed, and the exit status is 1 if the placement did not hold."""
 #: Options of a run in the foreground, and of a measurement.
-_FOREGROUND = ("on", "threads_env", "verify", "scratch", "idle")
+_FOREGROUND = ("on", "threads_env", "verify", "scratch", "idle", "tsv")
 _MEASURING = ("metric", "unit", "better", "regex", "file", "repetitions")
 #: Tasks of a step, and processes that a program leaves, that are named.
 _NAMED = 4
@@ -99,6 +100,8 @@ def register(subparsers: options.Subparsers) -> None:
     options.add(parser, "--idle")
     options.add(parser, "--scratch", help=f"set TMPDIR: {options.SHARED['--scratch']['help']}")
     options.add(parser, "--records", help="append a record of its run time to this JSON-lines file if it succeeds")
+    tsv_help = "write its time, placement and energy as a table of one row (TSV) if it succeeds"
+    options.add(parser, "--tsv", help=tsv_help)
     options.add(parser, "--share-host")
     measuring = parser.add_argument_group("measure the program, several times")
     measuring.add_argument("--check", metavar="NAME", help="name of the check in the record")
@@ -233,26 +236,10 @@ def _tell(args: argparse.Namespace, scenario: Scenario, results: Sequence[Mappin
     programs = dict.fromkeys(Path(result["program"][0]).name for result in done)
     is_complete = done and len(done) == len(results) and not any(result["exit_status"] for result in done)
     if len(programs) > 1:
-        no_record = ", so there is no record" if args.records else ""
+        no_record = ", so there is no record" if args.records or args.tsv else ""
         say(f"firsttouch: warning: tasks ran different programs ({first_of([*programs], _NAMED)}){no_record}")
-    elif args.records and is_complete:
-        from firsttouch.benchmarks import site_checks  # noqa: PLC0415 - see the package
-
-        spec = site_checks.ProgramSpec(done[0]["program"], "exec")
-        reasons = [result["reason"] for result in done]
-        if len(done) > 1:
-            reasons = [reason and f"task {number}: {reason}" for number, reason in enumerate(reasons)]
-        record = site_checks.record_of(
-            spec,
-            scenario,
-            [max(result["seconds"] for result in done)],
-            next(filter(None, reasons), ""),
-            [result["placement_found"][0] for result in done],
-            lacking=done[0]["lacking"],
-        )
-        # Tasks ran side by side, and each counted the whole host.
-        longest = max((result["energy"] for result in done), key=lambda used: used.get("seconds", 0.0))
-        append(args.records, [record, *energy.records(record, [longest])])
+    elif (args.records or args.tsv) and is_complete:
+        _keep(args, scenario, done)
     if args.json:
         document = done[0] if len(results) == 1 else {"host": host_name(), "tasks": results}
         write(json.dumps(document) + "\n")
@@ -271,6 +258,34 @@ def _tell(args: argparse.Namespace, scenario: Scenario, results: Sequence[Mappin
     named = first_of(odd, _NAMED, "; ")
     how = f"{len(odd)} of them otherwise: {named}" if odd else "all placements verified"
     say(f"firsttouch: {scenario.name}, {len(results)} tasks on {host_name()}: {span}{how}")
+
+
+def _keep(args: argparse.Namespace, scenario: Scenario, done: Sequence[Mapping[str, Any]]) -> None:
+    """Write the record and the table of a program, in one or several tasks that ran side by side."""
+    seconds = max(result["seconds"] for result in done)
+    # Each task counted the whole host.
+    longest = max((result["energy"] for result in done), key=lambda used: used.get("seconds", 0.0))
+    if args.tsv:
+        unlike = (result["placement"] for result in done if result["placement"] != "verified")
+        run = {"seconds": seconds, "placement": next(unlike, "verified"), "energy": longest}
+        atomic_files.write(args.tsv, energy.table(Path(done[0]["program"][0]).name, scenario.name, run))
+    if not args.records:
+        return
+    from firsttouch.benchmarks import site_checks  # noqa: PLC0415 - see the package
+
+    spec = site_checks.ProgramSpec(done[0]["program"], "exec")
+    reasons = [result["reason"] for result in done]
+    if len(done) > 1:
+        reasons = [reason and f"task {number}: {reason}" for number, reason in enumerate(reasons)]
+    record = site_checks.record_of(
+        spec,
+        scenario,
+        [seconds],
+        next(filter(None, reasons), ""),
+        [result["placement_found"][0] for result in done],
+        lacking=done[0]["lacking"],
+    )
+    append(args.records, [record, *energy.records(record, [longest])])
 
 
 def _ending(result: Mapping[str, Any]) -> str:

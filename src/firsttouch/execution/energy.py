@@ -8,7 +8,9 @@ step, from sstat); the powercap files of the kernel (RAPL; Documentation/power/p
 
 from __future__ import annotations
 
+import csv
 import functools
+import io
 import os
 import re
 import reprlib
@@ -31,6 +33,8 @@ from firsttouch.tools import run_tool
 if TYPE_CHECKING:
     from firsttouch.records.schema import Record
 
+#: The columns of a run's table.
+_COLUMNS = ("joules", "idle_watts", "joules_above_idle", "joules_per_million_reads")
 #: What replaces the kernel's counters: ``slurm``, ``none``, or a command that prints joules.
 VARIABLE = "FIRSTTOUCH_ENERGY"
 #: The metric of its records.
@@ -91,6 +95,22 @@ def in_words(energy: Mapping[str, Any]) -> str:
         return ""
     idle = f", idle {energy['idle_watts']:.1f} W" if "idle_watts" in energy else ""
     return f"{joules:.4g} J ({joules / energy['seconds']:.1f} W{idle}), "
+
+
+def table(sample: str, scenario: str, run: Mapping[str, Any]) -> str:
+    """Return a run of a *sample* as a table of one row with its head (TSV), in which NA stands for no value.
+
+    *run* is the JSON document of `firsttouch align` or `exec`. Every run has the same head, which shares no column
+    with Snakemake's benchmark files.
+    """
+    row = {"sample": sample, "scenario": scenario, "placement": run["placement"], "seconds": run["seconds"]}
+    row |= {column: run["energy"].get(column) for column in _COLUMNS}
+    text = io.StringIO()
+    rows = csv.writer(text, "excel-tab", lineterminator="\n")
+    rows.writerow(row)
+    values = (round(value, 3) if isinstance(value, float) else value for value in row.values())
+    rows.writerow("NA" if value is None else value for value in values)
+    return text.getvalue()
 
 
 def records(record: Record, energies: Sequence[Mapping[str, Any]]) -> list[Record]:

@@ -12,7 +12,10 @@ log = snakemake.log_fmt_shell(stdout=True, stderr=True)
 extra = snakemake.params.get("extra", "")
 if reference := snakemake.input.get("reference"):
     extra = f"--reference {shlex.quote(reference)} {extra}"
-if len(snakemake.output) > 1:  # the index
+tables = {name: file for name in ("tsv", "multiqc") if (file := snakemake.output.get(name))}
+for name, file in tables.items():
+    extra = f"--{name} {shlex.quote(file)} {extra}"
+if len(snakemake.output) > 1 + len(tables):  # the index
     extra = f"--sort {extra}"
 
 shell("firsttouch align -o {alignments:q} --scratch {snakemake.resources.tmpdir:q} {extra} -- {command} {log}")

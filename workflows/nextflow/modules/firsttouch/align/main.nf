@@ -18,6 +18,8 @@ process FIRSTTOUCH_ALIGN {
     tuple val(meta), path("*.cram"), emit: cram, optional: true
     tuple val(meta), path("*.crai"), emit: crai, optional: true
     tuple val(meta), path("*.log") , emit: log
+    tuple val(meta), path("*.tsv") , emit: tsv
+    tuple val(meta), path("*_mqc.json"), emit: multiqc, optional: true
     tuple val("${task.process}"), val('firsttouch'), eval("firsttouch --version | sed '1!d;s/.* //'"), topic: versions, emit: versions_firsttouch
     tuple val("${task.process}"), val('samtools'), eval("samtools version | sed '1!d;s/.* //'"), topic: versions, emit: versions_samtools
 
@@ -39,7 +41,7 @@ process FIRSTTOUCH_ALIGN {
     """
     firsttouch align \\
         -o ${output} \\
-        --sort ${args} \\
+        --sort --tsv ${prefix}.tsv ${args} \\
         -- ${call} 2> ${prefix}.log || { status=\$?; cat ${prefix}.log >&2; exit \$status; }
     """
 
@@ -47,6 +49,6 @@ process FIRSTTOUCH_ALIGN {
     def prefix = task.ext.prefix ?: "${meta.id}"
     def output = fasta ? "${prefix}.cram ${prefix}.cram.crai" : "${prefix}.bam ${prefix}.bam.bai"
     """
-    touch ${output} ${prefix}.log
+    touch ${output} ${prefix}.log ${prefix}.tsv
     """
 }
