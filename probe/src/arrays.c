@@ -11,16 +11,14 @@ static uint64_t distance(const Host *host, uint64_t bytes)
     return (bytes + host->page_bytes - 1) / host->page_bytes * host->page_bytes;
 }
 
-uint64_t arrays_bytes(const Options *options, const Host *host, const List *banks, Pages pages, int number,
-                      int threads)
+uint64_t arrays_by_rule(const Options *options, const Host *host, uint64_t room, int number, int threads,
+                        uint64_t step)
 {
-    const uint64_t step = KERNEL_STEP * sizeof(double);
     uint64_t bytes = options->array_bytes;
     if (!bytes && options->sanity)
-        bytes = (uint64_t)threads * (UINT64_C(1) << 18);
+        bytes = (uint64_t)threads << 18;
     if (!bytes) {
         const uint64_t least = 64000000, rule = 4 * host->all_caches_bytes;
-        const uint64_t room = memory_available(host, banks, pages) / (4 * (uint64_t)number) * 3;
         bytes = rule > least ? rule : least;
         bytes = room < bytes ? room : bytes;
         memory_beyond_caches((uint64_t)number * bytes, host->all_caches_bytes);
@@ -30,6 +28,14 @@ uint64_t arrays_bytes(const Options *options, const Host *host, const List *bank
         fail(options->array_bytes ? EXIT_USAGE : EXIT_CANNOT,
              "an array of %llu bytes is too small for %d threads: each needs %d", (unsigned long long)bytes,
              threads, (int)step);
+    return bytes;
+}
+
+uint64_t arrays_bytes(const Options *options, const Host *host, const List *banks, Pages pages, int number,
+                      int threads)
+{
+    const uint64_t room = memory_available(host, banks, pages) / (4 * (uint64_t)number) * 3;
+    const uint64_t bytes = arrays_by_rule(options, host, room, number, threads, KERNEL_STEP * sizeof(double));
     memory_require(host, banks, pages, (uint64_t)number * distance(host, bytes));
     return bytes;
 }

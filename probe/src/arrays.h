@@ -16,8 +16,13 @@ typedef struct {
     double expected[3]; // the expected value of all elements of a, b and c
 } Arrays;
 
-// The size in bytes of one of `number` arrays on these banks: the option's, or by STREAM's rule.
-// Fails if it is too small for `threads` threads or does not fit into the memory.
+// The size in bytes of one of `number` arrays in whole steps: the option's, or by STREAM's rule four times all
+// caches, at least 64 MB, if there is `room`. Fails if it is too small for `threads` threads or to be memory
+// behind the caches.
+uint64_t arrays_by_rule(const Options *options, const Host *host, uint64_t room, int number, int threads,
+                        uint64_t step);
+
+// The same for arrays on these banks. Fails if they do not fit into the memory.
 uint64_t arrays_bytes(const Options *options, const Host *host, const List *banks, Pages pages, int number,
                       int threads);
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "arrays.h"
 #include "fail.h"
 
 enum { ASLEEP_NS = 100000 };
@@ -19,24 +20,10 @@ List loaders_pus(const Node *node)
 
 uint64_t loaders_bytes(const Options *options, const Host *host, Pages pages, int count)
 {
-    const uint64_t step = LOAD_STEP * sizeof(double), banks = (uint64_t)options->banks.count;
-    const uint64_t size = options->size[0];
-    uint64_t bytes = options->array_bytes;
-    if (!bytes && options->sanity)
-        bytes = (uint64_t)count << 18;
-    if (!bytes) {
-        const uint64_t least = 64000000, rule = 4 * host->all_caches_bytes;
-        const uint64_t each = memory_available(host, &options->banks, pages) / banks;
-        const uint64_t room = each > size ? (each - size) / 2 : 0;
-        bytes = rule > least ? rule : least;
-        bytes = room < bytes ? room : bytes;
-        memory_beyond_caches(bytes, host->all_caches_bytes);
-    }
-    bytes = bytes / step * step;
-    if (bytes < (uint64_t)count * step)
-        fail(options->array_bytes ? EXIT_USAGE : EXIT_CANNOT,
-             "an array of %llu bytes is too small for %d threads: each needs %d", (unsigned long long)bytes, count,
-             (int)step);
+    const uint64_t banks = (uint64_t)options->banks.count, size = options->size[0];
+    const uint64_t each = memory_available(host, &options->banks, pages) / banks;
+    const uint64_t room = each > size ? (each - size) / 2 : 0;
+    const uint64_t bytes = arrays_by_rule(options, host, room, 1, count, LOAD_STEP * sizeof(double));
     memory_require(host, &options->banks, pages, banks * (bytes + size));
     return bytes;
 }

@@ -65,6 +65,12 @@ def test_a_sustained_load_has_its_own_cases(firsttouch):
     assert "0.2 of 0.2 s" in done.stderr
 
 
+def test_a_load_beyond_the_probe_s_limit_is_one_line(firsttouch):
+    done = firsttouch("measure", "cores", "--sustain", "11min")
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, "from 0.001 to 600" in line) == (2, True)
+
+
 @pytest.mark.parametrize("wrong", ["x", "100000", f"{PUS[0]}x", f"{PUS[0]},", f"{PUS[0]},-1", f"{PUS[0]},1,1"])
 def test_a_wrong_fault_is_one_line(firsttouch, wrong):
     done = firsttouch("measure", "cores", "--", f"--inject={wrong}")

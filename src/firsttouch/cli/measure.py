@@ -104,7 +104,7 @@ def register(subparsers: options.Subparsers) -> None:
     )
     parser.add_argument(
         "--sustain",
-        type=options.checked(options.seconds, "a time from 1 ms to 10min", lambda t: 0.001 <= t <= 600),
+        type=options.duration,  # the probe has the limits
         metavar="TIME",
         help="cores: load all PUs for a time such as 2min, and draw the clock over it (at most 10min)",
     )
