@@ -17,12 +17,14 @@ from firsttouch.records import schema
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two PUs")
 def test_tasks_of_two_hosts(site: Site, tmp_path: Path) -> None:
     records = tmp_path / "records.jsonl"
-    waiting = tmp_path / "waiting"
-    waiting.mkdir()
-    firsttouch = held_programs.command(waiting, "exec", "--verify", "--records", records)
-    program = ["sh", "-c", held_programs.shell_wait(waiting)]
+    # Processes of two hosts may have the same number, which names what they wait for.
+    for host in ("n1", "n2"):
+        (tmp_path / host).mkdir()
+    firsttouch = held_programs.command(Path(), "exec", "--verify", "--records", records)
+    program = ["sh", "-c", held_programs.shell_wait(Path())]
     done = site.slurm.call(
         *("srun", "-N2", "-n4", "--ntasks-per-node=2", "--nodelist=n[1-2]"),
+        *("sh", "-c", f'cd {tmp_path}/$SLURMD_NODENAME && exec "$@"', "sh"),
         *firsttouch,
         "--",
         *program,
