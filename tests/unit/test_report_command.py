@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -117,6 +119,60 @@ def test_a_bad_line_is_named_and_the_others_are_reported(
     document = json.loads((tmp_path / "out" / "summary.json").read_text())
     shown = document["hosts"] if hosts == 1 else document["systems"][0]["hosts"]
     assert {h["host"] for h in shown} == {f"n{i}" for i in range(hosts)}
+
+
+def fleet(folder: Path, damage: dict[str, tuple[str, str]]) -> Path:
+    """Write a fleet of eight hosts; *damage* replaces a text in the lines of some hosts by another one."""
+    file = folder / "fleet.jsonl"
+    for host in (f"n{i}" for i in range(8)):
+        records = [replace(r, host=host, system="local") for r in Machine(1, 2, host=host).bandwidth()]
+        schema.append(part := folder / f"{host}.part", records)
+        text = part.read_text()
+        part.unlink()
+        with file.open("a") as out:
+            out.write(text.replace(*damage.get(host, ("", ""))) if host in damage else text)
+    return file
+
+
+def words_of(file: Path, run_cli: Callable[..., Any]) -> tuple[dict[str, str], dict[str, str], str]:
+    """Return the verdicts of `validate` and of `report` by host, and the messages of the latter."""
+    judged = run_cli("validate", "--json", "--system", "local", file)
+    reported = run_cli("report", "--json", "--system", "local", file, "-o", file.with_name("out"))
+    (of_system,) = json.loads(reported.out)["systems"]
+    words = [
+        {h["host"]: h["verdict"] for h in hosts} for hosts in (json.loads(judged.out)["hosts"], of_system["hosts"])
+    ]
+    return words[0], words[1], reported.err
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"n3": ('"samples": [', '"samples": ["x", ')},
+        {"n3": ('"samples": [', '"samples": ["x", '), "n5": ('"time": "2', '"time": "3')},
+        {"n3": ('"host": "n3"', '"host": ""')},
+        {f"n{i}": ('"time": "2', '"time": "3') for i in range(8)},
+    ],
+    ids=["unreadable", "and of the future", "without a name", "all of the future"],
+)
+def test_a_report_has_the_words_and_hosts_of_validate(
+    tmp_path: Path, run_cli: Callable[..., Any], damage: dict[str, tuple[str, str]]
+) -> None:
+    judged, reported, messages = words_of(fleet(tmp_path, damage), run_cli)
+    assert reported == judged
+    for host in damage.keys() & judged.keys():
+        assert judged[host] == "suspect"
+    assert "fleet.jsonl" in messages or "in the future" in messages
+
+
+def test_hosts_that_seem_to_have_two_names_are_named(tmp_path: Path, run_cli: Callable[..., Any]) -> None:
+    renamed = {"n3": ('"host": "n3"', '"host": "n4.site.org"'), "n5": ('"host": "n5"', '"host": "N6"')}
+    _, reported, messages = words_of(fleet(tmp_path, renamed), run_cli)
+    assert [line for line in messages.splitlines() if "seem to be" in line] == [
+        "firsttouch: 'N6' and 'n6' seem to be one host, and are judged as two: its records need one name",
+        "firsttouch: 'n4' and 'n4.site.org' seem to be one host, and are judged as two: its records need one name",
+    ]
+    assert {"n4.site.org", "N6"} < reported.keys()
 
 
 def test_bad_input_is_one_line_that_names_it(results: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import datetime
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ from firsttouch.campaign import collect
 from firsttouch.campaign.state import State, state, without_superseded
 from firsttouch.clock import MOST_SKEW, SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, one_line
-from firsttouch.host.emulation import name_among
+from firsttouch.host.emulation import name_among, short_name
 from firsttouch.judge import drift, samples_table, summaries
 from firsttouch.judge.drift import Configuration
 from firsttouch.judge.findings import Findings
@@ -75,9 +75,10 @@ class Gathered:
     unless they are only stored (*keeps_future*): *dated_ahead* has the latest time (ms since 1970) of such records
     by system and host.
 
-    *unread* are unreadable files, folders and records, *systems* the number of records of each system, and
-    *configured* the records of configurations (:func:`firsttouch.judge.drift.changes`). They are complete once the
-    samples have been read. *kept* are the rows that a report needs as records, which are read with the samples.
+    *unread* are unreadable files, folders and records, *hosts* those with samples, *systems* the number of records
+    of each system, and *configured* the records of configurations (:func:`firsttouch.judge.drift.changes`). They
+    are complete once the samples have been read. *kept* are the rows that a report needs as records, which are
+    read with the samples.
     """
 
     paths: Sequence[Path]
@@ -85,6 +86,7 @@ class Gathered:
     campaigns: Sequence[State]
     troubles: Sequence[Trouble]
     unread: dict[str, Unread] = field(default_factory=dict)
+    hosts: list[str] = field(default_factory=list)
     systems: Counter[str] = field(default_factory=Counter)
     configured: list[pl.DataFrame] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)
@@ -131,7 +133,9 @@ class Gathered:
                 self.kept[0].hosts.update(hosts)
             else:  # all records are needed
                 summarised = {}
-        return samples_table.of_parts(self._parts(columns, summarised), system)
+        samples = samples_table.of_parts(self._parts(columns, summarised), system)
+        self.hosts[:] = samples.hosts
+        return samples
 
     def _summarised(self) -> dict[Path, Facts]:
         """Return the facts of the tables whose summaries can stand for their records: all of these count."""
@@ -272,6 +276,16 @@ class Gathered:
         if (more := len(self.ahead()) - _MOST_PRINTED) > 0:
             print(f"firsttouch: records of {more} more are dated in the future", file=sys.stderr)
 
+    def _alike(self) -> list[str]:
+        """Return a line for each host that seems to have two names, one of them perhaps with its domain."""
+        names = {name.strip().lower(): name for name in reversed(self.hosts)}
+        pairs = [(names[key], host) for host in self.hosts if names[key := host.strip().lower()] != host]
+        pairs += [(names[s], name) for key, name in names.items() if (s := short_name(key)) != key and s in names]
+        return [
+            f"{first!r} and {second!r} seem to be one host, and are judged as two: its records need one name"
+            for first, second in sorted(pairs)
+        ]
+
     def _read(
         self, sources: Sources, columns: Sequence[str], where: pl.Expr | None = None
     ) -> Iterator[pl.DataFrame]:
@@ -317,20 +331,43 @@ class Gathered:
         # A second reading gives the same text.
         self.unread[str(unread)] = unread
 
-    def unread_of(self, hosts: Iterable[str], *, any_host: bool) -> dict[str, list[str]]:
-        """Return why records of hosts may be missing, by host: unreadable ones may be theirs.
+    def lost(self, system: str, hosts: Collection[str], *, strangers: bool = True) -> dict[str, list[str]]:
+        """Return why results of a *system* are missing, by host: of campaigns, unreadable, or of the future.
 
-        With *any_host*, input that may be of any host counts for each of *hosts*.
+        *hosts* have records of the system. Unreadable input may be of any of them if it does not say of which one.
+        With *strangers*, hosts without any record that can be read are of this system, too.
         """
-        reasons: dict[str, list[str]] = {}
+        reasons = {host: list(lost) for host, lost in self.missing_of.get(system, {}).items()}
+        of_system = {*hosts, *reasons}
         for unread in self.unread.values():
-            for host in unread.hosts if unread.hosts is not None else hosts if any_host else ():
+            of = hosts if unread.hosts is None else unread.hosts if strangers else unread.hosts & of_system
+            for host in of:
                 reasons.setdefault(host, []).append(f"cannot be read: {unread}")
+        for host, sentence in self.ahead(system).items():
+            if host not in hosts:
+                reasons.setdefault(host, []).append(sentence)
         return reasons
+
+    def refuse_without(self, system: str, hosts: Collection[str]) -> None:
+        """Raise BadInput if there is nothing of a *system*; *hosts* have records of it."""
+        if hosts or self.ahead(system) or self.missing_of.get(system):
+            return
+        self.refuse_unread()
+        if of_others := self.of_others(system):
+            raise BadInput(f"no record of system {system}: these are {of_others}")
+        raise self.nothing()
+
+    def of_others(self, system: str) -> str:
+        """Return how many records are of other systems than *system*, and of which; "" if there is none."""
+        others = {name: count for name, count in sorted(self.systems.items()) if name != system}
+        names = ", ".join(name or "(no name)" for name in others)
+        return f"{sum(others.values())} records of {names}" if others else ""
 
     def print_unread(self) -> None:
         """Print what does not count on standard error; raises BadInput if input is unreadable."""
         self.print_ahead()
+        for line in self._alike()[:_MOST_PRINTED]:
+            print(f"firsttouch: {line}", file=sys.stderr)
         for unread in list(self.unread.values())[:_MOST_PRINTED]:
             print(f"firsttouch: left out: {one_line(str(unread))}", file=sys.stderr)
         if (more := len(self.unread) - _MOST_PRINTED) > 0:
@@ -422,12 +459,7 @@ def judge(records: Sequence[Path], system: System) -> Judgement:
     have no missing results. Raises BadInput without a record.
     """
     samples, gathered = of_system(records, system)
-    missing = dict(gathered.missing_of.get(system.name, {}))
-    for name, reasons in gathered.unread_of(samples.hosts, any_host=True).items():
-        missing[name] = [*missing.get(name, ()), *reasons]
-    ahead = gathered.ahead(system.name)
-    for name in ahead.keys() - set(samples.hosts):
-        missing[name] = [*missing.get(name, ()), ahead[name]]
+    missing = gathered.lost(system.name, samples.hosts)
     return Judgement(
         judged(samples, system, missing=missing, configurations=gathered.newest_configurations), gathered
     )
@@ -440,15 +472,8 @@ def of_system(paths: Sequence[Path], system: System) -> tuple[SamplesTable, Gath
     """
     gathered = gather(paths)
     samples = gathered.samples(system.name)
-    others = {name: count for name, count in sorted(gathered.systems.items()) if name != system.name}
-    of_others = f"{sum(others.values())} records of {', '.join(others)}"
-    has_hosts = samples.hosts or samples.settings or gathered.ahead(system.name)
-    if not has_hosts and not gathered.missing_of.get(system.name):
-        gathered.refuse_unread()
-        raise (
-            BadInput(f"no record of system {system.name}: these are {of_others}") if others else gathered.nothing()
-        )
-    if others:
+    gathered.refuse_without(system.name, {*samples.hosts, *samples.settings})
+    if of_others := gathered.of_others(system.name):
         print(
             one_line(f"firsttouch: left out: {of_others}: --system {system.name} judges its own"), file=sys.stderr
         )

@@ -123,9 +123,9 @@ def report_of(
     # Advice is no record of any host: the records of all hosts are complete without it.
     gathered.unread.update({str(error): Unread(error, hosts=frozenset()) for error in damaged})
     samples = gathered.samples(few=FEW_HOSTS)
-    if described is not None and described.name not in {*samples.by_system(), *gathered.missing_of}:
-        raise BadInput(f"no record of system {described.name} in {', '.join(map(str, records))}")
-    if len({*samples.hosts, *samples.settings, *gathered.missing}) <= FEW_HOSTS:
+    if described is not None:
+        gathered.refuse_without(described.name, samples.by_system(described.name)[described.name].hosts)
+    if len({*samples.hosts, *samples.settings, *gathered.missing, *gathered.ahead()}) <= FEW_HOSTS:
         return _of_few(gathered, samples, described, advice, topology_xml, forms=forms), gathered
     fleets = _judged(samples, described, gathered)
     configurations = gathered.configurations()
@@ -172,18 +172,13 @@ def comparison(before: Path, after: Path, system: str | None) -> Callable[[Path]
 
 def _judged(samples: SamplesTable, described: System | None, gathered: Gathered) -> list[Findings]:
     """Return the verdicts of each system's hosts, with the missing results of its campaigns."""
-    missing, parts = gathered.missing_of, samples.by_system()
-    unread = gathered.unread_of((), any_host=False)
+    parts = samples.by_system()
     fleets = []
-    for name in sorted({*parts, *missing, *(system for system, _ in gathered.dated_ahead)}):
+    names = sorted({*parts, *gathered.missing_of, *(system for system, _ in gathered.dated_ahead)})
+    for name in names:
         judging = described if described is not None and described.name == name else _judging(name)
         part = parts[name] if name in parts else samples.by_system(name)[name]
-        lost = {host: list(reasons) for host, reasons in missing.get(name, {}).items()}
-        for host in unread.keys() & {*part.hosts, *lost}:
-            lost.setdefault(host, []).extend(unread[host])
-        for host, sentence in gathered.ahead(name).items():
-            if host not in part.hosts:
-                lost.setdefault(host, []).append(sentence)
+        lost = gathered.lost(name, part.hosts, strangers=names == [name] or judging is described)
         fleets.append(judged(part, judging, missing=lost, configurations=gathered.newest_configurations))
     return fleets
 

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 from firsttouch.judge import sprt
+from firsttouch.judge.fleet_level import FEWEST_HOSTS
 from firsttouch.judge.host_level import STABLE_SESSIONS
 from firsttouch.judge.sprt import Floats
 from firsttouch.records.cases import Case
@@ -215,7 +216,9 @@ class HostVerdict:
         # For a host that was not measured only the reason is shown.
         if not self.findings and (self.unjudged or not self.missing):
             text = _BLIND if self._is_blind else _NOTHING if self.described else _UNDESCRIBED
-            lines.append(Evidence("", text.format(system=self.system, unjudged=self.unjudged)))
+            lines.append(
+                Evidence("", text.format(system=self.system, unjudged=self.unjudged, fewest=FEWEST_HOSTS))
+            )
         return [*lines, *(Evidence("missing", reason) for reason in self.missing)]
 
     @cached_property
@@ -326,11 +329,14 @@ def exit_status(hosts: Sequence[HostVerdict], *, strict: bool = False) -> int:
 
 _DIGITS = re.compile(r"(\d+)")
 _UNDESCRIBED = (
-    "nothing was judged: too few hosts have any of the {unjudged} metrics, and --system {system} "
-    "(which reads the system's references) was not given"
+    "nothing was judged: too few hosts have any of the {unjudged} metrics ({fewest} are needed), and "
+    "--system {system} (which reads the system's references) was not given"
 )
 _BLIND = "nothing was judged: the comparison with the fleet sees no loss: its hosts differ too much"
-_NOTHING = "nothing was judged: system {system} has no reference for any of the {unjudged} measured metrics"
+_NOTHING = (
+    "nothing was judged: system {system} has no reference for any of the {unjudged} measured metrics, and "
+    "a comparison of hosts needs {fewest} or more that have them"
+)
 
 
 def natural(host: str) -> list[tuple[int, int | str]]:

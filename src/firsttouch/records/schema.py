@@ -247,6 +247,8 @@ def wrong_value(name: str, value: object) -> str:
             kind, right = "a list of JSON objects", _is_list(value, lambda v: isinstance(v, dict))
         case "parameters" | "software":
             kind, right = "a JSON object", isinstance(value, dict)
+        case "host":
+            kind, right = "the name of a host", isinstance(value, str) and bool(value.strip())
         case _:
             kind, right = "a text", isinstance(value, str)
     if not right:
@@ -420,7 +422,7 @@ def read_good(path: Path) -> tuple[list[Record], Unread | None]:
                 f"not JSON: {error.msg if isinstance(error, json.JSONDecodeError) else str(error).split(';')[0]}"
             )
         errors.append(BadInput(reason, file=path, line=number))
-        hosts.add(host if isinstance(host, str) else None)
+        hosts.add(host if isinstance(host, str) and host.strip() else None)
     if not errors:
         return records, None
     if None in hosts:  # a record without a host may be of any host in the file
