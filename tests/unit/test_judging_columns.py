@@ -375,6 +375,14 @@ def test_groups_of_any_sizes(values):
     assert groups.sums(groups.values) == pytest.approx([np.sum(v) for v in values])
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 12, 64, 65, 66, 1001])
+def test_medians_and_quantiles_of_short_and_long_rows_are_those_of_numpy(size):
+    rows = np.random.default_rng(size).standard_normal((7, size)).round(1)
+    assert np.array_equal(sprt.medians(rows), np.median(rows, axis=1))
+    for share in (0.25, 0.9):
+        assert np.array_equal(sprt.quantiles(rows, share), np.quantile(rows, share, axis=1))
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_several_threads_judge_as_one_does(seed, monkeypatch):
     samples = samples_table.of_records(simulated(seed, hosts=20, repetitions=5))

@@ -324,7 +324,7 @@ def _centred(
     The distribution of samples is not symmetric: their mean may be far from what most of them reach. The loss
     grows until some number of such samples detects it.
     """
-    fitted = None
+    fitted, pooled = None, np.sort(pooled)
     for _ in range(4):
         changes = pooled / centre - 1
         fitted = _fitted(changes, error, better, loss)
@@ -338,8 +338,12 @@ def _centred(
 
 
 def _fitted(changes: Floats, error: float, better: Better, loss: float) -> float | None:
-    """Return the error in the worse direction, or the larger one of both directions if both are bad."""
-    losses = {"higher": [-changes], "lower": [changes]}.get(better, [-changes, changes])
+    """Return the error in the worse direction, or the larger one of both directions if both are bad.
+
+    *changes* are in ascending order.
+    """
+    mirrored = -changes[::-1]
+    losses = {"higher": [mirrored], "lower": [changes]}.get(better, [mirrored, changes])
     errors = [sprt.fitted(side, error, loss) for side in losses]
     return None if None in errors else max(e for e in errors if e is not None)
 

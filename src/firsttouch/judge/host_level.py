@@ -88,7 +88,7 @@ class Sessions:
     def of(cls, samples: Groups, session: Ints) -> Sessions:
         """Return the sessions of *samples*, whose values are above 0; *session* has a number for each of them."""
         new = np.ones(len(samples.values), dtype=np.bool_)
-        new[1:] = np.diff(session) != 0
+        new[1:] = session[1:] != session[:-1]
         new[samples.begins] = True
         begins = np.flatnonzero(new)
         sizes = np.diff(begins, append=len(new))
@@ -154,7 +154,7 @@ def _wander(sessions: Sessions, parts: Ints) -> tuple[float, float]:
     around = [np.abs(rows - medians(rows)[:, None]) for rows in stretches]
     if not around:
         return 0.0, 0.0
-    count = sum(float(weights.sum()) for weights in _weights(around))
+    count = sum(weight * rows.size for weight, rows in zip(_weights(around), around, strict=True))
     middle = _median(around) / NORMAL_MEDIAN
     # Hosts with two levels, or values in steps, are mostly at one of them. Most hosts count, not a few bad ones.
     tails = np.concatenate([quantiles(distances, _TAIL) for distances in around])
@@ -171,16 +171,20 @@ def _without_common_changes(sessions: Sessions, times: Ints) -> tuple[Sessions, 
     if len(sessions.counts) < _FEWEST_HOSTS or not sessions.several.any():
         return sessions, sessions, updates
     chosen = sampled(len(sessions.counts))
-    places = [np.arange(sessions.counts[host]) + sessions.starts[host] for host in chosen.tolist()]
-    moments = np.unique(np.concatenate([times[of_host] for of_host in places]))[1:]
+    lengths = sessions.counts[chosen][:, None]
+    # A row for each host, and further places for those with fewer sessions than others.
+    inside = np.arange(lengths.max()) < lengths
+    places = np.where(inside, sessions.starts[chosen][:, None] + np.arange(lengths.max()), 0)
+    moments = np.unique(times[places[inside]])[1:]
     if len(moments) > _MOMENTS:
         moments = moments[np.linspace(0, len(moments) - 1, _MOMENTS).astype(np.int64)]
     if not len(moments):
         return sessions, sessions, updates
     means, on_each = sessions.means.copy(), None
     # The sessions of each host that are before and after each moment.
-    middles = np.array([np.searchsorted(times[of_host], moments) for of_host in places])
-    lengths = sessions.counts[chosen][:, None]
+    middles = np.array(
+        [np.searchsorted(times[row[:length]], moments) for row, (length,) in zip(places, lengths, strict=True)]
+    )
     lows, highs = np.maximum(middles - _AROUND, 0), np.minimum(middles + _AROUND, lengths)
     shown = (middles > 0) & (middles < lengths)
     # Hosts that are not measured any more, or not yet, do not vote.
@@ -193,14 +197,13 @@ def _without_common_changes(sessions: Sessions, times: Ints) -> tuple[Sessions, 
     moments, shown = moments[enough], shown[:, enough]
     lows, middles, highs = lows[:, enough], middles[:, enough], highs[:, enough]
     while True:
-        steps = np.full(middles.shape, np.nan)
-        for row, of_host in enumerate(places):
-            sums = np.concatenate([[0.0], np.cumsum(means[of_host])])
-            low, middle, high, here = lows[row], middles[row], highs[row], shown[row]
-            after = (sums[high] - sums[middle])[here] / (high - middle)[here]
-            steps[row, here] = after - (sums[middle] - sums[low])[here] / (middle - low)[here]
-        common = np.nanmedian(steps, axis=0)
-        scatter = float(np.nanmedian(np.abs(steps - common))) / NORMAL_MEDIAN
+        sums = np.zeros((len(places), places.shape[1] + 1))
+        np.cumsum(means[places], axis=1, out=sums[:, 1:])
+        low, middle, high = (np.take_along_axis(sums, ends, axis=1) for ends in (lows, middles, highs))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            steps = (high - middle) / (highs - middles) - (middle - low) / (middles - lows)
+        common = _shown_medians(steps, shown)
+        scatter = float(medians(np.abs(steps - common)[shown])) / NORMAL_MEDIAN
         largest = int(np.argmax(np.abs(common)))
         clear = _CHANGED * max(scatter, _LEAST_ERROR)
         if on_each is None and abs(common[largest]) < clear:
@@ -210,6 +213,14 @@ def _without_common_changes(sessions: Sessions, times: Ints) -> tuple[Sessions, 
         means[times >= moments[largest]] -= common[largest]
         if on_each is None:
             updates.append((int(moments[largest]), float(common[largest])))
+
+
+def _shown_medians(steps: Floats, shown: Bools) -> Floats:
+    """Return the median of each column without what is not *shown*; something of each column is."""
+    ordered, count = np.sort(np.where(shown, steps, np.inf), axis=0), shown.sum(axis=0)
+    columns = np.arange(steps.shape[1])
+    result: Floats = (ordered[(count - 1) // 2, columns] + ordered[count // 2, columns]) / 2
+    return result
 
 
 def sampled(hosts: int) -> Ints:
@@ -227,22 +238,23 @@ def _deviation(steps: list[Floats]) -> float | None:
     return _median([np.abs(rows) for rows in steps]) / NORMAL_MEDIAN / math.sqrt(2)
 
 
-def _weights(blocks: list[Floats]) -> list[Floats]:
-    """Return the weight of each value of blocks of rows: a row with many more values than most weighs no more.
+def _weights(blocks: list[Floats]) -> list[float]:
+    """Return the weight of the values of each block of rows: a row with many more than most weighs no more.
 
     So a host that is measured much more often than the others does not count as most hosts.
     """
-    widths = np.concatenate([np.full(len(rows), rows.shape[1]) for rows in blocks])
+    widths = np.repeat([rows.shape[1] for rows in blocks], [len(rows) for rows in blocks])
     widest = 2 * float(np.median(widths))
-    return [np.full(rows.shape, min(1.0, widest / rows.shape[1])) for rows in blocks]
+    return [min(1.0, widest / rows.shape[1]) for rows in blocks]
 
 
 def _median(blocks: list[Floats]) -> float:
     """Return the median of blocks of rows, with the weights of :func:`_weights`."""
     values = np.concatenate([rows.ravel() for rows in blocks])
-    weights = np.concatenate([rows.ravel() for rows in _weights(blocks)])
-    if (weights == 1).all():
+    of_blocks = _weights(blocks)
+    if min(of_blocks) == 1:
         return float(medians(values))
+    weights = np.repeat(of_blocks, [rows.size for rows in blocks])
     order = np.argsort(values)
     sums = np.cumsum(weights[order])
     return float(values[order][np.searchsorted(sums, sums[-1] / 2)])

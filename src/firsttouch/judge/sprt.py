@@ -29,9 +29,21 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
+#: Rows that are longer are not sorted as a whole.
+_LONG = 64
+
+
+def _with_places(rows: Floats, *places: int) -> Floats:
+    """Return rows (the last axis) in which what sorting puts at *places* is there."""
+    return np.partition(rows, places, axis=-1) if rows.shape[-1] > _LONG else np.sort(rows, axis=-1)
+
+
 def medians(rows: Floats) -> Floats:
     """Return the median of each row (the last axis). To sort short rows takes a third of numpy.median's time."""
-    ordered, middle = np.sort(rows, axis=-1), rows.shape[-1] // 2
+    if rows.shape[-1] == 1:
+        return rows[..., 0]
+    middle = rows.shape[-1] // 2
+    ordered = _with_places(rows, middle - 1, middle)
     if rows.shape[-1] % 2:
         return ordered[..., middle]
     result: Floats = (ordered[..., middle - 1] + ordered[..., middle]) / 2
@@ -42,7 +54,7 @@ def quantiles(rows: Floats, share: float) -> Floats:
     """Return the quantile of each row (the last axis) as numpy.quantile does, faster for short rows."""
     place = share * (rows.shape[-1] - 1)
     below = min(int(place), max(rows.shape[-1] - 2, 0))
-    ordered = np.sort(rows, axis=-1)[..., below : below + 2]
+    ordered = _with_places(rows, below, min(below + 1, rows.shape[-1] - 1))[..., below : below + 2]
     low, high, part = ordered[..., 0], ordered[..., -1], place - below
     result: Floats = low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part)
     return result
@@ -203,7 +215,7 @@ def _clipped(values: Floats, low: float, high: float) -> Floats:
 
 def _summarised(values: Floats) -> tuple[Floats, Floats]:
     """Return about :data:`_VALUES` values of a sample and their shares. Its ends stay exact: they matter most."""
-    ordered = np.sort(values)
+    ordered = np.sort(values, kind="stable")  # which is fast if they are sorted but for a few
     ends = _VALUES // 4
     if len(ordered) <= _VALUES:
         return ordered, np.full(len(ordered), 1 / len(ordered))

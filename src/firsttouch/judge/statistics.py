@@ -149,6 +149,7 @@ def student_as_normal(distance: Floats, freedom: Floats) -> Floats:
     return normal
 
 
+@lru_cache(maxsize=1 << 12)
 def student_quantile(tail: float, freedom: float) -> float:
     """Return the quantile of Student's distribution with this upper *tail* probability, for any *freedom*.
 
