@@ -179,7 +179,7 @@ def stages(folder: Path, out: Path) -> None:
     from firsttouch.report.fleet import fleet_pages  # noqa: PLC0415
 
     marks = [time.monotonic()]
-    samples = inputs.gather([folder]).samples()
+    samples = inputs.gather([folder]).joined()
     marks.append(time.monotonic())
     verdicts = judged(samples, Undescribed("bench"))
     marks.append(time.monotonic())
@@ -187,7 +187,8 @@ def stages(folder: Path, out: Path) -> None:
     marks.append(time.monotonic())
     seconds = dict(zip(("reading", "judging", "reporting"), np.diff(marks).tolist(), strict=True))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({**seconds, "peak_bytes": peak, "values": len(samples.value), **pages.document["counts"]}))
+    values = int(verdicts.samples.counts.sum())
+    print(json.dumps({**seconds, "peak_bytes": peak, "values": values, **pages.document["counts"]}))
 
 
 def run(argv: list[str]) -> tuple[float, float, str]:

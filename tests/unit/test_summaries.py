@@ -3,6 +3,7 @@
 
 import contextlib
 import datetime
+import itertools
 import json
 import os
 import random
@@ -19,10 +20,13 @@ from test_verdict import document_of
 from firsttouch import cli
 from firsttouch.campaign import inputs
 from firsttouch.errors import BadInput, RunFailed
-from firsttouch.judge import drift, summaries
+from firsttouch.judge import case_judge, drift, findings, history, samples_table, summaries
+from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.records import catalogue, schema, store
 from firsttouch.records.schema import Record
+from firsttouch.report.fleet.history import History, of_fleet
+from firsttouch.systems.definition import load
 
 ROOT_READS_ALL = os.geteuid() == 0
 
@@ -95,6 +99,86 @@ def test_samples_and_configurations_of_summaries_are_those_of_the_records(tmp_pa
         assert inputs.gather([tmp_path]).configurations() == first.configurations()
     finally:
         patch.__exit__(None, None, None)
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    """Let each case be a piece of a table, and judge a few hosts as many are judged."""
+    for module in (samples_table, history):
+        monkeypatch.setattr(module, "PIECE", 1)
+    monkeypatch.setattr(samples_table, "_PART", 1)
+    monkeypatch.setattr(case_judge, "_POOLED_HOSTS", 0)
+    monkeypatch.setattr(findings, "_AT_ONCE", 2)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("most_open", [0, 2, 1000])
+@pytest.mark.usefixtures("small_pieces")
+def test_pieces_of_a_table_are_the_table(tmp_path, monkeypatch, seed, most_open):
+    monkeypatch.setattr(inputs, "_MOST_OPEN", most_open)
+    filled(tmp_path, seed)
+    whole = without_summaries(tmp_path)
+    for _ in range(2):
+        joined = inputs.gather([tmp_path]).joined()
+        numbers, pieces = zip(*joined.pieces(), strict=True)
+        assert [number for of_piece in numbers for number in of_piece] == [*range(len(whole.cases))]
+        assert len(pieces) == len(whole.cases)
+        for name in ("case", "host", "counts", "time", "value", "valid", "judged", "sessions_of_rows"):
+            assert np.array_equal(np.concatenate([getattr(p, name) for p in pieces]), getattr(whole, name)), name
+        names = {*whole.hosts[1:4]}
+        same(joined.of_hosts(names), whole.of_hosts(names))
+        parts = whole.by_system("none")
+        assert [*joined.by_system("none")] == [*parts]
+        for system, part in joined.by_system("none").items():
+            same(part.table(), parts[system])
+            same(part.of_hosts(names), parts[system].of_hosts(names))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.usefixtures("small_pieces")
+def test_pieces_are_judged_as_the_table_is(tmp_path, seed):
+    filled(tmp_path, seed, hosts=12)
+    document_of(tmp_path)
+    systems = {"s": load(str(tmp_path / "s.yaml")), "t": Undescribed("t")}
+    whole, gathered = without_summaries(tmp_path).by_system(), inputs.gather([tmp_path])
+    for name, part in gathered.joined().by_system().items():
+        votes = history.Votes(part)
+        ours = judged(part, systems[name], configurations=gathered.newest_configurations, also=votes.add)
+        theirs = judged(whole[name], systems[name], configurations=gathered.newest_configurations)
+        assert ours.table.equals(theirs.table)
+        assert np.array_equal(ours.counts_now, theirs.counts_now)
+        assert np.array_equal(ours.disturbed, theirs.disturbed)
+        assert np.array_equal(ours.overdue, theirs.overdue)
+        assert ours.notes() == theirs.notes()
+        assert [ours.of(h).to_dict() for h in ours.hosts] == [theirs.of(h).to_dict() for h in theirs.hosts]
+        assert votes.changes() == history.changes(part) == history.changes(part.table())
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_what_changed_and_what_is_overdue_is_read_in_pieces(tmp_path):
+    """From the sixth of twelve days on a host is slower, and another one lacks a metric."""
+    rng = random.Random(7)  # noqa: S311
+    for day in range(1, 13):
+        records = []
+        for host, bank in itertools.product(range(8), range(2)):
+            level = 80 if (host, bank) == (2, 0) and day > 5 else 100
+            if (host, bank) != (5, 1) or day <= 5:
+                place = {"program": "probe", "kernel": "copy", "pu_nodes": [0], "bank": bank}
+                values = (level * (1 + rng.gauss(0, 0.003)),)
+                about = {"parameters": place, "system": "s", "host": f"n{host}"}
+                time = f"2026-01-{day:02d}T00:0{bank}:00Z"
+                records.append(Record("bandwidth", "copy_bandwidth", "GB/s", "higher", values, **about, time=time))
+        store.append(tmp_path, records)
+    whole, (part,) = without_summaries(tmp_path), inputs.gather([tmp_path]).joined().by_system().values()
+    ours, theirs = judged(part, Undescribed("s")), judged(whole, Undescribed("s"))
+    assert len(ours.overdue) == 1
+    assert np.array_equal(ours.overdue, theirs.overdue)
+    assert [ours.of(h).to_dict() for h in ours.hosts] == [theirs.of(h).to_dict() for h in theirs.hosts]
+    (change,) = changes = history.changes(part)
+    assert change.hosts == ("n2",)
+    assert changes == history.changes(whole)
+    drawn, expected = (of_fleet(table, History(changes)).blocks[-1] for table in (part, whole))
+    assert drawn == expected
 
 
 @pytest.mark.parametrize("command", [["validate", "--system", "s", "--json"], ["report"], ["fleet", "history"]])

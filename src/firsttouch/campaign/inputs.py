@@ -7,9 +7,9 @@ import datetime
 import json
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,7 +25,7 @@ from firsttouch.judge import drift, samples_table, summaries
 from firsttouch.judge.drift import Configuration
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import judged
-from firsttouch.judge.samples_table import Reduced, SamplesTable
+from firsttouch.judge.samples_table import Joined, Reduced, SamplesTable
 from firsttouch.judge.summaries import Facts, Summariser, Summary
 from firsttouch.records import catalogue, schema
 from firsttouch.records.schema import Record, Unread
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 #: The most unreadable files that are named.
 _MOST_PRINTED = 20
+#: So many files with summaries stay open while these are needed; those of further ones are read at once.
+_MOST_OPEN = 256
 #: From this number of hours on, a lead is stated in days.
 _HOURS_IN_DAYS = 48
 
@@ -115,6 +117,10 @@ class Gathered:
         return [r for seen in self.campaigns for r in collect.measured(seen)]
 
     def samples(self, system: str | None = None, *, few: int | None = None) -> SamplesTable:
+        """Return the samples of :meth:`joined` as a whole."""
+        return self.joined(system, few=few).table()
+
+    def joined(self, system: str | None = None, *, few: int | None = None) -> Joined:
         """Return the samples of all records, or only those of *system*.
 
         With *few*, the rows that :meth:`records` returns are kept: of so many hosts all of them, of more hosts
@@ -133,7 +139,7 @@ class Gathered:
                 self.kept[0].hosts.update(hosts)
             else:  # all records are needed
                 summarised = {}
-        samples = samples_table.of_parts(self._parts(columns, summarised), system)
+        samples = samples_table.joined(self._parts(columns, summarised), system)
         self.hosts[:] = samples.hosts
         return samples
 
@@ -151,15 +157,16 @@ class Gathered:
         """Yield what judging needs of all records, in their order; large tables get a summary."""
         yield from self._of_records(replace(self.sources, tables=[]), columns)
         others: list[Path] = []
-        for table in self.sources.tables:
+        for number, table in enumerate(self.sources.tables):
             identity = summaries.identity(table)
             if identity is None:
                 others.append(table)
                 continue
             yield from self._of_records(self._only(others), columns)
             others = []
-            if table not in summarised or (summary := summaries.read(table)) is None:
-                yield from self._of_large(table, identity, columns)
+            read = partial(summaries.read, table, keep_open=number < _MOST_OPEN)
+            if table not in summarised or (summary := read()) is None:
+                yield from self._of_large(table, identity, columns, read)
                 continue
             yield from self._of_summary(table, summary, columns)
         yield from self._of_records(self._only(others), columns)
@@ -181,32 +188,48 @@ class Gathered:
         if self.kept and not {*catalogue.of_kind("aligner")}.isdisjoint(summary.facts.checks):
             for frame in self._read(self._only([table]), columns, schema.is_of_aligner()):
                 self.kept[0].add(frame)
-        for part in summary.parts:
-            yield part.renamed(names)
+        yield from self._parts_of(summary)
 
-    def _of_large(self, table: Path, identity: Mapping[str, Any], columns: Sequence[str]) -> Iterator[Reduced]:
-        """Yield what judging needs of a large table, and write its summary if all its records can be read."""
+    def _of_large(
+        self,
+        table: Path,
+        identity: Mapping[str, Any],
+        columns: Sequence[str],
+        read: Callable[[], Summary | None] = lambda: None,
+    ) -> Sequence[Reduced]:
+        """Return what judging needs of a large table, and write its summary if all its records can be read.
+
+        Then the rows are not kept in memory, but those of the summary that *read* returns are used.
+        """
         from firsttouch.records.store import batches  # noqa: PLC0415 - loads the table library
 
         damaged: list[Unread] = []
-        summariser = Summariser()
+        summariser, parts, counts_whole = Summariser(), [], True
         for frame in batches(self._only([table]), columns, damaged.append):
             part, names = summariser.add(frame), self._names(frame["host"].unique())
             counting = self._counting(samples_table.renamed(frame, names))
             for counted in self._counted([counting]):
-                yield part.renamed(names) if len(counted) == len(frame) else samples_table.reduced(counted)
+                is_whole = len(counted) == len(frame)
+                parts.append(part.renamed(names) if is_whole else samples_table.reduced(counted))
+                counts_whole &= is_whole
         for unread in damaged:
             self._keep_unread(unread)
-        if not damaged:
-            summaries.write(table, identity, summariser.summary())
+        if damaged or not summaries.write(table, identity, summariser.summary()):
+            return parts
+        summary = read() if counts_whole else None
+        return parts if summary is None else list(self._parts_of(summary))
+
+    def _parts_of(self, summary: Summary) -> Iterator[Reduced]:
+        names = self._names(summary.facts.hosts)
+        for part in summary.parts:
+            yield part.renamed(names)
 
     def summarise(self) -> int:
         """Write the summaries of the tables that have none; return how many tables have one then."""
         for table in self.sources.tables:
             identity = summaries.identity(table)
             if identity is not None and summaries.facts(table) is None:
-                for _ in self._of_large(table, identity, samples_table.READ):
-                    pass
+                self._of_large(table, identity, samples_table.READ)
         return sum(summaries.facts(table) is not None for table in self.sources.tables)
 
     def records(self, hosts: Sequence[str] | None = None, *, aligners: bool = False) -> list[Record]:
@@ -465,13 +488,13 @@ def judge(records: Sequence[Path], system: System) -> Judgement:
     )
 
 
-def of_system(paths: Sequence[Path], system: System) -> tuple[SamplesTable, Gathered]:
+def of_system(paths: Sequence[Path], system: System) -> tuple[Joined, Gathered]:
     """Return the samples of *system* among *paths*, and print how many records are of others.
 
     Raises BadInput if there is none.
     """
     gathered = gather(paths)
-    samples = gathered.samples(system.name)
+    samples = gathered.joined(system.name)
     gathered.refuse_without(system.name, {*samples.hosts, *samples.settings})
     if of_others := gathered.of_others(system.name):
         print(

@@ -21,9 +21,9 @@ from firsttouch.errors import BadInput
 from firsttouch.host import topology
 from firsttouch.judge.comparison import compare
 from firsttouch.judge.findings import Findings
-from firsttouch.judge.history import changes
+from firsttouch.judge.history import Votes, changes
 from firsttouch.judge.judging import Undescribed, judged
-from firsttouch.judge.samples_table import SamplesTable
+from firsttouch.judge.samples_table import Joined
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import Unread
 from firsttouch.report import FEW_HOSTS, guidelines, model, site_tables, summary
@@ -122,15 +122,16 @@ def report_of(
     gathered = inputs.gather(kept, max_age)
     # Advice is no record of any host: the records of all hosts are complete without it.
     gathered.unread.update({str(error): Unread(error, hosts=frozenset()) for error in damaged})
-    samples = gathered.samples(few=FEW_HOSTS)
+    samples = gathered.joined(few=FEW_HOSTS)
     if described is not None:
         gathered.refuse_without(described.name, samples.by_system(described.name)[described.name].hosts)
     if len({*samples.hosts, *samples.settings, *gathered.missing, *gathered.ahead()}) <= FEW_HOSTS:
         return _of_few(gathered, samples, described, advice, topology_xml, forms=forms), gathered
-    fleets = _judged(samples, described, gathered)
+    votes: dict[str, Votes] = {}
+    fleets = _judged(samples, described, gathered, votes)
     configurations = gathered.configurations()
     histories = {
-        fleet.system.name: History(changes(fleet.samples, configurations), configurations) for fleet in fleets
+        name: History(of_system.changes(configurations), configurations) for name, of_system in votes.items()
     }
     guided = guidelines.guidelines(model.split(gathered.records(aligners=True), (), None), advice)
 
@@ -170,8 +171,13 @@ def comparison(before: Path, after: Path, system: str | None) -> Callable[[Path]
     return partial(fleet_comparison.build, compared, names=names)
 
 
-def _judged(samples: SamplesTable, described: System | None, gathered: Gathered) -> list[Findings]:
-    """Return the verdicts of each system's hosts, with the missing results of its campaigns."""
+def _judged(
+    samples: Joined, described: System | None, gathered: Gathered, votes: dict[str, Votes] | None = None
+) -> list[Findings]:
+    """Return the verdicts of each system's hosts, with the missing results of its campaigns.
+
+    The *votes* about the history of each system are added, which is read at the same time.
+    """
     parts = samples.by_system()
     fleets = []
     names = sorted({*parts, *gathered.missing_of, *(system for system, _ in gathered.dated_ahead)})
@@ -179,7 +185,18 @@ def _judged(samples: SamplesTable, described: System | None, gathered: Gathered)
         judging = described if described is not None and described.name == name else _judging(name)
         part = parts[name] if name in parts else samples.by_system(name)[name]
         lost = gathered.lost(name, part.hosts, strangers=names == [name] or judging is described)
-        fleets.append(judged(part, judging, missing=lost, configurations=gathered.newest_configurations))
+        of_system = Votes(part)
+        if votes is not None:
+            votes[judging.name] = of_system
+        fleets.append(
+            judged(
+                part,
+                judging,
+                missing=lost,
+                configurations=gathered.newest_configurations,
+                also=None if votes is None else of_system.add,
+            )
+        )
     return fleets
 
 
@@ -191,7 +208,7 @@ def _judging(name: str) -> System | Undescribed:
 
 def _of_few(
     gathered: Gathered,
-    samples: SamplesTable,
+    samples: Joined,
     described: System | None,
     advice: list[dict[str, object]],
     xml: str | None,
@@ -222,7 +239,7 @@ def _of_few(
     )
 
 
-def _timeline(samples: SamplesTable, gathered: Gathered) -> Timeline | None:
+def _timeline(samples: Joined, gathered: Gathered) -> Timeline | None:
     """Return the section about the history of a few hosts, None if nothing changed."""
     configurations = gathered.configurations()
     listed = [change for part in samples.by_system().values() for change in changes(part, configurations)]

@@ -15,7 +15,7 @@ from firsttouch.errors import BadInput, Missing, one_line
 from firsttouch.host.host_lists import folded, unfolded
 from firsttouch.judge import baseline
 from firsttouch.judge.fleet_level import LOSS
-from firsttouch.judge.samples_table import SamplesTable
+from firsttouch.judge.samples_table import Joined, SamplesTable
 from firsttouch.records import atomic_files
 from firsttouch.systems import definition as systems
 from firsttouch.systems.definition import load
@@ -64,9 +64,8 @@ def run(args: argparse.Namespace) -> int:
     samples, given = inputs.of_system(args.records, system)
     given.print_ahead()
     given.refuse_unread()
-    if args.hosts is not None:
-        samples = _of_hosts(samples, args.hosts)
-    learned = baseline.learnt(samples, before, loss=args.loss)
+    table = samples.table() if args.hosts is None else _of_hosts(samples, args.hosts)
+    learned = baseline.learnt(table, before, loss=args.loss)
     if not learned.learnt:
         reasons = sorted(set(learned.not_learnt.values())) or ["none of the records is a metric of a check"]
         raise BadInput(f"nothing was learnt: {'; '.join(reasons[:3])}")
@@ -79,13 +78,13 @@ def run(args: argparse.Namespace) -> int:
     else:
         atomic_files.write(Path(out), updated)
     if args.json:
-        options.print_json({"file": out, **_document(learned, system.name, len(samples.hosts), args.loss)})
+        options.print_json({"file": out, **_document(learned, system.name, len(table.hosts), args.loss)})
     else:
-        _print_baseline(learned, out, len(samples.hosts), args.loss)
+        _print_baseline(learned, out, len(table.hosts), args.loss)
     return 0
 
 
-def _of_hosts(samples: SamplesTable, text: str) -> SamplesTable:
+def _of_hosts(samples: Joined, text: str) -> SamplesTable:
     unknown = sorted((names := set(unfolded(text))) - set(samples.hosts))
     if unknown:
         raise BadInput(f"--hosts: no record of {folded(unknown[:_LISTED])}")

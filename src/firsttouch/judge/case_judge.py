@@ -8,9 +8,11 @@ The verdicts of a case are columns with a row for each host (:data:`VERDICT`).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,12 +160,17 @@ def _newest_against(sides: list[Floats], session: Ints) -> tuple[int, float]:
 # The judge of a case
 
 
+def is_small(hosts: Sequence[str]) -> bool:
+    """Return whether so few hosts show the spread of a metric badly, and all metrics of its kind are needed."""
+    return len(hosts) <= _POOLED_HOSTS
+
+
 def pooled_judges(samples: SamplesTable, metrics: int) -> dict[int, CaseJudge]:
     """Return the judges of the cases of a small fleet, which know the spread of all metrics of their check.
 
     Of a large fleet there are none: its hosts show the spread of each metric.
     """
-    if len(samples.hosts) > _POOLED_HOSTS:
+    if not is_small(samples.hosts):
         return {}
     judges = {
         number: CaseJudge(case, samples, samples.groups(number), metrics)
@@ -213,7 +220,8 @@ class CaseJudge:
     @cached_property
     def hosts(self) -> list[str]:
         """The name of each group's host."""
-        return [self.table.hosts[number] for number in self.table.host[self.groups].tolist()]
+        hosts: list[str] = self.table.names[self.table.host[self.groups]].tolist()
+        return hosts
 
     @cached_property
     def _stretches(self) -> tuple[host_level.Newest | None, Bools, Bools, Bools]:
@@ -289,7 +297,7 @@ class CaseJudge:
         if self.case.exact and self.case.unit == "1":
             self.fleet = self._most_frequent(current)
             return
-        names = [host for host, has_some in zip(self.hosts, some, strict=True) if has_some]
+        names = self.hosts if some.all() else list(compress(self.hosts, some.tolist()))
         self.divided = self._lasting(divided(current, names, self.case.better))
         if self.divided is None:
             self.fleet = self._reference_of(current, len(current), self.spread)

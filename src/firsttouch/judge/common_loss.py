@@ -106,13 +106,7 @@ def changed_together(findings: Findings, *, worse_than: int) -> str | None:
     hosts = table.host[groups]
     if len(np.unique(hosts)) < FEWEST_ALIKE:
         return None
-    begins = table.begins[groups]
-    firsts = [
-        int(begin + np.argmax(findings.counts_now[begin : begin + count]))
-        for begin, count in zip(begins.tolist(), table.counts[groups].tolist(), strict=True)
-    ]
-    since = table.time[firsts]
-    before = np.where(firsts > begins, table.time[np.maximum(np.array(firsts) - 1, 0)], since)
+    since, before = findings.measured.moments(groups)
     is_together = max(((before < time) & (since >= time) for time in np.unique(since)), key=np.count_nonzero)
     names = sorted({table.hosts[number] for number in hosts[is_together].tolist()})
     if _are_few(len(names), findings):

@@ -36,7 +36,7 @@ from firsttouch.judge.causes import Symptoms, causes
 from firsttouch.judge.common_loss import CommonLoss, alike_hosts, changed_together, common_loss
 from firsttouch.judge.drift import Configuration, Drift, drift
 from firsttouch.judge.fleet_level import Divided
-from firsttouch.judge.samples_table import BANK_BANDWIDTH, SamplesTable
+from firsttouch.judge.samples_table import BANK_BANDWIDTH, CaseTable, Joined, SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
 from firsttouch.judge.verdict import ORDER, Finding, HostSummary, HostVerdict, Word, compared, natural
 from firsttouch.records.cases import Case
@@ -124,11 +124,100 @@ def _of_theory(metric: str, value: float, reference: Reference, theory: float | 
 # The findings of all hosts
 
 
+#: Hosts whose repetitions are read at a time: sentences are asked for in the order of severity.
+_AT_ONCE = 200
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the repetitions of each group are, in columns.
+
+    *value* is the median of those that count (NaN: none does), *n* their number, *sessions* that of their
+    sessions. *newest* is the time of the newest repetition (ms since 1970, 0: unknown), *is_valid* tells whether
+    any is valid, and *is_judged* whether references may judge the newest. *counts_now* has a flag per repetition:
+    whether it counts.
+
+    For the *open* groups, which may not pass, *since* is the time of the first repetition that counts, and
+    *before* that of the one before it.
+    """
+
+    value: Floats
+    n: NDArray[np.uint32]
+    sessions: NDArray[np.uint16]
+    newest: Ints
+    is_valid: Bools
+    is_judged: Bools
+    counts_now: Bools
+    open: Ints
+    since: Ints
+    before: Ints
+
+    @classmethod
+    def of(cls, samples: SamplesTable, now: Bools, is_open: Bools) -> Measured:
+        """Return the columns of *samples*; *now* marks the rows that count, and *is_open* the open groups."""
+        groups = Groups(samples.value, samples.counts)
+        if now.all():
+            n, medians = samples.counts, groups.medians()
+        else:
+            n = groups.sums(now.astype(np.int64))
+            medians = np.full(len(n), np.nan)
+            if n.any():
+                medians[n > 0] = Groups(samples.value[now], n[n > 0]).medians()
+        open_groups = np.flatnonzero(is_open)
+        begins, counted = samples.begins[open_groups], np.flatnonzero(now)
+        firsts = np.append(counted, len(now))[np.searchsorted(counted, begins)]
+        firsts = np.where(firsts < begins + samples.counts[open_groups], firsts, begins)
+        return cls(
+            medians,
+            n.astype(np.uint32),
+            _sessions(samples, now, n),
+            samples.time[groups.ends],
+            samples.valid[groups.ends] if samples.valid.all() else groups.sums(samples.valid.astype(np.int64)) > 0,
+            samples.judged[groups.ends],
+            now,
+            open_groups,
+            samples.time[firsts],
+            samples.time[np.where(firsts > begins, firsts - 1, firsts)],
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Measured]) -> Measured:
+        """Return the columns of consecutive *parts* of a table, of which there is at least one."""
+        columns = {name: np.concatenate([getattr(p, name) for p in parts]) for name in cls.__dataclass_fields__}
+        firsts = np.cumsum([0, *(len(part.n) for part in parts)])
+        columns["open"] = np.concatenate(
+            [first + p.open for first, p in zip(firsts.tolist(), parts, strict=False)]
+        )
+        return cls(**columns)
+
+    def moments(self, groups: Ints) -> tuple[Ints, Ints]:
+        """Return *since* and *before* of some open *groups*."""
+        places = np.searchsorted(self.open, groups)
+        return self.since[places], self.before[places]
+
+
+def _sessions(samples: SamplesTable, now: Bools, n: Ints) -> NDArray[np.uint16]:
+    """Return the number of sessions of the repetitions that count *now*; *n* is the number of these."""
+    sessions = np.zeros(len(n), dtype=np.uint16)
+    if (n <= 1).all():
+        sessions[n == 1] = 1
+        return sessions
+    number = samples.sessions_of_rows
+    group = np.repeat(np.arange(len(n), dtype=np.int32), samples.counts)
+    if not now.all():
+        number, group = number[now], group[now]
+    is_first = np.ones(len(number), dtype=np.bool_)
+    is_first[1:] = (number[1:] != number[:-1]) | (group[1:] != group[:-1])
+    counts = np.bincount(group[is_first], minlength=len(n))
+    return np.minimum(counts, np.iinfo(np.uint16).max).astype(np.uint16)
+
+
 @dataclass(frozen=True)
 class Findings:
     """The findings of the hosts of a *system*.
 
-    A row stands for a host and a case, as a group of *samples* does, and has the same number. Its verdict is one
+    A row stands for a host and a case, as a group of *samples* does, and has the same number. The repetitions
+    themselves are read from their *source* for those who ask. The verdict of a row is one
     of the *words* as numbers (see :data:`~firsttouch.judge.case_judge.PASS`), *by* the reference that decided (3:
     none), with the *evidence* (NaN: no error is known), and about how many *more* repetitions would decide an
     undecided or suspect row (0: none would). :attr:`table` has these and the values.
@@ -139,18 +228,19 @@ class Findings:
     number of the row, *own* has the host's own reference: its own level if the host is worse than that, or
     what the fleet reached before an update that the host has not been measured since. *intermittent* says how
     often a host was bad that is good in most repetitions, and *awaiting_session* has hosts that fail unless
-    the next session is good. *counts_now* marks the repetitions that count: valid, and newer than the host's
-    last change. *missing* names, by host, what should have been measured and was not, with the reason.
+    the next session is good. Repetitions count that are valid, and newer than the host's last change.
+    *missing* names, by host, what should have been measured and was not, with the reason.
     """
 
-    samples: SamplesTable
+    samples: CaseTable
+    source: SamplesTable | Joined
+    measured: Measured
     system: System | Undescribed
     references: Sequence[tuple[Reference | None, Reference | None]]
     words: NDArray[np.uint8]
     by: NDArray[np.uint8]
     evidence: Floats
     more: NDArray[np.int32]
-    counts_now: Bools
     missing: Mapping[str, Sequence[str]]
     divided: Mapping[int, Divided]
     own: Mapping[int, Reference]
@@ -177,101 +267,84 @@ class Findings:
         ``evidence``         as in :mod:`firsttouch.judge.sprt`, and ``more``: repetitions that decide
         ===================  =========================================================================
         """
+        return self.part(slice(0, len(self.words)))
+
+    def part(self, rows: slice) -> pl.DataFrame:
+        """Return some consecutive *rows* of :attr:`table`."""
         import polars as pl  # noqa: PLC0415 - a large import
 
-        samples = self.samples
-        groups = Groups(samples.value, samples.counts)
-        if self.counts_now.all():
-            n, medians, sessions = samples.counts, groups.medians(), self._sessions(samples.counts)
-        else:
-            n = groups.sums(self.counts_now.astype(np.int64))
-            medians = np.full(len(n), np.nan)
-            if n.any():
-                medians[n > 0] = Groups(samples.value[self.counts_now], n[n > 0]).medians()
-            sessions = self._sessions(n)
-        expected, minimum, maximum = map(self._of_decider, ("value", "minimum", "maximum"))
-        comparable = (expected > 0) & ~self._of_events[samples.case]
-        change = medians / np.where(comparable, expected, np.nan)
-        change -= 1
-        return pl.DataFrame(
-            {
-                "case": samples.case,
-                "host": samples.host,
-                "value": medians,
-                "n": n.astype(np.uint32),
-                "sessions": sessions,
-                "newest": samples.time[groups.ends],
-                "by": self.by,
-                "word": self.words,
-                "expected": expected,
-                "minimum": minimum,
-                "maximum": maximum,
-                "change": change,
-                "loss": self._losses(change),
-                "evidence": self.evidence,
-                "more": self.more,
-            }
-        )
+        expected, minimum, maximum = (self._of_decider(name, rows) for name in ("value", "minimum", "maximum"))
+        columns: dict[str, NDArray[Any]] = {
+            "case": self.samples.case[rows],
+            "host": self.samples.host[rows],
+            "value": self.value[rows],
+            "n": self.n[rows],
+            "sessions": self.measured.sessions[rows],
+            "newest": self.measured.newest[rows],
+            "by": self.by[rows],
+            "word": self.words[rows],
+            "expected": expected,
+            "minimum": minimum,
+            "maximum": maximum,
+            "change": self.change[rows],
+            "loss": self.losses[rows],
+            "evidence": self.evidence[rows],
+            "more": self.more[rows],
+        }
+        return pl.DataFrame(columns)
 
-    def _sessions(self, n: Ints) -> NDArray[np.uint16]:
-        """Return the number of sessions of the repetitions that count; *n* is the number of these."""
-        sessions = np.zeros(len(n), dtype=np.uint16)
-        if (n <= 1).all():
-            sessions[n == 1] = 1
-            return sessions
-        number = self.samples.sessions_of_rows
-        group = np.repeat(np.arange(len(n), dtype=np.int32), self.samples.counts)
-        if not self.counts_now.all():
-            number, group = number[self.counts_now], group[self.counts_now]
-        is_first = np.ones(len(number), dtype=np.bool_)
-        is_first[1:] = (number[1:] != number[:-1]) | (group[1:] != group[:-1])
-        counts = np.bincount(group[is_first], minlength=len(n))
-        return np.minimum(counts, np.iinfo(np.uint16).max).astype(np.uint16)
-
-    def _losses(self, change: Floats) -> Floats:
-        signs = {"higher": -1.0, "lower": 1.0, "neither": np.nan}
-        sign = np.array([signs[case.better] for case in self.samples.cases])[self.samples.case]
-        losses = np.where(np.isnan(sign), np.abs(change), change * sign)
-        np.nan_to_num(losses, copy=False)
-        losses[self.words == PASS] = 0.0
-        return np.clip(losses, 0.0, 1.0, out=losses)
-
-    def _of_decider(self, attribute: str) -> Floats:
-        """Return a number of the reference that decided each row; NaN if none did, or if it has none."""
+    def _of_decider(self, attribute: str, rows: slice) -> Floats:
+        """Return a number of the reference that decided each of *rows*; NaN if none did, or if it has none."""
         numbers = np.full((len(self.samples.cases), NONE + 1), np.nan)
         for case, references in enumerate(self.references):
             for by, reference in enumerate(references):
                 if reference is not None and (number := getattr(reference, attribute)) is not None:
                     numbers[case, by] = number
-        column: Floats = numbers[self.samples.case, self.by]
-        for row in self.own:
+        column: Floats = numbers[self.samples.case[rows], self.by[rows]]
+        first, last = np.searchsorted(self._own_rows, (rows.start, rows.stop)).tolist()
+        for row in self._own_rows[first:last].tolist():
             if (reference := self.decider(row)) is not None:
                 number = getattr(reference, attribute)
-                column[row] = np.nan if number is None else number
+                column[row - rows.start] = np.nan if number is None else number
         return column
 
-    def _column(self, name: str) -> NDArray[Any]:
-        return self.table[name].to_numpy()
-
     @cached_property
+    def _own_rows(self) -> Ints:
+        return np.sort(np.array([*self.own], dtype=np.int64))
+
+    @property
     def value(self) -> Floats:
         """The column ``value`` of the table."""
-        return self._column("value")
+        return self.measured.value
 
     @cached_property
     def change(self) -> Floats:
         """The column ``change`` of the table."""
-        return self._column("change")
+        expected = self._of_decider("value", slice(0, len(self.words)))
+        expected[~((expected > 0) & ~self._of_events[self.samples.case])] = np.nan
+        change = np.divide(self.value, expected, out=expected)
+        change -= 1
+        return change
 
     @cached_property
     def losses(self) -> Floats:
         """The column ``loss`` of the table."""
-        return self._column("loss")
+        signs = {"higher": -1.0, "lower": 1.0, "neither": np.nan}
+        sign = np.array([signs[case.better] for case in self.samples.cases])[self.samples.case]
+        losses = np.where(np.isnan(sign), np.abs(self.change), self.change * sign)
+        np.nan_to_num(losses, copy=False)
+        losses[self.words == PASS] = 0.0
+        return np.clip(losses, 0.0, 1.0, out=losses)
 
-    @cached_property
+    @property
     def n(self) -> NDArray[np.uint32]:
         """The column ``n`` of the table."""
-        return self._column("n")
+        return self.measured.n
+
+    @property
+    def counts_now(self) -> Bools:
+        """Which repetitions count, in the order of the groups."""
+        return self.measured.counts_now
 
     @cached_property
     def _drift(self) -> Drift:
@@ -325,15 +398,15 @@ class Findings:
         Most siblings have measured such a case several times since, and the host has measured others.
         """
         samples = self.samples
-        ends = samples.begins + samples.counts - 1
-        last = samples.time[ends]
+        last = self.measured.newest
         old = np.flatnonzero((last + _DAY < self.host_newest[samples.host]) & self.deciding_cases[samples.case])
+        cases = np.unique(samples.case[old]).tolist()
         overdue: list[int] = []
-        for case in np.unique(samples.case[old]).tolist():
-            groups = samples.groups(case)
+        for case, table in ((case, table) for part, table in self.source.pieces(cases) for case in part):
+            groups = table.groups(case)
             siblings = (groups.start + host_level.sampled(groups.stop - groups.start)).tolist()
             begins = [
-                samples.time[samples.rows_of(sibling)][np.diff(samples.session(sibling), prepend=-1) != 0]
+                table.time[table.rows_of(sibling)][np.diff(table.session(sibling), prepend=-1) != 0]
                 for sibling in (slice(group, group + 1) for group in siblings)
             ]
             for group in old[samples.case[old] == case].tolist():
@@ -359,17 +432,22 @@ class Findings:
     @cached_property
     def disturbed(self) -> Bools:
         """Which measured groups are invalid only because other processes used the host."""
-        valid = Groups(self.samples.value, self.samples.counts).sums(self.samples.valid.astype(np.int64))
         invalid: Bools = self.words == INVALID
-        return invalid & (valid > 0) & ~self._of_events[self.samples.case]
+        return invalid & self.measured.is_valid & ~self._of_events[self.samples.case]
+
+    @cached_property
+    def _worst(self) -> NDArray[np.intp]:
+        """The worst verdict of each host's metrics, as a number."""
+        is_present = self.counts[:, : len(ORDER)] > 0
+        last = len(ORDER) - 1 - np.argmax(is_present[:, ::-1], axis=1)
+        return np.where(is_present.any(axis=1), last, UNDECIDED)
 
     def word(self, host: str) -> int:
         """Return the number of a host's verdict."""
         number = self.number.get(host)
         if number is None:
             return SUSPECT
-        present = np.flatnonzero(self.counts[number, : len(ORDER)])
-        worst = int(present[-1]) if len(present) else UNDECIDED
+        worst = int(self._worst[number])
         return max(worst, SUSPECT) if self.missing.get(host) or self.absent[number] else worst
 
     def decider(self, group: int) -> Reference | None:
@@ -420,12 +498,12 @@ class Findings:
     def host_newest(self) -> Ints:
         """The time of the newest repetition of each host that has some (ms since 1970, 0: unknown)."""
         newest = np.zeros(len(self.samples.hosts), dtype=np.int64)
-        ends = self.samples.begins + self.samples.counts - 1
-        np.maximum.at(newest, self.samples.host, self.samples.time[ends])
+        np.maximum.at(newest, self.samples.host, self.measured.newest)
         return newest
 
-    def by_severity(self) -> list[str]:
-        """Return all hosts, the worst first: by the verdict, then by the largest loss (1 if something is missing).
+    @cached_property
+    def _by_severity(self) -> list[str]:
+        """All hosts, the worst first: by the verdict, then by the largest loss (1 if something is missing).
 
         The number of losses does not count: many small ones are not worse than a large one.
         """
@@ -436,6 +514,10 @@ class Findings:
             return -self.word(host), -1.0 if is_incomplete else -float(self.host_losses[number]), natural(host)
 
         return sorted(self.hosts, key=severity)
+
+    def by_severity(self) -> list[str]:
+        """Return all hosts, the worst first (see :attr:`_by_severity`)."""
+        return [*self._by_severity]
 
     def summary(self, host: str, detail: HostVerdict | None = None) -> HostSummary:
         """Return the verdict of a host in numbers; *detail* is its verdict with sentences, if it was composed."""
@@ -506,13 +588,14 @@ class Findings:
         """Return the verdict of one host with its evidence."""
         groups = self.groups(host)
         settings = self.samples.settings.get(host, {})
-        metrics = list(self._findings(groups, settings.get(BANK_BANDWIDTH)))
+        table, of_table = self._samples_of(host)
+        metrics = list(self._findings(groups, (table, of_table), settings.get(BANK_BANDWIDTH)))
         findings = tuple(f for f in metrics if f.reference or f.verdict != "pass")
         absent_cases = self._absent_cases(groups)
         slow = any(f.verdict in {"suspect", "fail"} for f in findings)
         modules = self._drift.modules(host, lambda name: self.word(name) == PASS) if slow else None
         missing = [(case.check, case.parameters) for case in absent_cases]
-        sessions = int(self.samples.sessions[groups].max(initial=0))
+        sessions = int(table.sessions[of_table].max(initial=0))
         symptoms = Symptoms(findings, settings, self.system.facts, missing, modules)
         return HostVerdict(
             host,
@@ -532,6 +615,24 @@ class Findings:
             replaced=self._replaced(host, sessions),
             sessions=sessions,
         )
+
+    @cached_property
+    def _read(self) -> dict[str, SamplesTable]:
+        """The repetitions of the hosts that were asked for last."""
+        return {}
+
+    def _samples_of(self, host: str) -> tuple[SamplesTable, NDArray[np.intp]]:
+        """Return a table with the repetitions of a host, and its groups there, by case."""
+        if host not in self.number:
+            return self.source.table(()), np.empty(0, dtype=np.intp)
+        if host not in self._read:
+            place = self._by_severity.index(host)
+            names = {*self._by_severity[place : place + _AT_ONCE]}
+            table = self.source.of_hosts(names)
+            self._read.clear()
+            self._read.update(dict.fromkeys(names, table))
+        table = self._read[host]
+        return table, table.groups_of_host(table.hosts.index(host))
 
     def _replaced(self, host: str, sessions: int) -> str:
         """Return a line about a host's new board or processors, unless *sessions* with them are enough."""
@@ -566,29 +667,34 @@ class Findings:
         """Yield which cases of a host are overdue, and since when."""
         samples = self.samples
         for group in groups[np.isin(groups, self.overdue)].tolist():
-            newest = samples.time[samples.begins[group] + samples.counts[group] - 1]
+            newest = self.measured.newest[group]
             day = f"{datetime.fromtimestamp(newest / 1000, UTC):%Y-%m-%d}"
             yield f"{samples.cases[samples.case[group]].title}: last measured on {day}, other hosts still are"
 
-    def _findings(self, groups: NDArray[np.intp], theory: float | None) -> Iterator[Finding]:
+    def _findings(
+        self, groups: NDArray[np.intp], of_host: tuple[SamplesTable, NDArray[np.intp]], theory: float | None
+    ) -> Iterator[Finding]:
         """Yield the finding of each group; its reference is None if nothing judges it.
 
-        *theory* is the theoretical bandwidth of one bank (GB/s).
+        *of_host* is a table with the repetitions, and the same groups there. *theory* is the theoretical bandwidth
+        of one bank (GB/s).
         """
-        samples, groups = self.samples, groups[~self._quiet[groups]]
-        columns = samples.case, self.by, self.words, self.evidence, self.more, self.value
-        lists = (column[groups].tolist() for column in (*columns, samples.begins, samples.counts))
-        for group, of_case, by, verdict, weight, more, value, begin, count in zip(
-            groups.tolist(), *lists, strict=True
+        samples, (table, of_table), kept = self.samples, of_host, ~self._quiet[groups]
+        groups, of_table = groups[kept], of_table[kept]
+        columns = samples.case, self.by, self.words, self.evidence, self.more, self.value, samples.begins
+        lists = (column[groups].tolist() for column in columns)
+        for group, place, of_case, by, verdict, weight, more, value, begin in zip(
+            groups.tolist(), of_table.tolist(), *lists, strict=True
         ):
-            case, word, rows = samples.cases[of_case], ORDER[verdict], slice(begin, begin + count)
-            values = tuple(samples.value[rows][self.counts_now[rows]].tolist())
+            case, word, of_group = samples.cases[of_case], ORDER[verdict], slice(place, place + 1)
+            rows = table.rows_of(of_group)
+            values = tuple(table.value[rows][self.counts_now[begin : begin + rows.stop - rows.start]].tolist())
             reference = self.decider(group)
             evidence = None if math.isnan(weight) else weight
             division = self.divided.get(of_case)
             in_worse = division is not None and samples.hosts[samples.host[group]] in division.worse
             if word == "invalid":
-                values, why = (), self._invalid(group, rows)
+                values, why = (), _invalid(table, of_group)
             elif reference is None:
                 why = _NO_REFERENCE
             elif reference.source == FACTS:
@@ -618,15 +724,16 @@ class Findings:
             state["value"] = value if values else None
             yield Finding(*naming, values, reference, word, why, evidence, **state)
 
-    def _invalid(self, group: int, rows: slice) -> str:
-        """Return why no repetition of a group's newest session counts."""
-        samples, groups = self.samples, slice(group, group + 1)
-        if limit := event_limits.limit_of(samples.cases[samples.case[group]]):
-            exceeding = np.flatnonzero(~samples.valid[rows] & (samples.value[rows] > limit.most))
-            row = rows.start + int(exceeding[-1])
-            return f"{samples.value[row]:g}, in a record that is invalid: {samples.reason_of(row)}"
-        session, valid = self.samples.session(groups), self.samples.valid[rows]
-        if not valid[session == session[-1]].any():
-            return self.samples.reason_of(rows.stop - 1) or _NO_PLACEMENT
-        busy = self.samples.busy(groups)
-        return _DISTURBED.format(busy=0 if busy is None else busy[valid].max())
+
+def _invalid(samples: SamplesTable, group: slice) -> str:
+    """Return why no repetition of a group's newest session counts."""
+    rows = samples.rows_of(group)
+    if limit := event_limits.limit_of(samples.cases[samples.case[group.start]]):
+        exceeding = np.flatnonzero(~samples.valid[rows] & (samples.value[rows] > limit.most))
+        row = rows.start + int(exceeding[-1])
+        return f"{samples.value[row]:g}, in a record that is invalid: {samples.reason_of(row)}"
+    session, valid = samples.session(group), samples.valid[rows]
+    if not valid[session == session[-1]].any():
+        return samples.reason_of(rows.stop - 1) or _NO_PLACEMENT
+    busy = samples.busy(group)
+    return _DISTURBED.format(busy=0 if busy is None else busy[valid].max())

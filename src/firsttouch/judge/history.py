@@ -31,7 +31,7 @@ import numpy as np
 
 from firsttouch.judge import drift
 from firsttouch.judge.drift import Configuration
-from firsttouch.judge.samples_table import GAP, SamplesTable
+from firsttouch.judge.samples_table import GAP, PIECE, Joined, SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints, medians
 from firsttouch.judge.statistics import NORMAL_MEDIAN, binomial_tail, normal_tails, student_as_normal
 from firsttouch.judge.verdict_log import Logged
@@ -66,8 +66,6 @@ _POOLED = 100
 _FREEDOM = 0.25
 #: Values at a time, so that temporary tables stay small.
 _AT_ONCE = 1 << 19
-#: Rows of samples from which series are made at a time. The cases of a smaller table are taken together.
-_PIECE = 1 << 22
 
 
 # ----------------------------------------------------------------------
@@ -91,13 +89,13 @@ class Series:
         """Return the medians of the sessions of some consecutive groups, of valid repetitions only."""
         chosen = chosen or slice(0, len(samples.counts))
         rows, counts = samples.rows_of(chosen), samples.counts[chosen]
-        groups = np.repeat(np.arange(chosen.start, chosen.stop), counts)
-        session, value, time = samples.session(chosen), samples.value[rows], samples.time[rows]
+        groups = np.repeat(np.arange(chosen.start, chosen.stop, dtype=np.int32), counts)
+        session, value, time = samples.sessions_of_rows[rows], samples.value[rows], samples.time[rows]
         good = samples.valid[rows] & (value > 0)
         if not good.all():
             groups, session, value, time = groups[good], session[good], value[good], time[good]
         new = np.ones(len(groups), dtype=np.bool_)
-        new[1:] = (np.diff(groups) != 0) | (np.diff(session) != 0)
+        new[1:] = (groups[1:] != groups[:-1]) | (session[1:] != session[:-1])
         begins = np.flatnonzero(new)
         of_session = Groups(value, np.diff(begins, append=len(value)))
         group = groups[begins]
@@ -483,23 +481,40 @@ def _is_worse(change: float, better: Better) -> bool:
     return (change < 0) == (better == "higher")
 
 
-def changes(
-    samples: SamplesTable, configurations: Mapping[str, Sequence[Configuration]] | None = None
-) -> list[Change]:
-    """Return the changes of a fleet: those of many hosts first, then the newest first.
+class Votes:
+    """Collects the votes of hosts (see :func:`columns`) from the pieces of *samples*, one after the other."""
 
-    *configurations* are those of each host, oldest first (:func:`firsttouch.judge.drift.sequences`).
-    """
-    if len(samples.counts) == 0 or samples.counts.max() < 2 * FEWEST_SESSIONS:
-        return []
-    votes, of_case = [_none()], np.zeros(len(samples.cases), dtype=np.int64)
-    for groups in _in_pieces(samples):
-        series = Series.of(samples, groups)
-        long = series.values.counts >= 2 * FEWEST_SESSIONS
-        of_case += np.bincount(series.case[long], minlength=len(of_case))
-        votes.append(columns(series, samples.cases, VOTE))
-    listed = merged(Columns.joined(votes), Extent(samples.hosts, samples.cases, of_case))
-    return with_causes(listed, configurations or {})
+    def __init__(self, samples: SamplesTable | Joined) -> None:
+        self._samples = samples
+        self._votes, self._of_case = [_none()], np.zeros(len(samples.cases), dtype=np.int64)
+
+    def add(self, piece: SamplesTable) -> None:
+        """Add the votes of a piece."""
+        if len(piece.counts) == 0 or piece.counts.max() < 2 * FEWEST_SESSIONS:
+            return
+        for groups in _in_pieces(piece):
+            series = Series.of(piece, groups)
+            long = series.values.counts >= 2 * FEWEST_SESSIONS
+            self._of_case += np.bincount(series.case[long], minlength=len(self._of_case))
+            self._votes.append(columns(series, piece.cases, VOTE))
+
+    def changes(self, configurations: Mapping[str, Sequence[Configuration]] | None = None) -> list[Change]:
+        """Return the changes of the fleet: those of many hosts first, then the newest first.
+
+        *configurations* are those of each host, oldest first (:func:`firsttouch.judge.drift.sequences`).
+        """
+        extent = Extent(self._samples.hosts, self._samples.cases, self._of_case)
+        return with_causes(merged(Columns.joined(self._votes), extent), configurations or {})
+
+
+def changes(
+    samples: SamplesTable | Joined, configurations: Mapping[str, Sequence[Configuration]] | None = None
+) -> list[Change]:
+    """Return the changes of all pieces of a table (see :meth:`Votes.changes`)."""
+    votes = Votes(samples)
+    for _, piece in samples.pieces():
+        votes.add(piece)
+    return votes.changes(configurations)
 
 
 def _in_pieces(samples: SamplesTable) -> Iterator[slice]:
@@ -508,7 +523,7 @@ def _in_pieces(samples: SamplesTable) -> Iterator[slice]:
     for case in range(len(samples.cases)):
         end, last = int(samples.of_case[case + 1]), case + 1 == len(samples.cases)
         rows = samples.rows_of(slice(begin, end))
-        if end > begin and (last or rows.stop - rows.start >= _PIECE):
+        if end > begin and (last or rows.stop - rows.start >= PIECE):
             yield slice(begin, end)
             begin = end
 

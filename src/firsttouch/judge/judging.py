@@ -7,18 +7,23 @@ stable period (:mod:`firsttouch.judge.host_level`)? It fails if one of them is c
 
 A verdict describes the host now: the repetitions since its last change decide. A single noisy repetition never
 decides. A value better than the tolerance is never a fail, but the measurement or the reference is wrong.
+
+Cases are judged a piece of the table at a time (:meth:`firsttouch.judge.samples_table.Joined.pieces`), and columns
+of groups stay. So memory grows with hosts and cases, and hardly with the number of sessions.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from firsttouch.judge import event_limits, samples_table, sprt
 from firsttouch.judge.case_judge import (
@@ -29,16 +34,18 @@ from firsttouch.judge.case_judge import (
     SUSPECT,
     SYSTEM,
     UNDECIDED,
+    VERDICT,
     CaseJudge,
     Verdicts,
+    is_small,
     pooled_judges,
     verdict_rows,
 )
 from firsttouch.judge.drift import Configuration, latest
-from firsttouch.judge.findings import Findings
+from firsttouch.judge.findings import Findings, Measured
 from firsttouch.judge.fleet_level import Divided
-from firsttouch.judge.samples_table import SamplesTable
-from firsttouch.judge.sprt import Bools, Groups
+from firsttouch.judge.samples_table import CaseTable, Joined, SamplesTable
+from firsttouch.judge.sprt import Bools, Floats
 from firsttouch.judge.statistics import beyond_chance
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records.schema import Record
@@ -86,58 +93,76 @@ def judge(
 
 
 def judged(
-    samples: SamplesTable,
+    samples: SamplesTable | Joined,
     system: System | Undescribed,
     *,
     missing: Mapping[str, Sequence[str]] | None = None,
     fleet: bool = True,
     configurations: Callable[[], Mapping[str, Configuration]] = dict,
+    also: Callable[[SamplesTable], None] | None = None,
 ) -> Findings:
     """Return the verdicts of *samples*, all of *system*, in columns; without *fleet*, only references judge.
 
-    *configurations* returns the newest configuration of each host, to name causes.
+    *configurations* returns the newest configuration of each host, to name causes. *also* gets each piece of the
+    samples, so that their rows are read once.
     """
-    verdicts, now = verdict_rows(len(samples.counts), PASS, NONE), samples.valid.copy()
     judging = _Judging(samples, system, fleet=fleet)
-    references: list[tuple[Reference | None, Reference | None]] = []
-    divisions: dict[int, Divided] = {}
-    visible: dict[int, float] = {}
-    owns: dict[int, Reference] = {}
-    intermittent: dict[int, str] = {}
-    awaiting_session: set[int] = set()
-    for number, case in enumerate(judging.cases()):
-        groups = samples.groups(number)
-        verdicts[groups], now[samples.rows_of(groups)] = case.verdicts, case.now
-        references.append(case.references)
-        owns |= {groups.start + group: reference for group, reference in case.own_references.items()}
-        awaiting_session |= {groups.start + group for group in case.awaiting_session}
-        intermittent |= {groups.start + group: text for group, text in case.intermittent.items()}
-        if case.visible is not None:
-            visible[number] = case.visible
-        if case.divided is not None:
-            divisions[number] = case.divided
-    words, evidence = verdicts["words"], verdicts["evidence"]
-    words[(words == UNDECIDED) & beyond_chance(evidence, samples.host, sprt.CHANCE)] = SUSPECT
-    words[list(intermittent)], verdicts["more"][list(intermittent)] = SUSPECT, 0
-    bad_together = _bad_together(samples, verdicts, now)
-    words[bad_together], verdicts["more"][bad_together] = FAIL, 0
+    cases: list[_Case] = []
+    # What is joined is not kept in pieces: the columns of a large fleet are large.
+    groups, measured, judgements = [], [], []
+    for numbers, piece in judging.pieces():
+        of_piece = list(judging.cases(numbers, piece))
+        now, is_open = (
+            np.concatenate([piece.valid[:0], *(getattr(case, name) for case in of_piece)])
+            for name in ("now", "is_open")
+        )
+        verdicts = np.concatenate([_NO_VERDICT, *(case.verdicts for case in of_piece)])
+        measured.append(Measured.of(piece, now, is_open))
+        groups.append((piece.case, piece.host, piece.counts))
+        judgements.append([np.ascontiguousarray(verdicts[name]) for name in VERDICT.names or ()])
+        cases += [case._replace(verdicts=_NO_VERDICT, now=_NO_ROW) for case in of_piece]
+        if also is not None:
+            also(piece)
+    case, host, counts = _joined(groups)
+    words, by, more, evidence = _joined(judgements)
+    values = Measured.joined(measured)
+    measured.clear()
+    of_hosts = samples.settings, samples.replaced, samples.replaced_of
+    table = CaseTable(samples.hosts, samples.cases, case, host, counts, *of_hosts)
+    numbered = list(zip(table.of_case.tolist(), cases, strict=False))
+    intermittent = {first + group: text for first, case in numbered for group, text in case.intermittent.items()}
+    words[(words == UNDECIDED) & beyond_chance(evidence, table.host, sprt.CHANCE)] = SUSPECT
+    words[list(intermittent)], more[list(intermittent)] = SUSPECT, 0
+    bad_together = _bad_together(table, values.n, words, evidence, more)
+    words[bad_together], more[bad_together] = FAIL, 0
     return Findings(
+        table,
         samples,
+        values,
         system,
-        references,
-        words=words.copy(),
-        by=verdicts["by"].copy(),
-        evidence=evidence.copy(),
-        more=verdicts["more"].copy(),
-        counts_now=now,
+        [case.references for case in cases],
+        words=words,
+        by=by,
+        evidence=evidence,
+        more=more,
         missing=missing or {},
-        divided=divisions,
-        own=owns,
-        visible=visible,
+        divided={number: case.divided for number, case in enumerate(cases) if case.divided is not None},
+        own={first + group: own for first, case in numbered for group, own in case.own_references.items()},
+        visible={number: case.visible for number, case in enumerate(cases) if case.visible is not None},
         intermittent=intermittent,
-        awaiting_session=awaiting_session,
+        awaiting_session={first + group for first, case in numbered for group in case.awaiting_session},
         configurations=configurations,
     )
+
+
+def _joined(pieces: list[Any]) -> list[Any]:
+    """Return the columns of *pieces* (a list of columns each), of which there is at least one, and clear these."""
+    columns = [np.concatenate(column) for column in zip(*pieces, strict=True)]
+    pieces.clear()
+    return columns
+
+
+_NO_VERDICT, _NO_ROW = verdict_rows(0, PASS, NONE), np.empty(0, dtype=np.bool_)
 
 
 class _Case(NamedTuple):
@@ -157,30 +182,43 @@ class _Case(NamedTuple):
     visible: float | None = None
     divided: Divided | None = None
 
+    @property
+    def is_open(self) -> Bools:
+        """Which groups may not pass."""
+        is_open: Bools = self.verdicts["words"] > PASS
+        is_open[list(self.intermittent)] = True
+        return is_open
+
 
 class _Judging:
     """Judges the cases of some samples, each alone but for the spreads that the metrics of few hosts share."""
 
-    def __init__(self, samples: SamplesTable, system: System | Undescribed, *, fleet: bool) -> None:
-        self._samples, self._system, self._fleet = samples, system, fleet
-        self._events = event_limits.EventLimits(samples)
+    def __init__(self, samples: SamplesTable | Joined, system: System | Undescribed, *, fleet: bool) -> None:
+        # The metrics of a small fleet are judged together.
+        self._samples = samples.table() if is_small(samples.hosts) else samples
+        self._system, self._fleet = system, fleet
+        self._events = event_limits.EventLimits(self._samples)
         metrics = sum(not case.exact and event_limits.limit_of(case) is None for case in samples.cases)
         self._metrics = max(1, metrics)
-        self._pooled = pooled_judges(samples, self._metrics) if fleet else {}
+        of_few = self._samples if fleet and isinstance(self._samples, SamplesTable) else None
+        self._pooled = pooled_judges(of_few, self._metrics) if of_few is not None else {}
 
-    def cases(self) -> Iterator[_Case]:
-        """Yield the verdicts of each case. Those of a large table are judged by several threads."""
-        numbers = range(len(self._samples.cases))
-        threads = min(len(os.sched_getaffinity(0)), _THREADS) if len(self._samples.value) >= _LARGE else 1
+    def pieces(self) -> Iterator[tuple[Sequence[int], SamplesTable]]:
+        """Yield the tables of some cases, with the numbers of these."""
+        return self._samples.pieces()
+
+    def cases(self, numbers: Sequence[int], piece: SamplesTable) -> Iterator[_Case]:
+        """Yield the verdicts of the cases of a *piece*. Those of a large one are judged by several threads."""
+        threads = min(len(os.sched_getaffinity(0)), _THREADS) if len(piece.value) >= _LARGE else 1
+        judge = functools.partial(self._case, piece)
         if threads == 1:
-            yield from map(self._case, numbers)
+            yield from map(judge, numbers)
             return
         with ThreadPoolExecutor(threads) as pool:
-            yield from pool.map(self._case, numbers)
+            yield from pool.map(judge, numbers)
 
-    def _case(self, number: int) -> _Case:
-        samples, case = self._samples, self._samples.cases[number]
-        groups = samples.groups(number)
+    def _case(self, samples: SamplesTable, number: int) -> _Case:
+        case, groups = samples.cases[number], samples.groups(number)
         if limit := event_limits.limit_of(case):
             limited = self._events.judge(number, limit)
             verdicts = verdict_rows(len(limited.words), PASS, NONE)
@@ -213,17 +251,18 @@ class _Judging:
         )
 
 
-def _bad_together(samples: SamplesTable, verdicts: Verdicts, now: Bools) -> Bools:
+def _bad_together(
+    samples: CaseTable, n: NDArray[np.uint32], words: NDArray[np.uint8], evidence: Floats, more: NDArray[np.int32]
+) -> Bools:
     """Return the groups that fail because many metrics of a host, or of one check of it, are bad in a few samples.
 
     A disturbance hits a repetition now and then. Repetitions of different metrics are measured one after the
-    other, so together they are as many looks at the host as repetitions of one metric would be.
+    other, so together they are as many looks at the host as repetitions of one metric would be. *n* is the number
+    of repetitions that count.
     """
-    words, evidence, more = verdicts["words"], verdicts["evidence"], verdicts["more"]
     together = np.zeros(len(words), dtype=np.bool_)
-    counts = Groups(samples.value, samples.counts).sums(now.astype(np.int64))
     # What good hosts differ by nature, and the groups of a divided fleet, ask for no further repetitions.
-    bad = (words == SUSPECT) & (evidence >= -math.log(sprt.CHANCE)) & (counts > 1) & (more > 0)
+    bad = (words == SUSPECT) & (evidence >= -math.log(sprt.CHANCE)) & (n > 1) & (more > 0)
     if not bad.any():
         return together
     numbers = {name: number for number, name in enumerate(dict.fromkeys(case.check for case in samples.cases))}
@@ -253,8 +292,7 @@ def undecided(
     ones and those from before the host's last change do not.
     """
     verdicts = judged(samples_table.of_records(host_records, system.name), system, fleet=False)
-    table = verdicts.samples
-    counts = Groups(table.value, table.counts).sums(verdicts.counts_now.astype(np.int64))
+    table, counts = verdicts.samples, verdicts.n
     enough = counts >= np.where(np.isnan(verdicts.evidence), _MOST_WITHOUT_ERROR, most)
     exact = np.array([case.exact for case in table.cases], dtype=np.bool_)[table.case]
     groups = np.flatnonzero(verdicts.disturbed | (verdicts.unsure & ~enough & ~exact))

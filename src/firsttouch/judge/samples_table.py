@@ -3,15 +3,21 @@
 
 Records of one host and case are repetitions: the same thing measured again. The table has a row per repetition and
 a group of rows per host and case.
+
+A large table is never whole in memory. :class:`Joined` knows where the rows of each case are, in parts of records
+or in the files of their summaries, and makes the table of some cases at a time (:meth:`Joined.pieces`), with the
+numbers that hosts and cases have in the whole. Judging and the history take each piece once, and keep columns of
+groups (:class:`CaseTable`). The rows of a host or of a case are read again if they are asked for.
 """
 
 from __future__ import annotations
 
 import json
 import reprlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import compress
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -65,20 +71,13 @@ class Replacement:
 
 
 @dataclass(frozen=True)
-class SamplesTable:
-    """All repetitions, sorted by case, host and time. A *group* has those of one host and case, oldest first.
+class CaseTable:
+    """The groups of a table of repetitions, sorted by case and host. A *group* stands for one host and case.
 
     *hosts* are in alphabetical order, *cases* in the order of the catalogue. Columns of groups are
 
     - *case* and *host*: their numbers
-    - *counts*: the number of the group's rows
-
-    and those of rows are
-
-    - *time* (ms since 1970) and *value*
-    - *valid*, *reason* (why not: a number of *reasons*), and *judged*: whether references may judge the value
-    - *sessions_of_rows*: a number that grows with time for each host
-    - *busy_pus*: how many PUs other processes used; None if no host was found busy
+    - *counts*: the number of the group's repetitions
 
     *settings* are the latest values of each host that explain its speed: the topology check's,
     :data:`BANK_BANDWIDTH` if it is known, and the smallest of each state of the banks. *replaced* is the last
@@ -90,17 +89,9 @@ class SamplesTable:
     case: NDArray[np.int32]
     host: NDArray[np.int32]
     counts: Ints
-    time: Ints
-    value: Floats
-    valid: Bools
-    judged: Bools
-    reason: NDArray[np.unsignedinteger]
-    sessions_of_rows: NDArray[np.int32]
-    busy_pus: Floats | None
-    reasons: Sequence[str]
     settings: Mapping[str, Mapping[str, float]]
-    replaced: Mapping[str, Replacement] = field(default_factory=dict)
-    replaced_of: Mapping[str, Mapping[str, Replacement]] = field(default_factory=dict)
+    replaced: Mapping[str, Replacement]
+    replaced_of: Mapping[str, Mapping[str, Replacement]]
 
     @cached_property
     def first_sessions(self) -> Ints:
@@ -121,9 +112,56 @@ class SamplesTable:
         return values
 
     @cached_property
+    def names(self) -> NDArray[np.object_]:
+        """The names of the hosts, by number."""
+        return np.array(self.hosts, dtype=object)
+
+    @cached_property
     def begins(self) -> Ints:
         """The first row of each group."""
         return np.cumsum(self.counts) - self.counts
+
+    @cached_property
+    def of_case(self) -> Ints:
+        """The first group of each case, and the number of all groups."""
+        return np.searchsorted(self.case, np.arange(len(self.cases) + 1))
+
+    @cached_property
+    def _of_host(self) -> tuple[Ints, NDArray[np.integer]]:
+        order = np.argsort(self.host, kind="stable").astype(np.min_scalar_type(len(self.host)))
+        counts = np.bincount(self.host, minlength=len(self.hosts))
+        return np.append(0, np.cumsum(counts)), order
+
+    def groups(self, case: int) -> slice:
+        """Return the groups of a case."""
+        return slice(int(self.of_case[case]), int(self.of_case[case + 1]))
+
+    def groups_of_host(self, host: int) -> NDArray[np.intp]:
+        """Return the groups of a host, by case."""
+        begins, order = self._of_host
+        return order[begins[host] : begins[host + 1]].astype(np.intp)
+
+
+@dataclass(frozen=True)
+class SamplesTable(CaseTable):
+    """All repetitions, sorted by case, host and time: the rows of a group are together, oldest first.
+
+    Columns of rows are
+
+    - *time* (ms since 1970) and *value*
+    - *valid*, *reason* (why not: a number of *reasons*), and *judged*: whether references may judge the value
+    - *sessions_of_rows*: a number that grows with time for each host
+    - *busy_pus*: how many PUs other processes used; None if no host was found busy
+    """
+
+    time: Ints
+    value: Floats
+    valid: Bools
+    judged: Bools
+    reason: NDArray[np.unsignedinteger]
+    sessions_of_rows: NDArray[np.int32]
+    busy_pus: Floats | None
+    reasons: Sequence[str]
 
     @cached_property
     def sessions(self) -> Ints:
@@ -134,25 +172,6 @@ class SamplesTable:
         if self.replaced:
             begins &= session >= np.repeat(self.first_sessions[self.host], self.counts)
         return np.add.reduceat(begins, self.begins, dtype=np.int64) if len(session) else self.counts
-
-    @cached_property
-    def of_case(self) -> Ints:
-        """The first group of each case, and the number of all groups."""
-        return np.searchsorted(self.case, np.arange(len(self.cases) + 1))
-
-    @cached_property
-    def _of_host(self) -> tuple[Ints, NDArray[np.intp]]:
-        order = np.argsort(self.host, kind="stable")
-        return np.searchsorted(self.host[order], np.arange(len(self.hosts) + 1)), order
-
-    def groups(self, case: int) -> slice:
-        """Return the groups of a case."""
-        return slice(int(self.of_case[case]), int(self.of_case[case + 1]))
-
-    def groups_of_host(self, host: int) -> NDArray[np.intp]:
-        """Return the groups of a host, by case."""
-        begins, order = self._of_host
-        return order[begins[host] : begins[host + 1]]
 
     def rows_of(self, groups: slice) -> slice:
         """Return the rows of consecutive groups."""
@@ -191,8 +210,16 @@ class SamplesTable:
     def _host_of_rows(self, groups: slice) -> NDArray[np.int32]:
         return np.repeat(self.host[groups], self.counts[groups])
 
+    def pieces(self, cases: Sequence[int] | None = None) -> Iterator[tuple[Sequence[int], SamplesTable]]:
+        """Yield the table, as :meth:`Joined.pieces` does."""
+        yield range(len(self.cases)) if cases is None else cases, self
+
+    def table(self, _cases: Collection[int] | None = None) -> SamplesTable:
+        """Return the table, as :meth:`Joined.table` does."""
+        return self
+
     def of_hosts(self, names: Collection[str]) -> SamplesTable:
-        """Return the repetitions of some hosts."""
+        """Return the repetitions of some hosts, with hosts numbered anew."""
         is_named = np.array([name in names for name in self.hosts], dtype=np.bool_)
         return self._part(is_named[self.host], range(len(self.cases)))
 
@@ -227,14 +254,17 @@ class SamplesTable:
         )
 
 
+Columns = Mapping[str, NDArray[Any]]
+
+
 @dataclass(frozen=True)
 class Reduced:
     """What judging needs of some records, small and without texts in its rows.
 
     A row is a repetition of a metric that is judged: *time* (ms since 1970), *value*, *valid*, *judged*, and the
-    numbers of its *host* and its *reason* in the lists of these. Rows are sorted by naming (the columns of
-    :data:`_NAMING`), host, time and value; *counts* is the number of rows of each naming. Namings are in the order
-    of their first records.
+    numbers of its *host* and its *reason* in the lists of these. *rows* returns these columns, in memory or from a
+    file. Rows are sorted by naming (the columns of :data:`_NAMING`), host, time and value; *counts* is the number
+    of rows of each naming. Namings are in the order of their first records. Each of *hosts* has a row.
 
     *states* are values that explain a host's speed (columns host, metric, value, time, system, bank), *spans* the
     hours with records (system, host, time, end), and *parts* what tells the board and the processors.
@@ -244,12 +274,7 @@ class Reduced:
     namings: Sequence[str]
     reasons: Sequence[str]
     counts: Ints
-    host: NDArray[np.unsignedinteger]
-    reason: NDArray[np.unsignedinteger]
-    time: Ints
-    value: Floats
-    valid: Bools
-    judged: Bools
+    rows: Callable[[], Columns]
     states: pl.DataFrame
     spans: pl.DataFrame
     parts: pl.DataFrame
@@ -261,15 +286,48 @@ class Reduced:
 
     def of_system(self, system: str) -> Reduced:
         """Return the part of one *system*."""
-        chosen = np.array([naming.split("\0", 1)[0] == system for naming in self.namings], dtype=np.bool_)
-        rows = np.repeat(chosen, self.counts)
+        chosen = np.array([_system_of(naming) == system for naming in self.namings], dtype=np.bool_)
+        return replace(
+            self._of_namings(chosen), **{name: getattr(self, name).filter(system=system) for name in TABLES}
+        )
+
+    def divided(self) -> Iterator[Reduced]:
+        """Yield the rows of some cases of a system at a time, in the order of cases; the first has the tables."""
+        case_of = np.array(_cases(self.namings)[1], dtype=np.int64)
+        systems = [_system_of(naming) for naming in self.namings]
+        empty = {name: getattr(self, name).clear() for name in TABLES}
+        tables: dict[str, Any] = {}
+        chosen, size = np.zeros(len(case_of), dtype=np.bool_), 0
+        previous = -1
+        for place in np.argsort(case_of, kind="stable").tolist():
+            is_next = previous >= 0 and case_of[place] != case_of[previous]
+            if is_next and (size >= _PART or systems[place] != systems[previous]):
+                yield replace(self._of_namings(chosen), **tables)
+                chosen, size, tables = np.zeros_like(chosen), 0, empty
+            chosen[place], size, previous = True, size + int(self.counts[place]), place
+        yield replace(self._of_namings(chosen), **tables)
+
+    def _of_namings(self, chosen: Bools) -> Reduced:
+        """Return the rows of *chosen* namings."""
+        if chosen.all():
+            return self
+        if not chosen.any():
+            return replace(self, hosts=[], namings=[], counts=self.counts[:0])
+        which = np.repeat(chosen, self.counts)
+        columns = {name: column[which] for name, column in self.rows().items()}
+        hosts, number = np.unique(columns["host"], return_inverse=True)
+        columns["host"] = number.astype(columns["host"].dtype)
         return replace(
             self,
-            namings=[naming for naming, is_chosen in zip(self.namings, chosen, strict=True) if is_chosen],
+            hosts=[self.hosts[host] for host in hosts.tolist()],
+            namings=list(compress(self.namings, chosen.tolist())),
             counts=self.counts[chosen],
-            **{name: getattr(self, name)[rows] for name in COLUMNS},
-            **{name: getattr(self, name).filter(system=system) for name in TABLES},
+            rows=lambda: columns,
         )
+
+
+def _system_of(naming: str) -> str:
+    return naming.split("\0", 1)[0]
 
 
 def renamed(table: pl.DataFrame, names: Mapping[str, str]) -> pl.DataFrame:
@@ -282,6 +340,8 @@ COLUMNS = ("host", "reason", "time", "value", "valid", "judged")
 TABLES = ("states", "spans", "parts")
 #: The columns of rows of :class:`SamplesTable`, but for :attr:`SamplesTable.busy_pus`.
 _ROWS = ("time", "value", "valid", "judged", "reason", "sessions_of_rows")
+#: The fewest rows of the cases of a table, and of a part, that are in memory at a time.
+PIECE, _PART = 1 << 22, 1 << 15
 
 
 def of_records(records: Iterable[Record], system: str | None = None) -> SamplesTable:
@@ -321,12 +381,13 @@ def reduced(frame: pl.DataFrame) -> Reduced:
     )
     of_parts = {name: configured["parameters"].str.json_path_match(path) for name, path in _PARTS.items()}
     stated = configured.select("host", "time", "system", stated=pl.col("metric") == REPLACED)
+    kept = {name: rows[name].to_numpy() for name in COLUMNS}
     return Reduced(
         hosts=texts["host"].to_list(),
         namings=texts["naming"].to_list(),
         reasons=texts["reason"].to_list(),
         counts=np.bincount(rows["naming"].to_numpy(), minlength=len(texts["naming"])),
-        **{name: rows[name].to_numpy() for name in COLUMNS},
+        rows=lambda: kept,
         states=pl.concat([states, _of_a_bank(frame)]),
         spans=spans,
         parts=stated.with_columns(**of_parts),
@@ -342,15 +403,17 @@ def nothing() -> Reduced:
 
 def of_parts(parts: Iterable[Reduced], system: str | None = None) -> SamplesTable:
     """Return the table of several parts of records, of one *system* only if it is given."""
+    return joined(parts, system).table()
+
+
+def joined(parts: Iterable[Reduced], system: str | None = None) -> Joined:
+    """Return the same as :func:`of_parts`, to be had a piece at a time."""
     import polars as pl  # noqa: PLC0415 - a large import
 
     listed = [part if system is None else part.of_system(system) for part in parts]
     listed = listed or [nothing()]
     states, spans, configured = (pl.concat([getattr(p, name) for p in listed]) for name in TABLES)
-    in_use = [np.bincount(part.host, minlength=len(part.hosts)) > 0 for part in listed]
-    hosts = sorted(
-        {name for part, used in zip(listed, in_use, strict=True) for name in np.array(part.hosts, object)[used]}
-    )
+    hosts = sorted({name for part in listed for name in part.hosts})
     namings = list(dict.fromkeys(naming for part in listed for naming in part.namings))
     reasons = list(dict.fromkeys(["", *(reason for part in listed for reason in part.reasons)]))
     cases, case_of = _cases(namings)
@@ -365,60 +428,177 @@ def of_parts(parts: Iterable[Reduced], system: str | None = None) -> SamplesTabl
     replaced_of = {
         name: _replaced(configured.filter(system=name), hosts, sessions) for name in configured["system"].unique()
     }
-    joined = _Joined(listed, hosts, namings, reasons, case_of)
-    return SamplesTable(
+    return Joined(
         hosts,
         cases,
-        **joined.columns(len(cases), sessions, busy),
-        reasons=reasons,
-        settings=settings,
-        replaced=replaced_of.get(next(iter(systems)), {}) if len(systems) == 1 else {},
-        replaced_of=replaced_of,
+        settings,
+        replaced_of.get(next(iter(systems)), {}) if len(systems) == 1 else {},
+        replaced_of,
+        _Rows(listed, hosts, dict(zip(namings, case_of, strict=True)), reasons, sessions=sessions, busy=busy),
     )
 
 
-class _Joined:
+@dataclass(frozen=True)
+class Joined:
+    """A table of repetitions (see :class:`SamplesTable`) that is made in pieces: those of some cases at a time.
+
+    *first_case* is the number of the first of *cases* in *rows*. *numbers* are those of *hosts*, by their numbers
+    in *rows* (None: the same).
+    """
+
+    hosts: Sequence[str]
+    cases: Sequence[Case]
+    settings: Mapping[str, Mapping[str, float]]
+    replaced: Mapping[str, Replacement]
+    replaced_of: Mapping[str, Mapping[str, Replacement]]
+    rows: _Rows
+    first_case: int = 0
+    numbers: NDArray[np.int32] | None = None
+
+    def pieces(self, cases: Sequence[int] | None = None) -> Iterator[tuple[Sequence[int], SamplesTable]]:
+        """Yield some numbers of all cases, or of ascending *cases*, at a time, and their table.
+
+        Hosts and cases have the numbers of the whole table there.
+        """
+        chosen = range(len(self.cases)) if cases is None else cases
+        begin = size = 0
+        for end, number in enumerate(chosen, start=1):
+            size += self.rows.size(self.first_case + number)
+            if size >= PIECE and end < len(chosen):
+                yield chosen[begin:end], self.table(chosen[begin:end])
+                begin, size = end, 0
+        yield chosen[begin:], self.table(chosen[begin:])
+
+    def table(self, cases: Collection[int] | None = None) -> SamplesTable:
+        """Return the table of all cases, or of those with some ascending numbers."""
+        chosen = range(len(self.cases)) if cases is None else cases
+        columns = self.rows.columns([self.first_case + number for number in chosen])
+        columns["case"] -= np.int32(self.first_case)
+        if self.numbers is not None:
+            columns["host"] = self.numbers[columns["host"]]
+        return SamplesTable(
+            self.hosts,
+            self.cases,
+            settings=self.settings,
+            replaced=self.replaced,
+            replaced_of=self.replaced_of,
+            reasons=self.rows.reasons,
+            **columns,
+        )
+
+    def of_hosts(self, names: Collection[str]) -> SamplesTable:
+        """Return the repetitions of some hosts, with hosts numbered anew."""
+        if len(names) >= len(self.hosts):
+            return self.table()
+        return _stacked([piece.of_hosts(names) for _, piece in self.pieces()])
+
+    def by_system(self, *names: str) -> dict[str, Joined]:
+        """Return the repetitions of each system, and of *names*, which may have none."""
+        systems = dict.fromkeys([*(case.system for case in self.cases), *names])
+        if len(systems) == 1 and self.cases:
+            return dict.fromkeys(systems, self)
+        return {name: self._of_system(name) for name in systems}
+
+    def _of_system(self, name: str) -> Joined:
+        cases = [number for number, case in enumerate(self.cases) if case.system == name]
+        hosts = self.rows.hosts_of(cases)
+        numbers = np.cumsum(hosts, dtype=np.int32) - 1
+        return replace(
+            self,
+            hosts=list(compress(self.hosts, hosts.tolist())),
+            cases=[self.cases[number] for number in cases],
+            replaced=self.replaced_of.get(name, self.replaced),
+            first_case=cases[0] if cases else 0,
+            numbers=numbers,
+        )
+
+
+def _stacked(tables: Sequence[SamplesTable]) -> SamplesTable:
+    """Return tables of consecutive cases as one; each has the hosts with a row in it."""
+    hosts = sorted({host for table in tables for host in table.hosts})
+    place = {host: number for number, host in enumerate(hosts)}
+    numbers = [np.array([place[host] for host in table.hosts], dtype=np.int32) for table in tables]
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(table, name) for table in tables]) for name in ("case", "counts", *_ROWS)
+    }
+    busy = [table.busy_pus for table in tables if table.busy_pus is not None]
+    return replace(
+        tables[0],
+        hosts=hosts,
+        host=np.concatenate([of[table.host] for of, table in zip(numbers, tables, strict=True)]),
+        busy_pus=np.concatenate(busy) if busy else None,
+        **columns,
+    )
+
+
+class _Rows:
     """Joins the rows of parts, case by case: each part has those of a case together."""
 
     def __init__(
         self,
         parts: Sequence[Reduced],
         hosts: Sequence[str],
-        namings: Sequence[str],
+        case_of: Mapping[str, int],
         reasons: Sequence[str],
-        case_of: Sequence[int],
+        *,
+        sessions: Ints,
+        busy: _BusyPus | None,
     ) -> None:
-        self._parts = parts
+        self._parts, self.reasons, self._sessions, self._busy = parts, reasons, sessions, busy
         number_of_host, number_of_naming, number_of_reason = (
-            {text: number for number, text in enumerate(texts)} for texts in (hosts, namings, reasons)
+            {text: number for number, text in enumerate(texts)} for texts in (hosts, case_of, reasons)
         )
-        self._hosts = [np.array([number_of_host.get(h, -1) for h in p.hosts], dtype=np.int32) for p in parts]
-        kind = np.min_scalar_type(len(reasons))
-        self._reasons = [np.array([number_of_reason[r] for r in p.reasons], dtype=kind) for p in parts]
+        self._hosts = [np.array([number_of_host[h] for h in p.hosts], dtype=np.int32) for p in parts]
+        self._count = len(hosts)
+        self._kind = np.min_scalar_type(len(reasons))
+        self._reasons = [np.array([number_of_reason[r] for r in p.reasons], dtype=self._kind) for p in parts]
         #: By case: the part, its rows, and the number of their naming.
         self._stretches: dict[int, list[tuple[int, slice, int]]] = {}
         for number, part in enumerate(parts):
             ends = np.cumsum(part.counts).tolist()
             for naming, end, count in zip(part.namings, ends, part.counts.tolist(), strict=True):
-                place = number_of_naming[naming]
-                self._stretches.setdefault(case_of[place], []).append((number, slice(end - count, end), place))
+                stretch = (number, slice(end - count, end), number_of_naming[naming])
+                self._stretches.setdefault(case_of[naming], []).append(stretch)
+        self._order: NDArray[np.intp] | None = None
 
-    def columns(self, cases: int, sessions: Ints, busy: _BusyPus | None) -> dict[str, Any]:
+    def size(self, case: int) -> int:
+        """Return the number of rows of a case, with those that were read twice."""
+        return sum(rows.stop - rows.start for _, rows, _ in self._stretches[case])
+
+    def hosts_of(self, cases: Collection[int]) -> Bools:
+        """Return which hosts have a row of some *cases*: all cases of a system."""
+        chosen = np.zeros(self._count, dtype=np.bool_)
+        for number in {number for case in cases for number, _, _ in self._stretches[case]}:
+            part, hosts = self._parts[number], self._hosts[number]
+            if len({_system_of(naming) for naming in part.namings}) == 1:
+                chosen[hosts] = True
+                continue
+            for case in cases:
+                for other, rows, _ in self._stretches[case]:
+                    if other == number:
+                        chosen[hosts[part.rows()["host"][rows]]] = True
+        return chosen
+
+    def columns(self, cases: Sequence[int]) -> dict[str, Any]:
         """Return the columns of :class:`SamplesTable`, those of groups and those of rows."""
-        size = sum(len(part.value) for part in self._parts)
-        kinds = (np.int64, np.float64, np.bool_, np.bool_, self._reasons[0].dtype, np.int32)
+        size = sum(map(self.size, cases))
+        kinds = (np.int64, np.float64, np.bool_, np.bool_, self._kind, np.int32)
         rows = {name: np.empty(size, dtype=kind) for name, kind in zip(_ROWS, kinds, strict=True)}
-        busy_pus = None if busy is None else np.zeros(size)
+        busy_pus = None if self._busy is None else np.zeros(size)
         case_of_groups, hosts, counts, end = [], [], [], 0
-        for case in range(cases):
-            host, columns = self._of_case(case)
+        loaded: dict[int, Columns] = {}
+        for case in cases:
+            # Parts have few rows each, and are sorted as the cases are.
+            needed = {number for number, _, _ in self._stretches[case]}
+            loaded = {number: loaded.get(number) or self._parts[number].rows() for number in needed}
+            host, columns = self._of_case(case, loaded)
             begin, end = end, end + len(host)
             for name, column in columns.items():
                 rows[name][begin:end] = column
             keys = _keys(host, columns["time"])
-            rows["sessions_of_rows"][begin:end] = np.searchsorted(sessions, keys, side="right")
-            if busy is not None and busy_pus is not None:
-                busy_pus[begin:end] = busy.at(keys, rows["sessions_of_rows"][begin:end])
+            rows["sessions_of_rows"][begin:end] = np.searchsorted(self._sessions, keys, side="right")
+            if self._busy is not None and busy_pus is not None:
+                busy_pus[begin:end] = self._busy.at(keys, rows["sessions_of_rows"][begin:end])
             firsts = np.flatnonzero(np.diff(host, prepend=-1))
             hosts.append(host[firsts])
             counts.append(np.diff(firsts, append=len(host)))
@@ -432,21 +612,23 @@ class _Joined:
             "busy_pus": None if busy_pus is None else busy_pus[:end],
         }
 
-    def _of_case(self, case: int) -> tuple[NDArray[np.int32], dict[str, NDArray[Any]]]:
+    def _of_case(
+        self, case: int, parts: Mapping[int, Columns]
+    ) -> tuple[NDArray[np.int32], dict[str, NDArray[Any]]]:
         """Return the host of each row of a case, and the rows' columns, sorted by host and time."""
         stretches = self._stretches[case]
-        host = np.concatenate([self._hosts[n][self._parts[n].host[rows]] for n, rows, _ in stretches])
+        host = np.concatenate([self._hosts[n][parts[n]["host"][rows]] for n, rows, _ in stretches])
         columns = {
-            name: np.concatenate([getattr(self._parts[n], name)[rows] for n, rows, _ in stretches])
+            name: np.concatenate([parts[n][name][rows] for n, rows, _ in stretches])
             for name in ("time", "value", "valid", "judged")
         }
         columns["reason"] = np.concatenate(
-            [self._reasons[n][self._parts[n].reason[rows]] for n, rows, _ in stretches]
+            [self._reasons[n][parts[n]["reason"][rows]] for n, rows, _ in stretches]
         )
         keys = _keys(host, columns["time"])
-        if (np.diff(keys) > 0).all():
+        if _is_ascending(keys):
             return host, columns
-        order = np.argsort(keys, kind="stable")
+        order = self._sorting(keys)
         if (np.diff(keys[order]) == 0).any():
             naming = np.repeat(
                 [place for _, _, place in stretches], [rows.stop - rows.start for _, rows, _ in stretches]
@@ -458,6 +640,14 @@ class _Joined:
             differs = [np.diff(column[order], prepend=column[order[:1]] - 1) != 0 for column in sorting]
             order = order[np.logical_or.reduce(differs)]
         return host[order], {name: column[order] for name, column in columns.items()}
+
+    def _sorting(self, keys: Ints) -> NDArray[np.intp]:
+        """Return the order of *keys*: that of the case before, if all hosts measured both in the same sessions."""
+        order = self._order
+        if order is None or len(order) != len(keys) or not _is_ascending(keys[order]):
+            order = np.argsort(keys, kind="stable")
+            self._order = order
+        return order
 
 
 def _counts_if_emulated() -> pl.Expr:
@@ -517,6 +707,10 @@ def _cases(namings: Iterable[str]) -> tuple[list[Case], list[int]]:
     order = sorted(range(len(cases)), key=lambda number: in_order(cases[number]))
     place = {number: position for position, number in enumerate(order)}
     return distinguished([cases[number] for number in order]), [place[number] for number in number_of]
+
+
+def _is_ascending(keys: Ints) -> bool:
+    return bool((keys[1:] > keys[:-1]).all())
 
 
 def _keys(host: NDArray[np.integer], time: Ints) -> Ints:

@@ -5,6 +5,9 @@ The summary of ``STORE/NAME.parquet`` is ``STORE/.summaries/NAME.summary``. It h
 have. It can be deleted at any time, and the next command that reads the table writes it anew. It counts only if
 the table is still the file that it was made of (the kernel sets the time of a file's last change, no program can),
 if this version of the program made it, and if it is owned by somebody who may replace the table as well.
+
+A summary has the rows of some cases together, in the order of cases. They stay in the file until these cases are
+judged (:class:`firsttouch.judge.samples_table.Joined`), so a file that fits is checked as a whole and kept open.
 """
 
 from __future__ import annotations
@@ -23,6 +26,9 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 import firsttouch
 from firsttouch.judge import drift, samples_table
 from firsttouch.judge.samples_table import Reduced
@@ -36,9 +42,11 @@ FOLDER, SUFFIX = ".summaries", ".summary"
 #: Smaller tables (bytes) are read as fast as a summary would be.
 LEAST = 1 << 20
 #: Changed whenever :func:`firsttouch.judge.samples_table.reduced` or the members of the file change.
-_FORMAT = 1
+_FORMAT = 2
 #: The members of a file, and of each part.
-_FACTS, _CONFIGURED, _ROWS, _NAMINGS = "facts.json", "configured", "rows", "namings"
+_FACTS, _CONFIGURED, _ROWS = "facts.json", "configured", "rows"
+#: The lists of a piece of a part.
+_LISTS = ("hosts", "namings", "reasons")
 #: What makes a file no summary.
 _BAD_FILE = (OSError, ValueError, KeyError, TypeError, EOFError, NotImplementedError, zipfile.BadZipFile)
 
@@ -137,14 +145,16 @@ def write(table: Path, of_table: Mapping[str, Any], summary: Summary) -> bool:
     import polars as pl  # noqa: PLC0415 - a large import
 
     file = path_of(table)
-    names = [{"hosts": list(part.hosts), "reasons": list(part.reasons)} for part in summary.parts]
-    document = {"identity": of_table, "facts": asdict(summary.facts), "parts": names}
+    pieces: list[dict[str, Any]] = []
     tables = {_CONFIGURED: summary.configured}
     for number, part in enumerate(summary.parts):
-        tables[f"{number}/{_ROWS}"] = pl.DataFrame({n: getattr(part, n) for n in samples_table.COLUMNS})
-        namings = pl.Series("naming", part.namings, pl.String)
-        tables[f"{number}/{_NAMINGS}"] = pl.DataFrame([namings, pl.Series("count", part.counts)])
         tables |= {f"{number}/{name}": getattr(part, name) for name in samples_table.TABLES}
+        for piece in part.divided():
+            rows = f"{number}/{_ROWS}/{len(pieces)}"
+            lists = {name: list(getattr(piece, name)) for name in _LISTS}
+            pieces.append({"part": number, "rows": rows, **lists, "counts": piece.counts.tolist()})
+            tables[rows] = pl.DataFrame(dict(piece.rows()))
+    document = {"identity": of_table, "facts": asdict(summary.facts), "pieces": pieces}
     if file.parent.is_symlink():
         return False
     try:
@@ -170,20 +180,47 @@ def configured(table: Path) -> pl.DataFrame | None:
     return _read(table, lambda _, content: content(_CONFIGURED))
 
 
-def read(table: Path) -> Summary | None:
-    """Return the summary of a *table* if it fits it, None without one."""
+def read(table: Path, *, keep_open: bool = True) -> Summary | None:
+    """Return the summary of a *table* if it fits it, None without one.
 
-    def whole(document: dict[str, Any], content: Callable[[str], pl.DataFrame]) -> Summary:
-        parts = []
-        for number, names in enumerate(document["parts"]):
-            rows, namings = content(f"{number}/{_ROWS}"), content(f"{number}/{_NAMINGS}")
-            columns: dict[str, Any] = {name: rows[name].to_numpy() for name in samples_table.COLUMNS}
-            columns |= {name: content(f"{number}/{name}") for name in samples_table.TABLES}
-            counts = namings["count"].to_numpy()
-            parts.append(Reduced(**names, namings=namings["naming"].to_list(), counts=counts, **columns))
-        return Summary(Facts(**document["facts"]), parts, content(_CONFIGURED))
+    Its rows are read when they are needed, from the open file, or from its content without *keep_open*.
+    """
+    import polars as pl  # noqa: PLC0415 - a large import
 
-    return _read(table, whole)
+    with contextlib.suppress(*_BAD_FILE, pl.exceptions.PolarsError), contextlib.ExitStack() as stack:
+        file = stack.enter_context(zipfile.ZipFile(path_of(table)))
+        document = _document(file, table)
+        if file.testzip() is not None:
+            raise ValueError("damaged")
+        if not keep_open and file.fp is not None:
+            file.fp.seek(0)
+            file = zipfile.ZipFile(io.BytesIO(file.fp.read()))
+        parts, part = [], -1
+        tables: dict[str, Any] = {}
+        for piece in document["pieces"]:
+            if piece["part"] != part:
+                part = piece["part"]
+                tables = {name: _content(file, f"{part}/{name}") for name in samples_table.TABLES}
+            counts, lists = np.array(piece["counts"], dtype=np.int64), {name: piece[name] for name in _LISTS}
+            rows = functools.partial(_columns, file, piece["rows"])
+            parts.append(Reduced(**lists, counts=counts, rows=rows, **tables))
+            tables = {name: content.clear() for name, content in tables.items()}
+        configurations = _content(file, _CONFIGURED)
+        if keep_open:
+            stack.pop_all()
+        return Summary(Facts(**document["facts"]), parts, configurations)
+    return None
+
+
+def _content(file: zipfile.ZipFile, name: str) -> pl.DataFrame:
+    import polars as pl  # noqa: PLC0415 - a large import
+
+    return pl.read_ipc(io.BytesIO(file.read(name)))
+
+
+def _columns(file: zipfile.ZipFile, name: str) -> dict[str, NDArray[Any]]:
+    rows = _content(file, name)
+    return {column: rows[column].to_numpy() for column in samples_table.COLUMNS}
 
 
 def _read(table: Path, convert: Callable[[dict[str, Any], Callable[[str], pl.DataFrame]], T]) -> T | None:
@@ -194,7 +231,7 @@ def _read(table: Path, convert: Callable[[dict[str, Any], Callable[[str], pl.Dat
     import polars as pl  # noqa: PLC0415 - a large import
 
     with contextlib.suppress(*_BAD_FILE, pl.exceptions.PolarsError), zipfile.ZipFile(path_of(table)) as file:
-        return convert(_document(file, table), lambda name: pl.read_ipc(io.BytesIO(file.read(name))))
+        return convert(_document(file, table), functools.partial(_content, file))
     return None
 
 

@@ -220,8 +220,7 @@ def _values(families: _Families, findings: Findings) -> None:
     for number, case in enumerate(samples.cases):
         labels = {"system": case.system, **_labels(case.check, case.parameters)}
         rows = samples.groups(number)
-        last = samples.begins[rows] + samples.counts[rows] - 1
-        columns = samples.host[rows], findings.value[rows], samples.judged[last]
+        columns = samples.host[rows], findings.value[rows], findings.measured.is_judged[rows]
         for host, value, is_judged in zip(*(column.tolist() for column in columns), strict=True):
             if is_judged and not math.isnan(value):
                 _value_of_case(families, case.metric, case.unit, {"host": samples.hosts[host], **labels}, value)

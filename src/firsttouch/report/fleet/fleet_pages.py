@@ -182,11 +182,11 @@ def build(
     with ThreadPoolExecutor(1) as beside:
         # The table takes as long as the page, so they are written at the same time.
         for fleet in findings:
-            _ = fleet.table  # both read it: build it once
+            _ = fleet.losses  # both read them: compute them once
         written = beside.submit(ranks.write, findings, out / "findings.parquet")
         now = generated or datetime.datetime.now(datetime.UTC)
         over_time = [
-            history.of_fleet(fleet.samples, (histories or {}).get(fleet.system.name), f"change{number}-")
+            history.of_fleet(fleet.source, (histories or {}).get(fleet.system.name), f"change{number}-")
             for number, fleet in enumerate(findings)
             if _is_judged(fleet)
         ]
@@ -422,7 +422,7 @@ class _System:
         for word, hosts in reversed(list(zip(ORDER, ranks.counts.tolist(), strict=True))):
             if hosts:
                 words += [", " if words else "", word_span(word, f"{hosts} {word}")]
-        size = f". {count(len(samples.cases), 'metric')}, {count(len(samples.value), 'value')}."
+        size = f". {count(len(samples.cases), 'metric')}, {count(int(samples.counts.sum()), 'value')}."
         return Section(
             f"System {self.name}: {count(len(findings.hosts), 'host')}",
             [

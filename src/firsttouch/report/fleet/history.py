@@ -12,7 +12,7 @@ import numpy as np
 
 from firsttouch.judge.drift import Configuration
 from firsttouch.judge.history import Change, day, settings_changed
-from firsttouch.judge.samples_table import SamplesTable
+from firsttouch.judge.samples_table import Joined, SamplesTable
 from firsttouch.judge.sprt import Floats, Groups, Ints
 from firsttouch.report.document import Block, Cell, Drawing, Drawings, Entry, Paragraph, Table, how_to_read
 from firsttouch.report.figures.svg import MUTED, SERIES, WARN, Canvas
@@ -59,15 +59,17 @@ class Timeline:
     documents: Sequence[dict[str, Any]]
 
 
-def of_fleet(samples: SamplesTable, history: History | None, key: str = "change") -> Timeline:
+def of_fleet(samples: SamplesTable | Joined, history: History | None, key: str = "change") -> Timeline:
     """Return the section of the *history* of *samples*; *key* begins the names of its drawings."""
     history = history or History()
     changes = history.changes
     if not changes:
         return Timeline([Paragraph(_NO_CHANGE)], ())
+    drawn = changes[:MOST_DRAWN]
+    cases = {samples.cases.index(change.case) for change in drawn}
+    table = samples.table(sorted(cases))
     drawings = [
-        _drawn(samples, change, history.configurations, f"{key}{number}")
-        for number, change in enumerate(changes[:MOST_DRAWN])
+        _drawn(table, change, history.configurations, f"{key}{number}") for number, change in enumerate(drawn)
     ]
     blocks: list[Block] = [
         Paragraph(f"{_line(changes)}. {_SEEN}"),
@@ -159,7 +161,7 @@ def _drawn(
 
 def _points(samples: SamplesTable, change: Change) -> tuple[Ints, Floats, Floats, Floats]:
     """Return times (ms) with the median of the hosts of a change, and the quartiles if these are several."""
-    number = next(n for n, case in enumerate(samples.cases) if case == change.case)
+    number = samples.cases.index(change.case)
     groups = samples.groups(number)
     rows = samples.rows_of(groups)
     wanted = np.isin(np.array(samples.hosts)[samples.host[groups]], change.hosts)

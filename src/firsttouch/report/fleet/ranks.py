@@ -125,8 +125,8 @@ def write(findings: Sequence[Findings], file: Path) -> None:
 
     def parts(*_: object) -> Iterator[pl.DataFrame]:
         for fleet in findings:
-            for begin in range(0, len(fleet.table), _ROWS):
-                yield _named(fleet, fleet.table[begin : begin + _ROWS])
+            for begin in range(0, len(fleet.words), _ROWS):
+                yield _named(fleet, fleet.part(slice(begin, min(begin + _ROWS, len(fleet.words)))))
 
     with table_file(file) as out:
         register_io_source(parts, schema=_SCHEMA).sink_parquet(out, compression_level=1, row_group_size=_ROWS)
