@@ -11,6 +11,7 @@ import json
 import shlex
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -77,8 +78,8 @@ def test_a_job_measures_the_whole_host_with_its_placement_verified(
 
 def test_each_task_of_srun_has_its_own_numa_node(guest: Guest, environment: Mapping[str, str]) -> None:
     """Slurm binds nothing here, so that all tasks are granted all PUs."""
-    waiting = guest.shared / "tasks"
-    waiting.mkdir()
+    waiting = Path("/run/held-tasks")  # in the guest's memory: what it shares with the host holds no FIFO
+    guest.run(["mkdir", waiting], check=True)
     firsttouch = held_programs.command(waiting, "exec", "--verify", "--json")
     touch = f"x=$(head -c 3000000 /dev/zero | tr '\\0' x); {held_programs.shell_wait(waiting)}"
     argv = ["srun", "-n", "4", "--cpus-per-task=2", *firsttouch, "--", "sh", "-c", touch]
