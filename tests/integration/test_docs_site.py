@@ -107,7 +107,7 @@ def test_figures_are_drawn_and_formulas_need_no_script(manual: Path) -> None:
     failing = re.findall(bad, heat)
     assert sorted(failing) == ["cn05", "cn07", "cn13", "cn18", "cn21"]
     assert re.search(r">random latency</th>.{0,80}worse in all 4 cases", figures)
-    assert re.search(r"cn09 \(-1\d\.\d\d", figures)
+    assert re.search(r"cn09 \(-1\d\.\d\s%", figures)
     assert "simulated" in figures
     formulas = {
         name: Page(manual / f"{name}.html").tags.count("math")

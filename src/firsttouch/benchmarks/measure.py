@@ -82,7 +82,7 @@ class AspectRequest:
             if getattr(self, name) is not None and self.aspect not in takers:
                 option = f"--{name.replace('_', '-')}"
                 raise BadInput(f"{option} is not an option of {self.aspect}, but of {' and '.join(takers)}")
-        if self.repetitions and not aspects()[self.aspect].repeats(self):
+        if (self.repetitions or 1) > 1 and not aspects()[self.aspect].repeats(self):
             raise BadInput(f"{self.aspect} is measured once: leave --repetitions {self.repetitions} out")
 
     def by(self) -> str:

@@ -54,13 +54,15 @@ STEPS, _FINE_STEP, _FEW_VALUES = 2.1, 0.04, 256
 
 
 def step_of(samples: Groups) -> float:
-    """Return the step in which positive *samples* are given, relative to their median; 0 if none shows.
+    """Return the step in which *samples* are given, relative to their median; 0 if none shows.
 
     Measured values seldom repeat unless they are rounded: their last decimal is then the step. A coarse step must
     show in changes: values in steps go up and down by the same step on many hosts, while a fault or an update
     changes a host once.
     """
     median = float(medians(samples.values))
+    if median <= 0:
+        return 0.0
     rounded = decimal_step(samples.values[:_FEW_VALUES]) / median
     if 0 < rounded < _FINE_STEP:
         return rounded
