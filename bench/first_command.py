@@ -21,6 +21,7 @@ import json
 import os
 import sys
 import tempfile
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -118,6 +119,8 @@ def job(model: Model, folder: Path, steps: Sequence[str]) -> dict[str, Any]:
             status = 99
             try:
                 status = task(model, host, folder, steps)
+            except BaseException:
+                traceback.print_exc()
             finally:
                 os._exit(status)
         pids[pid] = host

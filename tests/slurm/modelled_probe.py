@@ -88,7 +88,7 @@ class Model:
                 usual *= self.share(host, case["banks"])
             name = json.dumps({k: v for k, v in case.items() if k != "pus"}, sort_keys=True)
             value = self.value(host, run, name, usual)
-            count = int(options["min-repetitions"])
+            count = int(options.get("min-repetitions", "1"))
             samples = [value * (1 + 0.002 * (n - (count - 1) / 2)) for n in range(count)]
             pages = {"asked": options.get("pages", "base"), "huge_share": 0, "verified": True}
             yield {
