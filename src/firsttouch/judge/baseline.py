@@ -98,7 +98,7 @@ def learnt(samples: SamplesTable, system: System, *, loss: float = LOSS) -> Base
     )
     for teacher, spread in zip(teachers, spreads, strict=True):
         case, good = teacher.case, teacher.values
-        names, step = [samples.hosts[h] for h in teacher.hosts], fleet_level.step_of(good)
+        names, least = [samples.hosts[h] for h in teacher.hosts], fleet_level.rounding_limit(good)
         reached = level(
             good,
             names,
@@ -107,7 +107,7 @@ def learnt(samples: SamplesTable, system: System, *, loss: float = LOSS) -> Base
             metrics=len(teachers),
             spread=spread,
             session=teacher.session,
-            step=step,
+            least=least,
         )
         why = _why_not(reached, case, len(good), system)
         if not why:
@@ -115,7 +115,7 @@ def learnt(samples: SamplesTable, system: System, *, loss: float = LOSS) -> Base
             too_wide = reached is not None and reached.visible > _LARGEST * loss
             if too_wide and groups is None:
                 groups = separated(good, names, case.better, len(teachers))
-            if groups is not None and groups.apart >= fleet_level.STEPS * step:
+            if groups is not None and groups.apart >= least:
                 why = f"two groups of hosts, name the right one with --hosts: {groups.text(case.unit)}"
             elif reached is not None and too_wide:
                 why = _too_wide(reached)

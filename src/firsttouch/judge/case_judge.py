@@ -247,9 +247,9 @@ class CaseJudge:
         return newest, self.valid & since, some, now
 
     @cached_property
-    def _step(self) -> float:
-        """The step in which values are given (see :func:`firsttouch.judge.fleet_level.step_of`)."""
-        return fleet_level.step_of(self._kept(self.positive)[0])
+    def _least(self) -> float:
+        """The least difference that rounded values can tell; 0 if they are not rounded."""
+        return fleet_level.rounding_limit(self._kept(self.positive)[0])
 
     @cached_property
     def _updates_since(self) -> Floats:
@@ -320,7 +320,7 @@ class CaseJudge:
         newest = self._stretches[0]
         if groups and newest and newest.sessions.counts.max() > 2 and groups.apart < _APART * newest.errors.wander:
             return None
-        return None if groups and groups.apart < fleet_level.STEPS * self._step else groups
+        return None if groups and groups.apart < self._least else groups
 
     def _reference_of(self, samples: Groups, hosts: int, spread: tuple[float, float] | None) -> Reference | None:
         """Return what most of some groups, of all *hosts*, reach; None if that is not known well enough."""
@@ -332,7 +332,7 @@ class CaseJudge:
             metrics=self.metrics,
             spread=spread,
             session=newest.session_variance if newest else (0.0, 1.0),
-            step=self._step,
+            least=self._least,
         )
         if reached is None or reached.doubt > reached.limit / 4:
             return None
@@ -599,7 +599,7 @@ class CaseJudge:
         groups, tail = numbers[places], fleet_level.TAIL / self.metrics
         levels = newest.own_levels(places, lower_is_better=sign < 0)
         # A host that was like this before, and is not bad, is back at one of its levels.
-        least = np.maximum(np.where(levels.has_returned, LOSS, LOSS / 2), fleet_level.STEPS * self._step)
+        least = np.maximum(np.where(levels.has_returned, LOSS, LOSS / 2), self._least)
         limits = np.maximum(least, student_quantiles(tail, levels.freedom) * levels.uncertainty)
         errors = np.maximum(levels.error, newest.errors.repetition)
         commons = np.zeros(len(groups))

@@ -50,10 +50,15 @@ _APART, _FAR, _FAR_OF_FEW = LOSS / 2, 5.0, 1500.0
 _GAP_SHARE, _GAP, _GAP_POWER, _GAP_OF_OTHERS = 0.2, 5.2, -0.63, 1.25
 #: A limit is at least so many steps in which values are given. The last decimal is a step if it is less than this
 #: share of the values; so many values are looked at.
-STEPS, _FINE_STEP, _FEW_VALUES = 2.1, 0.04, 256
+_STEPS, _FINE_STEP, _FEW_VALUES = 2.1, 0.04, 256
 
 
-def step_of(samples: Groups) -> float:
+def rounding_limit(samples: Groups) -> float:
+    """Return the least difference that rounded *samples* can tell, relative to their median; 0 if they are not."""
+    return _STEPS * _step_of(samples)
+
+
+def _step_of(samples: Groups) -> float:
     """Return the step in which *samples* are given, relative to their median; 0 if none shows.
 
     Measured values seldom repeat unless they are rounded: their last decimal is then the step. A coarse step must
@@ -258,7 +263,7 @@ def level(
     metrics: int = 1,
     spread: tuple[float, float] | None = None,
     session: tuple[float, float] = (0.0, 1.0),
-    step: float = 0.0,
+    least: float = 0.0,
 ) -> Level | None:
     """Return the level of a metric from a group of samples for each of *hosts*, oldest first.
 
@@ -266,7 +271,7 @@ def level(
     probability :data:`TAIL`. *spread* are the standard deviation between hosts and its degrees of freedom if they
     are known better than from this metric (see :func:`firsttouch.judge.natural_spread.pooled`), and
     *session* are the variance by which a host with a single session differs beyond that,
-    and its degrees of freedom. *step* is that of :func:`step_of`. None for fewer than
+    and its degrees of freedom. No limit is below *least*. None for fewer than
     :data:`FEWEST_HOSTS` hosts, and for values of 0 or less.
     """
     reached = host_levels(samples)
@@ -296,8 +301,8 @@ def level(
     outliers = np.flatnonzero(~good & (np.abs(changes) > furthest)).tolist()
     return Level(
         value=centre * reached.unit,
-        limit=max(wanted / 2, STEPS * step),
-        unusual=max(unusual, STEPS * step),
+        limit=max(wanted / 2, least),
+        unusual=max(unusual, least),
         error=fitted,
         spread=natural,
         doubt=math.hypot(moving, natural / math.sqrt(len(chosen))),
