@@ -184,19 +184,10 @@ def _judged(
     for name in names:
         judging = described if described is not None and described.name == name else _judging(name)
         part = parts[name] if name in parts else samples.by_system(name)[name]
-        lost = gathered.lost(name, part.hosts, strangers=names == [name] or judging is described)
-        of_system = Votes(part)
-        if votes is not None:
-            votes[judging.name] = of_system
-        fleets.append(
-            judged(
-                part,
-                judging,
-                missing=lost,
-                configurations=gathered.newest_configurations,
-                also=None if votes is None else of_system.add,
-            )
-        )
+        missing = gathered.lost(name, part.hosts, strangers=names == [name] or judging is described)
+        also = None if votes is None else votes.setdefault(name, Votes(part)).add
+        newest = gathered.newest_configurations
+        fleets.append(judged(part, judging, missing=missing, configurations=newest, also=also))
     return fleets
 
 

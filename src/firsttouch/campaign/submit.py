@@ -166,8 +166,8 @@ def submit_alone(campaign: Campaign, host: str, options: Sequence[str], *, fds: 
 
 def _submit_to(campaign: Campaign, host: str, argv: Sequence[str], *, fds: Sequence[int] = ()) -> str:
     """Submit a job for a host by sbatch's *argv*, note it, and return its number; raises RunFailed."""
-    own = [f"--nodelist={host}", f"--output={_log(campaign)}/%x-{host}-%j.out"]
-    job = slurm.submit([*own, *argv], cwd=paths.ROOT, fds=fds)
+    of_host = [f"--nodelist={host}", f"--output={_log(campaign)}/%x-{host}-%j.out"]
+    job = slurm.submit([*of_host, *argv], cwd=paths.ROOT, fds=fds)
     note(campaign.folder, job, 1, [host])
     return job
 
@@ -209,6 +209,6 @@ def collect_later(campaign: Campaign, job: slurm.Job, collecting: Sequence[str] 
 
 
 def _collector(campaign: Campaign, after: str, options: Sequence[str], argv: Sequence[str]) -> str:
-    own = [f"--dependency=afterany:{after}", f"--output={_log(campaign)}/collect-%j.out"]
+    of_collector = [f"--dependency=afterany:{after}", f"--output={_log(campaign)}/collect-%j.out"]
     file = str(template("collect"))
-    return slurm.submit([*options, *own, file, str(campaign.folder), *argv], cwd=paths.ROOT)
+    return slurm.submit([*options, *of_collector, file, str(campaign.folder), *argv], cwd=paths.ROOT)

@@ -437,12 +437,12 @@ def extended(aligner: Aligner, words: Sequence[str]) -> Aligner:
             raise BadInput(
                 f"{argument.name} behind --: firsttouch runs no script, and the program does not know it"
             )
-    whole = "; ".join(dict.fromkeys(_reasons(aligner, replace(syntax, needs={}), arguments)))
+    reasons = "; ".join(dict.fromkeys(_reasons(aligner, replace(syntax, needs={}), arguments)))
     own = tuple(word.replace("{", "{{").replace("}", "}}") for word in words)
     single, paired = (
         tuple(_inserted(syntax, step, own) for step in steps) for steps in (aligner.single, aligner.paired)
     )
-    return replace(aligner, single=single, paired=paired, own=tuple(words), whole=whole)
+    return replace(aligner, single=single, paired=paired, own=tuple(words), whole=reasons)
 
 
 def check_own_outputs(aligner: Aligner, inputs: Sequence[Path]) -> None:

@@ -84,8 +84,10 @@ def aspect(view: HostView) -> Aspect:
 def _result(curve: LoadCurve, curves: Sequence[LoadCurve], theory: float | None) -> Result | None:
     if curve.saturation is None:
         return None
-    alike = [c for c in curves if (c.load, c.read_share) == (curve.load, curve.read_share) and c.saturation]
-    parts = [f"bank {curve.load_bank}" + (f", the first of {len(alike)} to saturate" if len(alike) > 1 else "")]
+    saturated = sum(
+        (c.load, c.read_share) == (curve.load, curve.read_share) and bool(c.saturation) for c in curves
+    )
+    parts = [f"bank {curve.load_bank}" + (f", the first of {saturated} to saturate" if saturated > 1 else "")]
     parts += [f"{percent(curve.saturation.value / theory)} of theory"] if theory else []
     if not curve.saturates:
         parts.append("its peak, as latency does not double")

@@ -116,8 +116,8 @@ def _slowness(tail: Tail) -> float:
 
 def _result(tail: Tail, measured_tails: Sequence[Tail]) -> Result:
     record, median = tail.records[_P999], tail.records.get(_MEDIAN)
-    alike = sum(other.load == tail.load and _P999 in other.records for other in measured_tails)
-    compared = f"{tail.name}, the slowest of {alike} pairs" if alike > 1 else tail.name
+    pairs = sum(other.load == tail.load and _P999 in other.records for other in measured_tails)
+    compared = f"{tail.name}, the slowest of {pairs} pairs" if pairs > 1 else tail.name
     compared += f"; the median takes {value(median)}" if median else ""
     return Result("slowest 1 in 1,000 accesses", record, compared)
 
