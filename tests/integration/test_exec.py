@@ -118,7 +118,7 @@ def test_the_json_document_is_the_last_line_beside_what_the_program_prints(folde
     done = shell(f"$ft 1Inst_Localalloc --json -- {program} 2>&1 >out | tail -n 1")
     assert ((folder / "out").read_text(), done.stderr) == ("result\n", "")
     assert json.loads(done.stdout)["program"][0] == "sh"
-    # The result of a measurement is no program's output.
+    # A measurement prints its result on standard output.
     done = shell(f"$ft --check x --json --repetitions 1 -- {program} 2>err")
     assert json.loads(done.stdout)["check"] == "x"
 

@@ -174,12 +174,13 @@ def test_a_killed_holder_is_one_line_whatever_comes_next(source, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_nothing_is_left_of_a_killed_launcher(number, source):
     script = (
-        "import sys, time; from pathlib import Path; from firsttouch.execution import file_copies, ram_store\n"
+        "import sys; from pathlib import Path; from firsttouch.execution import file_copies, ram_store\n"
         "with ram_store.hold([0], 16 << 20) as store:\n"
         "    store.copy(file_copies.sources_of([Path(sys.argv[1])]))\n"
-        "    print(store.pid, flush=True); time.sleep(60)\n"
+        "    print(store.pid, flush=True); sys.stdin.read()\n"
     )
-    with subprocess.Popen([sys.executable, "-c", script, source], stdout=subprocess.PIPE) as launcher:
+    argv = [sys.executable, "-c", script, source]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as launcher:
         holder = int(launcher.stdout.readline())
         launcher.send_signal(number)
         launcher.wait()
