@@ -524,7 +524,7 @@ def _report(
         if args.json:
             options.print_json(document)
         if result.earlier:
-            # Nobody counted what the whole sample took.
+            # The energy of earlier runs was not counted.
             document["energy"] = {"joules": None, "unknown": "parts of the output are of earlier runs"}
         _write_tables(task, document)
 

@@ -82,7 +82,7 @@ class Case:
 
     @property
     def title_of_metric(self) -> str:
-        """The metric in words: ``random latency``; the check "bandwidth" needs no such word: ``copy``.
+        """The metric in words, such as ``random latency``. Bandwidths have the name of their kernel: ``copy``.
 
         The check is named if it is not the first one of the catalogue that has the metric.
         """
