@@ -226,6 +226,7 @@ def test_locks(measure):
         (["pages", "--pu-nodes=99"], "there is no NUMA node 99"),
         (["core-to-core", "--pu-pairs=none"], "--pu-pairs: 'none' is not a whole number of at least 1, or 'all'"),
         (["bandwidth", "--threads=1"], "--threads is not an option of bandwidth, but of contention and locks"),
+        (["bandwidth", "--order=random"], "--order is not an option of bandwidth, but of latency"),
         (["contention", "--threads=0,1"], "0 threads: this process may use 1 to"),
         (["locks", "--threads=1,9999"], "9999 threads: NUMA nodes"),
     ],

@@ -126,8 +126,8 @@ def test_set_sizes_are_those_of_the_pu_sets():
     ("asked", "program"),
     [
         (measure.AspectRequest("latency"), "firsttouch-probe"),
-        (measure.AspectRequest("latency", program="lmbench", random=False), "lmbench"),
-        (measure.AspectRequest("bandwidth", random=False), "firsttouch-probe"),
+        (measure.AspectRequest("latency", program="lmbench", order="sequential"), "lmbench"),
+        (measure.AspectRequest("bandwidth"), "firsttouch-probe"),
         (measure.AspectRequest("bandwidth", program="stream"), "stream"),
         (measure.AspectRequest("topology"), ""),
     ],

@@ -43,7 +43,10 @@ LEAST_ARRAY, USUAL, SLOW = 64e6, 5, 10e9
 
 
 #: What only some aspects take. For others it is an error.
-OPTIONS = ("pu_nodes", "set_sizes", "banks", "interleave", "threads", "pu_pairs", "sustain", "compare_output")
+OPTIONS = (
+    *("pu_nodes", "set_sizes", "banks", "interleave", "order", "threads", "pu_pairs", "sustain"),
+    "compare_output",
+)
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,9 @@ class AspectRequest:
 
     *pu_nodes* and *banks* are numbers of NUMA nodes. *set_sizes* are the NUMA nodes per PU-set (None: one PU-set
     of all *pu_nodes*, if these are given). *threads* are thread counts. *interleave* is the probe's option
-    ("first/all" by default), and *pu_pairs* its option of pairs. *sustain* is the time of a load (s), and
-    *compare_output* a program whose output is compared between PUs. *repetitions* are timed runs (None: three).
+    ("first/all" by default), *order* that of the accesses ("random" by default), and *pu_pairs* its option of
+    pairs. *sustain* is the time of a load (s), and *compare_output* a program whose output is compared between
+    PUs. *repetitions* are timed runs (None: three).
     """
 
     aspect: str
@@ -62,11 +66,11 @@ class AspectRequest:
     set_sizes: Sequence[int] | None = None
     banks: Sequence[int] | None = None
     interleave: str | None = None
+    order: str | None = None
     threads: Sequence[int] | None = None
     pu_pairs: str | None = None
     sustain: float | None = None
     compare_output: Sequence[str] | None = None
-    random: bool = True
     repetitions: int | None = None
 
     @property
@@ -207,7 +211,7 @@ def _by_probe(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[
         effort = replace(effort, banks="all")
     banks = list(asked.banks or host.memory_nodes)
     sets: list[Nodes] = [(node,) for node in asked.pu_nodes or host.cpu_nodes]
-    options, threads = ["--sizes=curve", f"--order={'random' if asked.random else 'sequential'}"], []
+    options, threads = ["--sizes=curve", f"--order={asked.order or 'random'}"], []
     if asked.aspect == "bandwidth":
         sets = _sets(host, asked)
         options = [f"--kernels={','.join(effort.kernels)}", f"--interleave={asked.interleave or 'first/all'}"]
@@ -247,7 +251,7 @@ def run(
     effort = profiles.chosen()
     least = max(LEAST, min(asked.runs, effort.repetitions))
     # Prefetchers hide sequential latency, so nothing judges it.
-    most = max(least, min(most, effort.repetitions)) if asked.random else least
+    most = max(least, min(most, effort.repetitions)) if asked.order != "sequential" else least
     repeats = aspects()[asked.aspect].repeats(asked)
     repeated = [f"--min-repetitions={least}", f"--max-repetitions={most}"] if repeats else []
     small = programs.probe_options(asked.aspect) if small is None else small
@@ -275,7 +279,9 @@ def _by_others(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator
         programs.pus_of(host, nodes)
         for bank in asked.banks or [programs.nearest(host, nodes)]:
             if asked.aspect == "latency":
-                yield from programs.latency(host, nodes[0], bank, random=asked.random, repetitions=count, say=say)
+                yield from programs.latency(
+                    host, nodes[0], bank, random=asked.order != "sequential", repetitions=count, say=say
+                )
             else:
                 yield from programs.bandwidth(host, nodes, bank, asked.by(), repetitions=count, say=say)
 
@@ -400,7 +406,7 @@ _CONTENTION_TESTS = (
 #: one bank at once, at random (thesis section 3.5). Campaigns divide them into steps.
 _ASPECTS = {
     "topology": Benchmark(_topology, frozenset(), (), lambda _: False, tests=(_TOPOLOGY_TEST,)),
-    "latency": Benchmark(_by_program, programs=(probe.NAME, "lmbench")),
+    "latency": Benchmark(_by_program, frozenset({"pu_nodes", "banks", "order"}), (probe.NAME, "lmbench")),
     "bandwidth": Benchmark(
         _by_program,
         frozenset({"pu_nodes", "set_sizes", "banks", "interleave"}),

@@ -109,7 +109,7 @@ def register(subparsers: options.Subparsers) -> None:
         help="cores: load all PUs for a time such as 2min, and draw the clock over it (at most 10min)",
     )
     parser.add_argument(
-        "--order", choices=("random", "sequential"), help="order of the accesses of latency (default: random)"
+        "--order", choices=("random", "sequential"), help="latency: order of the accesses (default: random)"
     )
     help_repetitions = (
         "timed runs of each case; for the probe the least number (default: 3; topology, cores and correctness "
@@ -141,7 +141,7 @@ def _pairs(text: str) -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, and print the records or a line for each; 1 if a placement did not hold."""
-    chosen = {name: getattr(args, name) for name in ("program_name", "order", "repetitions", *measure.OPTIONS)}
+    chosen = {name: getattr(args, name) for name in ("program_name", "repetitions", *measure.OPTIONS)}
     if args.program is not None:
         if given := [name for name, value in chosen.items() if value is not None]:
             option = given[0].removesuffix("_name").replace("_", "-")
@@ -157,7 +157,6 @@ def run(args: argparse.Namespace) -> int:
     asked = measure.AspectRequest(
         args.aspect,
         program=lists.pop("program_name"),
-        random=lists.pop("order") != "sequential",
         **lists,
     )
     measured = measure.measure_aspect(asked, file=args.records, share_host=args.share_host, say=say)
