@@ -1,32 +1,143 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws the picture of README.md: ``python docs/extensions/picture.py`` writes docs/speedups.svg.
+"""Draws the pictures of README.md and the manual: ``python docs/extensions/picture.py`` writes docs/*.svg.
 
-The figure takes its colours from the style sheet of reports, which an image in a README does not have. They are
-replaced by those of the light scheme.
+Each has the style sheet of reports, whose colours follow the reader's choice of light or dark. The report and the
+verdicts are those of the simulated hosts of the tutorial "Eight new hosts": the picture of the report is a part of
+its page, that of the terminal is what commands print.
 """
 
 from __future__ import annotations
 
+import contextlib
+import datetime
+import io
+import os
 import re
+import shlex
+import tempfile
+import textwrap
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest import mock
 
 import figures
+import simulated
+from markupsafe import escape
 
+from firsttouch import cli
+from firsttouch.judge import samples_table
+from firsttouch.judge.judging import judged
+from firsttouch.records import schema
 from firsttouch.report import forms
+from firsttouch.report.fleet import fleet_pages
+from firsttouch.systems import definition
 
-FILE = Path(__file__).resolve().parents[1] / "speedups.svg"
+DOCS = Path(__file__).resolve().parents[1]
+_COMMANDS = (
+    "firsttouch validate --system example results/new-hosts",
+    "firsttouch plan --aligner bwa-mem --index-size 5.1GB --xml docs/examples/opteron.xml 8x8-bound",
+)
+#: The size of the report's picture (px), whose text wraps as on a screen.
+_WIDTH, _HEIGHT = 1000, 930
+#: The columns of the terminal, and the size of a character and a line (px).
+_COLUMNS, _CHARACTER, _LINE = 104, 8, 19
+#: Control sequences of a terminal, a coloured text, and the names of its colours in the style sheet.
+_CODE, _COLOURED = re.compile(r"\x1b\[\d+m"), re.compile(r"\x1b\[(\d+)m(.*?)\x1b\[0m")
+_COLOURS = {"31": "fail", "32": "good", "33": "suspect"}
+_SCHEMES = re.compile(r"^:root \{.*?^\}|^@media \(prefers.*?^\}", re.MULTILINE | re.DOTALL)
 
 
-def svg() -> str:
-    """Return the speed-ups of BWA-MEM's scenarios as an SVG document."""
+def speedups() -> str:
+    """Return the speed-ups of BWA-MEM's scenarios."""
     figure, _ = figures.draw("placement")
     (panel,) = figure.panels
-    colours = dict(reversed(re.findall(r"(--[\w-]+): ([^;]+);", forms.style())))
-    drawing = re.sub(r"var\((--[\w-]+)\)", lambda match: colours[match[1]], panel.svg)
-    alone = '<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif"'
-    paper = '<rect width="100%" height="100%" fill="#ffffff"/>'
-    return re.sub(r"<svg([^>]*>)", rf"{alone}\1{paper}", drawing, count=1)
+    ((width, height),) = re.findall(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', panel.svg)
+    return _picture(width, height, panel.svg, "\n".join(_SCHEMES.findall(forms.style())))
 
+
+def report() -> str:
+    """Return the page of eight hosts, from its title to the map of hosts and metrics."""
+    with _example() as folder:
+        findings = judged(samples_table.of_records(_records()), definition.load("example"))
+        time = datetime.datetime.fromisoformat(f"{simulated.BEFORE[-1]}T18:00:00+00:00")
+        fleet_pages.build([findings], folder, generated=time)
+        page = (folder / "index.html").read_text(encoding="utf-8")
+    body = ET.fromstring(page[page.index("<body>") : page.index("<script>")] + "</body>")  # noqa: S314 - ours
+    header, main = body.find("header"), body.find("main")
+    card, system = main.findall("section")[:2]
+    # Left out: the time and the version, and what follows the map.
+    header.remove(header.find("p"))
+    the_map, *others = system.findall("div")
+    for part in others:
+        system.remove(part)
+    blocks = list(the_map)
+    for block in blocks[blocks.index(the_map.find("div[@class='scroll']")) + 1 :]:
+        the_map.remove(block)
+    shown = "".join(ET.tostring(part, encoding="unicode") for part in (header, card, system))
+    body_text = f'<body xmlns="http://www.w3.org/1999/xhtml">{shown}</body>'
+    page_in_svg = f'<foreignObject width="100%" height="100%">{body_text}</foreignObject>'
+    return _picture(_WIDTH, _HEIGHT, page_in_svg, forms.style())
+
+
+def terminal() -> str:
+    """Return what the commands print on a terminal, verdicts in colour."""
+    lines = [line for command in _COMMANDS for line in (f"$ {command}", *_printed(command), "")][:-1]
+    texts = []
+    for number, line in enumerate(lines, start=1):
+        shown = _COLOURED.sub(_tspan, str(escape(line))).replace("  ", "\N{NO-BREAK SPACE} ")
+        place = f'x="16" y="{_LINE * (number + 1)}" textLength="{_CHARACTER * len(_CODE.sub("", line))}"'
+        texts += [f'<text {place} lengthAdjust="spacingAndGlyphs">{shown}</text>'] if line else []
+    drawing = f'<g font-family="monospace" font-size="13" fill="var(--ink)">{"".join(texts)}</g>'
+    size = _CHARACTER * (_COLUMNS + 4), _LINE * (len(lines) + 2)
+    return _picture(*size, drawing, "\n".join(_SCHEMES.findall(forms.style())))
+
+
+def _tspan(match: re.Match[str]) -> str:
+    return f'<tspan fill="var(--{_COLOURS[match[1]]})" font-weight="bold">{match[2]}</tspan>'
+
+
+def _printed(command: str) -> list[str]:
+    """Return the lines that a command prints on a terminal, wrapped at its width."""
+    printed = io.StringIO()
+    printed.isatty = lambda: True  # type: ignore[method-assign]
+    with _example(), contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+        cli.main(shlex.split(command)[1:])
+    return [part for line in printed.getvalue().splitlines() for part in textwrap.wrap(line, _COLUMNS)]
+
+
+@contextlib.contextmanager
+def _example() -> Iterator[Path]:
+    """Yield a folder, the current one meanwhile, with the system and the records of the tutorial."""
+    tutorial = (DOCS / "tutorials" / "eight-hosts.md").read_text(encoding="utf-8")
+    (system,) = re.findall(r"^# reframe/systems/example\.yaml\n(.*?)^```", tutorial, re.MULTILINE | re.DOTALL)
+    with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
+        folder = Path(name)
+        (folder / "example.yaml").write_text(system, encoding="utf-8")
+        (folder / "docs").symlink_to(DOCS)
+        records = folder / "results" / "new-hosts" / "records.jsonl"
+        records.parent.mkdir(parents=True)
+        schema.append(records, _records())
+        settings = {"FIRSTTOUCH_SYSTEMS": name, "FIRSTTOUCH_OUT": name, "NO_COLOR": "", "TERM": "xterm"}
+        with mock.patch.dict(os.environ, settings):
+            yield folder
+
+
+def _records() -> list[schema.Record]:
+    return [record for record in simulated.records() if record.host <= "cn08"]
+
+
+def _picture(width: str | int, height: str | int, drawing: str, style: str) -> str:
+    """Return an SVG document of this size (px), on the paper of the style sheet."""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+        f'height="{height}" font-family="sans-serif"><style>{escape(style)}</style>'
+        f'<rect width="100%" height="100%" fill="var(--paper)"/>{drawing}</svg>\n'
+    )
+
+
+PICTURES: dict[str, Callable[[], str]] = {"speedups": speedups, "report": report, "terminal": terminal}
 
 if __name__ == "__main__":
-    FILE.write_text(svg() + "\n", encoding="utf-8")
+    for name, draw in PICTURES.items():
+        (DOCS / f"{name}.svg").write_text(draw(), encoding="utf-8")

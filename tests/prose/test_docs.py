@@ -74,16 +74,26 @@ def test_the_gains_in_the_readme_are_those_of_the_replay(run_cli) -> None:
         assert f"{float(default) / float(seconds):.2f}" == gain
 
 
-def test_the_picture_of_the_readme_is_drawn_from_the_published_times() -> None:
-    (name,) = re.findall(r"^!\[.+\]\((docs/\S+)\)$", documented.README.read_text(encoding="utf-8"), re.MULTILINE)
-    drawn = re.findall(r">([^<>]+)</text>", (ROOT / name).read_text(encoding="utf-8"))
-    sys.path.insert(0, str(ROOT / "docs" / "extensions"))
+def test_the_pictures_are_what_the_program_draws_and_prints() -> None:
+    sys.path.insert(0, str(DOCS / "extensions"))
     try:
         import picture  # noqa: PLC0415 - a program of the manual, not of a package
     finally:
         sys.path.pop(0)
-    assert drawn == re.findall(r">([^<>]+)</text>", picture.svg())
-    assert "2.57x" in drawn
+    readme = documented.README.read_text(encoding="utf-8")
+    shown = re.findall(r"^!\[.+\]\(docs/(\w+)\.svg\)$", readme, re.MULTILINE)
+    assert sorted(shown) == sorted(picture.PICTURES)
+    texts = {name: _texts(draw()) for name, draw in picture.PICTURES.items()}
+    for name, drawn in texts.items():
+        committed = _texts((DOCS / f"{name}.svg").read_text(encoding="utf-8"))
+        assert committed == drawn, f"docs/{name}.svg is out of date: python docs/extensions/picture.py"
+    assert "2.57x" in texts["speedups"]
+    assert "Verdict of the fleet: fail" in texts["report"]
+    assert any("memory channel missing" in line for line in texts["terminal"])
+
+
+def _texts(svg: str) -> list[str]:
+    return re.findall(r">([^<>]+)<", re.sub("<style>.*?</style>", "", svg, flags=re.DOTALL))
 
 
 def test_commands_that_a_page_names_exist() -> None:
