@@ -224,11 +224,15 @@ class Drawings(Block):
 
 @dataclass(frozen=True)
 class Tile:
-    """A result in large letters on the card of a host or a fleet; without a *value*, the *note* says why."""
+    """A result in large letters on the card of a host or a fleet; without a *value*, the *note* says why.
+
+    *drawing* is a small SVG on pages only, which shows what stands beside it.
+    """
 
     name: str
     value: str = ""
     note: str = ""
+    drawing: Markup | None = None
 
 
 @dataclass(frozen=True)
