@@ -184,8 +184,8 @@ def lines(document: dict[str, Any]) -> list[str]:
     if predicted:
         over = "" if budget["within"] else ", OVER the budget: the run is too short for trials within it"
         text.append(
-            f"spent: {budget['spent_s']:.3g} s of {budget['seconds']:.3g} s "
-            f"({budget['fraction']:.1%} of the predicted run){over}"
+            f"trials took {budget['spent_s']:.3g} s; the budget was {budget['seconds']:.3g} s "
+            f"({100 * budget['fraction']:.3g} % of the predicted run){over}"
         )
     fastest = document["fastest_in_trials"]
     if fastest and fastest != document["recommended"]:

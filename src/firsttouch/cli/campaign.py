@@ -141,8 +141,8 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
         parser,
         "--aligner",
         action="append",
-        help="run this aligner's scenarios, or those of 'all'; may be repeated (default: strategy "
-        "$FIRSTTOUCH_MEASURED_ALIGNERS or all, others none)",
+        help="run this aligner's scenarios, or those of 'all'; may be repeated (default: for strategy "
+        "those of $FIRSTTOUCH_MEASURED_ALIGNERS, or all; for other kinds none)",
     )
     options.add(parser, "--repetitions", help="timed runs of each case (default: 3)")
     parser.add_argument(

@@ -142,15 +142,13 @@ def _index_bytes(program: Aligner, size: int | None, index: Path | None, dataset
 def _prediction(predicted: Prediction) -> Iterator[str]:
     """Yield what is predicted to be best, and why."""
     best, gain = predicted.best, predicted.gain
-    if not gain or not predicted.reasons:
-        yield _wrapped(f"predicted best (*): {best.alias}, by a rule of thumb without any trial.", "  ")
-    else:
-        yield _wrapped(
-            f"predicted best (*): {best.alias}, {gain['expected']:.2g} times as fast as one instance without a "
-            f"policy (90 %: {gain['low']:.2g} to {gain['high']:.2g} times), because "
-            f"{' and '.join(predicted.reasons)}. This is a rule of thumb without any trial.",
-            "  ",
+    text = f"guess without trials (*): {best.alias}"
+    if gain and predicted.reasons:
+        text += (
+            f", because {' and '.join(predicted.reasons)}. It may be {gain['low']:.2g} to {gain['high']:.2g} "
+            "times as fast as one instance without a policy (90 % interval)"
         )
+    yield _wrapped(f"{text}.", "  ")
     yield "`firsttouch advise` tries scenarios on your reads."
 
 
