@@ -53,7 +53,7 @@ TASKS = {
     "judge many hosts": {
         "campaign": "measure many hosts through Slurm, continue, and collect the results",
         "validate": "judge hosts by their system's references and the fleet",
-        "baseline": "learn a system's references of a fleet's records",
+        "baseline": "learn a system's references from a fleet's records",
         "fleet": "hold bad hosts back, test them again, release or drain them",
     },
     "set up": {
@@ -66,8 +66,8 @@ TASKS = {
 #: The commands that only ``firsttouch help --all`` lists, in the same form.
 MORE_TASKS = {
     "place a program, in detail": {
-        "align": "what `run -- COMMAND` does with an aligner's command, in any pipeline",
-        "exec": "what `run -- COMMAND` does with any other program; also measures it",
+        "align": "run an aligner's command under a placement, as `run -- COMMAND` does",
+        "exec": "run, and measure, any other program under a placement",
         "advice": "list or delete the saved advice, which `run -- COMMAND` follows",
         "staged": "list or drop the files that `stage` has copied",
     },

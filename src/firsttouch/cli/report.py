@@ -34,11 +34,11 @@ def register(subparsers: options.Subparsers) -> None:
         subparsers,
         "report",
         EXAMPLES,
-        "Writes a folder with a report of measured records: index.html (one page that needs no "
-        "network), summary.md for a ticket, summary.json for machines. For a few hosts it shows all figures. For "
-        f"more than {FEW_HOSTS} it shows missing results, the hosts that do not pass, a map of hosts and metrics, "
-        "the distribution of each metric and the history of hosts. If some records or advice cannot be read, the "
-        "report covers the others, the files are named, and the exit status is 2 (--compare then writes none).",
+        "Write a report of measured records into a folder: index.html (one page that needs no network),\n"
+        "summary.md for a ticket, summary.json for programs.\n\n"
+        f"Of up to {FEW_HOSTS} hosts it shows all figures, of more hosts those that do not pass, a map of hosts\n"
+        "and metrics, the distribution of each metric, the history, and what is missing. Records and advice\n"
+        "that cannot be read are named and left out, with exit status 2; --compare then writes nothing.",
     )
     options.add(parser, "records")
     parser.add_argument(
