@@ -213,3 +213,12 @@ def test_this_host_can_be_planned():
     pus = frozenset(host.allowed_pus)
     scenario = plan_tasks(replace(host, allowed_pus=pus), shares([pus]), "1Inst_Original")
     assert scenario.placements[0].extent == "part"
+
+
+def test_a_grant_that_does_not_fit_numa_nodes_is_divided(opteron):
+    # Four PUs of one NUMA node and two of the next: three for each task, and one of them is on both.
+    scenario, places = placed(opteron, [range(4, 10)] * 2)
+    assert places == [({4, 5, 6}, {0}), ({7, 8, 9}, {0, 1})]
+    assert scenario.threads == 3
+    # A seventh PU stays idle.
+    assert [len(pus) for pus, _ in placed(opteron, [range(4, 11)] * 2)[1]] == [3, 3]

@@ -103,10 +103,17 @@ class Layout:
     def parts(self, count: int, threads: int | None) -> list[Share]:
         """Return the shares of *count* programs of *threads* threads (None: as many PUs as there are for each).
 
-        Each has its data on the NUMA nodes of its PUs, also the only one. Raises CannotHere as division does.
+        Each has its data on the NUMA nodes of its PUs, also the only one. What was granted need not fit into NUMA
+        nodes: then neighbouring PUs of two of them are a share. Raises CannotHere if there are too few PUs.
         """
         each = threads or max(1, self.total // count)
-        shares, _ = self.division(count, each)
+        try:
+            shares, _ = self.division(count, each)
+        except CannotHere:
+            if count * each > self.threads:
+                raise
+            pus = _split(self._core, self._everything().pus, count, each)
+            return [self._share(part, self._nearest(sorted({self._node[pu] for pu in part}))) for part in pus]
         return shares if count > 1 else [self._share(shares[0].pus[:each], self._nearest(tuple(self.pus)))]
 
     def _everything(self) -> Share:
