@@ -21,10 +21,10 @@ from firsttouch.records.schema import read
 from . import services
 from .guest import Guest
 
-SYSTEM = "small"
-PUS = 8
-#: The nearest and the farthest bank of NUMA node 0, which the effort "smoke" measures.
-BANKS = (0, 3)
+SYSTEM = "amd-opteron"
+NODES, PUS = 8, 16
+#: The nearest and the farthest bank of all NUMA nodes together, which the effort "smoke" measures.
+BANKS = (2, 7)
 
 pytestmark = [
     pytest.mark.timeout(900),
@@ -76,18 +76,22 @@ def test_a_job_measures_the_whole_host_with_its_placement_verified(
             assert set(actual["pages"]) == {str(record.parameters["bank"])} == {str(requested["numa_nodes"][0])}
 
 
-def test_each_task_of_srun_has_its_own_numa_node(guest: Guest, environment: Mapping[str, str]) -> None:
+def test_each_task_of_srun_has_its_own_numa_node(
+    guest: Guest, environment: Mapping[str, str], touch: Path
+) -> None:
     """Slurm binds nothing here, so that all tasks are granted all PUs."""
     waiting = Path("/run/held-tasks")  # in the guest's memory: what it shares with the host holds no FIFO
     guest.run(["mkdir", waiting], check=True)
     firsttouch = held_programs.command(waiting, "exec", "--verify", "--json")
-    touch = f"x=$(head -c 3000000 /dev/zero | tr '\\0' x); {held_programs.shell_wait(waiting)}"
-    argv = ["srun", "-n", "4", "--cpus-per-task=2", *firsttouch, "--", "sh", "-c", touch]
-    done = guest.run(argv, env=environment, timeout=300)
+    # The program ends when its memory is there and has been sampled.
+    end = f"{waiting}/end-$$"
+    program = f"{touch} 4 {end} | {{ read -r placed; {held_programs.shell_wait(waiting)}; : >{end}; }}"
+    argv = ["srun", "-n", str(NODES), "--cpus-per-task=2", *firsttouch, "--", "sh", "-c", program]
+    done = guest.run(argv, env=environment, timeout=600)
     assert done.returncode == 0, done.error_text
     (line,) = [line for line in done.error_text.splitlines() if line.startswith("{")]
     tasks = json.loads(line)["tasks"]
-    assert [task["placement"] for task in tasks] == ["verified"] * 4
+    assert [task["placement"] for task in tasks] == ["verified"] * NODES
     for node, task in enumerate(tasks):
         (observed,) = task["placement_found"]
         assert set(observed["pus"]) <= set(guest.machine.pus_of(node))
