@@ -92,6 +92,8 @@ class Cluster:
             "JobAcctGatherType": "jobacct_gather/none",
             "StateSaveLocation": self.folder / "state",
             "SlurmdSpoolDir": self.folder / "spool" / "%n",
+            # Where PMIx makes folders of the same name for each host.
+            "TmpFS": self.folder / "spool" / "%n",
             "SlurmctldPidFile": self.folder / "slurmctld.pid",
             "SlurmdPidFile": self.folder / "slurmd.%n.pid",
             "SlurmctldLogFile": self.folder / "log" / "slurmctld",

@@ -74,6 +74,9 @@ COVERED = {
             "test_the_json_document_is_the_last_line_beside_what_the_program_prints"
         ),
     },
+    "integration/test_mpi.py": {
+        r"mpirun --bind-to none .*firsttouch exec .*": "test_ranks_of_mpirun_divide_the_host",
+    },
     "integration/test_auto.py": {
         r"firsttouch run -- bwa mem .* > out\.sam": "test_trials_are_made_once_and_within_the_budget",
     },
@@ -116,6 +119,7 @@ COVERED = {
     },
     "slurm/test_slurm_tasks.py": {
         r"srun -n 8 --cpus-per-task=8 firsttouch exec .*": "test_tasks_of_two_hosts",
+        r"srun .*--mpi=pmi2 .*firsttouch exec .*": "test_ranks_of_mpi_on_two_hosts_have_one_result",
     },
     "slurm/test_slurm_sequences.py": {
         r"firsttouch campaign submit .*": "test_hosts_with_a_domain_are_validated_drained_and_unhealthy",

@@ -268,6 +268,42 @@ def test_a_task_that_is_killed_is_named_by_the_others(folder):
     assert "1 of them otherwise: task 1: it left no result" in errors
 
 
+#: Starts a task on each of two hosts of a step, their output in files.
+HOSTS = """\
+export SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_LOCALID=0 SLURM_STEP_TASKS_PER_NODE="1(x2)" SLURM_STEP_NODELIST=n[1-2]
+for n in 0 1; do
+    mkdir -p tmp.$n && TMPDIR=$PWD/tmp.$n SLURM_NODEID=$n SLURM_PROCID=$n SLURMD_NODENAME=n$((n + 1)) \\
+        $ft {options} -- sh -c {program} >out.$n 2>err.$n &
+done
+"""
+
+
+def test_one_result_tells_of_the_hosts_of_a_step_also_of_a_killed_one(folder):
+    options = "--joined joined.json --share-host"
+    held = HOSTS.format(options=f"{options} --json", program=shlex.quote(shell_wait(folder)))
+    assert shell(f"{held} wait").returncode == 0
+    errors = "".join((folder / f"err.{number}").read_text() for number in range(2))
+    (line,) = [line for line in errors.splitlines() if line.startswith("{")]
+    document = json.loads((folder / "joined.json").read_text())
+    assert json.loads(line) == document
+    assert [(host["host"], host["numbers"]) for host in document["hosts"]] == [("n1", [0]), ("n2", [1])]
+    assert [host["tasks"][0]["placement"] for host in document["hosts"]] == ["verified"] * 2
+    assert not list(folder.glob(".joined*"))
+
+    for number in range(2):
+        os.mkfifo(folder / f"pid.{number}")
+        os.mkfifo(folder / f"go.{number}")
+    program = f"echo $PPID >pid.$SLURM_NODEID; read x <go.$SLURM_NODEID; {shell_wait(folder)}"
+    kill = "read first <pid.0; read second <pid.1; kill -KILL $second; wait %2; echo >go.0; wait"
+    done = shell(HOSTS.format(options=options, program=shlex.quote(program)) + kill)
+    assert done.returncode == 0, done
+    ending = r"1Inst_Original, 1 task on n1, n2: .* s, 1 of them otherwise: n2: it left no result"
+    assert re.search(ending, (folder / "err.0").read_text())
+    first, second = json.loads((folder / "joined.json").read_text())["hosts"]
+    assert (first["host"], len(first["tasks"])) == ("n1", 1)
+    assert second == {"host": "n2", "tasks": None}
+
+
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two PUs")
 def test_tasks_say_that_their_share_is_too_small_and_which_exceeded_its_time(folder, monkeypatch):
     pus = len(os.sched_getaffinity(0))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tasks of a step of srun: what each is granted, who divides what, and who reports."""
 
+import itertools
 import json
 import os
 import tempfile
@@ -12,7 +13,7 @@ import pytest
 from factories.clocks import ManualClock
 from firsttouch.errors import BadInput, CannotHere, RunFailed
 from firsttouch.execution import tasks
-from firsttouch.execution.tasks import Step, overlap, shares
+from firsttouch.execution.tasks import Meeting, overlap, shares
 from firsttouch.host.topology import load
 from firsttouch.records.file_lock import try_lock
 from firsttouch.scenarios.placement import plan_tasks
@@ -31,7 +32,8 @@ STEP = {
 def step(monkeypatch, tmp_path):
     """Returns a function that sets the variables of a task, and the folder of its meetings."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
+    for name in ("SLURM_RESTART_COUNT", *itertools.chain(*tasks._OF_MPIRUN)):
+        monkeypatch.delenv(name, raising=False)
 
     def enter(**changed):
         for name, value in {**STEP, **changed}.items():
@@ -46,9 +48,9 @@ def step(monkeypatch, tmp_path):
 
 def test_what_srun_says(step):
     with step() as here:
-        assert (here.local, here.count, here.number) == (1, 2, 5)
+        assert (here.tasks.local, here.tasks.count, here.number) == (1, 2, 5)
     with step(SLURM_NODEID="0", SLURM_LOCALID="3") as here:
-        assert (here.local, here.count) == (3, 4)
+        assert (here.tasks.local, here.tasks.count) == (3, 4)
     for alone in ({"SLURM_STEP_TASKS_PER_NODE": None}, {"SLURM_STEP_TASKS_PER_NODE": "4,1", "SLURM_LOCALID": "0"}):
         with step(**alone) as here:
             assert here is None
@@ -61,12 +63,12 @@ def test_a_task_that_starts_again_meets_the_others_again(step):
     with step() as first:
         pass
     with step() as second:
-        assert first.folder.parent == second.folder.parent
-        assert first.folder != second.folder
+        assert first.tasks.folder.parent == second.tasks.folder.parent
+        assert first.tasks.folder != second.tasks.folder
     with step(SLURM_LOCALID="0") as other:
-        assert other.folder == first.folder
+        assert other.tasks.folder == first.tasks.folder
     with step(SLURM_STEP_ID="1") as next_step:
-        assert next_step.folder.parent != first.folder.parent
+        assert next_step.tasks.folder.parent != first.tasks.folder.parent
 
 
 def test_two_programs_of_a_task_at_a_time_are_refused(step, tmp_path):
@@ -75,12 +77,12 @@ def test_two_programs_of_a_task_at_a_time_are_refused(step, tmp_path):
         with pytest.raises(BadInput, match="task 1 of this host already runs a program"), step():
             pass
         # A program that firsttouch runs may start it again: that process has this one as its ancestor.
-        begun = first.folder.parent / "begun.1"
+        begun = first.tasks.folder.parent / "begun.1"
         begun.write_text(begun.read_text().replace(str(os.getpid()), str(os.getppid())))
         with step() as inner, step(SLURM_LOCALID="0") as other:
-            assert (inner.folder.name, other.folder) == ("0.inner", first.folder)
+            assert (inner.tasks.folder.name, other.tasks.folder) == ("0.inner", first.tasks.folder)
     with step() as second:
-        assert second.folder.name == "1"
+        assert second.tasks.folder.name == "1"
 
 
 def test_somebody_elses_folder_is_refused(step, tmp_path):
@@ -94,7 +96,7 @@ def test_somebody_elses_folder_is_refused(step, tmp_path):
 
 def test_what_killed_tasks_left_is_removed_when_it_is_old(step, tmp_path):
     with step() as here:
-        folder = here.folder.parent
+        folder = here.tasks.folder.parent
         os.utime(folder, (time.time() - 7200,) * 2)
         with step(SLURM_JOB_ID="8"):
             assert folder.exists()  # a task is there
@@ -105,17 +107,17 @@ def test_what_killed_tasks_left_is_removed_when_it_is_old(step, tmp_path):
 
 def members(folder, count):
     """Return the tasks of a host, each with the descriptor that holds its lock."""
-    steps = [Step(local, count, local, folder) for local in range(count)]
+    steps = [Meeting(local, count, folder) for local in range(count)]
     handles = [os.open(folder / f"task.{local}", os.O_RDWR | os.O_CREAT) for local in range(count)]
     assert all(map(try_lock, handles))
     return steps, handles
 
 
-def test_grants_are_those_of_all(tmp_path):
+def test_statements_are_those_of_all(tmp_path):
     steps, handles = members(tmp_path, 3)
-    (tmp_path / "grant.0").write_text("[0, 1]")
-    (tmp_path / "grant.2").write_text("[4]")
-    assert steps[1].grants(frozenset({3, 2}), ManualClock()) == [{0, 1}, {2, 3}, {4}]
+    (tmp_path / "statement.0").write_text("[0, 1]")
+    (tmp_path / "statement.2").write_text("[4]")
+    assert steps[1].exchanged([2, 3], ManualClock()) == [[0, 1], [2, 3], [4]]
     for handle in handles:
         os.close(handle)
 
@@ -123,10 +125,10 @@ def test_grants_are_those_of_all(tmp_path):
 def test_a_task_that_does_not_come_is_named(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(tasks, "_PAUSE", 1.0)
     steps, _ = members(tmp_path, 4)
-    (tmp_path / "grant.2").write_text("[4]")
+    (tmp_path / "statement.2").write_text("[4]")
     clock = ManualClock()
     with pytest.raises(RunFailed, match="tasks 0,3 of this host did not start firsttouch within 120 s"):
-        steps[1].grants(frozenset({1}), clock)
+        steps[1].exchanged([1], clock)
     assert capsys.readouterr().err == "firsttouch: waiting for tasks 0,3 of this host\n"
 
 
@@ -151,11 +153,105 @@ def test_a_task_that_was_killed_leaves_no_result(tmp_path):
     assert steps[2].ended({"seconds": 2}) == [None, {}, {"seconds": 2}]
 
 
+def hosts_meeting(tmp_path, count=2):
+    folder = tmp_path / "meeting"
+    folder.mkdir()
+    names = tuple(f"n{number + 1}" for number in range(count))
+    return [Meeting(number, count, folder, names) for number in range(count)]
+
+
+def test_one_result_of_hosts_is_kept_by_each_and_told_by_the_last(tmp_path):
+    first, second = hosts_meeting(tmp_path)
+    kept = []
+    with first.attended(), second.attended():
+        assert second.ended({"host": "n2"}, kept.append) is None
+        assert first.ended({"host": "n1"}, kept.append) == [{"host": "n1"}, {"host": "n2"}]
+    assert kept == [[None, {"host": "n2"}], [{"host": "n1"}, {"host": "n2"}]]
+    assert not first.folder.exists()
+
+
+def test_a_host_whose_tasks_were_killed_has_no_result(tmp_path):
+    first, second = hosts_meeting(tmp_path)
+    with first.attended():
+        with second.attended(), second.attended():  # two tasks of one host
+            assert first._has_ended(1) is False
+        assert first.ended({"host": "n1"}) == [{"host": "n1"}, None]
+    # Without locks between hosts, one that lives seems to have been killed. Its result completes the others'.
+    assert second.ended({"host": "n2"}) == [{"host": "n1"}, {"host": "n2"}]
+    assert not first.folder.exists()
+
+
+def test_a_host_that_does_not_come_is_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(tasks, "_PAUSE", 1.0)
+    first, _, _ = hosts_meeting(tmp_path, 3)
+    with pytest.raises(
+        RunFailed, match=r"^hosts n2, n3 did not appear in .* within 120 s: .* --joined in a folder"
+    ):
+        first.exchanged("n1", ManualClock())
+    assert capsys.readouterr().err == "firsttouch: waiting for hosts n2, n3\n"
+
+
+def test_the_hosts_of_a_step_have_one_result_if_it_is_asked_for(step, tmp_path):
+    one_each = {"SLURM_STEP_TASKS_PER_NODE": "1(x2)", "SLURM_LOCALID": "0", "SLURM_STEP_NODELIST": "n[1-2]"}
+    joined = tmp_path / "joined.json"
+    with step(**one_each) as here:
+        assert here is None
+    step(**one_each)
+    with tasks.of_this_step(joined) as here:
+        assert (here.tasks.count, here.hosts.local, here.hosts.hosts) == (1, 1, ("n1", "n2"))
+        assert here.hosts.folder == tmp_path / ".joined.json.7.0.0.0"
+        assert here.hosts.folder.is_dir()
+    step(**one_each | {"SLURM_STEP_TASKS_PER_NODE": "1,1,1"})
+    with pytest.raises(BadInput, match="SLURM_STEP_NODELIST has 2 hosts"), tasks.of_this_step(joined):
+        pass
+
+
+OPEN_MPI = {"LOCAL_RANK": "1", "LOCAL_SIZE": "2", "RANK": "5", "SIZE": "8"}
+HYDRA = {"MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2", "PMI_RANK": "5", "PMI_SIZE": "8"}
+
+
+@pytest.mark.parametrize("variables", [{f"OMPI_COMM_WORLD_{n}": v for n, v in OPEN_MPI.items()}, HYDRA])
+def test_what_mpirun_says(step, variables, tmp_path):
+    # srun has started mpirun.
+    with step(SLURM_STEP_TASKS_PER_NODE="1", SLURM_NODEID="0", SLURM_LOCALID="0", **variables) as here:
+        assert (here.tasks.local, here.tasks.count, here.number, here.launcher) == (1, 2, 5, "mpirun")
+        assert here.pus == os.sched_getaffinity(os.getppid())
+        assert here.tasks.folder.parent.name == f"mpirun.{os.getppid()}.0"
+    with pytest.raises(BadInput, match="mpirun does not state the hosts"), tasks.of_this_step(tmp_path / "joined"):
+        pass
+    local, count, number, _ = variables
+    # mpirun has started srun, or one rank on each host.
+    with step(**{**variables, **STEP, local: "0", count: "1"}) as here:
+        assert here.launcher == "srun"
+    for odd in ({local: "2", count: "2"}, {local: "1", number: "x"}):
+        with (
+            pytest.raises(BadInput, match=f"{count} is 2: there is no rank 2|PMI_RANK is|WORLD_RANK is"),
+            step(**odd),
+        ):
+            pass
+
+
 def test_who_divides_what():
     a, b, c = frozenset({0, 1}), frozenset({2, 3}), frozenset({3, 4})
     assert shares([a, b, a]) == [(a, 0, 2), (b, 0, 1), (a, 1, 2)]
-    assert overlap([a, b, a]) == ""
-    assert overlap([a, b, c]).startswith("tasks 1 and 2 may both use PUs 3, and each keeps its own: srun ")
+    assert overlap({4: a, 5: b, 6: a}, "srun") == ""
+    text = "tasks 5 and 6 may both use PUs 3, and each keeps its own: "
+    assert overlap({4: a, 5: b, 6: c}, "srun").startswith(f"{text}srun --cpu-bind=cores gives")
+    assert overlap({4: a, 5: b, 6: c}, "mpirun").startswith(f"{text}mpirun --bind-to core gives")
+
+
+def test_ranks_that_mpirun_binds_to_one_numa_node_are_named(opteron):
+    cores = {0: frozenset({0}), 1: frozenset({1})}
+    free = frozenset(range(64))
+    assert tasks.crowded(cores, free, opteron) == (
+        "mpirun has bound its 2 ranks to NUMA node 0, and may use 8 NUMA nodes: mpirun --bind-to none lets "
+        "firsttouch divide them"
+    )
+    # A NUMA node each; ranks that are not bound; no others that mpirun could use; srun.
+    assert tasks.crowded({0: frozenset({0}), 1: frozenset({8})}, free, opteron) == ""
+    assert tasks.crowded({0: free, 1: free}, free, opteron) == ""
+    assert tasks.crowded(cores, frozenset(range(8)), opteron) == ""
+    assert tasks.crowded(cores, None, opteron) == ""
 
 
 def placed(host, grants, name="1Inst_Original", threads=None):
@@ -175,8 +271,8 @@ def test_what_slurm_binds_to_a_task_stays_its_own(opteron):
     scenario, places = placed(opteron, [{4, 5, 6}, {7, 8, 9}], "1Inst_Localalloc")
     assert places == [({4, 5, 6}, {0}), ({7, 8, 9}, {0, 1})]
     assert (scenario.name, scenario.policy, scenario.threads) == ("2Inst_Localalloc", "localalloc", 3)
-    texts = tasks.described(scenario.placements, opteron)
-    assert texts.endswith("task 0 on PUs 4-6 (NUMA node 0), task 1 on PUs 7-9 (NUMA nodes 0-1)")
+    texts = tasks.described(dict(zip((4, 5), scenario.placements, strict=True)), opteron)
+    assert texts.endswith("task 4 on PUs 4-6 (NUMA node 0), task 5 on PUs 7-9 (NUMA nodes 0-1)")
     # One socket each for two tasks, which they divide.
     _, places = placed(opteron, [range(16), range(16), range(16, 32), range(16, 32)])
     assert [nodes for _, nodes in places] == [{0}, {1}, {2}, {3}]
@@ -187,7 +283,7 @@ def test_the_name_and_the_threads_of_tasks(opteron):
     assert [len(pus) for pus, _ in places] == [4, 4]
     assert placed(opteron, [range(8)] * 2, "1Inst_Original_3t")[0].name == "2Inst_Original_3t"
     for name, threads, reason in (
-        ("4Inst_Original", None, "srun started 2 tasks"),
+        ("4Inst_Original", None, "2 tasks were started"),
         ("nonsense", None, "no scenario 'nonsense' for 2 tasks"),
         ("1Inst_Original_3t", 4, "leave one of them out"),
     ):

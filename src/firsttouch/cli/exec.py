@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import operator
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,7 +51,7 @@ document, because the standard output belongs to the program.
 With --check or --site-check, the program is measured instead: it runs several times, its output is kept for
 --regex, the record is printed, and the exit status is 1 if the placement did not hold."""
 #: Options of a run in the foreground, and of a measurement.
-_FOREGROUND = ("on", "threads_env", "verify", "scratch", "idle", "tsv")
+_FOREGROUND = ("on", "threads_env", "verify", "scratch", "idle", "tsv", "joined")
 _MEASURING = ("metric", "unit", "better", "regex", "file", "repetitions")
 #: Tasks of a step, and processes that a program leaves, that are named.
 _NAMED = 4
@@ -102,6 +103,13 @@ def register(subparsers: options.Subparsers) -> None:
     options.add(parser, "--records", help="append a record of its run time to this JSON-lines file if it succeeds")
     tsv_help = "write its time, placement and energy as a table of one row (TSV) if it succeeds"
     options.add(parser, "--tsv", help=tsv_help)
+    parser.add_argument(
+        "--joined",
+        type=Path,
+        metavar="FILE",
+        help="write one result of the tasks on all hosts of a step of srun to this JSON file, in a folder that "
+        "these hosts share",
+    )
     options.add(parser, "--share-host")
     measuring = parser.add_argument_group("measure the program, several times")
     measuring.add_argument("--check", metavar="NAME", help="name of the check in the record")
@@ -154,14 +162,14 @@ def run(args: argparse.Namespace) -> int:
     if args.records:
         check_appendable(args.records)
     host, meter = load(), energy.Meter()
-    with tasks.of_this_step() as step:
+    with tasks.of_this_step(args.joined) as step:
         asked = grant.asked_threads(args.program)
         if not step and (lacking := grant.lacking_pus(asked, host)):
             say(f"firsttouch: warning: {lacking}")
-        scenario, own = _scenario(args, host, step)
+        numbers, scenario, own = _scenario(args, host, step)
         if step:
             lacking = grant.lacking_pus(asked, host, len(own.pus))
-            if lacking and step.local == 0:
+            if lacking and step.tasks.local == 0:
                 say(f"firsttouch: warning: {lacking}")
         words = with_threads(args.program, scenario.threads)
         # None, unless the user asks for a number.
@@ -183,8 +191,7 @@ def run(args: argparse.Namespace) -> int:
                     words, own, env=environment, timeout=args.timeout, watching=meter.watching()
                 )
             except TimedOut:
-                if step and (results := step.ended(None)) is not None:
-                    _tell(args, scenario, results)
+                _end(args, step, scenario, numbers, None)
                 raise
             used, detached = meter.end(), names_of_living(started())
         if detached:
@@ -195,73 +202,124 @@ def run(args: argparse.Namespace) -> int:
             "energy": used.to_dict(),
             "detached": [{"pid": pid, "name": name} for pid, name in detached.items()],
         }
-        results = step.ended(document) if step else [document]
-    if results is not None:
-        _tell(args, scenario, results)
+        _end(args, step, scenario, numbers, document)
     status = outcome.exit_status
     return _OF_PLACEMENT[evidence.state(outcome)] if args.verify and status == 0 else status
 
 
-def _scenario(args: argparse.Namespace, host: Topology, step: tasks.Step | None) -> tuple[Scenario, Placement]:
-    """Return the scenario, and the placement of the program in it."""
+def _scenario(
+    args: argparse.Namespace, host: Topology, step: tasks.Step | None
+) -> tuple[list[int], Scenario, Placement]:
+    """Return the numbers of this host's tasks, their scenario, and the placement of the program in it."""
     name = "1Inst_Original" if args.scenario == "auto" else args.scenario
     granted = frozenset(host.allowed_pus)
     if args.on:
         granted &= {pu for node in args.on for pu in host.node(node).pus}
         if not granted:
             raise CannotHere(f"--on {format_list(args.on)}: this process may use no PU of these NUMA nodes")
-    if args.on and not step:
-        scenario = plan_tasks(host, tasks.shares([granted]), name, args.threads)
-        return scenario, scenario.placements[0]
-    if step:
-        grants = step.grants(granted)
-        scenario = plan_tasks(host, tasks.shares(grants), name, args.threads)
-        if step.local == 0:
-            if overlapping := tasks.overlap(grants):
-                say(f"firsttouch: warning: {overlapping}")
-            say(f"firsttouch: {tasks.described(scenario.placements, host)}")
-        return scenario, scenario.placements[step.local]
-    if args.scenario == "auto":
+    grants = step.grants(granted) if step else {0: granted}
+    numbers = [*grants]
+    if args.on or len(grants) > 1:
+        scenario = plan_tasks(host, tasks.shares([*grants.values()]), name, args.threads)
+    elif args.scenario == "auto":
         from firsttouch.advice import saved  # noqa: PLC0415 - see the package
 
         scenario = saved.advised(host, args.program, args.threads, say)
     else:
         scenario = plan(host).of_one_instance(args.scenario, args.threads)
-    return scenario, scenario.placements[0]
+    if not step:
+        return numbers, scenario, scenario.placements[0]
+    if step.tasks.local == 0 and len(grants) > 1:
+        for warning in (tasks.overlap(grants, step.launcher), tasks.crowded(grants, step.pus, host)):
+            if warning:
+                say(f"firsttouch: warning: {warning}")
+        say(f"firsttouch: {tasks.described(dict(zip(numbers, scenario.placements, strict=True)), host)}")
+    return numbers, scenario, scenario.placements[step.tasks.local]
 
 
-def _tell(args: argparse.Namespace, scenario: Scenario, results: Sequence[Mapping[str, Any] | None]) -> None:
-    """Print how the program went, in one or several tasks, and keep the record; None is a task that was killed."""
-    done = [result for result in results if result is not None]
-    programs = dict.fromkeys(Path(result["program"][0]).name for result in done)
-    is_complete = done and len(done) == len(results) and not any(result["exit_status"] for result in done)
-    if len(programs) > 1:
-        no_record = ", so there is no record" if args.records or args.tsv else ""
-        say(f"firsttouch: warning: tasks ran different programs ({first_of([*programs], _NAMED)}){no_record}")
-    elif (args.records or args.tsv) and is_complete:
-        _keep(args, scenario, done)
+def _end(
+    args: argparse.Namespace,
+    step: tasks.Step | None,
+    scenario: Scenario,
+    numbers: Sequence[int],
+    document: Mapping[str, Any] | None,
+) -> None:
+    """Leave the result of this program (None: it exceeded its time), and tell of all tasks that end with it."""
+    results = step.tasks.ended(document) if step else [document]
+    if results is None or (not step and document is None):
+        return
+    _keep(args, scenario, numbers, results)
+    part = {"host": host_name(), "scenario": scenario.name, "numbers": numbers, "tasks": results}
+    if step and step.hosts:
+        names = step.hosts.hosts
+        parts = step.hosts.ended(part, lambda parts: _join(args.joined, _named(names, parts)))
+        if parts is not None:
+            _tell(args, _named(names, parts))
+        return
+    if args.joined:
+        _join(args.joined, [part])
+    _tell(args, [part])
+
+
+def _named(names: Sequence[str], parts: Sequence[dict[str, Any] | None]) -> list[dict[str, Any]]:
+    """Return what each of the hosts *names* has left; one that left nothing has no tasks."""
+    return [part or {"host": name, "tasks": None} for name, part in zip(names, parts, strict=True)]
+
+
+def _join(file: Path, parts: Sequence[Mapping[str, Any]]) -> None:
+    """Write the document of all hosts."""
+    atomic_files.write(file, json.dumps({"hosts": parts}) + "\n")
+
+
+def _tell(args: argparse.Namespace, parts: Sequence[Mapping[str, Any]]) -> None:
+    """Print how the program went, in one or several tasks on each host; None is what was killed."""
+    results = [
+        (number, part["host"], result)
+        for part in parts
+        if part["tasks"]
+        for number, result in zip(part["numbers"], part["tasks"], strict=True)
+    ]
     if args.json:
-        document = done[0] if len(results) == 1 else {"host": host_name(), "tasks": results}
+        document = {"hosts": parts} if len(parts) > 1 else parts[0] if len(results) > 1 else results[0][2]
         write(json.dumps(document) + "\n")
         return
-    if len(results) == 1:
-        spent = f"{done[0]['seconds']:.3f} s, {energy.in_words(done[0]['energy'])}"
-        say(f"firsttouch: {scenario.name}: {spent}{_ending(done[0])}{_held(done[0])}")
+    scenarios = ", ".join(dict.fromkeys(part["scenario"] for part in parts if part["tasks"]))
+    if len(parts) == len(results) == 1:
+        ((_, _, only),) = results
+        spent = f"{only['seconds']:.3f} s, {energy.in_words(only['energy'])}"
+        say(f"firsttouch: {scenarios}: {spent}{_ending(only)}{_held(only)}")
         return
-    seconds = sorted(result["seconds"] for result in done)
+    seconds = sorted(result["seconds"] for _, _, result in results if result)
     odd = [
-        f"task {number}: {'it left no result' if result is None else _ending(result) + _held(result)}"
-        for number, result in enumerate(results)
+        f"task {number}{f' on {name}' * (len(parts) > 1)}: "
+        f"{'it left no result' if result is None else _ending(result) + _held(result)}"
+        for number, name, result in sorted(results, key=operator.itemgetter(0))
         if result is None or result["exit_status"] or result["placement"] != "verified"
     ]
+    odd += [f"{part['host']}: it left no result" for part in parts if not part["tasks"]]
     span = f"{seconds[0]:.3f} to {seconds[-1]:.3f} s, " if seconds else ""
     named = first_of(odd, _NAMED, "; ")
     how = f"{len(odd)} of them otherwise: {named}" if odd else "all placements verified"
-    say(f"firsttouch: {scenario.name}, {len(results)} tasks on {host_name()}: {span}{how}")
+    where = first_of([part["host"] for part in parts], _NAMED)
+    number_of_tasks = f"{len(results)} task{'s' * (len(results) != 1)}"
+    say(f"firsttouch: {scenarios}, {number_of_tasks} on {where}: {span}{how}")
 
 
-def _keep(args: argparse.Namespace, scenario: Scenario, done: Sequence[Mapping[str, Any]]) -> None:
-    """Write the record and the table of a program, in one or several tasks that ran side by side."""
+def _keep(
+    args: argparse.Namespace,
+    scenario: Scenario,
+    numbers: Sequence[int],
+    results: Sequence[Mapping[str, Any] | None],
+) -> None:
+    """Write the record and the table of a program, in one or several tasks that ran side by side on this host."""
+    done = [result for result in results if result is not None]
+    programs = dict.fromkeys(Path(result["program"][0]).name for result in done)
+    if len(programs) > 1:
+        no_record = ", so there is no record" if args.records or args.tsv else ""
+        say(f"firsttouch: warning: tasks ran different programs ({first_of([*programs], _NAMED)}){no_record}")
+        return
+    if len(done) < len(results) or any(result["exit_status"] for result in done):
+        return
     seconds = max(result["seconds"] for result in done)
     # Each task counted the whole host.
     longest = max((result["energy"] for result in done), key=lambda used: used.get("seconds", 0.0))
@@ -276,7 +334,7 @@ def _keep(args: argparse.Namespace, scenario: Scenario, done: Sequence[Mapping[s
     spec = site_checks.ProgramSpec(done[0]["program"], "exec")
     reasons = [result["reason"] for result in done]
     if len(done) > 1:
-        reasons = [reason and f"task {number}: {reason}" for number, reason in enumerate(reasons)]
+        reasons = [reason and f"task {number}: {reason}" for number, reason in zip(numbers, reasons, strict=True)]
     record = site_checks.record_of(
         spec,
         scenario,

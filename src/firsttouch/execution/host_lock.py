@@ -69,7 +69,7 @@ def _take(file: Path, say: Callable[[str], None], *, shared: bool) -> int | None
         try:
             while not try_lock(handle, shared=shared):
                 holders = _holders(handle)
-                if holders & ancestors():
+                if holders.intersection(ancestors()):
                     os.close(handle)
                     return None
                 if not announced:
@@ -127,11 +127,11 @@ def _holders(handle: int) -> set[int]:
     return exact or alike
 
 
-def ancestors() -> set[int]:
-    """Return the ancestors of this process."""
-    pids, pid = set[int](), os.getppid()
+def ancestors() -> list[int]:
+    """Return the ancestors of this process, its parent first."""
+    pids, pid = list[int](), os.getppid()
     while pid and pid not in pids:
-        pids.add(pid)
+        pids.append(pid)
         try:
             pid = int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
         except OSError:

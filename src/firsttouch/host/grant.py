@@ -25,10 +25,10 @@ _COUNTS = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 
 
 def number_of_job(variable: str, default: int = 0) -> int:
-    """Return the number in one of Slurm's variables, *default* without it; raises BadInput for anything else."""
+    """Return the number in a variable of a job, *default* without it; raises BadInput for anything else."""
     text = os.environ.get(variable, str(default))
     if not text.isdecimal():
-        raise BadInput(f"{variable} is {text!r}, not a number: only Slurm should set it")
+        raise BadInput(f"{variable} is {text!r}, not a number: only Slurm or mpirun should set it")
     return int(text)
 
 

@@ -26,9 +26,9 @@ def try_lock(handle: int, *, shared: bool = False) -> bool:
     return True
 
 
-def lock(handle: int) -> None:
+def lock(handle: int, *, shared: bool = False) -> None:
     """Lock an open file; wait while another process holds its lock. Raises OSError if it cannot be locked."""
-    fcntl.flock(handle, fcntl.LOCK_EX)
+    fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
 
 
 @contextmanager

@@ -334,7 +334,7 @@ def plan_tasks(
         _refuse_several(name, parts.instances)
     if parts.instances not in {1, len(grants)}:
         raise BadInput(
-            f"{name} has {parts.instances} instances, and srun started {len(grants)} tasks on this host"
+            f"{name} has {parts.instances} instances, and {len(grants)} tasks were started on this host"
         )
     _refuse_other_threads(name, parts, threads)
     layouts = {grant: Layout(replace(topology, allowed_pus=grant), None) for grant, _, _ in grants}

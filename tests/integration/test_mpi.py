@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks of MPI libraries that mpirun starts without Slurm: each has its own PUs, and they find each other."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.factories import held_programs, mpi
+
+from firsttouch.host.topology import load
+
+needs_two_pus = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two PUs")
+
+
+@needs_two_pus
+@pytest.mark.parametrize("library", ["mpich", "openmpi"])
+def test_ranks_of_mpirun_divide_the_host(library: str, tmp_path: Path) -> None:
+    program = mpi.program(library, tmp_path)
+    mpirun = shutil.which(f"mpirun.{library}")
+    if mpirun is None:
+        pytest.skip(f"missing here: mpirun.{library}")
+    joined = tmp_path / "joined.json"
+    firsttouch = held_programs.command(tmp_path, "exec", "--verify", "--joined", joined)
+    done = subprocess.run(
+        [mpirun, "--bind-to", "none", "-n", "2", *firsttouch, "--", program, tmp_path],
+        env=os.environ | mpi.VARIABLES | {"TMPDIR": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"rank {rank} of 2: the sum is 3" for rank in range(2)]
+    assert "2 tasks on" in done.stderr
+    assert "all placements verified" in done.stderr
+    (host,) = json.loads(joined.read_text())["hosts"]
+    assert (host["scenario"], host["numbers"]) == ("2Inst_Original", [0, 1])
+    first, second = (set(task["placement_asked"][0]["pus"]) for task in host["tasks"])
+    assert first.isdisjoint(second)
+    assert len(first) == len(second) == load().usable_pu_count // 2
