@@ -248,8 +248,9 @@ def build(kind: type[T], data: Mapping[str, Any], **given: Any) -> T:
 def _built(hint: Any, value: Any) -> Any:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        if dimension := arguments[1].get("quantity"):
-            return units.parse(value, dimension)
+        if isinstance(value, str) and (dimension := arguments[1].get("quantity")):
+            quantity = units.parse(value, dimension)
+            return round(quantity) if arguments[0] is int else quantity
         return units.parse_percent(value) if "percent" in arguments[1] else _built(arguments[0], value)
     if origin in {Union, UnionType}:
         suited = [hint for hint in arguments if isinstance(value, _form(hint))]

@@ -10,13 +10,16 @@ from factories.processes import run_parsed
 from firsttouch.cli import data
 from firsttouch.datasets import fetch, manifest
 from firsttouch.datasets.fetch import LocalDataset
-from firsttouch.datasets.synthetic import Options, options_of
+from firsttouch.datasets.manifest import Expect, Options
+from firsttouch.datasets.synthetic import options_of, tag
 from firsttouch.errors import BadInput, Missing
 
 pytestmark = pytest.mark.usefixtures("data_store")
 
-LOCAL = LocalDataset("x", Path("/s/x.fa"), (Path("/s/1.fq"), Path("/s/2.fq")), {"reads": 3}, notes=("x: a note",))
-DEFAULTS = {"genome_size": "50MB", "repeat_fraction": 0.4, "seed": 1, "pairs": 9, "read_length": 100}
+LOCAL = LocalDataset(
+    "x", Path("/s/x.fa"), (Path("/s/1.fq"), Path("/s/2.fq")), Expect(reads=3), notes=("x: a note",)
+)
+DEFAULTS = Options(50_000_000, 0.4, 1, 9, 100)
 
 
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,12 +82,9 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
 def test_options_have_names_of_their_own() -> None:
     asked = options_of(DEFAULTS, {"genome_size": "0.1GB", "pairs": 5})
     assert asked == Options(100_000_000, 0.4, 1, 5, 100)
-    tags = [asked.tag] + [options_of(DEFAULTS, {name: 60}).tag for name in ("seed", "pairs", "read_length")]
-    tags += [
-        options_of(DEFAULTS, {"genome_size": 60_000}).tag,
-        options_of(DEFAULTS, {"repeat_fraction": 0.5}).tag,
-    ]
-    assert len(set(tags)) == len(tags)
+    given = [*({name: 60} for name in ("seed", "pairs", "read_length")), {"genome_size": 60_000}]
+    others = [options_of(DEFAULTS, options) for options in [*given, {"repeat_fraction": 0.5}]]
+    assert len({tag(options) for options in [asked, *others]}) == 6
 
 
 @pytest.mark.parametrize(

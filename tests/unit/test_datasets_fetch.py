@@ -20,7 +20,7 @@ from factories.http_server import Server, serving
 from firsttouch.datasets import fetch as module
 from firsttouch.datasets import store as store_module
 from firsttouch.datasets.fetch import get, state, verify
-from firsttouch.datasets.manifest import available, load
+from firsttouch.datasets.manifest import Expect, available, load
 from firsttouch.errors import BadInput, Missing, RunFailed
 from firsttouch.genomics.aligners import aligner
 
@@ -94,7 +94,7 @@ def test_a_package_is_unpacked_and_checked(data: Path, tmp_path: Path) -> None:
     local = get("pack")
     assert local.reference.read_bytes() == FASTA
     assert [path.read_bytes() for path in local.reads] == [READS]
-    assert local.expect["mapped_fraction_min"] == 0.5
+    assert local.expect.mapped_fraction_min == 0.5
     assert f"sha256:{local.sha256}" == sha(FASTA)
     assert (local.name, local.notes, local.reference.parent) == ("pack", (), data / "pack")
     assert verify("pack") == get("pack") == local
@@ -509,5 +509,5 @@ def test_two_gets_at_once_download_once(data: Path, server: Server) -> None:
 
 def test_reads_as_an_aligner_takes_them(tmp_path):
     files = tuple(tmp_path / f"{mate}.fq" for mate in (1, 2))
-    data = module.LocalDataset("x", tmp_path / "x.fa", files, {})
+    data = module.LocalDataset("x", tmp_path / "x.fa", files, Expect())
     assert [module.reads_of(data, aligner("bwa-mem"), mates) for mates in (1, 2)] == [files[:1], files]

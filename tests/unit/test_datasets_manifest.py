@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The manifest: the shipped files are right, wrong ones are refused with file, line and reason."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from firsttouch.cli import main
-from firsttouch.datasets.manifest import available, load, mapped_fraction_min, parse
+from firsttouch.datasets.manifest import Expect, available, load, parse
 from firsttouch.documents import parse_toml
 from firsttouch.errors import BadInput
 
@@ -64,12 +65,27 @@ def test_a_shipped_file_is_pinned_or_says_why_not(path: Path) -> None:
 )
 def test_how_much_maps_is_a_matter_of_the_aligner(text: str, fractions: list[float]) -> None:
     expect = parse(GOOD.replace("reads = 10", text), Path("a.toml")).expect
-    assert [mapped_fraction_min(expect, name) for name in ("one", "another")] == fractions
+    assert [expect.mapped_fraction(name) for name in ("one", "another")] == fractions
+
+
+@pytest.mark.parametrize(
+    ("pairs", "size", "reason"),
+    [
+        ("0", '"50MB"', "a.toml:5: pairs must be from 1 to 2147483647, not 0"),
+        ("9", '"50 things"', "a.toml:6: options.genome_size: '50 things' is not a quantity of bytes"),
+        ('"many"', '"50MB"', "a.toml:7: options.pairs: 'many' is not a whole number"),
+    ],
+)
+def test_the_options_of_a_generated_dataset_are_checked(pairs: str, size: str, reason: str) -> None:
+    text = 'title = "A set"\nkind = "generated"\nsource = "made"\n\n[options]\n'
+    text += f"genome_size = {size}\npairs = {pairs}\nrepeat_fraction = 0.4\nseed = 1\nread_length = 100\n"
+    with pytest.raises(BadInput, match=f"^{re.escape(reason)}"):
+        parse(text, Path("a.toml"))
 
 
 def test_a_good_one() -> None:
     dataset = parse(GOOD, Path("a.toml"))
-    assert (dataset.name, dataset.kind, dataset.expect) == ("a", "url", {"reads": 10})
+    assert (dataset.name, dataset.kind, dataset.expect) == ("a", "url", Expect(reads=10))
     assert [(file.role, file.source) for file in dataset.files] == [
         ("reference", "https://example.org/a.fa.gz"),
         ("reads", "https://example.org/a.fq.gz"),
@@ -81,16 +97,27 @@ def test_a_good_one() -> None:
     [
         ('kind = "url"', 'kind = "torrent"', 2, "kind must be one of package, url"),
         ('title = "A set"\n', "", 1, "'title' is missing"),
-        ('title = "A set"', "title = 3", 1, "title: 3 is not of type 'string'"),
+        ('title = "A set"', "title = 3", 1, "title: '3' is not one line of text"),
         ("reads = 10", "raeds = 10", 18, "unknown key 'raeds'"),
-        ("reads = 10", "reads = 0", 18, "expect.reads: 0 is less than the minimum"),
-        ("reads = 10", "reads = true", 18, "not of type 'integer'"),
+        ("reads = 10", "reads = 0", 18, "expect.reads: '0' is not a whole number from 1"),
+        ("reads = 10", "reads = true", 18, "expect.reads: 'True' is not a whole number"),
         ("reads = 10", "reads = ", 18, "not TOML"),
-        ("reads = 10", "mapped_fraction_min = 2", 18, "expect.mapped_fraction_min: 2 is greater"),
+        (
+            "reads = 10",
+            "mapped_fraction_min = 2",
+            18,
+            "expect.mapped_fraction_min: '2' is not a number from 0 to 1",
+        ),
         ("reads = 10", "mapped_fraction_min.a = 0.5", 18, "key 'others' is missing"),
-        ("reads = 10", "mapped_fraction_min = { a = 2, others = 0.5 }", 18, "mapped_fraction_min.a: 2 is greater"),
-        ("reads = 10", 'mapped_fraction_min = "all"', 18, "not of type 'number', 'object'"),
-        (SHA, "sha256:123", 9, "file[0].checksum"),
+        (
+            "reads = 10",
+            "mapped_fraction_min = { a = 2, others = 0.5 }",
+            18,
+            "is not a number from 0 to 1, or a table",
+        ),
+        ("reads = 10", 'mapped_fraction_min = "all"', 18, "is not a number from 0 to 1, or a table"),
+        ('kind = "url"', 'kind = "manual"', 1, "key 'how' is missing"),
+        (SHA, "sha256:123", 9, "file[0].checksum: 'sha256:123' is not sha256:HEX, md5:HEX or unpinned"),
         ('why_unpinned = "none is published"', 'checksum = "unpinned"', 11, "why_unpinned"),
         (f'checksum = "{SHA}"', f'checksum = "{SHA}"\nwhy_unpinned = "no"', 5, "or else 'why_unpinned'"),
         ('name = "a.fq"', 'name = "a.fa"', 11, "two files have the name 'a.fa'"),

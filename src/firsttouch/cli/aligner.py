@@ -139,7 +139,7 @@ def _runs(chosen: Aligner, data: LocalDataset, prefix: Path) -> Iterator[_Row]:
     peak = 0
     for mates, count in (("single", 1), ("paired", 2))[: 1 + bool(chosen.paired)]:
         files = reads_of(data, chosen, count, say=say)
-        work = launch.prepare(chosen, prefix, files, data.expect.get("batch_bases"))
+        work = launch.prepare(chosen, prefix, files, data.expect.batch_bases)
         work = replace(work, summed=True)
         ways = _WAYS if len(chosen.steps(len(files))) > 1 else (*_WAYS, _DYNAMIC)
         first: Result | None = None

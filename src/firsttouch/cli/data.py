@@ -61,8 +61,7 @@ def _list(args: argparse.Namespace) -> int:
     described, errors = manifest.available()
     states = [(dataset, fetch.state(dataset)) for dataset in described]
     if args.json:
-        keys = ("name", "title", "kind", "source", "reference", "expect", "options")
-        options.print_json({"datasets": [{k: getattr(d, k) for k in keys} | {"state": s} for d, s in states]})
+        options.print_json({"datasets": [_document(dataset, state) for dataset, state in states]})
     else:
         width = max((len(dataset.name) for dataset, _ in states), default=0)
         for dataset, state in states:
@@ -72,6 +71,12 @@ def _list(args: argparse.Namespace) -> int:
     if errors:
         raise errors[-1]
     return 0
+
+
+def _document(dataset: manifest.Dataset, state: str) -> dict[str, Any]:
+    document: dict[str, Any] = {key: getattr(dataset, key) for key in ("name", "title", "kind", "source")}
+    document |= {"reference": dataset.reference or None, "expect": dataset.expect.stated()}
+    return document | {"options": vars(dataset.options) if dataset.options else {}, "state": state}
 
 
 def _get(args: argparse.Namespace) -> int:
@@ -100,7 +105,7 @@ def _show(local: fetch.LocalDataset, *, as_json: bool) -> None:
     reads = [str(path) for path in local.reads]
     if as_json:
         document = {"name": local.name, "reference": str(local.reference), "reads": reads}
-        options.print_json(document | {"expect": local.expect, "notes": local.notes})
+        options.print_json(document | {"expect": local.expect.stated(), "notes": local.notes})
         return
     print(f"reference  {local.reference}")
     for path in reads:

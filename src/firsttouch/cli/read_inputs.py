@@ -14,7 +14,7 @@ from pathlib import Path
 
 from firsttouch import paths
 from firsttouch.cli import options
-from firsttouch.datasets import fetch, manifest
+from firsttouch.datasets import fetch
 from firsttouch.errors import BadInput
 from firsttouch.execution import index_cache
 from firsttouch.execution.progress import say
@@ -139,5 +139,5 @@ def chosen(args: argparse.Namespace, aligner: Aligner) -> Inputs:
     # They may not fit into blocks, and an index takes long.
     files = fetch.reads_of(data, aligner, 1 if args.unpaired else 2, say=say)
     prefix = aligners.built(aligner, data.reference, paths.data() / "index", sha256=data.sha256, say=say)
-    least = manifest.mapped_fraction_min(data.expect, aligner.name)
-    return Inputs(prefix, (files,), size or data.expect.get("batch_bases"), least)
+    least = data.expect.mapped_fraction(aligner.name)
+    return Inputs(prefix, (files,), size or data.expect.batch_bases, least)

@@ -8,13 +8,14 @@ import os
 import re
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from firsttouch import paths
 from firsttouch.datasets import store
-from firsttouch.datasets.manifest import UNPINNED, DataFile, Dataset, load, without_login
+from firsttouch.datasets.manifest import UNPINNED, DataFile, Dataset, Expect, Options, load, without_login
 from firsttouch.datasets.store import NoRoom, Place, Progress, need_space, write_json, writing
 from firsttouch.errors import BadInput, FirstTouchError, Missing, RunFailed
 from firsttouch.tools import run_tool
@@ -22,7 +23,6 @@ from firsttouch.tools import run_tool
 if TYPE_CHECKING:
     import requests
 
-    from firsttouch.datasets import synthetic
     from firsttouch.genomics.aligners import Aligner
 
 # ----------------------------------------------------------------------
@@ -241,7 +241,7 @@ class LocalDataset(NamedTuple):
     name: str
     reference: Path  #: FASTA, decompressed
     reads: tuple[Path, ...]  #: FASTQ, decompressed: one file single-end, two paired, none for a reference alone
-    expect: dict[str, Any]  #: reads (per file), read_length, mapped_fraction_min, …
+    expect: Expect
     sha256: str = ""  #: of the reference
     notes: tuple[str, ...] = ()  #: one line for each file without a published checksum
 
@@ -252,8 +252,8 @@ class _Request(NamedTuple):
     dataset: Dataset
     place: Place
     files: tuple[DataFile, ...]
-    expect: dict[str, Any]
-    options: synthetic.Options | None
+    expect: Expect
+    options: Options | None
 
 
 def get(
@@ -320,13 +320,13 @@ def state(dataset: Dataset) -> str:
 def _request(name: str, options: dict[str, Any]) -> _Request:
     dataset = load(name)
     place = Place(paths.data() / name)
-    if dataset.kind == "generated":
+    if dataset.options:
         from firsttouch.datasets import synthetic  # noqa: PLC0415 - most datasets are not generated
 
         chosen = synthetic.options_of(dataset.options, options)
-        return _Request(
-            dataset, Place(place.folder / chosen.tag), chosen.files, dataset.expect | chosen.expect, chosen
-        )
+        expect = replace(dataset.expect, reads=chosen.pairs, read_length=chosen.read_length)
+        place = Place(place.folder / synthetic.tag(chosen))
+        return _Request(dataset, place, synthetic.files(chosen), expect, chosen)
     if options:
         raise BadInput(f"{name} is not generated and takes no option {min(options)!r}")
     return _Request(dataset, place, dataset.files, dataset.expect, None)
@@ -374,10 +374,10 @@ def _fetch(request: _Request, file: DataFile, part: Path, progress: Progress) ->
     """Return where *file* lies as its publisher packs it; a download goes to *part*."""
     dataset = request.dataset
     if dataset.kind == "package":
-        return packaged(str(dataset.package), Path(file.source))
+        return packaged(dataset.package, Path(file.source))
     if dataset.kind == "derived":
-        get(str(dataset.parent), progress=progress)
-        return _request(str(dataset.parent), {}).place.path(file.source)
+        get(dataset.parent, progress=progress)
+        return _request(dataset.parent, {}).place.path(file.source)
     if dataset.kind == "manual":
         raise Missing(f"{dataset.name} cannot be downloaded: {dataset.how}")
     try:
@@ -429,15 +429,15 @@ def _check_facts(request: _Request, file: DataFile, facts: store.Facts) -> None:
     """Raise Corrupt if *facts* differ from the manifest or from the file that was got first."""
     expect, sha256 = request.expect, facts.digests["sha256"]
     if file.role == "reads":
-        about = expect.get("reads_about", facts.records)
+        about = expect.reads_about or facts.records
         if abs(facts.records - about) > _ROUNDED * about:
             raise store.Corrupt(f"reads: {facts.records}, expected about {about}")
         actual: dict[str, int | None] = {"reads": facts.records, "read_length": facts.read_length}
     else:
         actual = {"contigs": facts.records}
     for key, value in actual.items():
-        if expect.get(key, value) != value:
-            raise store.Corrupt(f"{key}: {value}, expected {expect[key]}")
+        if (expected := getattr(expect, key)) not in (None, value):
+            raise store.Corrupt(f"{key}: {value}, expected {expected}")
     entry = request.place.record(file.name)
     if file.checksum == UNPINNED and entry.get("recipe") == file.recipe and entry["sha256"] != sha256:
         raise store.Corrupt(

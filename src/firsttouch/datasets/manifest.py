@@ -7,83 +7,118 @@ They lie in the folders ``paths.folders("datasets")``; the first folder that has
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from firsttouch import paths
-from firsttouch.documents import Document, parse_toml, read_text, table_schema
+from firsttouch.documents import Document, build, parse_toml, read_text, schema_of
 from firsttouch.errors import BadInput, none_such
 
 UNPINNED = "unpinned"
 
-#: kind of source -> (required keys of its manifest, the key of a file that names its source)
-_KINDS: dict[str, tuple[tuple[str, ...], str | None]] = {
-    "package": (("package",), "path"),
-    "url": ((), "url"),
-    "manual": (("how",), None),
-    "derived": (("parent",), "of"),
-    "generated": (("options",), None),
+#: kind of source -> the keys that its manifest has beside those of all kinds, and the key of a file's source.
+_KINDS: dict[str, tuple[tuple[str, ...], str]] = {
+    "package": (("file", "package"), "path"),
+    "url": (("file",), "url"),
+    "manual": (("file", "how"), ""),
+    "derived": (("file", "parent"), "of"),
+    "generated": (("options",), ""),
 }
-_TEXT = {"type": "string", "minLength": 1, "pattern": r"^[^\n\r]+$"}
-_COUNT = {"type": "integer", "minimum": 1}
-_FRACTION = {"type": "number", "minimum": 0, "maximum": 1}
+_Text = Annotated[str, {"pattern": r"^[^\n\r]+\Z", "description": "one line of text"}]
+_Count = Annotated[int | None, {"minimum": 1, "description": "a whole number from 1"}]
+_Fraction = Annotated[float, {"minimum": 0, "maximum": 1}]
 _DIGEST = "sha256:[0-9a-f]{64}|md5:[0-9a-f]{32}"
-_EXPECT = {
-    "reads": _COUNT,
-    "reads_about": _COUNT,
-    "read_length": _COUNT,
-    "contigs": _COUNT,
-    "batch_bases": _COUNT,
-    # One number for all aligners, or a table of aligners with "others". (JSON schema applies a keyword for numbers
-    # to numbers only.)
-    "mapped_fraction_min": _FRACTION
-    | {"type": ["number", "object"], "required": ["others"], "additionalProperties": _FRACTION},
-}
-_FILE: dict[str, Any] = {
-    "role": {"enum": ["reference", "reads"]},
-    "name": {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z"},
-    "checksum": {"type": "string", "pattern": rf"^({_DIGEST}|{UNPINNED})\Z"},
-    "packed_checksum": {"type": "string", "pattern": rf"^({_DIGEST})\Z"},
-    "why_unpinned": _TEXT,
-    "bytes_about": _COUNT,
-    "first_bytes": _COUNT,
-    "first_reads": _COUNT,
-    "truncate": _COUNT,
-    "path": {"type": "string", "pattern": r"^/[^\n\r]+\Z"},
-    "url": {"type": "string", "pattern": r"^https?://[^\s/]+/\S+\Z"},
-    "of": _TEXT,
-}
-_OPTIONS = {
-    "genome_size": {"type": ["integer", "string"]},
-    "repeat_fraction": {"type": "number"},
-    "seed": {"type": "integer"},
-    "pairs": {"type": "integer"},
-    "read_length": {"type": "integer"},
-}
 
 
-class DataFile(NamedTuple):
+@dataclass(frozen=True)
+class DataFile:
     """One file of a dataset as it lies in the store, decompressed."""
 
-    role: str  #: "reference" or "reads"
-    name: str
-    source: str = ""  #: a path, a URL, or the name of a file of the parent dataset
-    checksum: str = UNPINNED  #: "sha256:HEX" or "md5:HEX" of the stored file, or UNPINNED
-    packed_checksum: str | None = None  #: the same of the file as it is published
-    why_unpinned: str | None = None
-    bytes_about: int | None = None  #: bytes of the stored file, to check the free space before
-    first_bytes: int | None = None  #: download at most this number of bytes
-    first_reads: int | None = None  #: keep at most this number of reads
-    truncate: int | None = None  #: keep this number of bases of every read, from its 5' end
+    role: Literal["reference", "reads"]
+    name: Annotated[str, {"pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z", "description": "the name of a file"}]
+    #: Where the file is: a path of a package, an address, or a file of the parent dataset. A generated file says
+    #: how it was made.
+    path: Annotated[str, {"pattern": r"^/[^\n\r]+\Z", "description": "an absolute path"}] = ""
+    url: Annotated[str, {"pattern": r"^https?://[^\s/]+/\S+\Z", "description": "an address of http or https"}] = ""
+    of: _Text = ""
+    #: The checksum of the stored file, and of the file as it is published.
+    checksum: Annotated[
+        str, {"pattern": rf"^({_DIGEST}|{UNPINNED})\Z", "description": f"sha256:HEX, md5:HEX or {UNPINNED}"}
+    ] = UNPINNED
+    packed_checksum: Annotated[str, {"pattern": rf"^({_DIGEST})\Z", "description": "sha256:HEX or md5:HEX"}] = ""
+    why_unpinned: _Text = ""
+    bytes_about: _Count = None  #: bytes of the stored file, to check the free space before
+    first_bytes: _Count = None  #: download at most this number of bytes
+    first_reads: _Count = None  #: keep at most this number of reads
+    truncate: _Count = None  #: keep this number of bases of every read, from its 5' end
+
+    @property
+    def source(self) -> str:
+        """Where the file is."""
+        return self.path or self.url or self.of
 
     @property
     def recipe(self) -> str:
         """All that determines the file's content; a stored file with another recipe is another file."""
         source = without_login(self.source)
-        return f"{source} {self.checksum} {self.packed_checksum} {self.first_reads} {self.truncate}"
+        return f"{source} {self.checksum} {self.packed_checksum or None} {self.first_reads} {self.truncate}"
+
+
+@dataclass(frozen=True)
+class Expect:
+    """Facts that are expected of the files of a dataset."""
+
+    reads: _Count = None  #: of each file
+    reads_about: _Count = None  #: the same, a rounded figure
+    read_length: _Count = None  #: bases
+    contigs: _Count = None
+    batch_bases: _Count = None  #: of an aligner's batch, suited to the dataset's size
+    #: The least fraction of the reads that aligners map: of all, or by aligner, with "others".
+    mapped_fraction_min: Annotated[
+        float | Mapping[str, _Fraction],
+        {
+            **{"minimum": 0, "maximum": 1, "required": ["others"]},
+            "description": "a number from 0 to 1, or a table of such numbers by aligner, with 'others'",
+        },
+    ] = 0.0
+
+    def mapped_fraction(self, aligner: str) -> float:
+        """Return the least fraction of the reads that *aligner* maps.
+
+        It detects an index or reads of another genome; it does not judge the aligner.
+        """
+        least = self.mapped_fraction_min
+        return float(least.get(aligner, least["others"]) if isinstance(least, Mapping) else least)
+
+    def stated(self) -> dict[str, Any]:
+        """Return the facts that the manifest states, by name."""
+        return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) != f.default}
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a generated dataset; raises BadInput for a value out of range."""
+
+    genome_size: Annotated[int, {"type": ["integer", "string"], "quantity": "bytes"}]  #: bases
+    repeat_fraction: float
+    seed: int
+    pairs: int
+    read_length: int  #: bases
+
+    def __post_init__(self) -> None:
+        _within("genome_size", self.genome_size, 10_000, 100_000_000_000)
+        _within("repeat_fraction", self.repeat_fraction, 0.0, 0.95)
+        _within("seed", self.seed, 0, 2**31 - 1)
+        _within("pairs", self.pairs, 1, 2**31 - 1)
+        _within("read_length", self.read_length, 30, 250)
+
+
+def _within(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise BadInput(f"{name} must be from {low} to {high}, not {value}")
 
 
 @dataclass(frozen=True)
@@ -91,32 +126,21 @@ class Dataset:
     """A dataset as its manifest describes it."""
 
     name: str
-    title: str
-    kind: str  #: package, url, manual, derived or generated
-    source: str  #: who made the data, and the publication
-    files: tuple[DataFile, ...]
-    #: Expected facts: reads (of each file), reads_about (a rounded figure), read_length (bases), contigs,
-    #: batch_bases (of an aligner's batch, suited to the dataset's size), mapped_fraction_min (see that function).
-    expect: dict[str, Any]
-    reference: str | None = None  #: the dataset with the reference, if this one has only reads
-    package: str | None = None
-    how: str | None = None  #: how to obtain data that cannot be downloaded
-    parent: str | None = None  #: the dataset from which this one is derived
-    options: dict[str, Any] = field(default_factory=dict)  #: the default options of a generated dataset
+    title: _Text
+    kind: Literal["package", "url", "manual", "derived", "generated"]
+    source: _Text  #: who made the data, and the publication
+    files: Annotated[tuple[DataFile, ...], {"minItems": 1}] = ()  #: the manifest's tables "file"
+    expect: Expect = Expect()
+    reference: _Text = ""  #: the dataset with the reference, if this one has only reads
+    package: _Text = ""
+    how: _Text = ""  #: how to obtain data that cannot be downloaded
+    parent: _Text = ""  #: the dataset from which this one is derived
+    options: Options | None = None  #: the default options of a generated dataset
 
 
 def without_login(url: str) -> str:
     """Return *url* without user name and password, for messages and records."""
     return re.sub(r"^(https?://)[^/?#]*@", r"\1", url)
-
-
-def mapped_fraction_min(expect: Mapping[str, Any], aligner: str) -> float:
-    """Return the least fraction of the reads that *aligner* maps, by a dataset's *expect*.
-
-    It detects an index or reads of another genome; it does not judge the aligner.
-    """
-    least = expect.get("mapped_fraction_min", 0.0)
-    return float(least.get(aligner, least["others"]) if isinstance(least, Mapping) else least)
 
 
 def files() -> dict[str, Path]:
@@ -129,7 +153,7 @@ def load(name: str) -> Dataset:
     dataset, document = _read(name)
     for key in ("reference", "parent"):
         other = getattr(dataset, key)
-        if other is None:
+        if not other:
             continue
         if other not in files():
             raise document.error(f"{key}: no dataset {other!r}", key)
@@ -171,45 +195,38 @@ def parse(text: str, path: Path) -> Dataset:
 
 
 def _dataset(document: Document, path: Path) -> Dataset:
-    data = document.data
-    _check_schema(document)
-    kind = data["kind"]
-    source_key = _KINDS[kind][1]
-    files = []
-    for entry in data.get("file", []):
-        values = dict(entry)
-        if source_key:
-            values["source"] = values.pop(source_key)
-        files.append(DataFile(**values))
-    _check_sense(document, files)
-    rest = {key: value for key, value in data.items() if key not in ("file", "expect")}
-    return Dataset(name=path.stem, files=tuple(files), expect=data.get("expect", {}), **rest)
-
-
-def _schema(kind: str) -> dict[str, Any]:
-    """Return the JSON schema of a manifest of *kind*."""
-    keys, source_key = _KINDS[kind]
-    required: dict[str, Any] = {"title": _TEXT, "kind": {"enum": list(_KINDS)}, "source": _TEXT}
-    required |= dict.fromkeys(keys, _TEXT)
-    optional: dict[str, Any] = {"expect": table_schema({}, _EXPECT)}
-    if kind == "generated":
-        return table_schema(required | {"options": table_schema(_OPTIONS, {})}, optional)
-    of_file = ["role", "name", *([source_key] if source_key else [])]
-    of_other_kinds = {key for _, key in _KINDS.values() if key} - {source_key}
-    file = table_schema(
-        {key: _FILE[key] for key in of_file},
-        {key: schema for key, schema in _FILE.items() if key not in of_other_kinds.union(of_file)},
-    )
-    required["file"] = {"type": "array", "minItems": 1, "items": file}
-    return table_schema(required, optional | {"reference": _TEXT})
-
-
-def _check_schema(document: Document) -> None:
-    """Raise BadInput for a key or a value that a manifest of its kind cannot have."""
     kind = document.data.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS:
         raise document.error(f"kind must be one of {', '.join(_KINDS)}", "kind")
     document.check(_schema(kind))
+    data = {"files" if key == "file" else key: value for key, value in document.data.items()}
+    try:
+        dataset = build(Dataset, data, name=path.stem)
+    except BadInput as error:
+        raise document.error(str(error), "options") from None
+    _check_sense(document, dataset)
+    return dataset
+
+
+def _schema(kind: str) -> dict[str, Any]:
+    """Return the JSON schema of a manifest of *kind*."""
+    needed, source_key = _KINDS[kind]
+    dataset = schema_of(Dataset)
+    keys = dataset["properties"]
+    file = keys["file"] = keys.pop("files")
+    foreign = {key for other, _ in _KINDS.values() for key in other}.difference(needed)
+    if kind == "generated":
+        foreign.add("reference")
+    source_keys = {key for _, key in _KINDS.values() if key}
+    file["items"] = _narrowed(file["items"], {source_key} - {""}, source_keys - {source_key})
+    return _narrowed(dataset, needed, {"name", *foreign})
+
+
+def _narrowed(schema: Mapping[str, Any], needed: Iterable[str], foreign: Collection[str]) -> dict[str, Any]:
+    """Return the *schema* of a table that has the keys *needed*, too, and none of the *foreign* ones."""
+    keys = {key: value for key, value in schema["properties"].items() if key not in foreign}
+    required = [key for key in keys if key in {*schema["required"], *needed}]
+    return {**schema, "properties": keys, "required": required}
 
 
 def _is_url(text: str) -> bool:
@@ -219,11 +236,12 @@ def _is_url(text: str) -> bool:
         return False
 
 
-def _check_sense(document: Document, files: list[DataFile]) -> None:
+def _check_sense(document: Document, dataset: Dataset) -> None:
     """Raise BadInput for keys that are valid alone but contradict each other."""
+    files = dataset.files
     for i, file in enumerate(files):
         reason = None
-        pinned = file.checksum != UNPINNED or file.packed_checksum is not None
+        pinned = file.checksum != UNPINNED or bool(file.packed_checksum)
         if pinned == bool(file.why_unpinned):
             reason = "a file needs 'checksum' or 'packed_checksum', or else 'why_unpinned'"
         elif file.name in [other.name for other in files[:i]]:
@@ -233,13 +251,13 @@ def _check_sense(document: Document, files: list[DataFile]) -> None:
         elif file.first_bytes and not file.first_reads:
             # The end of a partial file is arbitrary: only a count of reads makes it a definite set.
             reason = "'first_bytes' needs 'first_reads'"
-        elif document.data["kind"] == "url" and not _is_url(file.source):
-            reason = f"url: {without_login(file.source)!r} names no host, or no port of one"
+        elif file.url and not _is_url(file.url):
+            reason = f"url: {without_login(file.url)!r} names no host, or no port of one"
         if reason:
             raise document.error(reason, "file", i)
-    if document.data["kind"] == "generated":
+    if dataset.kind == "generated":
         return
-    references = sum(file.role == "reference" for file in files) + ("reference" in document.data)
+    references = sum(file.role == "reference" for file in files) + bool(dataset.reference)
     if references != 1:
         raise document.error(f"{references} references: name one, as a file or a dataset")
     if len(files) - sum(file.role == "reference" for file in files) > 2:

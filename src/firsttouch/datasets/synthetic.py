@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from firsttouch.datasets import store
-from firsttouch.datasets.manifest import DataFile
+from firsttouch.datasets.manifest import DataFile, Options
 from firsttouch.datasets.store import Place, Progress, need_space
 from firsttouch.errors import BadInput, Missing, RunFailed, none_such
 from firsttouch.execution.child_process import child, follow, last_lines
@@ -24,55 +24,30 @@ _ERROR_RATE = "0.01"  # per base, about that of the sequencers of the other data
 _INSERT = 500  # bases from end to end of a pair; dwgsim's default, fixed here
 
 
-@dataclass(frozen=True)
-class Options:
-    """The options of a synthetic dataset; raises BadInput for a value out of range."""
-
-    genome_size: int  #: bases
-    repeat_fraction: float
-    seed: int
-    pairs: int
-    read_length: int  #: bases
-
-    def __post_init__(self) -> None:
-        _within("genome_size", self.genome_size, 10_000, 100_000_000_000)
-        _within("repeat_fraction", self.repeat_fraction, 0.0, 0.95)
-        _within("seed", self.seed, 0, 2**31 - 1)
-        _within("pairs", self.pairs, 1, 2**31 - 1)
-        _within("read_length", self.read_length, 30, 250)
-
-    @property
-    def tag(self) -> str:
-        """A folder name that is unique for these options."""
-        return f"g{self.genome_size}-r{self.repeat_fraction!r}-s{self.seed}-p{self.pairs}-l{self.read_length}"
-
-    @property
-    def files(self) -> tuple[DataFile, ...]:
-        """The files of the dataset, the reference first."""
-        genome = DataFile("reference", GENOME, source=f"genome {self.tag}")
-        return (genome, *(DataFile("reads", name, source=f"dwgsim {self.tag}") for name in READS))
-
-    @property
-    def expect(self) -> dict[str, int | float]:
-        """The facts expected of the files."""
-        return {"reads": self.pairs, "read_length": self.read_length}
+def tag(options: Options) -> str:
+    """Return a folder name that is unique for these options."""
+    o = options
+    return f"g{o.genome_size}-r{o.repeat_fraction!r}-s{o.seed}-p{o.pairs}-l{o.read_length}"
 
 
-def options_of(defaults: dict[str, Any], given: dict[str, Any]) -> Options:
-    """Return *defaults* updated with *given*; sizes may be texts such as ``50MB`` (a base is a byte)."""
-    names = [item.name for item in fields(Options)]
-    for name in given:
-        if name not in names:
-            raise BadInput(none_such("option", name, names))
-    values = defaults | given
-    size = values.pop("genome_size")
+def files(options: Options) -> tuple[DataFile, ...]:
+    """Return the files of the dataset, the reference first."""
+    genome = DataFile("reference", GENOME, of=f"genome {tag(options)}")
+    return (genome, *(DataFile("reads", name, of=f"dwgsim {tag(options)}") for name in READS))
+
+
+def options_of(defaults: Options, given: Mapping[str, Any]) -> Options:
+    """Return *defaults* with the options *given*; the genome's size may be a text such as ``50MB``."""
+    types = get_type_hints(Options)
+    if unknown := set(given).difference(types):
+        raise BadInput(none_such("option", min(unknown), types))
+    values = {**vars(defaults), **given}
+    if isinstance(size := values["genome_size"], str):
+        values["genome_size"] = parse_bytes(size)
     try:
-        fraction = float(values.pop("repeat_fraction"))
-        whole = {name: int(value) for name, value in values.items()}
-        bases = parse_bytes(size) if isinstance(size, str) else int(size)
+        return Options(**{name: types[name](value) for name, value in values.items()})
     except (TypeError, ValueError) as error:
         raise BadInput(f"an option of a synthetic dataset is not a number: {error}") from None
-    return Options(genome_size=bases, repeat_fraction=fraction, **whole)
 
 
 def make(place: Place, options: Options, progress: Progress) -> None:
@@ -83,7 +58,7 @@ def make(place: Place, options: Options, progress: Progress) -> None:
     # dwgsim exits with 0 on a full disk: the space is checked before, and its output afterwards.
     text = 2 * options.pairs * (2 * options.read_length + 80)
     need_space(place.folder, options.genome_size * 81 // 80 + text * 3 // 2, "the synthetic dataset")
-    genome, *reads = options.files
+    genome, *reads = files(options)
     if not place.intact(genome, progress):
         with place.temporary() as folder:
             from firsttouch.datasets.genome import fasta  # noqa: PLC0415 (slow to import, as it needs NumPy)
@@ -147,8 +122,3 @@ def _unpack(packed: Path, target: Path, options: Options, progress: Progress) ->
             f"not {options.pairs} of {options.read_length}"
         )
     return facts
-
-
-def _within(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:
-        raise BadInput(f"{name} must be from {low} to {high}, not {value}")
