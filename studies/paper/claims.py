@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, get_args
 
 from firsttouch import documents
 from firsttouch.benchmarks.cases import topology_of
@@ -110,102 +111,398 @@ def index_of(name: str, indexes: Sequence[Row]) -> Row:
 #: The accepted relative difference between a computed number and the one in the prose, which is rounded.
 TOLERANCE = 0.05
 
-_SELECT = {
-    "type": "object",
-    "additionalProperties": {
-        "anyOf": [
-            {"type": ["string", "number"]},
-            {"type": "array", "items": {"type": ["string", "number"]}, "minItems": 1},
-            {"type": "object", "properties": {"not": {}}, "required": ["not"], "additionalProperties": False},
+_CELL = {"type": ["string", "number"]}
+#: Rows by column: those with a value, with one of several, or with any but a value.
+Select = Annotated[
+    Mapping[str, Any],
+    {
+        "additionalProperties": {
+            "anyOf": [
+                _CELL,
+                {"type": "array", "items": _CELL, "minItems": 1},
+                {"type": "object", "properties": {"not": {}}, "required": ["not"], "additionalProperties": False},
+            ],
+            "description": "a value, a list of values, or { not = VALUE }",
+        }
+    },
+]
+#: Rows as in Select, how their number is taken, and its column and sheet if these are not the claim's.
+_PICK = documents.hint_schema(Select)
+_PICK["properties"] = {
+    "take": documents.hint_schema(Literal["only", "min", "max", "mean", "median"]),
+    **dict.fromkeys(("sheet", "column"), documents.hint_schema(str)),
+}
+Pick = Annotated[Mapping[str, Any], _PICK]
+_Positive = Annotated[float, {"exclusiveMinimum": 0, "description": "a number above 0"}]
+_Whole = Annotated[int, {"minimum": 1, "description": "a whole number from 1"}]
+_Amount = Literal["all", "nearly all", "most", "some", "not all", "none"]
+_Expect = Annotated[_Amount | int, {"description": f"one of {', '.join(get_args(_Amount))}, or a number"}]
+_Relation = Literal["<", ">"]
+#: Whether the tables agree, what they say, the deciding cells.
+_Result = tuple[bool, str, Sequence[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """What a claim of any kind states. There is a class for each *kind*."""
+
+    id: Annotated[str, {"pattern": r"^[a-z0-9-]+\Z", "description": "a name of small letters, digits and -"}]
+    where: str
+    says: str
+    kind: str
+    note: str = ""
+
+    def result(self, sheets: Sheets) -> _Result:
+        """Return whether the tables agree; raises BadInput if no cell decides."""
+        raise NotImplementedError
+
+    def sheets(self) -> Iterator[tuple[str, ...]]:
+        """Yield the sheets that the claim names, each after its place in the claim."""
+        yield from ((key, name) for key in ("sheet", "other") if (name := getattr(self, key, "")))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OfRows(Statement):
+    """A claim about the rows of a sheet, and one of their columns: that of its values unless it is stated."""
+
+    sheet: str
+    select: Select = field(default_factory=dict)
+    except_: Select = field(default_factory=dict)
+    column: str = ""
+
+    def rows(self, sheets: Sheets) -> list[Row]:
+        rows = [r for r in sheets[self.sheet] if matches(r, self.select)]
+        return [r for r in rows if not self.except_ or not matches(r, self.except_)]
+
+    def value_column(self, sheets: Sheets) -> str:
+        return self.column or sheets.specs[self.sheet].value
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Counted(_OfRows):
+    """A claim that holds in a number of cases, one for each combination of the columns *each*."""
+
+    each: tuple[str, ...]
+    expect: _Expect = "all"
+
+    def cases(self, sheets: Sheets) -> Iterator[tuple[bool, str]]:
+        """Yield whether each case holds, and its cells."""
+        raise NotImplementedError
+
+    def result(self, sheets: Sheets) -> _Result:
+        return _counted(self.expect, list(self.cases(sheets)))
+
+
+# ----------------------------------------------------------------------
+# Claims that hold in a number of cases.
+
+_HOLDS = {"<": operator.lt, ">": operator.gt}
+
+
+def _counted(expect: str | int, cases: Sequence[tuple[bool, str]]) -> _Result:
+    """Return whether the expected number of *cases* hold, and the deciding cells."""
+    if not cases:
+        raise BadInput("it matches no cells")
+    holding, failing = ([text for holds, text in cases if holds is wanted] for wanted in (True, False))
+    true, total = len(holding), len(cases)
+    met = {
+        "all": true == total,
+        "nearly all": 6 * true >= 5 * total,
+        "most": 2 * true > total,
+        "some": true > 0,
+        "not all": true < total,
+        "none": true == 0,
+    }
+    agrees = met[expect] if isinstance(expect, str) else true == expect
+    words = "not in all" if expect == "not all" else f"in {expect}"
+    text = f"true in {true} of {count(total, 'case')} (paper: {words})"
+    # "None" and "some" depend on the cases that hold, the others on those that do not.
+    first, second = (holding, failing) if expect in {"none", "some"} else (failing, holding)
+    return agrees, text, first or second
+
+
+def _shown(left: Taken, right: Taken | None = None) -> str:
+    name = left.rows[0]["label"] if len(left.rows) == 1 else count(len(left.rows), "cell")
+    return f"{name}: {_exact(left.value)}" + (f", against {_shown(right)}" if right else "")
+
+
+def _exact(value: float) -> str:
+    """Return a cell with all the digits that the papers print."""
+    return f"{round(value, 3):.10g}"
+
+
+def _computed(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _near(value: float, claimed: float, tolerance: float) -> bool:
+    return abs(value - claimed) <= tolerance * abs(claimed) + 1e-9
+
+
+def _pick(pick: Mapping[str, Any], rows: Sequence[Row], column: str) -> Taken | None:
+    wanted = {k: v for k, v in pick.items() if k not in {"take", "column", "sheet"}}
+    return take([r for r in rows if matches(r, wanted)], pick.get("column", column), pick.get("take", "only"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Sides(_OfRows):
+    """A claim about one number of each case, or two."""
+
+    each: tuple[str, ...]
+    left: Pick
+    right: Annotated[Mapping[str, Any] | None, _PICK] = None
+
+    def sides(self, sheets: Sheets) -> Iterator[tuple[Taken, Taken | None]]:
+        """Yield both sides of each case that has them; the right one is None if the claim names none."""
+        column = self.value_column(sheets)
+        for rows in groups(self.rows(sheets), self.each).values():
+            left = _pick(self.left, rows, column)
+            right = None if self.right is None else _pick(self.right, rows, column)
+            if left is not None and (right is not None or self.right is None):
+                yield left, right
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Compare(_Sides, _Counted):
+    """The left number of a case is below or above the right one times a factor, or a bound."""
+
+    relation: _Relation
+    factor: _Positive = 1.0
+    bound: float = math.nan
+
+    def __post_init__(self) -> None:
+        if self.right is None and math.isnan(self.bound):
+            raise BadInput("needs bound or right")
+
+    def cases(self, sheets: Sheets) -> Iterator[tuple[bool, str]]:
+        for left, right in self.sides(sheets):
+            bound = self.factor * right.value if right else self.bound
+            yield _HOLDS[self.relation](left.value, bound), _shown(left, right)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Falls(_Counted):
+    """The numbers of a case fall along a column."""
+
+    along: str
+
+    def cases(self, sheets: Sheets) -> Iterator[tuple[bool, str]]:
+        column = self.value_column(sheets)
+        for rows in groups(self.rows(sheets), self.each).values():
+            ordered = sorted(rows, key=lambda row: number(row, self.along))
+            points = [(number(row, column), row["label"]) for row in ordered]
+            for (before, first), (after, second) in pairwise(points):
+                if after >= before:
+                    yield False, f"{first}: {_exact(before)}, then {second}: {_exact(after)}"
+                    break
+            else:
+                yield True, f"{points[0][1]}: {_exact(points[0][0])}, at last {_exact(points[-1][0])}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rank(_Counted):
+    """The row *who* of a case has one of some places, 1 for the best. Equal values share a place."""
+
+    who: Select
+    places: tuple[_Whole, ...]
+    best: Literal["highest", "lowest"] = "highest"
+
+    def cases(self, sheets: Sheets) -> Iterator[tuple[bool, str]]:
+        column = self.value_column(sheets)
+        sign = 1 if self.best == "lowest" else -1
+        for rows in groups(self.rows(sheets), self.each).values():
+            order = sorted(rows, key=lambda r: sign * number(r, column))
+            subject, first = next((r for r in order if matches(r, self.who)), None), order[0]
+            if subject is None:
+                raise BadInput(f"no row like {rows[0]['label']} matches 'who'")
+            value = number(subject, column)
+            place = 1 + sum(sign * number(r, column) < sign * value for r in order)
+            text = f"{subject['label']}: {_exact(value)}, place {place} of {len(order)}"
+            if place > 1:
+                text += f" behind {first['label']}: {_exact(number(first, column))}"
+            yield place in self.places, text
+
+
+@dataclass(frozen=True, kw_only=True)
+class _EachRow(_Counted):
+    """A column of each row is what a formula of the other columns gives."""
+
+    each: tuple[str, ...] = ()
+    formula: str
+    column: str
+    tolerance: float = TOLERANCE
+
+    def cases(self, sheets: Sheets) -> Iterator[tuple[bool, str]]:
+        for row in self.rows(sheets):
+            value = evaluate(self.formula, {c: v for c, v in row.items() if not isinstance(v, str)})
+            cell = number(row, self.column)
+            near = _near(value, cell, self.tolerance)
+            yield near, f"{row['label']}: {_exact(cell)}, computed {_computed(value)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Same(_Counted):
+    """The rows have the same numbers in another sheet."""
+
+    other: str
+
+    def cases(self, sheets: Sheets) -> Iterator[tuple[bool, str]]:
+        column = self.value_column(sheets)
+        others = groups(sheets[self.other], self.each)
+        for key, (row,) in groups(self.rows(sheets), self.each).items():
+            if key not in others:
+                raise BadInput(f"{row['label']} is not in {self.other}")
+            here, there = number(row, column), number(others[key][-1], column)
+            yield here == there, f"{row['label']}: {_exact(here)}, there {_exact(there)}"
+
+
+# ----------------------------------------------------------------------
+# Claims of a number.
+
+#: Form of a number -> how it follows from the left and the right side of a case.
+_FORMS: dict[str, Callable[[float, float], float]] = {
+    "left": lambda left, _: left,
+    "ratio": lambda left, right: right / left,
+    "percent": lambda left, right: 100 * (right / left - 1),
+    "difference": lambda left, right: right - left,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Value(_Sides):
+    """The least or greatest number of all cases is a value, or all are between two values."""
+
+    take: Literal["min", "max", "range"]
+    form: Literal["left", "ratio", "percent", "difference"] = "ratio"
+    per: _Positive = 1.0
+    unit: str | None = None
+    value: float = math.nan
+    between: Annotated[tuple[float, ...], {"minItems": 2, "maxItems": 2}] = ()
+    relation: _Relation | None = None
+    tolerance: float = TOLERANCE
+
+    def __post_init__(self) -> None:
+        if self.take == "range" and not self.between:
+            raise BadInput("needs between")
+        if self.take != "range" and math.isnan(self.value):
+            raise BadInput("needs value")
+
+    def result(self, sheets: Sheets) -> _Result:
+        form = "left" if self.right is None else self.form
+        values = [
+            (_FORMS[form](left.value, (right or left).value) / self.per, _shown(left, right))
+            for left, right in self.sides(sheets)
         ]
-    },
-}
-_PICK = {
-    **_SELECT,
-    "properties": {
-        "take": {"enum": ["only", "min", "max", "mean", "median"]},
-        "sheet": {"type": "string"},
-        "column": {"type": "string"},
-    },
-}
-_EXPECT = {
-    "anyOf": [
-        {"enum": ["all", "nearly all", "most", "some", "not all", "none"]},
-        {"type": "integer", "minimum": 0},
-    ]
-}
-_COLUMNS = {"type": "array", "items": {"type": "string"}}
-#: Kind -> its required keys, or one of several, beside those of all claims.
-_KINDS: dict[str, tuple[str, ...]] = {
-    "compare": ("sheet", "each", "left", "relation", "bound or right", "expect"),
-    "value": ("sheet", "each", "left", "take", "between or value"),
-    "falls": ("sheet", "each", "along", "expect"),
-    "rank": ("sheet", "each", "who", "places", "expect"),
-    "formula": ("formula", "cells", "value"),
-    "rows": ("sheet", "formula", "column"),
-    "same": ("sheet", "other", "each"),
-    "plan": ("sheet", "other", "system", "aligners", "instances"),
+        if not values:
+            raise BadInput("it matches no cells")
+        low, high = (pick(values, key=lambda item: item[0]) for pick in (min, max))
+        unit = self.unit if self.unit is not None else "x" * (form == "ratio")
+        if self.take == "range":
+            least, most = self.between
+            agrees = low[0] >= least * (1 - self.tolerance) and high[0] <= most * (1 + self.tolerance)
+            text = f"{_computed(low[0])} to {_computed(high[0])}{unit} (paper: {least:g} to {most:g}{unit})"
+            return agrees, text, [low[1], high[1]]
+        value, cells = high if self.take == "max" else low
+        return *_against(value, self, unit), [cells]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Formula(Statement):
+    """What a formula gives of some cells is a value."""
+
+    formula: str
+    cells: Mapping[str, Pick]
+    value: float
+    sheet: str = ""
+    relation: _Relation | None = None
+    tolerance: float = TOLERANCE
+    unit: str = ""
+
+    def sheets(self) -> Iterator[tuple[str, ...]]:
+        yield from super().sheets()
+        yield from (("cells", cell, "sheet", p["sheet"]) for cell, p in self.cells.items() if "sheet" in p)
+
+    def result(self, sheets: Sheets) -> _Result:
+        taken: dict[str, Taken] = {}
+        for name, pick in self.cells.items():
+            sheet = pick.get("sheet", self.sheet)
+            cell = _pick(pick, sheets[sheet], sheets.specs[sheet].value) if sheet in sheets else None
+            if cell is None:
+                raise BadInput(f"no cell matches '{name}'")
+            taken[name] = cell
+        value = evaluate(self.formula, {name: cell.value for name, cell in taken.items()})
+        return *_against(value, self, self.unit), [_shown(cell) for cell in taken.values()]
+
+
+def _against(value: float, claim: _Value | _Formula, unit: str) -> tuple[bool, str]:
+    """Return whether a computed number agrees with the claimed one (or is above or below it), and both as text."""
+    claimed, relation = claim.value, claim.relation
+    agrees = _HOLDS[relation](value, claimed) if relation else _near(value, claimed, claim.tolerance)
+    word = {"<": "less than ", ">": "more than ", None: ""}[relation]
+    return agrees, f"{_computed(value)}{unit} (paper: {word}{claimed:g}{unit})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Plan(Statement):
+    """Each aligner can be run in as many instances, of those that the papers ran."""
+
+    sheet: str
+    other: str
+    system: str
+    aligners: tuple[str, ...]
+    instances: _Whole
+
+    def result(self, sheets: Sheets) -> _Result:
+        limits, cells, agrees = [], [], True
+        for name in self.aligners:
+            row = index_of(name, sheets[self.other])
+            fits = (f.instances for f in whole_host(row, self.system) if not f.reason)
+            most = max(instances for instances in fits if instances <= most_run(sheets[self.sheet]))
+            limits.append(f"{name}: up to {count(most, 'instance')} by memory")
+            cells.append(f"index in {row['label']}: {_exact(row['index_gb'])} GB")
+            agrees = agrees and most == self.instances
+        return agrees, listed(limits), cells
+
+
+# ----------------------------------------------------------------------
+# The files of claims
+
+_KINDS: dict[str, type[Statement]] = {
+    "compare": _Compare,
+    "value": _Value,
+    "falls": _Falls,
+    "rank": _Rank,
+    "formula": _Formula,
+    "rows": _EachRow,
+    "same": _Same,
+    "plan": _Plan,
 }
 _CLAIM = {
     "type": "object",
-    "properties": {
-        "id": {"type": "string", "pattern": "^[a-z0-9-]+$"},
-        "where": {"type": "string"},
-        "says": {"type": "string"},
-        "note": {"type": "string"},
-        "kind": {"enum": list(_KINDS)},
-        "sheet": {"type": "string"},
-        "other": {"type": "string"},
-        "select": _SELECT,
-        "except": _SELECT,
-        "each": _COLUMNS,
-        "left": _PICK,
-        "right": _PICK,
-        "who": _SELECT,
-        "places": {"type": "array", "items": {"type": "integer", "minimum": 1}},
-        "best": {"enum": ["highest", "lowest"]},
-        "relation": {"enum": ["<", ">"]},
-        "factor": {"type": "number", "exclusiveMinimum": 0},
-        "bound": {"type": "number"},
-        "expect": _EXPECT,
-        "along": {"type": "string"},
-        "take": {"enum": ["min", "max", "range"]},
-        "form": {"enum": ["left", "ratio", "percent", "difference"]},
-        "unit": {"type": "string"},
-        "per": {"type": "number", "exclusiveMinimum": 0},
-        "value": {"type": "number"},
-        "between": {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2},
-        "tolerance": {"type": "number", "minimum": 0},
-        "formula": {"type": "string"},
-        "cells": {"type": "object", "additionalProperties": _PICK},
-        "column": {"type": "string"},
-        "system": {"type": "string"},
-        "aligners": {"type": "array", "items": {"type": "string"}},
-        "instances": {"type": "integer", "minimum": 1},
-    },
-    "required": ["id", "where", "says", "kind"],
-    "additionalProperties": False,
+    "properties": {"kind": {"enum": list(_KINDS), "description": f"one of {', '.join(_KINDS)}"}},
+    "required": ["kind"],
+    "allOf": [
+        {"if": {"properties": {"kind": {"const": name}}}, "then": documents.schema_of(kind)}
+        for name, kind in _KINDS.items()
+    ],
 }
-_SCHEMA = {
-    "type": "object",
-    "properties": {"paper": {"type": "string"}, "claim": {"type": "array", "items": _CLAIM, "minItems": 1}},
-    "required": ["paper", "claim"],
-    "additionalProperties": False,
-}
+_SCHEMA = documents.table_schema(
+    {"paper": {"type": "string"}, "claim": {"type": "array", "items": _CLAIM, "minItems": 1}}
+)
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim: entry *number* (from 0) of a paper's *document*, as it stands there (*body*)."""
+    """A claim: entry *number* (from 0) of a paper's *document*, and what it states there."""
 
     document: documents.Document
     number: int
-    body: Mapping[str, Any]
+    body: Statement
 
     @property
     def id(self) -> str:
         """The name of the claim."""
-        return str(self.body["id"])
+        return self.body.id
 
     @property
     def paper(self) -> str:
@@ -234,23 +531,18 @@ def parse(text: str, file: str) -> list[Claim]:
     """Return the claims of a TOML text; raises BadInput with *file*, line and reason."""
     document = documents.parse_toml(text, file)
     document.check(_SCHEMA)
-    claims = [Claim(document, position, entry) for position, entry in enumerate(document.data["claim"])]
     there = published.specs(published.published())
-    for claim in claims:
-        for *place, name in _sheets_of(claim.body):
+    claims = []
+    for position, entry in enumerate(document.data["claim"]):
+        try:
+            claim = Claim(document, position, documents.build(_KINDS[entry["kind"]], entry))
+        except BadInput as error:
+            raise document.error(f"claim '{entry['id']}' {error}", "claim", position) from None
+        for *place, name in claim.body.sheets():
             if name not in there:
-                raise document.error(none_such("sheet", name, there), "claim", claim.number, *place)
-        kind = claim.body["kind"]
-        if lacking := [keys for keys in _KINDS[kind] if claim.body.keys().isdisjoint(keys.split(" or "))]:
-            raise claim.error(f"claim '{claim.id}' of kind {kind} needs {', '.join(lacking)}")
+                raise document.error(none_such("sheet", name, there), "claim", position, *place)
+        claims.append(claim)
     return claims
-
-
-def _sheets_of(body: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Yield the sheets that a claim names, each after its place in the claim."""
-    yield from ((key, body[key]) for key in ("sheet", "other") if key in body)
-    cells: Mapping[str, Any] = body.get("cells", {})
-    yield from (("cells", cell, "sheet", pick["sheet"]) for cell, pick in cells.items() if "sheet" in pick)
 
 
 # ----------------------------------------------------------------------
@@ -267,213 +559,13 @@ class Outcome:
     cells: Sequence[str]
 
 
-_Body = Mapping[str, Any]
-#: Whether the tables agree, what they say, the deciding cells.
-_Result = tuple[bool, str, Sequence[str]]
-
-
 def judge(claims: Sequence[Claim], sheets: Sheets) -> list[Outcome]:
     """Return the outcome of each claim; raises BadInput with the line of a claim without cells."""
     return [_outcome(claim, sheets) for claim in claims]
 
 
 def _outcome(claim: Claim, sheets: Sheets) -> Outcome:
-    body, kind = claim.body, claim.body["kind"]
     try:
-        if kind in _COUNTED:
-            return Outcome(claim, *_counted(body.get("expect", "all"), list(_COUNTED[kind](body, sheets))))
-        return Outcome(claim, *_COMPUTED[kind](body, sheets))
+        return Outcome(claim, *claim.body.result(sheets))
     except BadInput as error:
         raise claim.error(f"claim '{claim.id}': {error}") from error
-
-
-def _rows(body: _Body, sheets: Sheets) -> list[Row]:
-    rows = [r for r in sheets[body["sheet"]] if matches(r, body.get("select", {}))]
-    return [r for r in rows if "except" not in body or not matches(r, body["except"])]
-
-
-def _column(body: _Body, sheets: Sheets) -> str:
-    return str(body.get("column", sheets.specs[body["sheet"]].value))
-
-
-def _pick(pick: Mapping[str, Any], rows: Sequence[Row], column: str) -> Taken | None:
-    wanted = {k: v for k, v in pick.items() if k not in {"take", "column", "sheet"}}
-    return take([r for r in rows if matches(r, wanted)], pick.get("column", column), pick.get("take", "only"))
-
-
-def _sides(body: _Body, sheets: Sheets) -> Iterator[tuple[Taken, Taken | None]]:
-    """Yield both sides of each case that has them; the right one is None if the claim names none."""
-    for rows in groups(_rows(body, sheets), body["each"]).values():
-        left = _pick(body["left"], rows, _column(body, sheets))
-        right = _pick(body["right"], rows, _column(body, sheets)) if "right" in body else None
-        if left is not None and (right is not None or "right" not in body):
-            yield left, right
-
-
-def _shown(left: Taken, right: Taken | None = None) -> str:
-    name = left.rows[0]["label"] if len(left.rows) == 1 else count(len(left.rows), "cell")
-    return f"{name}: {_exact(left.value)}" + (f", against {_shown(right)}" if right else "")
-
-
-def _exact(value: float) -> str:
-    """Return a cell with all the digits that the papers print."""
-    return f"{round(value, 3):.10g}"
-
-
-def _computed(value: float) -> str:
-    return f"{value:.4g}"
-
-
-def _near(value: float, claimed: float, body: _Body) -> bool:
-    slack: float = body.get("tolerance", TOLERANCE)
-    return abs(value - claimed) <= slack * abs(claimed) + 1e-9
-
-
-# ----------------------------------------------------------------------
-# Claims that hold in a number of cases: each function yields whether a case holds, and its cells.
-
-_HOLDS = {"<": operator.lt, ">": operator.gt}
-
-
-def _counted(expect: str | int, cases: Sequence[tuple[bool, str]]) -> _Result:
-    """Return whether the expected number of *cases* hold, and the deciding cells."""
-    if not cases:
-        raise BadInput("it matches no cells")
-    holding, failing = ([text for holds, text in cases if holds is wanted] for wanted in (True, False))
-    true, total = len(holding), len(cases)
-    met = {
-        "all": true == total,
-        "nearly all": 6 * true >= 5 * total,
-        "most": 2 * true > total,
-        "some": true > 0,
-        "not all": true < total,
-        "none": true == 0,
-    }
-    agrees = met[expect] if isinstance(expect, str) else true == expect
-    words = "not in all" if expect == "not all" else f"in {expect}"
-    text = f"true in {true} of {count(total, 'case')} (paper: {words})"
-    # "None" and "some" depend on the cases that hold, the others on those that do not.
-    first, second = (holding, failing) if expect in {"none", "some"} else (failing, holding)
-    return agrees, text, first or second
-
-
-def _compare(body: _Body, sheets: Sheets) -> Iterator[tuple[bool, str]]:
-    for left, right in _sides(body, sheets):
-        bound = body.get("factor", 1.0) * right.value if right else body["bound"]
-        yield _HOLDS[body["relation"]](left.value, bound), _shown(left, right)
-
-
-def _falls(body: _Body, sheets: Sheets) -> Iterator[tuple[bool, str]]:
-    for rows in groups(_rows(body, sheets), body["each"]).values():
-        ordered = sorted(rows, key=lambda row: number(row, body["along"]))
-        points = [(number(row, _column(body, sheets)), row["label"]) for row in ordered]
-        for (before, first), (after, second) in pairwise(points):
-            if after >= before:
-                yield False, f"{first}: {_exact(before)}, then {second}: {_exact(after)}"
-                break
-        else:
-            yield True, f"{points[0][1]}: {_exact(points[0][0])}, at last {_exact(points[-1][0])}"
-
-
-def _rank(body: _Body, sheets: Sheets) -> Iterator[tuple[bool, str]]:
-    column = _column(body, sheets)
-    sign = 1 if body.get("best") == "lowest" else -1
-    for rows in groups(_rows(body, sheets), body["each"]).values():
-        order = sorted(rows, key=lambda r: sign * number(r, column))
-        subject, first = next((r for r in order if matches(r, body["who"])), None), order[0]
-        if subject is None:
-            raise BadInput(f"no row like {rows[0]['label']} matches 'who'")
-        own = number(subject, column)
-        # Equal values share a place.
-        place = 1 + sum(sign * number(r, column) < sign * own for r in order)
-        text = f"{subject['label']}: {_exact(own)}, place {place} of {len(order)}"
-        if place > 1:
-            text += f" behind {first['label']}: {_exact(number(first, column))}"
-        yield place in body["places"], text
-
-
-def _each_row(body: _Body, sheets: Sheets) -> Iterator[tuple[bool, str]]:
-    for row in _rows(body, sheets):
-        value = evaluate(body["formula"], {c: v for c, v in row.items() if not isinstance(v, str)})
-        cell = number(row, body["column"])
-        yield _near(value, cell, body), f"{row['label']}: {_exact(cell)}, computed {_computed(value)}"
-
-
-def _same(body: _Body, sheets: Sheets) -> Iterator[tuple[bool, str]]:
-    column = _column(body, sheets)
-    others = groups(sheets[body["other"]], body["each"])
-    for key, (row,) in groups(_rows(body, sheets), body["each"]).items():
-        if key not in others:
-            raise BadInput(f"{row['label']} is not in {body['other']}")
-        here, there = number(row, column), number(others[key][-1], column)
-        yield here == there, f"{row['label']}: {_exact(here)}, there {_exact(there)}"
-
-
-_COUNTED = {"compare": _compare, "falls": _falls, "rank": _rank, "rows": _each_row, "same": _same}
-
-
-# ----------------------------------------------------------------------
-# Claims of a number.
-
-#: Form of a number -> how it follows from the left and the right side of a case.
-_FORMS: dict[str, Callable[[float, float], float]] = {
-    "left": lambda left, _: left,
-    "ratio": lambda left, right: right / left,
-    "percent": lambda left, right: 100 * (right / left - 1),
-    "difference": lambda left, right: right - left,
-}
-
-
-def _value(body: _Body, sheets: Sheets) -> _Result:
-    form = body.get("form", "ratio") if "right" in body else "left"
-    values = [
-        (_FORMS[form](left.value, (right or left).value) / body.get("per", 1.0), _shown(left, right))
-        for left, right in _sides(body, sheets)
-    ]
-    if not values:
-        raise BadInput("it matches no cells")
-    low, high = (pick(values, key=lambda item: item[0]) for pick in (min, max))
-    unit = body.get("unit", "x" if form == "ratio" else "")
-    if body["take"] == "range":
-        slack, (least, most) = body.get("tolerance", TOLERANCE), body["between"]
-        agrees = low[0] >= least * (1 - slack) and high[0] <= most * (1 + slack)
-        text = f"{_computed(low[0])} to {_computed(high[0])}{unit} (paper: {least:g} to {most:g}{unit})"
-        return agrees, text, [low[1], high[1]]
-    value, cells = high if body["take"] == "max" else low
-    return *_against(value, body, unit), [cells]
-
-
-def _formula(body: _Body, sheets: Sheets) -> _Result:
-    taken: dict[str, Taken] = {}
-    for name, pick in body["cells"].items():
-        sheet = pick.get("sheet", body.get("sheet", ""))
-        cell = _pick(pick, sheets[sheet], sheets.specs[sheet].value) if sheet in sheets else None
-        if cell is None:
-            raise BadInput(f"no cell matches '{name}'")
-        taken[name] = cell
-    value = evaluate(body["formula"], {name: cell.value for name, cell in taken.items()})
-    return *_against(value, body, body.get("unit", "")), [_shown(cell) for cell in taken.values()]
-
-
-def _against(value: float, body: _Body, unit: str) -> tuple[bool, str]:
-    """Return whether a computed number agrees with the claimed one (or is above or below it), and both as text."""
-    claimed, relation = body["value"], body.get("relation", "")
-    agrees = _HOLDS[relation](value, claimed) if relation else _near(value, claimed, body)
-    word = {"<": "less than ", ">": "more than "}.get(relation, "")
-    return agrees, f"{_computed(value)}{unit} (paper: {word}{claimed:g}{unit})"
-
-
-def _plan(body: _Body, sheets: Sheets) -> _Result:
-    """Return whether each aligner can be run in the claimed number of instances, of those that the papers ran."""
-    limits, cells, agrees = [], [], True
-    for name in body["aligners"]:
-        row = index_of(name, sheets[body["other"]])
-        fits = (f.instances for f in whole_host(row, body["system"]) if not f.reason)
-        most = max(instances for instances in fits if instances <= most_run(sheets[body["sheet"]]))
-        limits.append(f"{name}: up to {count(most, 'instance')} by memory")
-        cells.append(f"index in {row['label']}: {_exact(row['index_gb'])} GB")
-        agrees = agrees and most == body["instances"]
-    return agrees, listed(limits), cells
-
-
-_COMPUTED = {"value": _value, "formula": _formula, "plan": _plan}

@@ -51,7 +51,7 @@ def document(results: Sequence[Outcome]) -> dict[str, Any]:
         "agree": sum(o.agrees for o in results),
         "disagree": sum(not o.agrees for o in results),
         "outcomes": [
-            {key: o.claim.body.get(key, "") for key in ("id", "where", "says", "note")}
+            {key: getattr(o.claim.body, key) for key in ("id", "where", "says", "note")}
             | {"paper": o.claim.paper, "agrees": o.agrees, "found": o.found, "cells": list(o.cells)}
             for o in results
         ],
@@ -137,7 +137,7 @@ def _by_paper(verb: str, results: Sequence[Outcome]) -> list[Table]:
     header = ("place", "statement", "published tables", "cells")
     rows: dict[str, list[tuple[str, ...]]] = {}
     for o in results:
-        place, says, note = (o.claim.body.get(key, "") for key in ("where", "says", "note"))
+        place, says, note = (getattr(o.claim.body, key) for key in ("where", "says", "note"))
         cells = "; ".join(o.cells[:_CELLS])
         cells += f"; and {len(o.cells) - _CELLS} more" if len(o.cells) > _CELLS else ""
         rows.setdefault(o.claim.paper, []).append((place, says + (f" [{note}]" if note else ""), o.found, cells))
