@@ -111,11 +111,11 @@ def learnt(samples: SamplesTable, system: System, *, loss: float = LOSS) -> Base
         )
         why = _why_not(reached, case, len(good), system)
         if not why:
-            groups = divided(good, names, case.better)
+            groups = divided(good, names, case.better, least)
             too_wide = reached is not None and reached.visible > _LARGEST * loss
             if too_wide and groups is None:
-                groups = separated(good, names, case.better, len(teachers))
-            if groups is not None and groups.apart >= least:
+                groups = separated(good, names, case.better, len(teachers), least)
+            if groups is not None:
                 why = f"two groups of hosts, name the right one with --hosts: {groups.text(case.unit)}"
             elif reached is not None and too_wide:
                 why = _too_wide(reached)

@@ -298,12 +298,13 @@ class CaseJudge:
             self.fleet = self._most_frequent(current)
             return
         names = self.hosts if some.all() else list(compress(self.hosts, some.tolist()))
-        self.divided = self._lasting(divided(current, names, self.case.better))
+        self.divided = self._lasting(divided(current, names, self.case.better, self._least))
         if self.divided is None:
             self.fleet = self._reference_of(current, len(current), self.spread)
             # A limit that is narrower than the loss to detect hides no group.
             if self.level is None or self.level.limit > LOSS:
-                self.divided = self._lasting(separated(current, names, self.case.better, self.metrics))
+                groups = separated(current, names, self.case.better, self.metrics, self._least)
+                self.divided = self._lasting(groups)
         if self.divided is not None and self.fleet is None:
             is_worse = np.isin(names, self.divided.worse)
             self.worse = self._reference_of(current.chosen(is_worse), len(current), None)
@@ -316,11 +317,11 @@ class CaseJudge:
                 self.worse = self._reference(values[1], limit, source, None)
 
     def _lasting(self, groups: Divided | None) -> Divided | None:
-        """Return two groups of hosts, None if all wander that far from session to session, or by rounding."""
+        """Return two groups of hosts, None if all wander that far from session to session."""
         newest = self._stretches[0]
         if groups and newest and newest.sessions.counts.max() > 2 and groups.apart < _APART * newest.errors.wander:
             return None
-        return None if groups and groups.apart < self._least else groups
+        return groups
 
     def _reference_of(self, samples: Groups, hosts: int, spread: tuple[float, float] | None) -> Reference | None:
         """Return what most of some groups, of all *hosts*, reach; None if that is not known well enough."""
