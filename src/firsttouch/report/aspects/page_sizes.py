@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 from firsttouch.records.schema import Record
@@ -75,10 +74,8 @@ def aspect(view: HostView) -> Aspect:
         },
         tables=tables,
     )
-    results = [_result(latencies, states) for latencies in by_bank if "base" in latencies]
-    if len(results) > 1:
-        compared = f"{results[0].compared}; the first of {len(results)} banks"
-        results = [replace(results[0], compared=compared.removeprefix("; "))]
+    compared = [latencies for latencies in by_bank if "base" in latencies]
+    results = [_result(compared[0], states, len(compared))] if compared else []
     return Aspect(results, [chart])
 
 
@@ -94,8 +91,8 @@ def _others(latencies: Mapping[str, Record]) -> dict[str, Record]:
     return {pages: record for pages, record in latencies.items() if pages != "base"}
 
 
-def _result(latencies: Mapping[str, Record], states: Sequence[Record]) -> Result:
-    """Return the latency with base pages of a bank beside that with other pages, and the *states* of the bank."""
+def _result(latencies: Mapping[str, Record], states: Sequence[Record], of: int) -> Result:
+    """Return the latency of the first *of* banks with base pages beside that with others, and its *states*."""
     base = latencies["base"]
     compared = [f"{pages} {value(r)}" for pages, r in _others(latencies).items()]
     of_bank = {r.metric: r for r in states if banks(r) == banks(base)}
@@ -103,6 +100,8 @@ def _result(latencies: Mapping[str, Record], states: Sequence[Record]) -> Result
         compared.append(f"sequential {times(ratio.value)} as fast")
     if free := of_bank.get(FREE):
         compared.append(f"{value(free)} free in huge pages")
+    if of > 1:
+        compared.append(f"the first of {of} banks")
     return Result(f"{metric_title(base)}, bank {bank_text(base)}, base pages", base, "; ".join(compared))
 
 
