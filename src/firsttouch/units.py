@@ -118,5 +118,16 @@ def signed_percent(change: float) -> str:
 
 def percent_range(low: float, high: float) -> str:
     """Return two fractions in percent, as one if they have the same digits."""
-    ends = percent(low), percent(high)
-    return ends[0] if ends[0] == ends[1] else " to ".join(ends)
+    return text_range(percent(low), percent(high))
+
+
+def quantity_range(low: float, high: float, unit: str, whole: float | None = None) -> str:
+    """Return two values of a unit, as one if they have the same digits; in percent of *whole* if that is known."""
+    if whole:
+        return percent_range(low / whole, high / whole)
+    return quantity(high, unit) if number(low) == number(high) else f"{number(low)} to {quantity(high, unit)}"
+
+
+def text_range(low: str, high: str) -> str:
+    """Return ``LOW to HIGH``, or one of them if they are equal."""
+    return low if low == high else f"{low} to {high}"

@@ -25,8 +25,9 @@ from firsttouch.records import schema
 from firsttouch.records.schema import Record
 from firsttouch.report.fleet import comparison, fleet_pages
 from firsttouch.report.fleet.history import History
-from firsttouch.report.model import Problem, Reference
+from firsttouch.report.model import Problem
 from firsttouch.report.pages import build
+from firsttouch.systems.references import Reference
 
 PAGES = ("The page of a few hosts", "The page of a fleet", "Two campaigns compared", "The papers")
 
@@ -84,7 +85,9 @@ def of_a_host(out: Path) -> list[str]:
         out,
         topology_xml=machine.xml(),
         problems=[Problem("counters", "skipped", "perf_event_paranoid is 4", check="counters")],
-        references=lambda record: Reference(record.value, None, None, "a test"),
+        references=lambda record: Reference(
+            record.check, record.metric, {}, record.value, None, None, record.unit, "a test", 0
+        ),
         verdicts=[HostVerdict(like["host"], like["system"], (finding,), 0, ())],
     )
     return kinds((out / "index.html").read_text(encoding="utf-8"))

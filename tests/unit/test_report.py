@@ -19,9 +19,9 @@ import pytest
 from factories.host_records import Machine, built_report, invalid
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
-from firsttouch.report.model import Reference
 from firsttouch.report.pages import FILES
 from firsttouch.report.render import Summary
+from firsttouch.systems.references import Reference
 
 NOON = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC)
 
@@ -186,7 +186,7 @@ def test_references_are_beside_what_was_measured(tmp_path: Path) -> None:
     def find(record: Record) -> Reference | None:
         if record.metric != "theoretical_bandwidth":
             return None
-        return Reference(51.2, 48.0, None, "data sheet, page 3")
+        return Reference(record.check, record.metric, {}, 51.2, -0.0625, None, "GB/s", "data sheet, page 3", 0)
 
     _, page, document = built_report(tmp_path, Machine().topology(), references=find)
     metrics = {m["metric"]: m["reference"] for m in document["hosts"][0]["checks"]["topology"]}
@@ -225,7 +225,8 @@ def test_a_ticket_names_a_metric_as_verdicts_do(tmp_path: Path) -> None:
     records = [r for r in Machine(2, 4).everything() if r.check in {"latency", "bandwidth", "contention"}]
     wrong = next(r for r in records if r.metric == "triad_bandwidth")
     records += [replace(wrong, status="invalid", reason="pages elsewhere")]
-    summary, page, _ = built_report(tmp_path, records, references=lambda _: Reference(1.0, 0.9, None, "order"))
+    order = Reference("", "", {}, 1.0, -0.1, None, "", "order", 0)
+    summary, page, _ = built_report(tmp_path, records, references=lambda _: order)
     ticket = (tmp_path / "summary.md").read_text()
     (view,) = [view for view, _ in summary.hosts]
     titles = {Case.of(r).title_of_metric for r in view.valid}

@@ -20,6 +20,7 @@ from firsttouch.report import aspects, model, render
 from firsttouch.report.aspects import core_to_core, cores, correctness, loaded_latency, page_sizes, stores, tails
 from firsttouch.report.document import Figure
 from firsttouch.report.model import Absent, HostView
+from firsttouch.systems.references import Reference
 
 
 def memory_records(**more: Any) -> list[Record]:
@@ -106,8 +107,8 @@ def test_without_counters_or_theory_the_figure_says_so() -> None:
 
 
 def test_a_band_beyond_all_rates_is_within_the_axes() -> None:
-    def usual(record: Record) -> model.Reference:
-        return model.Reference(2 * record.value, 1.9 * record.value, None, "a fleet")
+    def usual(record: Record) -> Reference:
+        return Reference(record.check, record.metric, {}, 2 * record.value, -0.05, None, record.unit, "a fleet", 0)
 
     (figure,) = loads_of(replace(view_of(memory_records()), expected=usual))
     assert isinstance(figure, Figure)

@@ -23,6 +23,7 @@ from firsttouch.judge.judging import undecided_cases
 from firsttouch.judge.verdict import ORDER, HostVerdict, worst_first
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
+from firsttouch.units import text_range
 
 #: The step of the journal's lines that end a round.
 ROUND = "round"
@@ -173,8 +174,8 @@ class Spent:
     def text(self) -> str:
         """Return the last line of a job."""
         fewest, most = self.repetitions
-        span = f"{most}" if fewest == most else f"{fewest} to {most}"
-        times = f"{span} repetition{'s' if most != 1 else ''} of each metric in {_duration(self.seconds)}"
+        times = f"{text_range(str(fewest), str(most))} repetition{'s' if most != 1 else ''} of each metric"
+        times = f"{times} in {_duration(self.seconds)}"
         if not self.undecided:
             return f"{times}; nothing is undecided"
         named = [f"{host}: {case}" for host, cases in self.undecided.items() for case in cases[:1]][:_NAMED]

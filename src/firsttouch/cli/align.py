@@ -38,6 +38,7 @@ from firsttouch.scenarios import evidence, memory_options
 from firsttouch.scenarios.memory_fit import Need
 from firsttouch.scenarios.placement import Scenario, parse_name, plan
 from firsttouch.tools import no_idle_threads
+from firsttouch.units import text_range
 
 if TYPE_CHECKING:
     from firsttouch.execution.ram_scratch import RamScratch
@@ -504,8 +505,7 @@ def _report(
     used = task.meter.energy.to_dict(result.reads)
     state = evidence.describe(result, unverified=evidence.COMPLETE)
     if result.earlier and not result.misplaced:
-        first, last = result.earlier[0].time[:10], result.earlier[-1].time[:10]
-        dates = first if first == last else f"{first} to {last}"
+        dates = text_range(result.earlier[0].time[:10], result.earlier[-1].time[:10])
         state += f", {len(result.earlier)} finished parts of it on {dates}" if result.launches else f" on {dates}"
     reads = f"{result.reads:,} reads ({result.mapped / result.reads:.1%} mapped) in " if result.reads else ""
     if args.progress != "none":

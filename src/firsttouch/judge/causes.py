@@ -20,7 +20,7 @@ from firsttouch.judge.drift import ABSENT, ModuleDeviation, ModuleDeviations
 from firsttouch.judge.verdict import Finding, natural
 from firsttouch.records.catalogue import Check, checks
 from firsttouch.systems.facts import Facts
-from firsttouch.units import percent, percent_range
+from firsttouch.units import percent, percent_range, text_range
 
 #: Sizes in bytes: up to the first fits every processor's first cache, from the second on no cache fits.
 _CACHE, _MEMORY = 32 << 10, 32 << 20
@@ -475,7 +475,7 @@ def _channel_losses(shares: Mapping[str, float], facts: Facts | None) -> str:
             text = "fewer memory channels than the others (the system's file has no number of channels)"
         else:
             working = _working(shares[bank], channels)
-            count = str(working[0]) if len(working) == 1 else f"{working[0]} to {working[-1]}"
+            count = text_range(str(working[0]), str(working[-1]))
             text = f"about {count} of {channels} memory channels"
         banks.setdefault(text, []).append(bank)
     texts = []

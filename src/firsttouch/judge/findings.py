@@ -41,7 +41,7 @@ from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
 from firsttouch.judge.verdict import ORDER, Finding, HostSummary, HostVerdict, Word, compared, natural
 from firsttouch.records.cases import Case
 from firsttouch.systems.references import FACTS, Reference
-from firsttouch.units import Better, number, percent, percent_range, quantity
+from firsttouch.units import Better, percent, quantity, quantity_range
 
 if TYPE_CHECKING:
     import polars as pl
@@ -110,13 +110,9 @@ def _of_theory(metric: str, value: float, reference: Reference, theory: float | 
 
     Without *theory*, the theoretical bandwidth, all values are in GB/s.
     """
-    ends = [end for end in (reference.minimum, reference.maximum) if end is not None]
-    low, high = min([*ends, reference.value]), max([*ends, reference.value])
     whose = "system" if reference.line else "fleet"
-    if theory:
-        at, of = f"{percent(value / theory)} of theory", percent_range(low / theory, high / theory)
-    else:
-        at, of = quantity(value, reference.unit), f"{number(low)} to {quantity(high, reference.unit)}"
+    at = f"{percent(value / theory)} of theory" if theory else quantity(value, reference.unit)
+    of = quantity_range(*reference.ends, reference.unit, theory)
     return f"{_OF_THEORY[metric]} at {at}; this {whose}'s reference is {of}; "
 
 

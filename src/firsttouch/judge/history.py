@@ -36,7 +36,7 @@ from firsttouch.judge.sprt import Bools, Floats, Groups, Ints, medians
 from firsttouch.judge.statistics import NORMAL_MEDIAN, binomial_tail, normal_tails, student_as_normal
 from firsttouch.judge.verdict_log import Logged
 from firsttouch.records.cases import Case
-from firsttouch.units import Better, number, percent, quantity
+from firsttouch.units import Better, percent, quantity_range
 
 #: The fewest sessions on each side of a change: half of the window of the running median, and the middle.
 FEWEST_SESSIONS = 3
@@ -442,7 +442,7 @@ class Change:
         others = f"{len(self.others)} more metrics" if len(self.others) > 1 else ""
         others = others or "".join(case.title for case in self.others)
         details = [self.who, self.certainty, *self.causes, *([f"as did {others}"] if others else [])]
-        values = f"{number(low)} to {quantity(high, self.case.unit)}"
+        values = quantity_range(low, high, self.case.unit)
         moved = f"{verb} by {percent(abs(self.change))} {self.when}, from {values}"
         return f"{self.case.title} {moved} ({'; '.join(details)})"
 

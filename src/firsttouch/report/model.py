@@ -18,6 +18,7 @@ from firsttouch.records.catalogue import Check, checks
 from firsttouch.records.schema import Record
 from firsttouch.report.text import listed
 from firsttouch.systems.definition import System
+from firsttouch.systems.references import Reference
 
 # ----------------------------------------------------------------------
 # Problems and references.
@@ -41,16 +42,6 @@ class Problem:
     check: str = field(kw_only=True)
 
 
-@dataclass(frozen=True)
-class Reference:
-    """The value that a system is expected to reach, its limits (all in the record's unit) and its *source*."""
-
-    value: float
-    lower: float | None
-    upper: float | None
-    source: str
-
-
 #: Returns the reference of a record, or None.
 References = Callable[[Record], Reference | None]
 
@@ -63,10 +54,7 @@ def references_of(system: System | None) -> References | None:
     def reference(record: Record) -> Reference | None:
         if not record.judged or record.system != system.name:
             return None
-        expected = system.reference(record.check, record.metric, record.parameters)
-        if expected is None:
-            return None
-        return Reference(expected.value, expected.minimum, expected.maximum, expected.source)
+        return system.reference(record.check, record.metric, record.parameters)
 
     return reference
 
@@ -84,7 +72,7 @@ def judging_references(verdicts: Iterable[HostVerdict], otherwise: References | 
         expected = judged.get((record.host, record.system, Case.of(record).key))
         if expected is None:
             return otherwise(record) if otherwise else None
-        return Reference(expected.value, expected.minimum, expected.maximum, expected.source)
+        return expected
 
     return reference
 

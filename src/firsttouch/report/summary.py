@@ -17,6 +17,7 @@ from firsttouch.report.guidelines import Guideline
 from firsttouch.report.model import HostView, Problem, References
 from firsttouch.report.site_tables import SiteTable
 from firsttouch.report.speedups import Study
+from firsttouch.systems.references import Reference
 
 #: Identifies the document as a report. Raise SCHEMA when a key changes its meaning.
 DOCUMENT = "firsttouch report"
@@ -98,8 +99,14 @@ def _metric(view: HostView, record: Record, references: References | None) -> di
         "theoretical_percent": None if share is None else 100 * share,
         "time": record.time,
         "software": dict(record.software),
-        "reference": asdict(reference) if reference else None,
+        "reference": reference and _reference(reference),
     }
+
+
+def _reference(reference: Reference) -> dict[str, Any]:
+    """Return the JSON form of a reference, with its limits in the unit of the record."""
+    limits = {"lower": reference.minimum, "upper": reference.maximum}
+    return {"value": reference.value, **limits, "source": reference.source}
 
 
 def _study(study: Study) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def references(view: HostView, find: References | None) -> Table | None:
     rows: list[tuple[Entry, ...]] = []
     for record, titled in zip(view.valid, distinguished([*map(Case.of, view.valid)]), strict=True):
         if find and (reference := find(record)):
-            values = (record.value, reference.value, reference.lower, reference.upper)
+            values = (record.value, reference.value, reference.minimum, reference.maximum)
             rows.append((titled.title, record.unit, *(Cell(value, number) for value in values), reference.source))
     header = ("metric", "unit", "newest record", "reference", "from", "to", "source")
     return Table("References", header, rows) if rows else None

@@ -10,7 +10,7 @@ from typing import Any
 
 from firsttouch.errors import first_of, without_commands
 from firsttouch.host.cpusets import format_list
-from firsttouch.units import number
+from firsttouch.units import number, text_range
 
 #: Verdict -> the sign that stands beside its colour, for readers who do not see colours, and on paper.
 SIGNS: Mapping[str, str] = {
@@ -97,8 +97,7 @@ def span(values: Iterable[float]) -> str:
     ordered = sorted(values)
     if not ordered:
         return "none"
-    low, high = number(ordered[0]), number(ordered[-1])
-    return low if low == high else f"{low} to {high}"
+    return text_range(number(ordered[0]), number(ordered[-1]))
 
 
 def nodes(numbers: Sequence[int]) -> str:

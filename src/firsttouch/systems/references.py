@@ -104,6 +104,12 @@ class Reference:
         """The largest value within the tolerance, None if there is no upper limit."""
         return None if self.upper is None else self.value * (1 + self.upper)
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The smallest and the largest value within the tolerance: the value itself where there is no limit."""
+        ends = [self.value, *(end for end in (self.minimum, self.maximum) if end is not None)]
+        return min(ends), max(ends)
+
     def as_tuple(self) -> tuple[float, float | None, float | None, str]:
         """Return the reference in ReFrame's form: (value, lower, upper, unit)."""
         return (self.value, self.lower, self.upper, self.unit)

@@ -16,9 +16,10 @@ from firsttouch.report.aspects import topology
 from firsttouch.report.document import Cell, Entry, Panel, Table
 from firsttouch.report.figures import drawing
 from firsttouch.report.figures.svg import INK, MUTED, WARN
-from firsttouch.report.model import Absent, HostView, Reference, banks, dataset_of, pu_nodes
+from firsttouch.report.model import Absent, HostView, banks, dataset_of, pu_nodes
 from firsttouch.report.text import clean, count, plain, times
-from firsttouch.units import number, percent, percent_range, quantity
+from firsttouch.systems.references import Reference
+from firsttouch.units import number, percent, quantity, quantity_range
 
 CHECK = "loaded_latency"
 LATENCY, BANDWIDTH = "loaded_latency", "load_bandwidth"
@@ -266,7 +267,7 @@ def _heading(curve: LoadCurve) -> str:
 def _sentence(view: HostView, curve: LoadCurve, theory: float | None) -> str:
     text = f"{_heading(curve)} ({curve.name}): {stated(curve, theory)}"
     if curve.saturation and (reference := view.expected(curve.saturation)):
-        text += f"; the reference is {_range(*_ends(reference), theory)}"
+        text += f"; the reference is {quantity_range(*reference.ends, 'GB/s', theory)}"
     if curve.unloaded:
         text += f"; {value(curve.unloaded)} without load"
         if curve.points:
@@ -275,17 +276,6 @@ def _sentence(view: HostView, curve: LoadCurve, theory: float | None) -> str:
             if curve.unloaded.value > 0:
                 text += f" ({times(highest.value / curve.unloaded.value)})"
     return f"{text}."
-
-
-def _ends(reference: Reference) -> tuple[float, float]:
-    ends = [reference.value, *(e for e in (reference.lower, reference.upper) if e is not None)]
-    return min(ends), max(ends)
-
-
-def _range(low: float, high: float, theory: float | None) -> str:
-    if theory:
-        return percent_range(low / theory, high / theory)
-    return f"{number(low)} to {quantity(high, 'GB/s')}"
 
 
 def _of_programs(view: HostView, programs: Sequence[Program], local: LoadCurve | None) -> str:
@@ -325,7 +315,7 @@ def _panel(
 ) -> Panel:
     latencies = [v for c in curves for p in c.points for v in p.latency.samples]
     rates = [s for c in curves for p in c.points if p.bandwidth for s in p.bandwidth.samples]
-    band = _ends(marks.band) if marks.band else ()
+    band = marks.band.ends if marks.band else ()
     looks = [drawing.series(position) for position in range(len(curves))]
     legend: dict[str, drawing.Look | None] = {
         **{curve.name: look for curve, look in zip(curves, looks, strict=True)},

@@ -47,7 +47,7 @@ from firsttouch.report.document import (
 )
 from firsttouch.report.figures.svg import MUTED, SERIES, WARN, Canvas
 from firsttouch.report.text import anchors, clean, count, listed
-from firsttouch.units import quantity, signed_percent
+from firsttouch.units import quantity, signed_percent, text_range
 
 # ----------------------------------------------------------------------
 # Changes as tables.
@@ -126,8 +126,8 @@ def _summary(word: Word, changes: Sequence[Change]) -> Iterator[Cell]:
     all_alike = f"{word} in all {len(changes)} cases"
     yield _word_cell(word, all_alike if len(counts) == 1 else f"{words} of {len(changes)} cases")
     of_word = [c for c in changes if c.word == word]
-    low, high = (signed_percent(pick(c.size for c in of_word)) for pick in (min, max))
-    yield Cell(low if low == high else f"{low} to {high}", tone="nowrap")
+    sizes = [c.size for c in of_word]
+    yield Cell(_range((min(sizes), max(sizes))), tone="nowrap")
     p = max(c.p for c in of_word)
     sure = "p below 1e-6" if p < 1e-6 else f"p at most {p:.2g}"
     yield Cell(sure if word in _DECIDED else _needs(of_word), tone="nowrap")
@@ -165,7 +165,7 @@ def _directed(case: Case, size: float) -> str:
 
 def _range(ends: tuple[float, float]) -> str:
     """Return an interval of changes in percent."""
-    return f"{signed_percent(ends[0])} to {signed_percent(ends[1])}"
+    return text_range(*map(signed_percent, ends))
 
 
 def _bar(change: Change, reach: float) -> Markup:
