@@ -17,10 +17,10 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from firsttouch import documents, paths
-from firsttouch.documents import table_schema
+from firsttouch.documents import build, table_schema
 from firsttouch.errors import BadInput, CannotHere, Missing, none_such
 from firsttouch.genomics import aligners
 from firsttouch.host.topology import Topology
@@ -33,129 +33,29 @@ from firsttouch.units import parse
 Reads = Literal["unpaired", "paired"]
 #: Kind of reads -> how many files the aligner gets.
 MATES: Mapping[Reads, int] = {"unpaired": 1, "paired": 2}
-_WORD = {"type": "string", "minLength": 1}
-_WORDS = {"type": "array", "items": _WORD, "minItems": 1, "uniqueItems": True}
-_COUNT = {"type": "integer", "minimum": 1}
-_COUNTS = {
-    "type": "array",
-    "items": _COUNT,
-    "minItems": 1,
-    "uniqueItems": True,
-    "description": "a list of whole numbers, each once",
-}
-
-
-def _of_reads(value: Mapping[str, Any]) -> dict[str, Any]:
-    return table_schema({}, dict.fromkeys(MATES, value)) | {"minProperties": 1}
-
-
-_FORMAT = {
-    "type": "string",
-    "pattern": r"^,?(d|\.[0-9]f)\Z",
-    "description": "a format of numbers: d for whole ones, .2f for decimals, with a comma first for thousands",
-}
-_SELECT = {"type": "object", "minProperties": 1, "additionalProperties": _WORD}
-SCHEMA: dict[str, Any] = table_schema(
+_Word = Annotated[str, {"minLength": 1}]
+_Words = Annotated[
+    tuple[_Word, ...], {"minItems": 1, "uniqueItems": True, "description": "a list of texts, each once"}
+]
+_Count = Annotated[int, {"minimum": 1, "description": "a whole number from 1"}]
+_Counts = Annotated[
+    tuple[_Count, ...],
+    {"minItems": 1, "uniqueItems": True, "description": "a list of whole numbers, each once"},
+]
+_Select = Annotated[Mapping[str, _Word], {"minProperties": 1}]
+_Format = Annotated[
+    str,
     {
-        "title": _WORD,
-        "reads": _WORDS | {"items": {"enum": list(MATES)}},
-        "repetitions": _COUNT,
-        "family": {
-            "type": "object",
-            "minProperties": 1,
-            "propertyNames": {"pattern": r"^[A-Za-z0-9]+([ -][A-Za-z0-9]+)*\Z"},
-            "additionalProperties": table_schema(
-                {"aligner": _WORD},
-                {
-                    "published": _WORD,
-                    "beside": _WORD,
-                    "default": _WORD,
-                    "options": {"type": "array", "items": _WORD},
-                    "reads_per_thread": _of_reads(_COUNT),
-                    "source": {"type": "string", "pattern": r"^https?://\S+$"},
-                    "tags": {"type": "object", "additionalProperties": _WORD},
-                },
-            ),
-        },
-        "configuration": {
-            "type": "array",
-            "minItems": 1,
-            "items": table_schema(
-                {"name": _WORD, "families": _WORDS, "scenario": _WORD},
-                {
-                    "variant": _WORD,
-                    "threads_each": _COUNT,
-                    "options": {"type": "array", "items": _WORD},
-                    "build": _WORD,
-                    "macros": _WORDS,
-                },
-            ),
-        },
+        "pattern": r"^,?(d|\.[0-9]f)\Z",
+        "description": "a format of numbers: d for whole ones, .2f for decimals, with a comma first for thousands",
     },
-    {
-        "short": _WORD,
-        "references": _WORDS,
-        "threads": _COUNTS,
-        "eighths": {**_COUNTS, "items": _COUNT | {"maximum": 8}, "description": "a list of numbers from 1 to 8"},
-        "time_limit": _WORD | {"quantity": "seconds"},
-        "system": {
-            "type": "object",
-            "additionalProperties": table_schema({"title": _WORD, "threads": _COUNT}),
-        },
-        "dataset": {"type": "object", "additionalProperties": table_schema({"title": _WORD})},
-        "sheet": {
-            "type": "object",
-            "additionalProperties": table_schema(
-                {"file": _WORD, "text": _WORDS, "numbers": _WORDS, "value": _WORD, "label": _WORD},
-                {"error": _WORD, "threads": _WORD, "unit": _WORD, "axis": _WORD, "measured": _WORD},
-            ),
-        },
-        "layout": {
-            "type": "object",
-            "additionalProperties": table_schema(
-                {
-                    "rows": {"type": "object", "minProperties": 1, "additionalProperties": _WORD},
-                    "columns": _WORDS,
-                    "cells": {
-                        "type": "array",
-                        "minItems": 1,
-                        "items": table_schema(
-                            {"head": _WORD, "column": _WORD},
-                            {"format": _FORMAT},
-                        ),
-                    },
-                },
-                {"each": _WORD, "best": _WORD},
-            ),
-        },
-        "table": {
-            "type": "array",
-            "items": table_schema(
-                {"name": _WORD, "title": _WORD},
-                {
-                    "number": _WORD,
-                    "thesis": _WORD,
-                    "families": _WORDS,
-                    "configurations": _WORDS,
-                    "note": _WORD,
-                    "planned": _WORD,
-                    "published": table_schema({"sheet": _WORD}, {"layout": _WORD, "select": _SELECT}),
-                },
-            ),
-        },
-        "figure": {
-            "type": "array",
-            "items": table_schema(
-                {
-                    "title": _WORD,
-                    "shows": {"enum": ["peaks", "policies", "speedups", "summary"]},
-                    "tables": _WORDS,
-                },
-                {"number": _of_reads(_WORD), "thesis": _WORD, "select": _SELECT},
-            ),
-        },
-    },
-)
+]
+
+
+def _of_reads(value: Any) -> dict[str, Any]:
+    keys = dict.fromkeys(MATES, documents.hint_schema(value))
+    return {"properties": keys, "additionalProperties": False, "minProperties": 1}
+
 
 # ----------------------------------------------------------------------
 # Studies
@@ -177,14 +77,14 @@ class Family:
     """
 
     name: str
-    aligner: str
-    published: str
-    beside: str = ""
-    default: str = ""
-    options: tuple[str, ...] = ()
-    reads_per_thread: Mapping[Reads, int] = field(default_factory=dict)
-    source: str = ""
-    tags: Mapping[str, str] = field(default_factory=dict)
+    aligner: _Word
+    published: _Word = ""
+    beside: _Word = ""
+    default: _Word = ""
+    options: tuple[_Word, ...] = ()
+    reads_per_thread: Annotated[Mapping[Reads, int], _of_reads(_Count)] = field(default_factory=dict)
+    source: Annotated[str, {"pattern": r"^https?://\S+$", "description": "an address of http or https"}] = ""
+    tags: Mapping[str, _Word] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -196,14 +96,14 @@ class Configuration:
     family, *macros* those of the compiler.
     """
 
-    name: str
-    families: tuple[str, ...]
-    scenario: str
-    variant: str = ""
-    threads_each: int = 0
-    options: tuple[str, ...] = ()
-    build: str = ""
-    macros: tuple[str, ...] = ()
+    name: _Word
+    families: _Words
+    scenario: _Word
+    variant: _Word = ""
+    threads_each: _Count = 0
+    options: tuple[_Word, ...] = ()
+    build: _Word = ""
+    macros: _Words = ()
 
     @property
     def whole(self) -> bool:
@@ -243,16 +143,16 @@ class Sheet:
     as a template of columns. *measured* is the sentence on how the values were measured.
     """
 
-    file: str
-    text: tuple[str, ...]
-    numbers: tuple[str, ...]
-    value: str
-    label: str
-    error: str = ""
-    threads: str = "threads"
-    unit: str = ""
-    axis: str = ""
-    measured: str = ""
+    file: _Word
+    text: _Words
+    numbers: _Words
+    value: _Word
+    label: _Word
+    error: _Word = ""
+    threads: _Word = "threads"
+    unit: _Word = ""
+    axis: _Word = ""
+    measured: _Word = ""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -263,18 +163,26 @@ class Sheet:
 
 
 @dataclass(frozen=True)
+class ValueCell:
+    """The heading, column and format of a value; without a format, it has two decimals or more."""
+
+    head: _Word
+    column: _Word
+    format: _Format = ""
+
+
+@dataclass(frozen=True)
 class Layout:
     """How a table shows rows of a sheet: columns of the sheet in *rows*, by heading, and above the *columns*.
 
-    *cells* are (heading, column, format) of each value; without a format, it has two decimals or more. There is a
-    table for each value of the column *each*. The two highest values of the column *best* are marked.
+    There is a table for each value of the column *each*. The two highest values of the column *best* are marked.
     """
 
-    rows: Mapping[str, str]
-    columns: tuple[str, ...]
-    cells: tuple[tuple[str, str, str], ...]
-    each: str = ""
-    best: str = ""
+    rows: _Select
+    columns: _Words
+    cells: Annotated[tuple[ValueCell, ...], {"minItems": 1}]
+    each: _Word = ""
+    best: _Word = ""
 
 
 @dataclass(frozen=True)
@@ -286,17 +194,17 @@ class Table:
     which scenarios fit the systems instead. *note* is a sentence below it.
     """
 
-    name: str
-    title: str
-    families: tuple[str, ...]
-    configurations: tuple[str, ...]
-    number: str = ""
-    thesis: str = ""
-    note: str = ""
-    planned: str = ""
-    sheet: str = ""
-    layout: str = ""
-    select: Mapping[str, str] = field(default_factory=dict)
+    name: _Word
+    title: _Word
+    families: _Words = ()
+    configurations: _Words = ()
+    number: _Word = ""
+    thesis: _Word = ""
+    note: _Word = ""
+    planned: _Word = ""
+    sheet: _Word = ""
+    layout: _Word = ""
+    select: _Select = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -307,12 +215,53 @@ class Figure:
     the kind of reads, *thesis* that in the thesis.
     """
 
-    title: str
-    shows: str
-    tables: tuple[str, ...]
-    number: Mapping[Reads, str] = field(default_factory=dict)
-    thesis: str = ""
-    select: Mapping[str, str] = field(default_factory=dict)
+    title: _Word
+    shows: Literal["peaks", "policies", "speedups", "summary"]
+    tables: _Words
+    number: Annotated[Mapping[Reads, str], _of_reads(_Word)] = field(default_factory=dict)
+    thesis: _Word = ""
+    select: _Select = field(default_factory=dict)
+
+
+_PUBLISHED = ("sheet", "layout", "select")
+
+
+def _schema() -> dict[str, Any]:
+    """Return the JSON schema of a study's file."""
+    word, hint = documents.hint_schema(_Word), documents.hint_schema
+    table = documents.schema_of(Table)
+    published = {key: table["properties"].pop(key) for key in _PUBLISHED}
+    sheet = {"sheet": published.pop("sheet")}
+    table["properties"]["published"] = table_schema(sheet, published)
+    titled = table_schema({"title": word, "threads": hint(_Count)})
+    families = documents.entries_schema(Family, r"^[A-Za-z0-9]+([ -][A-Za-z0-9]+)*\Z")
+    configuration = documents.schema_of(Configuration)
+    eighths = {"items": {**hint(_Count), "maximum": 8}, "description": "a list of numbers from 1 to 8"}
+    return table_schema(
+        {
+            "title": word,
+            "reads": {**hint(_Words), "items": {"enum": list(MATES)}},
+            "repetitions": hint(_Count),
+            "family": families | {"minProperties": 1},
+            "configuration": {"type": "array", "minItems": 1, "items": configuration},
+        },
+        {
+            "short": word,
+            "references": hint(_Words),
+            "threads": hint(_Counts),
+            "eighths": {**hint(_Counts), **eighths},
+            "time_limit": word | {"quantity": "seconds"},
+            "system": {"type": "object", "additionalProperties": titled},
+            "dataset": {"type": "object", "additionalProperties": table_schema({"title": word})},
+            "sheet": hint(Mapping[str, Sheet]),
+            "layout": hint(Mapping[str, Layout]),
+            "table": {"type": "array", "items": table},
+            "figure": hint(tuple[Figure, ...]),
+        },
+    )
+
+
+SCHEMA = _schema()
 
 
 @dataclass(frozen=True)
@@ -574,8 +523,10 @@ def parsed(text: str, file: Path) -> Study:
     document = documents.parse_toml(text, file)
     document.check(SCHEMA)
     data = document.data
-    families = {name: Family(**_fields_of(table, name=name)) for name, table in data["family"].items()}
-    configurations = [Configuration(**_fields_of(table)) for table in data["configuration"]]
+    families = {
+        name: build(Family, {"published": name, **table}, name=name) for name, table in data["family"].items()
+    }
+    configurations = [build(Configuration, table) for table in data["configuration"]]
     by_name = {configuration.name: configuration for configuration in configurations}
     _check(document, families, configurations)
     tables = [_read_table(table, families, by_name) for table in data.get("table", [])]
@@ -594,36 +545,21 @@ def parsed(text: str, file: Path) -> Study:
         time_limit=parse(data["time_limit"], "seconds") if "time_limit" in data else None,
         systems={key: (table["title"], table["threads"]) for key, table in data.get("system", {}).items()},
         datasets={key: table["title"] for key, table in data.get("dataset", {}).items()},
-        sheets={name: Sheet(**_fields_of(table)) for name, table in data.get("sheet", {}).items()},
-        layouts={name: _read_layout(table) for name, table in data.get("layout", {}).items()},
+        sheets={name: build(Sheet, table) for name, table in data.get("sheet", {}).items()},
+        layouts={name: build(Layout, table) for name, table in data.get("layout", {}).items()},
         tables={table.name: table for table in tables},
-        figures=tuple(Figure(**_fields_of(table)) for table in data.get("figure", [])),
+        figures=tuple(build(Figure, table) for table in data.get("figure", [])),
     )
     _check_tables(document, checked)
     return checked
 
 
-def _fields_of(table: Mapping[str, Any], **more: str) -> dict[str, Any]:
-    """Return the fields of a dataclass from a TOML table, with tuples for lists."""
-    values = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
-    if more:
-        values.setdefault("published", more["name"])
-    return more | values
-
-
 def _read_table(
     table: Mapping[str, Any], families: Mapping[str, Family], configurations: Mapping[str, Configuration]
 ) -> Table:
-    values = _fields_of(table)
+    values = {"families": list(families), "configurations": list(configurations), **table}
     published = values.pop("published", {})
-    values.setdefault("families", tuple(families))
-    values.setdefault("configurations", tuple(configurations))
-    return Table(**values, **published)
-
-
-def _read_layout(table: Mapping[str, Any]) -> Layout:
-    cells = tuple((c["head"], c["column"], c.get("format", "")) for c in table["cells"])
-    return Layout(**{**_fields_of(table), "cells": cells})
+    return build(Table, values | published)
 
 
 def _fields(template: str) -> set[str]:
@@ -752,7 +688,7 @@ def _wrong_values(table: Table, checked: Study) -> Iterator[str]:
         there = checked.sheets[table.sheet].columns
         layout = checked.layouts.get(table.layout)
         used = [*layout.rows.values(), *layout.columns, layout.each, layout.best] if layout else []
-        used += [column for _, column, _ in layout.cells] if layout else []
+        used += [cell.column for cell in layout.cells] if layout else []
         yield from (none_such("column", c, there) for c in [*used, *table.select] if c and c not in there)
         if not layout and not table.planned:
             yield f"published values need a layout: there are {', '.join(checked.layouts) or 'none'}"

@@ -134,8 +134,10 @@ def _table(study: Study, described: Planned, layout: Layout, rows: Sequence[Row]
     for row in rows:
         place = places_of.get(row["label"])
         values = [
-            Cell(row[column], marked(partial(printed, form=form), place if column == layout.best else None))
-            for _, column, form in layout.cells
+            Cell(
+                row[v.column], marked(partial(printed, form=v.format), place if v.column == layout.best else None)
+            )
+            for v in layout.cells
         ]
         above = tuple(heading(study, column, row[column]) for column in layout.columns)
         cells[_names(layout, row), above] = values
@@ -145,7 +147,7 @@ def _table(study: Study, described: Planned, layout: Layout, rows: Sequence[Row]
         rows=_row_order(described, layout, rows),
         columns=_in_order([above for _, above in cells]),
         cells=cells,
-        heads=tuple(head for head, _, _ in layout.cells),
+        heads=tuple(cell.head for cell in layout.cells),
     )
 
 
