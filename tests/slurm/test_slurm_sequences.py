@@ -91,7 +91,7 @@ def test_without_references_the_fleets_verdict_reaches_files_nhc_and_drain(shimm
     site = shimmed
     site.rates(n5=0.5)
     argv = ("--system", "plain", "--step", "bandwidth-1", "--campaign", "new", "--hosts", "n[1-6]")
-    document = site.submitted("validate", *argv, "--max-repetitions", "8", "--drain")
+    document = site.submitted("validate", *argv, "--resubmit", "8", "--drain")
     assert site.verdicts()["n5"] != "pass"
     log = site.campaign("new") / "log" / f"collect-{document['collector']}.out"
     assert "References can be learned from five hosts or more" in log.read_text()

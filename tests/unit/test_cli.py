@@ -199,6 +199,7 @@ def test_one_verb_runs_anything_and_words_of_earlier_releases_say_what_they_are_
         ("inside --check apptainer", "dry_run", True, "--check is called --dry-run now"),
         ("stage --on 0 --for 2h f", "seconds", 7200, "--for is called --keep now"),
         ("stage --on 0 --keep 1.5 f", "seconds", 5400, "--keep takes a unit now: --keep 1.5h"),
+        ("campaign collect c --max-repetitions 12", "resubmit", 12, "--max-repetitions is called --resubmit now"),
     ],
 )
 def test_options_of_earlier_releases_say_what_they_are_called_now(capsys, line, dest, value, message):

@@ -249,7 +249,7 @@ _LISTED = 40
 _NEXT = """\
 References can be learned from five hosts or more: `firsttouch baseline --system {system} {folder}`, then
 `firsttouch validate --system {system} {folder}` judges each host by them. More repetitions may decide, too: submit
-the campaign again for these hosts, or use `firsttouch campaign submit … --max-repetitions 12`."""
+the campaign again for these hosts, or use `firsttouch campaign submit … --resubmit 12`."""
 
 
 def overview(campaign_state: State, verdicts: Sequence[HostVerdict], notes: Sequence[str] = ()) -> str:

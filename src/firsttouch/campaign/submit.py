@@ -51,11 +51,11 @@ class Submitted:
 class Again:
     """How jobs are submitted, and submitted again for the hosts that they leave undecided.
 
-    With *max_repetitions*, the job that collects submits undecided hosts again, up to so many repetitions of the
-    *steps* (patterns). *options* are sbatch's; *drains*: jobs drain the hosts that fail.
+    With *resubmit*, the job that collects submits undecided hosts again, up to so many repetitions of the *steps*
+    (patterns). *options* are sbatch's; *drains*: jobs drain the hosts that fail.
     """
 
-    max_repetitions: int | None
+    resubmit: int | None
     steps: Sequence[str]
     options: Sequence[str]
     drains: bool = False
@@ -63,16 +63,18 @@ class Again:
     def submit(self, campaign: Campaign, hosts: Sequence[str], *, wait: bool = False) -> Submitted:
         """Submit a job for each of *hosts*, and one that collects."""
         drain = ["--drain"] if self.drains else []
-        again = [f"--max-repetitions={self.max_repetitions}"] if self.max_repetitions else []
-        again += [f"--step={pattern}" for pattern in self.steps]
-        sbatch = [f"--sbatch={option}" for option in self.options]
-        collecting = [*drain, *((*again, *sbatch) if self.max_repetitions else ())]
-        return submit(campaign, hosts, self.options, [*drain, *again], collecting=collecting, wait=wait)
+        steps = [f"--step={pattern}" for pattern in self.steps]
+        measuring, collecting = [*drain, *steps], drain
+        if self.resubmit:
+            measuring = [*measuring, f"--max-repetitions={self.resubmit}"]
+            sbatch = [f"--sbatch={option}" for option in self.options]
+            collecting = [*drain, *steps, f"--resubmit={self.resubmit}", *sbatch]
+        return submit(campaign, hosts, self.options, measuring, collecting=collecting, wait=wait)
 
     def submit_undecided(self, campaign: Campaign, collected: Collected, say: Callable[[str], None]) -> None:
         """Submit another job for each host that more repetitions may decide, up to _ROUNDS times."""
         rounds = Counter(host for s in submissions(campaign.folder) if s.job for host in s.hosts)
-        undecided = undecided_hosts(collected, self.max_repetitions or 0)
+        undecided = undecided_hosts(collected, self.resubmit or 0)
         if hosts := [host for host in undecided if rounds[host] <= _ROUNDS]:
             submitted = self.submit(campaign, hosts)
             say(

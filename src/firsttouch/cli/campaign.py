@@ -106,7 +106,7 @@ def register(subparsers: options.Subparsers) -> None:
     options.add(collecting, "--strict", help="validate: exit status 3 also if a host is undecided")
     options.add(collecting, "--reservation")
     collecting.add_argument(
-        "--step", action="append", metavar="PATTERN", help="with --max-repetitions: only steps whose names match"
+        "--step", action="append", metavar="PATTERN", help="with --resubmit: only steps whose names match"
     )
     _add_again(collecting)
     collecting.set_defaults(run=collect_campaign)
@@ -117,12 +117,13 @@ def _add_name(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_again(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--max-repetitions",
+    resubmitting = parser.add_argument(
+        "--resubmit",
         type=options.positive,
         metavar="N",
-        help="validate: submit undecided hosts again, up to this many repetitions (default: never)",
+        help="validate: submit undecided hosts again, up to N repetitions of undecided metrics (default: never)",
     )
+    options.add_old_spelling(parser, "--max-repetitions", resubmitting)
     parser.add_argument(
         "--sbatch",
         action="append",
@@ -274,7 +275,7 @@ def submit_hosts(args: argparse.Namespace) -> int:
     campaign = request.prepared()
     if strangers := load(campaign.system).strangers(hosts):
         say(f"firsttouch: {strangers}")
-    again = submit.Again(args.max_repetitions, request.steps, options_of_sbatch, drains=args.drain)
+    again = submit.Again(args.resubmit, request.steps, options_of_sbatch, drains=args.drain)
     submitted = again.submit(campaign, hosts, wait=args.wait)
     jobs, refused = submitted.jobs, [f"{host}: {why}" for host, why in submitted.refused.items()]
     if not jobs:
@@ -375,9 +376,9 @@ def collect_campaign(args: argparse.Namespace) -> int:
         print(coloured(collected.text))
         print(f"\nreport: {campaign.folder / 'report'}")
     if campaign.judged:
-        if args.max_repetitions:
+        if args.resubmit:
             options_of_sbatch = submit.split_options(args.sbatch)
-            again = submit.Again(args.max_repetitions, args.step or (), options_of_sbatch, drains=args.drain)
+            again = submit.Again(args.resubmit, args.step or (), options_of_sbatch, drains=args.drain)
             again.submit_undecided(campaign, collected, say)
         status = exit_status(collected.verdicts, strict=args.strict)
         if args.drain:
