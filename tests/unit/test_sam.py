@@ -315,7 +315,7 @@ def test_reads_of_one_name_stay_apart():
 def test_align_says_that_hardly_any_read_maps(mapped, reads, says, capsys):
     result = Result(reads=reads, mapped=mapped, seconds=1.0, launches=(), fed=frozenset())
     task = SimpleNamespace(
-        args=SimpleNamespace(progress="none", json=False, multiqc=None, tsv=None),
+        request=align.AlignRequest(progress="none"),
         command=SimpleNamespace(aligner=SimpleNamespace(name="bwa")),
         scenario=SimpleNamespace(name="1Inst_Original", instances=1),
         meter=SimpleNamespace(energy=Energy(unknown="not counted")),

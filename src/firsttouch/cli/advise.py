@@ -195,7 +195,7 @@ def _aligner(args: argparse.Namespace) -> int:
         for scenario in planned.scenarios:
             index_cache.check(files, args.index_cache, scenario.placements, load())
         work = replace(work, index_cache=args.index_cache)
-    with options.holding(args), host_lock.no_process_left():
+    with options.holding(share_host=args.share_host), host_lock.no_process_left():
         advice = advise(work, planned.scenarios, expected, args.budget, default=usual, say=say)
         document = advice_text.document(advice, usual, planned.infeasible, refused)
         for line in advice_text.lines(document):
@@ -214,7 +214,7 @@ def _aligner(args: argparse.Namespace) -> int:
             applied = _apply(
                 replace(work, index_cache=""), planned.scenarios[advice.best], args.output, document["predicted_s"]
             )
-    _print(args, {**document, "applied": applied})
+    _print({**document, "applied": applied}, as_json=args.json)
     return 1 if applied and applied["status"] == "invalid" else 0
 
 
@@ -236,16 +236,16 @@ def _command(args: argparse.Namespace, command: UserCommand) -> int:
     planned = plan(host, need, threads=threads, policies=args.policies, rates=rates)
     measured = aspects(host, collect(args.measured))
     choosing = auto.Auto(command, host, planned, args.budget, measured=measured, options=args.options, say=say)
-    with options.holding(args), host_lock.no_process_left():
+    with options.holding(share_host=args.share_host), host_lock.no_process_left():
         document = choosing.advise(say, strict=False)
     for line in advice_text.lines(document):
         say(line)
-    _print(args, document)
+    _print(document, as_json=args.json)
     return 0
 
 
-def _print(args: argparse.Namespace, document: dict[str, Any]) -> None:
-    if args.json:
+def _print(document: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
         options.print_json(document)
     else:
         rows = [(r["name"], r["trials"], r["reason"] or r["state"]) for r in document["scenarios"]]
@@ -280,7 +280,7 @@ def _program(args: argparse.Namespace) -> int:
     whole = [i for i in whole if planned.scenarios[i] in scenarios]
     usual = default(scenarios)
     part = Prior(expected.mean[whole], expected.covariance[whole][:, whole])
-    with options.holding(args), host_lock.no_process_left():
+    with options.holding(share_host=args.share_host), host_lock.no_process_left():
         words = with_threads(args.program, most)
         began = time.monotonic()
         result = compare(

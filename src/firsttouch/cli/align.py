@@ -15,7 +15,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from firsttouch.advice.auto import BUDGET, Auto
 from firsttouch.cli import options
@@ -128,17 +128,51 @@ def parse_bases(text: str) -> int:
     return int(number if number.isascii() and number.isdecimal() else "") * factor
 
 
+@dataclasses.dataclass(frozen=True)
+class AlignRequest:
+    """How a user's command is run; the options of the same names describe the fields."""
+
+    scenario: str = "auto"
+    output: Path | None = None
+    output_format: Form | None = None
+    sort: bool = False
+    markdup: bool = False
+    reference: Path | None = None
+    output_threads: int | None = None
+    resume: bool = False
+    checkpoint: int = CHECKPOINT
+    dynamic: bool = False
+    progress: Literal["text", "json", "none"] | None = None
+    per_instance: bool = False
+    budget: float = BUDGET
+    multiqc: Path | None = None
+    tsv: Path | None = None
+    scratch: options.InMemory | Path | None = None
+    policies: str = "usual"
+    options: str = "all"
+    timeout: float | None = None
+    idle: float | None = None
+    share_host: bool = False
+    json: bool = False
+
+
 def run(args: argparse.Namespace) -> int:
     """Align, and return the aligner's exit status."""
-    command = parse(args.program)
-    output = _output(args, command)
+    given = {field.name: getattr(args, field.name) for field in dataclasses.fields(AlignRequest)}
+    return align(args.program, AlignRequest(**given))
+
+
+def align(words: Sequence[str], request: AlignRequest) -> int:
+    """Run the command of an aligner as *request* says, and return its exit status; raises BadInput or Missing."""
+    command = parse(words)
+    output = _output(request, command)
     host = load()
     if lacking := grant.lacking_pus(command.threads, host):
         say(f"warning: {lacking}")
-    scenario = _scenario(args, command, output, host)
+    scenario = _scenario(request, command, output, host)
     try:
-        with options.holding(args, shared=True):
-            return _align(args, command, scenario, output, lacking)
+        with options.holding(share_host=request.share_host, shared=True):
+            return _align(request, command, scenario, output, lacking)
     except ProgramFailed as error:
         # Its reader has enough, as that of any program in a pipe.
         if error.status != -signal.SIGPIPE or output.is_file:
@@ -146,19 +180,19 @@ def run(args: argparse.Namespace) -> int:
         return exit_status(error.status)
 
 
-def _output(args: argparse.Namespace, command: UserCommand) -> AlignOutput:
+def _output(request: AlignRequest, command: UserCommand) -> AlignOutput:
     """Return the output; raises BadInput if it cannot be written."""
-    if args.output and command.output:
+    if request.output and command.output:
         raise BadInput(f"-o and the command's own output {command.output}: name one of them")
-    path = args.output or command.output
-    threads = args.output_threads or default_threads(command.threads)
+    path = request.output or command.output
+    threads = request.output_threads or default_threads(command.threads)
     output = AlignOutput(
         path,
         # The aligner itself would write SAM, whatever the file is called.
-        args.output_format or ("sam" if command.output else None),
-        args.sort,
-        args.markdup,
-        reference=args.reference,
+        request.output_format or ("sam" if command.output else None),
+        request.sort,
+        request.markdup,
+        reference=request.reference,
         mates=command.mates,
         threads=threads,
     )
@@ -168,22 +202,22 @@ def _output(args: argparse.Namespace, command: UserCommand) -> AlignOutput:
             f"{command.sam_option}: add {command.sam_option}, or redirect the standard output"
         )
     output.check(inputs=[*command.files(), *command.written()])
-    command.refuse_overwriting([args.reference] if args.reference else [])
-    if tables := [file for file in (args.multiqc, args.tsv) if file]:
+    command.refuse_overwriting([request.reference] if request.reference else [])
+    if tables := [file for file in (request.multiqc, request.tsv) if file]:
         atomic_files.refuse_overwriting([*tables, *([output.named] if output.is_file else [])], command.files())
     if not output.is_file:
-        if args.resume:
+        if request.resume:
             raise BadInput("--resume needs -o FILE: parts are kept beside that file")
-        if args.json:
+        if request.json:
             raise BadInput("--json needs -o FILE: standard output has the alignments")
-    if args.resume:
+    if request.resume:
         if command.whole:
             raise BadInput(f"--resume keeps parts, and this command cannot be divided: {command.whole}")
         if streams := [file for lane in command.lanes for file in lane if not Path(file).is_file()]:
             raise BadInput(
                 f"--resume reads the reads again, and {streams[0]} can be read only once: save it in a file"
             )
-        if args.dynamic and command.aligner.same != "exact":
+        if request.dynamic and command.aligner.same != "exact":
             raise BadInput(
                 f"--resume and --dynamic: {command.aligner.name} gives other alignments in each division"
             )
@@ -192,23 +226,23 @@ def _output(args: argparse.Namespace, command: UserCommand) -> AlignOutput:
     return output
 
 
-def _scenario(args: argparse.Namespace, command: UserCommand, output: AlignOutput, host: Topology) -> Scenario:
+def _scenario(request: AlignRequest, command: UserCommand, output: AlignOutput, host: Topology) -> Scenario:
     """Return the scenario that the user names, that of the run that is resumed, or the one that auto chooses."""
     command.aligner.version()
     size = command.aligner.index_bytes(command.index) if command.index else 0
     pus = host.usable_pu_count
-    if args.output_threads and args.output_threads > pus:
-        raise BadInput(f"--output-threads {args.output_threads}: this process may use {pus} PUs")
+    if request.output_threads and request.output_threads > pus:
+        raise BadInput(f"--output-threads {request.output_threads}: this process may use {pus} PUs")
     threads = min(command.threads, pus)
-    planned = plan(host, command.aligner.need(size), threads=threads, policies=args.policies)
+    planned = plan(host, command.aligner.need(size), threads=threads, policies=request.policies)
 
     def in_one_instance(name: str) -> Scenario:
         # By hand, nothing keeps the command from a host with too little memory.
         need = Need(index_use=command.aligner.index_use)
-        return plan(host, need, threads=threads, policies=args.policies).scenario(_with_threads(name, threads))
+        return plan(host, need, threads=threads, policies=request.policies).scenario(_with_threads(name, threads))
 
-    wanted = args.scenario
-    if wanted == "auto" and args.resume and output.place and (earlier := checkpoints.scenario_of(output.place)):
+    wanted = request.scenario
+    if wanted == "auto" and request.resume and output.place and (earlier := checkpoints.scenario_of(output.place)):
         wanted = earlier
     if wanted == "auto":
         if not planned.scenarios:
@@ -218,13 +252,13 @@ def _scenario(args: argparse.Namespace, command: UserCommand, output: AlignOutpu
             command,
             host,
             planned,
-            args.budget,
-            scratch=args.scratch if isinstance(args.scratch, Path) else None,
-            reference=args.reference,
-            options=args.options,
+            request.budget,
+            scratch=request.scratch if isinstance(request.scratch, Path) else None,
+            reference=request.reference,
+            options=request.options,
             say=say,
         )
-        with options.holding(args, shared=True):
+        with options.holding(share_host=request.share_host, shared=True):
             choice = choosing.choose()
         say(f"{choice.scenario.name}: {choice.reason}")
         return choice.scenario
@@ -257,28 +291,29 @@ def _with_threads(wanted: str, total: int) -> str:
 
 
 def _align(
-    args: argparse.Namespace, command: UserCommand, scenario: Scenario, output: AlignOutput, lacking: str
+    request: AlignRequest, command: UserCommand, scenario: Scenario, output: AlignOutput, lacking: str
 ) -> int:
     decompressed = any(only_align_reads(file) for lane in command.lanes for file in lane)
-    wanted = args.progress is not None or decompressed
+    wanted = request.progress is not None or decompressed
     meter = energy.Meter()
-    divided = scenario.instances > 1 or args.resume or (wanted and not command.whole)
+    divided = scenario.instances > 1 or request.resume or (wanted and not command.whole)
     if divided and not _has_reads(command):
         say(f"no reads: {command.aligner.name} runs as it is")
         divided, scenario = False, dataclasses.replace(scenario, instances=1, placements=scenario.placements[:1])
-        if args.resume:
+        if request.resume:
             checkpoints.refuse_finished(output.named)
     disk = output.named.parent if output.is_file else Path(tempfile.gettempdir())
     numa_nodes = {node for placement in scenario.placements for node in placement.numa_nodes}
     with contextlib.ExitStack() as stack:
         kept = None
-        if divided and args.resume:
-            identity = _identity(args, command, scenario)
-            kept = stack.enter_context(Checkpoints(output.named, identity, args.checkpoint, say))
+        if divided and request.resume:
+            identity = _identity(request, command, scenario)
+            kept = stack.enter_context(Checkpoints(output.named, identity, request.checkpoint, say))
         stop = StopRequest()
         stack.callback(stop.close)
-        memory = stack.enter_context(options.scratch(args.scratch, numa_nodes))
-        place = memory.folder if memory else args.scratch or disk
+        memory = stack.enter_context(options.scratch(request.scratch, numa_nodes))
+        folder = request.scratch if isinstance(request.scratch, Path) else disk
+        place = memory.folder if memory else folder
         scratch = stack.enter_context(atomic_files.workspace(place))
         copies = stack.enter_context(IndexCopies(command.aligner, command.index, name=command.index_name, say=say))
         uses = copies.uses(scenario)
@@ -296,8 +331,8 @@ def _align(
         sink = stack.enter_context(
             open_sink(output, scratch=scratch, pus=sorted(scenario.pus), memory_bytes=left, stop=stop)
         )
-        task = _Task(args, command, scenario, output, sink, scratch, stop, copies, uses, meter)
-        meter.begin(args.idle)
+        task = _Task(request, command, scenario, output, sink, scratch, stop, copies, uses, meter)
+        meter.begin(request.idle)
         if not divided:
             result = task.unsplit()
         elif kept:
@@ -348,7 +383,7 @@ def _has_reads(command: UserCommand) -> bool:
 class _Task:
     """What one run works with."""
 
-    args: argparse.Namespace
+    request: AlignRequest
     command: UserCommand
     scenario: Scenario
     output: AlignOutput
@@ -375,7 +410,7 @@ class _Task:
             self.describe,
             self.stop,
             use=self.uses[0],
-            timeout=self.args.timeout,
+            timeout=self.request.timeout,
             watching=self.meter.watching(),
         )
 
@@ -392,7 +427,7 @@ class _Task:
             least_part_bytes=dealing.PART_BYTES,
             merged=command.pipes == 1,
             fasta=command.fasta,
-            reference=self.args.reference,
+            reference=self.request.reference,
         ) as reads:
             if isinstance(target, Checkpoints) and target.records:
                 reads.skip(target.records)
@@ -405,11 +440,11 @@ class _Task:
                 self.describe,
                 self.stop,
                 self.uses,
-                dynamic=self.args.dynamic,
+                dynamic=self.request.dynamic,
                 relaunch_bases=relaunch,
-                timeout=self.args.timeout,
+                timeout=self.request.timeout,
                 watching=self.meter.watching(),
-                on_progress=_progress(self.args),
+                on_progress=_progress(self.request),
             )
             if isinstance(target, Checkpoints):
                 target.placement = work.placement
@@ -425,14 +460,14 @@ class _Task:
         earlier = tuple(kept.stretches)
         if not kept.complete:
             free = self.command.aligner.same == "exact"
-            result = self.streamed(kept, relaunch=None if free else self.args.checkpoint)
+            result = self.streamed(kept, relaunch=None if free else self.request.checkpoint)
             kept.end()
         self.sink.begin(kept.header)
         self.sink.send(kept.ranges())
         return dataclasses.replace(result, earlier=earlier)
 
 
-def _identity(args: argparse.Namespace, command: UserCommand, scenario: Scenario) -> dict[str, Any]:
+def _identity(request: AlignRequest, command: UserCommand, scenario: Scenario) -> dict[str, Any]:
     """Return what the alignments in finished parts depend on."""
     files = [Path(file) for lane in command.lanes for file in lane]
     index = command.aligner.index_paths(command.index) if command.index else []
@@ -440,7 +475,7 @@ def _identity(args: argparse.Namespace, command: UserCommand, scenario: Scenario
         "command": list(command.words),
         "scenario": scenario.name,
         "aligner": command.aligner.version(),
-        "checkpoint": args.checkpoint,
+        "checkpoint": request.checkpoint,
         "inputs": [_state(file) for file in files],
         "index": [_state(file) for file in index],
     }
@@ -451,18 +486,18 @@ def _state(file: Path) -> list[Any]:
     return [os.path.realpath(file), state.st_size, state.st_mtime_ns]
 
 
-def _progress(args: argparse.Namespace) -> Callable[[stream.Progress], None]:
+def _progress(request: AlignRequest) -> Callable[[stream.Progress], None]:
     """Return what reports the progress in the way that the user wants."""
-    how = args.progress or "text"
+    how = request.progress or "text"
     last = 0.0
 
     def report(now: stream.Progress) -> None:
         nonlocal last
         due = now.seconds - last >= _PROGRESS_SECONDS[how]
         if how == "json" and due:
-            write(json.dumps(_document(now, per_instance=args.per_instance)) + "\n")
+            write(json.dumps(_document(now, per_instance=request.per_instance)) + "\n")
         elif how == "text":
-            text = now.text(per_instance=args.per_instance)
+            text = now.text(per_instance=request.per_instance)
             live(text)
             if due and not sys.stderr.isatty():
                 say(text)
@@ -501,14 +536,14 @@ def _report(
     lacking: Sequence[str],
 ) -> None:
     """Say on standard error how the run went, or print it as JSON; *lacking* is what it was not granted."""
-    args, command, scenario = task.args, task.command, task.scenario
+    request, command, scenario = task.request, task.command, task.scenario
     used = task.meter.energy.to_dict(result.reads)
     state = evidence.describe(result, unverified=evidence.COMPLETE)
     if result.earlier and not result.misplaced:
         dates = text_range(result.earlier[0].time[:10], result.earlier[-1].time[:10])
         state += f", {len(result.earlier)} finished parts of it on {dates}" if result.launches else f" on {dates}"
     reads = f"{result.reads:,} reads ({result.mapped / result.reads:.1%} mapped) in " if result.reads else ""
-    if args.progress != "none":
+    if request.progress != "none":
         spent = f"{reads}{result.seconds:.3f} s, {energy.in_words(used)}"
         say(f"{command.aligner.name} under {scenario.name}: {spent}{state}")
     if result.reads and (reason := sam.hardly_mapped(result.mapped, result.reads)):
@@ -516,12 +551,12 @@ def _report(
     unfed = scenario.instances - len(result.fed)
     if result.fed and unfed:
         say(f"{unfed} of {scenario.instances} instances got no reads: these fill too few batches of the aligner")
-    if args.json or args.multiqc or args.tsv:
+    if request.json or request.multiqc or request.tsv:
         document = _run_document(task, result, files) | {
             "scratch": memory and memory.to_dict(),
             "lacking": lacking,
         }
-        if args.json:
+        if request.json:
             options.print_json(document)
         if result.earlier:
             # The energy of earlier runs was not counted.
@@ -531,16 +566,16 @@ def _report(
 
 def _write_tables(task: _Task, document: Mapping[str, Any]) -> None:
     """Write the files for MultiQC and for tables of runs that the user asks for."""
-    args = task.args
-    if not (args.multiqc or args.tsv):
+    request = task.request
+    if not (request.multiqc or request.tsv):
         return
     sample = task.output.named.stem if task.output.is_file else task.command.aligner.name
-    if args.tsv:
-        atomic_files.write(args.tsv, energy.table(sample, task.scenario.name, document))
-    if args.multiqc:
+    if request.tsv:
+        atomic_files.write(request.tsv, energy.table(sample, task.scenario.name, document))
+    if request.multiqc:
         from firsttouch.report import multiqc  # noqa: PLC0415 - a run without a report needs no tables
 
-        atomic_files.write(args.multiqc, multiqc.of_run(sample, document))
+        atomic_files.write(request.multiqc, multiqc.of_run(sample, document))
 
 
 def _run_document(task: _Task, result: stream.Result, files: Sequence[Path]) -> dict[str, Any]:

@@ -331,11 +331,11 @@ def print_files(files: Iterable[Path]) -> None:
             print(file)
 
 
-def holding(args: argparse.Namespace, *, shared: bool = False) -> contextlib.AbstractContextManager[None]:
+def holding(*, share_host: bool, shared: bool = False) -> contextlib.AbstractContextManager[None]:
     """Hold this host as host_lock.measuring does, unless it is to be shared."""
     from firsttouch.execution import host_lock  # noqa: PLC0415 - see the package
 
-    return contextlib.nullcontext() if args.share_host else host_lock.measuring(say, shared=shared)
+    return contextlib.nullcontext() if share_host else host_lock.measuring(say, shared=shared)
 
 
 @contextlib.contextmanager

@@ -129,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
     work = work.with_copies()
     assert work.copies is not None  # noqa: S101 - for mypy
     watching = watching_health(args.records, say=say)
-    with options.holding(args, shared=production), watching, work.copies, Steps() as steps:
+    with options.holding(share_host=args.share_host, shared=production), watching, work.copies, Steps() as steps:
         for number in range(args.repetitions):
             steps.begin(scenario.name, args.repetitions - number)
             try:
