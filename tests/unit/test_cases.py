@@ -88,7 +88,7 @@ def test_counters_have_one_series_however_often_they_were_read():
     ]
     (view,) = model.split(records, (), None)
     assert len(tables.others(view).rows) == 1
-    text = openmetrics.text([view], (), version="1", generated=0.0)
+    text = openmetrics.text([view], (), generated=0.0)
     series = [line for line in text.splitlines() if line.startswith("firsttouch_corrected_errors{")]
     assert len(series) == 1
     assert "seconds" not in series[0]
@@ -363,7 +363,7 @@ def test_references_are_those_of_the_system_of_a_record():
 
 def test_of_several_partitions_the_newest_values_are_monitored():
     views = model.split([of_system("s", "p1", 1, 10.0), of_system("s", "p2", 9, 20.0)], (), None)
-    lines = openmetrics.summary(views, (), version="1", generated=0.0).splitlines()
+    lines = openmetrics.summary(views, (), generated=0.0).splitlines()
     values = {line.split("{")[0]: float(line.split()[-1]) for line in lines if "n1" in line}
     newest = datetime.datetime(2026, 11, 9, 10, tzinfo=datetime.UTC).timestamp()
     assert values["firsttouch_measured_timestamp_seconds"] == newest

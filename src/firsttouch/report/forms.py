@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -41,9 +42,15 @@ def ticket(document: Document) -> str:
 
 
 def write(
-    out: Path, page_of: Document, ticket_of: Document, summary: Mapping[str, Any], indent: int | None = 1
+    out: Path,
+    page_of: Document,
+    ticket_of: Document,
+    summary: Mapping[str, Any],
+    others: Mapping[str, str] = MappingProxyType({}),
+    *,
+    indent: int | None = 1,
 ) -> None:
-    """Write index.html, summary.md and summary.json into the folder *out*.
+    """Write index.html, summary.md, summary.json and the texts *others* by name into the folder *out*.
 
     Python takes ten times as long with an *indent*, which matters for ten thousand hosts.
     """
@@ -51,6 +58,7 @@ def write(
         "index.html": page(page_of),
         "summary.md": ticket(ticket_of),
         "summary.json": json.dumps(summary, indent=indent, sort_keys=True, allow_nan=False) + "\n",
+        **others,
     }
     for name, text in files.items():
         (out / name).write_text(text, encoding="utf-8")

@@ -23,7 +23,9 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.registry import Collector
 
+import firsttouch
 from firsttouch.host.cpusets import format_list
+from firsttouch.judge.common_loss import CommonLoss
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.verdict import ORDER, HostSummary, Word
 from firsttouch.records.cases import identifying
@@ -62,18 +64,17 @@ def text(
     views: Sequence[HostView],
     hosts: Sequence[HostSummary],
     *,
-    version: str,
     generated: float,
     findings: Sequence[Findings] = (),
 ) -> str:
-    """Return metrics.prom; *generated* is the time of the report (s since 1970), *version* that of firsttouch.
+    """Return metrics.prom; *generated* is the time of the report (s since 1970).
 
     Values are medians in base units: those of the records of *views*, and those of *findings*. The labels of a
     series are host, system, partition, check and the parameters of the case. An emulated host has only counts,
     because its speed is meaningless.
     """
     families = _Families()
-    families.generated(version, generated)
+    families.generated(generated)
     for view in views:
         _records(families, view)
     if sum(len(view.valid) for view in views) <= MOST_CASES:
@@ -90,23 +91,22 @@ def summary(
     views: Sequence[HostView],
     hosts: Sequence[HostSummary],
     *,
-    version: str,
     generated: float,
-    common_losses: Mapping[str, float] = MappingProxyType({}),
+    common_losses: Mapping[str, CommonLoss | None] = MappingProxyType({}),
     dated_ahead: Mapping[tuple[str, str], int] = MappingProxyType({}),
 ) -> str:
     """Return summary.prom.
 
-    *common_losses* has the loss that most hosts share by system, 0 for none, *dated_ahead* the latest time (ms
-    since 1970) of records of the future by system and host. The other arguments are those of :func:`text`.
+    *common_losses* has the loss that most hosts share by system, *dated_ahead* the latest time (ms since 1970) of
+    records of the future by system and host. The other arguments are those of :func:`text`.
     """
     families = _Families()
-    families.generated(version, generated)
+    families.generated(generated)
     for (system, host), latest in sorted(dated_ahead.items()):
         place = {"host": host, "system": system}
         families.add("dated_ahead_timestamp", "seconds", _AHEAD, place, latest / 1000)
     for system, loss in common_losses.items():
-        families.common_loss(system, loss)
+        families.common_loss(system, loss.loss if loss else 0.0)
     # The labels name no partition: of several partitions of a host, the newest record counts.
     of_hosts: dict[tuple[str, str], list[HostView]] = {}
     for view in views:
@@ -172,9 +172,9 @@ class _Families(Collector):
             self._seen[name].add(key)
             family.add_sample(name, shown, value)
 
-    def generated(self, version: str, generated: float) -> None:
+    def generated(self, generated: float) -> None:
         """Add the time of the report (seconds since 1970) and the version of firsttouch."""
-        labels = {"version": version}
+        labels = {"version": firsttouch.__version__}
         self.add("report_generated_timestamp", "seconds", "Time of the report.", labels, generated)
 
     def verdict(self, place: Mapping[str, str], verdict: str, counts: Mapping[Word, int]) -> None:

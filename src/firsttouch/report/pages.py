@@ -10,7 +10,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import firsttouch
 from firsttouch.errors import BadInput
 from firsttouch.host import topology
 from firsttouch.judge.common_loss import CommonLoss
@@ -180,26 +179,18 @@ def build(
             generated=report.stated,
         ),
     )
-    forms.write(out, _page(report), _ticket(report), result.document)
     summaries = [verdict.summary for verdict in verdicts]
     files = {
-        "metrics.prom": openmetrics.text(
-            views, summaries, version=firsttouch.__version__, generated=now.timestamp()
-        ),
+        "metrics.prom": openmetrics.text(views, summaries, generated=now.timestamp()),
         "summary.prom": openmetrics.summary(
-            views,
-            summaries,
-            version=firsttouch.__version__,
-            generated=now.timestamp(),
-            common_losses={name: loss.loss if loss else 0.0 for name, loss in common_losses.items()},
+            views, summaries, generated=now.timestamp(), common_losses=common_losses
         ),
         "junit.xml": junit.text(views, summaries, report.problems, title=title, generated=report.stated),
         **multiqc.of_hosts(views, summaries),
         **site_tables.files(of_site),
         **({} if topology_xml is None else {"topology.xml": topology_xml}),
     }
-    for name, text in files.items():
-        (out / name).write_text(text, encoding="utf-8")
+    forms.write(out, _page(report), _ticket(report), result.document, files)
     write_table(records, out / "records.parquet")
     return result
 

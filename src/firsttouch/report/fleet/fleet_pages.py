@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-import firsttouch
 from firsttouch.judge import sprt
 from firsttouch.judge.drift import Configuration
 from firsttouch.judge.findings import Findings
@@ -164,12 +164,12 @@ def build(
     *,
     problems: Sequence[Problem] = (),
     title: str = "NUMA report of a fleet",
-    pages_of: Mapping[str, str] | None = None,
+    pages_of: Mapping[str, str] = MappingProxyType({}),
     guided: Sequence[Guideline] = (),
-    configurations: Mapping[str, Configuration] | None = None,
+    configurations: Mapping[str, Configuration] = MappingProxyType({}),
     generated: datetime.datetime | None = None,
-    histories: Mapping[str, History] | None = None,
-    dated_ahead: Mapping[tuple[str, str], int] | None = None,
+    histories: Mapping[str, History] = MappingProxyType({}),
+    dated_ahead: Mapping[tuple[str, str], int] = MappingProxyType({}),
     of_site: Sequence[SiteTable] = (),
 ) -> Fleet:
     """Write the report of fleets (one per system) into the existing folder *out*; return its summary.
@@ -185,115 +185,69 @@ def build(
             _ = fleet.losses  # both read them: compute them once
         written = beside.submit(ranks.write, findings, out / "findings.parquet")
         now = generated or datetime.datetime.now(datetime.UTC)
-        over_time = [
-            history.of_fleet(fleet.source, (histories or {}).get(fleet.system.name), f"change{number}-")
-            for number, fleet in enumerate(findings)
-            if _is_judged(fleet)
+        unjudged = sum(len(fleet.hosts) for fleet in findings if not _is_judged(fleet))
+        judged = [fleet for fleet in findings if _is_judged(fleet)]
+        of_systems = [Ranks(fleet) for fleet in judged]
+        each = sum(len(fleet.samples.counts) for fleet in judged) <= MOST_RESULTS
+        summaries = [_summaries(of_system, each=each) for of_system in of_systems]
+        hosts = [summary for of_system in summaries for summary in of_system]
+        systems = [
+            _System(
+                of_system,
+                _worst(its_hosts),
+                history.of_fleet(fleet.source, histories.get(fleet.system.name), f"change{number}-"),
+                configuration.drifted(configurations, fleet),
+            )
+            for number, (fleet, of_system, its_hosts) in enumerate(zip(judged, of_systems, summaries, strict=True))
         ]
-        summary = _pages(
-            findings,
-            out,
-            problems,
-            pages_of or {},
-            guided,
-            over_time=over_time,
-            configurations=configurations or {},
-            dated_ahead=dated_ahead or {},
-            of_site=of_site,
+        missing = missing_results(judged, problems)
+        counts = {word: sum(int(r.counts[i]) for r in of_systems) for i, word in enumerate(ORDER)}
+        line = _line(counts, unjudged, sum(len(fleet.divided) for fleet in judged), missing)
+        document = summary.document(
+            kind="fleet",
             title=title,
+            generated=now.isoformat(timespec="seconds"),
+            line=line,
+            counts=counts,
+            missing=[{"what": what, "reason": reason} for what, reason in missing.rows],
+            problems=[{"name": p.name, "kind": p.kind, "reason": p.reason, "host": p.host} for p in problems],
+            systems=[system.to_dict(of_system) for system, of_system in zip(systems, summaries, strict=True)],
+            guidelines=[guide.to_dict() for guide in guided],
+            site_tables=[table.to_dict() for table in of_site],
+            dated_ahead=[
+                {"system": system, "host": host, "time": iso(latest)}
+                for (system, host), latest in sorted(dated_ahead.items())
+            ],
+        )
+        drifted = [system.drifted for system in systems if system.drifted]
+        of_fleet = card.of_fleet(
+            of_systems,
+            counts,
+            line,
+            partial=missing.hosts - missing.whole,
+            without=missing.whole,
+            configured=sum(its.drift.hosts for its in drifted),
+            deviating=sum(len({host for group in its.groups for host in group.hosts}) for its in drifted),
             generated=now,
         )
+        shown = _Shown(document, systems, missing, guided, of_site)
+        common = {fleet.system.name: fleet.common_loss for fleet in judged}
+        of_verdicts_only = openmetrics.summary(
+            (), hosts, generated=now.timestamp(), common_losses=common, dated_ahead=dated_ahead
+        )
+        of_each = openmetrics.text((), hosts, generated=now.timestamp(), findings=judged) if each else ""
+        files = {
+            "summary.prom": of_verdicts_only,
+            "metrics.prom": of_each or of_verdicts_only,
+            "junit.xml": junit.text((), hosts, problems, title=title, generated=document["generated"], each=each),
+            **multiqc.of_hosts((), hosts),
+            **site_tables.files(of_site),
+        }
+        page = shown.page(of_fleet, pages_of, each=each)
+        forms.write(out, page, shown.ticket(), document, files, indent=None)
         written.result()
-    return summary
-
-
-def _pages(
-    findings: Sequence[Findings],
-    out: Path,
-    problems: Sequence[Problem],
-    pages_of: Mapping[str, str],
-    guided: Sequence[Guideline],
-    *,
-    over_time: Sequence[Timeline],
-    configurations: Mapping[str, Configuration],
-    dated_ahead: Mapping[tuple[str, str], int],
-    of_site: Sequence[SiteTable],
-    title: str,
-    generated: datetime.datetime,
-) -> Fleet:
-    stated = generated.isoformat(timespec="seconds")
-    unjudged = sum(len(fleet.hosts) for fleet in findings if not _is_judged(fleet))
-    findings = [fleet for fleet in findings if _is_judged(fleet)]
-    ranks = [Ranks(fleet) for fleet in findings]
-    each = sum(len(fleet.samples.counts) for fleet in findings) <= MOST_RESULTS
-    summaries = [_summaries(r, each=each) for r in ranks]
-    hosts = [summary for of_system in summaries for summary in of_system]
-    systems = [
-        _System(r, _worst(of_system), timeline, configuration.drifted(configurations, fleet))
-        for r, of_system, timeline, fleet in zip(ranks, summaries, over_time, findings, strict=True)
-    ]
-    missing = missing_results(findings, problems)
-    counts = {word: sum(int(r.counts[i]) for r in ranks) for i, word in enumerate(ORDER)}
-    line = _line(counts, unjudged, sum(len(fleet.divided) for fleet in findings), missing)
-    document = summary.document(
-        kind="fleet",
-        title=title,
-        generated=stated,
-        line=line,
-        counts=counts,
-        missing=[{"what": what, "reason": reason} for what, reason in missing.rows],
-        problems=[{"name": p.name, "kind": p.kind, "reason": p.reason, "host": p.host} for p in problems],
-        systems=[system.to_dict(of_system) for system, of_system in zip(systems, summaries, strict=True)],
-        guidelines=[guide.to_dict() for guide in guided],
-        site_tables=[table.to_dict() for table in of_site],
-        dated_ahead=[
-            {"system": system, "host": host, "time": iso(latest)}
-            for (system, host), latest in sorted(dated_ahead.items())
-        ],
-    )
-    drifted = [system.drifted for system in systems if system.drifted]
-    of_fleet = card.of_fleet(
-        ranks,
-        counts,
-        line,
-        partial=missing.hosts - missing.whole,
-        without=missing.whole,
-        configured=sum(its.drift.hosts for its in drifted),
-        deviating=sum(len({host for group in its.groups for host in group.hosts}) for its in drifted),
-        generated=generated,
-    )
-    forms.write(
-        out,
-        _page(
-            document,
-            of_fleet,
-            systems=systems,
-            missing=missing,
-            guided=guided,
-            of_site=of_site,
-            pages_of=pages_of,
-            each=each,
-        ),
-        _ticket(document, systems, missing, guided, of_site=of_site),
-        document,
-        indent=None,
-    )
-    number: Any = {"version": firsttouch.__version__, "generated": generated.timestamp()}
-    common = {fleet.system.name: fleet.common_loss for fleet in findings}
-    losses = {name: loss.loss if loss else 0.0 for name, loss in common.items()}
-    of_verdicts_only = openmetrics.summary((), hosts, **number, common_losses=losses, dated_ahead=dated_ahead)
-    files = {
-        "summary.prom": of_verdicts_only,
-        "metrics.prom": openmetrics.text((), hosts, **number, findings=findings) if each else of_verdicts_only,
-        "junit.xml": junit.text((), hosts, problems, title=title, generated=stated, each=each),
-        **multiqc.of_hosts((), hosts),
-        **site_tables.files(of_site),
-    }
-    for name, text in files.items():
-        (out / name).write_text(text, encoding="utf-8")
-    return Fleet(
-        document, [v for system in systems for v in system.worst], ranks, guided, [s.drifted for s in systems]
-    )
+    worst = [verdict for system in systems for verdict in system.worst]
+    return Fleet(document, worst, of_systems, guided, [system.drifted for system in systems])
 
 
 def _is_judged(findings: Findings) -> bool:
@@ -476,49 +430,45 @@ class _System:
         return Section(f"System {self.name}: hosts that do not pass", blocks)
 
 
-def _page(
-    document: Mapping[str, Any],
-    of_fleet: Card,
-    *,
-    systems: Sequence[_System],
-    missing: Missing,
-    guided: Sequence[Guideline],
-    of_site: Sequence[SiteTable],
-    pages_of: Mapping[str, str],
-    each: bool,
-) -> Document:
-    nothing = Paragraph("Nothing: every host has every metric that others were judged by.", "good")
-    brief = " (the last two have only the verdict of each host, because there are too many results)"
-    return Document(
-        document["title"],
-        [Paragraph(when_made(document["generated"]), "small")],
-        [
-            of_fleet,
-            *site_tables.page_sections(of_site),
-            *(system.section(number, pages_of) for number, system in enumerate(systems, start=1)),
-            Section(_MISSING, missing.table.first(_ROWS, _WHERE) if missing.rows else [nothing], "missing"),
-            *guidelines.sections(guided),
-        ],
-        pages.foot(FILES if of_site else FILES - {site_tables.FILE}, "" if each else brief),
-    )
+@dataclass(frozen=True)
+class _Shown:
+    """What the page and the ticket show beside the card."""
 
+    document: Mapping[str, Any]
+    systems: Sequence[_System]
+    missing: Missing
+    guided: Sequence[Guideline]
+    of_site: Sequence[SiteTable]
 
-def _ticket(
-    document: Mapping[str, Any],
-    systems: Sequence[_System],
-    missing: Missing,
-    guided: Sequence[Guideline],
-    *,
-    of_site: Sequence[SiteTable],
-) -> Document:
-    lost = missing.table.first(_LISTED, _WHERE) if missing.rows else [Paragraph("Nothing.")]
-    return Document(
-        document["title"],
-        [Paragraph(document["line"]), Paragraph(when_made(document["generated"]))],
-        [
-            *site_tables.ticket_sections(of_site),
-            Section(_MISSING, lost),
-            *guidelines.short_sections(guided),
-            *(system.short_section() for system in systems),
-        ],
-    )
+    def page(self, of_fleet: Card, pages_of: Mapping[str, str], *, each: bool) -> Document:
+        """Return the page; *each*: its files have each result, and not only the verdicts."""
+        nothing = Paragraph("Nothing: every host has every metric that others were judged by.", "good")
+        brief = " (the last two have only the verdict of each host, because there are too many results)"
+        rows = self.missing.rows
+        return Document(
+            self.document["title"],
+            [Paragraph(when_made(self.document["generated"]), "small")],
+            [
+                of_fleet,
+                *site_tables.page_sections(self.of_site),
+                *(system.section(number, pages_of) for number, system in enumerate(self.systems, start=1)),
+                Section(_MISSING, self.missing.table.first(_ROWS, _WHERE) if rows else [nothing], "missing"),
+                *guidelines.sections(self.guided),
+            ],
+            pages.foot(FILES if self.of_site else FILES - {site_tables.FILE}, "" if each else brief),
+        )
+
+    def ticket(self) -> Document:
+        """Return the ticket."""
+        rows = self.missing.rows
+        missing = self.missing.table.first(_LISTED, _WHERE) if rows else [Paragraph("Nothing.")]
+        return Document(
+            self.document["title"],
+            [Paragraph(self.document["line"]), Paragraph(when_made(self.document["generated"]))],
+            [
+                *site_tables.ticket_sections(self.of_site),
+                Section(_MISSING, missing),
+                *guidelines.short_sections(self.guided),
+                *(system.short_section() for system in self.systems),
+            ],
+        )
