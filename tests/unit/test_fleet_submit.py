@@ -2,6 +2,7 @@
 """Submission with stand-ins for Slurm's commands: the arguments of sbatch, and the files of the campaign."""
 
 import json
+import shlex
 
 import pytest
 
@@ -139,6 +140,26 @@ def test_nothing_is_submitted_or_left_where_slurm_does_not_answer(
     assert down in done.err
     assert not (tmp_path / "calls").exists()
     assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_shows_what_is_submitted_and_submits_nothing(sbatch, stand_in, tmp_path, monkeypatch, run_cli):
+    monkeypatch.setenv("FIRSTTOUCH_OUT", str(tmp_path / "out"))
+    monkeypatch.setenv("FIRSTTOUCH_EFFORT", "smoke")
+    stand_in("sinfo", "echo 'n1|idle|none'; echo 'n2|drained*|fan of psu 2'")
+    argv = ["campaign", "submit", "validate", "--system", "amd-opteron", "--hosts", "n[1-2]", "--campaign", "c"]
+    argv += ["--step", "topology", "--resubmit", "8", "--drain"]
+    text, document = (run_cli(*argv, "--dry-run", *more) for more in ([], ["--json"]))
+    assert (text.status, document.status) == (0, 0)
+    assert not (tmp_path / "calls").exists()
+    assert not (tmp_path / "out").exists()
+    shown = [shlex.split(line) for line in text.out.splitlines()]
+    assert json.loads(document.out)["commands"] == shown
+    run_cli(*argv)  # the host without a job makes it fail
+    # The real ones have a comment by which the job is found, and the numbers of jobs.
+    called = [[w for w in line.split() if w != "--parsable" and "--comment" not in w] for line in sbatch()]
+    assert [" ".join(words[1:]) for words in shown] == [
+        " ".join(words).replace("afterany:101", "afterany:JOBS") for words in called
+    ]
 
 
 def test_the_hosts_of_a_large_cluster_are_asked_for_as_ranges(stand_in, tmp_path):

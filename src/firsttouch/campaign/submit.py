@@ -62,14 +62,28 @@ class Again:
 
     def submit(self, campaign: Campaign, hosts: Sequence[str], *, wait: bool = False) -> Submitted:
         """Submit a job for each of *hosts*, and one that collects."""
+        return submit(campaign, hosts, self.options, self._measuring(), collecting=self._collecting(), wait=wait)
+
+    def commands(self, campaign: Campaign, hosts: Sequence[str]) -> list[list[str]]:
+        """Return the commands of :meth:`submit` for *hosts*; JOBS stands for the numbers of the jobs."""
+        options = _with_access(campaign, self.options)
+        of_jobs = [*options, *_given(campaign, self._measuring())]
+        collector = _of_collector(campaign, "JOBS", collector_options(options), self._collecting())
+        return [["sbatch", *argv] for argv in (*(_of_host(campaign, host, of_jobs) for host in hosts), collector)]
+
+    def _measuring(self) -> list[str]:
+        """Return the arguments of the jobs that measure."""
         drain = ["--drain"] if self.drains else []
+        again = [f"--max-repetitions={self.resubmit}"] if self.resubmit else []
+        return [*drain, *again, *(f"--step={pattern}" for pattern in self.steps)]
+
+    def _collecting(self) -> list[str]:
+        """Return the arguments of the job that collects."""
+        drain = ["--drain"] if self.drains else []
+        if not self.resubmit:
+            return drain
         steps = [f"--step={pattern}" for pattern in self.steps]
-        measuring, collecting = [*drain, *steps], drain
-        if self.resubmit:
-            measuring = [*measuring, f"--max-repetitions={self.resubmit}"]
-            sbatch = [f"--sbatch={option}" for option in self.options]
-            collecting = [*drain, *steps, f"--resubmit={self.resubmit}", *sbatch]
-        return submit(campaign, hosts, self.options, measuring, collecting=collecting, wait=wait)
+        return [*drain, f"--resubmit={self.resubmit}", *steps, *(f"--sbatch={o}" for o in self.options)]
 
     def submit_undecided(self, campaign: Campaign, collected: Collected, say: Callable[[str], None]) -> None:
         """Submit another job for each host that more repetitions may decide, up to _ROUNDS times."""
@@ -124,10 +138,9 @@ def submit(
     of the collecting job. All hosts are stored before, so that hosts without a job are listed as missing. Hosts
     that are down or drained get a job only with *wait*. If Slurm refuses a job, the others are still collected.
     """
-    file = template(campaign.kind)
     options = _with_access(campaign, options)
     collector_options(options)
-    given = [*argv, "--campaign", str(campaign.folder), "--no-collect"]
+    of_jobs = [*options, *_given(campaign, argv)]
     jobs: list[str] = []
     refused: dict[str, str] = {}
     note_without_job(campaign.folder, hosts, NOT_YET)
@@ -138,7 +151,7 @@ def submit(
 
     def submit_to(host: str) -> None:
         try:
-            jobs.append(_submit_to(campaign, host, [*options, str(file), *given]))
+            jobs.append(_submit_to(campaign, host, of_jobs))
         except RunFailed as error:
             refuse(host, str(error))
 
@@ -168,17 +181,29 @@ def submit_alone(campaign: Campaign, host: str, options: Sequence[str], *, fds: 
 
 def _submit_to(campaign: Campaign, host: str, argv: Sequence[str], *, fds: Sequence[int] = ()) -> str:
     """Submit a job for a host by sbatch's *argv*, note it, and return its number; raises RunFailed."""
-    of_host = [f"--nodelist={host}", f"--output={_log(campaign)}/%x-{host}-%j.out"]
-    job = slurm.submit([*of_host, *argv], cwd=paths.ROOT, fds=fds)
+    _log(campaign).mkdir(parents=True, exist_ok=True)
+    job = slurm.submit(_of_host(campaign, host, argv), cwd=paths.ROOT, fds=fds)
     note(campaign.folder, job, 1, [host])
     return job
 
 
+def _given(campaign: Campaign, argv: Sequence[str]) -> list[str]:
+    """Return the template of a job that measures, with its arguments."""
+    return [str(template(campaign.kind)), *argv, "--campaign", str(campaign.folder), "--no-collect"]
+
+
+def _of_host(campaign: Campaign, host: str, argv: Sequence[str]) -> list[str]:
+    return [f"--nodelist={host}", f"--output={_log(campaign)}/%x-{host}-%j.out", *argv]
+
+
+def _of_collector(campaign: Campaign, after: str, options: Sequence[str], argv: Sequence[str]) -> list[str]:
+    own = [f"--dependency=afterany:{after}", f"--output={_log(campaign)}/collect-%j.out"]
+    return [*options, *own, str(template("collect")), str(campaign.folder), *argv]
+
+
 def _log(campaign: Campaign) -> Path:
     """Return the folder of the jobs' output, which sbatch does not create."""
-    folder = campaign.folder / "log"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    return campaign.folder / "log"
 
 
 def _with_access(campaign: Campaign, options: Sequence[str]) -> list[str]:
@@ -211,6 +236,5 @@ def collect_later(campaign: Campaign, job: slurm.Job, collecting: Sequence[str] 
 
 
 def _collector(campaign: Campaign, after: str, options: Sequence[str], argv: Sequence[str]) -> str:
-    of_collector = [f"--dependency=afterany:{after}", f"--output={_log(campaign)}/collect-%j.out"]
-    file = str(template("collect"))
-    return slurm.submit([*options, *of_collector, file, str(campaign.folder), *argv], cwd=paths.ROOT)
+    _log(campaign).mkdir(parents=True, exist_ok=True)
+    return slurm.submit(_of_collector(campaign, after, options, argv), cwd=paths.ROOT)

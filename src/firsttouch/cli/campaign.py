@@ -49,6 +49,7 @@ EXAMPLES = """\
   firsttouch campaign run validate --system amd-opteron --drain
   firsttouch campaign submit validate --system amd-opteron --hosts 'n[001-200]'
   firsttouch campaign submit characterize --hosts n7,n9 --sbatch=--time=8:00:00
+  firsttouch campaign submit validate --system amd-opteron --hosts 'n[1-8]' --dry-run
   firsttouch campaign list
   firsttouch campaign status validate-2026-05-04T09-00-00-4711
   firsttouch campaign cancel validate-2026-05-04T09-00-00-4711 --dry-run
@@ -86,6 +87,7 @@ def register(subparsers: options.Subparsers) -> None:
     submitting.add_argument(
         "--wait", action="store_true", help="also submit jobs for hosts that are down or drained"
     )
+    submitting.add_argument("--dry-run", action="store_true", help="show the commands, run none")
     submitting.set_defaults(run=submit_hosts)
     listing = options.action(actions, "list", "list the campaigns in the folder for results", EXAMPLES)
     listing.set_defaults(run=list_campaigns)
@@ -272,10 +274,16 @@ def submit_hosts(args: argparse.Namespace) -> int:
     if request.campaign is None:
         unique = f"{datetime.now().astimezone():%Y-%m-%dT%H-%M-%S}-{os.getpid()}"
         request = replace(request, campaign=f"{args.kind}-{unique}")
-    campaign = request.prepared()
+    campaign = request.prepared(dry_run=args.dry_run)
     if strangers := load(campaign.system).strangers(hosts):
         say(f"firsttouch: {strangers}")
     again = submit.Again(args.resubmit, request.steps, options_of_sbatch, drains=args.drain)
+    if args.dry_run:
+        away = {} if args.wait else slurm.unavailable(hosts)
+        _show_submission(
+            campaign, again.commands(campaign, [h for h in hosts if h not in away]), as_json=args.json
+        )
+        return 0
     submitted = again.submit(campaign, hosts, wait=args.wait)
     jobs, refused = submitted.jobs, [f"{host}: {why}" for host, why in submitted.refused.items()]
     if not jobs:
@@ -289,6 +297,13 @@ def submit_hosts(args: argparse.Namespace) -> int:
     for line in refused:
         say(f"firsttouch: error: no job for {line}")
     return 1 if refused else 0
+
+
+def _show_submission(campaign: Campaign, commands: Sequence[Sequence[str]], *, as_json: bool) -> None:
+    if as_json:
+        options.print_json({"campaign": str(campaign.folder), "commands": commands})
+    else:
+        print("\n".join(map(shlex.join, commands)))
 
 
 def _hosts(given: str) -> list[str]:
