@@ -226,7 +226,7 @@ def hint_schema(hint: Any) -> dict[str, Any]:
         return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
     if origin is Literal:
         return {"enum": list(arguments), "description": f"one of {', '.join(map(str, arguments))}"}
-    if origin in {tuple, frozenset}:
+    if origin in {tuple, frozenset, Sequence}:
         return {"type": "array", "items": hint_schema(arguments[0]), "description": "a list"}
     if origin in {dict, Mapping}:
         values = hint_schema(arguments[1])
@@ -255,8 +255,9 @@ def _built(hint: Any, value: Any) -> Any:
     if origin in {Union, UnionType}:
         suited = [hint for hint in arguments if isinstance(value, _form(hint))]
         return _built(suited[0], value)
-    if origin in {tuple, frozenset}:
-        return origin(_built(arguments[0], item) for item in value)
+    if origin in {tuple, frozenset, Sequence}:
+        collection = frozenset if origin is frozenset else tuple
+        return collection(_built(arguments[0], item) for item in value)
     if origin in {dict, Mapping}:
         return {name: _built(arguments[1], item) for name, item in value.items()}
     return build(hint, value) if isinstance(hint, type) and is_dataclass(hint) else value

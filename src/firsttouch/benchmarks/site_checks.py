@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from firsttouch import documents, paths
 from firsttouch.errors import BadInput, RunFailed, TimedOut, none_such
@@ -27,23 +27,9 @@ from firsttouch.scenarios import evidence
 from firsttouch.scenarios.placement import Scenario, plan, with_threads
 from firsttouch.units import UNITS
 
-_NAME = {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*$", "description": "a name: letters, digits and _"}
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["program"],
-    "properties": {
-        "program": {"type": "array", "items": {"type": "string"}, "minItems": 1},
-        "check": _NAME,
-        "metric": _NAME,
-        "unit": {"enum": ["1", *UNITS], "description": f"a unit: 1, {', '.join(UNITS)}"},
-        "better": {"enum": ["higher", "lower", "neither"]},
-        "regex": {"type": "string", "regex": True},
-        "file": {"type": "string", "minLength": 1},
-        "scenario": {"type": "string"},
-        "parameters": {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}},
-    },
-}
+_Name = Annotated[str, {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$", "description": "a name: letters, digits and _"}]
+_Unit = Annotated[str, {"enum": ["1", *UNITS], "description": f"a unit: 1, {', '.join(UNITS)}"}]
+_Scalars = Annotated[Mapping[str, Any], {"additionalProperties": {"type": ["string", "number", "boolean"]}}]
 
 #: Prints the last match of a regular expression. The time of a search may grow exponentially with the text, and
 #: Python handles no signal in parts of it, so that only the kernel can end it for certain.
@@ -64,15 +50,15 @@ class ProgramSpec:
     the program writes into its working folder. Without it, the run time is measured. *scenario* has one instance.
     """
 
-    program: Sequence[str]
-    check: str
-    metric: str = "time"
-    unit: str = "s"
+    program: Annotated[Sequence[str], {"minItems": 1}]
+    check: _Name
+    metric: _Name = "time"
+    unit: _Unit = "s"
     better: Literal["higher", "lower", "neither"] | None = None
-    regex: str = ""
-    file: str = ""
+    regex: Annotated[str, {"regex": True}] = ""
+    file: Annotated[str, {"minLength": 1}] = ""
     scenario: str = "1Inst_Original"
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: _Scalars = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raise BadInput for keys that contradict each other."""
@@ -90,6 +76,10 @@ class ProgramSpec:
         return self.better or catalogue.direction(self.check, self.metric, self.unit)
 
 
+#: The form of a check's file, whose name is the check's if it states none.
+SCHEMA = documents.schema_of(ProgramSpec) | {"required": ["program"]}
+
+
 def names() -> list[str]:
     """Return the names of the checks that the user's and the site's folders have."""
     return list(paths.data_files("checks", ".yaml"))
@@ -104,7 +94,7 @@ def load(name_or_file: str) -> ProgramSpec:
     document = documents.parse_yaml(documents.read_text(file), file)
     document.check(SCHEMA)
     try:
-        return ProgramSpec(**{"check": file.stem, **document.data})
+        return documents.build(ProgramSpec, {"check": file.stem, **document.data})
     except BadInput as error:
         raise document.error(str(error)) from None
 
