@@ -28,6 +28,7 @@ from firsttouch.records.schema import Record
 from firsttouch.report import aspects, model, render
 from firsttouch.report.document import Figure
 from firsttouch.systems import definition
+from firsttouch.systems.references import Reference
 
 _HERE = Path(__file__).resolve().parent.parent
 #: The thesis's rates (GB/s) by the firmware's distance: local, one hop, farthest (section 3.4).
@@ -151,10 +152,10 @@ def _simulated() -> list[Record]:
     ]
 
 
-def _expected(record: Record) -> model.Reference | None:
+def _expected(record: Record) -> Reference:
     """Return the saturation of hosts without the fault."""
     usual = record.value / 0.8
-    return model.Reference(usual, 0.97 * usual, None, "a simulated fleet")
+    return Reference(record.check, record.metric, {}, usual, -0.03, None, record.unit, "a simulated fleet", 0)
 
 
 _SIMULATED = _Source(

@@ -23,7 +23,7 @@ from firsttouch.units import UNITS
 
 
 def text(records, verdicts=()):
-    return module.text(model.split(records, (), None), verdicts, version="1.2", generated=1.7e9)
+    return module.text(model.split(records, (), None), verdicts, generated=1.7e9)
 
 
 def samples(content, parse=openmetrics):
@@ -119,7 +119,7 @@ def test_the_summary_of_a_host_has_few_series_without_parameters(tmp_path):
     machine = Machine(2, 4)
     records = machine.everything()
     some = model.split(records, (), None)
-    content = module.summary(some, [], version="1.2", generated=1.7e9)
+    content = module.summary(some, [], generated=1.7e9)
     series = {s.name: s for s in samples(content, classic)}
     assert len(series) == len(samples(content)) == 4
     assert {label for s in series.values() for label in s.labels} == {"host", "system", "version"}
@@ -127,7 +127,7 @@ def test_the_summary_of_a_host_has_few_series_without_parameters(tmp_path):
     assert 1e9 < series["firsttouch_local_bandwidth_bytes_per_second"].value < 1e11
     entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "an order"}
     verdicts = judge(rates(1.0, 1.0, host="n1"), system_of(tmp_path, {**entry, "tolerance": LIMITS["higher"]}))
-    judged = samples(module.summary([], [v.summary for v in verdicts], version="1.2", generated=1.7e9))
+    judged = samples(module.summary([], [v.summary for v in verdicts], generated=1.7e9))
     assert [s.labels["verdict"] for s in judged if s.name == "firsttouch_verdict" and s.value] == ["fail"]
 
 
