@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -74,12 +73,10 @@ def test_the_gains_in_the_readme_are_those_of_the_replay(run_cli) -> None:
         assert f"{float(default) / float(seconds):.2f}" == gain
 
 
-def test_the_pictures_are_what_the_program_draws_and_prints() -> None:
-    sys.path.insert(0, str(DOCS / "extensions"))
-    try:
-        import picture  # noqa: PLC0415 - a program of the manual, not of a package
-    finally:
-        sys.path.pop(0)
+def test_the_pictures_are_what_the_program_draws_and_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(DOCS / "extensions")
+    import picture  # noqa: PLC0415 - a program of the manual, not of a package
+
     readme = documented.README.read_text(encoding="utf-8")
     shown = re.findall(r"^!\[.+\]\(docs/(\w+)\.svg\)$", readme, re.MULTILINE)
     assert sorted(shown) == sorted(picture.PICTURES)
@@ -94,6 +91,15 @@ def test_the_pictures_are_what_the_program_draws_and_prints() -> None:
 
 def _texts(svg: str) -> list[str]:
     return re.findall(r">([^<>]+)<", re.sub("<style>.*?</style>", "", svg, flags=re.DOTALL))
+
+
+def test_every_figure_of_the_manual_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs" / "extensions")
+    import figures  # noqa: PLC0415 - a program of the manual, not of a package
+
+    drawn = {name: figures.draw(name)[0] for name in figures._SOURCES}
+    assert all(figure.panels and figure.shows for figure in drawn.values())
+    assert "; the reference is " in drawn["loaded_latency"].shows[0]
 
 
 def test_commands_that_a_page_names_exist() -> None:
