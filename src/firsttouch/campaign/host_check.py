@@ -23,8 +23,9 @@ from firsttouch.benchmarks.recording import recording
 from firsttouch.campaign.timekeeper import State
 from firsttouch.errors import FirstTouchError
 from firsttouch.host.topology import Topology, load
-from firsttouch.judge import event_limits, judging, samples_table
+from firsttouch.judge import judging, samples_table
 from firsttouch.judge.verdict import status as status_of
+from firsttouch.records import catalogue
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
 from firsttouch.systems import references
@@ -165,7 +166,7 @@ def states(system: System, file: Path | None, *, share_host: bool, strict: bool,
                         # Other processes may use the host, which is recorded before each step.
                         for measured in itertools.chain([[*kernel_settings.records()]], step.run(say)):
                             records += measured
-                            if any(map(event_limits.is_exceeded, measured)):
+                            if any(catalogue.is_exceeded(r.check, r.metric, r.value) for r in measured):
                                 yield state()
                             keep(measured)
                     except FirstTouchError as error:

@@ -15,7 +15,7 @@ from firsttouch.cli import options
 from firsttouch.errors import BadInput
 from firsttouch.execution.progress import say
 from firsttouch.host.cpusets import format_list
-from firsttouch.judge import event_limits
+from firsttouch.records import catalogue
 from firsttouch.records.cases import Case
 from firsttouch.systems import theoretical_bandwidth
 
@@ -164,7 +164,7 @@ def run(args: argparse.Namespace) -> int:
         options.print_json([r.to_dict() for r in measured])
     for line in measure.spread(measured):
         say(line)
-    wrong = [r for r in measured if r.status == "valid" and event_limits.is_exceeded(r)]
+    wrong = [r for r in measured if r.status == "valid" and catalogue.is_exceeded(r.check, r.metric, r.value)]
     for record in wrong:
         say(f"firsttouch: {Case.of(record).title}: {record.value:g}, which fails a host")
     invalid = [r for r in measured if r.status != "valid"]

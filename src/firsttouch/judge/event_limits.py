@@ -21,7 +21,6 @@ from firsttouch.judge.verdict import ORDER
 from firsttouch.records import catalogue
 from firsttouch.records.cases import Case
 from firsttouch.records.catalogue import Limit
-from firsttouch.records.schema import Record
 from firsttouch.systems.references import Reference
 
 _HOUR = 3.6e6  # ms
@@ -37,12 +36,6 @@ class Limited(NamedTuple):
 def limit_of(case: Case) -> Limit | None:
     """Return the limit of a case's metric, None if it has none."""
     return catalogue.limit_of(case.check, case.metric)
-
-
-def is_exceeded(record: Record) -> bool:
-    """Return whether the events of one record fail a host."""
-    limit = catalogue.limit_of(record.check, record.metric)
-    return limit is not None and limit.is_proof and record.value > limit.most
 
 
 class EventLimits:

@@ -209,6 +209,12 @@ def limit_of(check: str, metric: str) -> Limit | None:
     return described.limits.get(metric) if described else None
 
 
+def is_exceeded(check: str, metric: str, events: float) -> bool:
+    """Return whether the *events* of one record fail a host."""
+    limit = limit_of(check, metric)
+    return limit is not None and limit.is_proof and events > limit.most
+
+
 def better_of(check: str, metric: str, otherwise: Better) -> Better:
     """Return which values of a metric are better by the catalogue, whatever a record says; else *otherwise*."""
     entry = checks().get(check)
