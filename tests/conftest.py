@@ -3,6 +3,7 @@
 
 import atexit
 import contextlib
+import gc
 import os
 import re
 import shutil
@@ -56,6 +57,9 @@ os.environ["FIRSTTOUCH_ADVICE"] = str(ADVICE)
 INSTALLED = Path(sys.executable).with_name(PROBE)
 if not INSTALLED.exists() or INSTALLED.stat().st_mtime < max(f.stat().st_mtime for f in probe.SOURCE.rglob("*")):
     os.environ.setdefault("FIRSTTOUCH_PROBE", str(probe.build(paths.ROOT / ".cache" / "probe")))
+
+# Each worker imports all tests, and the objects of these stay: the garbage collector need not look at them.
+gc.disable()
 
 # How long an example takes says more about the other load of a shared host than about the test.
 settings.register_profile("shared", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
@@ -127,6 +131,12 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.timing)
     rank = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: rank.get(scope(item.nodeid), len(rank)))
+
+
+def pytest_collection_finish():
+    """Collect garbage among the objects of the tests only, from here on."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
