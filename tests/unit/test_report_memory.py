@@ -285,6 +285,13 @@ def test_records_without_a_histogram_have_a_table() -> None:
     assert len(shown.tables[0].rows) == 6
 
 
+def test_the_module_of_a_wrong_word_is_stated() -> None:
+    place = {"bank": 1, "physical_address": "0x4e600ef38", "modules": ["A1, serial number 1", "B1"], "units": 5}
+    words = Host("n1", at_once=True).add("correctness", "wrong_words", "1", "lower", 1.0, **place)
+    (table,) = correctness.aspect(view_of([*words])).tables
+    assert table.rows[0][0] == "patterns in bank 1, first at 0x4e600ef38 in A1, serial number 1 or B1"
+
+
 @pytest.mark.parametrize(
     ("aspect", "parameters"),
     [
