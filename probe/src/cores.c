@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cores: a chain of dependent additions on each PU, all PUs at once. Its rate is the clock of the core, as no
-// other part of the host takes part. A PU that is slower than its siblings in every sample is a slow core.
+// Cores: each PU follows a chain of steps that wait for each other, all PUs at once and each alone. Additions show
+// the clock of the core, as no other part of the host takes part. Cycles of pointers show its caches and its way
+// to memory. A PU that is slower than its siblings in every sample is a slow core.
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,25 +15,74 @@
 #include "report.h"
 #include "stop.h"
 
-enum { ADDITIONS = 1 << 12 };
+// A sample has so many parts, of which the median counts. Alone, a PU has at most so many samples. The cycle
+// through memory has one line in four: prefetchers bring neighbours.
+enum { ADDITIONS = 1 << 12, PARTS = 32, STRIDE = 4 };
 
-// A slow core has less than this share of its siblings' rate. Threads that ran for less than this share of the
-// time waited for others.
-static const double SLOW = 0.9, RAN = 0.97;
+// Bytes of the small cycles: in the first cache of all processors, if two PUs share it; and well inside the
+// second.
+enum { L1_BYTES = 1 << 13, L2_BYTES = 1 << 18 };
+
+const char *const chain_names[CHAINS] = {"registers", "l1", "l2", "memory"};
+const char *const running_names[RUNNINGS] = {"all", "alone"};
+
+// The steps between two readings of the clock.
+static const uint64_t steps_of[CHAINS] = {ADDITIONS, 2048, 1024, 128};
+
+// A slow core has less than this share of its siblings' rate. Two caches of one size differ more than two clocks,
+// as pages lie at random in them; the way to memory is longer for some PUs of a bank.
+static const double SLOW[CHAINS] = {0.9, 0.9, 0.8, 0.7};
+
+// Threads that ran for less than this share of the time waited for others.
+static const double RAN = 0.97;
+
+// The time (s) in which all PUs follow a chain alone, one after the other.
+static const double ALONE_SECONDS = 3;
 
 typedef struct {
-    double rate; // additions per ns, of the time that the thread ran
+    double rate; // steps per ns of the time that the thread ran: of the median part
     double ran;  // the share of the time that it ran
 } Sample;
 
+// A chain followed by all PUs at once, or by each alone.
+typedef struct {
+    int samples;     // of each PU, or 0 if it is not measured
+    int first;       // of the samples that count: the last quarter of a sustained load
+    double seconds;  // of a sample
+    double wall;     // (s) that a PU worked
+    double *stolen;  // (s) of each PU by a hypervisor
+    Sample *sampled; // by member, then by sample
+    Placed placed;
+} Way;
+
+// PUs of one kind are siblings: equal cores, on which as many PUs work.
+typedef struct {
+    long speed;      // of the core by firmware or kernel, 0 if unknown
+    int here, other; // PUs of the core that work, and others
+    List threads;    // PUs of the core
+    int bank;        // the position of its bank
+} Core;
+
 typedef struct {
     const Options *options;
-    int count;        // of PUs
-    int samples;      // of each
-    Sample *measured; // by member, then by sample
-    int first;        // of the samples that count: the last quarter of a sustained load
-    int slowed;       // a PU whose additions are made half as fast, to try what finds it, or -1
-    double after;     // so many seconds
+    const Host *host;
+    const List *pus;
+    int count; // of PUs
+    Core *cores;
+    Way ways[RUNNINGS][CHAINS];
+    List banks;               // nearest to the PUs
+    Memory *memory;           // of each bank
+    uint64_t bytes[CHAINS];   // of the cycles
+    uintptr_t *state[CHAINS]; // of each PU: where it is in its cycle
+    double *frequency;        // of each PU while all run (GHz), 0 if the kernel does not show it
+    const char *wrong;
+    int slowed;          // a PU whose steps are made half as fast, to try what finds it, or -1
+    int slowed_chain;    // of this chain, or CHAINS: of all
+    double slowed_after; // so many seconds
+    // What is measured now.
+    Chain chain;
+    Running running;
+    int turn, round; // of a PU that is alone
 } Run;
 
 static double thread_seconds(void)
@@ -42,12 +93,12 @@ static double thread_seconds(void)
 }
 
 // Additions each of which waits for the one before.
-static uint64_t additions(uint64_t value)
+static uintptr_t additions(uintptr_t value)
 {
     for (int i = 0; i < ADDITIONS / 8; i++) {
         // The compiler must neither join nor leave out any of them.
-#define ADD               \
-    value += (uint64_t)i; \
+#define ADD                \
+    value += (uintptr_t)i; \
     __asm__ volatile("" : "+r"(value));
         ADD ADD ADD ADD ADD ADD ADD ADD
 #undef ADD
@@ -55,62 +106,79 @@ static uint64_t additions(uint64_t value)
     return value;
 }
 
-static void work(Member *member, void *argument)
+// Makes some steps of a chain; returns the place that they lead to.
+static uintptr_t follow(Chain chain, uintptr_t place)
+{
+    return chain == REGISTERS ? additions(place) : (uintptr_t)chase_run((void **)place, steps_of[chain]);
+}
+
+// The clock of a PU that is at work (GHz), or 0 if the kernel does not show it.
+static double frequency_of(int pu)
+{
+    char *text = file_text("/sys/devices/system/cpu/cpu%d/cpufreq/scaling_cur_freq", pu);
+    const double frequency = text ? strtod(text, NULL) * 1e-6 : 0; // kHz
+    free(text);
+    return frequency;
+}
+
+// Measures a sample of a PU by the thread that is bound to it.
+static void measure(Run *run, int member, int sample)
+{
+    Way *way = &run->ways[run->running][run->chain];
+    const Chain chain = run->chain;
+    const bool is_slowed = run->pus->values[member] == run->slowed &&
+                           (run->slowed_chain == (int)chain || run->slowed_chain == CHAINS) &&
+                           sample >= (int)(run->slowed_after / way->seconds);
+    double rates[PARTS];
+    int parts = 0;
+    uintptr_t place = run->state[chain][member];
+    // Fills the caches.
+    if (chain == L1 || chain == L2)
+        place = (uintptr_t)chase_run((void **)place, 2 * run->bytes[chain] / run->host->line_bytes);
+    const int64_t begin = team_now(), end = begin + (int64_t)(way->seconds * 1e9);
+    const double cpu_begin = thread_seconds();
+    double cpu = cpu_begin;
+    int64_t now = begin;
+    while (now < end && !stop_signal()) {
+        const int64_t part_end = now + (end - begin) / PARTS;
+        double steps = 0;
+        for (; now < part_end && !stop_signal(); now = team_now()) {
+            for (int i = 0; i <= is_slowed; i++)
+                place = follow(chain, place);
+            steps += (double)steps_of[chain];
+        }
+        const double later = thread_seconds();
+        if (later > cpu && parts < PARTS)
+            rates[parts++] = steps / ((later - cpu) * 1e9);
+        cpu = later;
+    }
+    const double wall = (double)(now - begin) * 1e-9;
+    run->state[chain][member] = place;
+    way->sampled[member * way->samples + sample] =
+        (Sample){.rate = parts ? median_of(rates, parts) : 0, .ran = wall > 0 ? (cpu - cpu_begin) / wall : 0};
+}
+
+static void work_together(Member *member, void *argument)
 {
     Run *run = argument;
-    uint64_t value = (uint64_t)member->id;
-    const int slowed_from = member->pu == run->slowed ? (int)(run->after / run->options->seconds) : run->samples;
-    for (int i = 0; i < run->samples; i++) {
+    const Way *way = &run->ways[run->running][run->chain];
+    for (int i = 0; i < way->samples; i++) {
         team_together(member);
-        const int64_t begin = team_now(), end = begin + (int64_t)(run->options->seconds * 1e9);
-        const double cpu = thread_seconds();
-        const int times = i < slowed_from ? 1 : 2;
-        int64_t now = begin;
-        double count = 0;
-        for (; now < end && !stop_signal(); now = team_now()) {
-            for (int repeated = 0; repeated < times; repeated++)
-                value = additions(value);
-            count += ADDITIONS;
-        }
-        const double ran = thread_seconds() - cpu, wall = (double)(now - begin) * 1e-9;
-        run->measured[member->id * run->samples + i] =
-            (Sample){.rate = ran > 0 ? count / (ran * 1e9) : 0, .ran = wall > 0 ? ran / wall : 0};
+        measure(run, member->id, i);
+        if (run->chain == REGISTERS && i + 1 == way->samples) // others are still at work
+            run->frequency[member->id] = frequency_of(member->pu);
         team_check(member);
         if (run->options->sustain && !stop_signal() && !member->id && (i + 1) % (SUSTAINED_SAMPLES / 10) == 0)
-            report_say("cores: %.3g of %.3g s, PU %d makes %.2f additions per ns", (i + 1) * run->options->seconds,
-                       run->options->sustain, member->pu, run->measured[i].rate);
+            report_say("cores: %.3g of %.3g s, PU %d makes %.2f additions per ns", (i + 1) * way->seconds,
+                       run->options->sustain, member->pu, way->sampled[i].rate);
     }
-    __asm__ volatile("" : : "r"(value)); // the result is used
 }
 
-// PUs of one kind are siblings: equal cores, on which as many PUs work.
-typedef struct {
-    long speed;      // of the core by firmware or kernel, 0 if unknown
-    int here, other; // PUs of the core that work, and others
-} Core;
-
-static Core core_of(int pu, const List *pus)
+static void work_alone(Member *member, void *argument)
 {
-    static const char *const speeds[] = {"cpu_capacity", "cpufreq/cpuinfo_max_freq"};
-    Core core = {0};
-    for (size_t i = 0; i < sizeof speeds / sizeof *speeds && !core.speed; i++) {
-        char *text = file_text("/sys/devices/system/cpu/cpu%d/%s", pu, speeds[i]);
-        core.speed = text ? strtol(text, NULL, 10) : 0;
-        free(text);
-    }
-    char *text = file_text("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", pu);
-    List threads = {0};
-    if (text && list_parse(text, &threads))
-        for (int i = 0; i < threads.count; i++)
-            *(list_has(pus, threads.values[i]) ? &core.here : &core.other) += 1;
-    free(threads.values);
-    free(text);
-    return core;
-}
-
-static bool alike(const Core *a, const Core *b)
-{
-    return a->speed == b->speed && a->here == b->here && a->other == b->other;
+    Run *run = argument;
+    (void)member;
+    measure(run, run->turn, run->round);
 }
 
 // Adds to each element, times `sign`, the time (s) that a hypervisor has taken from its PU so far, if the kernel
@@ -133,194 +201,536 @@ static void add_stolen(const List *pus, int sign, double *stolen)
         fclose(file);
 }
 
-static const Sample *sample_of(const Run *run, int member, int sample)
+// Each PU in turn, round by round: a disturbance of some seconds is not in all samples of a PU.
+static Placed take_turns(Run *run, int rounds)
 {
-    return &run->measured[member * run->samples + sample];
+    Placed placed = {.count = run->count, .pus = must_allocate((size_t)run->count, sizeof *placed.pus)};
+    for (run->round = 0; run->round < rounds; run->round++)
+        for (run->turn = 0; run->turn < run->count && !stop_signal(); run->turn++) {
+            Placed one = team_run(&run->pus->values[run->turn], 1, work_alone, run);
+            placed.pus[run->turn] = one.pus[0];
+            if (!placed.reason[0])
+                memcpy(placed.reason, one.reason, sizeof placed.reason);
+            placed_free(&one);
+        }
+    return placed;
+}
+
+static void run_way(Run *run, Running running, Chain chain)
+{
+    Way *way = &run->ways[running][chain];
+    run->running = running;
+    run->chain = chain;
+    way->sampled = must_allocate((size_t)(run->count * way->samples), sizeof *way->sampled);
+    way->stolen = must_allocate((size_t)run->count, sizeof *way->stolen);
+    add_stolen(run->pus, -1, way->stolen);
+    const int64_t begin = team_now();
+    way->placed = running == ALONE ? take_turns(run, way->samples)
+                                   : team_run(run->pus->values, run->count, work_together, run);
+    way->wall = (double)(team_now() - begin) * 1e-9 / (running == ALONE ? run->count : 1);
+    add_stolen(run->pus, 1, way->stolen);
+    for (int i = 0; i < run->banks.count; i++)
+        memory_look_again(&run->memory[i]);
+}
+
+static Core core_of(const Run *run, int pu)
+{
+    static const char *const speeds[] = {"cpu_capacity", "cpufreq/cpuinfo_max_freq"};
+    Core core = {0};
+    for (size_t i = 0; i < sizeof speeds / sizeof *speeds && !core.speed; i++) {
+        char *text = file_text("/sys/devices/system/cpu/cpu%d/%s", pu, speeds[i]);
+        core.speed = text ? strtol(text, NULL, 10) : 0;
+        free(text);
+    }
+    char *text = file_text("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", pu);
+    if (text && list_parse(text, &core.threads))
+        for (int i = 0; i < core.threads.count; i++)
+            *(list_has(run->pus, core.threads.values[i]) ? &core.here : &core.other) += 1;
+    free(text);
+    const int bank = host_nearest_bank(run->host, pu);
+    while (run->banks.values[core.bank] != bank)
+        core.bank++;
+    return core;
+}
+
+// Whether the rates of two PUs should be equal. PUs of another bank may have slower memory.
+static bool alike(const Core *a, const Core *b, Chain chain)
+{
+    return a->speed == b->speed && a->here == b->here && a->other == b->other &&
+           (chain != MEMORY_CHAIN || a->bank == b->bank);
+}
+
+static double rate_in(const Way *way, int member, int sample)
+{
+    return way->sampled[member * way->samples + sample].rate;
 }
 
 // The median rate of the siblings of a PU in one sample; its own without any.
-static double siblings(const Run *run, const Core *kinds, int member, int sample, double *scratch)
+static double siblings(const Run *run, Chain chain, const Way *way, int member, int sample, double *scratch)
 {
     int count = 0;
     for (int i = 0; i < run->count; i++)
-        if (i != member && alike(&kinds[i], &kinds[member]))
-            scratch[count++] = sample_of(run, i, sample)->rate;
-    return count ? median_of(scratch, count) : sample_of(run, member, sample)->rate;
+        if (i != member && alike(&run->cores[i], &run->cores[member], chain))
+            scratch[count++] = rate_in(way, i, sample);
+    return count ? median_of(scratch, count) : rate_in(way, member, sample);
 }
 
-// By how much a PU is slower than its siblings on average, if it is a slow core in every sample that counts, or 0.
-static double loss_of(const Run *run, const Core *kinds, int member, double *scratch)
+// The rate of a PU as a share of its siblings', in each sample that counts.
+static Samples shares_of(const Run *run, Chain chain, const Way *way, int member, double *scratch)
 {
-    double loss = 0;
-    if (run->samples - run->first < 2) // one may be disturbed
-        return 0;
-    for (int sample = run->first; sample < run->samples; sample++) {
-        const double rate = sample_of(run, member, sample)->rate;
-        const double usual = siblings(run, kinds, member, sample, scratch);
-        if (rate >= SLOW * usual)
-            return 0;
-        loss += (1 - rate / usual) / (run->samples - run->first);
+    Samples shares = {0};
+    for (int sample = way->first; sample < way->samples; sample++) {
+        const double usual = siblings(run, chain, way, member, sample, scratch);
+        samples_add(&shares, usual > 0 ? rate_in(way, member, sample) / usual : 1);
     }
-    return loss;
+    return shares;
 }
 
-// The PUs whose threads waited for others in most samples.
-static List waiting(const Run *run, const List *pus)
+// The best rate of a PU in the samples that count. Disturbances make samples worse, and never better.
+static double best_of(const Way *way, int member)
 {
-    List waited = {0};
-    for (int i = 0; i < run->count; i++) {
-        int short_of = 0;
-        for (int sample = 0; sample < run->samples; sample++)
-            short_of += sample_of(run, i, sample)->ran < RAN;
-        if (2 * short_of > run->samples)
-            list_add(&waited, pus->values[i]);
-    }
-    return waited;
+    double best = 0;
+    for (int sample = way->first; sample < way->samples; sample++)
+        best = fmax(best, rate_in(way, member, sample));
+    return best;
+}
+
+// By how much a PU is slower than its siblings, if it has less than `share` of their best rates in every sample
+// that counts, or 0.
+static double loss_of(const Run *run, Chain chain, const Way *way, int member, double share, double *scratch)
+{
+    int count = 0;
+    for (int i = 0; i < run->count; i++)
+        if (i != member && alike(&run->cores[i], &run->cores[member], chain))
+            scratch[count++] = best_of(way, i);
+    const double usual = count ? median_of(scratch, count) : 0, best = best_of(way, member);
+    // One sample may be disturbed.
+    return way->samples - way->first >= 2 && best < share * usual ? 1 - best / usual : 0;
+}
+
+// The share of the time that the thread of a PU ran, in the median sample.
+static double running_of(const Way *way, int member)
+{
+    Samples shares = {0};
+    for (int sample = 0; sample < way->samples; sample++)
+        samples_add(&shares, way->sampled[member * way->samples + sample].ran);
+    return samples_median(&shares);
 }
 
 // The median rate of a PU over the samples that count.
-static double rate_of(const Run *run, int member, double *scratch)
+static double rate_of(const Way *way, int member)
 {
-    for (int sample = run->first; sample < run->samples; sample++)
-        scratch[sample - run->first] = sample_of(run, member, sample)->rate;
-    return median_of(scratch, run->samples - run->first);
+    Samples rates = {0};
+    for (int sample = way->first; sample < way->samples; sample++)
+        samples_add(&rates, rate_in(way, member, sample));
+    return samples_median(&rates);
 }
 
-static void inject(Run *run, const char *text, const List *pus)
+// PU, or PU and the chain that is slow, or PU and the seconds after which all are.
+static void inject(Run *run, const char *text)
 {
     char end;
     int at = 0;
-    const bool number = text && sscanf(text, "%7d%n", &run->slowed, &at) == 1 && list_has(pus, run->slowed);
-    const bool alone = number && !text[at];
-    if (text && !alone && !(number && sscanf(text + at, ",%lf%c", &run->after, &end) == 1 && run->after >= 0))
-        fail(EXIT_USAGE, "--inject: '%s' is not PU or PU,AFTER with a PU that works and seconds", text);
+    run->slowed = -1;
+    run->slowed_chain = CHAINS;
+    if (!text)
+        return;
+    const bool is_pu = sscanf(text, "%7d%n", &run->slowed, &at) == 1 && list_has(run->pus, run->slowed);
+    for (int chain = 0; is_pu && text[at] == ',' && chain < CHAINS; chain++)
+        if (!strcmp(text + at + 1, chain_names[chain]))
+            run->slowed_chain = chain;
+    const bool is_whole = !text[at] || run->slowed_chain < CHAINS ||
+                          (sscanf(text + at, ",%lf%c", &run->slowed_after, &end) == 1 && run->slowed_after >= 0);
+    if (!is_pu || !is_whole)
+        fail(
+            EXIT_USAGE,
+            "--inject: '%s' is not PU, PU,CHAIN or PU,AFTER with a PU that works, a chain such as l2, and seconds",
+            text);
 }
 
-static void put(const Run *run, const Result *common, const char *metric, const char *unit, const char *better,
+// Makes the cycles of the PUs of one bank.
+static void build(Member *member, void *argument)
+{
+    Run *run = argument;
+    const uint64_t line = run->host->line_bytes, stride = STRIDE * line, bytes = run->bytes[MEMORY_CHAIN];
+    char *base = run->memory[member->id].base;
+    uint64_t here = 0;
+    for (int i = 0; i < run->count; i++) {
+        if (run->cores[i].bank != member->id)
+            continue;
+        run->state[L1][i] = (uintptr_t)chase_build(base, L1_BYTES, line, RANDOM, (uint64_t)i);
+        base += L1_BYTES;
+        run->state[L2][i] = (uintptr_t)chase_build(base, run->bytes[L2], line, RANDOM, (uint64_t)i);
+        base += run->bytes[L2];
+        here++;
+    }
+    if (!bytes)
+        return;
+    // All follow one cycle, evenly spaced, so that caches do not keep for one what another one has read.
+    void **place = chase_build(base, bytes, stride, PAGED, 1);
+    if (!chase_check(place, bytes / stride))
+        run->wrong = "the pointers do not make one cycle through all lines";
+    for (int i = 0; i < run->count; i++)
+        if (run->cores[i].bank == member->id) {
+            run->state[MEMORY_CHAIN][i] = (uintptr_t)place;
+            place = chase_run(place, bytes / stride / here);
+        }
+}
+
+// The size of the cycle through a bank's memory: beyond all caches of its PUs together, or 0 if there is no room.
+static uint64_t memory_bytes(const Run *run)
+{
+    const Host *host = run->host;
+    const Options *options = run->options;
+    if (options->array_bytes || options->sanity)
+        return options->array_bytes ? options->array_bytes : 1 << 20;
+    const uint64_t least = UINT64_C(64) << 20, most = UINT64_C(2) << 30;
+    uint64_t bytes = 8 * host->all_caches_bytes / (uint64_t)run->banks.count;
+    bytes = bytes < least ? least : bytes > most ? most : bytes;
+    for (int i = 0; i < run->banks.count; i++)
+        while (bytes > memory_available(host, &(List){1, &run->banks.values[i]}, PAGES_BASE) / 4)
+            bytes /= 2;
+    return bytes < STRIDE * host->cache_bytes ? 0 : bytes / GROUP_BYTES * GROUP_BYTES;
+}
+
+static void take_memory(Run *run)
+{
+    Way(*ways)[CHAINS] = run->ways;
+    bool needed[CHAINS];
+    for (int chain = 0; chain < CHAINS; chain++)
+        needed[chain] = ways[TOGETHER][chain].samples || ways[ALONE][chain].samples;
+    run->bytes[L1] = L1_BYTES;
+    run->bytes[L2] = L2_BYTES;
+    while (run->host->level2_bytes && run->bytes[L2] > 4 * L1_BYTES &&
+           run->bytes[L2] > run->host->level2_bytes / 2)
+        run->bytes[L2] /= 2;
+    if (needed[MEMORY_CHAIN] && !(run->bytes[MEMORY_CHAIN] = memory_bytes(run))) {
+        report_say("cores: the chain through memory is left out: there is no room for it beyond the caches");
+        ways[TOGETHER][MEMORY_CHAIN].samples = ways[ALONE][MEMORY_CHAIN].samples = 0;
+    }
+    const bool is_small = !needed[L1] && !needed[L2] && !needed[MEMORY_CHAIN];
+    for (int i = 0; i < run->banks.count; i++) {
+        uint64_t bytes = run->bytes[MEMORY_CHAIN];
+        for (int j = 0; j < run->count; j++)
+            bytes += run->cores[j].bank == i ? L1_BYTES + run->bytes[L2] : 0;
+        const List bank = {1, &run->banks.values[i]};
+        run->memory[i] = memory_take(run->host, &bank, PAGES_BASE, is_small ? run->host->page_bytes : bytes, 0);
+    }
+    if (is_small || stop_signal())
+        return;
+    int *near = must_allocate((size_t)run->banks.count, sizeof *near);
+    for (int i = 0; i < run->banks.count; i++)
+        near[i] = host_nearest_pus(run->host, run->banks.values[i])->values[0];
+    Placed placed = team_run(near, run->banks.count, build, run);
+    placed_free(&placed);
+    free(near);
+}
+
+// Begins a result with the samples that count of `values`.
+static void put(const Run *run, const Way *way, const char *metric, const char *unit, const char *better,
                 const double *values)
 {
     Samples samples = {0};
-    for (int i = run->first; i < run->samples; i++)
+    for (int i = way->first; i < way->samples; i++)
         samples_add(&samples, values[i]);
-    Result result = *common;
-    result.metric = metric;
-    result.unit = unit;
-    result.better = better;
-    result.samples = &samples;
+    Result result = {.metric = metric,
+                     .unit = unit,
+                     .better = better,
+                     .samples = &samples,
+                     .pu_nodes = &run->options->pu_nodes,
+                     .pus = run->pus,
+                     .placed = &way->placed,
+                     .memory = run->memory,
+                     .wrong = run->slowed < 0 ? run->wrong : "a fault was injected"};
+    for (int i = 1; i < run->banks.count && !*result.wrong; i++)
+        result.wrong = run->memory[i].reason;
     report_open(&result);
     if (run->options->sustain)
         json_number("sustain_s", run->options->sustain);
 }
 
-// Prints a result for each slow core, or one of 0 without any. `stolen` is the time (s) that a hypervisor took.
-static void put_slow(const Run *run, const Result *common, const Core *kinds, const double *stolen, double wall)
+static void put_chain(const Run *run, Running running, Chain chain)
 {
-    double *scratch = must_allocate((size_t)(run->count + run->samples), sizeof *scratch);
-    double *values = must_allocate((size_t)run->samples, sizeof *values);
-    const int *pus = common->pus->values;
-    int slow = 0;
+    json_string("chain", chain_names[chain]);
+    json_string("running", running_names[running]);
+    if (chain != REGISTERS)
+        json_integer("size_bytes", (int64_t)run->bytes[chain]);
+}
+
+// Writes an object of the values above 0, with the numbers of their PUs.
+static void put_by_pu(const Run *run, const char *key, const double *values)
+{
+    bool any = false;
+    for (int i = 0; i < run->count; i++)
+        any = any || values[i] > 0;
+    if (!any)
+        return;
+    json_begin(key, '{');
     for (int i = 0; i < run->count; i++) {
-        const double loss = loss_of(run, kinds, i, scratch);
-        if (loss <= 0)
-            continue;
-        // A hypervisor, or a thread on the other PU of a core, slows a PU as well. The kernel counts in ticks.
-        const bool is_robbed = stolen[i] > loss * wall / 2;
-        if (is_robbed || kinds[i].other) {
-            report_say("cores: PU %d is slower than its siblings, and others %s", pus[i],
-                       is_robbed ? "on the hardware took its time" : "may use the other PU of its core");
-            continue;
-        }
-        slow++;
-        for (int sample = 0; sample < run->samples; sample++)
-            values[sample] = 1;
-        put(run, common, "slow_cores", "1", "lower", values);
-        json_integer("pu", pus[i]);
-        json_number("loss", loss);
-        report_close();
-        report_say("cores: PU %d is %.0f %% slower than its siblings when all run", pus[i], 100 * loss);
+        char number[16];
+        snprintf(number, sizeof number, "%d", run->pus->values[i]);
+        if (values[i] > 0)
+            json_number(number, values[i]);
     }
-    if (!slow) {
-        put(run, common, "slow_cores", "1", "lower", values);
-        report_close();
+    json_end('}');
+}
+
+// The cores of which more than one PU works, as lists.
+static void put_threads(const Run *run)
+{
+    json_begin("core_pus", '[');
+    for (int i = 0; i < run->count; i++) {
+        const List *threads = &run->cores[i].threads;
+        if (run->cores[i].here > 1 && threads->values[0] == run->pus->values[i])
+            json_integers(NULL, threads->values, threads->count);
     }
+    json_end(']');
+}
+
+// The threads that had to wait for others. The rate is that of the time that a thread ran, whoever else used its
+// PU.
+static void put_waiting(const Run *run, const Way *way)
+{
+    List waited = {0};
+    for (int i = 0; i < run->count; i++)
+        if (running_of(way, i) < RAN)
+            list_add(&waited, run->pus->values[i]);
+    if (waited.count) {
+        json_integers("waited", waited.values, waited.count);
+        report_say("cores: the threads of %d PUs, first PU %d, ran for less than %.0f %% of the time: others use "
+                   "these PUs, or a cgroup limits them",
+                   waited.count, waited.values[0], 100 * RAN);
+    }
+    free(waited.values);
+}
+
+// Prints the rate of all PUs, or the time of a step.
+static void put_rates(const Run *run, Running running, Chain chain)
+{
+    const Way *way = &run->ways[running][chain];
+    const bool is_clock = chain == REGISTERS, is_sustained = run->options->sustain > 0;
+    const char *clock = is_sustained ? "sustained_clock" : "core_clock", *unit = is_clock ? "GHz" : "ns";
+    double *scratch = must_allocate((size_t)run->count, sizeof *scratch);
+    double *values = must_allocate((size_t)way->samples, sizeof *values);
+    for (int sample = 0; sample < way->samples; sample++) {
+        for (int i = 0; i < run->count; i++)
+            scratch[i] = rate_in(way, i, sample);
+        values[sample] = is_clock ? median_of(scratch, run->count) : 1 / median_of(scratch, run->count);
+    }
+    int slowest = 0;
+    for (int i = 0; i < run->count; i++) {
+        scratch[i] = is_clock ? rate_of(way, i) : 1 / rate_of(way, i);
+        if (is_clock ? scratch[i] < scratch[slowest] : scratch[i] > scratch[slowest])
+            slowest = i;
+    }
+    put(run, way, is_clock ? clock : "chain_latency", unit, is_clock ? "higher" : "lower", values);
+    if (!is_clock || running == ALONE) // the case of all clocks is older than the other ones
+        put_chain(run, running, chain);
+    json_number("slowest", scratch[slowest]);
+    put_by_pu(run, "by_pu", scratch);
+    put_by_pu(run, "stolen_s", way->stolen);
+    if (is_clock && running == TOGETHER) {
+        put_by_pu(run, "frequency_ghz", run->frequency);
+        put_threads(run);
+    }
+    if (is_sustained) {
+        json_begin("curve", '[');
+        for (int sample = 0; sample < way->samples; sample++)
+            json_number(NULL, values[sample]);
+        json_end(']');
+    }
+    if (running == TOGETHER)
+        put_waiting(run, way);
+    report_close();
+    report_say("cores: %d PUs %s, %s: %.2f %s, the slowest, PU %d, %.2f", run->count,
+               running == TOGETHER ? "at once" : "one by one", chain_names[chain],
+               median_of(values + way->first, way->samples - way->first), unit, run->pus->values[slowest],
+               scratch[slowest]);
     free(scratch);
     free(values);
 }
 
-static void put_clock(const Run *run, const Result *common)
+// Prints the share of its siblings' rate that the slowest PU has.
+static void put_slowest(const Run *run, Running running, Chain chain)
 {
-    const bool is_sustained = run->options->sustain > 0;
-    double *scratch = must_allocate((size_t)(run->count + run->samples), sizeof *scratch);
-    double *values = must_allocate((size_t)run->samples, sizeof *values);
-    for (int sample = 0; sample < run->samples; sample++) {
-        for (int i = 0; i < run->count; i++)
-            scratch[i] = sample_of(run, i, sample)->rate;
-        values[sample] = median_of(scratch, run->count);
-    }
-    double slowest = 0;
+    const Way *way = &run->ways[running][chain];
+    if (run->count < 2) // it has no siblings
+        return;
+    double *scratch = must_allocate((size_t)run->count, sizeof *scratch);
+    double *values = must_allocate((size_t)way->samples, sizeof *values);
+    double least = INFINITY;
+    int slowest = 0;
     for (int i = 0; i < run->count; i++) {
-        const double rate = rate_of(run, i, scratch);
-        slowest = !i || rate < slowest ? rate : slowest;
+        Samples shares = shares_of(run, chain, way, i, scratch);
+        const double share = samples_median(&shares);
+        if (share >= least)
+            continue;
+        least = share;
+        slowest = i;
+        memcpy(values + way->first, shares.values, (size_t)shares.count * sizeof *values);
     }
-    // The rate is that of the time that a thread ran, whoever else used its PU. How little it ran is stated.
-    const List waited = waiting(run, common->pus);
-    put(run, common, is_sustained ? "sustained_clock" : "core_clock", "GHz", "higher", values);
-    json_number("slowest", slowest);
-    if (is_sustained) {
-        json_begin("curve", '[');
-        for (int sample = 0; sample < run->samples; sample++)
-            json_number(NULL, values[sample]);
-        json_end(']');
-    }
-    if (waited.count)
-        json_integers("waited", waited.values, waited.count);
+    put(run, way, "slowest_core", "1", "higher", values);
+    put_chain(run, running, chain);
+    json_integer("slowest_pu", run->pus->values[slowest]);
     report_close();
-    if (waited.count)
-        report_say("cores: the threads of %d PUs, first PU %d, ran for less than %.0f %% of the time: others use "
-                   "these PUs, or a cgroup limits them",
-                   waited.count, waited.values[0], 100 * RAN);
-    report_say("cores: %d PUs at once, %.2f additions per ns, the slowest PU %.2f", run->count,
-               median_of(values + run->first, run->samples - run->first), slowest);
     free(scratch);
     free(values);
-    free(waited.values);
+}
+
+// Prints a result for a slow core; false if others may have slowed it.
+static bool put_slow(const Run *run, int member, Chain chain, const double *loss)
+{
+    const int pu = run->pus->values[member];
+    // A hypervisor, or a thread on the other PU of a core, slows a PU as well.
+    const char *why = run->cores[member].other ? "may use the other PU of its core" : NULL;
+    for (int running = 0; running < RUNNINGS && !why; running++) {
+        const Way *way = &run->ways[running][chain];
+        if (loss[running] <= 0)
+            continue;
+        // The kernel counts in ticks. Others that the thread waited for have used its caches as well: to fill them
+        // again takes less than half of the time that they had.
+        if (way->stolen[member] > loss[running] * way->wall / 2)
+            why = "on the hardware took its time";
+        else if (chain != REGISTERS && loss[running] < (1 - running_of(way, member)) / 2)
+            why = "use it";
+    }
+    if (why) {
+        report_say("cores: PU %d is slower than its siblings (%s), and others %s", pu, chain_names[chain], why);
+        return false;
+    }
+    const Way *way = &run->ways[run->ways[TOGETHER][chain].samples ? TOGETHER : ALONE][chain];
+    double *values = must_allocate((size_t)way->samples, sizeof *values);
+    for (int sample = 0; sample < way->samples; sample++)
+        values[sample] = 1;
+    put(run, way, "slow_cores", "1", "lower", values);
+    json_integer("pu", pu);
+    if (chain != REGISTERS) {
+        json_string("chain", chain_names[chain]);
+        json_integer("size_bytes", (int64_t)run->bytes[chain]);
+    }
+    json_number("loss", loss[way == &run->ways[ALONE][chain] ? ALONE : TOGETHER]);
+    if (run->ways[ALONE][chain].samples)
+        json_number("loss_alone", loss[ALONE]);
+    report_close();
+    free(values);
+    return true;
+}
+
+// Prints a result for each slow core and chain, or one of 0 without any.
+static void put_slow_cores(const Run *run)
+{
+    double *scratch = must_allocate((size_t)run->count, sizeof *scratch);
+    int slow = 0;
+    for (int i = 0; i < run->count; i++) {
+        double clock = 1; // the share of the siblings' clock
+        for (int chain = 0; chain < CHAINS; chain++) {
+            const Way *together = &run->ways[TOGETHER][chain], *alone = &run->ways[ALONE][chain];
+            double loss[RUNNINGS] = {0};
+            for (int running = 0; running < RUNNINGS; running++) {
+                const Way *way = &run->ways[running][chain];
+                loss[running] = loss_of(run, (Chain)chain, way, i, SLOW[chain] * clock, scratch);
+            }
+            // Alone, some cores have a higher clock than others by design. Caches and the way to memory must be
+            // slow in both ways: neighbours and other programs come and go.
+            const bool is_slow = chain == REGISTERS ? loss[TOGETHER] > 0
+                                                    : loss[TOGETHER] + loss[ALONE] > 0 &&
+                                                          (!together->samples || loss[TOGETHER] > 0) &&
+                                                          (!alone->samples || loss[ALONE] > 0);
+            if (chain == REGISTERS)
+                clock = 1 - (loss[TOGETHER] > loss[ALONE] ? loss[TOGETHER] : loss[ALONE]);
+            if (!is_slow || !put_slow(run, i, (Chain)chain, loss))
+                continue;
+            slow++;
+            report_say("cores: PU %d is %.0f %% slower than its siblings %s%s", run->pus->values[i],
+                       100 * (loss[TOGETHER] > 0 ? loss[TOGETHER] : loss[ALONE]),
+                       chain == REGISTERS ? "when all run" : "in the chain through ",
+                       chain == REGISTERS ? "" : chain_names[chain]);
+        }
+    }
+    const Way *first = run->ways[TOGETHER];
+    for (int i = 0; i < RUNNINGS * CHAINS && !first->samples; i++)
+        first = &run->ways[i / CHAINS][i % CHAINS];
+    if (!slow) {
+        double *values = must_allocate((size_t)first->samples, sizeof *values);
+        put(run, first, "slow_cores", "1", "lower", values);
+        report_close();
+        free(values);
+    }
+    free(scratch);
+}
+
+// Which ways are measured, and how often.
+static int plan(Run *run)
+{
+    const Options *options = run->options;
+    const int most = options->repetitions.most;
+    const double alone = ALONE_SECONDS / (run->count * most), seconds = options->seconds / 4;
+    int count = 0;
+    for (int chain = 0; chain < CHAINS; chain++) {
+        if (!options->chain[chain])
+            continue;
+        Way *ways[] = {&run->ways[TOGETHER][chain], &run->ways[ALONE][chain]};
+        if (options->running[TOGETHER]) {
+            ways[TOGETHER]->samples = options->sustain ? SUSTAINED_SAMPLES : most;
+            ways[TOGETHER]->first = ways[TOGETHER]->samples - most;
+            ways[TOGETHER]->seconds = options->seconds;
+        }
+        if (options->running[ALONE]) {
+            ways[ALONE]->samples = most;
+            ways[ALONE]->seconds = alone < seconds ? alone : seconds;
+        }
+        count += options->running[TOGETHER] + options->running[ALONE];
+    }
+    return count;
 }
 
 void cores(const Options *options, const Host *host)
 {
     const List pus = options_pus(options, host, &options->pu_nodes);
-    int bank = host_nearest_bank(host, pus.values[0]);
-    Run run = {.options = options,
-               .count = pus.count,
-               .samples = options->sustain ? SUSTAINED_SAMPLES : options->repetitions.most,
-               .slowed = -1};
-    run.first = run.samples - options->repetitions.most;
-    inject(&run, options->inject_text, &pus);
-    run.measured = must_allocate((size_t)(run.count * run.samples), sizeof *run.measured);
-    Core *kinds = must_allocate((size_t)run.count, sizeof *kinds);
-    double *stolen = must_allocate((size_t)run.count, sizeof *stolen);
-    for (int i = 0; i < run.count; i++)
-        kinds[i] = core_of(pus.values[i], &pus);
-    report_begin(options, host, run.count);
-    Memory memory = memory_take(host, &(List){1, &bank}, PAGES_BASE, host->page_bytes, 0);
-    add_stolen(&pus, -1, stolen);
-    const int64_t begin = team_now();
-    Placed placed = team_run(pus.values, pus.count, work, &run);
-    const double wall = (double)(team_now() - begin) * 1e-9;
-    add_stolen(&pus, 1, stolen);
-    const Result common = {.pu_nodes = &options->pu_nodes,
-                           .pus = &pus,
-                           .placed = &placed,
-                           .memory = &memory,
-                           .wrong = run.slowed < 0 ? "" : "a fault was injected"};
-    if (!stop_signal()) { // else samples are missing
-        put_slow(&run, &common, kinds, stolen, wall);
-        put_clock(&run, &common);
+    Run run = {.options = options, .host = host, .pus = &pus, .count = pus.count, .wrong = ""};
+    inject(&run, options->inject_text);
+    const int planned = plan(&run);
+    run.cores = must_allocate((size_t)run.count, sizeof *run.cores);
+    for (int i = 0; i < run.count; i++) {
+        const int bank = host_nearest_bank(host, pus.values[i]);
+        if (!list_has(&run.banks, bank))
+            list_add(&run.banks, bank);
     }
-    placed_free(&placed);
-    memory_release(&memory);
-    free(run.measured);
-    free(kinds);
-    free(stolen);
+    for (int i = 0; i < run.count; i++)
+        run.cores[i] = core_of(&run, pus.values[i]);
+    run.memory = must_allocate((size_t)run.banks.count, sizeof *run.memory);
+    run.frequency = must_allocate((size_t)run.count, sizeof *run.frequency);
+    for (int chain = 0; chain < CHAINS; chain++)
+        run.state[chain] = must_allocate((size_t)run.count, sizeof *run.state[chain]);
+    report_begin(options, host, planned);
+    take_memory(&run);
+    for (int running = 0; running < RUNNINGS; running++)
+        for (int chain = 0; chain < CHAINS; chain++) {
+            if (!run.ways[running][chain].samples || stop_signal())
+                continue;
+            run_way(&run, (Running)running, (Chain)chain);
+            if (stop_signal()) // samples are missing
+                continue;
+            put_rates(&run, (Running)running, (Chain)chain);
+            put_slowest(&run, (Running)running, (Chain)chain);
+        }
+    if (!stop_signal())
+        put_slow_cores(&run);
+    for (int i = 0; i < RUNNINGS * CHAINS; i++) {
+        Way *way = &run.ways[i / CHAINS][i % CHAINS];
+        free(way->sampled);
+        free(way->stolen);
+        placed_free(&way->placed);
+    }
+    for (int i = 0; i < run.banks.count; i++)
+        memory_release(&run.memory[i]);
+    for (int chain = 0; chain < CHAINS; chain++)
+        free(run.state[chain]);
+    for (int i = 0; i < run.count; i++)
+        free(run.cores[i].threads.values);
+    free(run.memory);
+    free(run.frequency);
+    free(run.banks.values);
+    free(run.cores);
     free(pus.values);
 }

@@ -184,6 +184,16 @@ static void add_pus(Node *node, hwloc_topology_t topology, hwloc_bitmap_t usable
     }
 }
 
+// The second cache of a PU, divided by the PUs that share it.
+static void add_level2(Host *host, hwloc_topology_t topology)
+{
+    for (hwloc_obj_t cache = NULL; (cache = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_L2CACHE, cache));) {
+        const uint64_t part = cache->attr->cache.size / (uint64_t)hwloc_bitmap_weight(cache->complete_cpuset);
+        if (part && (!host->level2_bytes || part < host->level2_bytes))
+            host->level2_bytes = part;
+    }
+}
+
 static void add_caches(Host *host, hwloc_topology_t topology)
 {
     hwloc_bitmap_t rest = must(hwloc_bitmap_dup(hwloc_topology_get_allowed_cpuset(topology)));
@@ -330,6 +340,7 @@ Host *host_load(void)
     host->distances = distances(host);
     host->line_bytes = 64; // default if hwloc does not know
     add_caches(host, topology);
+    add_level2(host, topology);
     add_places(host, topology);
     hwloc_topology_destroy(topology);
     host->page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);

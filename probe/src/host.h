@@ -28,6 +28,7 @@ typedef struct {
     int *distances; // count x count, from the firmware; NULL if it reports none
     uint64_t line_bytes, page_bytes, huge_bytes;
     uint64_t cache_bytes;      // the largest cache that one PU reaches
+    uint64_t level2_bytes;     // the least part of a second cache that a PU has, or 0 if it is unknown
     uint64_t all_caches_bytes; // sum of the last caches of all usable PUs
 } Host;
 

@@ -26,7 +26,8 @@ static const struct {
     {"locks", "threads take FASTQ records from one reader under a lock, and parse them (records/s)",
      "--locks spin,queue --parsings original,batched --batch 32 --work 1us"},
     {"correctness", "known answers of all PUs at once, and patterns in each bank (wrong ones)", "--seconds 10"},
-    {"cores", "dependent additions of all PUs at once (slow PUs, and the clock in GHz)", "--seconds 0.5"},
+    {"cores", "chains in registers, caches and memory, of all PUs at once and of each alone (slow PUs, GHz, ns)",
+     "--chains registers,l2 --running all"},
     {"tails", "the slowest of single timed accesses, idle and while other PUs load the bank (ns)", "--banks 0"},
 };
 
@@ -108,8 +109,9 @@ static const struct {
      O, MEASUREMENT, CHOICE(read_share, read_share_names)},
     {"array-bytes", "SIZE",
      "of each array (4 x all last caches and at least 64 MB, as far as memory allows); locks: of the text (2 x "
-     "the largest cache and at least 64 MiB); correctness: of the patterns (all last caches and at least 64 MB)",
-     B | C | O | K | A | W, MEASUREMENT, MEMBER(SIZE, array_bytes)},
+     "the largest cache and at least 64 MiB); correctness: of the patterns (all last caches and at least 64 MB); "
+     "cores: of the cycle in a bank (8 x the last caches of its PUs, from 64 MiB to 2 GiB)",
+     B | C | O | K | A | R | W, MEASUREMENT, MEMBER(SIZE, array_bytes)},
     {"kernels", "KERNELS", "copy,scale,add,triad (all)", B, MEASUREMENT, CHOICE(kernel, kernel_names)},
     {"stores", "STORES", "regular, streaming or both (regular)", B, MEASUREMENT, CHOICE(stores, store_names)},
     {"instructions", "SETS",
@@ -130,14 +132,23 @@ static const struct {
     {"work", "TIMES", "of a thread with each record, without memory, such as 0,250ns,1us (0,1us)", K, MEASUREMENT,
      MEMBER(TEXT, work_text)},
     {"accesses", "N", "of a sample (524288)", W, MEASUREMENT, MEMBER(PAIRS, accesses)},
-    {"seconds", "S", "of a repetition (0.2; cores: 0.05); correctness: of each work on all PUs", K | A | R,
-     MEASUREMENT, MEMBER(SECONDS, seconds)},
+    {"chains", "CHAINS",
+     "of dependent steps: registers (additions), l1, l2, memory (pointers in the caches of a PU, and in its "
+     "nearest "
+     "bank) (all)",
+     R, MEASUREMENT, CHOICE(chain, chain_names)},
+    {"running", "LIST", "all (all PUs at once), alone (each PU in turn) (both)", R, MEASUREMENT,
+     CHOICE(running, running_names)},
+    {"seconds", "S",
+     "of a repetition (0.2; cores: 0.05, alone a quarter or less); correctness: of each work on all PUs",
+     K | A | R, MEASUREMENT, MEMBER(SECONDS, seconds)},
     {"sustain", "S",
      "of load, in 100 samples instead of the usual ones: the clock after minutes shows thermal and power limits",
      R, MEASUREMENT, MEMBER(SECONDS, sustain)},
     {"inject", "FAULT",
-     "a fault of a PU, to try what finds it: PU,WORK,BIT,EVERY flips a bit of every so many answers; cores: PU "
-     "or PU,AFTER makes a PU half as fast (after so many seconds); tails: EVERY,NS makes one access in EVERY "
+     "a fault of a PU, to try what finds it: PU,WORK,BIT,EVERY flips a bit of every so many answers; cores: PU, "
+     "PU,CHAIN or PU,AFTER makes a PU half as fast (in one chain, or after so many seconds); tails: EVERY,NS "
+     "makes one access in EVERY "
      "slower; the results are "
      "invalid",
      A | R | W, MEASUREMENT, MEMBER(TEXT, inject_text)},

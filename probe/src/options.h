@@ -38,6 +38,13 @@ typedef enum { COMPACT, SPREAD, PLACINGS } Placing;
 
 extern const char *const placing_names[PLACINGS];
 
+// Of cores: what each step of a chain waits for, and whether the PUs follow it at once or one by one.
+typedef enum { REGISTERS, L1, L2, MEMORY_CHAIN, CHAINS } Chain;
+typedef enum { TOGETHER, ALONE, RUNNINGS } Running;
+
+extern const char *const chain_names[CHAINS];
+extern const char *const running_names[RUNNINGS];
+
 enum { SUSTAINED_SAMPLES = 100 };
 enum { SIZES_MOST = 128, INTERLEAVE_MOST = 256, RATES_MOST = 64, PAIRS_DEFAULT = 2048, WORKS_MOST = 16 };
 
@@ -62,6 +69,7 @@ typedef struct {
     bool kernel[KERNELS], stores[STORES], instructions[INSTRUCTION_SETS], pages[PAGE_KINDS], order[ORDERS];
     int64_t pairs;    // of PUs, at most
     int64_t accesses; // of a sample
+    bool chain[CHAINS], running[RUNNINGS];
     bool lock[LOCK_TYPES], parsing[PARSINGS], placing[PLACINGS];
     List batch; // records of a batch
     uint64_t record_bytes, block_bytes;

@@ -309,6 +309,13 @@ static void settle_locks(Options *options, const Host *host)
 
 static void settle_cores(Options *options)
 {
+    if (options->sustain) {
+        if (options->chain[L1] || options->chain[L2] || options->chain[MEMORY_CHAIN] || options->running[ALONE])
+            fail(EXIT_USAGE, "--sustain: all PUs make additions at once (--chains registers --running all)");
+        options->chain[REGISTERS] = options->running[TOGETHER] = true;
+    }
+    settle_choice(options->chain, CHAINS);
+    settle_choice(options->running, RUNNINGS);
     if (options->sustain && options->seconds)
         fail(EXIT_USAGE, "--sustain: a hundredth of this time is the sample, so --seconds has no meaning");
     if (options->sustain) {

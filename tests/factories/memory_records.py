@@ -33,6 +33,9 @@ LOCKS: dict[str, Callable[[int], float]] = {
 COPIES = {"original": 180.0, "deferred": 110.0, "batched": 40.0, "blocked": 15.0}
 NEEDED = {"spin": 128, "ticket": 64, "mutex": 32, "queue": 8}
 
+#: Chains of a core -> ns of a step of pointers, and bytes.
+CHAINS = {"registers": (0.0, 0), "l1": (1.3, 8192), "l2": (4.5, 1 << 18), "memory": (BASE, 1 << 28)}
+
 #: (metric, parameters) -> the factor of a value.
 Fault = Callable[[str, dict[str, Any]], float]
 
@@ -68,6 +71,15 @@ def _packages(metric: str, case: dict[str, Any]) -> float:
     return 1.3 if metric == "transfer_latency" and case["shared"] == "host" else 1.0
 
 
+def _core(**shares: float) -> Fault:
+    """Return a fault of one core, which has these shares of its siblings' rate in chains."""
+
+    def factor(metric: str, case: dict[str, Any]) -> float:
+        return shares.get(case["chain"], 1.0) if metric == "slowest_core" else 1.0
+
+    return factor
+
+
 #: Cause -> faults that show it.
 FAULTS: dict[str, tuple[Fault, ...]] = {
     "memory saturates early": (
@@ -85,6 +97,9 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
     "prefetchers off": (_only(None, prefetch_ratio=0.2), _only(0, prefetch_ratio=0.5)),
     "huge pages cannot be had": (_pages,),
     "rare slow accesses": (_only(1, latency_p99_99=3.0), _only(None, latency_p99_9=1.5, latency_p99_99=2.0)),
+    "slow core": (_core(registers=0.82, l1=0.82, l2=0.83, memory=0.95), _core(registers=0.5)),
+    "slow caches of a core": (_core(l2=0.6), _core(l1=0.7, l2=0.7, memory=0.6)),
+    "slow way of a core to memory": (_core(memory=0.5),),
     "clock falls under load": (_only(None, sustained_clock=0.85),),
     "PUs grouped unlike hwloc": (_groups,),
     "slow transfers between packages": (_packages,),
@@ -113,7 +128,7 @@ class Host:
         """Yield the records of a metric: one per repetition, or one with all samples if *at_once*."""
         mean = value * self.fault(metric, case)
         samples = [mean * (1 + self.random.gauss(0, self.noise)) for _ in range(self.repetitions)]
-        if check == "topology" or metric in {"clusters_agree", "lock_batch"}:
+        if check == "topology" or metric in {"clusters_agree", "lock_batch", "slow_cores"}:
             samples = [mean] * len(samples)
         for number, some in enumerate([samples] if self.at_once else [[s] for s in samples]):
             yield Record(
@@ -171,11 +186,29 @@ class Host:
                     yield from self.add("loaded_latency", "loaded_latency", "ns", "lower", ns, **at)
 
     def cores(self) -> Iterator[Record]:
-        """Yield the clock of the cores, at once and after two minutes of load."""
+        """Yield the clock of the cores, at once and after two minutes of load, and chains in caches and memory."""
         case = {"program": PROGRAM, "threads": 8, "slowest": 3.0}
         yield from self.add("cores", "core_clock", "GHz", "higher", 3.1, **case)
         curve = {"sustain_s": 120.0, "curve": [3.1] * 20 + [2.9] * 80}
         yield from self.add("cores", "sustained_clock", "GHz", "higher", 2.9, **case, **curve)
+        slow = False
+        for chain, (ns, size) in CHAINS.items():
+            where = {"program": PROGRAM, "chain": chain} | ({"size_bytes": size} if size else {})
+            for running in ("all", "alone"):
+                way = {**where, "running": running, "slowest_pu": 3}
+                yield from self.add("cores", "slowest_core", "1", "higher", 0.99, **way)
+                if chain != "registers":
+                    yield from self.add("cores", "chain_latency", "ns", "lower", ns, **way, slowest=1.01 * ns)
+                elif running == "alone":
+                    yield from self.add("cores", "core_clock", "GHz", "higher", 3.5, **way, slowest=3.4)
+            share = self.fault("slowest_core", where)
+            if share < 0.9:
+                slow = True
+                of_pu = {"program": PROGRAM, "pu": 3, "loss": 1 - share, "loss_alone": 1 - share}
+                of_chain = {} if chain == "registers" else {"chain": chain, "size_bytes": size}
+                yield from self.add("cores", "slow_cores", "1", "lower", 1.0, **of_pu, **of_chain)
+        if not slow:
+            yield from self.add("cores", "slow_cores", "1", "lower", 0.0, program=PROGRAM)
 
     def tails(self) -> Iterator[Record]:
         """Yield the percentiles of single accesses; the last one has its histogram."""

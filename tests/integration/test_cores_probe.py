@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The probe's cores aspect on this host: a PU that gets half as fast is named, and no other one is blamed."""
 
+import itertools
 import json
 import signal
 import subprocess
@@ -17,14 +18,43 @@ PUS = sorted(topology.load().allowed_pus)
 
 def results(*options):
     """Return the records of a short run with these options."""
-    return [*probe.run("cores", ["--seconds=0.01", *options]).records()]
+    return [*probe.run("cores", ["--seconds=0.01", "--array-bytes=128MiB", *options]).records()]
 
 
 def test_the_clock_of_all_pus_is_one_record_and_no_pu_is_blamed():
-    by_metric = {record.metric: record for record in results()}
-    assert by_metric.keys() == {cores.SLOW, cores.CLOCK}
+    by_metric = {record.metric: record for record in results(*cores.ONLY_CLOCK)}
+    assert by_metric.keys() == {cores.SLOW, cores.CLOCK, cores.SLOWEST} - (
+        {cores.SLOWEST} if len(PUS) < 2 else set()
+    )
     assert by_metric[cores.SLOW].value == 0
-    assert 0.05 < by_metric[cores.CLOCK].parameters["slowest"] < 20
+    clock = by_metric[cores.CLOCK].parameters
+    assert 0.05 < clock["slowest"] < 20
+    assert {*map(int, clock["by_pu"])} == {*PUS}
+    # It is the case of records from before there were other chains.
+    assert not {"chain", "running"} & clock.keys()
+
+
+def test_each_chain_is_measured_at_once_and_alone_and_the_farther_one_is_slower():
+    records = results()
+    steps = {tuple(r.parameters[k] for k in ("chain", "running")): r for r in records if r.metric == cores.STEP}
+    assert {*steps} == {*itertools.product(("l1", "l2", "memory"), ("all", "alone"))}
+    for running in ("all", "alone"):
+        first, second, memory = (steps[chain, running].value for chain in ("l1", "l2", "memory"))
+        assert first < second < memory
+    alone = [r for r in records if r.metric == cores.CLOCK and "running" in r.parameters]
+    assert [r.parameters["chain"] for r in alone] == ["registers"]
+    assert [r.value for r in records if r.metric == cores.SLOW] == [0.0]
+    assert {r.status for r in records} == {"valid"}
+
+
+@pytest.mark.skipif(len(PUS) < 2, reason="a PU has no sibling here")
+@pytest.mark.parametrize("pu", {PUS[0], PUS[-1]})
+@pytest.mark.parametrize("chain", ["l1", "l2", "memory"])
+def test_a_pu_that_is_slow_in_one_chain_is_named_with_it(pu, chain):
+    slow = [record for record in results(f"--inject={pu},{chain}") if record.metric == cores.SLOW]
+    assert [(r.parameters["pu"], r.parameters["chain"], r.value) for r in slow] == [(pu, chain, 1.0)]
+    assert slow[0].parameters["loss"] == pytest.approx(0.5, abs=0.15)
+    assert slow[0].parameters["loss_alone"] == pytest.approx(0.5, abs=0.15)
 
 
 @pytest.mark.skipif(len(PUS) < 2, reason="a PU has no sibling here")
@@ -71,11 +101,19 @@ def test_a_load_beyond_the_probe_s_limit_is_one_line(firsttouch):
     assert (done.returncode, "from 0.001 to 600" in line) == (2, True)
 
 
-@pytest.mark.parametrize("wrong", ["x", "100000", f"{PUS[0]}x", f"{PUS[0]},", f"{PUS[0]},-1", f"{PUS[0]},1,1"])
+@pytest.mark.parametrize(
+    "wrong", ["x", "100000", *(f"{PUS[0]}{more}" for more in ("x", ",", ",-1", ",1,1", ",l4"))]
+)
 def test_a_wrong_fault_is_one_line(firsttouch, wrong):
     done = firsttouch("measure", "cores", "--", f"--inject={wrong}")
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_sustained_load_has_one_chain(firsttouch):
+    done = firsttouch("measure", "cores", "--sustain", "1", "--", "--chains=l2")
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, "--sustain" in line) == (2, True)
 
 
 def record(host, slow, **parameters):

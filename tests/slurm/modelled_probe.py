@@ -234,6 +234,10 @@ def _cores(_options: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     place = {"pu_nodes": list(range(NODES)), "pus": _pus(list(range(NODES))), "banks": [0]}
     yield {"metric": "slow_cores", "unit": "1", "better": "lower", "usual": 0.0, **place}
     yield {"metric": "core_clock", "unit": "GHz", "better": "higher", "usual": 3.1, "slowest": 3.0, **place}
+    for chain, usual in (("l1", 1.3), ("l2", 4.5), ("memory", 95.0)):
+        for running in ("all", "alone"):
+            way = {"chain": chain, "running": running, "size_bytes": 8192, "slowest": usual, **place}
+            yield {"metric": "chain_latency", "unit": "ns", "better": "lower", "usual": usual, **way}
 
 
 def _tails(_options: Mapping[str, str]) -> Iterator[dict[str, Any]]:

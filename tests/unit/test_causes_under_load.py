@@ -59,6 +59,29 @@ def test_precision_and_recall_of_the_causes_on_a_simulated_fleet(verdicts):
     assert {v.verdict for host, v in verdicts.items() if "-" not in host} == {"pass"}
 
 
+@pytest.mark.parametrize(
+    ("host", "text"),
+    [
+        ("slow core-0", r"PU 3 is slower than the siblings by 1[89][.\d]* % when all run"),
+        ("slow caches of a core-0", r"PU 3 is slower than the siblings by [34]\d[.\d]* % in its own caches"),
+        ("slow way of a core to memory-0", r"PU 3 is slower than the siblings by 5\d[.\d]* % in memory"),
+    ],
+)
+def test_a_slow_pu_is_named_with_its_loss_and_the_part_that_is_slow(verdicts, host, text):
+    (cause,) = verdicts[host].causes
+    assert re.search(text, cause)
+
+
+def test_several_slow_pus_and_records_without_a_loss(fleet):
+    slow = [r for r in Host("bad").cores() if r.metric == "core_clock"]
+    slow += [
+        dataclasses.replace(slow[0], metric="slow_cores", unit="1", samples=(1.0,), parameters={"pu": pu})
+        for pu in (12, 3)
+    ]
+    verdict = next(v for v in judge([*fleet, *slow], Undescribed("amd-opteron")) if v.host == "bad")
+    assert [c.split(" when")[0] for c in verdict.causes] == ["slow core: PUs 3, 12 are slower than the siblings"]
+
+
 def test_a_verdict_states_the_share_of_the_theoretical_bandwidth(verdicts):
     bad = verdicts["memory saturates early-0"]
     (line,) = [

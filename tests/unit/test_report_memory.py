@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -255,6 +256,22 @@ def test_the_clock_of_a_sustained_load_is_drawn_over_time() -> None:
     assert len(figure.tables[0].rows) == 100
 
 
+def test_the_slowest_pu_of_each_chain_is_a_table_and_slow_ones_come_first() -> None:
+    shown = cores.aspect(view_of([*Host("n1", at_once=True).cores()]))
+    (chains,) = shown.tables
+    running = ("all PUs at once", "each PU alone")
+    chain = ("clock", "first cache", "second cache", "memory")
+    assert [row[:2] for row in chains.rows] == [*itertools.product(chain, running)]
+    assert {str(row[4]) for row in chains.rows} == {"3"}
+    fault = FAULTS["slow caches of a core"][1]
+    slow, _ = cores.aspect(view_of([*Host("n1", at_once=True, fault=fault).cores()])).tables
+    assert [row[:2] for row in slow.rows] == [
+        ("PU 3", "first cache"),
+        ("PU 3", "second cache"),
+        ("PU 3", "memory"),
+    ]
+
+
 def tails_of(**more: Any) -> HostView:
     return view_of([*Host("n1", at_once=True, **more).tails()])
 
@@ -300,6 +317,7 @@ def test_the_module_of_a_wrong_word_is_stated() -> None:
         *((cores, {"slowest": wrong}) for wrong in ("x", None, [])),
         *((cores, {"curve": wrong}) for wrong in ("x", None, [], ["x"], [0.0], [-1.0, 1.0])),
         (cores, {"sustain_s": "x"}),
+        *((cores, {name: wrong}) for name in ("chain", "running", "slowest_pu") for wrong in (5, None, [])),
         *((correctness, {"units": wrong}) for wrong in ("x", None, [])),
         *((correctness, {"work": wrong}) for wrong in (None, 5)),
     ],

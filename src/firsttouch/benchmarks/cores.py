@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cores: the clock of every PU while all of them run, and the PUs that are slower than their siblings.
+"""Cores: the clock of every PU, its caches and its way to memory, and the PUs that are slower than their siblings.
 
-One slow core sets the pace of every parallel job. A PU is slow if its rate of dependent additions is below 90 % of
-its siblings' (equal cores, as many PUs at work) in every sample. The time that others took of a PU does not count.
+One slow core sets the pace of every parallel job. Each PU follows chains of dependent steps in registers, in its
+first and second cache and in memory: all PUs at once, then each alone. A PU is slow if its rate is well below that
+of its siblings (equal cores, as many PUs at work) in every sample. The time that others took of a PU does not
+count.
 """
 
 from __future__ import annotations
@@ -17,6 +19,10 @@ from firsttouch.records.schema import Record
 
 CHECK = "cores"
 SLOW, CLOCK = "slow_cores", "core_clock"
+#: The time of a step of another chain than additions, and the share of its siblings' rate that the slowest PU has.
+STEP, SLOWEST = "chain_latency", "slowest_core"
+#: The clock alone, in some tenths of a second on all PUs at once.
+ONLY_CLOCK = ("--chains=registers", "--running=all")
 #: The clock in the last quarter of a load of some minutes; its record has the curve.
 SUSTAINED = "sustained_clock"
 
@@ -37,13 +43,16 @@ def measured(
 
 
 def _label(record: Record, _cases: Cases) -> str | None:
-    return f"{record.metric}_pu{record.parameters['pu']}" if "pu" in record.parameters else record.metric
+    p = record.parameters
+    of_pu = [f"pu{p['pu']}"] if "pu" in p else []
+    return "_".join([record.metric, *(str(p[name]) for name in ("chain", "running") if name in p), *of_pu])
 
 
 _TEST = ReframeTest(
     CHECK,
-    lambda _: "the clock of every PU while all run",
-    least_records=lambda _: 2,
+    lambda _: "the clock, caches and way to memory of every PU",
+    # Three chains, at once and alone, have room everywhere. A single PU has no siblings.
+    least_records=lambda cases: 13 if len(cases.host.allowed_pus) > 1 else 7,
     label=_label,
     repetitions=None,
     time_limit="10m",

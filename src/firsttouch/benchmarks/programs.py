@@ -157,7 +157,7 @@ _SMALL = {
     "tails": ["--sizes=1MiB", "--array-bytes=4MiB", "--accesses=16384"],
     "pages": ["--sizes=1MiB"],
     "locks": ["--array-bytes=1MiB", "--seconds=0.01", "--locks=mutex,atomic"],  # threads that spin stop the others
-    "cores": ["--seconds=0.01"],
+    "cores": ["--seconds=0.01", "--array-bytes=1MiB"],
     "correctness": ["--array-bytes=1MiB", "--seconds=0.01"],
     "core-to-core": ["--pairs=8"],  # one thread of an emulator may run all PUs in turn
 }

@@ -32,7 +32,7 @@ EXAMPLES = """\
   firsttouch measure core-to-core --pu-pairs all --json         every pair of PUs
   firsttouch measure loaded-latency --records records.jsonl     latency while other PUs load memory
   firsttouch measure locks --threads 1,8,64                     records/s from one reader by lock and batch
-  firsttouch measure cores                                      the clock of every PU while all run, and slow PUs
+  firsttouch measure cores                                      clock, caches and memory of every PU, and slow PUs
   firsttouch measure cores --sustain 2min                       their clock under load, until fans and limits act
   firsttouch measure tails                                      the slowest accesses, idle and under load
   firsttouch measure correctness --records records.jsonl        known answers of every PU, patterns in every bank

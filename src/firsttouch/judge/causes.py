@@ -39,6 +39,9 @@ _NAMED = 16
 #: The least share of all other groups if a condition is about some of the groups.
 _HEALTHY = 0.97
 _HEALTHY_LOSS = 1 - _HEALTHY
+#: The part of a core that a slow chain of it shows (:mod:`firsttouch.benchmarks.cores`). A slow clock slows all
+#: chains, and slow caches those behind them.
+_PARTS = {"registers": "clock", "l1": "caches", "l2": "caches", "memory": "memory"}
 #: A key that is only ever true.
 _True = Annotated[bool, {"const": True, "description": "true"}]
 
@@ -94,6 +97,15 @@ class _Clock(_Condition):
     clock: Literal["slow", "good"]
 
     FIELDS = ("clock_share",)
+
+
+@dataclass(frozen=True)
+class _SlowPus(_Condition):
+    """PUs that are slower than their siblings, by the first part of the core that is."""
+
+    slow_pus: Literal["clock", "caches", "memory"]
+
+    FIELDS = ("slow_pus", "by")
 
 
 @dataclass(frozen=True)
@@ -187,6 +199,8 @@ class _Place:
     @property
     def of_clock(self) -> bool:
         """Whether it follows the clock of the cores and of their caches, and not memory."""
+        if self.unit == "1" or self.of_memory:
+            return False
         cache = self.check == "latency" and 0 < self.size <= _CACHE
         follows = checks().get(self.check, Check()).follows_clock
         return cache or follows or "flop" in f"{self.unit} {self.metric}".lower()
@@ -523,6 +537,35 @@ def _clock_share(symptoms: Symptoms) -> float | None:
     if not slow or any(p.of_memory and p.fails and (p.left or 0) < min(slow) - _HEALTHY_LOSS for p in places):
         return None
     return min(slow)
+
+
+@_holds.register
+def _slow_pus(condition: _SlowPus, symptoms: Symptoms) -> dict[str, Any] | None:
+    """Return the fields of a condition on slow PUs: which they are, and how much the slowest of them loses."""
+    parts: dict[int, set[str]] = {}
+    for place in symptoms.places.get("cores", ()):
+        if place.metric == "slow_cores" and place.fails and "pu" in place.case:
+            parts.setdefault(place.case["pu"], set()).add(_part_of(place.case))
+    first = {pu: next((p for p in _PARTS.values() if p in of_pu), "") for pu, of_pu in parts.items()}
+    pus = sorted(pu for pu, part in first.items() if part == condition.slow_pus)
+    if not pus:
+        return None
+    shares = [
+        statistics.median(f.values)
+        for f in symptoms.findings
+        if (f.check, f.metric) == ("cores", "slowest_core") and f.values and _part_of(f.case) == condition.slow_pus
+    ]
+    loss = 1 - min(shares, default=1.0)
+    plural = len(pus) > 1
+    return {
+        "slow_pus": f"PU{'s' * plural} {first_of([*map(str, pus)], _NAMED)} {'are' if plural else 'is'}",
+        "by": f" by {'up to ' * plural}{percent(loss)}" if loss > 0 else "",
+    }
+
+
+def _part_of(case: Mapping[str, Any]) -> str:
+    """Return the part of a core that a case of the check cores shows."""
+    return _PARTS.get(str(case.get("chain", "registers")), "")
 
 
 # ----------------------------------------------------------------------

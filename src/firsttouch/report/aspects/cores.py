@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The clock of the cores while all of them run, over minutes if that was measured, and the slow ones."""
+"""Clock, caches and way to memory of the cores, the clock over minutes if that was measured, and slow cores."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from functools import partial
 
-from firsttouch.benchmarks.cores import CHECK, CLOCK, SLOW, SUSTAINED
+from firsttouch.benchmarks.cores import CHECK, CLOCK, SLOW, SLOWEST, STEP, SUSTAINED
 from firsttouch.records.schema import Record
 from firsttouch.report.aspect import Aspect, Chart, Result, value
-from firsttouch.report.document import Panel, Table
+from firsttouch.report.document import Entry, Panel, Table
 from firsttouch.report.figures import drawing
 from firsttouch.report.model import Absent, HostView
 from firsttouch.report.text import clean, count
@@ -16,9 +18,14 @@ from firsttouch.units import number, percent
 
 _TITLE = "Cores that are slower than their siblings"
 _HOW = (
-    "A chain of dependent additions on every PU, all at once: its rate is the clock of the core. A PU that is "
-    "more than 10 % slower than equal ones in every sample is a slow core."
+    "Every PU follows a chain of dependent additions, whose rate is the clock of the core, and chains of pointers "
+    "in its caches and in memory: all PUs at once, then each alone. A PU that is well below equal ones in every "
+    "sample is a slow core: 10 % in the clock and the first cache, 20 % in the second one, 30 % in memory."
 )
+_CHAINS_TITLE = "The slowest core in each chain"
+#: The chains in words.
+_CHAINS = {"registers": "clock", "l1": "first cache", "l2": "second cache", "memory": "memory"}
+_RUNNING = {"all": "all PUs at once", "alone": "each PU alone"}
 _CURVE_TITLE = "Clock of the cores under a sustained load"
 _CURVE_HOW = (
     "Each point is the median clock of all PUs, all at work. A step down in the first minute is the end of the "
@@ -32,26 +39,63 @@ def aspect(view: HostView) -> Aspect:
     if not records:
         return Aspect(absent=[Absent(_TITLE, view.why_absent(CHECK))])
     slow = [r for r in records if r.metric == SLOW and r.value]
-    clocks = [r for r in records if r.metric == CLOCK][:1]
+    clocks = [r for r in records if r.metric == CLOCK and "running" not in r.parameters][:1]
     results = [Result("clock of the cores, all at work", r, _slowest(r)) for r in clocks]
     sustained = [r for r in records if r.metric == SUSTAINED]
     results += [Result(f"clock of the cores, after {_time(r)} of load", r, _slowest(r)) for r in sustained]
     charts = [chart for number, r in enumerate(sustained) if (chart := _chart(r, number))]
-    if not slow:
-        return Aspect(results, charts)
-    named = ", ".join(f"PU {clean(str(r.parameters.get('pu')))}" for r in slow[:5])
-    rows = [(f"PU {clean(str(r.parameters.get('pu')))}", _loss(r)) for r in slow]
-    results.append(Result("slow cores", text=count(len(slow), "PU"), compared=named))
-    return Aspect(results, charts, tables=[Table(_TITLE, ("PU", "slower by"), rows)], note=_HOW)
+    chains = _chains(records)
+    tables = [Table(_CHAINS_TITLE, ("chain", "PUs", "median", "the slowest", "PU", "of its siblings"), chains)]
+    if slow:
+        named = ", ".join(dict.fromkeys(_pu(r) for r in slow[:5]))
+        results.append(Result("slow cores", text=count(len({_pu(r) for r in slow}), "PU"), compared=named))
+        rows = [(_pu(r), _chain(r), _loss(r, "loss"), _loss(r, "loss_alone")) for r in slow]
+        tables.insert(0, Table(_TITLE, ("PU", "in", "slower by", "alone by"), rows))
+    shown = [table for table in tables if table.rows]
+    return Aspect(results, charts, tables=shown, note=_HOW if shown else "")
+
+
+def _chains(records: Sequence[Record]) -> list[tuple[Entry, ...]]:
+    """Return the rows of the chains that were measured at once and alone."""
+    shares = {_way(r): r for r in records if r.metric == SLOWEST}
+    rates = {_way(r): r for r in records if r.metric in {CLOCK, STEP}}
+    rows: list[tuple[Entry, ...]] = []
+    for way in itertools.product(_CHAINS, _RUNNING):
+        if (rate := rates.get(way)) and (share := shares.get(way)):
+            chain, running = way
+            pu = clean(str(share.parameters.get("slowest_pu", "")))
+            slowest = _value_of(rate, "slowest")
+            rows.append((_CHAINS[chain], _RUNNING[running], value(rate), slowest, pu, percent(share.value)))
+    return rows
+
+
+def _way(record: Record) -> tuple[str, str]:
+    """Return chain and running of a record; those of all clocks at once are not stated."""
+    p = record.parameters
+    return str(p.get("chain", "registers")), str(p.get("running", "all"))
+
+
+def _pu(record: Record) -> str:
+    return f"PU {clean(str(record.parameters.get('pu')))}"
+
+
+def _chain(record: Record) -> str:
+    chain = _way(record)[0]
+    return _CHAINS.get(chain, clean(chain))
+
+
+def _value_of(record: Record, name: str) -> str:
+    number_of = record.parameters.get(name)
+    return f"{number(number_of)} {record.unit}" if isinstance(number_of, (int, float)) else ""
 
 
 def _slowest(record: Record) -> str:
-    slowest = record.parameters.get("slowest")
-    return f"the slowest PU {number(slowest)} {record.unit}" if isinstance(slowest, (int, float)) else ""
+    slowest = _value_of(record, "slowest")
+    return f"the slowest PU {slowest}" if slowest else ""
 
 
-def _loss(record: Record) -> str:
-    loss = record.parameters.get("loss")
+def _loss(record: Record, name: str) -> str:
+    loss = record.parameters.get(name)
     return percent(loss) if isinstance(loss, (int, float)) else "unknown"
 
 
