@@ -31,6 +31,13 @@ enum {
 // The least delay by an interrupt (ns): entry, handler and exit of the shortest ones take longer.
 static const double INTERRUPTION = 500;
 
+// The times (ns) between two refreshes of a memory chip: JEDEC's tREFI of DDR4 (JESD79-4), of DDR5 (JESD79-5), and
+// of DDR5 with fine granularity. Real clocks are within a percent. Chance gives no strength above this one.
+static const double REFRESHES[] = {7800, 3900, 1950}, CERTAIN = 6;
+// The time (ns) in which delays are folded: the longer it is, the more periods must be tried.
+static const double LONGEST = 1e8;
+enum { REFRESHED = 1 << 16, EVENTS = 1 << 11 };
+
 // The bins of a histogram: each value up to 128 ticks, then 64 of equal width in each octave. Printed are 8.
 enum { FINE = 64, COARSE = 8, OCTAVES = 44, BINS = FINE * OCTAVES };
 
@@ -62,6 +69,10 @@ typedef struct {
     Samples values[PERCENTILES];
     double interrupted, seconds; // of the chains: the number of interruptions, and their time
     uint64_t slow_chains;
+    struct {
+        double period, delay; // ns, or 0 if no refresh is seen
+        double share;         // of the delayed accesses that come with the period
+    } refresh;
 } Run;
 
 // Ticks of the processor's clock. What precedes has ended, and what follows has not begun.
@@ -233,6 +244,80 @@ static void calibrate(Run *run)
     free(chain);
 }
 
+// Writes a line back to memory, and waits for a time that differs.
+static void evict(void **line, uint64_t *seed)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_clflush(line);
+    __builtin_ia32_mfence();
+#elif defined(__aarch64__)
+    __asm__ volatile("dc civac, %0\n\tdsb sy" : : "r"(line) : "memory");
+#else
+    (void)line;
+#endif
+    additions(random_below(seed, 512));
+}
+
+// The mean of the phases of times in a period: its length is 1 if they all have the same one, and 0 if they have
+// any.
+static double phase_of(const double *times, int count, double period, double *phase)
+{
+    double x = 0, y = 0;
+    for (int i = 0; i < count; i++) {
+        x += cos(2 * M_PI * times[i] / period);
+        y += sin(2 * M_PI * times[i] / period);
+    }
+    *phase = atan2(y, x);
+    return hypot(x, y) / count;
+}
+
+// Looks for refreshes: while a chip refreshes, accesses to it wait, and it refreshes at a known period. So one
+// line is read from memory again and again, and the times at which it took long are folded at that period.
+static void find_refresh(Run *run)
+{
+    double *took = must_allocate(REFRESHED, sizeof *took), *begins = must_allocate(REFRESHED, sizeof *begins);
+    double *sorted = must_allocate(REFRESHED, sizeof *sorted), events[EVENTS], delays[EVENTS];
+    uint64_t seed = 1;
+    const uint64_t origin = ticks();
+    for (int i = 0; i < REFRESHED && !stop_signal(); i++) {
+        evict(run->place, &seed);
+        const uint64_t begin = ticks();
+        void **place = (void **)*run->place;
+        __asm__ volatile("" : "+r"(place) : : "memory");
+        took[i] = run->tick * (double)(ticks() - begin);
+        begins[i] = run->tick * (double)(begin - origin);
+    }
+    memcpy(sorted, took, REFRESHED * sizeof *took);
+    const double median = median_of(sorted, REFRESHED);
+    int count = 0;
+    for (int i = 0; i < REFRESHED && count < EVENTS && begins[i] < LONGEST; i++)
+        if (took[i] > 1.3 * median && took[i] < median + INTERRUPTION) {
+            events[count] = begins[i];
+            delays[count++] = took[i] - median;
+        }
+    double best = count ? CERTAIN / sqrt(count) : 1, phase = 0, refreshes_at = 0;
+    for (size_t i = 0; i < sizeof REFRESHES / sizeof *REFRESHES && !run->refresh.period; i++) {
+        const double usual = REFRESHES[i], step = count ? usual * usual / (4 * events[count - 1]) : usual;
+        for (double period = 0.99 * usual; period < 1.01 * usual; period += step) {
+            const double share = phase_of(events, count, period, &phase);
+            if (share <= best)
+                continue;
+            best = run->refresh.share = share;
+            run->refresh.period = period;
+            refreshes_at = phase;
+        }
+    }
+    // The delays of those that begin in the same quarter of a period.
+    int refreshed = 0;
+    for (int i = 0; i < count && run->refresh.period; i++)
+        if (cos(2 * M_PI * events[i] / run->refresh.period - refreshes_at) > M_SQRT1_2)
+            delays[refreshed++] = delays[i];
+    run->refresh.delay = refreshed ? median_of(delays, refreshed) : 0;
+    free(took);
+    free(begins);
+    free(sorted);
+}
+
 static void work_alone(Run *run, Member *member)
 {
     double *counts = must_allocate(BINS, sizeof *counts);
@@ -259,6 +344,9 @@ static void work_alone(Run *run, Member *member)
             run->seconds += (double)run->sample->chains[bin] * (double)least_of(bin) * run->tick * 1e-9;
         }
     }
+    // Other programs may hide it.
+    for (int i = 0; i < 3 && !run->loaded && !run->options->sanity && !run->refresh.period && !stop_signal(); i++)
+        find_refresh(run);
     atomic_store(&run->loaders.pause, LOADERS_DONE);
     free(counts);
 }
@@ -331,6 +419,11 @@ static void print(const Run *run, const Result *common, const Plan *plan, int pl
         json_number("interruptions_per_s", run->seconds > 0 ? (double)run->slow_chains / run->seconds : 0);
         if (i == last)
             print_histogram(run);
+        if (i == last && run->refresh.period > 0) {
+            json_number("refresh_period_ns", run->refresh.period);
+            json_number("refresh_delay_ns", run->refresh.delay);
+            json_number("refresh_share", run->refresh.share);
+        }
         if (!run->loaded)
             plan_stands_for(plan, placement);
         report_close();
@@ -359,6 +452,10 @@ static void point(Run *run, const Plan *plan, int placement, Memory *cycle, Memo
                    set->values[0], cycle->banks.values[0], run->loaded ? "loaded" : "idle",
                    samples_median(&run->values[0]), samples_median(&run->values[1]),
                    samples_median(&run->values[2]), samples_median(&run->values[3]));
+        if (run->refresh.period > 0)
+            report_say(
+                "tails: refreshes every %.0f ns delay an access by %.0f ns; %.0f %% of the delays come with them",
+                run->refresh.period, run->refresh.delay, 100 * run->refresh.share);
         print(run, &common, plan, placement);
     }
     placed_free(&placed);

@@ -761,6 +761,7 @@ def test_sanitizers_find_nothing(sanitize):
         ["cores", "--sanity", f"--inject={PUS[0]}"],
         ["cores", "--sustain=0.1"],
         ["tails", "--sanity"],
+        ["tails", "--accesses=1024", "--sizes=1MiB", "--array-bytes=1MiB", "--max-repetitions=2"],
         ["correctness", "--sanity", f"--inject={PUS[0]},copy,3,2"],
         ["bandwidth", "--set-sizes=777"],
         ["bandwidth", "--interleave=0,777/all"],

@@ -50,6 +50,20 @@ def test_percentiles_are_those_of_the_histogram_without_what_interrupts_delayed(
             assert min(record.samples) <= (ends[place] * 1.13 + 2 * p["tick_ns"]) * 1.2
 
 
+def test_the_period_of_refreshes_is_one_of_memory_chips_and_the_same_in_two_runs():
+    """Chance would give another period within 1 % of the usual ones each time."""
+    last = ("none", tails.PERCENTILES[-1])
+    runs = [results("--accesses=65536")[last].parameters for _ in range(2)]
+    if not all("refresh_period_ns" in p for p in runs):
+        pytest.skip("no period of refreshes shows here")
+    first, second = (p["refresh_period_ns"] for p in runs)
+    assert first == pytest.approx(second, rel=1e-3)
+    assert min(abs(first / usual - 1) for usual in (7800, 3900, 1950)) < 0.0101
+    for p in runs:
+        assert 0 < p["refresh_delay_ns"] < 500
+        assert 0 < p["refresh_share"] <= 1
+
+
 def test_delays_last_as_long_by_another_clock():
     begin = time.monotonic_ns()
     by_case = results(f"--inject=1,{DELAY}", "--accesses=1024")
