@@ -7,7 +7,6 @@ The document says what to use, what it gains, and why every other scenario is no
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -295,8 +294,4 @@ def check(file: Path) -> None:
     """Raise BadInput if an advice could not be written to *file*; called before any long work."""
     if not file.name.endswith(SUFFIX):
         raise BadInput(f"the name must end in {SUFFIX}, so that a report finds it", file=file)
-    if file.is_dir():
-        raise BadInput("it is a folder", file=file)
-    nearest = next(folder for folder in file.absolute().parents if folder.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-        raise BadInput(f"cannot be written: {nearest} is not a writable folder", file=file)
+    atomic_files.check_place(file)

@@ -205,6 +205,8 @@ def _output(request: AlignRequest, command: UserCommand) -> AlignOutput:
     command.refuse_overwriting([request.reference] if request.reference else [])
     if tables := [file for file in (request.multiqc, request.tsv) if file]:
         atomic_files.refuse_overwriting([*tables, *([output.named] if output.is_file else [])], command.files())
+        for table in tables:
+            atomic_files.check_place(table)
     if not output.is_file:
         if request.resume:
             raise BadInput("--resume needs -o FILE: parts are kept beside that file")

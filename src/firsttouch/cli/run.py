@@ -249,6 +249,7 @@ def _output(args: argparse.Namespace, scenario: Scenario, files: Sequence[Path])
     atomic_files.refuse_overwriting([], files)  # by the standard output
     if args.multiqc:
         atomic_files.refuse_overwriting([args.multiqc], [*files, *([args.records] if args.records else [])])
+        atomic_files.check_place(args.multiqc)
     if args.records:
         check_appendable(args.records)
         atomic_files.refuse_overwriting([args.records], files)

@@ -117,6 +117,17 @@ def write(place: Path, text: str) -> None:
         partial.write_text(text, encoding="utf-8")
 
 
+def check_place(place: Path) -> None:
+    """Raise BadInput if a file could not be written to *place*, whose folders may be created."""
+    if is_stream(place):
+        return
+    if place.is_dir():
+        raise BadInput("it is a folder", file=place)
+    nearest = next(folder for folder in Path(os.path.realpath(place)).parents if folder.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise BadInput(f"cannot be written: {nearest} is not a writable folder", file=place)
+
+
 def digest(file: Path) -> str:
     """Return the SHA-256 of a file in hexadecimal."""
     with file.open("rb") as stream:
