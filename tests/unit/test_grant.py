@@ -73,11 +73,19 @@ def test_what_grants_more_pus(monkeypatch, host, job, end):
         Layout(host, None).division(4, 4)
 
 
-def test_a_task_lacks_what_its_share_lacks(host):
+def test_a_task_lacks_what_its_share_lacks(monkeypatch, host):
+    for name in ("SLURM_JOB_ID", "SLURM_CPUS_PER_TASK"):
+        monkeypatch.delenv(name, raising=False)
     assert grant.lacking_pus(4, host) == ""
-    assert "4 threads are asked for, and this process may use 2 of the host's 64 PUs" in grant.lacking_pus(
-        4, host, 2
-    )
+    # Nothing excludes the others: its siblings have them.
+    lacking = "4 threads are asked for, and this process may use 2 of the host's 64 PUs"
+    divided = f"{lacking}: the tasks of this host divide 4 PUs, start fewer tasks"
+    assert grant.lacking_pus(4, host, 2) == divided
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "4")
+    assert grant.lacking_pus(4, host, 2) == divided
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "2")
+    assert grant.lacking_pus(4, host, 2) == f"{lacking}: sbatch --cpus-per-task=4 grants them"
 
 
 def test_a_host_has_no_more_than_it_has(monkeypatch, opteron):
@@ -103,6 +111,7 @@ def test_a_host_has_no_more_than_it_has(monkeypatch, opteron):
         (["x", "--threads", "64", "-t", "128"], {}, 64),
         (["x", "--num-threads=32"], {"OMP_NUM_THREADS": "2"}, 32),
         (["samtools", "sort", "-@", "12"], {}, 12),
+        (["samtools", "sort", "-@12"], {}, 12),
         (["x", "--threads"], {}, 0),
         (["x", "--threads", "²"], {}, 0),
         (["x", "--threads-env", "8", "--cores8"], {}, 0),

@@ -44,6 +44,7 @@ def asked_threads(command: Sequence[str]) -> int:
     Options that have one meaning in most programs count, such as ``--threads 64``, and not ``-t 64``.
     """
     values = [os.environ.get(name, "").split(",")[0] for name in _STATED]
+    values += [word.removeprefix("-@") for word in command if word.startswith("-@")]
     for word, after in itertools.zip_longest(command, command[1:], fillvalue=""):
         option, equals, value = word.partition("=")
         if _OPTION.fullmatch(option):
@@ -69,6 +70,9 @@ def more_pus(threads: int, host: Topology, granted: int | None = None) -> str:
     enough = min(threads, len(host.pus))
     if not host.here or (host.usable_pu_count if granted is None else granted) >= enough:
         return ""
+    shared = host.usable_pu_count if granted is not None else 0
+    if shared >= enough and ("SLURM_JOB_ID" not in os.environ or number_of_job("SLURM_CPUS_PER_TASK") >= enough):
+        return f": the tasks of this host divide {shared} PUs, start fewer tasks"
     if "SLURM_JOB_ID" not in os.environ:
         return ": a cpuset or an affinity mask excludes the others"
     is_step = "SLURM_STEP_NODELIST" in os.environ
