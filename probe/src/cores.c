@@ -304,8 +304,8 @@ static double loss_of(const Run *run, Chain chain, const Way *way, int member, d
         if (i != member && alike(&run->cores[i], &run->cores[member], chain))
             scratch[count++] = best_of(way, i);
     const double usual = count ? median_of(scratch, count) : 0, best = best_of(way, member);
-    // One sample may be disturbed.
-    return way->samples - way->first >= 2 && best < share * usual ? 1 - best / usual : 0;
+    // One sample or two may be disturbed.
+    return way->samples - way->first >= 3 && best < share * usual ? 1 - best / usual : 0;
 }
 
 // The share of the time that the thread of a PU ran, in the median sample.
