@@ -265,7 +265,7 @@ def test_a_task_that_is_killed_is_named_by_the_others(folder):
     # Nobody writes for the task that is killed.
     kill = "read first <pid.0; read second <pid.1; kill -KILL $second; wait %2; echo >go.0; wait"
     errors = tasks(folder, "", program, kill)
-    assert "1 of them otherwise: task 1: it left no result" in errors
+    assert "1 of 2 succeeded with a verified placement; task 1: no result: it was killed" in errors
 
 
 #: Starts a task on each of two hosts of a step, their output in files.
@@ -295,13 +295,33 @@ def test_one_result_tells_of_the_hosts_of_a_step_also_of_a_killed_one(folder):
         os.mkfifo(folder / f"go.{number}")
     program = f"echo $PPID >pid.$SLURM_NODEID; read x <go.$SLURM_NODEID; {shell_wait(folder)}"
     kill = "read first <pid.0; read second <pid.1; kill -KILL $second; wait %2; echo >go.0; wait"
+    # The results of the earlier step are gone before a program of this one starts.
+    kill = kill.replace("kill -KILL", "cp joined.json begun.json; kill -KILL")
     done = shell(HOSTS.format(options=options, program=shlex.quote(program)) + kill)
     assert done.returncode == 0, done
-    ending = r"1Inst_Original, 1 task on n1, n2: .* s, 1 of them otherwise: n2: it left no result"
+    ending = r"1Inst_Original, 1 task on n1: .* s, all placements verified; no result of n2"
     assert re.search(ending, (folder / "err.0").read_text())
+    nothing = {"scenario": None, "numbers": None, "tasks": None}
     first, second = json.loads((folder / "joined.json").read_text())["hosts"]
-    assert (first["host"], len(first["tasks"])) == ("n1", 1)
-    assert second == {"host": "n2", "tasks": None}
+    assert (first["host"], first["numbers"], len(first["tasks"])) == ("n1", [0], 1)
+    assert second == {"host": "n2", **nothing}
+    begun = json.loads((folder / "begun.json").read_text())
+    assert begun == {"hosts": [{"host": "n1", **nothing}, {"host": "n2", **nothing}]}
+    done = shell(HOSTS.format(options="--tsv run.tsv", program="true") + "wait %1")
+    assert done.returncode == 2
+    assert "--tsv has one row, and each of 2 hosts would write its own" in (folder / "err.0").read_text()
+
+
+@pytest.mark.parametrize("option", ["--tsv", "--joined"])
+def test_a_file_that_cannot_be_written_is_named_before_the_program_starts(folder, option):
+    (folder / "file").touch()
+    for place, why in ((".", "it is a folder"), ("file/x", "file is not a writable folder")):
+        done = shell(f"$ft {option} {place} -- touch started")
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert why in done.stderr
+    done = shell(f"$ft {option} x --records x -- touch started")
+    assert "this output is named twice" in done.stderr
+    assert not (folder / "started").exists()
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two PUs")

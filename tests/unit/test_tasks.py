@@ -211,7 +211,8 @@ HYDRA = {"MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2", "PMI_RANK": "5", "PMI_S
 
 
 @pytest.mark.parametrize("variables", [{f"OMPI_COMM_WORLD_{n}": v for n, v in OPEN_MPI.items()}, HYDRA])
-def test_what_mpirun_says(step, variables, tmp_path):
+def test_what_mpirun_says(step, variables, tmp_path, monkeypatch):
+    monkeypatch.setattr(tasks, "_name_of", lambda pid: "hydra_pmi_proxy" if pid == os.getppid() else "sh")
     # srun has started mpirun.
     with step(SLURM_STEP_TASKS_PER_NODE="1", SLURM_NODEID="0", SLURM_LOCALID="0", **variables) as here:
         assert (here.tasks.local, here.tasks.count, here.number, here.launcher) == (1, 2, 5, "mpirun")
@@ -229,6 +230,22 @@ def test_what_mpirun_says(step, variables, tmp_path):
             step(**odd),
         ):
             pass
+
+
+def test_what_a_rank_has_started_is_no_rank(step):
+    """Jobs that a rank submits, and shells, have its variables."""
+    with step(**HYDRA, SLURM_STEP_TASKS_PER_NODE="1", SLURM_NODEID="0", SLURM_LOCALID="0") as here:
+        assert here is None
+    with step(**HYDRA, **STEP) as here:
+        assert here.launcher == "srun"
+
+
+def test_the_tasks_of_a_host_name_one_file(tmp_path):
+    (tmp_path / "statement.1").write_text(json.dumps([1, [1], "/elsewhere.json"]))
+    with pytest.raises(
+        BadInput, match=r"--joined has one file for all tasks, and they name /elsewhere.json, /.*/here"
+    ):
+        tasks.Step(Meeting(0, 2, tmp_path), 0, joined=tmp_path / "here.json").grants(frozenset({0}))
 
 
 def test_who_divides_what():

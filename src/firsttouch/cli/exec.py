@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import operator
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from firsttouch.cli import options
-from firsttouch.errors import BadInput, CannotHere, TimedOut, first_of
+from firsttouch.errors import BadInput, CannotHere, FirstTouchError, first_of
 from firsttouch.execution import energy, host_lock, tasks
 from firsttouch.execution.child_process import names_of_living, signal_text
 from firsttouch.execution.foreground import run_in_foreground
@@ -55,6 +56,8 @@ _FOREGROUND = ("on", "threads_env", "verify", "scratch", "idle", "tsv", "joined"
 _MEASURING = ("metric", "unit", "better", "regex", "file", "repetitions")
 #: Tasks of a step, and processes that a program leaves, that are named.
 _NAMED = 4
+#: What is said of a task that is not known to have run its program to the end.
+_NO_RESULT = "no result: it was killed, stopped by --timeout, or could not start the program"
 #: The exit status of --verify by the state of the placement.
 _OF_PLACEMENT = {"verified": 0, "invalid": 1, "unverified": 3}
 
@@ -159,13 +162,14 @@ def run(args: argparse.Namespace) -> int:
         return _print_record(record, as_json=args.json)
     if not args.program:
         raise BadInput("no program: give it after --, as in: firsttouch run 1Inst_Interleave -- sort file")
-    if args.records:
-        check_appendable(args.records)
+    _check_files(args)
     host, meter = load(), energy.Meter()
     with tasks.of_this_step(args.joined) as step:
         asked = grant.asked_threads(args.program)
         if not step and (lacking := grant.lacking_pus(asked, host)):
             say(f"firsttouch: warning: {lacking}")
+        if args.joined and (step is None or step.is_first):
+            _join(args.joined, _named(step.names if step else [host_name()], [None]))
         numbers, scenario, own = _scenario(args, host, step)
         if step:
             lacking = grant.lacking_pus(asked, host, len(own.pus))
@@ -190,7 +194,7 @@ def run(args: argparse.Namespace) -> int:
                 outcome = run_in_foreground(
                     words, own, env=environment, timeout=args.timeout, watching=meter.watching()
                 )
-            except TimedOut:
+            except FirstTouchError:
                 _end(args, step, scenario, numbers, None)
                 raise
             used, detached = meter.end(), names_of_living(started())
@@ -205,6 +209,18 @@ def run(args: argparse.Namespace) -> int:
         _end(args, step, scenario, numbers, document)
     status = outcome.exit_status
     return _OF_PLACEMENT[evidence.state(outcome)] if args.verify and status == 0 else status
+
+
+def _check_files(args: argparse.Namespace) -> None:
+    """Raise BadInput if what the program leaves could not be written."""
+    files = [file for file in (args.records, args.tsv, args.joined) if file]
+    atomic_files.refuse_overwriting(files, [])
+    if args.records:
+        check_appendable(args.records)
+    for file in files[bool(args.records) :]:
+        atomic_files.check_place(file)
+    if args.tsv and (hosts := len(grant.numbers_of_job("SLURM_STEP_TASKS_PER_NODE"))) > 1:
+        raise BadInput(f"--tsv has one row, and each of {hosts} hosts would write its own: use --joined")
 
 
 def _scenario(
@@ -244,7 +260,7 @@ def _end(
     numbers: Sequence[int],
     document: Mapping[str, Any] | None,
 ) -> None:
-    """Leave the result of this program (None: it exceeded its time), and tell of all tasks that end with it."""
+    """Leave the result of this program (None: it has none), and tell of all tasks that end with it."""
     results = step.tasks.ended(document) if step else [document]
     if results is None or (not step and document is None):
         return
@@ -263,7 +279,8 @@ def _end(
 
 def _named(names: Sequence[str], parts: Sequence[dict[str, Any] | None]) -> list[dict[str, Any]]:
     """Return what each of the hosts *names* has left; one that left nothing has no tasks."""
-    return [part or {"host": name, "tasks": None} for name, part in zip(names, parts, strict=True)]
+    nothing = {"scenario": None, "numbers": None, "tasks": None}
+    return [part or {"host": name, **nothing} for name, part in itertools.zip_longest(names, parts)]
 
 
 def _join(file: Path, parts: Sequence[Mapping[str, Any]]) -> None:
@@ -292,15 +309,18 @@ def _tell(args: argparse.Namespace, parts: Sequence[Mapping[str, Any]]) -> None:
     seconds = sorted(result["seconds"] for _, _, result in results if result)
     odd = [
         f"task {number}{f' on {name}' * (len(parts) > 1)}: "
-        f"{'it left no result' if result is None else _ending(result) + _held(result)}"
+        f"{_NO_RESULT if result is None else _ending(result) + _held(result)}"
         for number, name, result in sorted(results, key=operator.itemgetter(0))
         if result is None or result["exit_status"] or result["placement"] != "verified"
     ]
-    odd += [f"{part['host']}: it left no result" for part in parts if not part["tasks"]]
     span = f"{seconds[0]:.3f} to {seconds[-1]:.3f} s, " if seconds else ""
-    named = first_of(odd, _NAMED, "; ")
-    how = f"{len(odd)} of them otherwise: {named}" if odd else "all placements verified"
-    where = first_of([part["host"] for part in parts], _NAMED)
+    how = "all placements verified"
+    if odd:
+        good = len(results) - len(odd)
+        how = f"{good} of {len(results)} succeeded with a verified placement; {first_of(odd, _NAMED, '; ')}"
+    if silent := [part["host"] for part in parts if not part["tasks"]]:
+        how += f"; no result of {first_of(silent, _NAMED)}"
+    where = first_of([part["host"] for part in parts if part["tasks"]], _NAMED)
     number_of_tasks = f"{len(results)} task{'s' * (len(results) != 1)}"
     say(f"firsttouch: {scenarios}, {number_of_tasks} on {where}: {span}{how}")
 
@@ -314,10 +334,12 @@ def _keep(
     """Write the record and the table of a program, in one or several tasks that ran side by side on this host."""
     done = [result for result in results if result is not None]
     programs = dict.fromkeys(Path(result["program"][0]).name for result in done)
-    if len(programs) > 1:
-        no_record = ", so there is no record" if args.records or args.tsv else ""
-        say(f"firsttouch: warning: tasks ran different programs ({first_of([*programs], _NAMED)}){no_record}")
-        return
+    scenarios = dict.fromkeys(result["scenario"] for result in done)
+    for what, different in (("different programs", programs), ("under different scenarios", scenarios)):
+        if len(different) > 1:
+            no_record = ", so there is no record" if args.records or args.tsv else ""
+            say(f"firsttouch: warning: tasks ran {what} ({first_of([*different], _NAMED)}){no_record}")
+            return
     if len(done) < len(results) or any(result["exit_status"] for result in done):
         return
     seconds = max(result["seconds"] for result in done)

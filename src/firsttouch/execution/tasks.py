@@ -52,6 +52,8 @@ _OF_MPIRUN = (
     ("MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PMI_RANK", "PMI_SIZE"),
 )
 
+#: The beginnings of the names of what starts ranks on a host: mpirun, and helpers of Open MPI, PRRTE and Hydra.
+_MPIRUN = ("mpirun", "mpiexec", "orterun", "orted", "prterun", "prted", "hydra_")
 #: The options by which launchers bind each task to its own cores, and none.
 _BINDING = {
     "srun": ("--cpu-bind=cores", "--cpu-bind=none"),
@@ -81,10 +83,12 @@ class Meeting:
         finally:
             os.close(handle)
 
-    def exchanged(self, statement: object, clock: Clock = SYSTEM_CLOCK) -> list[Any]:
+    def exchanged(
+        self, statement: object, clock: Clock = SYSTEM_CLOCK, *, patience: float = _PATIENCE
+    ) -> list[Any]:
         """Leave a *statement* (JSON) for the others, and return those of all members.
 
-        Raises RunFailed if a member has not left any after two minutes.
+        Raises RunFailed if a member has not left any within *patience* (s).
         """
         atomic_files.write(self.folder / f"statement.{self.local}", json.dumps(statement))
         files = [self.folder / f"statement.{number}" for number in range(self.count)]
@@ -92,7 +96,7 @@ class Meeting:
         missing = [*range(self.count)]
         while missing := [number for number in missing if not files[number].exists()]:
             waited = clock.monotonic() - begun
-            if waited > _PATIENCE:
+            if waited > patience:
                 raise RunFailed(self._absent(missing))
             if waited > _REPORTED and not reported and self.local == min({*range(self.count)} - {*missing}):
                 say(f"firsttouch: waiting for {self._named(missing)}")
@@ -114,7 +118,7 @@ class Meeting:
             )
         return (
             f"{self._named(missing)} did not start firsttouch within {_PATIENCE:g} s: let all tasks of a step "
-            "start it"
+            "start it, with the same TMPDIR"
         )
 
     def ended(
@@ -149,7 +153,7 @@ class Step:
     """What srun or mpirun started: this task is number *number* of all, and meets the *tasks* of this host.
 
     *hosts* is the meeting of the step's hosts, if there is one result for all of them. *launcher* is ``srun`` or
-    ``mpirun``; *pus* are those that mpirun itself may use, None for srun.
+    ``mpirun``; *pus* are those that mpirun itself may use, None for srun. *joined* is the file of one result.
     """
 
     tasks: Meeting
@@ -157,15 +161,33 @@ class Step:
     hosts: Meeting | None = None
     launcher: str = "srun"
     pus: frozenset[int] | None = None
+    joined: Path | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the hosts whose results are joined."""
+        return self.hosts.hosts if self.hosts else (host_name(),)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether no other task states anything for the others before this one does."""
+        return self.tasks.local == 0 and (self.hosts is None or self.hosts.local == 0)
 
     def grants(self, own: frozenset[int]) -> dict[int, frozenset[int]]:
         """State the PUs that this task may use, and return those of each task of this host by its number.
 
-        Raises RunFailed if a task or a host has not begun after two minutes.
+        Raises RunFailed if a task or a host has not begun after two minutes, and BadInput if the tasks name
+        different files of one result.
         """
         if self.hosts and self.tasks.local == 0:
             self.hosts.exchanged(host_name())
-        return {number: frozenset(pus) for number, pus in self.tasks.exchanged([self.number, sorted(own)])}
+        stated = [self.number, sorted(own), self.joined and str(self.joined.absolute())]
+        # The first task may wait for other hosts, and says so itself.
+        statements = self.tasks.exchanged(stated, patience=(2 if self.hosts else 1) * _PATIENCE)
+        if len(files := {file for *_, file in statements}) > 1:
+            named = ", ".join(sorted(file or "none" for file in files))
+            raise BadInput(f"--joined has one file for all tasks, and they name {named}")
+        return {number: frozenset(pus) for number, pus, _ in statements}
 
 
 @dataclass(frozen=True)
@@ -205,7 +227,7 @@ def of_this_step(joined: Path | None = None) -> Iterator[Step | None]:
         if joined and len(launched.nodes) > 1:
             _remove_left_over(joined.parent.glob(f".{joined.name}.*"), "task.*")
             shared = joined.parent / f".{joined.name}.{launched.name}.{place.name}"
-            shared.mkdir(exist_ok=True)
+            shared.mkdir(parents=True, exist_ok=True)
             from firsttouch.execution.slurm import hosts_of_step  # noqa: PLC0415 - most steps have one host
 
             names = tuple(hosts_of_step())
@@ -214,7 +236,7 @@ def of_this_step(joined: Path | None = None) -> Iterator[Step | None]:
             hosts = Meeting(launched.node, len(names), shared, names)
             stack.enter_context(hosts.attended())
         stack.enter_context(tasks.attended())
-        yield Step(tasks, launched.number, hosts, launched.launcher, launched.pus)
+        yield Step(tasks, launched.number, hosts, launched.launcher, launched.pus, joined)
 
 
 def _by_srun() -> _Launched | None:
@@ -234,6 +256,11 @@ def _by_mpirun(*, is_joined: bool) -> _Launched | None:
     names = next((names for names in _OF_MPIRUN if all(name in os.environ for name in names)), None)
     if names is None:
         return None
+    # mpirun on one host has no number: its process, or that of its helper on this host, tells ranks of two apart.
+    started_by = next((pid for pid in ancestors() if not _has_variable(pid, names[0])), 0)
+    # A job or a shell that a rank has started has its variables as well.
+    if started_by and not _name_of(started_by).startswith(_MPIRUN):
+        return None
     local, count, number, size = map(number_of_job, names)
     if local >= count:
         raise BadInput(f"{names[1]} is {count}: there is no rank {local} of this host")
@@ -241,12 +268,18 @@ def _by_mpirun(*, is_joined: bool) -> _Launched | None:
         raise BadInput("mpirun does not state the hosts of its ranks: start them by srun, or leave --joined out")
     if count == 1:
         return None
-    # mpirun on one host has no number: its process, or that of its helper on this host, tells ranks of two apart.
-    started_by = next((pid for pid in ancestors() if not _has_variable(pid, names[0])), 0)
     pus = frozenset[int]()
     with contextlib.suppress(OSError):
         pus = frozenset(os.sched_getaffinity(started_by)) if started_by else pus
     return _Launched(local, number, [count], 0, f"mpirun.{started_by}", "mpirun", pus)
+
+
+def _name_of(pid: int) -> str:
+    """Return the name of a process's program, at most 15 characters; "" if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
 
 
 def _has_variable(pid: int, name: str) -> bool:
