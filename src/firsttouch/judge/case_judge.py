@@ -8,7 +8,7 @@ The verdicts of a case are columns with a row for each host (:data:`VERDICT`).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -145,15 +145,21 @@ def _evidence_by_side(values: Floats, better: Better, reference: Reference) -> l
     return sides
 
 
-def _newest_against(sides: list[Floats], session: Ints) -> tuple[int, float]:
-    """Return the first row of the newest sessions that are most evidence together, and this evidence.
+def _strongest(sides: list[Floats], counted: Bools, session: Ints) -> tuple[Ints, Floats]:
+    """Return where the newest sessions begin that are most evidence together in each row, and all such sums.
 
-    *sides* are the evidence of each row for each side that may be worse.
+    *sides* are the evidence of each repetition for each side that may be worse, *counted* those that count. The
+    sums are those of each repetition and all newer ones.
     """
-    starts = np.flatnonzero(np.diff(session, prepend=-1))
-    sums = np.maximum.reduce([np.cumsum(side[::-1])[::-1][starts] for side in sides])
-    place = int(np.argmax(sums))
-    return int(starts[place]), float(sums[place])
+    sums = np.maximum.reduce([np.cumsum(np.where(counted, side, 0.0)[:, ::-1], axis=1)[:, ::-1] for side in sides])
+    return np.argmax(np.where(_firsts(counted, session), sums, -np.inf), axis=1), sums
+
+
+def _firsts(counted: Bools, session: Ints) -> Bools:
+    """Return which *counted* repetitions are the first ones of their *session* in each row."""
+    latest = np.maximum.accumulate(np.where(counted, session, -1), axis=1)
+    firsts: Bools = counted & (np.insert(latest[:, :-1], 0, -1, axis=1) != session)
+    return firsts
 
 
 # ----------------------------------------------------------------------
@@ -415,16 +421,15 @@ class CaseJudge:
         now[np.repeat(without_newest, self.samples.counts)] = False
         return without_newest
 
-    def _undisturbed(self, reference: Reference, rows: slice = slice(None)) -> Bools:
-        """Return which of some *rows* are valid, and not bad by *reference* while others used the host.
+    def _undisturbed(self, reference: Reference) -> Bools:
+        """Return which rows are valid, and not bad by *reference* while others used the host.
 
         A value that is good although others used the host counts.
         """
-        valid = self.valid[rows]
         if self.busy is None:
-            return valid.copy()
-        bad, _ = out_of_limits(self.samples.values[rows], self.case.better, reference)
-        undisturbed: Bools = valid & ~(bad & (self.busy[rows] >= BUSY))
+            return self.valid
+        bad, _ = out_of_limits(self.samples.values, self.case.better, reference)
+        undisturbed: Bools = self.valid & ~(bad & (self.busy >= BUSY))
         return undisturbed
 
     def judge_by(self, number: int, reference: Reference) -> tuple[Verdicts, Bools]:
@@ -488,20 +493,27 @@ class CaseJudge:
         groups = np.flatnonzero(some)[newest.before > 0]
         evidence = verdicts["evidence"][groups]
         is_open = (evidence >= sprt.CHANGED) & (evidence < sprt.FAIL_AT) & (verdicts["words"][groups] != INVALID)
-        for group in groups[is_open].tolist():
-            rows = self.samples.rows(group)
-            counted = self._undisturbed(reference, rows) & (self.session[rows] >= self.firsts[group])
-            session = self.session[rows][counted]
-            sides = _evidence_by_side(self.samples.values[rows][counted], self.case.better, reference)
-            begin, most = _newest_against(sides, session)
-            if most <= verdicts["evidence"][group]:
-                continue
-            verdict = verdict_rows(1, PASS, int(verdicts["by"][group]))
-            count = np.array([len(session) - begin])
-            _decide(verdict, np.array([most]), count, _widest(reference), reference.error)
-            verdicts[group] = verdict[0]
-            counted[np.flatnonzero(counted)[:begin]] = False
-            now[rows] = counted
+        undisturbed = self._undisturbed(reference)
+        groups = groups[is_open]
+        for places, rows in self._blocks(groups):
+            which = groups[places]
+            counted = undisturbed[rows] & (self.session[rows] >= self.firsts[which, None])
+            sides = _evidence_by_side(self.samples.values[rows], self.case.better, reference)
+            begin, sums = _strongest(sides, counted, self.session[rows])
+            most = sums[np.arange(len(rows)), begin]
+            counted &= np.arange(rows.shape[1]) >= begin[:, None]
+            is_more = most > verdicts["evidence"][which]
+            judged = verdicts[which]
+            _decide(judged, most, counted.sum(axis=1), _widest(reference), reference.error)
+            verdicts[which[is_more]] = judged[is_more]
+            now[rows[is_more]] = counted[is_more]
+
+    def _blocks(self, groups: Ints) -> Iterator[tuple[Ints, Ints]]:
+        """Yield the places of those of *groups* that have the same number of repetitions, and the rows of each."""
+        counts, begins = self.samples.counts[groups], self.samples.begins[groups]
+        for size in np.unique(counts).tolist():
+            places = np.flatnonzero(counts == size)
+            yield places, begins[places, None] + np.arange(size)
 
     def _judge_unusual(self, judged: Verdicts, samples: Groups, reference: Reference, reached: Level) -> None:
         """Make hosts suspect that are surely beyond what most good hosts differ by, and short of a fail.
@@ -607,13 +619,12 @@ class CaseJudge:
         last_rows = np.flatnonzero(calm)[levels.last_row]
         judged, counted = self._by_own_levels(groups, last_rows, current, (levels.value, limits, errors))
         candidates = np.flatnonzero(judged["words"] > verdicts["words"][groups])
-        changed_together = []
-        for place in candidates.tolist():
-            if (changes := newest.sibling_changes(levels, place, sign)) is not None:
-                limits[place] = max(limits[place], changes.limit(tail))
-                commons[place] = min(0.0, changes.spread.centre * sign) * sign
-                changed_together.append(place)
-        if changed_together:
+        changes = newest.sibling_changes(levels, candidates, sign)
+        changed_together = candidates[[of_siblings is not None for of_siblings in changes]]
+        if len(changed_together):
+            of_siblings = [(c.limit(tail), min(0.0, c.spread.centre * sign) * sign) for c in changes if c]
+            widened, commons[changed_together] = np.array(of_siblings).T
+            limits[changed_together] = np.maximum(limits[changed_together], widened)
             values = levels.value[changed_together] * np.exp(commons[changed_together])
             reached = values, limits[changed_together], errors[changed_together]
             judged[changed_together], again = self._by_own_levels(
@@ -652,31 +663,25 @@ class CaseJudge:
         """
         sign = -1.0 if self.case.better == "lower" else 1.0
         verdicts, used = verdict_rows(len(groups), PASS, OWN), np.zeros(len(current), dtype=np.bool_)
-        counts, begins = self.samples.counts[groups], self.samples.begins[groups]
-        for size in np.unique(counts).tolist():
-            which = np.flatnonzero(counts == size)
+        for which, rows in self._blocks(groups):
             value, limit, error = (column[which, None] for column in reached)
-            rows = begins[which, None] + np.arange(size)
             samples, session = self.samples.values[rows], self.session[rows]
             counted = self.valid[rows] & (rows > last_rows[which, None])
             if self.busy is not None:
                 bad = sign * samples < sign * value * (1 - sign * limit)
                 counted &= ~(bad & (self.busy[rows] >= BUSY))
-            newest, latest = counted & current[rows], np.maximum.accumulate(np.where(counted, session, -1), axis=1)
-            first = counted & (np.insert(latest[:, :-1], 0, -1, axis=1) != session)
-            side = np.where(counted, sprt.weights(-sign * (samples / value - 1), limit, error), 0.0)
+            newest = counted & current[rows]
+            side = sprt.weights(-sign * (samples / value - 1), limit, error)
             # Sessions are independent of each other, and repetitions of one are not.
-            side[first & (side > 0)] *= sprt.FEWEST_TO_FAIL / sprt.FEWEST_SESSIONS_TO_FAIL
+            side[_firsts(counted, session) & (side > 0)] *= sprt.FEWEST_TO_FAIL / sprt.FEWEST_SESSIONS_TO_FAIL
             is_bad = np.where(newest, side, 0.0).sum(axis=1) > 0
-            sums = np.cumsum(side[:, ::-1], axis=1)[:, ::-1]
-            strongest = np.argmax(np.where(first, sums, -np.inf), axis=1)
+            strongest, sums = _strongest([side], counted, session)
             begin = np.where(is_bad, strongest, np.argmax(newest, axis=1))
-            counted &= np.arange(size) >= begin[:, None]
+            counted &= np.arange(rows.shape[1]) >= begin[:, None]
             judged = verdict_rows(len(which), PASS, OWN)
-            evidence = sums[np.arange(len(which)), begin]
-            _decide(judged, evidence, counted.sum(axis=1), limit[:, 0], error[:, 0])
+            _decide(judged, sums[np.arange(len(which)), begin], counted.sum(axis=1), limit[:, 0], error[:, 0])
             # The newest session decides.
-            decides = newest.any(axis=1) & (latest[:, -1] == session[:, -1])
+            decides = (newest & (session == session[:, -1:])).any(axis=1)
             verdicts[which[decides]], used[rows] = judged[decides], counted
         return verdicts, used
 

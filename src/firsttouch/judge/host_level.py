@@ -239,13 +239,14 @@ def _deviation(steps: list[Floats]) -> float | None:
 
 
 def _weights(blocks: list[Floats]) -> list[float]:
-    """Return the weight of the values of each block of rows: a row with many more than most weighs no more.
+    """Return the weight of the values of each block of rows (ascending widths): a row of many weighs no more.
 
     So a host that is measured much more often than the others does not count as most hosts.
     """
-    widths = np.repeat([rows.shape[1] for rows in blocks], [len(rows) for rows in blocks])
-    widest = 2 * float(np.median(widths))
-    return [min(1.0, widest / rows.shape[1]) for rows in blocks]
+    widths, ends = [rows.shape[1] for rows in blocks], np.cumsum([len(rows) for rows in blocks])
+    middle = np.searchsorted(ends, [(ends[-1] - 1) // 2, ends[-1] // 2], side="right")
+    widest = float(widths[middle[0]] + widths[middle[1]])
+    return [min(1.0, widest / width) for width in widths]
 
 
 def _median(blocks: list[Floats]) -> float:
@@ -280,27 +281,27 @@ def _last_change(rows: Floats, sizes: Floats, error: Errors) -> Ints:
     count = rows.shape[1]
     # A session of a few repetitions weighs less than one of many.
     weights = 1 / (error.session**2 + np.maximum(error.repetition, _LEAST_ERROR) ** 2 * 1.5 / sizes)
-    zeros = np.zeros((len(rows), 1))
-    total = np.concatenate([zeros, np.cumsum(weights, axis=1)], axis=1)
-    moment = np.concatenate([zeros, np.cumsum(weights * rows, axis=1)], axis=1)
-    begins, places = np.zeros(len(rows), dtype=np.int64), np.arange(1, count)
+    # A column for each row of session means, as numpy is slow on short rows.
+    total, moment = np.zeros((2, count + 1, len(rows)))
+    for place, (weight, mean) in enumerate(zip(weights.T, rows.T, strict=True)):
+        np.add(total[place], weight, out=total[place + 1])
+        np.add(moment[place], weight * mean, out=moment[place + 1])
+    begins, places = np.zeros(len(rows), dtype=np.int64), np.arange(1, count)[:, None]
     # The rows that are still divided.
     divided = np.arange(len(rows))
     with np.errstate(divide="ignore", invalid="ignore"):
         while len(divided):
-            begin, each = begins[divided], np.arange(len(divided))
-            older = total[divided, 1:-1] - total[divided, begin][:, None]
-            newer = total[divided, -1:] - total[divided, 1:-1]
-            mean_before = (moment[divided, 1:-1] - moment[divided, begin][:, None]) / older
-            mean_after = (moment[divided, -1:] - moment[divided, 1:-1]) / newer
+            begin, of_total, of_moment = begins[divided], total.take(divided, 1), moment.take(divided, 1)
+            older, newer = of_total[1:-1] - total[begin, divided], of_total[-1] - of_total[1:-1]
+            mean_before = (of_moment[1:-1] - moment[begin, divided]) / older
+            mean_after = (of_moment[-1] - of_moment[1:-1]) / newer
             clear = np.abs(mean_after - mean_before) / np.sqrt(1 / older + 1 / newer)
-            clear[(places <= begin[:, None]) | ~np.isfinite(clear)] = 0.0
+            clear[(places <= begin) | ~np.isfinite(clear)] = 0.0
             clear = np.round(clear, 9)
-            # The newest of equally clear changes.
-            place = count - 2 - np.argmax(clear[:, ::-1], axis=1)
-            changed = clear[each, place] >= _CHANGED
+            changed = clear.max(axis=0) >= _CHANGED
             divided = divided[changed]
-            begins[divided] = places[place[changed]]
+            # The newest of equally clear changes.
+            begins[divided] = count - 1 - np.argmax(clear[::-1, changed], axis=0)
     return begins
 
 
@@ -329,7 +330,7 @@ class OwnLevels:
 
 @dataclass(frozen=True)
 class _Siblings:
-    """The sessions of the hosts that show what all have in common, and the *changes* that were looked up before.
+    """The sessions of the hosts that show what all have in common.
 
     Each session has its host (*owners*), time, mean and whether its host is now as it was then.
     """
@@ -338,12 +339,11 @@ class _Siblings:
     times: Ints
     means: Floats
     is_now: Bools
-    changes: dict[tuple[int, ...], SiblingChanges | None]
 
     def others(self, group: int) -> _Siblings:
         """Return the sessions of other hosts than *group*."""
         rows = self.owners != group
-        return _Siblings(self.owners[rows], self.times[rows], self.means[rows], self.is_now[rows], {})
+        return _Siblings(self.owners[rows], self.times[rows], self.means[rows], self.is_now[rows])
 
 
 @dataclass(frozen=True)
@@ -407,7 +407,7 @@ class Newest:
         first_now = np.where(self.sessions.counts - self.before > 1, self.before, 0)
         places = np.arange(len(owners)) - np.repeat(self.sessions.starts, self.sessions.counts)
         is_now = places >= np.repeat(first_now, self.sessions.counts)
-        return _Siblings(owners[chosen], self.times[chosen], self.sessions.means[chosen], is_now[chosen], {})
+        return _Siblings(owners[chosen], self.times[chosen], self.sessions.means[chosen], is_now[chosen])
 
     @property
     def has_period(self) -> Bools:
@@ -432,36 +432,34 @@ class Newest:
         now = Groups(goodness.values[~is_before], goodness.counts - before).medians()
         return np.flatnonzero(has_period)[best - now > loss]
 
-    def sibling_changes(self, levels: OwnLevels, place: int, sign: float) -> SiblingChanges | None:
-        """Return how siblings' levels changed since the period of *levels* at *place* (changes of logarithms).
+    def sibling_changes(self, levels: OwnLevels, places: Ints, sign: float) -> list[SiblingChanges | None]:
+        """Return how siblings' levels changed since the periods of *levels* at *places* (changes of logarithms).
 
         Better is more for a *sign* of 1, and less for -1. An update changes all hosts, but not by the same amount:
         vector instructions, for example, lower the clock of each processor differently. The deviation is without
         the chance of the siblings' sessions. None: few siblings were measured in the period and now.
         """
-        group, first, last = (
-            int(column[place]) for column in (levels.groups, levels.first_time, levels.last_time)
-        )
-        now = int(self.sessions.starts[group] + self.before[group])
+        groups, first, last = levels.groups[places], levels.first_time[places], levels.last_time[places]
+        now = self.sessions.starts[groups] + self.before[groups]
         # Hosts are measured at other times of a day or a week: what is nearer to the change is after it.
-        change = int(self.times[now - 1 : now + 1].sum()) // 2
-        around = max((last - first) // max(int(levels.sessions[place]) - 1, 1), 1)
-        siblings, period = self._siblings, (first - around, last + around)
+        change = (self.times[now - 1] + self.times[now]) // 2
+        around = np.maximum((last - first) // np.maximum(levels.sessions[places] - 1, 1), 1)
+        periods = np.column_stack([first - around, last + around, change])
         if len(self.sessions.counts) < _MANY_HOSTS:
-            return self._changes(siblings.others(group), period, change, sign)
+            of_groups = zip(groups.tolist(), periods.tolist(), strict=True)
+            return [self._changes(self._siblings.others(group), period, sign) for group, period in of_groups]
         # A host among many does not matter, and hosts that are measured at about the same times share the result.
-        key = (first // around, last // around, change // around, around // _DAY)
-        if key not in siblings.changes:
-            siblings.changes[key] = self._changes(siblings, period, change, sign)
-        return siblings.changes[key]
+        keys = np.column_stack([first // around, last // around, change // around, around // _DAY])
+        _, firsts, shared = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+        changes = [self._changes(self._siblings, period, sign) for period in periods[firsts].tolist()]
+        return [changes[number] for number in shared.ravel().tolist()]
 
-    def _changes(
-        self, siblings: _Siblings, period: tuple[int, int], change: int, sign: float
-    ) -> SiblingChanges | None:
-        """Return how *siblings* changed from a *period* to the time after a *change* (ms since 1970)."""
-        owners, begins, means = siblings.owners, siblings.times, siblings.means
-        later = begins > change
-        then = (begins >= period[0]) & (begins <= period[1]) & ~later
+    def _changes(self, siblings: _Siblings, period: Sequence[int], sign: float) -> SiblingChanges | None:
+        """Return how *siblings* changed; *period* is its begin and end and the change after it (ms since 1970)."""
+        begin, end, change = period
+        owners, times, means = siblings.owners, siblings.times, siblings.means
+        later = times > change
+        then = (times >= begin) & (times <= end) & ~later
         later &= siblings.is_now
         size = len(self.sessions.counts)
         counts = np.array([np.bincount(owners[rows], minlength=size) for rows in (then, later)])
