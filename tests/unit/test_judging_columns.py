@@ -368,10 +368,15 @@ def lines(records):
     return [json.dumps(r.to_dict(), sort_keys=True) for r in records]
 
 
-@given(st.lists(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=4), min_size=1, max_size=20))
-def test_groups_of_any_sizes(values):
+@given(
+    st.lists(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=4), min_size=1, max_size=20),
+    st.sampled_from([1, 5, 1 << 14]),
+)
+def test_groups_of_any_sizes(values, block):
     groups = Groups(np.concatenate([np.array(v) for v in values]), np.array([len(v) for v in values]))
-    assert groups.medians() == pytest.approx([np.median(v) for v in values])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sprt, "_BLOCK", block)
+        assert groups.medians() == pytest.approx([np.median(v) for v in values])
     assert groups.sums(groups.values) == pytest.approx([np.sum(v) for v in values])
 
 
@@ -381,6 +386,13 @@ def test_medians_and_quantiles_of_short_and_long_rows_are_those_of_numpy(size):
     assert np.array_equal(sprt.medians(rows), np.median(rows, axis=1))
     for share in (0.25, 0.9):
         assert np.array_equal(sprt.quantiles(rows, share), np.quantile(rows, share, axis=1))
+
+
+@pytest.mark.parametrize("size", [sprt._HUGE, sprt._HUGE + 1])
+def test_the_median_of_a_huge_row_is_that_of_numpy(size):
+    values = np.random.default_rng(size).standard_normal(size)
+    assert sprt.medians(values) == np.median(values)
+    assert np.array_equal(sprt.medians(values[None, :]), np.median(values[None, :], axis=1))
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -22,6 +22,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
@@ -29,8 +30,10 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
-#: Rows that are longer are not sorted as a whole.
-_LONG = 64
+#: Rows that are longer are not sorted as a whole. A single row of at least so many values is huge.
+_LONG, _HUGE = 64, 1 << 14
+#: The most values of a block of groups.
+_BLOCK = 1 << 14
 
 
 def _with_places(rows: Floats, *places: int) -> Floats:
@@ -43,6 +46,13 @@ def medians(rows: Floats) -> Floats:
     if rows.shape[-1] == 1:
         return rows[..., 0]
     middle = rows.shape[-1] // 2
+    if rows.shape[-1] == rows.size >= _HUGE:
+        import polars as pl  # noqa: PLC0415 - a large import
+
+        # A third of the time of numpy.partition, or less.
+        series = pl.Series(rows.ravel())
+        ends = np.array([series.quantile(0.5, "lower"), series.quantile(0.5, "higher")], dtype=np.float64)
+        return np.full(rows.shape[:-1], ends.sum() / 2)
     ordered = _with_places(rows, middle - 1, middle)
     if rows.shape[-1] % 2:
         return ordered[..., middle]
@@ -88,13 +98,17 @@ class Groups:
         return slice(int(self.begins[group]), int(self.begins[group] + self.counts[group]))
 
     def blocks(self) -> Iterator[tuple[Any, Floats]]:
-        """Yield, for each size, the index of its groups and their values (a row per group)."""
-        if len(self) and (self.counts == self.counts[0]).all():
-            yield slice(None), self.values.reshape(len(self.counts), -1)
-            return
-        for size in np.unique(self.counts):
-            which = np.flatnonzero(self.counts == size)
-            yield which, self.values[self.begins[which, None] + np.arange(size)]
+        """Yield the index of groups of one size and their values (a row per group), the smallest sizes first.
+
+        Blocks are small enough for a processor's caches.
+        """
+        for size in np.flatnonzero(np.bincount(self.counts)).tolist():
+            which, step = np.flatnonzero(self.counts == size), max(1, _BLOCK // size)
+            is_alike = len(which) == len(self)
+            rows = self.values.reshape(-1, size) if is_alike else sliding_window_view(self.values, size)
+            for first in range(0, len(which), step):
+                part = slice(first, first + step)
+                yield (part, rows[part]) if is_alike else (which[part], rows[self.begins[which[part]]])
 
     def apply(self, function: Callable[[Floats], Floats]) -> Floats:
         """Return a value per group; *function* computes those of groups of one size, given as rows."""
