@@ -127,6 +127,8 @@ def test_pieces_of_a_table_are_the_table(tmp_path, monkeypatch, seed, most_open)
             assert np.array_equal(np.concatenate([getattr(p, name) for p in pieces]), getattr(whole, name)), name
         names = {*whole.hosts[1:4]}
         same(joined.of_hosts(names), whole.of_hosts(names))
+        for host in whole.hosts:  # which may lack cases
+            same(joined.of_hosts({host}), whole.of_hosts({host}))
         parts = whole.by_system("none")
         assert [*joined.by_system("none")] == [*parts]
         for system, part in joined.by_system("none").items():

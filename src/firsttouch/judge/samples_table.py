@@ -291,6 +291,17 @@ class Reduced:
             self._of_namings(chosen), **{name: getattr(self, name).filter(system=system) for name in TABLES}
         )
 
+    def of_hosts(self, names: Collection[str]) -> Reduced:
+        """Return the rows of some hosts in the same lists and tables."""
+        is_named = np.array([host in names for host in self.hosts], dtype=np.bool_)
+        if not is_named.any():
+            return replace(self, namings=[], counts=self.counts[:0])
+        columns = self.rows()
+        which = is_named[columns["host"]]
+        kept = {name: column[which] for name, column in columns.items()}
+        naming = np.repeat(np.arange(len(self.counts)), self.counts)[which]
+        return replace(self, counts=np.bincount(naming, minlength=len(self.counts)), rows=lambda: kept)
+
     def divided(self) -> Iterator[Reduced]:
         """Yield the rows of some cases of a system at a time, in the order of cases; the first has the tables."""
         case_of = np.array(_cases(self.namings)[1], dtype=np.int64)
@@ -490,7 +501,7 @@ class Joined:
         """Return the repetitions of some hosts, with hosts numbered anew."""
         if len(names) >= len(self.hosts):
             return self.table()
-        return _stacked([piece.of_hosts(names) for _, piece in self.pieces()])
+        return replace(self, rows=self.rows.of_hosts(names)).table().of_hosts(names)
 
     def by_system(self, *names: str) -> dict[str, Joined]:
         """Return the repetitions of each system, and of *names*, which may have none."""
@@ -513,24 +524,6 @@ class Joined:
         )
 
 
-def _stacked(tables: Sequence[SamplesTable]) -> SamplesTable:
-    """Return tables of consecutive cases as one; each has the hosts with a row in it."""
-    hosts = sorted({host for table in tables for host in table.hosts})
-    place = {host: number for number, host in enumerate(hosts)}
-    numbers = [np.array([place[host] for host in table.hosts], dtype=np.int32) for table in tables]
-    columns: dict[str, Any] = {
-        name: np.concatenate([getattr(table, name) for table in tables]) for name in ("case", "counts", *_ROWS)
-    }
-    busy = [table.busy_pus for table in tables if table.busy_pus is not None]
-    return replace(
-        tables[0],
-        hosts=hosts,
-        host=np.concatenate([of[table.host] for of, table in zip(numbers, tables, strict=True)]),
-        busy_pus=np.concatenate(busy) if busy else None,
-        **columns,
-    )
-
-
 class _Rows:
     """Joins the rows of parts, case by case: each part has those of a case together."""
 
@@ -545,6 +538,9 @@ class _Rows:
         busy: _BusyPus | None,
     ) -> None:
         self._parts, self.reasons, self._sessions, self._busy = parts, reasons, sessions, busy
+        self._names = hosts, case_of
+        #: Session n is from place n to place n + 1.
+        self._bounds = np.concatenate([[np.iinfo(np.int64).min], sessions, [np.iinfo(np.int64).max]])
         number_of_host, number_of_naming, number_of_reason = (
             {text: number for number, text in enumerate(texts)} for texts in (hosts, case_of, reasons)
         )
@@ -553,13 +549,21 @@ class _Rows:
         self._kind = np.min_scalar_type(len(reasons))
         self._reasons = [np.array([number_of_reason[r] for r in p.reasons], dtype=self._kind) for p in parts]
         #: By case: the part, its rows, and the number of their naming.
-        self._stretches: dict[int, list[tuple[int, slice, int]]] = {}
+        self._stretches: dict[int, list[tuple[int, slice, int]]] = {case: [] for case in case_of.values()}
         for number, part in enumerate(parts):
             ends = np.cumsum(part.counts).tolist()
             for naming, end, count in zip(part.namings, ends, part.counts.tolist(), strict=True):
                 stretch = (number, slice(end - count, end), number_of_naming[naming])
-                self._stretches.setdefault(case_of[naming], []).append(stretch)
+                self._stretches[case_of[naming]].append(stretch)
+        #: Those of the case before: its parts, the order of its rows, and the sessions of these.
+        self._loaded: dict[int, Columns] = {}
         self._order: NDArray[np.intp] | None = None
+        self._last_sessions: NDArray[np.intp] = np.empty(0, dtype=np.intp)
+
+    def of_hosts(self, names: Collection[str]) -> _Rows:
+        """Return the rows of some hosts, in memory."""
+        parts = [part.of_hosts(names) for part in self._parts]
+        return _Rows(parts, *self._names, self.reasons, sessions=self._sessions, busy=self._busy)
 
     def size(self, case: int) -> int:
         """Return the number of rows of a case, with those that were read twice."""
@@ -586,17 +590,16 @@ class _Rows:
         rows = {name: np.empty(size, dtype=kind) for name, kind in zip(_ROWS, kinds, strict=True)}
         busy_pus = None if self._busy is None else np.zeros(size)
         case_of_groups, hosts, counts, end = [], [], [], 0
-        loaded: dict[int, Columns] = {}
-        for case in cases:
+        for case in filter(self._stretches.get, cases):
             # Parts have few rows each, and are sorted as the cases are.
             needed = {number for number, _, _ in self._stretches[case]}
-            loaded = {number: loaded.get(number) or self._parts[number].rows() for number in needed}
-            host, columns = self._of_case(case, loaded)
+            self._loaded = {n: self._loaded.get(n) or self._parts[n].rows() for n in needed}
+            host, columns = self._of_case(case, self._loaded)
             begin, end = end, end + len(host)
             for name, column in columns.items():
                 rows[name][begin:end] = column
             keys = _keys(host, columns["time"])
-            rows["sessions_of_rows"][begin:end] = np.searchsorted(self._sessions, keys, side="right")
+            rows["sessions_of_rows"][begin:end] = self._sessions_at(keys)
             if self._busy is not None and busy_pus is not None:
                 busy_pus[begin:end] = self._busy.at(keys, rows["sessions_of_rows"][begin:end])
             firsts = np.flatnonzero(np.diff(host, prepend=-1))
@@ -648,6 +651,16 @@ class _Rows:
             order = np.argsort(keys, kind="stable")
             self._order = order
         return order
+
+    def _sessions_at(self, keys: Ints) -> NDArray[np.intp]:
+        """Return the number of the session of each of ascending *keys*: mostly those of the case before."""
+        sessions = self._last_sessions
+        if len(sessions) != len(keys) or not (
+            (self._bounds[sessions] <= keys).all() and (keys < self._bounds[sessions + 1]).all()
+        ):
+            sessions = np.searchsorted(self._sessions, keys, side="right")
+            self._last_sessions = sessions
+        return sessions
 
 
 def _counts_if_emulated() -> pl.Expr:
