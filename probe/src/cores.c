@@ -382,8 +382,10 @@ static uint64_t memory_bytes(const Run *run)
 {
     const Host *host = run->host;
     const Options *options = run->options;
-    if (options->array_bytes || options->sanity)
-        return options->array_bytes ? options->array_bytes : 1 << 20;
+    if (options->array_bytes) // a cycle has at least one step in a page
+        return options->array_bytes < 4096 ? 4096 : options->array_bytes;
+    if (options->sanity)
+        return 1 << 20;
     const uint64_t least = UINT64_C(64) << 20, most = UINT64_C(2) << 30;
     uint64_t bytes = 8 * host->all_caches_bytes / (uint64_t)run->banks.count;
     bytes = bytes < least ? least : bytes > most ? most : bytes;
@@ -577,6 +579,15 @@ static void put_slowest(const Run *run, Running running, Chain chain)
     free(values);
 }
 
+// Prints the chain of a result about slow cores; the one of the clock is older than the others, and has none.
+static void put_slow_chain(const Run *run, Chain chain)
+{
+    if (chain == REGISTERS)
+        return;
+    json_string("chain", chain_names[chain]);
+    json_integer("size_bytes", (int64_t)run->bytes[chain]);
+}
+
 // Prints a result for a slow core; false if others may have slowed it.
 static bool put_slow(const Run *run, int member, Chain chain, const double *loss)
 {
@@ -598,17 +609,14 @@ static bool put_slow(const Run *run, int member, Chain chain, const double *loss
         report_say("cores: PU %d is slower than its siblings (%s), and others %s", pu, chain_names[chain], why);
         return false;
     }
-    const Way *way = &run->ways[run->ways[TOGETHER][chain].samples ? TOGETHER : ALONE][chain];
+    const Way *way = &run->ways[TOGETHER][chain];
     double *values = must_allocate((size_t)way->samples, sizeof *values);
     for (int sample = 0; sample < way->samples; sample++)
         values[sample] = 1;
     put(run, way, "slow_cores", "1", "lower", values);
     json_integer("pu", pu);
-    if (chain != REGISTERS) {
-        json_string("chain", chain_names[chain]);
-        json_integer("size_bytes", (int64_t)run->bytes[chain]);
-    }
-    json_number("loss", loss[way == &run->ways[ALONE][chain] ? ALONE : TOGETHER]);
+    put_slow_chain(run, chain);
+    json_number("loss", loss[TOGETHER]);
     if (run->ways[ALONE][chain].samples)
         json_number("loss_alone", loss[ALONE]);
     report_close();
@@ -616,15 +624,21 @@ static bool put_slow(const Run *run, int member, Chain chain, const double *loss
     return true;
 }
 
-// Prints a result for each slow core and chain, or one of 0 without any.
+// Whether a chain was measured in the ways that tell a slow core.
+static bool tells_slow(const Run *run, int chain)
+{
+    return run->ways[TOGETHER][chain].samples && (chain == REGISTERS || run->ways[ALONE][chain].samples);
+}
+
+// Prints a result for each slow core and chain, and one of 0 for each chain without any. A chain that was not
+// measured, or in one way only, has none: it must not clear a core that was slow in it before.
 static void put_slow_cores(const Run *run)
 {
     double *scratch = must_allocate((size_t)run->count, sizeof *scratch);
-    int slow = 0;
+    int slow[CHAINS] = {0};
     for (int i = 0; i < run->count; i++) {
         double clock = 1; // the share of the siblings' clock
         for (int chain = 0; chain < CHAINS; chain++) {
-            const Way *together = &run->ways[TOGETHER][chain], *alone = &run->ways[ALONE][chain];
             double loss[RUNNINGS] = {0};
             for (int running = 0; running < RUNNINGS; running++) {
                 const Way *way = &run->ways[running][chain];
@@ -632,27 +646,26 @@ static void put_slow_cores(const Run *run)
             }
             // Alone, some cores have a higher clock than others by design. Caches and the way to memory must be
             // slow in both ways: neighbours and other programs come and go.
-            const bool is_slow = chain == REGISTERS ? loss[TOGETHER] > 0
-                                                    : loss[TOGETHER] + loss[ALONE] > 0 &&
-                                                          (!together->samples || loss[TOGETHER] > 0) &&
-                                                          (!alone->samples || loss[ALONE] > 0);
+            const bool is_slow = loss[TOGETHER] > 0 && (chain == REGISTERS || loss[ALONE] > 0);
             if (chain == REGISTERS)
                 clock = 1 - (loss[TOGETHER] > loss[ALONE] ? loss[TOGETHER] : loss[ALONE]);
             if (!is_slow || !put_slow(run, i, (Chain)chain, loss))
                 continue;
-            slow++;
+            slow[chain]++;
             report_say("cores: PU %d is %.0f %% slower than its siblings %s%s", run->pus->values[i],
                        100 * (loss[TOGETHER] > 0 ? loss[TOGETHER] : loss[ALONE]),
                        chain == REGISTERS ? "when all run" : "in the chain through ",
                        chain == REGISTERS ? "" : chain_names[chain]);
         }
     }
-    const Way *first = run->ways[TOGETHER];
-    for (int i = 0; i < RUNNINGS * CHAINS && !first->samples; i++)
-        first = &run->ways[i / CHAINS][i % CHAINS];
-    if (!slow) {
-        double *values = must_allocate((size_t)first->samples, sizeof *values);
-        put(run, first, "slow_cores", "1", "lower", values);
+    for (int chain = 0; chain < CHAINS; chain++) {
+        // A single PU has no sibling.
+        if (slow[chain] || !tells_slow(run, chain) || (run->count < 2 && chain != REGISTERS))
+            continue;
+        const Way *way = &run->ways[TOGETHER][chain];
+        double *values = must_allocate((size_t)way->samples, sizeof *values);
+        put(run, way, "slow_cores", "1", "lower", values);
+        put_slow_chain(run, (Chain)chain);
         report_close();
         free(values);
     }

@@ -43,7 +43,8 @@ def test_each_chain_is_measured_at_once_and_alone_and_the_farther_one_is_slower(
         assert first < second < memory
     alone = [r for r in records if r.metric == cores.CLOCK and "running" in r.parameters]
     assert [r.parameters["chain"] for r in alone] == ["registers"]
-    assert [r.value for r in records if r.metric == cores.SLOW] == [0.0]
+    clear = [(r.parameters.get("chain"), r.value) for r in records if r.metric == cores.SLOW]
+    assert clear == [(chain, 0.0) for chain in (None, "l1", "l2", "memory")[: 4 if len(PUS) > 1 else 1]]
     assert {r.status for r in records} == {"valid"}
 
 
@@ -51,7 +52,7 @@ def test_each_chain_is_measured_at_once_and_alone_and_the_farther_one_is_slower(
 @pytest.mark.parametrize("pu", {PUS[0], PUS[-1]})
 @pytest.mark.parametrize("chain", ["l1", "l2", "memory"])
 def test_a_pu_that_is_slow_in_one_chain_is_named_with_it(pu, chain):
-    slow = [record for record in results(f"--inject={pu},{chain}") if record.metric == cores.SLOW]
+    slow = [r for r in results(f"--inject={pu},{chain}") if r.metric == cores.SLOW and r.value]
     assert [(r.parameters["pu"], r.parameters["chain"], r.value) for r in slow] == [(pu, chain, 1.0)]
     assert slow[0].parameters["loss"] == pytest.approx(0.5, abs=0.15)
     assert slow[0].parameters["loss_alone"] == pytest.approx(0.5, abs=0.15)
@@ -61,7 +62,7 @@ def test_a_pu_that_is_slow_in_one_chain_is_named_with_it(pu, chain):
 @pytest.mark.parametrize("pu", {PUS[0], PUS[-1]})
 def test_a_pu_at_half_speed_is_named_with_its_loss(pu):
     records = results(f"--inject={pu}")
-    slow = [record for record in records if record.metric == cores.SLOW]
+    slow = [r for r in records if r.metric == cores.SLOW and "chain" not in r.parameters]
     assert [(record.parameters["pu"], record.value) for record in slow] == [(pu, 1.0)]
     assert slow[0].parameters["loss"] == pytest.approx(0.5, abs=0.15)
     # Records of a drill judge nobody.
@@ -116,9 +117,9 @@ def test_a_sustained_load_has_one_chain(firsttouch):
     assert (done.returncode, "--sustain" in line) == (2, True)
 
 
-def record(host, slow, **parameters):
+def record(host, slow, day=1, **parameters):
     """Return a record of a host's slow cores."""
-    time = "2026-01-01T00:00:00Z"
+    time = f"2026-01-{day:02}T00:00:00Z"
     shared = {"program": "firsttouch-probe", **parameters}
     return Record(cores.CHECK, cores.SLOW, "1", "lower", (slow,), shared, system="s", host=host, time=time)
 
@@ -128,3 +129,28 @@ def test_a_slow_core_fails_its_host_and_is_named():
     verdicts = judge(records, Undescribed("s"))
     assert [verdict.host for verdict in verdicts if verdict.verdict == "fail"] == ["n9"]
     assert "37" in next(verdict.reason() for verdict in verdicts if verdict.host == "n9")
+
+
+def test_only_the_chain_in_which_a_core_was_slow_clears_it():
+    records = [record("n1", 1.0, pu=37, loss=0.4, chain="l2"), record("n1", 0.0, day=2)]
+    assert [verdict.verdict for verdict in judge(records, Undescribed("s"))] == ["fail"]
+    records += [record("n1", 0.0, day=3, chain="l1"), record("n1", 0.0, day=4, chain="l2")]
+    assert [verdict.verdict for verdict in judge(records[:-1], Undescribed("s"))] == ["fail"]
+    assert [verdict.verdict for verdict in judge(records, Undescribed("s"))] != ["fail"]
+
+
+@pytest.mark.skipif(len(PUS) < 2, reason="a PU has no sibling here")
+@pytest.mark.parametrize("running", ["all", "alone"])
+def test_one_way_of_a_chain_neither_blames_nor_clears(running):
+    records = results("--chains=l2", f"--running={running}", f"--inject={PUS[0]},l2")
+    assert {r.metric for r in records} == {cores.STEP, cores.SLOWEST}
+
+
+def test_sanity_gives_no_records(firsttouch, tmp_path):
+    done = firsttouch("measure", "cores", "--records", str(tmp_path / "r.jsonl"), "--", "--sanity")
+    assert (done.returncode, "leave --records out" in done.stderr) == (2, True)
+
+
+def test_a_cycle_shorter_than_a_page_is_a_page():
+    chain = [r for r in results("--array-bytes=1", "--chains=memory") if r.metric == cores.STEP]
+    assert {r.parameters["size_bytes"] for r in chain} == {4096}

@@ -52,7 +52,7 @@ _TEST = ReframeTest(
     CHECK,
     lambda _: "the clock, caches and way to memory of every PU",
     # Three chains, at once and alone, have room everywhere. A single PU has no siblings.
-    least_records=lambda cases: 13 if len(cases.host.allowed_pus) > 1 else 7,
+    least_records=lambda cases: 15 if len(cases.host.allowed_pus) > 1 else 7,
     label=_label,
     repetitions=None,
     time_limit="10m",

@@ -187,6 +187,8 @@ def _run_probe(
         raise BadInput(f"the probe's own options: it measures {', '.join(probe.ASPECTS)}, not {aspect}")
     if {"--help", "-h"} & {*words}:
         return probe.helped(aspect)
+    if file and "--sanity" in words:
+        raise BadInput("the values of --sanity are not measurements: leave --records out")
     theoretical = theoretical_bandwidth.of_this_host(system) if aspect in {"topology", "bandwidth"} else None
     with recording(file, share_host=share_host, watched=aspect != "topology", say=say) as keep:
         report = probe.run(aspect, words, say=say)

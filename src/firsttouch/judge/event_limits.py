@@ -2,9 +2,10 @@
 """Judges counts of events, such as memory errors, by the limits in metrics.toml.
 
 All events of a host's newest session count together, unlike repetitions of a measurement. The session is the
-newest in which counters were read, so that a module that was replaced does not blame its host for ever. Proofs,
-such as wrong answers, count until the host's parts are replaced. Those of invalid records prove nothing, but are
-not passed over: until a later session of their check, they make their case invalid.
+newest in which counters were read, so that a module that was replaced does not blame its host for ever. A slow
+core counts until the chain in which it was slow is measured again. Proofs, such as wrong answers, count until the
+host's parts are replaced. Those of invalid records prove nothing, but are not passed over: until a later session
+of their check, they make their case invalid.
 """
 
 from __future__ import annotations
@@ -51,6 +52,11 @@ class EventLimits:
             host, session, _ = self._columns(number)
             np.maximum.at(self._newest_of[samples.cases[number].check], host, session)
         self._newest = np.max([*self._newest_of.values()], axis=0, initial=-1)
+        self._newest_by: dict[tuple[str, object], NDArray[np.int64]] = {}
+        for number in numbers:
+            if part := _part(samples.cases[number]):
+                host, session, _ = self._columns(number)
+                np.maximum.at(self._newest_by.setdefault(part, np.full(hosts, -1)), host, session)
         for number in numbers:
             host, session, time = self._columns(number)
             now = session == self._newest[host]
@@ -71,7 +77,9 @@ class EventLimits:
         rows, counts = samples.rows_of(groups), samples.counts[groups]
         host, session, time = self._columns(number)
         # A session may begin with the old parts.
-        counted = time >= samples.parts_since[host] if limit.lasting else session == self._newest[host]
+        part = _part(samples.cases[number])
+        of_session = self._newest_by[part] if part else self._newest
+        counted = time >= samples.parts_since[host] if limit.lasting else session == of_session[host]
         now = counted & samples.valid[rows]
         begins = np.cumsum(counts) - counts
         events = np.add.reduceat(np.where(now, samples.value[rows], 0.0), begins)
@@ -85,6 +93,12 @@ class EventLimits:
             unproved = newest & ~samples.valid[rows] & (samples.value[rows] > limit.most)
             words[np.logical_or.reduceat(unproved, begins) & may_judge & ~bad] = ORDER.index("invalid")
         return Limited(words, now)
+
+
+def _part(case: Case) -> tuple[str, object] | None:
+    """Return what must be measured again to clear a case; None: anything with a limit."""
+    limit = limit_of(case)
+    return (f"{case.check} {case.metric}", case.parameters.get(limit.by)) if limit and limit.by else None
 
 
 def reference(case: Case, limit: Limit) -> Reference:

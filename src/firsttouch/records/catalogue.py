@@ -29,13 +29,15 @@ _UNIT: dict[str, Any] = {"enum": ["1", *UNITS], "description": "the unit of a re
 class Limit:
     """The verdict of a host with more events than *most*, in one session or per hour.
 
-    One that is *lasting* counts the events of all sessions with the host's present parts.
+    One that is *lasting* counts the events of all sessions with the host's present parts. With *by*, a parameter,
+    the newest session is that of the metric with the same value of it.
     """
 
     verdict: Literal["suspect", "fail"]
     most: Annotated[float, {"minimum": 0, "description": "a number of at least 0"}]
     per_hour: bool = False
     lasting: bool = False
+    by: str = ""
 
     @property
     def is_proof(self) -> bool:
