@@ -212,7 +212,7 @@ HYDRA = {"MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2", "PMI_RANK": "5", "PMI_S
 
 @pytest.mark.parametrize("variables", [{f"OMPI_COMM_WORLD_{n}": v for n, v in OPEN_MPI.items()}, HYDRA])
 def test_what_mpirun_says(step, variables, tmp_path, monkeypatch):
-    monkeypatch.setattr(tasks, "_name_of", lambda pid: "hydra_pmi_proxy" if pid == os.getppid() else "sh")
+    monkeypatch.setattr(tasks, "name_of", lambda pid: "hydra_pmi_proxy" if pid == os.getppid() else "sh")
     # srun has started mpirun.
     with step(SLURM_STEP_TASKS_PER_NODE="1", SLURM_NODEID="0", SLURM_LOCALID="0", **variables) as here:
         assert (here.tasks.local, here.tasks.count, here.number, here.launcher) == (1, 2, 5, "mpirun")

@@ -197,8 +197,8 @@ def _of_host(campaign: Campaign, host: str, argv: Sequence[str]) -> list[str]:
 
 
 def _of_collector(campaign: Campaign, after: str, options: Sequence[str], argv: Sequence[str]) -> list[str]:
-    own = [f"--dependency=afterany:{after}", f"--output={_log(campaign)}/collect-%j.out"]
-    return [*options, *own, str(template("collect")), str(campaign.folder), *argv]
+    job = [f"--dependency=afterany:{after}", f"--output={_log(campaign)}/collect-%j.out"]
+    return [*options, *job, str(template("collect")), str(campaign.folder), *argv]
 
 
 def _log(campaign: Campaign) -> Path:

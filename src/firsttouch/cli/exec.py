@@ -217,7 +217,7 @@ def _check_files(args: argparse.Namespace) -> None:
     atomic_files.refuse_overwriting(files, [])
     if args.records:
         check_appendable(args.records)
-    for file in files[bool(args.records) :]:
+    for file in filter(None, (args.tsv, args.joined)):
         atomic_files.check_place(file)
     if args.tsv and (hosts := len(grant.numbers_of_job("SLURM_STEP_TASKS_PER_NODE"))) > 1:
         raise BadInput(f"--tsv has one row, and each of {hosts} hosts would write its own: use --joined")

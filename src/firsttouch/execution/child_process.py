@@ -143,8 +143,13 @@ def names_of_living(pids: Iterable[int]) -> dict[int, str]:
             if os.waitpid(pid, os.WNOHANG)[0]:
                 continue
         with contextlib.suppress(OSError):
-            names[pid] = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+            names[pid] = name_of(pid)
     return names
+
+
+def name_of(pid: int) -> str:
+    """Return the name of a process's program, at most 15 characters; raises OSError if it has ended."""
+    return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
 
 
 def exit_status(status: int) -> int:

@@ -23,6 +23,7 @@ from typing import Any
 from firsttouch import paths
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, RunFailed, first_of
+from firsttouch.execution.child_process import name_of
 from firsttouch.execution.host_lock import ancestors
 from firsttouch.execution.progress import say
 from firsttouch.host.cpusets import format_list
@@ -97,7 +98,7 @@ class Meeting:
         while missing := [number for number in missing if not files[number].exists()]:
             waited = clock.monotonic() - begun
             if waited > patience:
-                raise RunFailed(self._absent(missing))
+                raise RunFailed(self._absent(missing, patience))
             if waited > _REPORTED and not reported and self.local == min({*range(self.count)} - {*missing}):
                 say(f"firsttouch: waiting for {self._named(missing)}")
                 reported = True
@@ -110,14 +111,14 @@ class Meeting:
             return f"host{'s' * (len(numbers) > 1)} {first_of([self.hosts[n] for n in numbers], _DESCRIBED)}"
         return f"task{'s' * (len(numbers) > 1)} {format_list(numbers)} of this host"
 
-    def _absent(self, missing: Sequence[int]) -> str:
+    def _absent(self, missing: Sequence[int], patience: float) -> str:
         if self.hosts:
             return (
-                f"{self._named(missing)} did not appear in {self.folder.parent} within {_PATIENCE:g} s: let all "
+                f"{self._named(missing)} did not appear in {self.folder.parent} within {patience:g} s: let all "
                 "tasks of a step start firsttouch, with --joined in a folder that their hosts share"
             )
         return (
-            f"{self._named(missing)} did not start firsttouch within {_PATIENCE:g} s: let all tasks of a step "
+            f"{self._named(missing)} did not start firsttouch within {patience:g} s: let all tasks of a step "
             "start it, with the same TMPDIR"
         )
 
@@ -259,7 +260,7 @@ def _by_mpirun(*, is_joined: bool) -> _Launched | None:
     # mpirun on one host has no number: its process, or that of its helper on this host, tells ranks of two apart.
     started_by = next((pid for pid in ancestors() if not _has_variable(pid, names[0])), 0)
     # A job or a shell that a rank has started has its variables as well.
-    if started_by and not _name_of(started_by).startswith(_MPIRUN):
+    if started_by and not _is_mpirun(started_by):
         return None
     local, count, number, size = map(number_of_job, names)
     if local >= count:
@@ -274,12 +275,12 @@ def _by_mpirun(*, is_joined: bool) -> _Launched | None:
     return _Launched(local, number, [count], 0, f"mpirun.{started_by}", "mpirun", pus)
 
 
-def _name_of(pid: int) -> str:
-    """Return the name of a process's program, at most 15 characters; "" if it has ended."""
+def _is_mpirun(pid: int) -> bool:
+    """Return whether a process starts ranks, by its name; False if it has ended."""
     try:
-        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
+        return name_of(pid).startswith(_MPIRUN)
     except OSError:
-        return ""
+        return False
 
 
 def _has_variable(pid: int, name: str) -> bool:

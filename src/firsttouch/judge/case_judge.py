@@ -500,11 +500,11 @@ class CaseJudge:
             counted = undisturbed[rows] & (self.session[rows] >= self.firsts[which, None])
             sides = _evidence_by_side(self.samples.values[rows], self.case.better, reference)
             begin, sums = _strongest(sides, counted, self.session[rows])
-            most = sums[np.arange(len(rows)), begin]
+            strongest = sums[np.arange(len(rows)), begin]
             counted &= np.arange(rows.shape[1]) >= begin[:, None]
-            is_more = most > verdicts["evidence"][which]
+            is_more = strongest > verdicts["evidence"][which]
             judged = verdicts[which]
-            _decide(judged, most, counted.sum(axis=1), _widest(reference), reference.error)
+            _decide(judged, strongest, counted.sum(axis=1), _widest(reference), reference.error)
             verdicts[which[is_more]] = judged[is_more]
             now[rows[is_more]] = counted[is_more]
 
