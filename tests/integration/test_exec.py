@@ -315,7 +315,11 @@ def test_one_result_tells_of_the_hosts_of_a_step_also_of_a_killed_one(folder):
 @pytest.mark.parametrize("option", ["--tsv", "--joined"])
 def test_a_file_that_cannot_be_written_is_named_before_the_program_starts(folder, option):
     (folder / "file").touch()
-    for place, why in ((".", "it is a folder"), ("file/x", "file is not a writable folder")):
+    for place, why in (
+        (".", "it is a folder"),
+        ("file/x", "file is not a writable folder"),
+        ("new/x", "new is not a writable"),
+    ):
         done = shell(f"$ft {option} {place} -- touch started")
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
         assert why in done.stderr

@@ -294,4 +294,4 @@ def check(file: Path) -> None:
     """Raise BadInput if an advice could not be written to *file*; called before any long work."""
     if not file.name.endswith(SUFFIX):
         raise BadInput(f"the name must end in {SUFFIX}, so that a report finds it", file=file)
-    atomic_files.check_place(file)
+    atomic_files.check_place(file, creates=True)

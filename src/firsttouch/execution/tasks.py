@@ -228,7 +228,7 @@ def of_this_step(joined: Path | None = None) -> Iterator[Step | None]:
         if joined and len(launched.nodes) > 1:
             _remove_left_over(joined.parent.glob(f".{joined.name}.*"), "task.*")
             shared = joined.parent / f".{joined.name}.{launched.name}.{place.name}"
-            shared.mkdir(parents=True, exist_ok=True)
+            shared.mkdir(exist_ok=True)
             from firsttouch.execution.slurm import hosts_of_step  # noqa: PLC0415 - most steps have one host
 
             names = tuple(hosts_of_step())

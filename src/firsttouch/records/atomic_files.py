@@ -117,13 +117,15 @@ def write(place: Path, text: str) -> None:
         partial.write_text(text, encoding="utf-8")
 
 
-def check_place(place: Path) -> None:
-    """Raise BadInput if a file could not be written to *place*, whose folders may be created."""
+def check_place(place: Path, *, creates: bool = False) -> None:
+    """Raise BadInput if a file could not be written to *place*; its writer *creates* its folder, or does not."""
     if is_stream(place):
         return
     if place.is_dir():
         raise BadInput("it is a folder", file=place)
-    nearest = next(folder for folder in Path(os.path.realpath(place)).parents if folder.exists())
+    nearest = Path(os.path.realpath(place)).parent
+    while creates and not nearest.exists():
+        nearest = nearest.parent
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
         raise BadInput(f"cannot be written: {nearest} is not a writable folder", file=place)
 
