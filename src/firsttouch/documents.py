@@ -42,12 +42,7 @@ _LONGEST_MESSAGE = 200
 #: The most values of a YAML document. Aliases repeat values, so a document can be far larger than its text.
 _MOST_VALUES = 100_000
 #: What a name can stand for beside a file and a folder.
-_SPECIAL = {
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-}
+_SPECIAL = {stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
 #: Identifies this version of the validation.
 _VALIDATOR = Path(__file__).stat().st_mtime_ns
 
@@ -93,8 +88,9 @@ class Document:
         """
         stamp = _stamp(self.file)
         digest = hashlib.sha256(f"{schema}\0{_VALIDATOR}\0{self.text}".encode()).hexdigest()
-        if stamp is not None and _content(stamp) == digest:
-            return
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            if stamp is not None and stamp.read_text(encoding="ascii") == digest:
+                return
         for error in _validator(schema).iter_errors(self.data):
             for where, reason in _reasons(error):
                 self.problem(reason, *where)
@@ -112,13 +108,6 @@ def _stamp(file: str | Path) -> Path | None:
         if path.is_relative_to(root):
             return paths.cache() / "validated" / str(path.relative_to(root)).replace("/", "-")
     return None
-
-
-def _content(file: Path) -> str:
-    try:
-        return file.read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError):
-        return ""
 
 
 def refuse_special(file: Path) -> None:
@@ -412,9 +401,9 @@ def _parsed(lines: Sequence[str]) -> dict[str, Any] | None:
 # JSON that firsttouch writes and reads again
 
 
-def _whole(text: str) -> int:
-    _finite(text)
-    return int(text)
+def attributes(of: object, *names: str) -> dict[str, Any]:
+    """Return attributes of an object by name, for its JSON form."""
+    return {name: getattr(of, name) for name in names}
 
 
 def _finite(text: str) -> float:
@@ -431,7 +420,10 @@ def read_json(
     *what* names such a document in messages, *form* is its JSON Schema, and *again* says how to write it again.
     """
     try:
-        data = json.loads(read_text(file), parse_int=_whole, parse_float=_finite, parse_constant=_finite)
+        text = read_text(file)
+        data = json.loads(
+            text, parse_int=lambda n: int(n) if _finite(n) else 0, parse_float=_finite, parse_constant=_finite
+        )
     except (ValueError, RecursionError) as error:
         raise BadInput(f"not {what}, because it is not JSON: {again}", file=file) from error
     if not isinstance(data, dict) or data.get("document") != document:

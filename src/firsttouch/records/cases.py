@@ -8,11 +8,11 @@ a check without an entry are identified by all parameters.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from firsttouch.records.catalogue import better_of, catalogue, checks
 from firsttouch.units import Better, format_bytes
@@ -20,6 +20,8 @@ from firsttouch.units import Better, format_bytes
 if TYPE_CHECKING:
     from firsttouch.records.schema import Record
 
+Item = TypeVar("Item")
+Key = TypeVar("Key")
 #: Parameters that titles state in words.
 _IN_TITLES = ("pu_nodes", "bank", "banks", "size_bytes", "threads", "load", "pages", "program")
 _PROBE = frozenset(["firsttouch-probe", "probe"])
@@ -128,6 +130,14 @@ class Case:
         return {*catalogue().common.named, *named, *self.distinctive}
 
 
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Return the items by their key, in the order in which keys occur first."""
+    groups: dict[Key, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
 def in_order(case: Case) -> tuple[Any, ...]:
     """Return a key that sorts cases by system, in the order of the catalogue and by their parameters.
 
@@ -178,12 +188,12 @@ def distinguished(cases: Sequence[Case]) -> list[Case]:
     Each shows the fewest further parameters that tell it apart.
     """
     result = list(cases)
-    for numbers in _alike(result, lambda case: case.name):
+    for numbers in _alike(result, attrgetter("name")):
         names = _distinctive([{k: _text(v) for k, v in cases[n].parameters.items()} for n in numbers])
         for number in numbers:
             result[number] = replace(cases[number], distinctive=names)
     # Different values may have the same text, a title leaves some out, and no parameter states the unit.
-    for text in (_name, _title):
+    for text in (attrgetter("name"), attrgetter("title")):
         for numbers in _alike(result, text):
             facts = [_facts(cases[n]) for n in numbers]
             names = _distinctive(facts)
@@ -193,19 +203,9 @@ def distinguished(cases: Sequence[Case]) -> list[Case]:
     return result
 
 
-def _name(case: Case) -> str:
-    return case.name
-
-
-def _title(case: Case) -> str:
-    return case.title
-
-
 def _alike(cases: Sequence[Case], text: Callable[[Case], str]) -> list[list[int]]:
     """Return the numbers of the cases of one system that have the same text, group by group."""
-    groups: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for number, case in enumerate(cases):
-        groups[case.system, text(case)].append(number)
+    groups = grouped(range(len(cases)), lambda number: (cases[number].system, text(cases[number])))
     return [numbers for numbers in groups.values() if len(numbers) > 1]
 
 

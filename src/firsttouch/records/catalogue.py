@@ -56,13 +56,7 @@ class Metric:
 #: Metrics by name; one whose unit tells which values are better is stated by its unit alone.
 Metrics = Annotated[
     Mapping[str, Metric],
-    {
-        "additionalProperties": {
-            "if": {"type": "object"},
-            "then": documents.schema_of(Metric),
-            "else": _UNIT,
-        }
-    },
+    {"additionalProperties": {"if": {"type": "object"}, "then": documents.schema_of(Metric), "else": _UNIT}},
 ]
 
 

@@ -138,10 +138,6 @@ CHOICES = {"better": ("higher", "lower", "neither"), "status": ("valid", "invali
 JSON_COLUMNS = ("parameters", "software", "placement_asked", "placement_found")
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
 def _is_amount(value: object) -> bool:
     return type(value) in {int, float} and value >= 0  # type: ignore[operator]
 
@@ -155,18 +151,14 @@ def _are_indexes(value: object) -> bool:
 
 
 def _are_texts(value: object) -> bool:
-    return isinstance(value, dict) and all(map(_is_text, value.values()))
-
-
-def _are_places(value: object) -> bool:
-    return _is_list(value, lambda v: isinstance(v, dict) and all(map(_are_indexes, v.values())))
+    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
 
 
 #: The parameters that the judge, reports and advice compute with: what each must be, its test, and their names.
 _PARAMETERS: tuple[tuple[str, Callable[[object], bool], tuple[str, ...]], ...] = (
     (
         "a text",
-        _is_text,
+        lambda v: isinstance(v, str),
         (
             *(
                 "program",
@@ -200,7 +192,11 @@ _PARAMETERS: tuple[tuple[str, Callable[[object], bool], tuple[str, ...]], ...] =
         ("bank", "banks", "load_bank"),
     ),
     ("an object of texts", _are_texts, ("settings", "provenance", "parts")),
-    ("a list of objects with lists of whole numbers", _are_places, ("stands_for",)),
+    (
+        "a list of objects with lists of whole numbers",
+        lambda v: _is_list(v, lambda place: isinstance(place, dict) and all(map(_are_indexes, place.values()))),
+        ("stands_for",),
+    ),
     ("a list of lists of whole numbers", lambda v: _is_list(v, _are_indexes), ("contradicting",)),
 )
 PARAMETERS = {name: (kind, right) for kind, right, names in _PARAMETERS for name in names}
@@ -418,9 +414,8 @@ def read_good(path: Path) -> tuple[list[Record], Unread | None]:
         except RecursionError:
             reason = "not a record: nested too deep"
         except ValueError as error:
-            reason = (
-                f"not JSON: {error.msg if isinstance(error, json.JSONDecodeError) else str(error).split(';')[0]}"
-            )
+            what = error.msg if isinstance(error, json.JSONDecodeError) else str(error).split(";")[0]
+            reason = f"not JSON: {what}"
         errors.append(BadInput(reason, file=path, line=number))
         hosts.add(host if isinstance(host, str) and host.strip() else None)
     if not errors:
@@ -441,7 +436,7 @@ def columns() -> dict[str, pl.DataType]:
     import polars as pl  # noqa: PLC0415 - a large import that measuring does without
 
     text, number, whole = pl.String(), pl.Float64(), pl.Int64()
-    first = {"schema": whole, **{f.name: text for f in fields(Record)}, "samples": pl.List(pl.Float64())}
+    first = {"schema": whole, **dict.fromkeys(_FIELDS, text), "samples": pl.List(pl.Float64())}
     return {**first, "value": number, "repetitions": whole, "spread": number, "minimum": number, "maximum": number}
 
 
@@ -464,7 +459,7 @@ def to_frame(records: Iterable[Record]) -> pl.DataFrame:
     import polars as pl  # noqa: PLC0415 - see columns
 
     listed = list(records)
-    names = [f.name for f in fields(Record)] + ["value", "repetitions", "spread"]
+    names = [*_FIELDS, "value", "repetitions", "spread"]
     data: dict[str, list[Any]] = {name: [getattr(r, name) for r in listed] for name in names}
     for name in JSON_COLUMNS:
         data[name] = [json.dumps(value, sort_keys=True) for value in data[name]]
@@ -478,7 +473,7 @@ def to_frame(records: Iterable[Record]) -> pl.DataFrame:
 def from_frame(frame: pl.DataFrame) -> list[Record]:
     """Return the records of a table of :func:`to_frame`; raises BadInput for any other table."""
     records = []
-    for row in frame.select(["schema", *(f.name for f in fields(Record))]).iter_rows(named=True):
+    for row in frame.select(["schema", *_FIELDS]).iter_rows(named=True):
         try:
             nested = {name: json.loads(row[name]) for name in JSON_COLUMNS}
         except (TypeError, ValueError, RecursionError) as error:

@@ -17,7 +17,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from pathlib import Path
 from typing import IO, TypeVar
@@ -294,16 +294,14 @@ def newer(files: Sequence[Path], since: str) -> list[Path]:
 
     The statistics of a large file usually tell without its rows. Small files and unreadable ones are among them.
     """
-    return [file for file in files if _may_have(file, since)]
 
-
-def _may_have(file: Path, since: str) -> bool:
-    try:
-        if file.stat().st_size < _LEAST:
+    def may_have(file: Path) -> bool:
+        try:
+            return file.stat().st_size < _LEAST or _count([file], pl.col("time") >= since) > 0
+        except (pl.exceptions.PolarsError, OSError):  # the reader reports it
             return True
-        return bool(tables([file]).filter(pl.col("time") >= since).select(pl.len()).collect().item())
-    except (pl.exceptions.PolarsError, OSError):  # the reader reports it
-        return True
+
+    return [file for file in files if may_have(file)]
 
 
 def tables(files: Sequence[Path]) -> pl.LazyFrame:
@@ -345,11 +343,11 @@ def batches(
     for frame in sources.piped:
         yield _filtered(frame, where).select(columns)
     judge = _Judge()
-    for some in _together(sources.tables):
-        if len(some) > 1 and (rows := _all_good(some, columns, judge, where)) is not None:
+    for files in _together(sources.tables):
+        if len(files) > 1 and (rows := _all_good(files, columns, judge, where)) is not None:
             yield _in_utc(rows)
             continue
-        for file in some:
+        for file in files:
             yield from map(_in_utc, _of_table(file, columns, judge, on_unread, where))
 
 
@@ -372,7 +370,8 @@ def _all_good(
         rows = _filtered(tables(files), where).select(_looked_at(columns)).collect()
     except (pl.exceptions.PolarsError, OSError):
         return None
-    is_good = rows.schema == _schema(rows.columns) and judge.of(rows) is None
+    kinds = schema.columns()
+    is_good = all(kinds[name] == kind for name, kind in rows.schema.items()) and judge.of(rows) is None
     return rows.select(columns) if is_good else None
 
 
@@ -419,30 +418,25 @@ def check_columns(file: Path, columns: Iterable[str]) -> None:
 
 def _together(files: Sequence[Path]) -> Iterator[list[Path]]:
     """Yield lists of files to read at once: many small ones, or a large one."""
-    some: list[Path] = []
+    together: list[Path] = []
     size = 0
     for file in files:
         try:
             here = file.stat().st_size
         except OSError:  # it is read alone, which reports the error
             here = _BYTES
-        if some and size + here > _BYTES:
-            yield some
-            some, size = [], 0
-        some.append(file)
+        if together and size + here > _BYTES:
+            yield together
+            together, size = [], 0
+        together.append(file)
         size += here
-    if some:
-        yield some
+    if together:
+        yield together
 
 
 def _looked_at(columns: Sequence[str]) -> list[str]:
     """Return *columns* with those that are checked."""
     return list(dict.fromkeys([*columns, "schema", "host", "unit", "samples", "value"]))
-
-
-def _schema(columns: Iterable[str]) -> pl.Schema:
-    kinds = schema.columns()
-    return pl.Schema({name: kinds[name] for name in columns})
 
 
 class _Judge:
@@ -589,7 +583,7 @@ def _is_older(file: Path, since: float) -> bool:
     """Return whether all records of *file* are from before a time (seconds since 1970)."""
     # Times are texts, which may have another offset from UTC.
     day_before = time.strftime("%Y-%m-%d", time.gmtime(since - 86400))
-    return not tables([file]).filter(pl.col("time") >= day_before).select(pl.len()).collect().item()
+    return not _count([file], pl.col("time") >= day_before)
 
 
 def _replace(
@@ -602,15 +596,13 @@ def _replace(
     table = tables(small).with_columns(_values_only().values() if is_reduced else [])
     metadata = {REPLACES: json.dumps(names), **({_REDUCED: "1"} if is_reduced else {})}
 
-    def write(out: IO[bytes]) -> None:
-        # The files' names sort by host and time, so the rows need no sorting.
-        table.sink_parquet(out, metadata=metadata, row_group_size=_ROWS)
-
-    def check(partial: Path) -> None:
+    def check(written: Path) -> None:
         # The files that it replaces will be deleted, so the records are counted before.
-        if (joined := _count([partial])) != (wanted := _count(small)):
+        if (joined := _count([written])) != (wanted := _count(small)):
             raise RunFailed(f"{folder}: {joined} of {wanted} records are in the new file: nothing was changed")
 
+    # The files' names sort by host and time, so the rows need no sorting.
+    write = partial(table.sink_parquet, metadata=metadata, row_group_size=_ROWS)
     return put(folder / f"{COMPACT}{name}{SUFFIX}", write, check)
 
 
@@ -622,8 +614,8 @@ def _written(file: Path) -> float:
         return math.inf
 
 
-def _count(files: Sequence[Path]) -> int:
-    return int(tables(files).select(pl.len()).collect().item())
+def _count(files: Sequence[Path], where: pl.Expr | None = None) -> int:
+    return int(_filtered(tables(files), where).select(pl.len()).collect().item())
 
 
 def _delete(folder: Path, patience: float) -> int:
