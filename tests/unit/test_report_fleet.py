@@ -320,14 +320,14 @@ class TestPage:
         judgement = self._bad_in(
             {"n020": ("bandwidth", 0.88), "n021": ("contention", 0.5), "n022": ("latency", 1.2)}
         )
-        assert judgement.by_severity()[:4] == ["n021", "n022", "n020", "n000"]
+        assert judgement.by_severity[:4] == ["n021", "n022", "n020", "n000"]
         # A missing NUMA node is the worst finding.
         by_host = records_by_host()
         for host, factor in (("n020", 0.5), ("n030", 0.88)):
             by_host[host] = [replace(r, samples=(r.value * factor,)) for r in by_host[host]]
         by_host["n030"] = [r for r in by_host["n030"] if r.parameters["bank"] != 3]
         judgement = judged(samples_table.of_records(all_records(by_host)), Undescribed("s"))
-        assert judgement.by_severity()[:3] == ["n030", "n020", "n007"]
+        assert judgement.by_severity[:3] == ["n030", "n020", "n007"]
 
     def test_the_map_shows_the_reason_of_each_failing_host(self, monkeypatch):
         monkeypatch.setattr(figures, "MOST_METRICS", 3)

@@ -386,7 +386,7 @@ class _Runner:
             missing.setdefault(host, ["it measured nothing in this job"])
         records = [record for journal in journals for record in journal.all_records()]
         fleet = judged(samples_table.of_records(records, system.name), system, missing=missing)
-        hosts = [host for host in fleet.by_severity() if host in self.meeting.hosts]
+        hosts = [host for host in fleet.by_severity if host in self.meeting.hosts]
         verdicts = {host: fleet.of(host) for host in hosts}
         self.outcome.verdict = verdicts[self.host]
         self.outcome.verdicts, self.outcome.fleet = list(verdicts.values()), fleet if together else None

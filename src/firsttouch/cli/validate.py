@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     system = load(args.system)
     fleet, gathered = inputs.judge(args.records, system)
     ahead = gathered.ahead(system.name)
-    words = {host: ORDER[fleet.word(host)] for host in fleet.by_severity()}
+    words = {host: ORDER[fleet.word(host)] for host in fleet.by_severity}
     brief = len(fleet.samples.counts) > MOST_RESULTS
     hosts = [fleet.of(host) for host, word in words.items() if not brief or word in _DETAILED]
     status = BadInput.exit_status if gathered.unread else status_of(words.values(), strict=args.strict)

@@ -110,12 +110,10 @@ def _losses(all_hosts: Sequence[tuple[str, ...]], findings: Findings) -> dict[tu
     chances[tested] = holm(chances[tested])
     losses: dict[tuple[str, ...], list[Loss]] = {}
     for row, hosts in enumerate(compared):
-        of_hosts = [
-            Loss(metrics[column], float(shares[row, column]), float(chances[row, column]))
-            for column in np.flatnonzero(tested[row]).tolist()
-        ]
+        least = np.where(chances[row] < _LIKELY, _LEAST, _LEAST_OF_CHANCE)
         shown = [
-            loss for loss in of_hosts if loss.share >= (_LEAST if loss.chance < _LIKELY else _LEAST_OF_CHANCE)
+            Loss(metrics[column], float(shares[row, column]), float(chances[row, column]))
+            for column in np.flatnonzero(tested[row] & (shares[row] >= least)).tolist()
         ]
         shown.sort(key=lambda loss: (loss.chance >= _LIKELY, -loss.share))
         sure = [loss for loss in shown if loss.chance < _LIKELY]

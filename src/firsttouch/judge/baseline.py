@@ -93,8 +93,7 @@ def learnt(samples: SamplesTable, system: System, *, loss: float = LOSS) -> Base
         if (teacher := _teacher(samples, case, numbers_of[case.key])) is not None
     ]
     spreads = fleet_level.pooled_spreads(
-        [(t.case.check, fleet_level.host_levels(t.values), t.hosts) for t in teachers],
-        len(samples.hosts),
+        [(t.case.check, fleet_level.host_levels(t.values), t.hosts) for t in teachers], len(samples.hosts)
     )
     for teacher, spread in zip(teachers, spreads, strict=True):
         case, good = teacher.case, teacher.values

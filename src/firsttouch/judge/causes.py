@@ -18,6 +18,7 @@ from firsttouch.errors import first_of
 from firsttouch.host.memory_modules import channel_of, socket_of_slot, without_channel
 from firsttouch.judge.drift import ABSENT, ModuleDeviation, ModuleDeviations
 from firsttouch.judge.verdict import Finding, natural
+from firsttouch.records.cases import grouped
 from firsttouch.records.catalogue import Check, checks
 from firsttouch.systems.facts import Facts
 from firsttouch.units import percent, percent_range, text_range
@@ -269,12 +270,12 @@ def parse(text: str, file: str) -> list[Rule]:
             fields |= _fields(document, condition, "cause", number, "when", position)
         _check_text(document, entry["text"], fields, "cause", number, "text")
     document.refuse_problems()
+
+    def condition_of(entry: Mapping[str, Any]) -> _Condition:
+        return documents.build(next(kind for name, kind in _KINDS.items() if name in entry), entry)
+
     rules = [documents.build(Rule, entry) for entry in document.data["cause"]]
-    return [replace(rule, when=tuple(documents.build(_kind(c), c) for c in rule.when)) for rule in rules]
-
-
-def _kind(condition: Mapping[str, Any]) -> type[_Condition]:
-    return _KINDS[next(name for name in _KINDS if name in condition)]
+    return [replace(rule, when=tuple(map(condition_of, rule.when))) for rule in rules]
 
 
 def _fields(document: documents.Document, condition: Mapping[str, Any], *where: str | int) -> set[str]:
@@ -613,10 +614,8 @@ def _is_of_package(place: _Place, package: int | None, facts: Facts | None) -> b
 def _absent(deviations: Sequence[ModuleDeviation], usual: Mapping[str, str]) -> str:
     """Return which slots are empty, as how many of the channels if all of their names are known."""
     empty = {d.slot for d in deviations}
-    channels: dict[str, set[str]] = {}
-    for slot, text in usual.items():
-        channels.setdefault(channel_of(text), set()).add(slot)
-    silent = [name for name, slots in channels.items() if slots <= empty]
+    channels = grouped(usual, lambda slot: channel_of(usual[slot]))
+    silent = [name for name, slots in channels.items() if empty.issuperset(slots)]
     if "" not in channels and silent:
         what = f"{len(silent)} of {len(channels)} channels"
     else:
@@ -631,13 +630,11 @@ def _absent(deviations: Sequence[ModuleDeviation], usual: Mapping[str, str]) -> 
 
 def _different(deviations: Sequence[ModuleDeviation], _: Mapping[str, str]) -> str:
     """Return which slots have other modules than those of the siblings."""
-    slots: dict[tuple[str, str], list[str]] = {}
-    for d in deviations:
-        slots.setdefault((without_channel(d.value), without_channel(d.usual)), []).append(d.slot)
+    alike = grouped(deviations, lambda d: (without_channel(d.value), without_channel(d.usual)))
     siblings = min(d.siblings for d in deviations)
     return "; ".join(
-        f"slot{'s' * (len(names) > 1)} {_slots(names)}: {value} here, {usual} on {siblings} siblings"
-        for (value, usual), names in slots.items()
+        f"slot{'s' * (len(of) > 1)} {_slots([d.slot for d in of])}: {value} here, {usual} on {siblings} siblings"
+        for (value, usual), of in alike.items()
     )
 
 

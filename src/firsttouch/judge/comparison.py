@@ -9,7 +9,6 @@ for any distribution. p is corrected for the number of metrics by Holm's method.
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -103,12 +102,12 @@ def compare(before: SamplesTable, after: SamplesTable) -> Comparison:
     """Compare the valid samples of two campaigns."""
     shared = sorted({*before.hosts} & {*after.hosts})
     first, second = (np.searchsorted(samples.hosts, shared) for samples in (before, after))
-    numbers = {_key(case): number for number, case in enumerate(after.cases)}
+    numbers = {(case.system, case.key): number for number, case in enumerate(after.cases)}
     lost: dict[str, list[Case]] = {}
     new: dict[str, list[Case]] = {}
     changes, alone = [], []
     for number, case in enumerate(before.cases):
-        other = numbers.pop(_key(case), None)
+        other = numbers.pop((case.system, case.key), None)
         if other is None:
             alone.append(case.title)
             continue
@@ -151,22 +150,11 @@ def _hosts(
     for change in changes:
         for host, size in change.unlike:
             of.setdefault(host, []).append((change.case, size))
-    hosts = [
-        Host(
-            name,
-            sorted(of.get(name, ()), key=lambda c: (-worse(c[1], c[0].better), c[0].name)),
-            lost.get(name, ()),
-            new.get(name, ()),
-        )
-        for name in sorted({*of, *lost, *new}, key=natural)
-    ]
+    hosts = []
+    for name in sorted({*of, *lost, *new}, key=natural):
+        worst_first = sorted(of.get(name, ()), key=lambda c: (-worse(c[1], c[0].better), c[0].name))
+        hosts.append(Host(name, worst_first, lost.get(name, ()), new.get(name, ())))
     return sorted(hosts, key=lambda h: h.worst, reverse=True)
-
-
-def _key(case: Case) -> str:
-    return json.dumps(
-        [case.system, case.check, case.metric, case.unit, case.better, case.parameters], sort_keys=True
-    )
 
 
 def _change(case: Case, hosts: Sequence[str], before: Floats, after: Floats) -> Change:

@@ -20,6 +20,7 @@ from firsttouch.host.configuration import MODULE
 from firsttouch.host.memory_modules import socket_of_slot
 from firsttouch.judge.samples_table import milliseconds
 from firsttouch.judge.verdict import natural
+from firsttouch.records.cases import grouped
 from firsttouch.records.schema import Record, columns, to_frame
 
 if TYPE_CHECKING:
@@ -103,9 +104,7 @@ class Drift:
 
         Nothing tells apart the effects of settings that deviate on the same hosts.
         """
-        shared: dict[tuple[str, ...], list[Deviation]] = defaultdict(list)
-        for deviation in self.deviations:
-            shared[deviation.hosts].append(deviation)
+        shared = grouped(self.deviations, lambda deviation: deviation.hosts)
         return dict(sorted(shared.items(), key=lambda item: (len(item[0]), [natural(host) for host in item[0]])))
 
     def modules(self, host: str, passes: Callable[[str], bool]) -> ModuleDeviations:
@@ -115,21 +114,13 @@ class Drift:
             for name, text in self.golden.items()
             if name.startswith(MODULE) and text != ABSENT
         }
-        others: Counter[str] = Counter()
-        for d in self.deviations:
-            others[d.setting] += len(d.hosts)
         deviations = []
-        for d in self.deviations:
-            slot = d.setting.removeprefix(MODULE)
-            if (
-                d.setting.startswith(MODULE)
-                and slot in usual
-                and host in d.hosts
-                and not any(map(passes, d.hosts))
-            ):
-                socket = socket_of_slot(slot, d.golden)
-                siblings = d.of - others[d.setting]
-                deviations.append(ModuleDeviation(slot, socket, d.value, d.golden, siblings, d.of))
+        for setting, alike in grouped(self.deviations, lambda d: d.setting).items():
+            slot, others = setting.removeprefix(MODULE), sum(len(d.hosts) for d in alike)
+            for d in alike if setting.startswith(MODULE) and slot in usual else ():
+                if host in d.hosts and not any(map(passes, d.hosts)):
+                    socket, siblings = socket_of_slot(slot, d.golden), d.of - others
+                    deviations.append(ModuleDeviation(slot, socket, d.value, d.golden, siblings, d.of))
         return ModuleDeviations(usual, deviations)
 
 
@@ -166,7 +157,7 @@ def nothing() -> pl.DataFrame:
 def latest(source: pl.DataFrame | Iterable[Record]) -> dict[str, Configuration]:
     """Return the newest configuration of each host of some records, or of a table of them."""
     newest = changes(source).group_by("host", maintain_order=True).last()
-    return {host: _parsed(time, text) for host, time, text in newest.iter_rows()}
+    return {host: Configuration(time, *_read(text)) for host, time, text in newest.iter_rows()}
 
 
 def sequences(source: pl.DataFrame | Iterable[Record]) -> dict[str, list[Configuration]]:
@@ -176,7 +167,7 @@ def sequences(source: pl.DataFrame | Iterable[Record]) -> dict[str, list[Configu
     """
     seen: dict[str, list[Configuration]] = {}
     for host, time, text in changes(source).iter_rows():
-        now, its = _parsed(time, text), seen.setdefault(host, [])
+        now, its = Configuration(time, *_read(text)), seen.setdefault(host, [])
         if not its or differences(host, its[-1], host, now):
             its.append(now)
         else:
@@ -199,20 +190,16 @@ def none_of(host: str, hosts: Iterable[str]) -> BadInput:
     return BadInput(f"no configuration of host '{host}' in these records{did_you_mean(host, hosts)}")
 
 
-def _parsed(time: int, text: str) -> Configuration:
-    return Configuration(time, *_read(text))
-
-
 @lru_cache(maxsize=1 << 14)
 def _read(text: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """Return settings and provenance of a record's parameters. Values that are no texts are left out."""
+
+    def texts(value: Any) -> Mapping[str, str]:
+        items = value.items() if isinstance(value, Mapping) else ()
+        return {name: text for name, text in items if isinstance(text, str) and text}
+
     parameters = json.loads(text)
-    return _texts(parameters.get("settings")), _texts(parameters.get("provenance"))
-
-
-def _texts(value: Any) -> Mapping[str, str]:
-    items = value.items() if isinstance(value, Mapping) else ()
-    return {name: text for name, text in items if isinstance(text, str) and text}
+    return texts(parameters.get("settings")), texts(parameters.get("provenance"))
 
 
 # ----------------------------------------------------------------------
@@ -252,20 +239,12 @@ def differences(
     know their modules from the same source.
     """
     a, b = comparable(host, configuration.settings), comparable(other_host, other.settings)
-    alike = _source(configuration) == _source(other)
-    apart = {}
-    for name in sorted(a.keys() | b.keys()):
-        if name.startswith(MODULE):
-            if not alike:
-                continue
-            values = a.get(name, ABSENT), b.get(name, ABSENT)
-        elif name in a and name in b:
-            values = a[name], b[name]
-        else:
-            continue
-        if values[0] != values[1]:
-            apart[name] = values
-    return apart
+    if _source(configuration) == _source(other):
+        modules = {name: ABSENT for name in a.keys() | b.keys() if name.startswith(MODULE)}
+        a, b = modules | a, modules | b
+    else:
+        a = {name: text for name, text in a.items() if not name.startswith(MODULE)}
+    return {name: (a[name], b[name]) for name in sorted(a.keys() & b.keys()) if a[name] != b[name]}
 
 
 def _source(configuration: Configuration) -> str:
@@ -281,16 +260,6 @@ def words_apart(value: str, golden: str) -> str:
         if words
     ]
     return ", ".join(parts) or "the same words in another order"
-
-
-def golden(configurations: Mapping[str, Configuration]) -> dict[str, str]:
-    """Return the value of each setting that most hosts have; settings that differ everywhere have none."""
-    return dict(drift(configurations).golden)
-
-
-def deviations(configurations: Mapping[str, Configuration]) -> list[Deviation]:
-    """Return how hosts deviate from :func:`golden`."""
-    return list(drift(configurations).deviations)
 
 
 def drift(configurations: Mapping[str, Configuration]) -> Drift:
@@ -334,11 +303,8 @@ def drift(configurations: Mapping[str, Configuration]) -> Drift:
 def described(apart: Sequence[Deviation]) -> list[str]:
     """Return deviations of the same hosts as texts; equal ones of several memory modules are one text."""
     texts = [d.text() for d in apart if not d.setting.startswith(MODULE)]
-    modules: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for d in apart:
-        if d.setting.startswith(MODULE):
-            modules[d.value, d.golden].append(d.setting.removeprefix(MODULE))
-    for (value, most), slots in modules.items():
-        slots.sort(key=natural)
+    modules = grouped((d for d in apart if d.setting.startswith(MODULE)), lambda d: (d.value, d.golden))
+    for (value, most), alike in modules.items():
+        slots = sorted((d.setting.removeprefix(MODULE) for d in alike), key=natural)
         texts.append(f"memory module {first_of(slots, _NAMED)}: {value} (most: {most})")
     return texts

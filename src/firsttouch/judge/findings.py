@@ -498,7 +498,7 @@ class Findings:
         return newest
 
     @cached_property
-    def _by_severity(self) -> list[str]:
+    def by_severity(self) -> Sequence[str]:
         """All hosts, the worst first: by the verdict, then by the largest loss (1 if something is missing).
 
         The number of losses does not count: many small ones are not worse than a large one.
@@ -510,10 +510,6 @@ class Findings:
             return -self.word(host), -1.0 if is_incomplete else -float(self.host_losses[number]), natural(host)
 
         return sorted(self.hosts, key=severity)
-
-    def by_severity(self) -> list[str]:
-        """Return all hosts, the worst first (see :attr:`_by_severity`)."""
-        return [*self._by_severity]
 
     def summary(self, host: str, detail: HostVerdict | None = None) -> HostSummary:
         """Return the verdict of a host in numbers; *detail* is its verdict with sentences, if it was composed."""
@@ -622,8 +618,8 @@ class Findings:
         if host not in self.number:
             return self.source.table(()), np.empty(0, dtype=np.intp)
         if host not in self._read:
-            place = self._by_severity.index(host)
-            names = {*self._by_severity[place : place + _AT_ONCE]}
+            place = self.by_severity.index(host)
+            names = {*self.by_severity[place : place + _AT_ONCE]}
             table = self.source.of_hosts(names)
             self._read.clear()
             self._read.update(dict.fromkeys(names, table))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeVar
 
+from firsttouch.documents import attributes
 from firsttouch.judge import sprt
 from firsttouch.judge.fleet_level import FEWEST_HOSTS
 from firsttouch.judge.host_level import STABLE_SESSIONS
@@ -95,17 +96,10 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        expected = self.reference and {
-            name: getattr(self.reference, name) for name in ("value", "minimum", "maximum", "source")
-        }
         return {
-            "check": self.check,
-            "metric": self.metric,
-            "case": dict(self.case),
-            "unit": self.unit,
-            "value": self.value,
+            **attributes(self, "check", "metric", "case", "unit", "value"),
             "passes": list(self.values),
-            "reference": expected,
+            "reference": self.reference and attributes(self.reference, "value", "minimum", "maximum", "source"),
             "verdict": self.verdict,
             "more_repetitions": self.more,
             "certainty": None if self.evidence is None else sprt.certainty(self.evidence),

@@ -16,7 +16,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from firsttouch.clock import MOST_SKEW, SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput
@@ -174,25 +174,15 @@ def _once(lines: Sequence[Logged]) -> list[Logged]:
 
 def _logged_lines(lines: Sequence[bytes], host: str, now: float) -> list[Logged]:
     """Return the verdicts of a *host* among *lines*, in their order."""
-    values = (value for line in lines for value in _value(line))
-    return [logged for value in values if (logged := _logged(value, host, now)) is not None]
-
-
-def _value(line: bytes) -> Iterator[Any]:
-    with contextlib.suppress(ValueError, RecursionError):
-        yield json.loads(line)
-
-
-def _logged(value: Any, host: str, now: float) -> Logged | None:
-    """Return the verdict in *value*, a line of the log of *host*; None if it is none."""
-    try:
-        line = Logged(*(value[name] for name in Logged._fields))
-        if line.host == host and line.verdict in ORDER and 0 < line.time <= now + MOST_SKEW:
-            texts = (line.system, line.reason, line.source)
-            return line if all(isinstance(text, str) for text in texts) else None
-    except (TypeError, KeyError):
-        pass
-    return None
+    logged = []
+    for text in lines:
+        with contextlib.suppress(TypeError, KeyError, ValueError, RecursionError):
+            value = json.loads(text)
+            line = Logged(*(value[name] for name in Logged._fields))
+            are_texts = all(isinstance(text, str) for text in (line.system, line.reason, line.source))
+            if line.host == host and line.verdict in ORDER and 0 < line.time <= now + MOST_SKEW and are_texts:
+                logged.append(line)
+    return logged
 
 
 @contextlib.contextmanager

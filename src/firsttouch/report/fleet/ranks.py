@@ -53,7 +53,7 @@ class Ranks:
     @cached_property
     def hosts(self) -> list[str]:
         """All hosts, the worst first."""
-        return self.findings.by_severity()
+        return [*self.findings.by_severity]
 
     @cached_property
     def cases(self) -> list[int]:
