@@ -133,11 +133,11 @@ class QuarantineState:
         if action.state == "intent":
             self.unfinished[action.what] = action
             return
-        intent = self.unfinished.pop(action.what, None)
+        intent = self.unfinished.pop(action.what, action)
         if action.state == "failed" and action.what == "hold":
             self.failed = _believed(action.time, now)
         if action.state == "done":
-            self._done(action, intent or action, now)
+            self._done(action, intent, now)
 
     def _done(self, action: Action, intent: Action, now: float) -> None:
         match action.what:
@@ -226,20 +226,21 @@ class Actions:
 
     def begun(self, since: float) -> int:
         """Return how many holds, releases and drains took place after *since* by the rules."""
-        latest = self.clock.time() + MOST_SKEW
-        ends = {(a.id, a.what): a.state for a in self.lines if a.state != "intent"}
+        undone = {(a.id, a.what) for a in self.lines if a.state == "undone"}
         return sum(
-            a.state == "intent"
-            and not a.hand
-            and since < a.time <= latest
-            and ends.get((a.id, a.what)) != "undone"
-            for a in self.lines
+            a.state == "intent" and not a.hand and (a.id, a.what) not in undone
+            for a in self._between(since)
             if a.what in {"hold", "release", "drain"} and a.verdict != DRAINED
         )
 
+    def _between(self, since: float) -> Iterator[Action]:
+        """Yield the lines after *since*, without those of the future."""
+        latest = self.clock.time() + MOST_SKEW
+        return (a for a in self.lines if since < a.time <= latest)
+
     def unmarked(self, since: float) -> int:
         """Return how many hosts have lost the site's feature after *since*."""
-        return sum(a.what == "unmark" and since < a.time <= self.clock.time() + MOST_SKEW for a in self.lines)
+        return sum(a.what == "unmark" for a in self._between(since))
 
     def dated_ahead(self) -> str:
         """Return a line about the lines that are dated in the future; "" if there are none."""

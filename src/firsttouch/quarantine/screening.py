@@ -295,9 +295,7 @@ def days(seconds: float) -> str:
 
 def _pause(log: Sequence[Logged]) -> float:
     """Return for how many hours a host is not due because of the last verdicts in its log: 0 after a pass."""
-    bad = sum(
-        1 for _ in itertools.takewhile(lambda line: line.verdict in {"fail", "suspect", "invalid"}, log[::-1])
-    )
+    bad = len([*itertools.takewhile(lambda line: line.verdict in {"fail", "suspect", "invalid"}, log[::-1])])
     return AGAIN * 2.0 ** min(bad - 1, 20) if bad else 0.0
 
 
@@ -391,8 +389,8 @@ def _campaigns(system: str, beginning: str = "") -> Iterator[Campaign]:
         if name.startswith(beginning):
             with contextlib.suppress(BadInput):
                 stored.append(campaigns.existing(name))
-    own = (c for c in stored if c.kind == "validate" and c.system == system)
-    yield from sorted(own, key=lambda c: c.created, reverse=True)
+    validations = (c for c in stored if c.kind == "validate" and c.system == system)
+    yield from sorted(validations, key=lambda c: c.created, reverse=True)
 
 
 def node_hours(system: str) -> float:
@@ -419,9 +417,8 @@ def spent_hours(system: str, since: float, cost: float) -> float:
         if campaign.created >= begin:
             notes = journal.submissions(campaign.folder)
             jobs = {host for note in notes if note.job for host in note.hosts}
-            refused = {
-                host for note in notes if note.problem not in {"", submit_module.NOT_YET} for host in note.hosts
-            }
+            failed = [note for note in notes if note.problem not in {"", submit_module.NOT_YET}]
+            refused = {host for note in failed for host in note.hosts}
             hosts += len({host for note in notes for host in note.hosts} - (refused - jobs))
     return hosts * cost
 

@@ -8,7 +8,6 @@ fields are the keys of the file. A wrong file is an error and not ignored, becau
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from firsttouch import documents, paths
@@ -29,13 +28,10 @@ Command = Annotated[tuple[str, ...], {"minItems": 1, "description": "a list of a
 Patterns = Annotated[tuple[str, ...], {"description": "a list of patterns of step names"}]
 Options = Annotated[tuple[str, ...], {"description": "a list of options for sbatch"}]
 #: The beginning of the name of a reservation.
-Prefix = Annotated[
-    str,
-    {
-        "pattern": r"\A[A-Za-z][A-Za-z0-9_]{0,30}\Z",
-        "description": "a letter, then letters, digits and '_', 31 at most",
-    },
-]
+_PREFIX = "a letter, then letters, digits and '_', 31 at most"
+Prefix = Annotated[str, {"pattern": r"\A[A-Za-z][A-Za-z0-9_]{0,30}\Z", "description": _PREFIX}]
+#: Verdicts for which a host is held or listed.
+Verdicts = Annotated[tuple[Literal["suspect", "fail"], ...], {"description": "a list of verdicts"}]
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ class Hold:
     #: Without it, `fleet tend` only prints what it would do.
     act: bool = False
     #: The verdicts for which a host is held, and their greatest age.
-    verdicts: Annotated[tuple[Literal["suspect", "fail"], ...], {"description": "a list of verdicts"}] = ("fail",)
+    verdicts: Verdicts = ("fail",)
     max_age: Duration = 7 * 86400.0
     #: The most actions in an hour.
     per_hour: Count = 3
@@ -102,10 +98,7 @@ class Exclude:
 
     #: The published file; without it, exclude.json beside the journal of actions.
     file: Annotated[str, {"pattern": r"\A/", "description": "an absolute path"}] = ""
-    verdicts: Annotated[tuple[Literal["suspect", "fail"], ...], {"description": "a list of verdicts"}] = (
-        "fail",
-        "suspect",
-    )
+    verdicts: Verdicts = ("fail", "suspect")
     #: Older verdicts list no host.
     max_age: Duration = 30 * 86400.0
     #: The feature in Slurm of hosts that passed; without it, features are left alone.
@@ -130,15 +123,9 @@ def load() -> SiteSettings:
     """Return the site's settings; raises BadInput, with the line, for a file that is wrong."""
     merged: dict[str, Any] = {}
     for file in paths.tables_of(NAME):
-        for key, value in _parsed(documents.read_text(file), file).items():
-            merged[key] = merged.get(key, {}) | value if isinstance(value, dict) else value
+        if not documents.has_only_comments(text := documents.read_text(file)):
+            document = documents.parse_yaml(text, file)
+            document.check(SCHEMA)
+            for key, value in document.data.items():
+                merged[key] = merged.get(key, {}) | value if isinstance(value, dict) else value
     return documents.build(SiteSettings, merged)
-
-
-def _parsed(text: str, file: Path) -> dict[str, Any]:
-    """Return the data of one file; one with comments only is empty."""
-    if documents.has_only_comments(text):
-        return {}
-    document = documents.parse_yaml(text, file)
-    document.check(SCHEMA)
-    return dict(document.data)

@@ -31,7 +31,7 @@ from firsttouch.judge import verdict_log
 from firsttouch.judge.judging import judge
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.quarantine import blamed, drain, exclusion, notices, screening
-from firsttouch.quarantine.actions import DRAINED, Action, Actions, QuarantineState, Test, user
+from firsttouch.quarantine.actions import DRAINED, Action, Actions, QuarantineState, Test, What, user
 from firsttouch.quarantine.exclusion import Exclusions
 from firsttouch.quarantine.site_settings import SiteSettings
 from firsttouch.records.schema import Record
@@ -185,11 +185,11 @@ class Round:
         if life.hold is None:
             node = slurm.node(life.host)
             if not _is_ours(node):
-                self._returned(life, "resumed by somebody else")
+                self._note("returned", life, "resumed by somebody else")
             return
         if not self._is_reserved(life.host):
             self._cancel(life)
-            self._returned(life, "released by somebody else")
+            self._note("returned", life, "released by somebody else")
             return
         node = slurm.node(life.host)
         if life.drained and life.drained_in_hold:
@@ -201,8 +201,8 @@ class Round:
                 self._resume(life)
             self._next_step(life, life.hold)
 
-    def _returned(self, life: QuarantineState, reason: str) -> None:
-        self.journal.note("returned", life.host, reason=reason)
+    def _note(self, what: What, life: QuarantineState, reason: str) -> None:
+        self.journal.note(what, life.host, reason=reason)
         self.say(f"{life.host}: {reason}")
 
     def _next_step(self, life: QuarantineState, hold: Action) -> None:
@@ -225,8 +225,7 @@ class Round:
         elif not life.is_stuck:
             why = f" (the last one: {last.reason})" if last and last.reason else ""
             reason = f"{len(life.tests)} tests did not decide{why}: release or drain it by hand"
-            self.journal.note("stuck", life.host, reason=reason)
-            self.say(f"{life.host}: {reason}")
+            self._note("stuck", life, reason)
 
     def _judge(self, life: QuarantineState, hold: Action, test: Test) -> bool:
         """Write the result of a test; return False if its job has not ended."""
@@ -269,7 +268,7 @@ class Round:
             elif why := self.campaigns.stop(logged.source) or self._limit(logged.system):
                 waiting[why] += 1
             else:
-                self._each(life, partial(self._hold, cause=_cause(logged)))
+                self._each(life, partial(self._hold, logged=logged))
         for why, count in waiting.items():
             self.say(f"{count} more hosts are not held: {why}")
 
@@ -292,7 +291,10 @@ class Round:
 
     def _limit(self, system: str) -> str:
         """Return which limit of the settings is reached for a *system*, "" if none is."""
-        settings, out, count = self.hold_settings, len(self._out(system)), self._count(system)
+        settings, count = self.hold_settings, self._count(system)
+        # Those that the rules hold or drained, or would hold if they acted.
+        held = {life.host for life in self._lives() if life.is_out and life.system in {system, ""}}
+        out = len(held | {host for host, name in self._would_hold.items() if name == system})
         if out >= settings.most_out(count):
             share = f"hold.max_out is {100 * settings.max_out:.3g} %"
             return f"{out} of {count} hosts of {system} are out of service by these rules, and {share}"
@@ -306,11 +308,6 @@ class Round:
     def _may_begin(self) -> bool:
         return self.journal.begun(self.journal.clock.time() - _HOUR) < self.hold_settings.per_hour
 
-    def _out(self, system: str) -> set[str]:
-        """Return the hosts of a system that the rules hold or drained, or would hold if they acted."""
-        out = {life.host for life in self._lives() if life.is_out and life.system in {system, ""}}
-        return out | {host for host, name in self._would_hold.items() if name == system}
-
     def _count(self, system: str) -> int:
         """Return the number of hosts of a system in Slurm; if that is unknown, of those with a verdict."""
         if system not in self._counts:
@@ -323,7 +320,8 @@ class Round:
                 self._counts[system] = sum(log[-1].system == system for log in logs.values())
         return self._counts[system]
 
-    def _hold(self, life: QuarantineState, cause: Cause) -> None:
+    def _hold(self, life: QuarantineState, logged: verdict_log.Logged) -> None:
+        cause = Cause(logged.reason or f"its verdict is {logged.verdict}", logged.source, logged.system)
         if not self.act:
             self._would_hold[life.host] = cause.system
             self._would(life, f"held: {cause.reason}")
@@ -344,7 +342,7 @@ class Round:
         if others := self.foreign(node.name):
             raise BadInput(f"{node.name} is in the reservation {', '.join(others)}, so it is left alone")
         if life.hold:
-            self._returned(life, "released by somebody else")
+            self._note("returned", life, "released by somebody else")
         logged = next(iter(verdict_log.read().get(host, [])[-1:]), None)
         chosen = system or (logged.system if logged else paths.LOCAL)
         load(chosen)
@@ -495,10 +493,6 @@ def _test_name(host: str, now: float) -> str:
     if len(host) > _LONGEST_HOST:
         host = f"{host[: _LONGEST_HOST - 9]}-{hashlib.sha256(host.encode()).hexdigest()[:8]}"
     return f"hold-{host}-{stamp}"
-
-
-def _cause(logged: verdict_log.Logged) -> Cause:
-    return Cause(logged.reason or f"its verdict is {logged.verdict}", logged.source, logged.system)
 
 
 def verdict_of(host: str, name: str, source: str, earlier: Sequence[str] = ()) -> tuple[str, str, float]:

@@ -95,10 +95,12 @@ def draft(
     nodes = topology.numa_nodes
     packages = sorted({pu.package for pu in topology.pus})
     count = len(packages) or 1
-    package_of = [_package(topology, node.index, packages) for node in nodes]
+    of_nodes = [{pu.package for pu in topology.pus if pu.numa_node == node.index} for node in nodes]
+    package_of = [packages.index(of_node.pop()) if len(of_node) == 1 else None for of_node in of_nodes]
     cores = [len({pu.core for pu in topology.pus if pu.numa_node == node.index}) for node in nodes]
     per_core = Counter(pu.core for pu in topology.pus)
     threads = max(per_core.values(), default=1)
+    memory = [f"{node.memory_bytes / 2**30:.2f} GiB" if node.memory_bytes else "0 B" for node in nodes]
     optional = []
     numbers = [node.index for node in nodes]
     if numbers != list(range(len(nodes))):
@@ -120,7 +122,7 @@ def draft(
         optional="".join(optional),
         cores=cores[0] if len(set(cores)) == 1 and cores[0] else json.dumps(cores),
         threads=threads,
-        memory=_memory([node.memory_bytes for node in nodes]),
+        memory=json.dumps(memory[0] if len(set(memory)) == 1 else memory),
         distances=_distances(topology, numbers),
         caches=_caches(topology),
         partition=_SLURM if slurm else _LOCAL,
@@ -133,33 +135,17 @@ def of_this_host(name: str) -> str:
     hostnames = [".*"] if name == paths.LOCAL else [rf"{re.escape(short_name(socket.gethostname()))}(\..*)?$"]
     # The system "local" is measured without a scheduler.
     slurm = name != paths.LOCAL and shutil.which("sbatch") is not None
-    return draft(
-        name, topology_module.of_this_host(), hostnames=hostnames, processor=_model_of_this_host(), slurm=slurm
-    )
+    lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    # Some architectures have no name of the model.
+    named = (line.partition(":")[2].strip() for line in lines if line.partition(":")[0].strip() == "model name")
+    host = topology_module.of_this_host()
+    return draft(name, host, hostnames=hostnames, processor=next(named, None), slurm=slurm)
 
 
 def check_name(name: str) -> None:
     """Raise BadInput for a name that ReFrame does not accept."""
     if not paths.NAME.match(name):
         raise BadInput(f"'{name}' is not a name for a system: it has only letters, digits, _ and -")
-
-
-def _model_of_this_host() -> str | None:
-    for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() == "model name":
-            return value.strip()
-    return None  # some architectures do not have it
-
-
-def _package(topology: Topology, node: int, packages: list[int]) -> int | None:
-    of_node = {pu.package for pu in topology.pus if pu.numa_node == node}
-    return packages.index(of_node.pop()) if len(of_node) == 1 else None
-
-
-def _memory(sizes: list[int]) -> str:
-    texts = [f"{size / 2**30:.2f} GiB" if size else "0 B" for size in sizes]
-    return json.dumps(texts[0] if len(set(texts)) == 1 else texts)
 
 
 def _distances(topology: Topology, numbers: list[int]) -> str:

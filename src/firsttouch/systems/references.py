@@ -304,10 +304,11 @@ class _Entry:
     def _of_row(self, row: Row, factor: float) -> Iterator[Reference]:
         entry = self.entry
         names = entry.get("names", {})
-        parameters = {
-            name: names.get(name, {}).get(row.cells[column], _cell(row.cells[column]))
-            for name, column in entry["parameters"].items()
-        }
+        parameters = {}
+        for name, column in entry["parameters"].items():
+            cell = row.cells[column]
+            value_of_cell = int(cell) if cell.isdecimal() and len(cell) < 19 else cell
+            parameters[name] = names.get(name, {}).get(cell, value_of_cell)
         value = row.number(entry["value"]["column"])
         if not value:
             reason = f"column {entry['value']['column']}: no value above 0"
@@ -342,10 +343,6 @@ def _tolerance(rule: str | dict[str, Any] | None, error_pct: float | None) -> fl
     if not isinstance(rule, dict):
         return None if rule is None else units.parse_percent(rule)
     return max(float(rule["errors"]) * (error_pct or 0.0) / 100, units.parse_percent(rule["at_least"]))
-
-
-def _cell(text: str) -> str | int:
-    return int(text) if text.isdecimal() and len(text) < 19 else text
 
 
 def _ambiguous(references: Iterable[Reference], facts: Facts) -> Iterator[tuple[int, str]]:
