@@ -92,7 +92,7 @@ def test_other_programs_stand_beside_the_probe() -> None:
     elsewhere, fewer = rate(1.0, (0,), (1,), program="stream"), rate(1.0, (0,), (0,), program="x", threads=1)
     streaming = rate(7.0, (0,), (0,), program="likwid-bench", stores="streaming")
     host = view([probe, likwid, stream, elsewhere, fewer, streaming])
-    assert [r.value for r in aspect.by_other_programs(host, probe)] == [8.0, 5.0]
+    assert [r.value for r in aspect.by_other_programs(host.valid, probe)] == [8.0, 5.0]
     table = aspect.comparison_table(host, [probe])
     assert table is not None
     assert [(row[5], row[-1]) for row in table.texts] == [("likwid-bench", "1.25"), ("stream", "2.00")]

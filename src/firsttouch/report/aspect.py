@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from firsttouch.benchmarks.measure import WIDE
 from firsttouch.benchmarks.probe import NAME
@@ -79,17 +79,6 @@ class Aspect:
 
 # ----------------------------------------------------------------------
 # What aspects have in common.
-
-Item = TypeVar("Item")
-Key = TypeVar("Key")
-
-
-def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
-    """Return the items by their key, in the order in which keys occur first."""
-    groups: dict[Key, list[Item]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return groups
 
 
 def best(records: Iterable[Record]) -> Record | None:
@@ -205,32 +194,22 @@ def program(record: Record) -> str:
     return clean(str(record.parameters.get("program", "")))
 
 
-def by_other_programs(view: HostView, record: Record) -> list[Record]:
-    """Return the records of other programs that measured the same case as *record*, by program."""
-    return _same_case(view.of(record.check, metric=record.metric), record)
+def by_other_programs(records: Iterable[Record], record: Record) -> list[Record]:
+    """Return those of *records* by which other programs measured the same case as *record*, by program."""
 
+    def is_same_case(other: Record) -> bool:
+        a, b = record.parameters, other.parameters
+        is_equal = all(n not in a or n not in b or a[n] == b[n] for n in _SAME)
+        regular = {a.get("stores"), b.get("stores")} <= _REGULAR
+        return is_equal and regular and (pu_nodes(record), banks(record)) == (pu_nodes(other), banks(other))
 
-def _same_case(records: Iterable[Record], record: Record) -> list[Record]:
-    return sorted(
-        (
-            r
-            for r in records
-            if r.metric == record.metric and program(r) != program(record) and _is_same_case(record, r)
-        ),
-        key=program,
-    )
+    others = (r for r in records if r.metric == record.metric and program(r) != program(record))
+    return sorted(filter(is_same_case, others), key=program)
 
 
 def others_text(view: HostView, record: Record) -> str:
     """Return the same case by other programs: ``likwid-bench 10.1 GB/s; stream 9.70 GB/s``."""
-    return "; ".join(f"{program(r)} {value(r)}" for r in by_other_programs(view, record))
-
-
-def _is_same_case(record: Record, other: Record) -> bool:
-    a, b = record.parameters, other.parameters
-    is_equal = all(n not in a or n not in b or a[n] == b[n] for n in _SAME)
-    regular = {a.get("stores"), b.get("stores")} <= _REGULAR
-    return is_equal and regular and (pu_nodes(record), banks(record)) == (pu_nodes(other), banks(other))
+    return "; ".join(f"{program(r)} {value(r)}" for r in by_other_programs(view.of(record.check), record))
 
 
 def comparison_table(view: HostView, records: Sequence[Record]) -> Table | None:
@@ -250,7 +229,7 @@ def comparison_table(view: HostView, records: Sequence[Record]) -> Table | None:
         )
         for record in records
         if program(record) == NAME
-        for other in _same_case(others, record)
+        for other in by_other_programs(others, record)
     ]
     if not rows:
         return None

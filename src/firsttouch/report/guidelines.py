@@ -13,8 +13,9 @@ from typing import Any
 
 from firsttouch import paths
 from firsttouch.advice import replay
+from firsttouch.documents import attributes
 from firsttouch.judge.gains import CONFIDENCE, SAME, Interval, gains
-from firsttouch.records.cases import identifying
+from firsttouch.records.cases import grouped, identifying
 from firsttouch.records.schema import Record
 from firsttouch.report import speedups
 from firsttouch.report.aspects import study
@@ -72,22 +73,14 @@ class Choice:
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         return {
-            "source": self.source,
-            "title": self.title,
+            **attributes(self, "source", "title", "default", "reason", "interval", "unit"),
             "recommended": self.chosen,
-            "default": self.default,
-            "reason": self.reason,
             "gain": self.gain and self.gain.to_dict(),
-            "interval": self.interval,
-            "unit": self.unit,
             "alternatives": [
                 {
-                    "scenario": a.scenario,
+                    **attributes(a, "scenario", "repetitions", "hosts", "note"),
                     "value": a.value and a.value.to_dict(),
-                    "repetitions": a.repetitions,
-                    "hosts": a.hosts,
                     "gain": a.gain and a.gain.to_dict(),
-                    "note": a.note,
                 }
                 for a in self.alternatives
             ],
@@ -229,18 +222,16 @@ def _measured(record: Record, value: Interval, gain: Interval | None, hosts: int
 
 def _of_host(runs: Mapping[_Run, Record], default: _Run | None) -> dict[_Run, Alternative]:
     """Return the scenarios of one host, by their gains over its default run."""
+
+    def gain(record: Record, base: Record | None) -> Interval | None:
+        pair = (record, base) if record.better == "lower" else (base, record)
+        ratio = speedups.speedup(*pair) if pair[0] and pair[1] else None
+        if ratio is None or base is None or record is base:
+            return ratio and SAME
+        return ratio if min(record.repetitions, base.repetitions) > 1 else Interval(ratio.value)
+
     base = runs.get(default) if default else None
-    scenarios = {}
-    for run, record in runs.items():
-        gain = None
-        if base is not None:
-            gain = speedups.speedup(*((record, base) if record.better == "lower" else (base, record)))
-        if gain is not None and record is base:
-            gain = SAME
-        elif gain is not None and base is not None and min(record.repetitions, base.repetitions) == 1:
-            gain = Interval(gain.value)
-        scenarios[run] = _measured(record, speedups.repetitions(record), gain)
-    return scenarios
+    return {run: _measured(r, speedups.repetitions(r), gain(r, base)) for run, r in runs.items()}
 
 
 def _of_hosts(runs: Mapping[_Run, Mapping[str, Record]], default: _Run) -> dict[_Run, Alternative]:
@@ -423,10 +414,8 @@ class Guideline:
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         return {
-            "system": self.system,
-            "aligner": self.aligner,
+            **attributes(self, "system", "aligner", "because"),
             "recommended": self.deciding.chosen,
-            "because": self.because,
             "choices": [choice.to_dict() for choice in self.choices],
         }
 
@@ -469,11 +458,11 @@ def guidelines(views: Sequence[HostView], advice: Sequence[Mapping[str, Any]]) -
 
     Published times of the same system and aligner are added.
     """
-    by_key: dict[tuple[str, str], list[Choice]] = {}
-    for key, choice in (*measured(views), *advised(advice)):
-        by_key.setdefault(key, []).append(choice)
-    papers = published()
-    return [Guideline(*key, (*choices, *papers.get(key, ()))) for key, choices in sorted(by_key.items())]
+    by_key, papers = grouped((*measured(views), *advised(advice)), lambda item: item[0]), published()
+    return [
+        Guideline(*key, (*(choice for _, choice in items), *papers.get(key, ())))
+        for key, items in sorted(by_key.items())
+    ]
 
 
 def sentence(choice: Choice) -> str:
@@ -505,13 +494,11 @@ def sections(guides: Sequence[Guideline]) -> list[Section]:
     blocks: list[Block] = [Paragraph(_EXPLAINED, "small")]
     for guide in guides:
         text = sentence(guide.deciding)
-        which = (
-            [Paragraph([Span(f"{text[0].upper()}{text[1:]}", "b"), f": {guide.because}."])]
-            if guide.because
-            else []
-        )
+        which = Paragraph([Span(f"{text[0].upper()}{text[1:]}", "b"), f": {guide.because}."])
         choices = [Section(choice.title, _shown(choice)) for choice in guide.choices]
-        blocks.append(Section(f"{guide.aligner} on {guide.system}", [*which, *choices]))
+        blocks.append(
+            Section(f"{guide.aligner} on {guide.system}", [*([which] if guide.because else []), *choices])
+        )
     return [Section(_TITLE, blocks, "guidelines")] if guides else []
 
 
@@ -532,22 +519,18 @@ def _shown(choice: Choice) -> list[Block]:
         summary += f", {len(choice.dropped)} dropped"
         caption = f"{count(len(choice.dropped), 'scenario')} dropped: {choice.title}"
         tables.append(Table(caption, ("scenario", "why"), [(clean(n), clean(why)) for n, why in choice.dropped]))
-    return [
-        Paragraph([Span(f"{sentence(choice)}.", "b"), f" Why: {choice.reason}."]),
-        Fold(summary, tables),
-    ]
+    return [Paragraph([Span(f"{sentence(choice)}.", "b"), f" Why: {choice.reason}."]), Fold(summary, tables)]
 
 
 def _alternatives(choice: Choice) -> Table:
     """Return every alternative with its time or rate, the best first."""
     header = ("scenario", "instances", "policy", f"{choice.quantity} ({choice.unit})", "from", "to", "n", "hosts")
-    rows = [_row(alternative) for alternative in choice.alternatives]
+    rows: list[tuple[Entry, ...]] = []
+    for a in choice.alternatives:
+        counts: Sequence[Entry] = ("", "") if a.repetitions is None else (a.repetitions, a.hosts)
+        cells = (*_cells(a.value, number), *counts, *_cells(a.gain, times))
+        rows.append((a.scenario, a.shape, a.policy, *cells, a.note))
     return Table(f"Alternatives: {choice.title}", (*header, "gain", "from", "to", ""), rows, kind="compact")
-
-
-def _row(a: Alternative) -> tuple[Entry, ...]:
-    counts: Sequence[Entry] = ("", "") if a.repetitions is None else (a.repetitions, a.hosts)
-    return (a.scenario, a.shape, a.policy, *_cells(a.value, number), *counts, *_cells(a.gain, times), a.note)
 
 
 def _cells(interval: Interval | None, form: Callable[[float], str]) -> list[Cell]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from firsttouch.benchmarks.probe import NAME
+from firsttouch.documents import attributes
 from firsttouch.errors import BadInput, one_line
 from firsttouch.host.cpusets import format_hwloc, format_list
 from firsttouch.host.emulation import name_among
@@ -80,10 +82,12 @@ def matrix_of(records: Iterable[Record], topology: Topology, host: str) -> Matri
     if len(efforts := {str(r.parameters.get("effort", "full")) for r in measured}) > 1:
         raise BadInput(f"records of several efforts: {', '.join(sorted(efforts))}: give those of one run")
     values: dict[str, Mapping[Pair, Record]] = {}
+    numbers = {node.index for node in topology.numa_nodes}
     for metric in sorted({r.metric for r in measured}):
         of_metric = [r for r in measured if r.metric == metric]
-        if r := next((r for r in of_metric if not set(_pairs(r)) <= _possible(topology)), None):
-            raise BadInput(f"{metric} of {_named(r)} was measured, which this topology does not have")
+        if r := next((r for r in of_metric if not numbers.issuperset(itertools.chain(*_pairs(r)))), None):
+            where = f"NUMA node {format_list(pu_nodes(r))} with bank {format_list(banks(r))}"
+            raise BadInput(f"{metric} of {where} was measured, which this topology does not have")
         values[metric] = _best_way(of_metric)
     for pair, record in values.get(LATENCY, {}).items():
         size, cache = record.parameters["size_bytes"], topology.last_cache_bytes()
@@ -104,15 +108,6 @@ def _pairs(record: Record) -> list[Pair]:
     if record.metric == LATENCY and not isinstance(p.get("size_bytes"), int):
         return []
     return [(nodes[0], bank[0]) for nodes, bank in places if len(nodes) == len(bank) == 1]
-
-
-def _possible(topology: Topology) -> set[Pair]:
-    numbers = [n.index for n in topology.numa_nodes]
-    return {(a, b) for a in numbers for b in numbers}
-
-
-def _named(record: Record) -> str:
-    return f"NUMA node {format_list(pu_nodes(record))} with bank {format_list(banks(record))}"
 
 
 def _best_way(records: Sequence[Record]) -> dict[Pair, Record]:
@@ -139,20 +134,19 @@ def _best_way(records: Sequence[Record]) -> dict[Pair, Record]:
 
 def _rows(matrix: Matrix) -> list[dict[str, Any]]:
     rows = []
-    for metric, values in matrix.values.items():
+    for values in matrix.values.values():
         for (node, bank), record in sorted(values.items()):
             p = record.parameters
             row = {
-                **{"initiator": node, "bank": bank, "metric": metric, "value": record.value, "unit": record.unit},
-                **{"samples": record.repetitions, "minimum": min(record.samples), "maximum": max(record.samples)},
+                **attributes(record, "metric", "value", "unit", "spread", "host", "system", "time"),
+                **{"initiator": node, "bank": bank, "samples": record.repetitions},
+                **{"minimum": min(record.samples), "maximum": max(record.samples)},
                 **{name: p.get(name, "") for name in ("program", "instructions", "stores", "pages")},
-                **{"spread": record.spread, "threads": p.get("threads", 1)},
+                **{"threads": 1, "measures": "memory", "effort": "full"},
+                **{name: p[name] for name in ("threads", "measures", "effort") if name in p},
                 "bytes": p.get("size_bytes", p.get("array_bytes", "")),
                 "measured_initiator": pu_nodes(record)[0],
                 "measured_bank": banks(record)[0],
-                "measures": p.get("measures", "memory"),
-                "effort": p.get("effort", "full"),
-                **{"host": record.host, "system": record.system, "time": record.time},
             }
             rows.append({name: row[name] for name in COLUMNS})
     return rows
@@ -257,25 +251,20 @@ def to_weights(matrix: Matrix, topology: Topology) -> str:
 
 def _contradictions(topology: Topology, rates: Mapping[Pair, float], weights: Mapping[int, int]) -> list[str]:
     """Return a comment for each NUMA node whose own bandwidths need other weights, and what to do instead."""
+
+    def needed(node: int, among: Sequence[int]) -> str:
+        """Return the weights that *node* needs for the banks *among*, or "" if *weights* are as good."""
+        better = tiers.better_weights([weights[bank] for bank in among], [rates[node, bank] for bank in among])
+        return f"{':'.join(map(str, better))} for banks {format_list(among)}" if better else ""
+
     lines = []
     for node in topology.cpu_nodes:
-        wrong = _wrong(node, list(weights), rates, weights)
-        own = tiers.own_banks(topology, [node])
-        if not wrong:
-            continue
-        text = f"# NUMA node {node} alone needs {wrong}: "
-        if len(own) > 1 and not (inside := _wrong(node, own, rates, weights)):
-            lines.append(
-                text + f"restrict its instances to its own tiers, --weighted-interleave={format_list(own)}"
-            )
-        elif len(own) > 1:
-            lines.append(text + f"even its own tiers need {inside}; no one vector serves all NUMA nodes")
-        else:
-            lines.append(text + f"restrict its instances to its own bank, --membind={format_list(own)}")
+        wrong, local = needed(node, list(weights)), tiers.own_banks(topology, [node])
+        inside = needed(node, local) if wrong and len(local) > 1 else ""
+        remedy = f"restrict its instances to its own bank, --membind={format_list(local)}"
+        if inside:
+            remedy = f"even its own tiers need {inside}; no one vector serves all NUMA nodes"
+        elif len(local) > 1:
+            remedy = f"restrict its instances to its own tiers, --weighted-interleave={format_list(local)}"
+        lines += [f"# NUMA node {node} alone needs {wrong}: {remedy}"] if wrong else []
     return lines
-
-
-def _wrong(node: int, among: Sequence[int], rates: Mapping[Pair, float], weights: Mapping[int, int]) -> str:
-    """Return the weights that *node* needs for the banks *among*, or an empty string if *weights* are as good."""
-    better = tiers.better_weights([weights[bank] for bank in among], [rates[node, bank] for bank in among])
-    return f"{':'.join(map(str, better))} for banks {format_list(among)}" if better else ""

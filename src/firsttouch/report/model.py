@@ -227,7 +227,8 @@ def split(records: Sequence[Record], problems: Sequence[Problem], topology: Topo
     views = []
     for number, (place, host_records) in enumerate(sorted(grouped.items()), start=1):
         placed = [(r, _misplaced(r) if r.status == "valid" else "") for r in host_records]
-        current, superseded = _latest(r for r, wrong in placed if r.status == "valid" and not wrong)
+        good = sorted((r for r, wrong in placed if r.status == "valid" and not wrong), key=_order)
+        latest = {Case.of(record).key: record for record in good}
         invalid = sorted((r for r in host_records if r.status == "invalid"), key=_order)
         lost = dict.fromkeys(
             Problem(f"{r.check}/{r.metric}", "invalid", wrong, place[0], check=r.check)
@@ -240,9 +241,9 @@ def split(records: Sequence[Record], problems: Sequence[Problem], topology: Topo
                 host=place[0],
                 system=place[1],
                 partition=place[2],
-                valid=current,
+                valid=tuple(latest.values()),
                 invalid=tuple(invalid),
-                superseded=superseded,
+                superseded=len(good) - len(latest),
                 problems=(*(p for p in problems if p.host in {"", place[0]}), *lost),
                 topology=topology if len(grouped) == 1 or named == place[0] else None,
             )
@@ -252,13 +253,6 @@ def split(records: Sequence[Record], problems: Sequence[Problem], topology: Topo
 
 def _order(record: Record) -> tuple[Any, ...]:
     return (Case.of(record).key, record.time, record.samples)
-
-
-def _latest(records: Iterable[Record]) -> tuple[tuple[Record, ...], int]:
-    """Return the latest record of each case, and the number of the others."""
-    ordered = sorted(records, key=_order)
-    latest = {Case.of(record).key: record for record in ordered}
-    return tuple(latest.values()), len(ordered) - len(latest)
 
 
 def _misplaced(record: Record) -> str:

@@ -91,13 +91,9 @@ def of_run(sample: str, run: Mapping[str, Any]) -> str:
 
     *run* is the JSON document of `firsttouch align`.
     """
-    row = {
-        "seconds": run["seconds"],
-        "scenario": _escaped(run["scenario"]["name"]),
-        "placement": run["placement"],
-        "joules": run["energy"]["joules"],
-        "joules_per_million_reads": run["energy"].get("joules_per_million_reads"),
-    }
+    energy_of_run = {name: run["energy"].get(name) for name in ("joules", "joules_per_million_reads")}
+    row = {**{name: run[name] for name in ("seconds", "placement")}, **energy_of_run}
+    row["scenario"] = _escaped(run["scenario"]["name"])
     heads = {
         "seconds": {"title": "Time", "description": "Wall time of the alignment", "suffix": " s"},
         "scenario": {"title": "Scenario", "description": "Placement scenario of firsttouch"},
@@ -105,7 +101,7 @@ def of_run(sample: str, run: Mapping[str, Any]) -> str:
         "joules": {"title": "Energy", "description": "Of the whole host during the alignment", "suffix": " J"},
         "joules_per_million_reads": {"title": "J/Mreads", "description": "Energy per million reads"},
     }
-    row = {key: value for key, value in row.items() if value is not None}
+    row = {key: row[key] for key in heads if row[key] is not None}
     section = {
         "id": "firsttouch_runs",
         "plot_type": "generalstats",

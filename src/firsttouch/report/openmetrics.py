@@ -24,11 +24,12 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 import firsttouch
+from firsttouch.documents import attributes
 from firsttouch.host.cpusets import format_list
 from firsttouch.judge.common_loss import CommonLoss
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.verdict import ORDER, HostSummary, Word
-from firsttouch.records.cases import identifying
+from firsttouch.records.cases import grouped, identifying
 from firsttouch.records.schema import Record
 from firsttouch.report.aspects import bandwidth, latency
 from firsttouch.report.model import HostView
@@ -37,35 +38,27 @@ from firsttouch.units import UNITS
 
 #: With more cases, the file has only the verdicts and the numbers of records, because a scrape reads all of it.
 MOST_CASES = 100_000
-#: Dimension of a unit -> the base unit in OpenMetrics, to which values are converted.
-_BASE = {
-    "bytes": "bytes",
-    "bytes per second": "bytes_per_second",
-    "seconds": "seconds",
-    "transfers per second": "transfers_per_second",
-    "hertz": "hertz",
-    "joules": "joules",
-    "reads per second": "reads_per_second",
-    "records per second": "records_per_second",
-    "operations per second": "operations_per_second",
-}
 #: Units of counts, which have none in OpenMetrics.
 _COUNTS = frozenset({"", "1", "NUMA nodes", "PUs"})
 _MISSING = "Measurements that a host lacks."
 _MEASURED = "Time of the newest valid result of a host."
 _LOSS = "Largest loss against the expected value among the metrics of a host that do not pass."
+_RECORDS = "Cases with a result, and invalid records, by status."
+_SPREAD = "(Largest - smallest repetition) / median."
 _AHEAD = "Time of records of a host that are dated in the future and do not count."
 _COMMON = "Loss that most hosts of a system share: an update, or references that are out of date (0: none)."
+_LATENCY = "Latency of a random load from the local memory of the lowest NUMA node."
+_BANDWIDTH = "Highest bandwidth of a NUMA node to its own memory."
+_LOCAL = (
+    ("local_latency", _LATENCY, latency.local_latency),
+    ("local_bandwidth", _BANDWIDTH, bandwidth.local_bandwidth),
+)
 _PLACE = ("host", "system", "partition")
 _OWN = (*_PLACE, "check", "metric")
 
 
 def text(
-    views: Sequence[HostView],
-    hosts: Sequence[HostSummary],
-    *,
-    generated: float,
-    findings: Sequence[Findings] = (),
+    views: Sequence[HostView], hosts: Sequence[HostSummary], *, generated: float, findings: Sequence[Findings] = ()
 ) -> str:
     """Return metrics.prom; *generated* is the time of the report (s since 1970).
 
@@ -73,17 +66,27 @@ def text(
     series are host, system, partition, check and the parameters of the case. An emulated host has only counts,
     because its speed is meaningless.
     """
-    families = _Families()
-    families.generated(generated)
+    families = _Families(generated)
     for view in views:
-        _records(families, view)
-    if sum(len(view.valid) for view in views) <= MOST_CASES:
-        for view in views:
-            for record in filter(lambda r: r.judged, view.valid):
-                _case(families, view, record)
+        for status, records in (("valid", view.valid), ("invalid", view.invalid)):
+            families.add("records", "", _RECORDS, {**attributes(view, *_PLACE), "status": status}, len(records))
+    judged = [(view, record) for view in views for record in view.valid if record.judged]
+    if sum(len(view.valid) for view in views) > MOST_CASES:
+        judged = []
+    for view, record in judged:
+        case = identifying(record.check, record.parameters)
+        labels = {**attributes(view, *_PLACE), **_labels(record.check, case)}
+        families.value(record.metric, record.unit, labels, record.value)
+        if record.repetitions > 1:
+            families.add("spread", "ratio", _SPREAD, {**labels, "metric": record.metric}, record.spread)
     for fleet in findings:
         _values(families, fleet)
-    _judged(families, views, hosts)
+    partitions = grouped(views, lambda view: (view.host, view.system))
+    for h in hosts:
+        # A verdict names no partition; the records do if all are of the same one.
+        names = {view.partition for view in partitions.get((h.host, h.system), ())}
+        place = {"host": h.host, "system": h.system, "partition": names.pop() if len(names) == 1 else ""}
+        families.verdict(place, h.verdict, h.counts)
     return families.text()
 
 
@@ -100,17 +103,14 @@ def summary(
     *common_losses* has the loss that most hosts share by system, *dated_ahead* the latest time (ms since 1970) of
     records of the future by system and host. The other arguments are those of :func:`text`.
     """
-    families = _Families()
-    families.generated(generated)
+    families = _Families(generated)
     for (system, host), latest in sorted(dated_ahead.items()):
         place = {"host": host, "system": system}
         families.add("dated_ahead_timestamp", "seconds", _AHEAD, place, latest / 1000)
     for system, loss in common_losses.items():
-        families.common_loss(system, loss.loss if loss else 0.0)
+        families.add("common_loss", "ratio", _COMMON, {"system": system}, loss.loss if loss else 0.0)
     # The labels name no partition: of several partitions of a host, the newest record counts.
-    of_hosts: dict[tuple[str, str], list[HostView]] = {}
-    for view in views:
-        of_hosts.setdefault((view.host, view.system), []).append(view)
+    of_hosts = grouped(views, lambda view: (view.host, view.system))
     for h in hosts:
         place = {"host": h.host, "system": h.system}
         families.verdict(place, h.verdict, h.counts)
@@ -123,14 +123,7 @@ def summary(
         times = [_seconds(r) for view in partitions for r in view.valid if r.time]
         if times:
             families.add("measured_timestamp", "seconds", _MEASURED, place, max(times))
-        for name, description, find in (
-            (
-                "local_latency",
-                "Latency of a random load from the local memory of the lowest NUMA node.",
-                latency.local_latency,
-            ),
-            ("local_bandwidth", "Highest bandwidth of a NUMA node to its own memory.", bandwidth.local_bandwidth),
-        ):
+        for name, description, find in _LOCAL:
             records = [record for view in partitions if (record := find(view)) is not None and record.judged]
             if records:
                 newest = max(records, key=_seconds)
@@ -151,16 +144,18 @@ def base_unit(unit: str) -> tuple[str, float]:
     # The signs for micro and for the Greek letter.
     if (plain := re.sub("^[\u00b5\u03bc]", "u", unit)) in UNITS:
         dimension, factor = UNITS[plain]
-        return _BASE[dimension], factor
+        return _name(dimension), factor
     return _name(unit).lower(), 1.0
 
 
 class _Families(Collector):
-    """The metric families of a file."""
+    """The metric families of a file; *generated* is the time of the report (s since 1970)."""
 
-    def __init__(self) -> None:
+    def __init__(self, generated: float) -> None:
         self._by_name: dict[str, GaugeMetricFamily] = {}
         self._seen: dict[str, set[frozenset[tuple[str, str]]]] = {}
+        labels = {"version": firsttouch.__version__}
+        self.add("report_generated_timestamp", "seconds", "Time of the report.", labels, generated)
 
     def add(self, metric: str, unit: str, description: str, labels: Mapping[str, str], value: float) -> None:
         """Add a series; a second one with the same labels is left out, because collectors refuse it."""
@@ -172,10 +167,12 @@ class _Families(Collector):
             self._seen[name].add(key)
             family.add_sample(name, shown, value)
 
-    def generated(self, generated: float) -> None:
-        """Add the time of the report (seconds since 1970) and the version of firsttouch."""
-        labels = {"version": firsttouch.__version__}
-        self.add("report_generated_timestamp", "seconds", "Time of the report.", labels, generated)
+    def value(self, metric: str, unit: str, labels: Mapping[str, str], value: float) -> None:
+        """Add the value of a case, in the base unit."""
+        base, factor = base_unit(unit)
+        # The text names no check, because checks may share a metric.
+        description = f"{metric.replace('_', ' ').capitalize()}, median of the repetitions."
+        self.add(metric, base, description, labels, value * factor)
 
     def verdict(self, place: Mapping[str, str], verdict: str, counts: Mapping[Word, int]) -> None:
         """Add the verdict of a host, and the number of its metrics by verdict."""
@@ -184,10 +181,6 @@ class _Families(Collector):
             self.add("verdict", "", "1 for the verdict of the host, 0 for the others.", labels, verdict == word)
             if counts.get(word, 0):
                 self.add("judged_metrics", "", "Judged metrics of a host, by verdict.", labels, counts[word])
-
-    def common_loss(self, system: str, loss: float) -> None:
-        """Add the loss (a fraction, 0 for none) that most hosts of a system share."""
-        self.add("common_loss", "ratio", _COMMON, {"system": system}, loss)
 
     def text(self) -> str:
         """Return the file."""
@@ -200,20 +193,6 @@ class _Families(Collector):
         return self._by_name.values()
 
 
-def _records(families: _Families, view: HostView) -> None:
-    for status, records in (("valid", view.valid), ("invalid", view.invalid)):
-        labels = {**_place(view), "status": status}
-        families.add("records", "", "Cases with a result, and invalid records, by status.", labels, len(records))
-
-
-def _case(families: _Families, view: HostView, record: Record) -> None:
-    labels = {**_place(view), **_labels(record.check, identifying(record.check, record.parameters))}
-    _value_of_case(families, record.metric, record.unit, labels, record.value)
-    if record.repetitions > 1:
-        description = "(Largest - smallest repetition) / median."
-        families.add("spread", "ratio", description, {**labels, "metric": record.metric}, record.spread)
-
-
 def _values(families: _Families, findings: Findings) -> None:
     """Add the values of a fleet that count."""
     samples = findings.samples
@@ -223,33 +202,13 @@ def _values(families: _Families, findings: Findings) -> None:
         columns = samples.host[rows], findings.value[rows], findings.measured.is_judged[rows]
         for host, value, is_judged in zip(*(column.tolist() for column in columns), strict=True):
             if is_judged and not math.isnan(value):
-                _value_of_case(families, case.metric, case.unit, {"host": samples.hosts[host], **labels}, value)
-
-
-def _value_of_case(families: _Families, metric: str, unit: str, labels: Mapping[str, str], value: float) -> None:
-    base, factor = base_unit(unit)
-    # The text names no check, because checks may share a metric.
-    description = f"{metric.replace('_', ' ').capitalize()}, median of the repetitions."
-    families.add(metric, base, description, labels, value * factor)
+                families.value(case.metric, case.unit, {"host": samples.hosts[host], **labels}, value)
 
 
 def _labels(check: str, parameters: Mapping[str, Any]) -> dict[str, str]:
-    return {"check": check, **{_label(name): _value(value) for name, value in parameters.items()}}
-
-
-def _judged(families: _Families, views: Sequence[HostView], hosts: Sequence[HostSummary]) -> None:
-    partitions: dict[tuple[str, str], set[str]] = {}
-    for view in views:
-        partitions.setdefault((view.host, view.system), set()).add(view.partition)
-    for h in hosts:
-        # A verdict names no partition; the records do if all are of the same one.
-        names = partitions.get((h.host, h.system), set())
-        place = {"host": h.host, "system": h.system, "partition": next(iter(names)) if len(names) == 1 else ""}
-        families.verdict(place, h.verdict, h.counts)
-
-
-def _place(view: HostView) -> dict[str, str]:
-    return {name: getattr(view, name) for name in _PLACE}
+    names = {name: _name(name) for name in parameters}
+    texts = {f"case_{name}" if name in _OWN else name: _value(parameters[key]) for key, name in names.items()}
+    return {"check": check, **texts}
 
 
 @functools.cache
@@ -257,11 +216,6 @@ def _name(text: str) -> str:
     """Return the name of a metric or label, with underscores for what OpenMetrics does not accept."""
     name = re.sub(r"[^a-zA-Z0-9_]+", "_", text).strip("_")
     return name if name and not name[0].isdecimal() else f"n{name}"
-
-
-def _label(parameter: str) -> str:
-    name = _name(parameter)
-    return f"case_{name}" if name in _OWN else name
 
 
 def _value(value: Any) -> str:

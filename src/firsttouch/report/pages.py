@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,6 @@ from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records.catalogue import checks
 from firsttouch.records.schema import Record, write_table
 from firsttouch.report import (
-    card,
     forms,
     guidelines,
     junit,
@@ -29,9 +28,7 @@ from firsttouch.report import (
     summary,
     tables,
 )
-from firsttouch.report import (
-    verdicts as of_verdicts,
-)
+from firsttouch.report import verdicts as of_verdicts
 from firsttouch.report.aspect import Aspect, Result
 from firsttouch.report.aspects import Aspects, of_host
 from firsttouch.report.document import (
@@ -51,7 +48,7 @@ from firsttouch.report.document import (
     when_made,
 )
 from firsttouch.report.guidelines import Guideline
-from firsttouch.report.model import Absent, HostView, Problem, References
+from firsttouch.report.model import HostView, Problem, References
 from firsttouch.report.render import Summary
 from firsttouch.report.site_tables import SiteTable, TableForm
 from firsttouch.report.text import anchors, count
@@ -62,25 +59,7 @@ if TYPE_CHECKING:
 # ----------------------------------------------------------------------
 # The files of a report.
 
-#: The files of a report; topology.xml only if the topology was given, a section of MultiQC if it has something.
-FILES = frozenset(
-    {
-        "index.html",
-        "summary.md",
-        "summary.json",
-        "metrics.prom",
-        "summary.prom",
-        "junit.xml",
-        "records.parquet",
-        "topology.xml",
-        site_tables.FILE,
-        multiqc.HOSTS,
-        multiqc.SCENARIOS,
-    }
-)
-
-
-#: What the files are for.
+#: The files beside a page, and what they are for.
 PURPOSES = {
     "summary.md": "for a ticket",
     "summary.json": "for programs",
@@ -92,6 +71,8 @@ PURPOSES = {
     "junit.xml": "for continuous integration",
     "topology.xml": "of hwloc",
 }
+#: The files of a report; topology.xml only if the topology was given, a section of MultiQC if it has something.
+FILES = frozenset({"index.html", *PURPOSES, multiqc.HOSTS, multiqc.SCENARIOS} - {"findings.parquet"})
 
 
 #: How the page was made, for the foot of pages.
@@ -138,7 +119,11 @@ def build(
     now); the same arguments give the same files, byte for byte. Raises BadInput if there is nothing to report or
     the XML is not a topology.
     """
-    problems = [*problems, *_common_problems(common_losses)]
+    shared = {name: loss for name, loss in common_losses.items() if loss is not None}
+    problems = [
+        *problems,
+        *(Problem(f"references of {name}", "failed", loss.text, check="") for name, loss in shared.items()),
+    ]
     if not records and not problems and not advice:
         raise BadInput("there is no record to report: give files or folders with the records of a run")
     host = topology.parse_xml(topology_xml) if topology_xml is not None else None
@@ -164,20 +149,16 @@ def build(
         - (set() if of_site else {site_tables.FILE}),
     )
     lines = tuple((host.view, host.results) for host in report.hosts)
-    result = Summary(
-        hosts=lines,
-        problems=report.problems,
-        invalid=sum(len(view.invalid) for view in views),
-        document=summary.of_hosts(
-            lines,
-            report.problems,
-            references,
-            verdicts,
-            report.guidelines,
-            of_site=of_site,
-            title=title,
-            generated=report.stated,
-        ),
+    counts = {name: sum(len(getattr(view, name)) for view in views) for name in ("valid", "invalid")}
+    document = summary.document(
+        title=title,
+        generated=report.stated,
+        records={**counts, "superseded": sum(view.superseded for view in views)},
+        problems=[asdict(p) for p in report.problems],
+        verdicts=[v.to_dict() for v in verdicts],
+        guidelines=[g.to_dict() for g in report.guidelines],
+        site_tables=[table.to_dict() for table in of_site],
+        hosts=[summary.host(view, of_host, references) for view, of_host in lines],
     )
     summaries = [verdict.summary for verdict in verdicts]
     files = {
@@ -190,18 +171,9 @@ def build(
         **site_tables.files(of_site),
         **({} if topology_xml is None else {"topology.xml": topology_xml}),
     }
-    forms.write(out, _page(report), _ticket(report), result.document, files)
+    forms.write(out, _page(report), _ticket(report), document, files)
     write_table(records, out / "records.parquet")
-    return result
-
-
-def _common_problems(common_losses: Mapping[str, CommonLoss | None]) -> list[Problem]:
-    """Return a problem for each system most of whose hosts lost alike."""
-    return [
-        Problem(f"references of {name}", "failed", loss.text, check="")
-        for name, loss in common_losses.items()
-        if loss is not None
-    ]
+    return Summary(lines, report.problems, counts["invalid"], document)
 
 
 # ----------------------------------------------------------------------
@@ -232,16 +204,6 @@ class _Host:
     def section_key(self, check: str) -> str:
         """Return the address of the section of a check."""
         return f"{self.view.key}-{check}-section"
-
-    @property
-    def missing(self) -> list[tuple[str, Absent]]:
-        """The figures that could not be drawn, with the addresses of their sections."""
-        return [
-            (self.section_key(check), figure)
-            for check, aspects in self.drawn.items()
-            for a in aspects
-            for figure in a.absent
-        ]
 
 
 @dataclass(frozen=True)
@@ -341,7 +303,7 @@ def _cards(report: _Report) -> list[Card]:
     judged = {(v.host, v.system): v for v in report.verdicts}
     titles = model.titles([host.view for host in report.hosts])
     cards = [
-        card.of_host(v, titles[v.key], host.aspects, judged.get((v.host, v.system)), report.problems)
+        of_verdicts.card_of_host(v, titles[v.key], host.aspects, judged.get((v.host, v.system)), report.problems)
         for host in report.hosts
         for v in [host.view]
     ]
@@ -354,9 +316,10 @@ def _problems(report: _Report) -> Section:
     table, invalid = tables.problem_table(report.problems), _invalid(report)
     blocks: list[Block] = [table or Paragraph("No check failed, was skipped or is invalid.", "good")]
     missing = [
-        [Span(figure.title, link=f"#{key}"), f"{_on(report, host.view.host)}: {figure.reason}"]
+        [Span(figure.title, link=f"#{host.section_key(check)}"), f"{_on(report, host.view.host)}: {figure.reason}"]
         for host in report.hosts
-        for key, figure in host.missing
+        for check, aspects in host.drawn.items()
+        for figure in (figure for aspect in aspects for figure in aspect.absent)
     ]
     if missing:
         blocks += [Paragraph("Figures that are missing:"), Listing(missing)]

@@ -12,6 +12,7 @@ from typing import Any
 from firsttouch.benchmarks.studies import Layout, Sheet, Study
 from firsttouch.benchmarks.studies import Table as Planned
 from firsttouch.errors import BadInput
+from firsttouch.records.cases import grouped
 from firsttouch.report.document import Cell, Table
 from firsttouch.report.speedups import Key, pivot
 from firsttouch.scenarios.placement import parse_name
@@ -106,10 +107,7 @@ def _matches(row: Row, column: str, value: Any) -> bool:
 
 def groups(rows: Iterable[Row], columns: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
     """Return *rows* by their cells in *columns*, in the order of first appearance."""
-    by_cells: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        by_cells.setdefault(tuple(row[c] for c in columns), []).append(row)
-    return by_cells
+    return grouped(rows, lambda row: tuple(row[c] for c in columns))
 
 
 # ----------------------------------------------------------------------

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from firsttouch.documents import attributes
 from firsttouch.report import forms
 from firsttouch.report.aspect import Chart, Result, spread
 from firsttouch.report.aspects import Aspects
@@ -41,7 +42,7 @@ def to_dict(result: Result) -> dict[str, Any]:
     record = result.record
     return {
         **{"label": result.label, "text": result.value, "compared": result.compared},
-        **({name: getattr(record, name) for name in ("value", "unit", "spread", "repetitions")} if record else {}),
+        **(attributes(record, "value", "unit", "spread", "repetitions") if record else {}),
     }
 
 

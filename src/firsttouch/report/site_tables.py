@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firsttouch import documents, paths
+from firsttouch.documents import attributes
 from firsttouch.errors import BadInput, did_you_mean
 from firsttouch.host.host_lists import unfolded
 from firsttouch.judge.drift import Configuration
@@ -28,7 +29,7 @@ from firsttouch.judge.findings import Findings
 from firsttouch.judge.sprt import Bools, Floats, Ints
 from firsttouch.judge.statistics import DESCRIPTIVE
 from firsttouch.judge.verdict import natural
-from firsttouch.records.cases import Case, distinguished
+from firsttouch.records.cases import Case, distinguished, grouped
 from firsttouch.records.catalogue import checks, direction
 from firsttouch.report.aspect import spread_cell
 from firsttouch.report.document import Block, Cell, Entry, Paragraph, Section, Table
@@ -48,10 +49,7 @@ _NOT_RECORDED = "not recorded"
 
 Patterns = Annotated[tuple[str, ...], {"minItems": 1, "description": "a list of names of metrics, or patterns"}]
 Statistic = Annotated[str, {"enum": [*DESCRIPTIVE], "description": f"one of {', '.join(DESCRIPTIVE)}"}]
-Statistics = Annotated[
-    tuple[Statistic, ...],
-    {"minItems": 1, "description": "a list of statistics"},
-]
+Statistics = Annotated[tuple[Statistic, ...], {"minItems": 1, "description": "a list of statistics"}]
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,12 @@ def parse(text: str, file: str | Path) -> Sequence[TableForm]:
     document = documents.parse_yaml(text, file)
     document.check(_SCHEMA)
     tables = documents.build(SummaryForm, document.data).tables
-    names = dict.fromkeys(name for check, metric, unit in _catalogued() for name in _names(check, metric, unit))
+    names = dict.fromkeys(
+        alias
+        for check, entry in checks().items()
+        for metric, stated in (*entry.metrics.items(), *entry.data.items())
+        for alias in _names(check, metric, stated.unit)
+    )
     for place, table in enumerate(tables):
         where = ("tables", place)
         for number_of_pattern, pattern in enumerate(table.metrics):
@@ -123,19 +126,10 @@ def parse(text: str, file: str | Path) -> Sequence[TableForm]:
     return tables
 
 
-def _catalogued() -> Iterator[tuple[str, str, str]]:
-    for name, check in checks().items():
-        for metric, entry in (*check.metrics.items(), *check.data.items()):
-            yield name, metric, entry.unit
-
-
 def _names(check: str, metric: str, unit: str) -> tuple[str, str, str]:
     """Return the names of a metric: alone, with its check, and in words."""
-    return (
-        metric,
-        f"{check}/{metric}",
-        Case("", check, metric, {}, unit, direction(check, metric, unit)).title_of_metric,
-    )
+    words = Case("", check, metric, {}, unit, direction(check, metric, unit)).title_of_metric
+    return metric, f"{check}/{metric}", words
 
 
 def _is_called(case: Case, pattern: str) -> bool:
@@ -254,7 +248,7 @@ class SiteTable:
             "statistics": list(self.statistics),
             "rows": [
                 {
-                    **{"metric": row.metric, "unit": row.unit, "group": row.group, "hosts": row.hosts},
+                    **attributes(row, "metric", "unit", "group", "hosts"),
                     **{
                         n: v if math.isfinite(v) else None
                         for n, v in zip(self.statistics, row.values, strict=True)
@@ -309,18 +303,14 @@ def of_fleets(
     forms: Sequence[TableForm], findings: Sequence[Findings], configurations: Mapping[str, Configuration]
 ) -> list[SiteTable]:
     """Return the tables of the hosts of *findings*; *configurations* are those of hosts by name."""
-    if not forms:
-        return []
-    values = _of_findings(findings, configurations)
-    return [_table(form, values) for form in forms]
+    values = _of_findings(findings, configurations) if forms else None
+    return [_table(form, values) for form in forms if values]
 
 
 def of_hosts(forms: Sequence[TableForm], views: Sequence[HostView]) -> list[SiteTable]:
     """Return the tables of a few hosts."""
-    if not forms:
-        return []
-    values = _of_views(views)
-    return [_table(form, values) for form in forms]
+    values = _of_views(views) if forms else None
+    return [_table(form, values) for form in forms if values]
 
 
 def _table(form: TableForm, values: _Values) -> SiteTable:
@@ -349,10 +339,7 @@ def _of_rows(
             yield case.title, case.unit, [key]
         return
     _, comma, rest = pattern.partition(",")
-    of_metric: dict[tuple[str, str], list[str]] = {}
-    for key in keys:
-        case = values.cases[key]
-        of_metric.setdefault((case.title_of_metric, case.unit), []).append(key)
+    of_metric = grouped(keys, lambda key: (values.cases[key].title_of_metric, values.cases[key].unit))
     for (metric, unit), of_row in of_metric.items():
         yield f"{metric}{comma}{rest} ({form.within} of {count(len(of_row), 'case')})", unit, of_row
 

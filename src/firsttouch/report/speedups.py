@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from firsttouch.judge.gains import Interval
+from firsttouch.records.cases import grouped
 from firsttouch.records.schema import Record
 from firsttouch.report.document import Entry, Table
 from firsttouch.report.model import HostView, dataset_of, whole
@@ -69,23 +70,23 @@ class Study:
 
 def studies(view: HostView) -> list[Study]:
     """Return one study per aligner, dataset and number of reads, ascending."""
-    grouped: dict[tuple[str, str, str], dict[tuple[int, int, str], list[Record]]] = {}
-    for record in view.of("placement", "scaling", metric=METRIC):
-        p = record.parameters
-        run = (whole(record, "instances"), whole(record, "threads"), p["policy"])
-        of_study = grouped.setdefault((p["aligner"], dataset_of(record), plain(p.get("reads"))), {})
-        of_study.setdefault(run, []).append(record)
+
+    def by_threads(record: Record) -> tuple[int, int, tuple[bool, str]]:
+        return whole(record, "instances"), whole(record, "threads"), policy_rank(record)
+
+    by_study = grouped(
+        view.of("placement", "scaling", metric=METRIC),
+        lambda r: (r.parameters["aligner"], dataset_of(r), plain(r.parameters.get("reads"))),
+    )
     pus = view.metric("topology", "pus")
-    return [
-        Study(
-            *key,
-            pus=round(pus.value) if pus else None,
-            single=tuple(_by_threads(r for r in runs if whole(r, "instances") == 1)),
-            several=tuple(_by_threads(r for r in runs if whole(r, "instances") > 1)),
+    studies = []
+    for key, records in sorted(by_study.items()):
+        runs = sorted(map(pooled, grouped(records, by_threads).values()), key=by_threads)
+        single, several = (
+            tuple(r for r in runs if (whole(r, "instances") > 1) == is_several) for is_several in (False, True)
         )
-        for key, of_study in sorted(grouped.items())
-        for runs in [[pooled(records) for records in of_study.values()]]
-    ]
+        studies.append(Study(*key, round(pus.value) if pus else None, single, several))
+    return studies
 
 
 def pooled(records: Sequence[Record]) -> Record:
@@ -133,10 +134,6 @@ def speedup(run: Record, baseline: Record) -> Interval | None:
     """Return how many times faster *run* is than *baseline*; None if a time is not positive."""
     times = repetitions(run), repetitions(baseline)
     return times[1].over(times[0]) if min(t.low for t in times) > 0 else None
-
-
-def _by_threads(records: Iterable[Record]) -> list[Record]:
-    return sorted(records, key=lambda r: (whole(r, "instances"), whole(r, "threads"), policy_rank(r)))
 
 
 # ----------------------------------------------------------------------

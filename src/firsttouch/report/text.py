@@ -121,10 +121,10 @@ def plain(value: Any) -> str:
 
 def case(parameters: Mapping[str, Any]) -> str:
     """Return the parameters of a record on one line, names without underscores; no number is rounded."""
-    parts = ((key.replace("_", " "), _exact(value)) for key, value in parameters.items())
+
+    def exact(value: Any) -> str:
+        rounded = plain(value)
+        return repr(value) if isinstance(value, float) and float(rounded) != value else rounded
+
+    parts = ((key.replace("_", " "), exact(value)) for key, value in parameters.items())
     return clean(", ".join(f"{key} {value}" for key, value in parts if value))
-
-
-def _exact(value: Any) -> str:
-    rounded = plain(value)
-    return repr(value) if isinstance(value, float) and float(rounded) != value else rounded

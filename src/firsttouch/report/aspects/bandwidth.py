@@ -11,6 +11,7 @@ from typing import Any
 
 from firsttouch.benchmarks.probe import NAME
 from firsttouch.host.cpusets import format_list
+from firsttouch.records.cases import grouped
 from firsttouch.records.schema import Record
 from firsttouch.report.aspect import (
     Aspect,
@@ -18,7 +19,6 @@ from firsttouch.report.aspect import (
     Draw,
     Result,
     comparison_table,
-    grouped,
     measured,
     metric_title,
     others_text,
@@ -71,13 +71,14 @@ def aspect(view: HostView) -> Aspect:
 
 def _result(view: HostView, way: Variant, matrix: Matrix, cell: Pair) -> Result:
     (place, _), record = cell
-    worst = ""
-    if remote := matrix.worst_remote():
-        far = remote[1]
-        worst = f"worst remote {value(far)}, {_pair(remote)}"
-        worst += f", {times(record.value / far.value)} less" if far.value > 0 else ""
+    remote = matrix.worst_remote()
+    worst = f"worst remote {value(remote[1])}, {_pair(remote)}{_less(record, remote[1])}" if remote else ""
     parts = (_where(matrix, place), worst, way.name, topology.of_theory(view, record), others_text(view, record))
     return Result(f"{metric_title(record)}, local", record, "; ".join(filter(None, parts)))
+
+
+def _less(record: Record, far: Record) -> str:
+    return f", {times(record.value / far.value)} less" if far.value > 0 else ""
 
 
 def _where(matrix: Matrix, place: Nodes) -> str:
@@ -174,26 +175,19 @@ class Variant:
             yield from matrix.cells.values()
 
 
-def _rank(kernel: str) -> tuple[int, str]:
-    return (KERNELS.index(kernel) if kernel in KERNELS else len(KERNELS), kernel)
-
-
 def variants(view: HostView) -> list[Variant]:
     """Return every way of measuring bandwidth among the valid records of a host, in a stable order."""
     result = []
-    for key, records in sorted(grouped(view.of(CHECK), _way).items()):
+    by_way = grouped(view.of(CHECK), lambda r: json.dumps(way_of(r, _ORDER), default=str))
+    for key, records in sorted(by_way.items()):
         kernels: dict[str, dict[tuple[Nodes, Nodes], Record]] = {}
         for record in records:
             # The metric names the kernel (copy_bandwidth); the parameter is the name that the program uses.
             kernel = record.metric.removesuffix("_bandwidth") or str(record.parameters["kernel"])
             kernels.setdefault(kernel, {})[pu_nodes(record), banks(record)] = record
-        matrices = tuple(Matrix(k, kernels[k]) for k in sorted(kernels, key=_rank))
-        result.append(Variant(json.loads(key), matrices))
+        in_order = [*(k for k in KERNELS if k in kernels), *sorted(kernels.keys() - {*KERNELS})]
+        result.append(Variant(json.loads(key), tuple(Matrix(kernel, kernels[kernel]) for kernel in in_order)))
     return result
-
-
-def _way(record: Record) -> str:
-    return json.dumps(way_of(record, _ORDER), default=str)
 
 
 def drawn(ways: list[Variant]) -> list[Variant]:
@@ -275,8 +269,7 @@ def _sentence(matrix: Matrix) -> str:
     if slowest is None:
         return f"{text}; no remote pair was measured."
     far = slowest[1]
-    text += f"; the slowest remote pair, {_pair(slowest)}, has {value(far)}"
-    return text + (f", {times(record.value / far.value)} less." if far.value > 0 else ".")
+    return f"{text}; the slowest remote pair, {_pair(slowest)}, has {value(far)}{_less(record, far)}."
 
 
 def _panel(matrix: Matrix, unit: str, highest: float) -> Draw:
@@ -305,13 +298,12 @@ def _table(view: HostView, way: Variant, unit: str) -> Table:
     for pus, bank in places:
         records = [m.cells.get((pus, bank)) for m in way.matrices]
         threads = next((r.parameters["threads"] for r in records if r and "threads" in r.parameters), "")
-        cells = [cell for r in records for cell in _cells(view, r, shares=shares)]
+        cells: list[Entry] = []
+        for record in records:
+            of_theory = [Cell(record and topology.fraction(view, record), percent)] if shares else []
+            measured_cells = (
+                (Cell(record.value, number), spread(record), record.repetitions) if record else ("", "", "")
+            )
+            cells += [measured_cells[0], *of_theory, *measured_cells[1:]]
         rows.append((format_list(pus), format_list(bank), threads, *cells))
     return Table(f"{way.name} ({unit}, medians)", header, rows)
-
-
-def _cells(view: HostView, record: Record | None, *, shares: bool) -> list[Entry]:
-    if record is None:
-        return [""] * (3 + shares)
-    of_theory = [Cell(topology.fraction(view, record), percent)] if shares else []
-    return [Cell(record.value, number), *of_theory, spread(record), record.repetitions]

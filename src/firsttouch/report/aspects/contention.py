@@ -10,6 +10,7 @@ from functools import partial
 
 from firsttouch.benchmarks.probe import NAME
 from firsttouch.host.cpusets import format_list
+from firsttouch.records.cases import grouped
 from firsttouch.records.schema import Record
 from firsttouch.report.aspect import (
     Aspect,
@@ -17,7 +18,6 @@ from firsttouch.report.aspect import (
     Draw,
     Result,
     bank_text,
-    grouped,
     measured,
     metric_title,
     program,
@@ -26,7 +26,7 @@ from firsttouch.report.aspect import (
     way_name,
     way_of,
 )
-from firsttouch.report.document import Table, Tile
+from firsttouch.report.document import Tile
 from firsttouch.report.figures import drawing
 from firsttouch.report.model import Absent, HostView, banks, pu_nodes, varying, whole
 from firsttouch.report.text import case, count, times
@@ -116,20 +116,22 @@ class Way:
 
 def ways_of(view: HostView) -> list[Way]:
     """Return every way of measuring contention among the host's valid records, the probe's first."""
-    by_way = grouped(view.of(CHECK), _key)
+
+    def name_of_way(record: Record) -> str:
+        """Return a text that is the same for all records of one way of measuring, and sorts by its name."""
+        way = way_of(record, _ORDER)
+        return json.dumps([(way.get(name, ""), name) for name in dict.fromkeys((*_ORDER, *way))], default=str)
+
+    by_way = grouped(view.of(CHECK), name_of_way)
     result = []
     for _, records in sorted(by_way.items(), key=lambda item: (program(item[1][0]) != NAME, item[0])):
         each = [r for r in records if r.metric == EACH]
         total = [r for r in records if r.metric == TOTAL]
         name = way_name(way_of(records[0], _ORDER))
-        result.append(Way(name, _series(view, each), _series(view, total), _positions(each)))
+        by_bank = grouped(each, lambda r: (whole(r, "threads"), banks(r)))
+        positions = tuple(r for members in by_bank.values() if len(members) > 1 for r in members)
+        result.append(Way(name, _series(view, each), _series(view, total), positions))
     return [way for way in result if way.each or way.total]
-
-
-def _key(record: Record) -> str:
-    """Return a text that is the same for all records of one way of measuring, and sorts by its name."""
-    way = way_of(record, _ORDER)
-    return json.dumps([(way.get(name, ""), name) for name in dict.fromkeys((*_ORDER, *way))], default=str)
 
 
 def _series(view: HostView, records: Iterable[Record]) -> Series:
@@ -153,25 +155,28 @@ def _distance(view: HostView, record: Record) -> float:
     return sum(view.topology.distance(node, bank) for node, bank in pairs) / len(pairs)
 
 
-def _positions(records: Iterable[Record]) -> tuple[Record, ...]:
-    """Return the records whose number of threads was measured on several NUMA nodes with the same bank."""
-    by_bank = grouped(records, lambda r: (whole(r, "threads"), banks(r)))
-    return tuple(r for members in by_bank.values() if len(members) > 1 for r in members)
-
-
 # ----------------------------------------------------------------------
 # The chart.
 
 
 def _chart(key: str, way: Way) -> Chart:
-    parts = {
-        title: series
-        for title, series in (("Per thread", way.each), ("All threads together", way.total))
-        if series
-    }
-    tables = [_table(title, key, points) for title, series in parts.items() for key, points in series.items()]
+    parts = {title: s for title, s in (("Per thread", way.each), ("All threads together", way.total)) if s}
+    tables = [
+        value_table(
+            f"{', '.join(filter(None, (title, name)))} ({_unit(series)})",
+            ("threads",),
+            [((threads,), r) for threads, r in points.items()],
+        )
+        for title, series in parts.items()
+        for name, points in series.items()
+    ]
     if way.positions:
-        tables.append(_position_table(way))
+        rows = [
+            ((format_list(pu_nodes(r)), format_list(banks(r)), r.parameters["threads"]), r)
+            for r in sorted(way.positions, key=lambda r: (r.parameters["threads"], pu_nodes(r), banks(r)))
+        ]
+        caption = f"Few threads on one NUMA node, per thread ({way.positions[0].unit})"
+        tables.append(value_table(caption, ("NUMA node", "bank", "threads"), rows))
     return Chart(
         key=key,
         title=": ".join(filter(None, (_TITLE, way.name))),
@@ -212,18 +217,3 @@ def _panel(series: Series) -> Draw:
 
 def _unit(series: Series) -> str:
     return next(r.unit for points in series.values() for r in points.values())
-
-
-def _table(title: str, key: str, points: Points) -> Table:
-    caption = f"{', '.join(filter(None, (title, key)))} ({_unit({key: points})})"
-    return value_table(caption, ("threads",), [((threads,), r) for threads, r in points.items()])
-
-
-def _position_table(way: Way) -> Table:
-    """Return the table of the threads that were measured on several NUMA nodes, for every bank."""
-    rows = [
-        ((format_list(pu_nodes(r)), format_list(banks(r)), r.parameters["threads"]), r)
-        for r in sorted(way.positions, key=lambda r: (r.parameters["threads"], pu_nodes(r), banks(r)))
-    ]
-    caption = f"Few threads on one NUMA node, per thread ({way.positions[0].unit})"
-    return value_table(caption, ("NUMA node", "bank", "threads"), rows)

@@ -7,18 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from statistics import median
 
+from firsttouch.records.cases import grouped
 from firsttouch.records.schema import Record
-from firsttouch.report.aspect import (
-    Aspect,
-    Chart,
-    Draw,
-    Result,
-    grouped,
-    measured,
-    metric_title,
-    value,
-    value_table,
-)
+from firsttouch.report.aspect import Aspect, Chart, Draw, Result, measured, metric_title, value, value_table
 from firsttouch.report.figures.drawing import draw_heatmap
 from firsttouch.report.model import Absent, HostView
 from firsttouch.report.text import clean, count, span
@@ -45,12 +36,9 @@ def aspect(view: HostView) -> Aspect:
     """Return the medians by what PUs share, and the chart of the pairs."""
     medians = sorted(view.of(CHECK, metric=TRANSFER), key=_near_first)
     results = [_result(name, records) for name, records in grouped(medians, _shared).items()]
-    banks_of: dict[_Pair, list[Record]] = {}
-    for record in view.of(CHECK, metric=PAIR):
-        # With lines on several banks, the nearest counts.
-        if pair := _pair(record):
-            banks_of.setdefault(pair, []).append(record)
-    by_pair = {pair: min(of_pair, key=lambda r: r.value) for pair, of_pair in banks_of.items()}
+    banks_of = grouped(filter(_pair, view.of(CHECK, metric=PAIR)), _pair)
+    # With lines on several banks, the nearest counts.
+    by_pair = {pair: min(of_pair, key=lambda r: r.value) for pair, of_pair in banks_of.items() if pair}
     if not by_pair:
         reason = "only medians were recorded, no pairs" if medians else view.why_absent(CHECK)
         return Aspect(results, absent=[Absent(_TITLE, reason)])
@@ -138,10 +126,9 @@ def _matrix(view: HostView, by_pair: Mapping[_Pair, Record], unit: str) -> Draw:
     if len(pus) > _MOST_PUS and view.topology is not None:
         groups = {pu: node.index for node in view.topology.numa_nodes for pu in node.pus}
         axis = "PU of NUMA node"
-    cells: dict[_Pair, list[float]] = {}
-    for (a, b), record in by_pair.items():
-        for row, column in {(a, b), (b, a)}:
-            cells.setdefault((groups.get(row, -1), groups.get(column, -1)), []).append(record.value)
+    both_ways = {place: record.value for (a, b), record in by_pair.items() for place in ((a, b), (b, a))}
+    by_groups = grouped(both_ways.items(), lambda item: tuple(groups.get(pu, -1) for pu in item[0]))
+    cells = {place: [value for _, value in items] for place, items in by_groups.items()}
     order = sorted({row for row, _ in cells})
     values = [[median(cells[a, b]) if (a, b) in cells else None for b in order] for a in order]
     return partial(

@@ -100,31 +100,28 @@ def _where(local: Sequence[Curve]) -> str:
 
 def _result(view: HostView, level: Level, remote: Curve | None, where: str) -> Result:
     label = f"{metric_title(level.record)}, {level.name}"
+    at = f"at {format_bytes(level.size_bytes)}"
     if not level.seen:
         return Result(label, compared=level.why_unseen(), text="not seen")
     if level.cache_bytes is not None:
-        return Result(
-            f"{label} ({format_bytes(level.cache_bytes)})", level.record, f"at {format_bytes(level.size_bytes)}"
-        )
-    parts = (
-        [where]
-        if level.name == format_bytes(level.size_bytes)
-        else [where, f"at {format_bytes(level.size_bytes)}"]
-    )
+        return Result(f"{label} ({format_bytes(level.cache_bytes)})", level.record, at)
+    parts = [where] if at == f"at {level.name}" else [where, at]
     if remote is not None:
         size, far = remote.largest
-        text = f"worst remote {value(far)}, {remote.pair}"
-        text += f", {times(far.value / level.record.value)} as long" if level.record.value > 0 else ""
+        text = f"worst remote {value(far)}, {remote.pair}{_as_long(far, level.record)}"
         parts.append(text + (f" (at {format_bytes(size)})" if size != level.size_bytes else ""))
     return Result(label, level.record, "; ".join(filter(None, (*parts, others_text(view, level.record)))))
+
+
+def _as_long(far: Record, near: Record) -> str:
+    return f", {times(far.value / near.value)} as long" if near.value > 0 else ""
 
 
 def _tile(local: Curve, remote: Curve | None, where: str) -> Tile:
     record, note = local.largest[1], "only local memory was measured"
     if remote is not None:
         far = remote.largest[1]
-        note = f"remote at most {value(far)}"
-        note += f", {times(far.value / record.value)} as long" if record.value > 0 else ""
+        note = f"remote at most {value(far)}{_as_long(far, record)}"
     return Tile(_TILE, value(record), f"{where}; {note}")
 
 
@@ -188,10 +185,8 @@ class Level:
 
     def why_unseen(self) -> str:
         """Return what was measured in place of the level."""
-        return (
-            f"{value(self.record)} at {format_bytes(self.size_bytes)}, as from memory: the cache is shared with "
-            "others, or a part of it is reserved"
-        )
+        why = "as from memory: the cache is shared with others, or a part of it is reserved"
+        return f"{value(self.record)} at {format_bytes(self.size_bytes)}, {why}"
 
 
 def curves(view: HostView, metric: str) -> list[Curve]:
@@ -204,12 +199,7 @@ def curves(view: HostView, metric: str) -> list[Curve]:
         key = (pu_nodes(record), banks(record), by, comparable)
         by_curve.setdefault(key, {})[whole(record, "size_bytes")] = record
     unordered = [Curve(metric, *key, tuple(sorted(points.items()))) for key, points in by_curve.items()]
-    return sorted(unordered, key=_curve_order)
-
-
-def _curve_order(curve: Curve) -> tuple[Any, ...]:
-    by_others = curve.program != NAME
-    return (not curve.local, by_others, curve.pu_nodes, curve.bank, curve.program, str(curve.way))
+    return sorted(unordered, key=lambda c: (not c.local, c.program != NAME, *c.place, c.program, str(c.way)))
 
 
 def worst_remote(curves: Sequence[Curve], local: Curve) -> Curve | None:
@@ -372,6 +362,5 @@ def _sizes(drawn: Sequence[Curve]) -> Scale:
 def _table(curve: Curve) -> Table:
     stride = f", stride {format_bytes(curve.stride_bytes)}" if curve.stride_bytes else ""
     caption = f"{_label(curve)}{stride} ({curve.largest[1].unit})"
-    return value_table(
-        caption, ("size",), [((Cell(size, format_bytes),), record) for size, record in curve.points]
-    )
+    rows = [((Cell(size, format_bytes),), record) for size, record in curve.points]
+    return value_table(caption, ("size",), rows)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
-from firsttouch.records.cases import Case
+from firsttouch.records.cases import Case, grouped
 from firsttouch.records.schema import Record
-from firsttouch.report.aspect import Aspect, Chart, Result, grouped, measured, metric_title, spread, value
+from firsttouch.report.aspect import Aspect, Chart, Result, measured, metric_title, spread, value
 from firsttouch.report.aspects import topology
 from firsttouch.report.document import Cell, Entry, Panel, Table
 from firsttouch.report.figures import drawing
@@ -85,9 +85,8 @@ def aspect(view: HostView) -> Aspect:
 def _result(curve: LoadCurve, curves: Sequence[LoadCurve], theory: float | None) -> Result | None:
     if curve.saturation is None:
         return None
-    saturated = sum(
-        (c.load, c.read_share) == (curve.load, curve.read_share) and bool(c.saturation) for c in curves
-    )
+    alike = [c for c in curves if (c.load, c.read_share) == (curve.load, curve.read_share)]
+    saturated = sum(c.saturation is not None for c in alike)
     parts = [f"bank {curve.load_bank}" + (f", the first of {saturated} to saturate" if saturated > 1 else "")]
     parts += [f"{percent(curve.saturation.value / theory)} of theory"] if theory else []
     if not curve.saturates:
@@ -164,12 +163,12 @@ class LoadCurve:
 def load_curves(view: HostView) -> list[LoadCurve]:
     """Return the curves of a host: by load, NUMA node and bank of the load, reads alone first."""
     by_curve = grouped(view.of(CHECK), lambda r: json.dumps(Case.of(r).way, default=str))
-    return sorted(filter(None, map(_curve, by_curve.values())), key=_order)
 
+    def order(curve: LoadCurve) -> tuple[object, ...]:
+        rank = LOADS.index(curve.load) if curve.load in LOADS else len(LOADS)
+        return (rank, curve.node, curve.load_bank, curve.program, -curve.read_share)
 
-def _order(curve: LoadCurve) -> tuple[object, ...]:
-    rank = LOADS.index(curve.load) if curve.load in LOADS else len(LOADS)
-    return (rank, curve.node, curve.load_bank, curve.program, -curve.read_share)
+    return sorted(filter(None, map(_curve, by_curve.values())), key=order)
 
 
 def _curve(records: Sequence[Record]) -> LoadCurve | None:
@@ -210,10 +209,8 @@ def stated(curve: LoadCurve, theory: float | None) -> str:
     if record is None:
         return "it was not recorded where it saturates"
     share = f", {percent(record.value / theory)} of theory" if theory else ""
-    reached = value(record)
-    if not curve.saturates:
-        return f"latency does not double up to {reached}{share}"
-    return f"saturates at {reached}{share}"
+    verb = "saturates at" if curve.saturates else "latency does not double up to"
+    return f"{verb} {value(record)}{share}"
 
 
 # ----------------------------------------------------------------------
@@ -272,9 +269,8 @@ def _sentence(view: HostView, curve: LoadCurve, theory: float | None) -> str:
         text += f"; {value(curve.unloaded)} without load"
         if curve.points:
             highest = max((p.latency for p in curve.points), key=lambda r: r.value)
-            text += f", at most {value(highest)}"
-            if curve.unloaded.value > 0:
-                text += f" ({times(highest.value / curve.unloaded.value)})"
+            ratio = f" ({times(highest.value / curve.unloaded.value)})" if curve.unloaded.value > 0 else ""
+            text += f", at most {value(highest)}{ratio}"
     return f"{text}."
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from firsttouch.benchmarks.locks import BATCH, CHECK, COMMON, RECORDS, WAITING, WITHIN
-from firsttouch.records.cases import Case
+from firsttouch.records.cases import Case, grouped
 from firsttouch.records.schema import Record
 from firsttouch.report.aspect import Aspect, Chart, Draw, Result, best, measured, value, value_table
 from firsttouch.report.document import Cell, Table
@@ -103,18 +103,16 @@ def rates_of(view: HostView) -> list[Rates]:
     """Return the rates of the host, a group for each amount of work, the least work first."""
     ways = [(record, {k: plain(v) for k, v in Case.of(record).way.items()}) for record in view.of(CHECK)]
     names = [name for name in dict.fromkeys(name for _, way in ways for name in way) if name != "work_ns"]
-    groups: dict[tuple[float, tuple[str, ...]], list[Record]] = {}
-    for record, way in ways:
-        groups.setdefault((_work(record), tuple(way.get(name, "") for name in names)), []).append(record)
+    groups = grouped(ways, lambda item: (_work(item[0]), tuple(item[1].get(name, "") for name in names)))
     varying = [len(set(column)) > 1 for column in zip(*(values for _, values in groups), strict=True)]
     result = []
-    for (work_ns, values), records in sorted(groups.items(), key=lambda item: item[0]):
+    for (work_ns, values), of_group in sorted(groups.items(), key=lambda item: item[0]):
         labels = [
             f"{_LABELS.get(name, name.replace('_', ' '))} {value or 'full'}"
             for name, value, varies in zip(names, values, varying, strict=True)
             if varies
         ]
-        if group := _rates(clean(", ".join([_work_text(work_ns), *labels])), work_ns, records):
+        if group := _rates(clean(", ".join([_work_text(work_ns), *labels])), work_ns, [r for r, _ in of_group]):
             result.append(group)
     return result
 
@@ -130,7 +128,8 @@ def _rates(name: str, work_ns: float, records: Sequence[Record]) -> Rates | None
     by_threads: dict[str, dict[tuple[str, str, int], Record]] = {}
     by_batch: dict[str, dict[int, Record]] = {}
     for record in measured:
-        p, rate = record.parameters, _millions(record)
+        p = record.parameters
+        rate = replace(record, unit=_UNIT, samples=tuple(s / _MILLION for s in record.samples))
         lock, place, threads = p["lock"], str(p.get("placement", COMPACT)), whole(record, "threads")
         if p["parsing"] != "batched" or _batch(record) == batch:
             by_threads.setdefault(p["parsing"], {})[lock, place, threads] = rate
@@ -146,11 +145,6 @@ def _rates(name: str, work_ns: float, records: Sequence[Record]) -> Rates | None
         {r.parameters["lock"]: r for r in sorted(records, key=_order) if r.metric == BATCH},
         {plain(r.parameters): r.value for r in records if r.metric == WAITING},
     )
-
-
-def _millions(record: Record) -> Record:
-    """Return a rate in millions of records per second."""
-    return replace(record, unit=_UNIT, samples=tuple(s / _MILLION for s in record.samples))
 
 
 def _batch(record: Record) -> int:
@@ -205,19 +199,15 @@ def _batches(group: Rates) -> str:
         f"With {count(group.most, 'thread')} and {_work_text(group.work_ns)}, this host needs {host} to come "
         f"within {share} of the rate of larger batches with each lock: {by_lock}."
     )
-    alike = [_not_slower(rates) for rates in group.by_batch.values()]
-    least = min(set.intersection(*alike), default=size) if alike else size
-    return text if least >= size else f"{text} {_sized(least)} not clearly slower, as repetitions overlap."
-
-
-def _sized(batch: int) -> str:
-    return "Single records are" if batch == 1 else f"Batches of {batch} are"
-
-
-def _not_slower(rates: Mapping[int, Record]) -> set[int]:
-    """Return the batches that are not slower than the best one in all repetitions."""
-    fastest = max(rates.values(), key=lambda r: r.value)
-    return {batch for batch, record in rates.items() if not _slower(record, fastest)}
+    # The batches that are not slower than the best one in all repetitions, by lock.
+    not_slower = [
+        {batch for batch, record in rates.items() if not _slower(record, fastest)}
+        for rates in group.by_batch.values()
+        if (fastest := best(rates.values()))
+    ]
+    least = min(set.intersection(*not_slower), default=size) if not_slower else size
+    sized = "Single records are" if least == 1 else f"Batches of {least} are"
+    return text if least >= size else f"{text} {sized} not clearly slower, as repetitions overlap."
 
 
 def _slower(record: Record, other: Record) -> bool:
@@ -253,11 +243,8 @@ def _behind(group: Rates) -> list[str]:
         if len(with_all) < 2 or group.most < 2:
             continue
         lock, fastest = max(with_all.items(), key=lambda item: item[1].value)
-        slow = [
-            (clean(other), percent(r.value / fastest.value))
-            for other, r in with_all.items()
-            if _slower(r, fastest)
-        ]
+        behind = {other: r for other, r in with_all.items() if _slower(r, fastest)}
+        slow = [(clean(other), percent(r.value / fastest.value)) for other, r in behind.items()]
         if not slow:
             level.append(clean(parsing))
             continue
@@ -354,10 +341,8 @@ def _panel(group: Rates, parsing: str) -> tuple[str, Draw]:
     # Compact threads are drawn; if no such rate is valid, those of another placement, which the heading names.
     places = {place for _, place, _ in rates}
     drawn = COMPACT if COMPACT in places else min(places)
-    lines: dict[str, list[drawing.Point]] = {}
-    for (lock, place, threads), record in rates.items():
-        if place == drawn:
-            lines.setdefault(lock, []).append(drawing.of(threads, record))
+    shown = grouped((key for key in rates if key[1] == drawn), lambda key: key[0])
+    lines = {lock: [drawing.of(key[2], rates[key]) for key in keys] for lock, keys in shown.items()}
     heading = _heading(group, parsing) + ("" if drawn == COMPACT else clean(f", threads {drawn}"))
     return heading, _drawn(group, lines)
 

@@ -6,18 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from firsttouch.records.cases import grouped
 from firsttouch.records.schema import Record
-from firsttouch.report.aspect import (
-    Aspect,
-    Chart,
-    Result,
-    bank_text,
-    grouped,
-    measured,
-    metric_title,
-    value,
-    value_table,
-)
+from firsttouch.report.aspect import Aspect, Chart, Result, bank_text, measured, metric_title, value, value_table
 from firsttouch.report.figures.drawing import draw_records
 from firsttouch.report.model import Absent, HostView, banks
 from firsttouch.report.text import clean, nodes, times

@@ -17,6 +17,7 @@ from firsttouch.report.aspect import (
     Aspect,
     Chart,
     Result,
+    best,
     measured,
     spread,
     value,
@@ -216,12 +217,8 @@ def _table(default: Record, gains: list[tuple[Record, Interval]]) -> Table:
 def _chosen(study: Study) -> list[tuple[str, Record]]:
     """Return the runs of the three bars that exist."""
     policies = [r for r in study.single if r.parameters["policy"] != speedups.DEFAULT_POLICY]
-    runs = (study.default, min(policies, key=_time, default=None), min(study.several, key=_time, default=None))
+    runs = (study.default, best(policies), best(study.several))
     return [(kind, run) for kind, run in zip(KINDS, runs, strict=True) if run is not None]
-
-
-def _time(record: Record) -> float:
-    return record.value
 
 
 def _name(study: Study) -> str:

@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
+from firsttouch.records.cases import grouped
 from firsttouch.records.schema import Record
 from firsttouch.report import speedups
-from firsttouch.report.aspect import Aspect, Chart, grouped, measured, value, value_table
+from firsttouch.report.aspect import Aspect, Chart, measured, value, value_table
 from firsttouch.report.figures import drawing
 from firsttouch.report.model import Absent, HostView, whole
 from firsttouch.report.speedups import Study

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property, partial
 
 from firsttouch import paths
@@ -18,6 +18,7 @@ from firsttouch.benchmarks.studies import MATES, Family, Reads, Study
 from firsttouch.benchmarks.studies import Table as PlannedTable
 from firsttouch.errors import BadInput
 from firsttouch.judge.gains import Interval
+from firsttouch.records.cases import grouped
 from firsttouch.records.schema import Record
 from firsttouch.report import published_tables
 from firsttouch.report.aspect import Aspect, Chart, Draw, Result, measured, spread, value_table, without_unit
@@ -48,21 +49,29 @@ def aspect(view: HostView) -> Aspect:
         for reads in study.study.reads
         for planned in study.figures
     ]
-    tables = _tables(studies)
+    # The tables of peaks that the figures of each study use.
+    tables = [
+        table
+        for study in studies
+        for values in [_published(study.study)]
+        for planned in {t.name: t for figure in study.figures for t in figure.tables}.values()
+        for table in _peak_table(study, planned, values)
+    ]
+    # The runs of a campaign that have no record, because they took longer than the limit of the study.
+    left_out = [f"Left out: {p.name} ({p.reason})." for p in view.problems if p.reason.startswith("omitted:")]
     return Aspect(
-        [result for study in studies for result in _results(study)],
+        [_result(comparison, study.study) for study in studies for comparison in study.comparisons],
         [*filter(None, charts)],
         tables=tables,
-        note=" ".join([_NORMALIZED, *_omitted_steps(view)]) if tables else "",
+        note=" ".join([_NORMALIZED, *left_out]) if tables else "",
     )
 
 
-def _results(study: Repeated) -> Iterator[Result]:
-    for comparison in study.comparisons:
-        peak = comparison.peaks(study.study.configurations)[0]
-        label = f"{comparison.panel}, {comparison.dataset}, {comparison.reads} reads: highest throughput"
-        compared = _beside_default(comparison, study.study.configurations)
-        yield Result(label, peak.record, compared, f"{peak.text}, {peak.line}")
+def _result(comparison: Comparison, study: Study) -> Result:
+    peak = comparison.peaks(study.configurations)[0]
+    label = f"{comparison.panel}, {comparison.dataset}, {comparison.reads} reads: highest throughput"
+    compared = _beside_default(comparison, study.configurations)
+    return Result(label, peak.record, compared, f"{peak.text}, {peak.line}")
 
 
 # ----------------------------------------------------------------------
@@ -105,11 +114,8 @@ class Run:
     @property
     def text(self) -> str:
         """Its throughput and threads in a sentence."""
-        return f"{number(self.rate.value)} {_unit(self.reads)} with {count(self.threads, 'thread')}"
-
-
-def _unit(reads: Reads) -> str:
-    return f"thousand {'pairs' if reads == 'paired' else 'reads'} per second"
+        things = "pairs" if self.reads == "paired" else "reads"
+        return f"{number(self.rate.value)} thousand {things} per second with {count(self.threads, 'thread')}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,8 +261,12 @@ def _sentence(comparison: Comparison, names: Sequence[str]) -> str:
     sentences = [f"{comparison.panel}: {best.line} peaks highest, {best.text}{_second(best, others)}."]
     if default := _beside_default(comparison, names):
         sentences.append(f"{default[0].upper()}{default[1:]}.")
-    if early := _early(comparison, names):
-        sentences.append(early)
+    falling = []
+    for line, runs in comparison.lines(names).items():
+        peak, last = max(runs, key=lambda r: r.rate.value), runs[-1]
+        if _clearly_faster(peak, last):
+            falling.append(f"{line} (peak with {peak.threads} of {last.threads} threads)")
+    sentences += [f"More threads than at the peak slow down {listed(falling)}."] if falling else []
     return " ".join(sentences)
 
 
@@ -286,25 +296,20 @@ def _second(best: Run, others: Sequence[Run]) -> str:
     return f"; {second.line} is second, {_behind(best, second)} behind"
 
 
-def _early(comparison: Comparison, names: Sequence[str]) -> str:
-    """Return which lines fall clearly from their peak to the most threads."""
-    falling = []
-    for line, runs in comparison.lines(names).items():
-        peak, last = max(runs, key=lambda r: r.rate.value), runs[-1]
-        if _clearly_faster(peak, last):
-            falling.append(f"{line} (peak with {peak.threads} of {last.threads} threads)")
-    return f"More threads than at the peak slow down {listed(falling)}." if falling else ""
-
-
 def _omitted(study: Repeated, names: Sequence[str], reads: Reads, dataset: str) -> str:
     """Return which runs are left out because they took longer than the limit of the study."""
-    runs: dict[str, list[int]] = {}
-    for run in study.too_long:
-        if run.configuration in names and (run.reads, dataset_of(run.record)) == (reads, dataset):
-            runs.setdefault(f"{run.family.name}, {run.configuration}", []).append(run.threads)
-    if not runs:
+    too_long = [
+        run
+        for run in study.too_long
+        if run.configuration in names and (run.reads, dataset_of(run.record)) == (reads, dataset)
+    ]
+    if not too_long:
         return ""
-    which = listed((f"{name} (threads: {listed(map(str, sorted(t)))})" for name, t in runs.items()), most=12)
+    runs = grouped(too_long, lambda run: f"{run.family.name}, {run.configuration}")
+    threads = {
+        name: listed(str(t) for t in sorted(run.threads for run in of_name)) for name, of_name in runs.items()
+    }
+    which = listed((f"{name} (threads: {text})" for name, text in threads.items()), most=12)
     return f"Left out, because they took longer than {(study.study.time_limit or 0) / 60:g} min: {which}."
 
 
@@ -317,22 +322,6 @@ _NORMALIZED = (
     "study did. Cells of this host are medians of n repetitions, with spread (largest - smallest) / median; the "
     "published ones are single runs, on other systems, with another index and other reads."
 )
-
-
-def _tables(studies: Iterable[Repeated]) -> list[Table]:
-    """Return the tables of peaks that the figures of each study use."""
-    return [
-        table
-        for study in studies
-        for values in [_published(study.study)]
-        for planned in {t.name: t for figure in study.figures for t in figure.tables}.values()
-        for table in _peak_table(study, planned, values)
-    ]
-
-
-def _omitted_steps(view: HostView) -> list[str]:
-    """Return the runs of a campaign that have no record, because they took longer than the limit of the study."""
-    return [f"Left out: {p.name} ({p.reason})." for p in view.problems if p.reason.startswith("omitted:")]
 
 
 def _published(study: Study) -> published_tables.Sheets | None:
@@ -350,40 +339,36 @@ def _peak_table(study: Repeated, described: PlannedTable, values: published_tabl
     here = {(c, run.line): run for c in study.comparisons for run in c.peaks(names)}
     if not here:
         return []
-    families = {run.family.name for run in here.values()}
+    families, order = {run.family.name for run in here.values()}, list(study.study.families)
     rows = [
         (family.name, configuration.name)
-        for family, configuration in sorted(
-            study.study.pairs(), key=lambda pair: list(study.study.families).index(pair[0].name)
-        )
+        for family, configuration in sorted(study.study.pairs(), key=lambda pair: order.index(pair[0].name))
         if family.name in families and configuration.name in names
     ]
-    caption = (
-        published_tables.caption(described).replace(". ", " on this host. ", 1)
-        if described.number
-        else (f"{described.title}, on this host")
-    )
+    caption = f"{described.title}, on this host"
+    if described.number:
+        caption = published_tables.caption(described).replace(". ", " on this host. ", 1)
+    columns = {_column(study, c) for c in study.comparisons if any(run in c.runs for run in here.values())}
     own = pivot(
         caption + published_tables.MARKED,
         corner=("Aligner", "Configuration"),
         rows=rows,
-        columns=_columns(study, here.values()),
+        columns=sorted(columns),
         cells=_cells(study, here),
         heads=("Th", "Krd/s", "spread (%)", "n"),
     )
     beside = _beside(study.study, described, values, rows)
-    return [_joined(own, beside) if beside else own]
+    if beside is None:
+        return [own]
+    # Both have the same rows, and the same columns at the left.
+    header, joined = (*own.header, *beside.header[2:]), zip(own.rows, beside.rows, strict=True)
+    headings = tuple((*a, *b[1:]) for a, b in zip(own.groups, beside.groups, strict=True))
+    return [Table(own.caption, header, [(*row, *other[2:]) for row, other in joined], headings)]
 
 
 def _column(study: Repeated, comparison: Comparison) -> Key:
     parts = ["This host", *([comparison.dataset] if len(study.datasets) > 1 else [])]
     return ", ".join(parts) + study.pus, comparison.reads.capitalize()
-
-
-def _columns(study: Repeated, runs: Iterable[Run]) -> list[Key]:
-    drawn = list(runs)
-    columns = [_column(study, c) for c in study.comparisons if any(run in c.runs for run in drawn)]
-    return sorted(dict.fromkeys(columns))
 
 
 def _cells(study: Repeated, here: Mapping[tuple[Comparison, str], Run]) -> dict[tuple[Key, Key], Sequence[Entry]]:
@@ -408,17 +393,6 @@ def _beside(
     cells = {tuple(row[:2]): row for row in table.rows}
     none = ("",) * len(table.header)
     return replace(table, rows=[cells.get(row, none) for row in rows])
-
-
-def _joined(own: Table, beside: Table) -> Table:
-    """Return both tables side by side; they have the same rows."""
-    corner = 2
-    return Table(
-        own.caption,
-        (*own.header, *beside.header[corner:]),
-        [(*row, *other[corner:]) for row, other in zip(own.rows, beside.rows, strict=True)],
-        tuple((*a, *b[1:]) for a, b in zip(own.groups, beside.groups, strict=True)),
-    )
 
 
 # ----------------------------------------------------------------------
@@ -454,7 +428,7 @@ def _panels(comparison: Comparison, names: Sequence[str]) -> Iterator[tuple[str,
     lines = comparison.lines(names)
     for quantity, label in (("time", "time (s)"), ("throughput", f"thousands of {comparison.things} per second")):
         points = {
-            line: [_point(run.threads, run.seconds if quantity == "time" else run.rate) for run in runs]
+            line: [Point(run.threads, *astuple(run.seconds if quantity == "time" else run.rate)) for run in runs]
             for line, runs in lines.items()
         }
         yield (
@@ -468,10 +442,6 @@ def _panels(comparison: Comparison, names: Sequence[str]) -> Iterator[tuple[str,
                 squares={run.line: run.threads for run in comparison.peaks(names)},
             ),
         )
-
-
-def _point(threads: int, interval: Interval) -> Point:
-    return Point(threads, interval.value, interval.low, interval.high)
 
 
 def _numbers(comparison: Comparison, names: Sequence[str]) -> Table:

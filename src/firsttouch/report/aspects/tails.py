@@ -9,8 +9,9 @@ from functools import partial
 from itertools import pairwise
 
 from firsttouch.benchmarks.tails import CHECK, PERCENTILES
+from firsttouch.records.cases import grouped
 from firsttouch.records.schema import Record
-from firsttouch.report.aspect import Aspect, Chart, Result, grouped, measured, value
+from firsttouch.report.aspect import Aspect, Chart, Result, measured, value
 from firsttouch.report.document import Cell, Panel, Table
 from firsttouch.report.figures import drawing
 from firsttouch.report.model import Absent, HostView, banks, pu_nodes
@@ -44,6 +45,11 @@ class Tail:
         """``bank 0, idle``, with the NUMA node of the PU if that is another one."""
         where = f"bank {self.bank}" if self.node == self.bank else f"NUMA node {self.node} to bank {self.bank}"
         return f"{where}, {'idle' if self.load == 'none' else f'{self.load} load'}"
+
+    @property
+    def slowness(self) -> float:
+        """What 1 of 1,000 accesses exceeds (ns), 0 if it is unknown."""
+        return self.records[_P999].value if _P999 in self.records else 0.0
 
     def curve(self) -> list[tuple[float, float]]:
         """Return points (ns, share of the accesses that take longer), those that interrupts delayed left out.
@@ -90,7 +96,9 @@ def aspect(view: HostView) -> Aspect:
     measured_tails = tails(view)
     if not measured_tails:
         return Aspect(absent=[Absent(_TITLE, view.why_absent(CHECK))])
-    worst = [max(of_load, key=_slowness) for of_load in grouped(measured_tails, lambda t: t.load).values()]
+    worst = [
+        max(of_load, key=lambda t: t.slowness) for of_load in grouped(measured_tails, lambda t: t.load).values()
+    ]
     results = [_result(tail, measured_tails) for tail in worst if _P999 in tail.records]
     others = [tail for tail in measured_tails if not any(tail is slowest for slowest in worst)]
     curves = [tail for tail in [*worst, *others] if tail.curve()][:_MOST_CURVES]
@@ -107,11 +115,6 @@ def aspect(view: HostView) -> Aspect:
         tables=[table],
     )
     return Aspect(results, [chart])
-
-
-def _slowness(tail: Tail) -> float:
-    record = tail.records.get(_P999)
-    return record.value if record else 0.0
 
 
 def _result(tail: Tail, measured_tails: Sequence[Tail]) -> Result:

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from firsttouch.records.cases import grouped
 from firsttouch.records.schema import Record
-from firsttouch.report.aspect import Aspect, Chart, grouped, measured, spread, value, value_table, without_unit
+from firsttouch.report.aspect import Aspect, Chart, measured, spread, value, value_table, without_unit
 from firsttouch.report.aspects import study
 from firsttouch.report.document import Cell, Entry, Table
 from firsttouch.report.figures.drawing import draw_lines, of

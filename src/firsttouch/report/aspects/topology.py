@@ -119,18 +119,16 @@ def unknown(view: HostView) -> str:
 
 def _numa_nodes(topology: Topology) -> Table:
     """Return the NUMA nodes with their PUs and memory."""
-    rows = []
-    for node in topology.numa_nodes:
-        usable = topology.usable_pus(node.index)
-        rows.append(
-            (
-                str(node.index),
-                format_list(node.pus),
-                len(usable),
-                Cell(node.memory_bytes, format_bytes) if node.memory_bytes else "memoryless",
-                node.subtype or ("DRAM" if node.memory_bytes else ""),
-            )
+    rows = [
+        (
+            str(node.index),
+            format_list(node.pus),
+            len(topology.usable_pus(node.index)),
+            Cell(node.memory_bytes, format_bytes) if node.memory_bytes else "memoryless",
+            node.subtype or ("DRAM" if node.memory_bytes else ""),
         )
+        for node in topology.numa_nodes
+    ]
     header = ("NUMA node", "PUs", "PUs that may be used", "memory", "kind")
     return Table("NUMA nodes", header, rows)
 
@@ -229,8 +227,11 @@ def _matrix(host: Topology) -> tuple[Draw, str] | None:
 
 
 def _drawing(host: Topology, *, name: str, title: str, heading: str, description: str) -> Panel:  # noqa: ARG001
-    """Return the drawing of the NUMA nodes; each has its own heading."""
-    nodes = _by_package(host)
+    """Return the drawing of the NUMA nodes by package, those without PUs last; each has its own heading."""
+    package = {pu.index: pu.package for pu in host.pus}
+    nodes = sorted(
+        host.numa_nodes, key=lambda n: (not n.pus, min((package[p] for p in n.pus), default=0), n.index)
+    )
     across = max(1, min(_ACROSS, max((len(n.pus) for n in nodes), default=1)))
     width = _NAMES + max(across * _PU, 190) + 2 * 10
     columns = max(1, min(len(nodes), (_WIDEST + _GAP) // (width + _GAP)))
@@ -244,24 +245,15 @@ def _drawing(host: Topology, *, name: str, title: str, heading: str, description
             canvas.rectangle((left, top), (width, height), "none", stroke=MUTED, rx=6, class_="box")
             _draw_node(canvas, host, node, (left, top), width=width, across=across)
         top += height + _GAP
-    description = " ".join((description, *map(_sentence, nodes)))
+    for node in nodes:
+        pus = f"PUs {format_list(node.pus)}" if node.pus else "no PUs"
+        description += f" NUMA node {node.index}: {_memory(node)}, {pus}."
     return canvas.panel(title, description, "topology")
-
-
-def _by_package(host: Topology) -> list[NumaNode]:
-    """Return the NUMA nodes by package; those without PUs are last."""
-    package = {pu.index: pu.package for pu in host.pus}
-    return sorted(host.numa_nodes, key=lambda n: (not n.pus, min((package[p] for p in n.pus), default=0), n.index))
 
 
 def _memory(node: NumaNode) -> str:
     kind = f" {node.subtype}" if node.subtype else ""
     return f"{format_bytes(node.memory_bytes)}{kind}" if node.memory_bytes else "no memory"
-
-
-def _sentence(node: NumaNode) -> str:
-    pus = f"PUs {format_list(node.pus)}" if node.pus else "no PUs"
-    return f"NUMA node {node.index}: {_memory(node)}, {pus}."
 
 
 def _rows(host: Topology, node: NumaNode, across: int) -> list[list[int]]:
@@ -300,14 +292,10 @@ def _draw_node(
             canvas.text((left, y + _CACHE / 2 + 4.5), label, fill=MUTED)
             for start, pus, bytes_ in caches:
                 place, size = (left + _NAMES + start * _PU + 1, y), (pus * _PU - 2, _CACHE)
-                tip = _shared_by(level, bytes_, pus)
+                tip = f"{_cache_name(level, bytes_)} of {count(pus, 'PU')}"
                 canvas.rectangle(place, size, RAISED, stroke=MUTED, rx=3, class_="cache", tip=tip)
             y += _CACHE + 3
         y += 5
-
-
-def _shared_by(level: int, size: int, pus: int) -> str:
-    return f"{_cache_name(level, size)} of {count(pus, 'PU')}"
 
 
 def _draw_pu(canvas: Canvas, pu: int, corner: tuple[float, float], *, usable: bool) -> None:

@@ -12,17 +12,7 @@ from typing import NamedTuple
 
 from firsttouch.records.schema import Record
 from firsttouch.report.document import Panel
-from firsttouch.report.figures.svg import (
-    GRID,
-    INK,
-    MUTED,
-    SERIES,
-    SIZE,
-    Canvas,
-    Place,
-    width,
-    wrapped,
-)
+from firsttouch.report.figures.svg import GRID, INK, MUTED, SERIES, SIZE, Canvas, Place, width, wrapped
 from firsttouch.report.text import clean, count
 from firsttouch.units import number
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from firsttouch.documents import attributes
 from firsttouch.judge.comparison import (
     CONFIDENCE,
     FEWEST_UNLIKE,
@@ -25,7 +26,7 @@ from firsttouch.judge.comparison import (
     Word,
 )
 from firsttouch.judge.verdict import worse
-from firsttouch.records.cases import Case
+from firsttouch.records.cases import Case, grouped
 from firsttouch.report import forms, summary
 from firsttouch.report.document import (
     Block,
@@ -84,11 +85,10 @@ def change_table(changes: Sequence[Change]) -> Table:
 
 def _row(change: Change, key: str, reach: float) -> tuple[Entry, ...]:
     interval = None if change.low is None or change.high is None else (change.low, change.high)
+    needed = ": ".join(filter(None, (change.word, _needs([change]))))
     return (
         anchored(change.case.title, key),
-        _word_cell(change.word, ": ".join(filter(None, (change.word, _needs([change])))))._replace(
-            drawing=_bar(change, reach)
-        ),
+        _word_cell(change.word, needed)._replace(drawing=_bar(change, reach)),
         *(Cell(value, partial(quantity, unit=change.case.unit)) for value in (change.before, change.after)),
         Cell(change.size, signed_percent),
         "too few hosts" if interval is None else Cell(interval, _range),
@@ -111,9 +111,7 @@ def _word_cell(word: Word, text: str = "") -> Cell:
 
 def short_table(changes: Sequence[Change]) -> Table:
     """Return the table with a row for each metric of a check with its worst word, in order of urgency."""
-    by_metric: dict[tuple[str, str], list[Change]] = {}
-    for change in changes:
-        by_metric.setdefault((change.case.check, change.case.metric), []).append(change)
+    by_metric = grouped(changes, lambda c: (c.case.check, c.case.metric))
     ordered = [(min((c.word for c in cases), key=ORDER.index), cases) for cases in by_metric.values()]
     ordered.sort(key=lambda row: (ORDER.index(row[0]), -max(abs(c.size) for c in row[1])))
     rows: list[tuple[Entry, ...]] = [(c[0].case.title_of_metric, *_summary(word, c)) for word, c in ordered]
@@ -140,19 +138,16 @@ def host_table(changed: Sequence[Host]) -> Table:
         return f"{len(cases)}: {listed([case.title for case in cases], most=2)}" if cases else ""
 
     keys = anchors("host", (host.name for host in changed))
-    rows: list[tuple[Entry, ...]] = []
-    for host in changed:
-        worst = [f"{case.title} {_directed(case, size)}" for case, size in host.changes]
-        how_many = len(host.changes) or ""
-        rows.append(
-            (
-                anchored(host.name, keys[host.name]),
-                how_many,
-                listed(worst, most=3),
-                named(host.lost),
-                named(host.new),
-            )
+    rows: list[tuple[Entry, ...]] = [
+        (
+            anchored(host.name, keys[host.name]),
+            len(host.changes) or "",
+            listed((f"{case.title} {_directed(case, size)}" for case, size in host.changes), most=3),
+            named(host.lost),
+            named(host.new),
         )
+        for host in changed
+    ]
     return Table(f"Hosts by their worst change: {len(rows)}", _HOSTS, rows, kind="stack")
 
 
@@ -262,15 +257,10 @@ class Compared:
 
     def page(self) -> Document:
         """Return the page."""
-        of_section: Sequence[Sequence[Block]] = (
-            [self.lost if self.lost.rows else Paragraph("Both have the same hosts and metrics.", "good")],
-            [self.hosts if self.hosts.rows else Paragraph("None.")],
-            change_blocks(self.short, self.changes),
-        )
-        sections = [
-            Section(title, blocks, key)
-            for title, blocks, key in zip(_TITLES, of_section, ("missing", "hosts", "changes"), strict=True)
-        ]
+        lost = self.lost if self.lost.rows else Paragraph("Both have the same hosts and metrics.", "good")
+        hosts = self.hosts if self.hosts.rows else Paragraph("None.")
+        blocks: Sequence[Sequence[Block]] = ([lost], [hosts], change_blocks(self.short, self.changes))
+        sections = [*map(Section, _TITLES, blocks, ("missing", "hosts", "changes"))]
         lead: list[Block] = [
             Paragraph([Span(self.document["line"], "b")]),
             Paragraph(when_made(self.document["generated"]), "small"),
@@ -313,7 +303,14 @@ def build(
         line=f"{both}: {words}. {_unlike(comparison)}",
         counts=counts,
         missing=[{"what": what, "reason": why} for what, why in lost],
-        hosts=[_host(host) for host in comparison.changed],
+        hosts=[
+            {
+                "host": host.name,
+                "changes": [{"metric": case.name, "change": size} for case, size in host.changes],
+                **{what: [case.name for case in getattr(host, what)] for what in ("lost", "new")},
+            }
+            for host in comparison.changed
+        ],
         changes=[_change_entry(change) for change in comparison.changes],
     )
     compared = Compared(
@@ -330,15 +327,11 @@ def build(
 def _unlike(comparison: Comparison) -> str:
     """Return the sentence that counts the hosts that changed unlike the others, with the worst change."""
     if not comparison.changed:
-        none = "No single host changed unlike the others."
-        return (
-            none
-            if comparison.hosts >= FEWEST_UNLIKE
-            else f"Outliers are not named of less than {FEWEST_UNLIKE} hosts."
-        )
-    changed = sum(bool(h.changes) for h in comparison.changed)
-    lost = sum(bool(h.lost) for h in comparison.changed)
-    new = sum(bool(h.new) for h in comparison.changed)
+        few = f"Outliers are not named of less than {FEWEST_UNLIKE} hosts."
+        return few if comparison.hosts < FEWEST_UNLIKE else "No single host changed unlike the others."
+    changed, lost, new = (
+        sum(bool(getattr(h, what)) for h in comparison.changed) for what in ("changes", "lost", "new")
+    )
     parts = [f"{count(changed, 'host')} changed unlike the others"] if changed else []
     parts += [f"{count(lost, 'host')} lost metrics that others have"] if lost else []
     parts += [f"{count(new, 'host')} {'has' if new == 1 else 'have'} new metrics"] if new else []
@@ -350,29 +343,12 @@ def _unlike(comparison: Comparison) -> str:
     return f"{', '.join(parts)}{example}."
 
 
-def _host(host: Host) -> dict[str, Any]:
-    return {
-        "host": host.name,
-        "changes": [{"metric": case.name, "change": size} for case, size in host.changes],
-        "lost": [case.name for case in host.lost],
-        "new": [case.name for case in host.new],
-    }
-
-
 def _change_entry(change: Change) -> dict[str, Any]:
     return {
-        "metric": change.case.name,
-        "unit": change.case.unit,
-        "better": change.case.better,
-        "verdict": change.word,
+        **attributes(change, "hosts", "before", "after", "low", "high", "p"),
+        **attributes(change.case, "unit", "better"),
+        **{"metric": change.case.name, "verdict": change.word, "change": change.size},
         "needs": change.needs or None,
-        "hosts": change.hosts,
-        "before": change.before,
-        "after": change.after,
-        "change": change.size,
-        "low": change.low,
-        "high": change.high,
-        "p": change.p,
         "unlike": [{"host": host, "change": size} for host, size in change.unlike],
     }
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from firsttouch.documents import attributes
 from firsttouch.host.host_lists import folded
 from firsttouch.judge.associations import Division, Group, divisions, groups
 from firsttouch.judge.drift import Configuration, Drift, drift
@@ -90,12 +91,7 @@ class Drifted:
                     "hosts": list(group.hosts),
                     "settings": {d.setting: {"value": d.value, "golden": d.golden} for d in group.deviations},
                     "losses": [
-                        {
-                            "check": loss.case.check,
-                            "metric": loss.case.metric,
-                            "share": loss.share,
-                            "chance": loss.chance,
-                        }
+                        {**attributes(loss.case, "check", "metric"), **attributes(loss, "share", "chance")}
                         for loss in group.losses
                     ],
                 }

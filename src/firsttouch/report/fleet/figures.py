@@ -70,7 +70,15 @@ def heat(ranks: Ranks, detailed: Collection[str] | None = None) -> list[Block]:
         hosts = hosts[: min(MOST_HOSTS, sum(ranks.words[h] > 0 for h in hosts) + _PASSING)]
     cases = _columns(ranks, hosts)
     if not cases or not hosts:
-        return [_why_empty(ranks)]
+        why = [f"system {findings.system.name} has no reference for these metrics"]
+        if isinstance(findings.system, Undescribed):
+            use = Span("--system S", "code")
+            why = [f"no file describes system {findings.system.name} (use ", use, " for another one)"]
+        return [
+            not_shown(
+                ["nothing is judged: ", *why, f", and a comparison of the hosts needs {FEWEST_HOSTS} of them."]
+            )
+        ]
     summed = len(ranks.cases) > len(cases)
     better = [samples.cases[c].better for c in cases]
     column = {c: i for i, c in enumerate(cases)}
@@ -143,16 +151,6 @@ def _explained(hosts: int, metrics: int) -> Paragraph:
     )
 
 
-def _why_empty(ranks: Ranks) -> Paragraph:
-    system = ranks.findings.system
-    why = [f"system {system.name} has no reference for these metrics"]
-    if isinstance(system, Undescribed):
-        why = [f"no file describes system {system.name} (use ", Span("--system S", "code"), " for another one)"]
-    return not_shown(
-        ["nothing is judged: ", *why, f", and a comparison of the hosts needs {FEWEST_HOSTS} of them."]
-    )
-
-
 def _empty(sign: str = "") -> Cell:
     return Cell(sign=sign, meaning=MARKS[sign]) if sign else Cell()
 
@@ -201,14 +199,13 @@ def _others(ranks: Ranks, hosts: Sequence[str], cases: Sequence[int]) -> list[Ce
     for case in cases:
         where = samples.groups(case)
         changes = findings.from_reference(where)[~named[samples.host[where]]]
-        changes = changes[np.isfinite(changes)]
-        cells.append(_cell(float(np.median(changes)), samples.cases[case].better, "") if len(changes) else Cell())
+        cells.append(_median(changes[np.isfinite(changes)], samples.cases[case].better))
     return cells
 
 
-def _median(changes: Sequence[float]) -> Cell:
-    """Return the median of *changes*, which are above 0 for better."""
-    return _cell(float(np.median(changes)), "higher", "") if changes else Cell()
+def _median(changes: Sequence[float] | Floats, better: str = "higher") -> Cell:
+    """Return the median of *changes*, without text if there are none."""
+    return _cell(float(np.median(changes)), better, "") if len(changes) else Cell()
 
 
 def _cell(change: float, better: str, sign: str, tip: str = "") -> Cell:
@@ -369,13 +366,7 @@ def _limit(reference: Reference) -> float:
 
 
 def _histogram(
-    changes: Floats,
-    limit: float,
-    better: str,
-    reach: tuple[float, float],
-    *,
-    name: str,
-    texts: Sequence[str],
+    changes: Floats, limit: float, better: str, reach: tuple[float, float], *, name: str, texts: Sequence[str]
 ) -> Markup:
     """Return a histogram of the hosts between the ends *reach*; a marker stands above those beyond the *limit*."""
     low, high = reach

@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from firsttouch.documents import attributes
 from firsttouch.judge import sprt
 from firsttouch.judge.drift import Configuration
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.history import iso
 from firsttouch.judge.verdict import ORDER, HostSummary, HostVerdict, Word, natural
 from firsttouch.records import catalogue
-from firsttouch.report import card, forms, guidelines, junit, multiqc, openmetrics, pages, site_tables, summary
+from firsttouch.report import forms, guidelines, junit, multiqc, openmetrics, pages, site_tables, summary
 from firsttouch.report import verdicts as of_verdicts
 from firsttouch.report.document import (
     Block,
@@ -87,7 +88,9 @@ def missing_results(findings: Sequence[Findings], problems: Sequence[Problem]) -
             hosts.add(host)
             metrics.append((host, _absent(fleet, host)))
     checks = {(p.host, p.name) for p in problems if p.check or p.host}
-    steps += [(" ".join(filter(None, key)), _why(problems, key)) for key in sorted(checks)]
+    for key in sorted(checks):
+        why = dict.fromkeys(f"{p.kind}: {p.reason}" for p in problems if (p.host, p.name) == key)
+        steps.append((" ".join(filter(None, key)), "; ".join(why)))
     metrics.sort(key=lambda item: natural(item[0]))
     return Missing([*whole, *steps, *metrics], len(hosts), gone)
 
@@ -100,27 +103,11 @@ def _absent(findings: Findings, host: str) -> str:
     return f"{count(len(cases), 'metric')} that other hosts were judged by: {metrics}"
 
 
-def _why(problems: Sequence[Problem], key: tuple[str, str]) -> str:
-    return "; ".join(dict.fromkeys(f"{p.kind}: {p.reason}" for p in problems if (p.host, p.name) == key))
-
-
 # ----------------------------------------------------------------------
 # The files of a fleet's report. With too many results, metrics.prom and junit.xml have only the verdicts.
 
 #: The files of a fleet's report; the folder hosts only on request.
-FILES = frozenset(
-    {
-        "index.html",
-        "summary.md",
-        "summary.json",
-        "findings.parquet",
-        "metrics.prom",
-        "summary.prom",
-        "junit.xml",
-        site_tables.FILE,
-        "hosts",
-    }
-)
+FILES = frozenset({"index.html", "hosts", *pages.PURPOSES} - {"records.parquet", "topology.xml"})
 #: Up to this number of results, metrics.prom and junit.xml have all of them.
 MOST_RESULTS = 50_000
 #: Hosts that are listed with cause and evidence.
@@ -194,7 +181,7 @@ def build(
         systems = [
             _System(
                 of_system,
-                _worst(its_hosts),
+                [host.detail for host in its_hosts[:MOST_DETAILED] if host.verdict != "pass" and host.detail],
                 history.of_fleet(fleet.source, histories.get(fleet.system.name), f"change{number}-"),
                 configuration.drifted(configurations, fleet),
             )
@@ -210,7 +197,7 @@ def build(
             line=line,
             counts=counts,
             missing=[{"what": what, "reason": reason} for what, reason in missing.rows],
-            problems=[{"name": p.name, "kind": p.kind, "reason": p.reason, "host": p.host} for p in problems],
+            problems=[attributes(p, "name", "kind", "reason", "host") for p in problems],
             systems=[system.to_dict(of_system) for system, of_system in zip(systems, summaries, strict=True)],
             guidelines=[guide.to_dict() for guide in guided],
             site_tables=[table.to_dict() for table in of_site],
@@ -220,7 +207,7 @@ def build(
             ],
         )
         drifted = [system.drifted for system in systems if system.drifted]
-        of_fleet = card.of_fleet(
+        of_fleet = of_verdicts.card_of_fleet(
             of_systems,
             counts,
             line,
@@ -289,11 +276,6 @@ def _summaries(ranks: Ranks, *, each: bool) -> list[HostSummary]:
     return summaries
 
 
-def _worst(hosts: Sequence[HostSummary]) -> list[HostVerdict]:
-    """Return the verdicts of the worst hosts that do not pass."""
-    return [host.detail for host in hosts[:MOST_DETAILED] if host.verdict != "pass" and host.detail]
-
-
 # ----------------------------------------------------------------------
 # The page, the ticket and summary.json.
 
@@ -334,13 +316,9 @@ class _System:
         }
         hosts = [
             {
-                "host": summary.host,
-                "verdict": summary.verdict,
+                **attributes(summary, "host", "verdict", "unjudged", "loss", "missing"),
                 "findings": summary.counts,
-                "unjudged": summary.unjudged,
-                "loss": summary.loss,
                 "measured": iso(summary.newest) if summary.newest else None,
-                "missing": summary.missing,
                 **detailed.get(summary.host, {}),
             }
             for summary in summaries

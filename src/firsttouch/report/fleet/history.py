@@ -14,6 +14,7 @@ from firsttouch.judge.drift import Configuration
 from firsttouch.judge.history import Change, day, settings_changed
 from firsttouch.judge.samples_table import Joined, SamplesTable
 from firsttouch.judge.sprt import Floats, Groups, Ints
+from firsttouch.records.cases import grouped
 from firsttouch.report.document import Block, Cell, Drawing, Drawings, Entry, Paragraph, Table, how_to_read
 from firsttouch.report.figures.svg import MUTED, SERIES, WARN, Canvas
 from firsttouch.report.text import count
@@ -106,10 +107,7 @@ def _line(changes: Sequence[Change]) -> str:
 
 
 def _drawn(
-    samples: SamplesTable,
-    change: Change,
-    configurations: Mapping[str, Sequence[Configuration]],
-    key: str,
+    samples: SamplesTable, change: Change, configurations: Mapping[str, Sequence[Configuration]], key: str
 ) -> Drawing:
     """Return the drawing of a change: up is better, 0 is the level before."""
     when, median, low, high = _points(samples, change)
@@ -203,11 +201,9 @@ def _marks(
     host = next((h for h in change.hosts if h in configurations), None)
     if host is None:
         return []
-    marks: dict[int, list[str]] = {}
-    for time, text in settings_changed(host, configurations[host]):
-        if first <= time <= last:
-            marks.setdefault(time, []).append(text)
+    changed = [mark for mark in settings_changed(host, configurations[host]) if first <= mark[0] <= last]
+    marks = grouped(changed, lambda mark: mark[0])
     return [
-        (time, texts[0] + (f" and {len(texts) - 1} more" if len(texts) > 1 else ""))
-        for time, texts in marks.items()
+        (time, of_time[0][1] + (f" and {len(of_time) - 1} more" if len(of_time) > 1 else ""))
+        for time, of_time in marks.items()
     ]
