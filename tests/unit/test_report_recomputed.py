@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers on the pages of a host, of eight hosts and of a comparison, computed from the records again.
+"""The numbers on the pages of a host, of 8 and 300 hosts and of a comparison, computed from the records again.
 
 Nothing of firsttouch's statistics is used: medians are those of the standard library, the sign test and its
 interval are counted coin by coin. test_findings.py does the same for the map, the distributions and the exports of
@@ -11,7 +11,7 @@ import json
 import math
 import re
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import replace
 from xml.etree import ElementTree as ET
 
@@ -181,6 +181,54 @@ def test_a_change_over_time_has_the_levels_of_the_sessions(fleet):
         verb = "fell" if size < 0 else "rose"
         sentence = f"{verb} by {row['change'].lstrip('+-')} between {row['when'].replace(' to ', ' and ')}, from "
         assert sentence + row["before"].split()[0] in text
+
+
+# ----------------------------------------------------------------------
+# The page of 300 hosts: the worst have a row of the map, the others a common one.
+
+
+def test_the_page_of_many_hosts_summarises_all_of_them(tmp_path):
+    records = [record for of_host in records_by_host(hosts=300).values() for record in of_host]
+    schema.append(tmp_path / "records.jsonl", records)
+    run("report", tmp_path / "records.jsonl", "-o", tmp_path / "out")
+    page, document = page_of(tmp_path / "out"), json.loads((tmp_path / "out" / "summary.json").read_text())
+    words = {host["host"]: host["verdict"] for host in document["systems"][0]["hosts"]}
+    assert (len(words), words["n007"], words["n011"], words["n005"]) == (300, "fail", "invalid", "suspect")
+    counted = Counter(words.values())
+    sentence = ", ".join(f"{counted[w]} {w}" for w in ("fail", "invalid", "suspect", "undecided") if counted[w])
+    assert f"300 hosts: {sentence}, {counted['pass']} pass; 1 host with missing results." in text_of(page)
+
+    samples = defaultdict(list)
+    for record in records:
+        if record.status == "valid":
+            samples[title(record), record.host].append(record.value)
+    medians = defaultdict(dict)
+    for (name, host), values in samples.items():
+        medians[name][host] = statistics.median(values)
+    rows = {row["metric"]: row for row in table(page, "Metrics over the hosts of system s")}
+    assert rows.keys() == medians.keys()
+    for name, of_hosts in medians.items():
+        row, values = rows[name], sorted(of_hosts.values())
+        parts = statistics.quantiles(values, n=20, method="inclusive")
+        for column, value in zip(
+            ("lowest", "5 %", "median", "95 %", "highest"),
+            (values[0], parts[0], statistics.median(values), parts[-1], values[-1]),
+            strict=True,
+        ):
+            assert is_shown(row[column], value)
+        worst = (max if "latency" in name else min)(of_hosts, key=of_hosts.get)
+        assert row["worst host"].startswith(f"{worst} (")
+        assert int(row["hosts"]) == len(of_hosts)
+
+    shown = table(page, "Difference from the expected value")
+    titles = [text_of(item) for item in next(e for e in page.iter("ol") if e.get("class") == "key")]
+    named = {row["host"].split()[-1] for row in shown[:-1]}
+    assert shown[-1]["host"] == f"{300 - len(named)} others"
+    for number, name in enumerate(titles, start=1):
+        level = float(re.match(NUMBER, rows[name]["expected"])[1])
+        others = [value for host, value in medians[name].items() if host not in named]
+        cell = shown[-1][str(number)].replace("\N{MINUS SIGN}", "-")
+        assert is_shown(cell, 100 * (statistics.median(others) / level - 1), slack=0.06)
 
 
 # ----------------------------------------------------------------------
