@@ -16,7 +16,7 @@ from firsttouch.judge import fleet_level, host_level
 from firsttouch.judge.fleet_level import FEWEST_HOSTS, LOSS, Level, divided, level, separated
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.sprt import Groups
-from firsttouch.records.cases import Case, distinguished
+from firsttouch.records.cases import Case, distinguished, grouped
 from firsttouch.records.catalogue import checks
 from firsttouch.systems.definition import System
 
@@ -130,16 +130,14 @@ def learnt(samples: SamplesTable, system: System, *, loss: float = LOSS) -> Base
 
 def _ends_of_curves(cases: Sequence[Case]) -> list[Case]:
     """Return the cases, but only the ends of a curve over sizes: at a cache's edge, hosts differ."""
-    curves: dict[str, list[tuple[int, Case]]] = {}
-    kept = []
-    for case in cases:
-        if (size := case.parameters.get("size_bytes")) is None:
-            kept.append(case)
-        else:
-            others = {k: v for k, v in case.parameters.items() if k != "size_bytes"}
-            curves.setdefault(replace(case, parameters=others).key, []).append((size, case))
-    for curve in curves.values():
-        ordered = [case for _, case in sorted(curve, key=lambda point: point[0])]
+
+    def curve_of(case: Case) -> str:
+        return replace(case, parameters={k: v for k, v in case.parameters.items() if k != "size_bytes"}).key
+
+    kept = [case for case in cases if case.parameters.get("size_bytes") is None]
+    sized = (case for case in cases if case.parameters.get("size_bytes") is not None)
+    for curve in grouped(sized, curve_of).values():
+        ordered = sorted(curve, key=lambda case: case.parameters["size_bytes"])
         kept += ordered if len(ordered) == 1 else [ordered[0], ordered[-1]]
     return kept
 

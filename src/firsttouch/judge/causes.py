@@ -483,18 +483,15 @@ def _fits_channels(share: float, channels: int | None) -> bool:
 
 def _channel_losses(shares: Mapping[str, float], facts: Facts | None) -> str:
     """Return the shares of banks with what they say about their channels."""
-    banks: dict[str, list[str]] = {}
-    for bank in sorted(shares, key=natural):
-        channels = _channels(bank, facts)
-        if channels is None:
-            text = "fewer memory channels than the others (the system's file has no number of channels)"
-        else:
-            working = _working(shares[bank], channels)
-            count = text_range(str(working[0]), str(working[-1]))
-            text = f"about {count} of {channels} memory channels"
-        banks.setdefault(text, []).append(bank)
+
+    def left(bank: str) -> str:
+        if (channels := _channels(bank, facts)) is None:
+            return "fewer memory channels than the others (the system's file has no number of channels)"
+        working = _working(shares[bank], channels)
+        return f"about {text_range(str(working[0]), str(working[-1]))} of {channels} memory channels"
+
     texts = []
-    for text, names in banks.items():
+    for text, names in grouped(sorted(shares, key=natural), left).items():
         of_banks = [shares[name] for name in names]
         share = percent_range(min(of_banks), max(of_banks))
         nodes = f"NUMA node{'s' * (len(names) > 1)} {', '.join(names)}"
@@ -520,12 +517,12 @@ def _clock_share(symptoms: Symptoms) -> float | None:
     They do on NUMA nodes, or on the whole host, if all of them lie within :data:`_THROTTLED` there, no such metric
     is slow elsewhere, and no metric of memory has lost more.
     """
-    groups: dict[str, list[_Place]] = {}
+
+    def processor(place: _Place) -> str:
+        return ",".join(map(str, place.nodes)) or str(place.case.get("cpu", place.case.get("package", "")))
+
     places = list(itertools.chain.from_iterable(symptoms.places.values()))
-    for place in places:
-        if place.of_clock and place.left is not None:
-            processor = place.case.get("cpu", place.case.get("package", ""))
-            groups.setdefault(",".join(map(str, place.nodes)) or str(processor), []).append(place)
+    groups = grouped((place for place in places if place.of_clock and place.left is not None), processor)
     low, high = _THROTTLED
     slow = []
     for group in groups.values():

@@ -39,7 +39,7 @@ from firsttouch.judge.fleet_level import Divided
 from firsttouch.judge.samples_table import BANK_BANDWIDTH, CaseTable, Joined, SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
 from firsttouch.judge.verdict import ORDER, Finding, HostSummary, HostVerdict, Word, compared, natural
-from firsttouch.records.cases import Case
+from firsttouch.records.cases import Case, grouped
 from firsttouch.systems.references import FACTS, Reference
 from firsttouch.units import Better, percent, quantity, quantity_range
 
@@ -540,12 +540,9 @@ class Findings:
 
         Metrics that divide the hosts alike share a line, which shows the one with the largest difference.
         """
-        by_pair: dict[tuple[tuple[str, ...], ...], list[int]] = {}
-        for case_number, division in self.divided.items():
-            # Which group is the better one may differ from metric to metric.
-            by_pair.setdefault(tuple(sorted((tuple(division.better), tuple(division.worse)))), []).append(
-                case_number
-            )
+        groups = {number: (tuple(two.better), tuple(two.worse)) for number, two in self.divided.items()}
+        # Which group is the better one may differ from metric to metric.
+        by_pair = grouped(groups, lambda number: tuple(sorted(groups[number])))
         shared = self.common_loss.text if self.common_loss else None
         shared = shared or changed_together(self, worse_than=UNDECIDED) or alike_hosts(self, worse_than=SUSPECT)
         lines = [shared] if shared else []

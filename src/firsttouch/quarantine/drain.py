@@ -101,9 +101,9 @@ def apply(verdict: HostVerdict, source: str, *, dry_run: bool, reservation: str 
     try:
         slurm.run(drain.argv)
     except RunFailed as error:
-        if is_forbidden(error):
-            raise RunFailed(f"only an administrator of Slurm may drain a host ({error})") from error
-        raise
+        if not is_forbidden(error):
+            raise
+        raise RunFailed(f"only an administrator of Slurm may drain a host ({error})") from error
     return f"{verdict.host} is drained: {drain.command}"
 
 

@@ -353,13 +353,11 @@ def _of_advice(document: Mapping[str, Any]) -> Choice:
 
 def published() -> dict[tuple[str, str], list[Choice]]:
     """Return the choices from published times by system and aligner; empty without the tables."""
-    choices: dict[tuple[str, str], list[Choice]] = {}
     index = paths.TABLES / "guidelines.toml"
     sources = tomllib.loads(index.read_text(encoding="utf-8")) if index.is_file() else {}
-    for name, source in sources.items():
-        for cell in replay.read(paths.TABLES / name):
-            choices.setdefault((cell.system, cell.aligner), []).append(_of_cell(cell, source))
-    return choices
+    cells = [(cell, source) for name, source in sources.items() for cell in replay.read(paths.TABLES / name)]
+    by_key = grouped(cells, lambda item: (item[0].system, item[0].aligner))
+    return {key: [_of_cell(*item) for item in items] for key, items in by_key.items()}
 
 
 def _of_cell(cell: replay.Cell, source: str) -> Choice:

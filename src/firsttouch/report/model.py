@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from firsttouch.host.topology import Topology
 from firsttouch.judge.verdict import HostVerdict
-from firsttouch.records.cases import Case, identifying
+from firsttouch.records.cases import Case, grouped, identifying
 from firsttouch.records.catalogue import Check, checks
 from firsttouch.records.schema import Record
 from firsttouch.report.text import listed
@@ -220,12 +220,10 @@ def split(records: Sequence[Record], problems: Sequence[Problem], topology: Topo
 
     *topology* belongs to the only host, or among several to the host that it names (hwloc's HostName).
     """
-    grouped: dict[tuple[str, str, str], list[Record]] = {}
-    for record in records:
-        grouped.setdefault((record.host, record.system, record.partition), []).append(record)
+    places = grouped(records, lambda r: (r.host, r.system, r.partition))
     named = topology.info.get("HostName") if topology else None
     views = []
-    for number, (place, host_records) in enumerate(sorted(grouped.items()), start=1):
+    for number, (place, host_records) in enumerate(sorted(places.items()), start=1):
         placed = [(r, _misplaced(r) if r.status == "valid" else "") for r in host_records]
         good = sorted((r for r, wrong in placed if r.status == "valid" and not wrong), key=_order)
         latest = {Case.of(record).key: record for record in good}
@@ -245,7 +243,7 @@ def split(records: Sequence[Record], problems: Sequence[Problem], topology: Topo
                 invalid=tuple(invalid),
                 superseded=len(good) - len(latest),
                 problems=(*(p for p in problems if p.host in {"", place[0]}), *lost),
-                topology=topology if len(grouped) == 1 or named == place[0] else None,
+                topology=topology if len(places) == 1 or named == place[0] else None,
             )
         )
     return views

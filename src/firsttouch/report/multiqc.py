@@ -43,22 +43,18 @@ def of_hosts(views: Sequence[HostView], hosts: Sequence[HostSummary]) -> dict[st
     rows: dict[str, dict[str, Any]] = {}
     for view in views:
         row = _verdict(summaries.get((view.host, view.system)))
-        for key, record in (
-            ("latency", latency.local_latency(view)),
-            ("bandwidth", bandwidth.local_bandwidth(view)),
-        ):
-            if record is not None:
-                row[key] = record.value
+        local = {"latency": latency.local_latency(view), "bandwidth": bandwidth.local_bandwidth(view)}
+        row |= {name: record.value for name, record in local.items() if record is not None}
         if row:
             rows[_escaped(names[view.key])] = row
     viewed = {(view.host, view.system) for view in views}
     rows |= {_escaped(s.host): _verdict(s) for key, s in summaries.items() if key not in viewed}
-    times: dict[str, dict[str, float]] = {}
-    for view in views:
-        for study in speedups.studies(view):
-            for record in (*study.single, *study.several):
-                host = f"{names[view.key]}: " if len(views) > 1 else ""
-                times.setdefault(_escaped(f"{host}{study.name}"), {})[_name(record)] = record.value
+    prefixes = {view.key: f"{names[view.key]}: " if len(views) > 1 else "" for view in views}
+    times = {
+        _escaped(f"{prefixes[view.key]}{study.name}"): {_name(r): r.value for r in (*study.single, *study.several)}
+        for view in views
+        for study in speedups.studies(view)
+    }
     return {**_table(rows), **_bars(times)}
 
 

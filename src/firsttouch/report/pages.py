@@ -294,6 +294,9 @@ _PROBLEMS = "What was not measured"
 _VALUES = "Values are medians of n repetitions. Spread is (largest - smallest) / median."
 _UNITS = "GB = 10\N{SUPERSCRIPT NINE} bytes, GiB = 2\N{SUPERSCRIPT THREE}\N{SUPERSCRIPT ZERO} bytes."
 _NOTHING = "This host has no valid result."
+_NO_RESULT = (
+    "The placement did not hold, or the output was wrong. Such records are not results, and no figure shows them."
+)
 #: Lines of evidence of a host in a ticket.
 _EVIDENCE = 3
 
@@ -324,9 +327,7 @@ def _problems(report: _Report) -> Section:
     if missing:
         blocks += [Paragraph("Figures that are missing:"), Listing(missing)]
     if invalid:
-        why = "The placement did not hold, or the output was wrong. Such records are not results, and no figure "
-        why += "shows them."
-        blocks.append(Section("Invalid records", [Paragraph(why), Listing(invalid, "invalid")]))
+        blocks.append(Section("Invalid records", [Paragraph(_NO_RESULT), Listing(invalid, "invalid")]))
     return Section(_PROBLEMS, blocks, "problems")
 
 

@@ -176,12 +176,13 @@ def _places_of(study: Study, layout: Layout, rows: Sequence[Row]) -> Mapping[str
         return {}
     families = study.families
     beside = {f.published: families[f.beside].published for f in families.values() if f.beside}
-    rivals: dict[Key, list[tuple[Key, float]]] = {}
-    for row in rows:
+
+    def rival(row: Row) -> Key:
         aligner = str(beside.get(row["aligner"], row["aligner"]))
-        key = (aligner, *(str(row[column]) for column in layout.columns))
-        rivals.setdefault(key, []).append(((row["label"],), row[layout.best]))
-    return {label: place for values in rivals.values() for (label,), place in places(values).items()}
+        return (aligner, *(str(row[column]) for column in layout.columns))
+
+    values = [[((row["label"],), row[layout.best]) for row in rivals] for rivals in grouped(rows, rival).values()]
+    return {label: place for of_rivals in values for (label,), place in places(of_rivals).items()}
 
 
 def marked(form: Callable[[float], str], place: int | None) -> Callable[[float], str]:

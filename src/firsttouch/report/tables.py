@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
-from firsttouch.records.cases import Case, distinguished, identifying
+from firsttouch.records.cases import Case, distinguished, grouped, identifying
 from firsttouch.records.catalogue import Check, checks
 from firsttouch.records.schema import Record
 from firsttouch.report.aspect import value_table
@@ -22,11 +22,9 @@ _NO_PLACEMENT: Mapping[str, Any] = {}
 
 def software(view: HostView) -> Table | None:
     """Return the programs and their versions, a row for each version."""
-    users: dict[tuple[str, str], set[str]] = {}
-    for record in (*view.valid, *view.invalid):
-        for name, version in record.software.items():
-            users.setdefault((str(name), str(version)), set()).add(record.check)
-    rows = [(name, version, ", ".join(sorted(checks))) for (name, version), checks in sorted(users.items())]
+    uses = {(str(n), str(v), r.check) for r in (*view.valid, *view.invalid) for n, v in r.software.items()}
+    users = grouped(sorted(uses), lambda use: use[:2])
+    rows = [(name, version, ", ".join(check for *_, check in of)) for (name, version), of in users.items()]
     return Table("Software", ("program", "version", "used by"), rows) if rows else None
 
 
@@ -39,17 +37,16 @@ def configuration(view: HostView) -> Table | None:
 def placements(view: HostView) -> Table | None:
     """Return the requested placement of each instance and the one that the kernel reported."""
     # The records of one run (sizes, kernels, events) have the same placement: they share a row.
-    grouped: dict[tuple[str, int, str, str, str], list[Record]] = {}
-    for record in (*view.valid, *view.invalid):
+    instances = [
+        (record, (instance, case(requested), _actual(actual) if actual else "not read back", record.status))
+        for record in (*view.valid, *view.invalid)
         for instance, (requested, actual) in enumerate(
             zip_longest(record.placement_asked, record.placement_found, fillvalue=_NO_PLACEMENT)
-        ):
-            shown = _actual(actual) if actual else "not read back"
-            key = (record.check, instance, case(requested), shown, record.status)
-            grouped.setdefault(key, []).append(record)
+        )
+    ]
     rows: list[tuple[Entry, ...]] = [
-        (check, case(common(records)), len(records), instance, *rest)
-        for (check, instance, *rest), records in grouped.items()
+        (check, case(common([record for record, _ in alike])), len(alike), *placement)
+        for (check, placement), alike in grouped(instances, lambda item: (item[0].check, item[1])).items()
     ]
     header = ("check", "case", "records", "instance", "requested", "found", "status")
     return Table("Placement requested and found", header, rows) if rows else None
@@ -100,21 +97,19 @@ def problem_table(problems: Sequence[Problem]) -> Table | None:
 
 def invalid_records(views: Sequence[HostView]) -> list[tuple[str, str, str]]:
     """Return (host, case, reason) of the invalid records, without their samples."""
-    grouped: dict[tuple[str, str, str, str, str], list[Record]] = {}
-    for view in views:
-        for record in view.invalid:
-            # All sizes of a latency curve belong to one run.
-            case_without_size = case(
-                {k: v for k, v in identifying(record.check, record.parameters).items() if k != "size_bytes"}
-            )
-            key = (view.host, record.check, record.metric, case_without_size, record.reason)
-            grouped.setdefault(key, []).append(record)
-    cases = distinguished([replace(Case.of(r[0]), system="", parameters=common(r)) for r in grouped.values()])
+
+    def of_one_run(record: Record) -> tuple[str, ...]:
+        # All sizes of a latency curve belong to one run.
+        parameters = {k: v for k, v in identifying(record.check, record.parameters).items() if k != "size_bytes"}
+        return record.host, record.check, record.metric, case(parameters), record.reason
+
+    runs = grouped((record for view in views for record in view.invalid), of_one_run)
+    cases = distinguished([replace(Case.of(r[0]), system="", parameters=common(r)) for r in runs.values()])
     return [
         (
-            host,
-            titled.title + (f" ({len(records)} records)" if len(records) > 1 else ""),
-            reason or "no reason was recorded",
+            key[0],
+            titled.title + (f" ({len(of)} records)" if len(of) > 1 else ""),
+            key[-1] or "no reason was recorded",
         )
-        for ((host, *_, reason), records), titled in zip(grouped.items(), cases, strict=True)
+        for (key, of), titled in zip(runs.items(), cases, strict=True)
     ]

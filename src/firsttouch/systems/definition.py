@@ -167,9 +167,8 @@ def build(document: Document, *, path: Path | None) -> System:
 
 
 @cache
-def _schema() -> dict[str, Any]:
-    schema: dict[str, Any] = json.loads(Path(__file__).with_name("schema.json").read_text(encoding="utf-8"))
-    return schema
+def _schema() -> Any:
+    return json.loads(Path(__file__).with_name("schema.json").read_text(encoding="utf-8"))
 
 
 def _partition(data: dict[str, Any]) -> Partition:

@@ -43,13 +43,8 @@ def aspect(view: HostView) -> Aspect:
         reason = "only medians were recorded, no pairs" if medians else view.why_absent(CHECK)
         return Aspect(results, absent=[Absent(_TITLE, reason)])
     unit = next(iter(by_pair.values())).unit
-    tables = [
-        value_table(
-            f"Pairs ({unit})",
-            ("PUs", "what both share"),
-            [((f"{a} and {b}", _shared(r)), r) for (a, b), r in sorted(by_pair.items())],
-        )
-    ]
+    pairs = [((f"{a} and {b}", _shared(r)), r) for (a, b), r in sorted(by_pair.items())]
+    tables = [value_table(f"Pairs ({unit})", ("PUs", "what both share"), pairs)]
     if medians:
         rows = [((_shared(r), clean(str(r.parameters.get("line", "")))), r) for r in medians]
         tables.insert(0, value_table(f"Medians over pairs ({unit})", ("what both share", "line"), rows))

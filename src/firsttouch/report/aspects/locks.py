@@ -365,11 +365,8 @@ def _drawn(
 
 
 def _table(group: Rates, parsing: str) -> Table:
-    return value_table(
-        f"{_heading(group, parsing)} ({_UNIT})",
-        ("lock", "placement", "threads", "waiting"),
-        [
-            ((clean(lock), clean(place), threads, Cell(group.wait(record), percent)), record)
-            for (lock, place, threads), record in group.by_threads[parsing].items()
-        ],
-    )
+    rows = [
+        ((clean(lock), clean(place), threads, Cell(group.wait(record), percent)), record)
+        for (lock, place, threads), record in group.by_threads[parsing].items()
+    ]
+    return value_table(f"{_heading(group, parsing)} ({_UNIT})", ("lock", "placement", "threads", "waiting"), rows)

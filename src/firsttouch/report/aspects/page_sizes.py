@@ -42,14 +42,10 @@ def aspect(view: HostView) -> Aspect:
         for records in grouped(by_metric.get("random latency", []), banks).values()
     ]
     shows = [*filter(None, map(_gain, by_bank)), *map(_state, states)]
-    tables = [
-        value_table(
-            f"{metric} ({records[0].unit})",
-            ("bank", "pages"),
-            [((bank_text(r), r.parameters["pages"]), r) for r in records],
-        )
-        for metric, records in by_metric.items()
-    ]
+    tables = []
+    for metric, records in by_metric.items():
+        cells = [((bank_text(r), r.parameters["pages"]), r) for r in records]
+        tables.append(value_table(f"{metric} ({records[0].unit})", ("bank", "pages"), cells))
     if states:
         rows = [((bank_text(r), r.metric.replace("_", " "), clean(r.unit)), r) for r in states]
         tables.append(value_table("Prefetchers and free huge pages", ("bank", "metric", "unit"), rows))
@@ -60,7 +56,9 @@ def aspect(view: HostView) -> Aspect:
         shows=shows or ["Only one page size was measured."],
         measured=measured(sized),
         panels={
-            metric: partial(draw_records, records, label=_place, kind="pages", kinds=_PAGES)
+            metric: partial(
+                draw_records, records, label=lambda r: f"NUMA node {bank_text(r)}", kind="pages", kinds=_PAGES
+            )
             for metric, records in by_metric.items()
         },
         tables=tables,
@@ -72,10 +70,6 @@ def aspect(view: HostView) -> Aspect:
 
 def _order(record: Record) -> tuple[bool, str, tuple[int, ...], int]:
     return (record.metric != LATENCY, record.metric, banks(record), _PAGES.index(record.parameters["pages"]))
-
-
-def _place(record: Record) -> str:
-    return f"NUMA node {bank_text(record)}"
 
 
 def _others(latencies: Mapping[str, Record]) -> dict[str, Record]:

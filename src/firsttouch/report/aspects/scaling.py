@@ -39,6 +39,11 @@ def _chart(key: str, study: Study) -> Chart:
     by_policy = grouped(sorted(study.single, key=speedups.policy_rank), lambda r: str(r.parameters["policy"]))
     wide = drawing.wide([sample for r in study.single for sample in r.samples])
     unit = study.single[0].unit
+    rows = [
+        ((policy, whole(r, "threads"), speedups.scenario(r)), r)
+        for policy, runs in by_policy.items()
+        for r in runs
+    ]
     return Chart(
         key=key,
         title=f"{_TITLE}: {study.name}",
@@ -53,17 +58,7 @@ def _chart(key: str, study: Study) -> Chart:
                 logarithmic=wide,
             )
         },
-        tables=[
-            value_table(
-                f"Time ({unit})",
-                ("policy", "threads", "scenario"),
-                [
-                    ((policy, whole(r, "threads"), speedups.scenario(r)), r)
-                    for policy, runs in by_policy.items()
-                    for r in runs
-                ],
-            )
-        ],
+        tables=[value_table(f"Time ({unit})", ("policy", "threads", "scenario"), rows)],
     )
 
 

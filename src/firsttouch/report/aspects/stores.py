@@ -33,7 +33,8 @@ def aspect(view: HostView) -> Aspect:
     ]
     if not records:
         return Aspect(absent=[Absent(_TITLE, view.why_absent(CHECK))])
-    by_metric = grouped(sorted(records, key=_order), lambda r: r.metric)
+    records.sort(key=lambda r: (_INSTRUCTIONS.index(_instructions(r)), _STORES.index(r.parameters["stores"])))
+    by_metric = grouped(sorted(records, key=lambda r: r.metric), lambda r: r.metric)
     chart = Chart(
         key=CHECK,
         title=_TITLE,
@@ -60,11 +61,6 @@ def aspect(view: HostView) -> Aspect:
 
 def _instructions(record: Record) -> str:
     return str(record.parameters["instructions"])
-
-
-def _order(record: Record) -> tuple[str, int, int]:
-    p = record.parameters
-    return (record.metric, _INSTRUCTIONS.index(p["instructions"]), _STORES.index(p["stores"]))
 
 
 def _fastest(records: Sequence[Record], stores: str) -> Record | None:

@@ -61,14 +61,18 @@ def _peak(runs: Sequence[Record]) -> Record:
 def _chart(key: str, study: _Study, lines: _Lines, peaks: Table) -> Chart:
     records = [r for runs in lines.values() for r in runs]
     unit = records[0].unit
+    rows = [
+        ((line, total_threads(r), scenario(r), "peak" if r is _peak(runs) else ""), r)
+        for line, runs in lines.items()
+        for r in runs
+    ]
     return Chart(
         key=key,
         title=f"{_TITLE}: {', '.join(study)}",
         how=_HOW,
         shows=[
             f"{line}: {value(r)} at most, with {count(total_threads(r), 'thread')} ({scenario(r)})."
-            for line, runs in lines.items()
-            for r in [_peak(runs)]
+            for line, r in zip(lines, map(_peak, lines.values()), strict=True)
         ],
         measured=measured(records),
         panels={
@@ -78,18 +82,7 @@ def _chart(key: str, study: _Study, lines: _Lines, peaks: Table) -> Chart:
                 label=f"throughput ({unit})",
             )
         },
-        tables=[
-            value_table(
-                f"Throughput ({unit})",
-                ("run as", "threads", "scenario", ""),
-                [
-                    ((line, total_threads(r), scenario(r), "peak" if r is _peak(runs) else ""), r)
-                    for line, runs in lines.items()
-                    for r in runs
-                ],
-            ),
-            peaks,
-        ],
+        tables=[value_table(f"Throughput ({unit})", ("run as", "threads", "scenario", ""), rows), peaks],
     )
 
 

@@ -290,11 +290,6 @@ def wide(values: Collection[float]) -> bool:
     return min(values) > 0 and max(values) / min(values) > 8
 
 
-def _tip(line: str, point: Point, counted: str) -> str:
-    name = f"{line}, " if line else ""
-    return f"{name}{count(point.threads, counted)}: {ends(point.value, point.low, point.high)}"
-
-
 def ends(value: float, low: float, high: float) -> str:
     """Return a value with the smallest and the largest repetition, for a tooltip: ``3.1 (3 to 3.2)``."""
     return number(value) if low == high else f"{number(value)} ({number(low)} to {number(high)})"
@@ -344,7 +339,8 @@ def draw_lines(
         spans = [((p.threads, p.low), (p.threads, p.high)) for p in points]
         chart.draw_error_bars(spans, looks[key].colour, cap=4 if few else 2)
     for key, points in lines.items():
-        tips = [_tip(key, p, counted) for p in points]
+        line = f"{key}, " if key else ""
+        tips = [f"{line}{count(p.threads, counted)}: {ends(p.value, p.low, p.high)}" for p in points]
         chart.draw_series(looks[key], [(p.threads, p.value) for p in points], tips)
         for p in points:
             if p.threads == (squares or {}).get(key):
