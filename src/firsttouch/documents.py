@@ -401,9 +401,9 @@ def _parsed(lines: Sequence[str]) -> dict[str, Any] | None:
 # JSON that firsttouch writes and reads again
 
 
-def attributes(of: object, *names: str) -> dict[str, Any]:
+def attributes(thing: object, *names: str) -> dict[str, Any]:
     """Return attributes of an object by name, for its JSON form."""
-    return {name: getattr(of, name) for name in names}
+    return {name: getattr(thing, name) for name in names}
 
 
 def _finite(text: str) -> float:

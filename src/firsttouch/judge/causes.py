@@ -484,14 +484,14 @@ def _fits_channels(share: float, channels: int | None) -> bool:
 def _channel_losses(shares: Mapping[str, float], facts: Facts | None) -> str:
     """Return the shares of banks with what they say about their channels."""
 
-    def left(bank: str) -> str:
+    def working_text(bank: str) -> str:
         if (channels := _channels(bank, facts)) is None:
             return "fewer memory channels than the others (the system's file has no number of channels)"
         working = _working(shares[bank], channels)
         return f"about {text_range(str(working[0]), str(working[-1]))} of {channels} memory channels"
 
     texts = []
-    for text, names in grouped(sorted(shares, key=natural), left).items():
+    for text, names in grouped(sorted(shares, key=natural), working_text).items():
         of_banks = [shares[name] for name in names]
         share = percent_range(min(of_banks), max(of_banks))
         nodes = f"NUMA node{'s' * (len(names) > 1)} {', '.join(names)}"
@@ -627,11 +627,11 @@ def _absent(deviations: Sequence[ModuleDeviation], usual: Mapping[str, str]) -> 
 
 def _different(deviations: Sequence[ModuleDeviation], _: Mapping[str, str]) -> str:
     """Return which slots have other modules than those of the siblings."""
-    alike = grouped(deviations, lambda d: (without_channel(d.value), without_channel(d.usual)))
-    siblings = min(d.siblings for d in deviations)
+    by_module = grouped(deviations, lambda d: (without_channel(d.value), without_channel(d.usual)))
+    siblings = f"on {min(d.siblings for d in deviations)} siblings"
     return "; ".join(
-        f"slot{'s' * (len(of) > 1)} {_slots([d.slot for d in of])}: {value} here, {usual} on {siblings} siblings"
-        for (value, usual), of in alike.items()
+        f"slot{'s' * (len(slots) > 1)} {_slots([d.slot for d in slots])}: {value} here, {usual} {siblings}"
+        for (value, usual), slots in by_module.items()
     )
 
 

@@ -115,9 +115,9 @@ class Drift:
             if name.startswith(MODULE) and text != ABSENT
         }
         deviations = []
-        for setting, alike in grouped(self.deviations, lambda d: d.setting).items():
-            slot, others = setting.removeprefix(MODULE), sum(len(d.hosts) for d in alike)
-            for d in alike if setting.startswith(MODULE) and slot in usual else ():
+        for setting, of_setting in grouped(self.deviations, lambda d: d.setting).items():
+            slot, others = setting.removeprefix(MODULE), sum(len(d.hosts) for d in of_setting)
+            for d in of_setting if setting.startswith(MODULE) and slot in usual else ():
                 if host in d.hosts and not any(map(passes, d.hosts)):
                     socket, siblings = socket_of_slot(slot, d.golden), d.of - others
                     deviations.append(ModuleDeviation(slot, socket, d.value, d.golden, siblings, d.of))
@@ -304,7 +304,7 @@ def described(apart: Sequence[Deviation]) -> list[str]:
     """Return deviations of the same hosts as texts; equal ones of several memory modules are one text."""
     texts = [d.text() for d in apart if not d.setting.startswith(MODULE)]
     modules = grouped((d for d in apart if d.setting.startswith(MODULE)), lambda d: (d.value, d.golden))
-    for (value, most), alike in modules.items():
-        slots = sorted((d.setting.removeprefix(MODULE) for d in alike), key=natural)
-        texts.append(f"memory module {first_of(slots, _NAMED)}: {value} (most: {most})")
+    for (value, usual), of_module in modules.items():
+        slots = sorted((d.setting.removeprefix(MODULE) for d in of_module), key=natural)
+        texts.append(f"memory module {first_of(slots, _NAMED)}: {value} (most: {usual})")
     return texts

@@ -24,7 +24,9 @@ def software(view: HostView) -> Table | None:
     """Return the programs and their versions, a row for each version."""
     uses = {(str(n), str(v), r.check) for r in (*view.valid, *view.invalid) for n, v in r.software.items()}
     users = grouped(sorted(uses), lambda use: use[:2])
-    rows = [(name, version, ", ".join(check for *_, check in of)) for (name, version), of in users.items()]
+    rows = [
+        (name, version, ", ".join(check for *_, check in its_uses)) for (name, version), its_uses in users.items()
+    ]
     return Table("Software", ("program", "version", "used by"), rows) if rows else None
 
 
@@ -45,8 +47,8 @@ def placements(view: HostView) -> Table | None:
         )
     ]
     rows: list[tuple[Entry, ...]] = [
-        (check, case(common([record for record, _ in alike])), len(alike), *placement)
-        for (check, placement), alike in grouped(instances, lambda item: (item[0].check, item[1])).items()
+        (check, case(common([record for record, _ in placed])), len(placed), *placement)
+        for (check, placement), placed in grouped(instances, lambda item: (item[0].check, item[1])).items()
     ]
     header = ("check", "case", "records", "instance", "requested", "found", "status")
     return Table("Placement requested and found", header, rows) if rows else None
@@ -108,8 +110,8 @@ def invalid_records(views: Sequence[HostView]) -> list[tuple[str, str, str]]:
     return [
         (
             key[0],
-            titled.title + (f" ({len(of)} records)" if len(of) > 1 else ""),
+            titled.title + (f" ({len(run)} records)" if len(run) > 1 else ""),
             key[-1] or "no reason was recorded",
         )
-        for (key, of), titled in zip(runs.items(), cases, strict=True)
+        for (key, run), titled in zip(runs.items(), cases, strict=True)
     ]

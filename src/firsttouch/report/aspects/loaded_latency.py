@@ -85,8 +85,8 @@ def aspect(view: HostView) -> Aspect:
 def _result(curve: LoadCurve, curves: Sequence[LoadCurve], theory: float | None) -> Result | None:
     if curve.saturation is None:
         return None
-    alike = [c for c in curves if (c.load, c.read_share) == (curve.load, curve.read_share)]
-    saturated = sum(c.saturation is not None for c in alike)
+    of_load = [c for c in curves if (c.load, c.read_share) == (curve.load, curve.read_share)]
+    saturated = sum(c.saturation is not None for c in of_load)
     parts = [f"bank {curve.load_bank}" + (f", the first of {saturated} to saturate" if saturated > 1 else "")]
     parts += [f"{percent(curve.saturation.value / theory)} of theory"] if theory else []
     if not curve.saturates:
