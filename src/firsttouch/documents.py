@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import functools
 import hashlib
 import json
 import math
@@ -20,7 +21,6 @@ import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from functools import partial
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -173,7 +173,7 @@ def schema_of(kind: type[Any]) -> dict[str, Any]:
     that may be missing. ``Annotated`` adds keywords of :meth:`Document.check`. A field whose key is a word of
     Python has an underscore behind it.
     """
-    hints = get_type_hints(kind, include_extras=True)
+    hints = _hints(kind)  # type: ignore[arg-type]  # mypy takes no class for hashable
     of_fields = fields(kind)
     return {
         "type": "object",
@@ -190,6 +190,12 @@ def entries_schema(kind: type[Any], pattern: str) -> dict[str, Any]:
     entry["required"].remove("name")
     del entry["properties"]["name"]
     return {"type": "object", "propertyNames": {"pattern": pattern}, "additionalProperties": entry}
+
+
+@functools.cache
+def _hints(kind: Any) -> Mapping[str, Any]:
+    """Return the types of a dataclass's fields. They are texts that Python evaluates, which takes long."""
+    return get_type_hints(kind, include_extras=True)
 
 
 def _key(field_name: str) -> str:
@@ -229,7 +235,7 @@ def build(kind: type[T], data: Mapping[str, Any], **given: Any) -> T:
     Lists become tuples or frozensets, text with the keyword ``quantity`` a number of its unit, and ``percent`` a
     fraction. *given* are the values of fields that are not those of a file.
     """
-    hints = get_type_hints(kind, include_extras=True)
+    hints = _hints(kind)  # type: ignore[arg-type]  # mypy takes no class for hashable
     names = {_key(f.name): f.name for f in fields(kind)}  # type: ignore[arg-type]
     return kind(**{names[key]: _built(hints[names[key]], value) for key, value in data.items()}, **given)
 
@@ -359,7 +365,7 @@ def parse_toml(text: str, file: str | Path) -> Document:
         # A number with too many digits is refused without its place.
         line = int(at[1]) if at else text.count("\n") + 1 if place else None
         raise BadInput(f"not TOML: {reason}", file=file, line=line) from None
-    return Document(file, text, data, partial(_toml_line, text))
+    return Document(file, text, data, functools.partial(_toml_line, text))
 
 
 def _toml_line(text: str, where: Where) -> int:
