@@ -112,7 +112,7 @@ def test_an_aligner_that_breaks(firsttouch, many, stand_in, scratch):
     [
         (["--apply"], "--apply and --output go together"),
         (["-o", "x.sam"], "--apply and --output go together"),
-        (["--apply", "-o", "/nowhere/x.sam"], "the folder of the output does not exist"),
+        (["--apply", "-o", "/nowhere/x.sam"], "/nowhere is not a writable folder"),
         (["--reads", "/nowhere.fq"], "/nowhere.fq"),
         (["--index", "/nowhere"], "no index of bwa-mem there"),
         (["--policies", "interleave"], "--policies must include 'original'"),

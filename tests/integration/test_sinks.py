@@ -325,7 +325,7 @@ def test_outputs_that_are_refused(tmp_path, stand_in):
     link.symlink_to("r.fq")
     for output, reason in (
         (AlignOutput(tmp_path / "out.txt"), "does not end with .sam, .bam or .cram"),
-        (AlignOutput(tmp_path / "no" / "out.bam"), "folder of the output does not exist"),
+        (AlignOutput(tmp_path / "no" / "out.bam"), "no is not a writable folder"),
         (AlignOutput(tmp_path, form="sam"), "is a folder"),
         (AlignOutput(link), "this output is an input too"),
         (AlignOutput(reads, reference=reads, form="cram"), "this output is an input too"),

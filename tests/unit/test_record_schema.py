@@ -226,7 +226,7 @@ def test_where_records_cannot_be_appended(tmp_path):
     for place, reason in (
         (tmp_path, "only be appended to a file"),
         (tmp_path / "pipe", "only be appended to a file"),
-        (tmp_path / "file" / "records.jsonl", "file: records cannot be written there: not a folder"),
+        (tmp_path / "file" / "records.jsonl", "file is not a writable folder"),
     ):
         with pytest.raises(BadInput, match=reason):
             schema.check_appendable(place)

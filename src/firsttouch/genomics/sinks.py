@@ -138,7 +138,7 @@ class AlignOutput:
         if self.threads < 1:
             raise BadInput(f"{self.threads} threads for the output are too few: give one or more")
         if self.place is not None:
-            check_place(self.place)
+            atomic_files.check_place(self.place)
         elif form != "sam" and os.isatty(1):
             raise BadInput(f"{form.upper()} is not text for a terminal: name a file with -o, or use a pipe")
         files = [self.named, *(index_names(self.named) if self.is_file and self.is_sorted else ())]
@@ -210,23 +210,6 @@ def references(header: bytes) -> Iterator[tuple[str, int]]:
         if line.startswith(b"@SQ\t"):
             fields = dict(field.partition(b":")[::2] for field in line.split(b"\t")[1:])
             yield fields.get(b"SN", b"").decode(errors="surrogateescape"), int(fields.get(b"LN", b"0"))
-
-
-def check_place(file: Path) -> None:
-    """Raise BadInput if *file* cannot be created or replaced."""
-    if atomic_files.is_stream(file):
-        if not file.exists():
-            raise BadInput("the output is not open", file=file)
-        return
-    folder = Path(os.path.realpath(file)).parent
-    if not folder.is_dir():
-        raise BadInput("the folder of the output does not exist", file=file)
-    if file.is_dir():
-        raise BadInput("the output is a folder", file=file)
-    if folder == Path("/dev"):
-        raise BadInput("there is no such device, and outputs cannot be files in /dev", file=file)
-    if not os.access(folder, os.W_OK):
-        raise BadInput("the folder of the output is not writable", file=file)
 
 
 def rename(file: Path, name: Path) -> None:

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from firsttouch import paths
 from firsttouch.errors import BadInput
 from firsttouch.records.file_lock import lock_folder
 
@@ -120,12 +121,16 @@ def write(place: Path, text: str) -> None:
 def check_place(place: Path, *, creates: bool = False) -> None:
     """Raise BadInput if a file could not be written to *place*; its writer *creates* its folder, or does not."""
     if is_stream(place):
+        if not place.exists():
+            raise BadInput("cannot be written: it is not open", file=place)
         return
     if place.is_dir():
-        raise BadInput("it is a folder", file=place)
-    nearest = Path(os.path.realpath(place)).parent
+        raise BadInput("cannot be written: it is a folder", file=place)
+    nearest = paths.resolved(place).parent
     while creates and not nearest.exists():
         nearest = nearest.parent
+    if nearest == Path("/dev"):
+        raise BadInput("there is no such device, and outputs cannot be files in /dev", file=place)
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
         raise BadInput(f"cannot be written: {nearest} is not a writable folder", file=place)
 

@@ -16,7 +16,6 @@ import math
 import os
 import re
 import reprlib
-import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
@@ -99,6 +98,8 @@ class Record:
         """Median of the samples, in ``unit``; the largest one of a count of events, none of which is noise."""
         if catalogue.limit_of(self.check, self.metric) is not None:
             return max(self.samples)
+        import statistics  # noqa: PLC0415 - it imports many modules
+
         return statistics.median(self.samples)
 
     @property
@@ -349,11 +350,7 @@ def append(path: Path, records: Iterable[Record]) -> None:
 def check_appendable(path: Path) -> None:
     """Raise BadInput if records cannot be appended to *path*: it is not writable, or not a file of records."""
     if not path.exists():
-        nearest = next(folder for folder in path.absolute().parents if folder.exists())
-        if not nearest.is_dir():
-            raise BadInput("records cannot be written there: not a folder", file=nearest)
-        if not os.access(nearest, os.W_OK):
-            raise BadInput("records cannot be written: its folder is not writable", file=path)
+        atomic_files.check_place(path, creates=True)
         return
     if not path.is_file():
         raise BadInput("records can only be appended to a file", file=path)
