@@ -161,6 +161,9 @@ def test_on_one_numa_node_pages_must_lie_there(folder):
     assert done.returncode == 0, done
     (asked,) = json.loads(done.stderr.splitlines()[-1])["placement_asked"]
     assert (asked["numa_nodes"], asked["numactl"][-1]) == ([node], f"--membind={node}")
+    done = shell(f"$ft --on all --json -- sh -c '{shell_wait(folder)}'")
+    (asked,) = json.loads(done.stderr.splitlines()[-1])["placement_asked"]
+    assert asked["numa_nodes"] == [*load().data_nodes], done
     program = f"numactl --localalloc sh -c '{shell_wait(folder)}'"
     done = shell(f"$ft --on {node} --verify -- {program}")
     assert (done.returncode, "INVALID: memory policy is local" in done.stderr) == (1, True), done

@@ -200,7 +200,7 @@ def test_the_command_refuses(tmp_path, run_cli):
     for outs, reason in (
         ([tmp_path / "a", tmp_path / "b"], "2 output files, but the reads have 1 mates"),
         ([file], "this output is an input too"),
-        ([tmp_path / "no" / "a"], "the folder of the output does not exist"),
+        ([tmp_path / "no" / "a"], "is not a writable folder"),
     ):
         status, out, err = run_cli("reads", "block", file, "-o", *outs)
         assert (status, out) == (2, "")

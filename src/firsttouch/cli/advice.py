@@ -21,13 +21,10 @@ EXAMPLES = """\
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command and its actions."""
-    parser = options.command(subparsers, "advice", EXAMPLES)
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    listing = options.action(actions, "list", "list the saved advice, and whether it applies here", EXAMPLES)
-    listing.set_defaults(run=list_advice)
-    forgetting = options.action(actions, "forget", "delete saved advice", EXAMPLES)
+    add_action = options.actions(subparsers, "advice", EXAMPLES)
+    add_action("list", "list the saved advice, and whether it applies here", list_advice)
+    forgetting = add_action("forget", "delete saved advice", forget)
     forgetting.add_argument("ids", nargs="+", metavar="ID", help="an id, as `firsttouch advice list` shows it")
-    forgetting.set_defaults(run=forget)
 
 
 def list_advice(args: argparse.Namespace) -> int:

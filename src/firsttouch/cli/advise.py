@@ -49,52 +49,43 @@ for the recommended scenario, including the loading of the index. `firsttouch ad
 which `firsttouch run -- COMMAND` follows."""
 
 
+_OPTIONS = f"""\
+--policies --options
+--budget BUDGET             part of the whole run that trials may cost, such as 0.1 or 10%% (default:
+                            {auto.BUDGET})
+--measured RECORDS_OR_DIR...
+                            take the aspects of this host from these records, folders or stores
+--apply                     run the recommended scenario; needs --output
+-o, --output FILE           the output file of --apply
+--save FILE                 store the advice as …advice.json, for `firsttouch report`
+--replay FILE               choose from the times in this CSV file instead
+--for GOAL                  with -- PROGRAM: what should be least, time (default) or energy, which is that of the
+                            whole host and needs whole runs
+--seed N                    seed of the noise of --replay (default: 0)
+--repetitions               runs of PROGRAM under each promising scenario (default: 3)
+--timeout                   stop a run of PROGRAM after this time, such as 90 (seconds) or 12h
+--share-host"""
+
+
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    parser = options.command(subparsers, "advise", EXAMPLES)
+    parser = options.command(subparsers, "advise", run, EXAMPLES)
     options.add(parser, "--aligner")
     read_inputs.add(parser)
-    options.add(parser, "--policies", "--options")
-    parser.add_argument(
-        "--budget",
-        type=options.checked(
-            options.part, "a part of the whole run: above 0, at most 1", lambda part: 0 < part <= 1
-        ),
-        metavar="BUDGET",
-        default=auto.BUDGET,
-        help=f"part of the whole run that trials may cost, such as 0.1 or 10%% (default: {auto.BUDGET})",
+    part = options.checked(options.part, "a part of the whole run: above 0, at most 1", lambda part: 0 < part <= 1)
+    goals = {"dest": "goal", "choices": get_args(Goal), "default": "time"}
+    options.add_table(
+        parser,
+        _OPTIONS,
+        budget={"type": part, "default": auto.BUDGET},
+        measured={"default": ()},
+        seed={"type": options.natural, "default": 0},
+        repetitions={"default": 3},
+        **{"for": goals},
     )
-    measured = "take the aspects of this host from these records, folders or stores"
-    parser.add_argument("--measured", type=Path, nargs="+", default=(), metavar="RECORDS_OR_DIR", help=measured)
-    parser.add_argument("--apply", action="store_true", help="run the recommended scenario; needs --output")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the output file of --apply")
-    parser.add_argument(
-        "--save", type=Path, metavar="FILE", help="store the advice as …advice.json, for `firsttouch report`"
-    )
-    parser.add_argument(
-        "--replay", type=Path, metavar="FILE", help="choose from the times in this CSV file instead"
-    )
-    parser.add_argument(
-        "--for",
-        dest="goal",
-        choices=get_args(Goal),
-        default="time",
-        metavar="GOAL",
-        help="with -- PROGRAM: what should be least, time (default) or energy, which is that of the whole host "
-        "and needs whole runs",
-    )
-    parser.add_argument(
-        "--seed", type=options.natural, default=0, metavar="N", help="seed of the noise of --replay (default: 0)"
-    )
-    options.add(
-        parser, "--repetitions", default=3, help="runs of PROGRAM under each promising scenario (default: 3)"
-    )
-    options.add(parser, "--timeout", help="stop a run of PROGRAM after this time, such as 90 (seconds) or 12h")
-    options.add(parser, "--share-host")
     options.add_user_command(
         parser, "an aligner's command, or any program and its arguments; with --aligner: the aligner's own options"
     )
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

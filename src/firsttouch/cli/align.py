@@ -62,70 +62,41 @@ CHECKPOINT = 20_000_000_000
 _PROGRESS_SECONDS = {"text": 60.0, "json": 1.0}
 
 
+_OPTIONS = f"""\
+scenario [SCENARIO]         a scenario of `firsttouch plan`, or auto (default)
+-o, --output FILE           the output file (default: standard output)
+-O, --output-format         its format (default: by its suffix)
+--sort                      sort by coordinate, and write the index
+--markdup                   sort, and mark duplicates
+--reference FASTA           the reference of CRAM output and input
+--output-threads N          threads of each samtools, on the PUs of the scenario, at most the PUs that this
+                            process may use (default: an eighth of its threads)
+--resume                    keep finished parts of the output, and use those of the same command if it was
+                            stopped; needs -o
+--checkpoint BASES          with --resume: bases of a part that is kept (default: 20G)
+--dynamic                   give reads to the instance with the most room, instead of in turn
+--progress {{text,json,none}}
+                            messages about the progress (default: text)
+--per-instance              show the progress of each instance too
+--budget BUDGET             part of the whole run that trials of auto may cost, such as 10%%; 0: none (default:
+                            {BUDGET})
+--multiqc                   write this run's time, placement and energy as columns of MultiQC
+--tsv --scratch --policies --options --timeout --idle --share-host"""
+
+
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    parser = options.command(subparsers, "align", EXAMPLES)
-    parser.add_argument(
-        "scenario",
-        nargs="?",
-        default="auto",
-        metavar="SCENARIO",
-        help="a scenario of `firsttouch plan`, or auto (default)",
+    parser = options.command(subparsers, "align", run, EXAMPLES)
+    part = options.checked(options.part, "a part of the whole run: 0 to 1", lambda part: 0 <= part <= 1)
+    options.add_table(
+        parser,
+        _OPTIONS,
+        scenario={"default": "auto"},
+        output_format={"choices": get_args(Form)},
+        checkpoint={"default": CHECKPOINT},
+        budget={"type": part, "default": BUDGET},
     )
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="the output file (default: standard output)"
-    )
-    parser.add_argument(
-        "-O", "--output-format", choices=get_args(Form), help="its format (default: by its suffix)"
-    )
-    parser.add_argument("--sort", action="store_true", help="sort by coordinate, and write the index")
-    parser.add_argument("--markdup", action="store_true", help="sort, and mark duplicates")
-    parser.add_argument("--reference", type=Path, metavar="FASTA", help="the reference of CRAM output and input")
-    parser.add_argument(
-        "--output-threads",
-        type=options.positive,
-        metavar="N",
-        help="threads of each samtools, on the PUs of the scenario, at most the PUs that this process may use "
-        "(default: an eighth of its threads)",
-    )
-    parser.add_argument(
-        "--resume",
-        action="store_true",
-        help="keep finished parts of the output, and use those of the same command if it was stopped; needs -o",
-    )
-    parser.add_argument(
-        "--checkpoint",
-        type=options.checked(parse_bases, "a number of bases above 0, such as 5G"),
-        default=CHECKPOINT,
-        metavar="BASES",
-        help="with --resume: bases of a part that is kept (default: 20G)",
-    )
-    parser.add_argument(
-        "--dynamic", action="store_true", help="give reads to the instance with the most room, instead of in turn"
-    )
-    parser.add_argument(
-        "--progress", choices=("text", "json", "none"), help="messages about the progress (default: text)"
-    )
-    parser.add_argument("--per-instance", action="store_true", help="show the progress of each instance too")
-    parser.add_argument(
-        "--budget",
-        type=options.checked(options.part, "a part of the whole run: 0 to 1", lambda part: 0 <= part <= 1),
-        metavar="BUDGET",
-        default=BUDGET,
-        help=f"part of the whole run that trials of auto may cost, such as 10%%; 0: none (default: {BUDGET})",
-    )
-    options.add(parser, "--multiqc", help="write this run's time, placement and energy as columns of MultiQC")
-    options.add(parser, "--tsv")
-    options.add(parser, "--scratch", "--policies", "--options", "--timeout", "--idle", "--share-host")
     options.add_user_command(parser, "the aligner's command, as it is run without firsttouch")
-    parser.set_defaults(run=run)
-
-
-def parse_bases(text: str) -> int:
-    """Return a number of bases such as 20G, 500M or 1000000; raises ValueError."""
-    factor = {"K": 10**3, "M": 10**6, "G": 10**9}.get(text[-1:].upper(), 1)
-    number = text if factor == 1 else text[:-1]
-    return int(number if number.isascii() and number.isdecimal() else "") * factor
 
 
 @dataclasses.dataclass(frozen=True)

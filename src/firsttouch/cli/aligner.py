@@ -43,16 +43,11 @@ class _Row:
 
 def register(subparsers: options.Subparsers) -> None:
     """Add ``aligner`` and its two actions to the command line."""
-    parser = options.command(subparsers, "aligner", EXAMPLES)
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    listing = options.action(actions, "list", "list the aligners with their versions and files", EXAMPLES)
-    listing.set_defaults(run=list_aligners)
-    checking = options.action(
-        actions, "check", "run an aligner in one and in two instances, and compare the alignments", EXAMPLES
-    )
+    add_action = options.actions(subparsers, "aligner", EXAMPLES)
+    add_action("list", "list the aligners with their versions and files", list_aligners)
+    checking = add_action("check", "run an aligner in one and in two instances, and compare the alignments", check)
     checking.add_argument("aligner", metavar="FILE", help="an aligner's TOML file, or the name of an aligner")
     options.add(checking, "--dataset", default="lambda", help="index and reads (default: lambda)")
-    checking.set_defaults(run=check)
 
 
 def list_aligners(args: argparse.Namespace) -> int:

@@ -31,25 +31,24 @@ At least 5 hosts are needed, and more repetitions if they differ. Hosts unlike t
 _LISTED = 5
 
 
+_OPTIONS = """\
+--system           the system whose file gets the references
+records
+--loss PERCENT     the loss to detect: 5 or 5%% (default: 5)
+--hosts            learn from these hosts only: n[1-8],m2
+-o, --output FILE  write FILE instead of the system's; - prints"""
+
+
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    parser = options.command(subparsers, "baseline", EXAMPLES)
-    options.add(parser, "--system", required=True, help="the system whose file gets the references")
-    options.add(parser, "records")
-    parser.add_argument(
-        "--loss",
-        type=options.checked(
-            lambda text: float(text.removesuffix("%")) / 100,
-            "a loss from 0.1 to 50%",
-            lambda loss: 0.001 <= loss <= 0.5,
-        ),
-        default=LOSS,
-        metavar="PERCENT",
-        help="the loss to detect: 5 or 5%% (default: 5)",
+    parser = options.command(subparsers, "baseline", run, EXAMPLES)
+    loss = options.checked(
+        lambda text: float(text.removesuffix("%")) / 100,
+        "a loss from 0.1 to 50%",
+        lambda loss: 0.001 <= loss <= 0.5,
     )
-    options.add(parser, "--hosts", help="learn from these hosts only: n[1-8],m2")
-    parser.add_argument("-o", "--output", metavar="FILE", help="write FILE instead of the system's; - prints")
-    parser.set_defaults(run=run)
+    system, output = {"required": True}, {"type": str}
+    options.add_table(parser, _OPTIONS, system=system, loss={"type": loss, "default": LOSS}, output=output)
 
 
 def run(args: argparse.Namespace) -> int:

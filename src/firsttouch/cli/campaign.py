@@ -57,103 +57,70 @@ EXAMPLES = """\
   firsttouch campaign collect /scratch/campaigns/validate-77 --json"""
 
 
+_RUN = f"""\
+--drain              validate: drain this host in Slurm if it fails
+--strict             validate: exit status 3 also if this host is undecided
+--reservation --image
+--backend
+--max-repetitions N  validate: most repetitions of undecided metrics (default: {MOST_REPETITIONS})
+--no-collect         write no report, because another job does
+--dry-run            show the commands, run none"""
+_COLLECT = """\
+campaign CAMPAIGN  name or folder of the campaign
+--no-figures       only the overview and the state
+--drain            validate: drain the hosts that fail in Slurm
+--strict           validate: exit status 3 also if a host is undecided
+--reservation
+--step PATTERN     with --resubmit: only steps whose names match"""
+_AGAIN = """\
+--resubmit N     validate: submit undecided hosts again, up to N repetitions of undecided metrics (default: never)
+--sbatch OPTION  an option for sbatch, e.g. --sbatch=--time=8:00:00; may be repeated"""
+_PLAN = f"""\
+kind                 {"; ".join(f"{kind}: {KINDS[kind].title}" for kind in PLANNED)}
+--system
+--dataset            the aligners' dataset (default: {profiles.default_dataset()})
+--aligner            run this aligner's scenarios, or those of 'all'; may be repeated (default: for strategy
+                     those of $FIRSTTOUCH_MEASURED_ALIGNERS, or all; for other kinds none)
+--repetitions        timed runs of each case (default: 3)
+--step PATTERN       only steps whose names match (--dry-run lists them)
+--campaign CAMPAIGN  name or folder of the campaign (default: a new one)"""
+
+
 def register(subparsers: options.Subparsers) -> None:
     """Add the command and its actions."""
-    parser = options.command(subparsers, "campaign", EXAMPLES)
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    running = options.action(actions, "run", "run the missing steps of a campaign on this host", EXAMPLES)
+    add_action = options.actions(subparsers, "campaign", EXAMPLES)
+    running = add_action("run", "run the missing steps of a campaign on this host", run_here)
     _add_plan(running)
-    options.add(running, "--drain", help="validate: drain this host in Slurm if it fails")
-    options.add(running, "--strict", help="validate: exit status 3 also if this host is undecided")
-    options.add(running, "--reservation", "--image")
-    options.add(running, "--backend", choices=backends.NAMES)
-    running.add_argument(
-        "--max-repetitions",
-        type=options.positive,
-        metavar="N",
-        default=MOST_REPETITIONS,
-        help=f"validate: most repetitions of undecided metrics (default: {MOST_REPETITIONS})",
-    )
-    running.add_argument("--no-collect", action="store_true", help="write no report, because another job does")
-    running.add_argument("--dry-run", action="store_true", help="show the commands, run none")
-    running.set_defaults(run=run_here)
-    submitting = options.action(
-        actions, "submit", "submit a job per host, and one that collects the results", EXAMPLES
-    )
+    backend, most = {"choices": backends.NAMES}, {"default": MOST_REPETITIONS}
+    options.add_table(running, _RUN, backend=backend, max_repetitions=most)
+    submitting = add_action("submit", "submit a job per host, and one that collects the results", submit_hosts)
     _add_plan(submitting)
     options.add(submitting, "--hosts", required=True, help="hosts in Slurm's notation: n[1-8],m2")
     options.add(submitting, "--drain", help="validate: drain the hosts that fail in Slurm")
     _add_again(submitting)
-    submitting.add_argument(
-        "--wait", action="store_true", help="also submit jobs for hosts that are down or drained"
-    )
-    submitting.add_argument("--dry-run", action="store_true", help="show the commands, run none")
-    submitting.set_defaults(run=submit_hosts)
-    listing = options.action(actions, "list", "list the campaigns in the folder for results", EXAMPLES)
-    listing.set_defaults(run=list_campaigns)
+    options.add_table(submitting, "--wait  also submit jobs for hosts that are down or drained")
+    options.add_table(submitting, "--dry-run  show the commands, run none")
+    add_action("list", "list the campaigns in the folder for results", list_campaigns)
     summary = "show what is finished, waiting and missing; exit status 1 if something is missing"
-    asking = options.action(actions, "status", summary, EXAMPLES)
-    _add_name(asking)
-    asking.set_defaults(run=show_status)
-    cancelling = options.action(
-        actions, "cancel", "cancel its waiting and running jobs; what they measured is kept", EXAMPLES
-    )
-    _add_name(cancelling)
-    cancelling.add_argument("--dry-run", action="store_true", help="show the command, do not run it")
-    cancelling.set_defaults(run=cancel_jobs)
-    collecting = options.action(actions, "collect", "report the results, and what is missing", EXAMPLES)
-    _add_name(collecting)
-    collecting.add_argument("--no-figures", action="store_true", help="only the overview and the state")
-    options.add(collecting, "--drain", help="validate: drain the hosts that fail in Slurm")
-    options.add(collecting, "--strict", help="validate: exit status 3 also if a host is undecided")
-    options.add(collecting, "--reservation")
-    collecting.add_argument(
-        "--step", action="append", metavar="PATTERN", help="with --resubmit: only steps whose names match"
-    )
+    asking = add_action("status", summary, show_status)
+    options.add_table(asking, "campaign CAMPAIGN  name or folder of the campaign")
+    summary = "cancel its waiting and running jobs; what they measured is kept"
+    cancelling = add_action("cancel", summary, cancel_jobs)
+    options.add_table(cancelling, "campaign CAMPAIGN  name or folder of the campaign")
+    options.add_table(cancelling, "--dry-run  show the command, do not run it")
+    collecting = add_action("collect", "report the results, and what is missing", collect_campaign)
+    options.add_table(collecting, _COLLECT, step={"action": "append"})
     _add_again(collecting)
-    collecting.set_defaults(run=collect_campaign)
-
-
-def _add_name(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("campaign", metavar="CAMPAIGN", help="name or folder of the campaign")
 
 
 def _add_again(parser: argparse.ArgumentParser) -> None:
-    resubmitting = parser.add_argument(
-        "--resubmit",
-        type=options.positive,
-        metavar="N",
-        help="validate: submit undecided hosts again, up to N repetitions of undecided metrics (default: never)",
-    )
-    options.add_old_spelling(parser, "--max-repetitions", resubmitting)
-    parser.add_argument(
-        "--sbatch",
-        action="append",
-        default=[],
-        metavar="OPTION",
-        help="an option for sbatch, e.g. --sbatch=--time=8:00:00; may be repeated",
-    )
+    repeated = {"action": "append", "default": []}
+    options.add_table(parser, _AGAIN, resubmit={"old": "--max-repetitions"}, sbatch=repeated)
 
 
 def _add_plan(parser: argparse.ArgumentParser) -> None:
-    titles = "; ".join(f"{kind}: {KINDS[kind].title}" for kind in PLANNED)
-    parser.add_argument("kind", choices=PLANNED, help=titles)
-    options.add(parser, "--system")
-    options.add(parser, "--dataset", help=f"the aligners' dataset (default: {profiles.default_dataset()})")
-    options.add(
-        parser,
-        "--aligner",
-        action="append",
-        help="run this aligner's scenarios, or those of 'all'; may be repeated (default: for strategy "
-        "those of $FIRSTTOUCH_MEASURED_ALIGNERS, or all; for other kinds none)",
-    )
-    options.add(parser, "--repetitions", help="timed runs of each case (default: 3)")
-    parser.add_argument(
-        "--step", action="append", metavar="PATTERN", help="only steps whose names match (--dry-run lists them)"
-    )
-    parser.add_argument(
-        "--campaign", metavar="CAMPAIGN", help="name or folder of the campaign (default: a new one)"
-    )
+    repeated = {"action": "append"}
+    options.add_table(parser, _PLAN, kind={"choices": PLANNED}, aligner=repeated, step=repeated)
 
 
 def _request(args: argparse.Namespace) -> CampaignRequest:

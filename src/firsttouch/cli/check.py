@@ -50,7 +50,7 @@ _MOST_LINES = 1000
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    parser = options.command(subparsers, "check", EXAMPLES)
+    parser = options.command(subparsers, "check", run, EXAMPLES)
     seconds = options.checked(
         options.seconds, f"a time of {_LEAST:g} s to 1 h, such as 60 or 2min", lambda t: _LEAST <= t <= _MOST
     )
@@ -60,7 +60,6 @@ def register(subparsers: options.Subparsers) -> None:
     options.add(parser, "--system", default=paths.LOCAL, help="the system whose references judge (default: local)")
     options.add(parser, "--records", "--share-host", "--strict")
     parser.add_argument("--measuring", action="store_true", help=argparse.SUPPRESS)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -36,28 +36,23 @@ _WIDE = 60
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    parser = options.command(subparsers, "config", EXAMPLES)
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    show = options.action(actions, "show", "list the settings of this host, or of a host in records", EXAMPLES)
+    add_action = options.actions(subparsers, "config", EXAMPLES)
+    show = add_action("show", "list the settings of this host, or of a host in records", _show)
     show.add_argument("host", nargs="?", metavar="HOST", help="a host in the records (default: this host, now)")
     options.add(show, "records", nargs="*")
-    show.set_defaults(run=_show)
-    diff = options.action(actions, "diff", "list the settings in which two hosts differ", EXAMPLES)
+    diff = add_action("diff", "list the settings in which two hosts differ", _diff)
     diff.add_argument("--golden", metavar="HOST", help="compare this host with what most hosts have")
     diff.add_argument(
         "words", nargs="*", metavar="HOST HOST [RECORDS_OR_DIR ...]", help="two hosts, and records to read"
     )
-    diff.set_defaults(run=_diff)
-    drift = options.action(actions, "drift", "list the hosts that differ from most hosts, by setting", EXAMPLES)
+    drift = add_action("drift", "list the hosts that differ from most hosts, by setting", _drift)
     options.add(drift, "records", nargs="*")
-    drift.set_defaults(run=_drift)
     summary = "note that a host has got another board or other processors, so that its own level begins anew"
-    replaced = options.action(actions, "replaced", summary, EXAMPLES)
+    replaced = add_action("replaced", summary, _replaced)
     replaced.add_argument("host", metavar="HOST", help="the host, as its records name it")
     options.add(replaced, "--system", required=True, help="the system of the host's records")
     options.add(replaced, "--records", required=True)
     replaced.add_argument("--reason", default="", metavar="TEXT", help="what was replaced")
-    replaced.set_defaults(run=_replaced)
 
 
 def _configurations(given: Sequence[Path]) -> dict[str, Configuration]:

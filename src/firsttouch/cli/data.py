@@ -7,7 +7,6 @@ import argparse
 import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from firsttouch.cli import options
@@ -28,33 +27,27 @@ Datasets are stored in FIRSTTOUCH_DATA, or in datasets/store of the checkout. Re
 interrupted download."""
 
 
+_GENERATED = """\
+--genome-size SIZE    bases, such as 50MB
+--repeat-fraction F   part of the genome in repeats
+--seed N              the same seed gives the same bytes
+--pairs N             read pairs
+--read-length BASES   bases of every read"""
+
+
 def register(subparsers: options.Subparsers) -> None:
     """Add `data` with its sub-commands to *subparsers*."""
-    data = options.command(subparsers, "data", EXAMPLES)
-    actions = data.add_subparsers(dest="action", required=True, metavar="ACTION")
-    listing = options.action(actions, "list", "list the datasets, and which of them are in the store", EXAMPLES)
-    listing.set_defaults(run=_list)
-    getting = options.action(actions, "get", "download or generate a dataset, and print its folder", EXAMPLES)
-    getting.set_defaults(run=_get)
-    verifying = options.action(actions, "verify", "check every byte of a dataset in the store", EXAMPLES)
-    verifying.set_defaults(run=_verify)
+    add_action = options.actions(subparsers, "data", EXAMPLES)
+    add_action("list", "list the datasets, and which of them are in the store", _list)
+    getting = add_action("get", "download or generate a dataset, and print its folder", _get)
+    verifying = add_action("verify", "check every byte of a dataset in the store", _verify)
     for parser in (getting, verifying):
         parser.add_argument("name", metavar="DATASET", help=options.SHARED["--dataset"]["help"])
         generated = parser.add_argument_group("options of a generated dataset")
-        generated.add_argument("--genome-size", metavar="SIZE", help="bases, such as 50MB")
-        generated.add_argument("--repeat-fraction", type=float, metavar="F", help="part of the genome in repeats")
-        generated.add_argument("--seed", type=int, metavar="N", help="the same seed gives the same bytes")
-        generated.add_argument("--pairs", type=int, metavar="N", help="read pairs")
-        generated.add_argument("--read-length", type=int, metavar="BASES", help="bases of every read")
-    getting.add_argument(
-        "--from",
-        dest="from_files",
-        nargs="+",
-        type=Path,
-        default=(),
-        metavar="FILE",
-        help="take these files (one per downloaded file, in order) instead of downloading",
-    )
+        size, fraction, seed = {"type": str}, {"type": float}, {"type": options.natural}
+        options.add_table(generated, _GENERATED, genome_size=size, repeat_fraction=fraction, seed=seed)
+    source = "--from FILE...  take these files (one per downloaded file, in order) instead of downloading"
+    options.add_table(getting, source, **{"from": {"dest": "from_files", "default": ()}})
 
 
 def _list(args: argparse.Namespace) -> int:

@@ -62,79 +62,53 @@ _NO_RESULT = "no result: it was killed, stopped by --timeout, or could not start
 _OF_PLACEMENT = {"verified": 0, "invalid": 1, "unverified": 3}
 
 
+_OPTIONS = f"""\
+--on NODES          use only the PUs and the memory of these NUMA nodes, such as 0, 0-3 or all; pages elsewhere
+                    are a wrong placement
+--threads           threads of the program (default: the scenario's, or all usable PUs)
+--threads-env NAME  set this variable to the number of threads; may be repeated (default: OMP_NUM_THREADS, if a
+                    number was asked for by --threads or SCENARIO, else none)
+--verify            if the program succeeds: end with 1 if its placement did not hold, with 3 if it could not be
+                    seen
+--timeout           stop the program and all that it started after this time, such as 90 (seconds) or 12h
+--idle
+--scratch           set TMPDIR: {options.SHARED["--scratch"]["help"]}
+--records           append a record of its run time to this JSON-lines file if it succeeds
+--tsv               write its time, placement and energy as a table of one row (TSV) if it succeeds
+--joined FILE       write one result of the tasks on all hosts of a step of srun to this JSON file, in a folder
+                    that these hosts share
+--share-host"""
+_MEASURING_OPTIONS = """\
+--check NAME        name of the check in the record
+--site-check CHECK  a check of the site, or its YAML file, instead of SCENARIO, PROGRAM and the next five options
+--metric NAME       name of the metric (default: time)
+--unit UNIT         unit of the metric (default: s)
+--better            whether higher or lower values are better (default: lower for times)
+--regex REGEX       its group is the value; the last match counts (--timeout limits its search as well)
+--file FILE         search this file, which the program writes, not its output
+--repetitions       runs (default: 3)"""
+
+
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     json_help = "print one JSON document: as the last line of standard error, with --check on standard output"
-    parser = options.command(subparsers, "exec", EXAMPLES, DESCRIPTION, json_help=json_help)
-    parser.add_argument(
-        "scenario",
-        nargs="?",
-        default="auto",
-        metavar="SCENARIO",
-        help="a scenario of one instance, or auto (default): the one that was advised, else the program as it is; "
-        "with --check: 1Inst_Original",
+    parser = options.command(subparsers, "exec", run, EXAMPLES, DESCRIPTION, json_help=json_help)
+    scenario_help = (
+        "a scenario of one instance, or auto (default): the one that was advised, else the program as it is; "
+        "with --check: 1Inst_Original"
     )
+    options.add_table(parser, f"scenario [SCENARIO]  {scenario_help}", scenario={"default": "auto"})
     options.add_user_command(parser, "the program and its arguments; {threads} in them becomes a number")
-    parser.add_argument(
-        "--on",
-        type=options.numbers,
-        metavar="NODES",
-        help="use only the PUs and the memory of these NUMA nodes, such as 0 or 0-3; pages elsewhere are a wrong "
-        "placement",
+    variable = options.checked(
+        str, "the name of a variable", lambda name: bool(name) and not {"=", "\0"} & {*name}
     )
-    options.add(parser, "--threads", help="threads of the program (default: the scenario's, or all usable PUs)")
-    parser.add_argument(
-        "--threads-env",
-        action="append",
-        type=options.checked(str, "the name of a variable", lambda name: bool(name) and not {"=", "\0"} & {*name}),
-        metavar="NAME",
-        help="set this variable to the number of threads; may be repeated (default: OMP_NUM_THREADS, if a number "
-        "was asked for by --threads or SCENARIO, else none)",
-    )
-    parser.add_argument(
-        "--verify",
-        action="store_true",
-        help="if the program succeeds: end with 1 if its placement did not hold, with 3 if it could not be seen",
-    )
-    options.add(
-        parser,
-        "--timeout",
-        help="stop the program and all that it started after this time, such as 90 (seconds) or 12h",
-    )
-    options.add(parser, "--idle")
-    options.add(parser, "--scratch", help=f"set TMPDIR: {options.SHARED['--scratch']['help']}")
-    options.add(parser, "--records", help="append a record of its run time to this JSON-lines file if it succeeds")
-    tsv_help = "write its time, placement and energy as a table of one row (TSV) if it succeeds"
-    options.add(parser, "--tsv", help=tsv_help)
-    parser.add_argument(
-        "--joined",
-        type=Path,
-        metavar="FILE",
-        help="write one result of the tasks on all hosts of a step of srun to this JSON file, in a folder that "
-        "these hosts share",
-    )
-    options.add(parser, "--share-host")
+    repeated = {"action": "append", "type": variable}
+    options.add_table(parser, _OPTIONS, on={"type": options.numbers_or_all}, threads_env=repeated)
     measuring = parser.add_argument_group("measure the program, several times")
-    measuring.add_argument("--check", metavar="NAME", help="name of the check in the record")
-    measuring.add_argument(
-        "--site-check",
-        metavar="CHECK",
-        help="a check of the site, or its YAML file, instead of SCENARIO, PROGRAM and the next five options",
+    better = {"choices": CHOICES["better"]}
+    options.add_table(
+        measuring, _MEASURING_OPTIONS, unit={"choices": ["1", *UNITS]}, better=better, file={"type": str}
     )
-    measuring.add_argument("--metric", metavar="NAME", help="name of the metric (default: time)")
-    measuring.add_argument("--unit", choices=["1", *UNITS], metavar="UNIT", help="unit of the metric (default: s)")
-    better = "whether higher or lower values are better (default: lower for times)"
-    measuring.add_argument("--better", choices=CHOICES["better"], help=better)
-    measuring.add_argument(
-        "--regex",
-        metavar="REGEX",
-        help="its group is the value; the last match counts (--timeout limits its search as well)",
-    )
-    measuring.add_argument(
-        "--file", metavar="FILE", help="search this file, which the program writes, not its output"
-    )
-    options.add(measuring, "--repetitions", help="runs (default: 3)")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -230,9 +204,10 @@ def _scenario(
     name = "1Inst_Original" if args.scenario == "auto" else args.scenario
     granted = frozenset(host.allowed_pus)
     if args.on:
-        granted &= {pu for node in args.on for pu in host.node(node).pus}
+        nodes = host.cpu_nodes if args.on == "all" else args.on
+        granted &= {pu for node in nodes for pu in host.node(node).pus}
         if not granted:
-            raise CannotHere(f"--on {format_list(args.on)}: this process may use no PU of these NUMA nodes")
+            raise CannotHere(f"--on {format_list(nodes)}: this process may use no PU of these NUMA nodes")
     grants = step.grants(granted) if step else {0: granted}
     numbers = [*grants]
     if args.on or len(grants) > 1:

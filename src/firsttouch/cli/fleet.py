@@ -29,31 +29,25 @@ EXAMPLES = """\
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command and its actions."""
-    parser = options.command(subparsers, "fleet", EXAMPLES)
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    fleet_due.register(actions)
+    add_action = options.actions(subparsers, "fleet", EXAMPLES)
+    fleet_due.register(add_action)
     summary = "reserve hosts, leave their jobs alone, and test the hosts in the reservation"
-    holding = options.action(actions, "hold", summary, EXAMPLES)
+    holding = add_action("hold", summary, hold)
     holding.add_argument("hosts", nargs="+", metavar="HOSTS", help="hosts in Slurm's notation: n[1-8],m2")
     holding.add_argument("--reason", default="", metavar="TEXT", help="why, for the journal and notices")
     options.add(holding, "--system", help="the hosts' system (default: that of their last verdict, else local)")
-    holding.set_defaults(run=hold)
-    releasing = options.action(actions, "release", "remove the reservations of held hosts", EXAMPLES)
+    releasing = add_action("release", "remove the reservations of held hosts", release)
     releasing.add_argument("hosts", nargs="+", metavar="HOSTS", help="hosts in Slurm's notation: n[1-8],m2")
     releasing.add_argument("--reason", default="", metavar="TEXT", help="why, for the journal and notices")
-    releasing.set_defaults(run=release)
     summary = "one pass: hold hosts that failed, test held hosts, and release or drain them"
-    tending = options.action(actions, "tend", summary, EXAMPLES)
+    tending = add_action("tend", summary, tend)
     how = tending.add_mutually_exclusive_group()
     how.add_argument("--act", action="store_true", default=None, help="act, even if fleet.yaml does not say so")
     how.add_argument("--observe", action="store_false", dest="act", help="only print and note what would be done")
-    tending.set_defaults(run=tend)
-    asking = options.action(actions, "status", "list the hosts that are held or that we drained", EXAMPLES)
-    asking.set_defaults(run=show_status)
-    settings = options.action(actions, "settings", "print the site's settings of fleet.yaml", EXAMPLES)
-    settings.set_defaults(run=show_settings)
-    fleet_exclude.register(actions)
-    fleet_history.register(actions)
+    add_action("status", "list the hosts that are held or that we drained", show_status)
+    add_action("settings", "print the site's settings of fleet.yaml", show_settings)
+    fleet_exclude.register(add_action)
+    fleet_history.register(add_action)
 
 
 def hold(args: argparse.Namespace) -> int:

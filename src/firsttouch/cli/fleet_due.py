@@ -29,31 +29,26 @@ EXAMPLES = """\
   firsttouch fleet due --system amd-opteron --submit            (regularly, by scrontab)"""
 
 
-def register(actions: options.Subparsers) -> None:
+_OPTIONS = """\
+--system            the system whose hosts are validated
+--hosts             only these hosts, such as n[1-8],m2 (default: the system's hosts in Slurm)
+--max-age TIME      older verdicts are due first (default: fleet.yaml's, 7d)
+--node-hours HOURS  node hours in a period, such as 40h (default: the budget of fleet.yaml, 40h in 7d)
+records             records, folders or stores with the configurations of hosts: one that has changed is due
+--submit            submit a job with low priority for each of them"""
+
+
+def register(add_action: options.AddAction) -> None:
     """Add the action."""
-    parser = options.action(
-        actions, "due", "list the hosts to validate next, and submit their validation", EXAMPLES
-    )
-    options.add(parser, "--system", required=True, help="the system whose hosts are validated")
-    options.add(
-        parser, "--hosts", help="only these hosts, such as n[1-8],m2 (default: the system's hosts in Slurm)"
-    )
     duration = options.checked(lambda text: parse(text, "seconds"), "a time above 0, such as 36h or 7d")
-    parser.add_argument(
-        "--max-age", type=duration, metavar="TIME", help="older verdicts are due first (default: fleet.yaml's, 7d)"
+    options.add_table(
+        add_action("due", "list the hosts to validate next, and submit their validation", run, EXAMPLES),
+        _OPTIONS,
+        system={"required": True},
+        max_age={"type": duration},
+        node_hours={"dest": "budget", "type": duration, "old": "--budget"},
+        records={"nargs": "*"},
     )
-    node_hours = parser.add_argument(
-        "--node-hours",
-        dest="budget",
-        type=duration,
-        metavar="HOURS",
-        help="node hours in a period, such as 40h (default: the budget of fleet.yaml, 40h in 7d)",
-    )
-    options.add_old_spelling(parser, "--budget", node_hours)
-    help_text = "records, folders or stores with the configurations of hosts: one that has changed is due"
-    options.add(parser, "records", nargs="*", help=help_text)
-    parser.add_argument("--submit", action="store_true", help="submit a job with low priority for each of them")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -25,15 +25,14 @@ EXAMPLES = """\
   firsttouch fleet history                                       only the hosts that fail again and again"""
 
 
-def register(actions: options.Subparsers) -> None:
+def register(add_action: options.AddAction) -> None:
     """Add the action."""
-    parser = options.action(
-        actions, "history", "list when metrics of hosts changed, and which hosts fail again and again", EXAMPLES
+    parser = add_action(
+        "history", "list when metrics of hosts changed, and which hosts fail again and again", run, EXAMPLES
     )
     options.add(parser, "records", nargs="*")
     parser.add_argument("--host", metavar="HOST", help="only changes of this host, and of the fleet with it")
     parser.add_argument("--metric", metavar="NAME", help="only changes of this metric, such as copy_bandwidth")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

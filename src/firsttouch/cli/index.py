@@ -19,9 +19,8 @@ EXAMPLES = """\
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    parser = options.command(subparsers, "index", EXAMPLES)
+    parser = options.command(subparsers, "index", run, EXAMPLES)
     options.add(parser, "--aligner", "--dataset", required=True)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

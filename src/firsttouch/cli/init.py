@@ -46,10 +46,9 @@ _KINDS = ("systems", "aligners", "datasets", "studies", "checks")
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    parser = options.command(subparsers, "init", EXAMPLES)
+    parser = options.command(subparsers, "init", run, EXAMPLES)
     parser.add_argument("folder", type=Path, metavar="DIR", help="a folder that all hosts share")
     parser.add_argument("--force", action="store_true", help="overwrite the templates and firsttouch.env")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

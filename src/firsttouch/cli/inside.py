@@ -17,22 +17,17 @@ EXAMPLES = """\
   firsttouch inside --dry-run apptainer     (only check whether this site and the image fit)"""
 
 
+_OPTIONS = """\
+--image PATH  image ($FIRSTTOUCH_IMAGE or containers/firsttouch.sif) or view ($FIRSTTOUCH_VIEW, .cache/spack)
+--dry-run     run nothing: exit status 0 if the command could run here"""
+
+
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    parser = options.command(subparsers, "inside", EXAMPLES)
+    parser = options.command(subparsers, "inside", run, EXAMPLES)
     parser.add_argument("backend", choices=backends.NAMES, help="where the programs come from")
-    parser.add_argument(
-        "--image",
-        default="",
-        metavar="PATH",
-        help="image ($FIRSTTOUCH_IMAGE or containers/firsttouch.sif) or view ($FIRSTTOUCH_VIEW, .cache/spack)",
-    )
-    dry_run = parser.add_argument(
-        "--dry-run", action="store_true", help="run nothing: exit status 0 if the command could run here"
-    )
-    options.add_old_spelling(parser, "--check", dry_run)
+    options.add_table(parser, _OPTIONS, image={"default": ""}, dry_run={"old": "--check"})
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND", help="the command, after --")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -48,78 +48,40 @@ results are printed as a table, with --json as its document. Of the options of t
 --system and --share-host may stand before --."""
 
 
+_OPTIONS = f"""\
+aspect ASPECT             {", ".join(measure.aspects())}
+--program                 measuring program (default: {probe.NAME})
+--pu-nodes LIST           NUMA nodes of the PUs (default: all; stores: the first)
+--set-sizes LIST          bandwidth: NUMA nodes in a PU-set (default: one set of --pu-nodes; without it 1, 2, 4,
+                          ... and all)
+--banks LIST              NUMA nodes of the data (default: all; stores, locks and other programs than the probe:
+                          the nearest)
+--interleave SETS         bandwidth: data also interleaved, as firsttouch-probe --help says (default: first/all)
+--threads LIST            contention, locks: numbers of threads (default: 1 to all)
+--pu-pairs N|all          core-to-core: pairs of PUs at most (default: the effort's)
+--compare-output COMMAND  correctness: run a program on each PU, all at once, and compare what it prints
+--sustain TIME            cores: load all PUs for a time such as 2min, and draw the clock over it (at most 10min)
+--order {{random,sequential}}
+                          latency: order of the accesses (default: random)
+--repetitions             timed runs of each case; for the probe the least number (default: 3; topology, cores and
+                          correctness without --compare-output are measured once)
+--records --share-host
+--system                  with --: the system whose facts give the theoretical bandwidth"""
+
+
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    parser = options.command(subparsers, "measure", EXAMPLES, DESCRIPTION)
-    parser.add_argument(
-        "aspect", metavar="ASPECT", choices=tuple(measure.aspects()), help=", ".join(measure.aspects())
-    )
+    parser = options.command(subparsers, "measure", run, EXAMPLES, DESCRIPTION)
     programs = dict.fromkeys(program for aspect in measure.aspects().values() for program in aspect.programs)
-    parser.add_argument(
-        "--program",
-        dest="program_name",
-        choices=tuple(programs),
-        help=f"measuring program (default: {probe.NAME})",
+    options.add_table(
+        parser,
+        _OPTIONS,
+        aspect={"choices": tuple(measure.aspects())},
+        program={"dest": "program_name", "choices": tuple(programs)},
+        pu_pairs={"type": _pairs},
+        compare_output={"type": _words},
     )
-    parser.add_argument(
-        "--pu-nodes",
-        type=options.numbers,
-        metavar="LIST",
-        help="NUMA nodes of the PUs (default: all; stores: the first)",
-    )
-    parser.add_argument(
-        "--set-sizes",
-        type=options.numbers,
-        metavar="LIST",
-        help="bandwidth: NUMA nodes in a PU-set (default: one set of --pu-nodes; without it 1, 2, 4, ... and all)",
-    )
-    parser.add_argument(
-        "--banks",
-        type=options.numbers,
-        metavar="LIST",
-        help="NUMA nodes of the data (default: all; stores, locks and other programs than the probe: the nearest)",
-    )
-    parser.add_argument(
-        "--interleave",
-        metavar="SETS",
-        help="bandwidth: data also interleaved, as firsttouch-probe --help says (default: first/all)",
-    )
-    parser.add_argument(
-        "--threads",
-        type=options.numbers,
-        metavar="LIST",
-        help="contention, locks: numbers of threads (default: 1 to all)",
-    )
-    parser.add_argument(
-        "--pu-pairs",
-        type=_pairs,
-        metavar="N|all",
-        help="core-to-core: pairs of PUs at most (default: the effort's)",
-    )
-    parser.add_argument(
-        "--compare-output",
-        type=_words,
-        metavar="COMMAND",
-        help="correctness: run a program on each PU, all at once, and compare what it prints",
-    )
-    parser.add_argument(
-        "--sustain",
-        type=options.duration,  # the probe has the limits
-        metavar="TIME",
-        help="cores: load all PUs for a time such as 2min, and draw the clock over it (at most 10min)",
-    )
-    parser.add_argument(
-        "--order", choices=("random", "sequential"), help="latency: order of the accesses (default: random)"
-    )
-    help_repetitions = (
-        "timed runs of each case; for the probe the least number (default: 3; topology, cores and correctness "
-        "without --compare-output are measured once)"
-    )
-    options.add(parser, "--repetitions", help=help_repetitions)
-    options.add(parser, "--records", "--share-host")
-    options.add(parser, "--system", help="with --: the system whose facts give the theoretical bandwidth")
     options.add_user_command(parser, "options of firsttouch-probe, if any", "OPTION", absent=None)
-    parser.set_defaults(run=run)
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -8,7 +8,8 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
@@ -35,45 +36,57 @@ class Subparsers(Protocol):
         """Add the parser of one command."""
 
 
+#: Carries out a command, and returns its exit status.
+Run = Callable[[argparse.Namespace], int]
+AddAction = Callable[..., argparse.ArgumentParser]
 #: Where --json prints.
 _JSON = "print one JSON document"
 
 
 def command(
-    subparsers: Subparsers, name: str, examples: str, description: str = "", *, json_help: str = _JSON
+    subparsers: Subparsers,
+    name: str,
+    run: Run | None,
+    examples: str,
+    description: str = "",
+    *,
+    json_help: str = _JSON,
 ) -> argparse.ArgumentParser:
-    """Add a command with its help, its *examples* and --json."""
-    parser = _added(subparsers, name, COMMANDS[name], examples, description)
+    """Add a command that *run* carries out (None: its actions do), with its help, its *examples* and --json."""
+    parser = _added(subparsers, name, COMMANDS[name], run, description)
+    parser.epilog = f"examples:\n{examples}"
     parser.add_argument("--json", action="store_true", help=json_help)
     return parser
 
 
-def action(actions: Subparsers, name: str, summary: str, examples: str) -> argparse.ArgumentParser:
-    """Add an action of a command with those of the command's *examples* that show it.
+def actions(subparsers: Subparsers, name: str, examples: str) -> AddAction:
+    """Add a command that has actions; return the function that adds one: its name, its summary and what runs it.
 
-    --json may stand before or after the action's name.
+    An action has those of the command's *examples* (or its own) that show it. --json may stand before or after its
+    name.
     """
-    parser = _added(actions, name, summary, "", "")
-    # SUPPRESS keeps the value that the command's parser has set.
-    parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=_JSON)
-    shown = [
-        line
-        for line in examples.splitlines()
-        if line.startswith(f"  {parser.prog} ") or line == f"  {parser.prog}"
-    ]
-    parser.epilog = "\n".join(["examples:", *shown])
-    return parser
+    parser = command(subparsers, name, None, examples)
+    added = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    def add_action(name: str, summary: str, run: Run, examples: str = examples) -> argparse.ArgumentParser:
+        parser = _added(added, name, summary, run)
+        # SUPPRESS keeps the value that the command's parser has set.
+        parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=_JSON)
+        shown = [line for line in examples.splitlines() if f"{line} ".startswith(f"  {parser.prog} ")]
+        parser.epilog = "\n".join(["examples:", *shown])
+        return parser
+
+    return add_action
 
 
 def _added(
-    subparsers: Subparsers, name: str, summary: str, examples: str, description: str
+    subparsers: Subparsers, name: str, summary: str, run: Run | None, description: str = ""
 ) -> argparse.ArgumentParser:
-    return subparsers.add_parser(
-        name,
-        help=summary,
-        description=description or f"{summary[0].upper()}{summary[1:]}.",
-        epilog=f"examples:\n{examples}",
-    )
+    sentence = description or f"{summary[0].upper()}{summary[1:]}."
+    parser = subparsers.add_parser(name, help=summary, description=sentence)
+    if run:
+        parser.set_defaults(run=run)
+    return parser
 
 
 def add_user_command(
@@ -110,11 +123,6 @@ class _OldSpelling(argparse.Action):
         """Say the new name, and take the value."""
         say(f"firsttouch: {option} is called {self._now.option_strings[-1]} now")
         self._now(parser, namespace, values, option)
-
-
-def add_old_spelling(parser: argparse._ActionsContainer, old: str, now: argparse.Action) -> None:
-    """Let *parser* accept the option *old* for the option *now*, with a message."""
-    parser.add_argument(old, action=_OldSpelling, now=now)
 
 
 def add_topology(parser: argparse.ArgumentParser) -> None:
@@ -181,6 +189,11 @@ def seconds(text: str) -> float:
         return parse(text, "seconds")
 
 
+def _bases(text: str) -> int:
+    factor = {"K": 10**3, "M": 10**6, "G": 10**9}.get(text[-1:].upper(), 1)
+    return _whole(text if factor == 1 else text[:-1]) * factor
+
+
 def part(text: str) -> float:
     """Return a part of the whole, from text such as 0.1 or 10%; raises ValueError or BadInput for others."""
     return parse_percent(text) if text.endswith("%") else float(text)
@@ -234,11 +247,14 @@ def _section(text: str) -> Path:
 size = checked(parse_bytes, fits=lambda _: True)
 #: A list of numbers such as 0-3,8.
 numbers = checked(parse_list, "a list with a number")
+#: The same, or the word "all".
+numbers_or_all = checked(lambda text: text if text == "all" else parse_list(text), "a list with a number, or all")
 #: A time in seconds, from text such as 90, 30min or 12h.
 duration = checked(
     seconds, "a time above 0, such as 90 (seconds), 30min or 12h", lambda value: 0 < value < math.inf
 )
 positive = checked(_whole, "a whole number of at least 1")
+bases = checked(_bases, "a number of bases above 0, such as 5G")
 natural = checked(_whole, "a whole number of at least 0", lambda _: True)
 
 #: Arguments of several commands. A name has one meaning, type and placeholder everywhere; :func:`add` adds them.
@@ -311,10 +327,59 @@ SHARED: dict[str, dict[str, Any]] = {
 }
 
 
+#: The type of a value by its placeholder; the others are text.
+_TYPES: dict[str, Callable[[str], Any]] = {
+    **dict.fromkeys(("FILE", "DIR", "FASTA", "STORE", "RECORDS_OR_DIR"), Path),
+    **{"N": positive, "LIST": numbers, "SIZE": size, "TIME": duration, "BASES": bases},
+}
+
+
 def add(parser: argparse._ActionsContainer, *names: str, **changes: Any) -> None:
     """Add the arguments *names* of :data:`SHARED`, with *changes* of their keywords."""
     for name in names:
         parser.add_argument(name, **{**SHARED[name], **changes})
+
+
+def add_table(parser: argparse._ActionsContainer, table: str, **changes: Mapping[str, Any]) -> None:
+    """Add the arguments of a *table*, which reads like their help.
+
+    A line has an argument's names, the placeholder of its value if it takes one (``FILE...``: several values,
+    ``[FILE]``: it may be left out, ``{a,b}``: choices), which states the type, and behind two blanks the help,
+    which indented lines continue. Names of :data:`SHARED` are these, several in a line or one with another help.
+    *changes* are further keywords of an argument, by its name with underscores; *old* is its name in earlier
+    releases.
+    """
+    for line in re.sub(r"\n +", "  ", table).splitlines():
+        usage, _, text = (" ".join(part.split()) for part in line.partition("  "))
+        if SHARED.keys() >= {*usage.split()}:
+            for name in usage.split():
+                add(parser, name, **({"help": text} if text else {}), **changes.get(_destination(name), {}))
+            continue
+        *others, last = usage.split(", ")
+        name, _, value = last.partition(" ")
+        more = dict(changes.get(_destination(name), {}))
+        old = more.pop("old", None)
+        takes_value = value or "choices" in more or not name.startswith("-")
+        keywords = _value_keywords(value) if takes_value else {"action": "store_true"}
+        argument = parser.add_argument(*others, name, **{"help": text, **keywords, **more})
+        if old:
+            parser.add_argument(old, action=_OldSpelling, now=argument)
+
+
+def _destination(name: str) -> str:
+    return name.lstrip("-").replace("-", "_")
+
+
+def _value_keywords(value: str) -> dict[str, Any]:
+    """Return argparse's keywords for the *value* of an argument in a table; none for an empty one."""
+    if value.startswith("{"):
+        return {"choices": value[1:-1].split(",")}
+    parts = re.fullmatch(r"(\[)?(.+?)(\.\.\.)?(?(1)\])", value)
+    if not parts:
+        return {}
+    optional, metavar, several = parts.groups()
+    number = {"nargs": ("*" if optional else "+") if several else "?"} if optional or several else {}
+    return {"metavar": metavar, "type": _TYPES.get(metavar, str), **number}
 
 
 def print_json(document: Any) -> None:

@@ -34,9 +34,8 @@ _FOLDERS: dict[str, tuple[Callable[[], Path], str]] = {
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    parser = options.command(subparsers, "path", EXAMPLES)
+    parser = options.command(subparsers, "path", run, EXAMPLES)
     parser.add_argument("name", nargs="?", choices=_FOLDERS, help="print only this folder")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

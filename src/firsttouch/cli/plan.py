@@ -43,24 +43,23 @@ _WIDTH = 80
 _BEST = " *"
 
 
+_INDEX = """\
+--index-size SIZE  size of one replica of the index, such as 5.1GB
+--index PREFIX     take the size from the files of this index
+--dataset          take the size from the index of this dataset"""
+
+
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    parser = options.command(subparsers, "plan", EXAMPLES)
+    parser = options.command(subparsers, "plan", run, EXAMPLES)
     options.add(parser, "--aligner", required=True, help="plan for the memory that this aligner needs")
     index = parser.add_mutually_exclusive_group()
-    index.add_argument(
-        "--index-size", type=options.size, metavar="SIZE", help="size of one replica of the index, such as 5.1GB"
-    )
-    index.add_argument("--index", type=Path, metavar="PREFIX", help="take the size from the files of this index")
-    index.add_argument("--dataset", metavar="DATASET", help="take the size from the index of this dataset")
+    options.add_table(index, _INDEX, index={"type": Path})
     options.add(parser, "--threads", "--policies")
     options.add(parser, "--options", help="list these memory options: none, all (default), or a list with commas")
-    parser.add_argument(
-        "--all-memory", action="store_true", help="place data on high-bandwidth, persistent and CXL memory, too"
-    )
+    options.add_table(parser, "--all-memory  place data on high-bandwidth, persistent and CXL memory, too")
     options.add_topology(parser)
-    parser.add_argument("scenario", nargs="?", metavar="SCENARIO", help="print the commands of this scenario")
-    parser.set_defaults(run=run)
+    options.add_table(parser, "scenario [SCENARIO]  print the commands of this scenario")
 
 
 def run(args: argparse.Namespace) -> int:

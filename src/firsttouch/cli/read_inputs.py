@@ -65,43 +65,26 @@ class Inputs:
         return [*itertools.chain.from_iterable(self.lanes), *prefix, *aligner.index_paths(self.index), *steps]
 
 
+_CACHE_STATES = ", ".join(f"{state} ({meaning})" for state, meaning in index_cache.STATES.items())
+_OPTIONS = f"""\
+--dataset            take index and reads from this dataset
+--index PREFIX       prefix of the aligner's index
+--reads FILE...      FASTQ file, plain or gzip; a single run takes several lanes, pipes and - (standard input), too
+--reads2 FILE...     the second file of a pair, or lane
+--unpaired           leave the second file of the dataset out
+--interleaved        --reads has pairs, mate 2 behind mate 1
+--batch-bases BASES  the aligner's batch size in bases, such as 10M, the same in all scenarios
+--block-bytes SIZE   bytes of a block, if not those of the aligner
+--reads-per-block N  reads (pairs) of a block, if not those of the aligner
+--index-cache        the index in the page cache before each timed run: {_CACHE_STATES};
+                     default: {index_cache.AS_IS}
+--threads"""
+
+
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    options.add(parser, "--dataset", help="take index and reads from this dataset")
-    parser.add_argument("--index", type=Path, metavar="PREFIX", help="prefix of the aligner's index")
-    parser.add_argument(
-        "--reads",
-        type=Path,
-        nargs="+",
-        metavar="FILE",
-        help="FASTQ file, plain or gzip; a single run takes several lanes, pipes and - (standard input), too",
-    )
-    parser.add_argument(
-        "--reads2", type=Path, nargs="+", metavar="FILE", help="the second file of a pair, or lane"
-    )
-    parser.add_argument("--unpaired", action="store_true", help="leave the second file of the dataset out")
-    parser.add_argument("--interleaved", action="store_true", help="--reads has pairs, mate 2 behind mate 1")
-    parser.add_argument(
-        "--batch-bases", type=int, metavar="N", help="the aligner's batch size in bases, the same in all scenarios"
-    )
-    parser.add_argument(
-        "--block-bytes", type=options.size, metavar="SIZE", help="bytes of a block, if not those of the aligner"
-    )
-    parser.add_argument(
-        "--reads-per-block",
-        type=options.positive,
-        metavar="N",
-        help="reads (pairs) of a block, if not those of the aligner",
-    )
-    parser.add_argument(
-        "--index-cache",
-        choices=tuple(index_cache.STATES),
-        default=index_cache.AS_IS,
-        help="the index in the page cache before each timed run: "
-        + ", ".join(f"{state} ({meaning})" for state, meaning in index_cache.STATES.items())
-        + f"; default: {index_cache.AS_IS}",
-    )
-    options.add(parser, "--threads")
+    states = {"choices": tuple(index_cache.STATES), "default": index_cache.AS_IS}
+    options.add_table(parser, _OPTIONS, index={"type": Path}, index_cache=states)
 
 
 def command_line() -> str:

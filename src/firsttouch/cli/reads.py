@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from tabulate import tabulate
 
-from firsttouch import paths
 from firsttouch.cli import options
 from firsttouch.errors import BadInput
 from firsttouch.execution.progress import say
@@ -30,29 +28,24 @@ and hisat-2018 read a block at a time, with the same two options; no release doe
 _MOST_BYTES = 1 << 30
 
 
+_BLOCK = f"""\
+-o, --output FILE...  one for each mate
+--block-bytes SIZE    default: {BLOCK_BYTES}
+--reads-per-block N   default: as many as always fit"""
+_FILES = """\
+files FILE...  FASTQ, plain or gzip; or a pair
+--interleaved  the pairs are in one file"""
+
+
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    parser = options.command(subparsers, "reads", EXAMPLES)
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    check = options.action(actions, "check", "check every record, count reads and bases", EXAMPLES)
-    check.add_argument(
-        "--batch-bases", type=options.positive, default=0, metavar="N", help="count batches as well"
-    )
-    check.set_defaults(run=_check)
-    blocking = options.action(actions, "block", "write reads in blocks of a fixed number of bytes", EXAMPLES)
-    blocking.add_argument(
-        "-o", "--output", type=Path, nargs="+", required=True, metavar="FILE", help="one for each mate"
-    )
-    blocking.add_argument(
-        "--block-bytes", type=options.size, default=BLOCK_BYTES, metavar="SIZE", help=f"default: {BLOCK_BYTES}"
-    )
-    blocking.add_argument(
-        "--reads-per-block", type=options.positive, metavar="N", help="default: as many as always fit"
-    )
-    blocking.set_defaults(run=_block)
-    for action in (check, blocking):
-        action.add_argument("files", type=Path, nargs="+", metavar="FILE", help="FASTQ, plain or gzip; or a pair")
-        action.add_argument("--interleaved", action="store_true", help="the pairs are in one file")
+    add_action = options.actions(subparsers, "reads", EXAMPLES)
+    check = add_action("check", "check every record, count reads and bases", _check)
+    options.add_table(check, "--batch-bases BASES  count batches as well", batch_bases={"default": 0})
+    blocking = add_action("block", "write reads in blocks of a fixed number of bytes", _block)
+    options.add_table(blocking, _BLOCK, output={"required": True}, block_bytes={"default": BLOCK_BYTES})
+    for parser in (check, blocking):
+        options.add_table(parser, _FILES)
 
 
 def _check(args: argparse.Namespace) -> int:
@@ -90,10 +83,7 @@ def _block(args: argparse.Namespace) -> int:
     if args.block_bytes > _MOST_BYTES:
         raise BadInput(f"--block-bytes {args.block_bytes}: a block has {_MOST_BYTES} bytes at most")
     for out in args.output:
-        if out.is_dir():
-            raise BadInput("the output is a folder", file=out)
-        if not paths.resolved(out).parent.is_dir():
-            raise BadInput("the folder of the output does not exist", file=out)
+        atomic_files.check_place(out)
     atomic_files.refuse_overwriting(args.output, args.files)
     reads = inspect(args.files, interleaved=args.interleaved, say=say)
     blocks = block(reads, args.output, block_bytes=args.block_bytes, per_block=args.reads_per_block, say=say)

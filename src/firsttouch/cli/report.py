@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 
 from firsttouch.cli import options
 from firsttouch.errors import BadInput
@@ -28,11 +27,22 @@ EXAMPLES = """\
       the summary as JSON on stdout"""
 
 
+_OPTIONS = """\
+records
+-o, --output DIR  the report's folder: created, or replaced if it holds an earlier report
+--system          the system whose references judge its hosts (default for many hosts: those that the records name)
+--compare         compare two RECORDS_OR_DIR: before and after
+--details N       for many hosts: add a page for each of the N worst
+--max-age TIME    leave out older records, such as 90d
+--xml FILE        the host's topology as hwloc XML (lstopo FILE)"""
+
+
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(
         subparsers,
         "report",
+        run,
         EXAMPLES,
         "Write a report of measured records into a folder: index.html (one page that needs no network),\n"
         "summary.md for a ticket, summary.json for programs.\n\n"
@@ -40,23 +50,8 @@ def register(subparsers: options.Subparsers) -> None:
         "and metrics, the distribution of each metric, the history, and what is missing. Records and advice\n"
         "that cannot be read are named and left out, with exit status 2; --compare then writes nothing.",
     )
-    options.add(parser, "records")
-    parser.add_argument(
-        "-o",
-        "--output",
-        required=True,
-        type=Path,
-        metavar="DIR",
-        help="the report's folder: created, or replaced if it holds an earlier report",
-    )
-    judges = "the system whose references judge its hosts (default for many hosts: those that the records name)"
-    options.add(parser, "--system", help=judges)
-    parser.add_argument("--compare", action="store_true", help="compare two RECORDS_OR_DIR: before and after")
-    detailed = "for many hosts: add a page for each of the N worst"
-    parser.add_argument("--details", type=options.natural, default=0, metavar="N", help=detailed)
-    parser.add_argument("--max-age", type=options.age, metavar="TIME", help="leave out older records, such as 90d")
-    parser.add_argument("--xml", type=Path, metavar="FILE", help="the host's topology as hwloc XML (lstopo FILE)")
-    parser.set_defaults(run=run)
+    output, details = {"required": True}, {"type": options.natural, "default": 0}
+    options.add_table(parser, _OPTIONS, output=output, details=details, max_age={"type": options.age})
 
 
 def run(args: argparse.Namespace) -> int:

@@ -48,62 +48,36 @@ Run a command of yours, or an aligner on a dataset, under a placement that is ve
 _EXPECTED = re.compile(r"[0-9a-fA-F]{64}(,[0-9a-fA-F]{64},[0-9]{1,18},[0-9]{1,18})?")
 
 
+_OPTIONS = """\
+--dynamic             give batches to the instances as they take them, instead of one fixed part to each
+--reads-per-thread N  measure throughput: N reads (pairs) per thread, repeated if there are too few; no output
+--repetitions         timed runs (default: 1)
+--counters            count events with perf stat (thesis section 2.5.2)
+--if-installed        skip the run, instead of failing, if the aligner is not installed
+--timeout --idle --records --share-host
+--if-in-time          skip the run, instead of failing, if it takes longer than --timeout
+--multiqc
+--checksum            record SHA-256 sums of the alignments
+--expect-sha256 SUM[,SUM,READS,MAPPED]
+                      common_sha256 that the alignments must have; with alignments_sha256 and the numbers of reads
+                      and mapped reads of a run that had it, equal alignments are recognized faster"""
+
+
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    parser = options.command(subparsers, "run", EXAMPLES, DESCRIPTION)
-    parser.add_argument(
-        "scenario",
-        metavar="SCENARIO",
-        help="a scenario of `firsttouch plan`, or NxT-unbound: N x T threads, not bound",
-    )
+    parser = options.command(subparsers, "run", run, EXAMPLES, DESCRIPTION)
+    scenario_help = "a scenario of `firsttouch plan`, or NxT-unbound: N x T threads, not bound"
+    parser.add_argument("scenario", metavar="SCENARIO", help=scenario_help)
     options.add(parser, "--aligner", required=True)
     read_inputs.add(parser)
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="the output file (default with --dataset: not kept)"
-    )
+    options.add_table(parser, "-o, --output FILE  the output file (default with --dataset: not kept)")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--striped", action="store_true", help="a SAM file per instance: out.0.sam, out.1.sam, ...")
-    by_coordinate = form.add_argument(
-        "--sort", dest="sorted", action="store_true", help="one BAM file, by `samtools sort`"
-    )
-    options.add_old_spelling(form, "--sorted", by_coordinate)
-    parser.add_argument(
-        "--dynamic",
-        action="store_true",
-        help="give batches to the instances as they take them, instead of one fixed part to each",
-    )
-    parser.add_argument(
-        "--reads-per-thread",
-        type=options.positive,
-        metavar="N",
-        help="measure throughput: N reads (pairs) per thread, repeated if there are too few; no output",
-    )
-    options.add(parser, "--repetitions", default=1, help="timed runs (default: 1)")
-    parser.add_argument(
-        "--counters", action="store_true", help="count events with perf stat (thesis section 2.5.2)"
-    )
-    parser.add_argument(
-        "--if-installed",
-        action="store_true",
-        help="skip the run, instead of failing, if the aligner is not installed",
-    )
-    options.add(parser, "--timeout", "--idle", "--records", "--share-host")
-    parser.add_argument(
-        "--if-in-time",
-        action="store_true",
-        help="skip the run, instead of failing, if it takes longer than --timeout",
-    )
-    options.add(parser, "--multiqc")
-    parser.add_argument("--checksum", action="store_true", help="record SHA-256 sums of the alignments")
-    parser.add_argument(
-        "--expect-sha256",
-        type=options.checked(_reference, "a SHA-256 in hexadecimal, or two of them and two numbers"),
-        metavar="SUM[,SUM,READS,MAPPED]",
-        help="common_sha256 that the alignments must have; with alignments_sha256 and the numbers of reads and "
-        "mapped reads of a run that had it, equal alignments are recognized faster",
-    )
+    options.add_table(form, "--striped  a SAM file per instance: out.0.sam, out.1.sam, ...")
+    by_coordinate = {"dest": "sorted", "old": "--sorted"}
+    options.add_table(form, "--sort  one BAM file, by `samtools sort`", sort=by_coordinate)
+    sums = options.checked(_reference, "a SHA-256 in hexadecimal, or two of them and two numbers")
+    options.add_table(parser, _OPTIONS, repetitions={"default": 1}, expect_sha256={"type": sums})
     options.add_user_command(parser, "the aligner's own options, for every instance", "OPTION")
-    parser.set_defaults(run=run)
 
 
 def _reference(text: str) -> launch.Alignments:

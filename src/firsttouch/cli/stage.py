@@ -9,7 +9,6 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from firsttouch.cli import options
@@ -36,30 +35,21 @@ exit status is the command's own. Without a command, the copies stay until `firs
 than the job or session that kills this user's processes at its end, and never through a restart."""
 
 
+_OPTIONS = """\
+files [FILE...]  a file, or a folder with all in it
+--on NODES       NUMA nodes as numactl has them (0, 0-3, all); on several, the pages are interleaved in equal
+                 parts; interleave is all
+--spill          leave files that do not fit on disk, and link to them
+--keep TIME      without a command: drop the copies after this time, such as 12h (default: never)
+--threads        threads that copy (default: one per PU, 8 at most)"""
+
+
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    parser = options.command(subparsers, "stage", EXAMPLES, DESCRIPTION)
-    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="a file, or a folder with all in it")
-    parser.add_argument(
-        "--on",
-        metavar="NODES",
-        help="NUMA nodes as numactl has them (0, 0-3, all); on several, the pages are interleaved in equal parts; "
-        "interleave is all",
-    )
-    parser.add_argument(
-        "--spill", action="store_true", help="leave files that do not fit on disk, and link to them"
-    )
-    keeping = parser.add_argument(
-        "--keep",
-        dest="seconds",
-        type=options.checked(_stay, "a time above 0, such as 12h or 2d", lambda stay: 0 < stay < math.inf),
-        metavar="TIME",
-        help="without a command: drop the copies after this time, such as 12h (default: never)",
-    )
-    options.add_old_spelling(parser, "--for", keeping)
-    options.add(parser, "--threads", help="threads that copy (default: one per PU, 8 at most)")
+    parser = options.command(subparsers, "stage", run, EXAMPLES, DESCRIPTION)
+    stay = options.checked(_stay, "a time above 0, such as 12h or 2d", lambda stay: 0 < stay < math.inf)
+    options.add_table(parser, _OPTIONS, keep={"dest": "seconds", "type": stay, "old": "--for"})
     options.add_user_command(parser, "the command, with {1}, {2}, … and {folder}", "COMMAND")
-    parser.set_defaults(run=run)
 
 
 def _stay(text: str) -> float:

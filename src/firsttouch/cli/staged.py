@@ -21,18 +21,15 @@ EXAMPLES = """\
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command and its actions."""
-    parser = options.command(subparsers, "staged", EXAMPLES)
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    listing = options.action(actions, "list", "list what is staged, where, and whether it is fresh", EXAMPLES)
-    listing.set_defaults(run=list_staged)
-    dropping = options.action(actions, "drop", "drop what is staged", EXAMPLES)
+    add_action = options.actions(subparsers, "staged", EXAMPLES)
+    add_action("list", "list what is staged, where, and whether it is fresh", list_staged)
+    dropping = add_action("drop", "drop what is staged", drop)
     dropping.add_argument(
         "ids",
         nargs="*",
         metavar="ID",
         help="an id of `firsttouch staged list` (default: all of this user)",
     )
-    dropping.set_defaults(run=drop)
 
 
 def list_staged(args: argparse.Namespace) -> int:

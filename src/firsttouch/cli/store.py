@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from firsttouch.campaign import inputs
@@ -28,27 +27,20 @@ records are on the disk. `compact` joins small files into one, and deletes them 
 programs may still be reading them."""
 
 
+_COMPACT = """\
+store STORE  the store's folder
+--keep TIME  of records older than this, such as 400d, keep values and times only: verdicts and history stay the
+             same
+--dry-run    say what would be done, and change nothing"""
+
+
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    parser = options.command(subparsers, "store", EXAMPLES)
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    append = options.action(
-        actions, "append", "append records to a store, which is created if it does not exist", EXAMPLES
-    )
-    append.add_argument("store", type=Path, metavar="STORE", help="the store's folder")
-    options.add(append, "records")
-    append.set_defaults(run=_append)
-    compact = options.action(actions, "compact", "join the small files of a store", EXAMPLES)
-    compact.add_argument("store", type=Path, metavar="STORE", help="the store's folder")
-    compact.add_argument(
-        "--keep",
-        type=options.age,
-        metavar="TIME",
-        help="of records older than this, such as 400d, keep values and times only: verdicts and history stay the "
-        "same",
-    )
-    compact.add_argument("--dry-run", action="store_true", help="say what would be done, and change nothing")
-    compact.set_defaults(run=_compact)
+    add_action = options.actions(subparsers, "store", EXAMPLES)
+    append = add_action("append", "append records to a store, which is created if it does not exist", _append)
+    options.add_table(append, "store STORE  the store's folder\nrecords")
+    compact = add_action("compact", "join the small files of a store", _compact)
+    options.add_table(compact, _COMPACT, keep={"type": options.age})
 
 
 def _append(args: argparse.Namespace) -> int:

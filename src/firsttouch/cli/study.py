@@ -7,7 +7,6 @@ import argparse
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from tabulate import tabulate
@@ -41,76 +40,45 @@ A study is a file studies/NAME.toml: see "Study files" in the manual. Each run i
 `firsttouch campaign status`, `cancel` and `collect` work on it."""
 
 
+_INPUT = f"""\
+study STUDY     the study, as `firsttouch study list` names it
+--system
+--dataset       take indexes and reads from this dataset (default: {profiles.default_dataset()})
+--index PREFIX  prefix of the index of all aligners, or FAMILY=PREFIX for those of a family; may be repeated
+--reads FILE    FASTQ file, plain or gzip
+--reads2 FILE   the second file of a pair
+--threads LIST  thread counts (default: those of the study)
+--configuration PATTERN
+                only configurations, families or 'FAMILY: CONFIGURATION' that match; may be repeated"""
+_CHOICE = """\
+--reads-per-thread N  instead of the study's numbers
+--reads-per-block N   of blocked reads, instead of the aligner's
+--repetitions         timed runs of each case (default: those of the study)
+--only-installed      leave out the configurations without an installed program
+--step PATTERN        only steps whose names match (--dry-run lists them)
+--backend
+--image
+--campaign CAMPAIGN   name or folder of the campaign (default: a new one)
+--no-collect          write no report, because another job does
+--dry-run             show the commands, run none"""
+
+
 def register(subparsers: options.Subparsers) -> None:
     """Add the command and its actions."""
-    parser = options.command(subparsers, "study", EXAMPLES)
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    listing = options.action(actions, "list", "list the studies", EXAMPLES)
-    listing.set_defaults(run=list_studies)
+    add_action = options.actions(subparsers, "study", EXAMPLES)
+    add_action("list", "list the studies", list_studies)
     summary = "show a study's configurations, which ones can run here, and what their programs are built from"
-    showing = options.action(actions, "show", summary, EXAMPLES)
-    _add_name(showing)
-    showing.set_defaults(run=show)
-    running = options.action(actions, "run", "run the missing cases of a study on this host", EXAMPLES)
-    _add_name(running)
-    options.add(running, "--system")
-    _add_input(running)
-    _add_choice(running)
-    options.add(running, "--backend", choices=backends.NAMES)
-    options.add(running, "--image")
-    running.add_argument(
-        "--campaign", metavar="CAMPAIGN", help="name or folder of the campaign (default: a new one)"
-    )
-    running.add_argument("--no-collect", action="store_true", help="write no report, because another job does")
-    running.add_argument("--dry-run", action="store_true", help="show the commands, run none")
-    running.set_defaults(run=run, kind="study")
-
-
-def _add_name(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("study", metavar="STUDY", help="the study, as `firsttouch study list` names it")
-
-
-def _add_input(parser: argparse.ArgumentParser) -> None:
-    default = profiles.default_dataset()
-    options.add(parser, "--dataset", help=f"take indexes and reads from this dataset (default: {default})")
-    parser.add_argument(
-        "--index",
-        action="append",
-        metavar="PREFIX",
-        help="prefix of the index of all aligners, or FAMILY=PREFIX for those of a family; may be repeated",
-    )
-    parser.add_argument("--reads", type=Path, metavar="FILE", help="FASTQ file, plain or gzip")
-    parser.add_argument("--reads2", type=Path, metavar="FILE", help="the second file of a pair")
-
-
-def _add_choice(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--threads", type=options.numbers, metavar="LIST", help="thread counts (default: those of the study)"
-    )
-    parser.add_argument(
-        "--configuration",
-        action="append",
-        metavar="PATTERN",
-        help="only configurations, families or 'FAMILY: CONFIGURATION' that match; may be repeated",
-    )
-    kinds = parser.add_mutually_exclusive_group()
+    options.add_table(add_action("show", summary, show), _INPUT.splitlines()[0])
+    running = add_action("run", "run the missing cases of a study on this host", run)
+    repeated = {"action": "append"}
+    options.add_table(running, _INPUT, index=repeated, configuration=repeated)
+    kinds = running.add_mutually_exclusive_group()
     for kind in MATES:
         kinds.add_argument(
             f"--{kind}", dest="kind_of_reads", action="store_const", const=kind, help=f"only {kind} reads"
         )
-    parser.add_argument(
-        "--reads-per-thread", type=options.positive, metavar="N", help="instead of the study's numbers"
-    )
-    parser.add_argument(
-        "--reads-per-block", type=options.positive, metavar="N", help="of blocked reads, instead of the aligner's"
-    )
-    options.add(parser, "--repetitions", help="timed runs of each case (default: those of the study)")
-    parser.add_argument(
-        "--only-installed", action="store_true", help="leave out the configurations without an installed program"
-    )
-    parser.add_argument(
-        "--step", action="append", metavar="PATTERN", help="only steps whose names match (--dry-run lists them)"
-    )
+    options.add_table(running, _CHOICE, step=repeated, backend={"choices": backends.NAMES})
+    running.set_defaults(kind="study")
 
 
 # ----------------------------------------------------------------------

@@ -22,33 +22,20 @@ EXAMPLES = """\
   firsttouch system draft myhosts -o -     # print it"""
 
 
+_DRAFT = """\
+name NAME          the system's name: letters, digits, _ and -
+-o, --output FILE  write FILE instead of reframe/systems/NAME.yaml; - prints
+--force            overwrite the file"""
+
+
 def register(subparsers: options.Subparsers) -> None:
     """Add ``system`` and its three actions to the command line."""
-    parser = options.command(subparsers, "system", EXAMPLES)
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-
-    listing = options.action(actions, "list", "list the systems with their files and partitions", EXAMPLES)
-    listing.set_defaults(run=list_systems)
-
-    checking = options.action(
-        actions, "check", "validate system files: the first error of each, with its line", EXAMPLES
-    )
-    checking.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a system's YAML file")
-    checking.set_defaults(run=check_files)
-
-    drafting = options.action(
-        actions, "draft", "write the file of a system from the topology of this host", EXAMPLES
-    )
-    drafting.add_argument("name", metavar="NAME", help="the system's name: letters, digits, _ and -")
-    drafting.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="FILE",
-        help="write FILE instead of reframe/systems/NAME.yaml; - prints",
-    )
-    drafting.add_argument("--force", action="store_true", help="overwrite the file")
-    drafting.set_defaults(run=draft_system)
+    add_action = options.actions(subparsers, "system", EXAMPLES)
+    add_action("list", "list the systems with their files and partitions", list_systems)
+    checking = add_action("check", "validate system files: the first error of each, with its line", check_files)
+    options.add_table(checking, "files FILE...  a system's YAML file")
+    drafting = add_action("draft", "write the file of a system from the topology of this host", draft_system)
+    options.add_table(drafting, _DRAFT)
 
 
 def list_systems(args: argparse.Namespace) -> int:

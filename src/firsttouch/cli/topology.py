@@ -26,26 +26,22 @@ EXAMPLES = """\
   firsttouch topology --export memattrs -o host.xml     # then: lstopo --input host.xml --memattrs
   firsttouch topology --export weights results/ -o weights.sh
   firsttouch topology --export csv --xml n7.xml store/"""
-EXPORTS = ("memattrs", "weights", "json", "csv")
+
+
+_OPTIONS = """\
+--system           compare with a system; exit status 1 if NUMA nodes or PUs differ
+--export {memattrs,weights,json,csv}
+                   write the measured bandwidth and latency of every NUMA node and bank as hwloc's memory
+                   attributes (XML), the kernel's interleave weights (shell), JSON or CSV
+records            with --export: records or folders with them (default: the newest characterization)
+-o, --output FILE  with --export: the file (default: standard output)"""
 
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    parser = options.command(subparsers, "topology", EXAMPLES)
+    parser = options.command(subparsers, "topology", run, EXAMPLES)
     options.add_topology(parser)
-    options.add(parser, "--system", help="compare with a system; exit status 1 if NUMA nodes or PUs differ")
-    parser.add_argument(
-        "--export",
-        choices=EXPORTS,
-        help="write the measured bandwidth and latency of every NUMA node and bank as hwloc's memory attributes "
-        "(XML), the kernel's interleave weights (shell), JSON or CSV",
-    )
-    newest = "with --export: records or folders with them (default: the newest characterization)"
-    options.add(parser, "records", nargs="*", help=newest)
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="with --export: the file (default: standard output)"
-    )
-    parser.set_defaults(run=run)
+    options.add_table(parser, _OPTIONS, records={"nargs": "*"})
 
 
 def run(args: argparse.Namespace) -> int:
@@ -79,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 def _exported(
     form: str, given: Sequence[Path], output: Path | None, *, xml_file: Path | None, fsroot: Path | None
 ) -> str:
-    """Return the measured matrix in a form of EXPORTS; raises BadInput if the records do not have it."""
+    """Return the measured matrix in a *form* of --export; raises BadInput if the records do not have it."""
     from firsttouch.campaign import inputs  # noqa: PLC0415 - see the package
     from firsttouch.host import topology  # noqa: PLC0415
     from firsttouch.report import matrix  # noqa: PLC0415 - loads the table library

@@ -34,11 +34,10 @@ cannot be read, 3 a host is suspect. With --strict, also 3 if a host is undecide
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    parser = options.command(subparsers, "validate", EXAMPLES)
+    parser = options.command(subparsers, "validate", run, EXAMPLES)
     options.add(parser, "--system", required=True, help="the system whose references judge")
     options.add(parser, "records", "--strict", "--drain", "--reservation")
     parser.add_argument("--dry-run", action="store_true", help="with --drain: show the commands, run none")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
