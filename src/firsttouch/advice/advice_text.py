@@ -284,8 +284,7 @@ def read(file: Path) -> dict[str, Any]:
 def write(document: dict[str, Any], file: Path) -> None:
     """Write an advice to *file* atomically; raises BadInput if it cannot be written."""
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        atomic_files.write(file, json.dumps(document, indent=2) + "\n")
+        atomic_files.write(file, json.dumps(document, indent=2) + "\n", creates=True)
     except OSError as error:
         raise BadInput(f"cannot be written: {error.strerror}", file=file) from error
 

@@ -167,7 +167,8 @@ class _Rounds:
         self.costs[self.usual].clear()
         self._rounds[self.usual].clear()
         self.misplaced[self.usual].clear()
-        first = [i for i, s in enumerate(self.scenarios) if self._is_first(s)]
+        policy = self.scenarios[self.usual].policy
+        first = [i for i, s in enumerate(self.scenarios) if not s.options or s.policy == policy]
         self._round(first, 0, rounds)
         if not any(self.costs):
             # A short run may end between two looks at its placement.
@@ -197,9 +198,6 @@ class _Rounds:
             self.options.needless,
             self.options.memory,
         )
-
-    def _is_first(self, scenario: Scenario) -> bool:
-        return not scenario.options or scenario.policy == self.scenarios[self.usual].policy
 
     def _out(self, number: int) -> bool:
         findings = self.options

@@ -204,8 +204,7 @@ def save(key: Key, scenario: str, gain: dict[str, float] | None, details: dict[s
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     text = json.dumps(Saved(key, scenario, gain, now, details).to_dict(), indent=2) + "\n"
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        atomic_files.write(file, text)
+        atomic_files.write(file, text, creates=True)
     except OSError as error:
         raise BadInput(f"the advice cannot be saved: {error.strerror}", file=file) from error
     return file

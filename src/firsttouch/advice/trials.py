@@ -61,7 +61,9 @@ def write_sample(whole: Reads, fraction: float, folder: Path) -> Sample:
     with contextlib.ExitStack() as stack:
         outs = [stack.enter_context(_writing(name, packed=packed)) for name in names]
         for part, count in _pieces(whole, wanted):
-            _copy(whole, part, count, outs)
+            for mate, out in enumerate(outs):
+                with mate_lines(whole, part.begins, count, mate) as lines:
+                    out.writelines(lines)
     sample = fastq.inspect(names)
     return Sample(names, sample.records / whole.records, sample.records, sample.bases)
 
@@ -94,13 +96,6 @@ def _pieces(whole: Reads, wanted: int) -> Iterator[tuple[Part, int]]:
         left -= take
         if take > 0:
             yield part, take
-
-
-def _copy(whole: Reads, part: Part, count: int, outs: Sequence[io.BufferedIOBase]) -> None:
-    """Write the first *count* records of a part, each mate to its file."""
-    for mate, out in enumerate(outs):
-        with mate_lines(whole, part.begins, count, mate) as lines:
-            out.writelines(lines)
 
 
 # ----------------------------------------------------------------------

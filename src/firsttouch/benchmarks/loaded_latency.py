@@ -112,10 +112,6 @@ def _loaded(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[li
     yield from run(asked, [*where, f"--read-shares={shares}"], say)
 
 
-def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
-    yield from curves(_loaded(host, asked, say))
-
-
 def _steps(cases: Cases) -> list[list[str]]:
     return [[]] if any(cases.loads(node) for node in cases.pu_nodes()) else []
 
@@ -145,4 +141,4 @@ _TEST = ReframeTest(
     least_records=_least_records,
     label=_label,
 )
-BENCHMARK = Benchmark(_measure, steps=_steps, tests=(_TEST,))
+BENCHMARK = Benchmark(lambda *given: curves(_loaded(*given)), steps=_steps, tests=(_TEST,))

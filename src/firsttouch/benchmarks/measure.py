@@ -360,10 +360,6 @@ def _configuration(host: Topology, installed: memory_modules.Installed) -> Itera
         )
 
 
-def _topology(host: Topology, _asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
-    yield list(topology(host, say=say))
-
-
 def _contention_label(record: Record, _cases: Cases) -> str:
     """Name the rate of one thread and of all, per bank, and per NUMA node if all threads are on one."""
     p = record.parameters
@@ -405,7 +401,13 @@ _CONTENTION_TESTS = (
 #: bytes of a random cycle), STREAM's kernels (GB/s, regular stores), and the rates (GB/s) of threads that access
 #: one bank at once, at random (thesis section 3.5). Campaigns divide them into steps.
 _ASPECTS = {
-    "topology": Benchmark(_topology, frozenset(), (), lambda _: False, tests=(_TOPOLOGY_TEST,)),
+    "topology": Benchmark(
+        lambda host, _, say: iter([list(topology(host, say=say))]),
+        frozenset(),
+        (),
+        lambda _: False,
+        tests=(_TOPOLOGY_TEST,),
+    ),
     "latency": Benchmark(_by_program, frozenset({"pu_nodes", "banks", "order"}), (probe.NAME, "lmbench")),
     "bandwidth": Benchmark(
         _by_program,

@@ -91,8 +91,8 @@ def _huge_pages_free(bank: int, say: probe.Say) -> list[Record]:
     return [Record(CHECK, "huge_pages_free", "GiB", "neither", (free / 2**30,), parameters, software=software())]
 
 
-def _steps(cases: Cases) -> list[list[str]]:
-    return [["--pu-nodes", format_list(cases.pu_nodes())]]
+def _options(cases: Cases) -> list[str]:
+    return ["--pu-nodes", format_list(cases.pu_nodes())]
 
 
 def _label(record: Record, _cases: Cases) -> str:
@@ -105,9 +105,9 @@ def _label(record: Record, _cases: Cases) -> str:
 _TEST = ReframeTest(
     "pages",
     lambda _: "latency and bandwidth by page size",
-    lambda cases: ["--pu-nodes", format_list(cases.pu_nodes())],
+    _options,
     # Latency, the prefetch ratio and one rate with base pages; the host may not have others.
     lambda cases: 3 * len(cases.pu_nodes()),
     _label,
 )
-BENCHMARK = Benchmark(_measure, steps=_steps, tests=(_TEST,))
+BENCHMARK = Benchmark(_measure, steps=lambda cases: [_options(cases)], tests=(_TEST,))

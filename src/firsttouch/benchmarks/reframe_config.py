@@ -21,7 +21,6 @@ from firsttouch.benchmarks import profiles
 from firsttouch.benchmarks.reframe_run import TMPDIR
 from firsttouch.errors import BadInput, FirstTouchError, Missing
 from firsttouch.systems.definition import Partition, System, available, load
-from firsttouch.systems.facts import Facts
 
 #: The columns of ReFrame's performance log. Its "all" includes lists, which contain commas.
 _PERFLOG_COLUMNS = (
@@ -198,13 +197,9 @@ def _partition(system: System, partition: Partition) -> dict[str, Any]:
             "num_sockets": facts.packages,
         },
         "features": [partition.backend, *(["numa"] if facts.numa_nodes > 1 else [])],
-        "extras": _extras(facts),
+        # The properties that checks may require in ``valid_systems``, such as ``%numa_nodes=8``.
+        "extras": {"numa_nodes": facts.numa_nodes, "packages": facts.packages, "pus": facts.pus},
     }
-
-
-def _extras(facts: Facts) -> dict[str, Any]:
-    """Return the properties that checks may require in ``valid_systems``, such as ``%numa_nodes=8``."""
-    return {"numa_nodes": facts.numa_nodes, "packages": facts.packages, "pus": facts.pus}
 
 
 def _environment(system: str, partition: str) -> list[list[str]]:

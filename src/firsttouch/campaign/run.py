@@ -356,7 +356,7 @@ class _Runner:
                 goal = 2 * min(self._undecided_by_fleet(system, most).values(), default=0)
             if (open_steps := self._open_steps(system, most, goal)) is None:
                 break
-            seconds = self._seconds()
+            seconds = {entry.step: entry.seconds for entry in self.journal.entries() if entry.end}
             steps = [s for s in open_steps if rounds.fits(seconds.get(s.name, 0.0), deadline, self.clock)]
             is_late |= len(steps) < len(open_steps)
             if not is_busy and any(s.name != "topology" for s in steps) and (is_busy := not self.is_quiet()):
@@ -441,10 +441,6 @@ class _Runner:
         ordered = dict.fromkeys(name for key in keys for name in sorted(names[key]))
         by_name = {step.name: step for step in self.steps}
         return [by_name[name] for name in ordered if name in by_name]
-
-    def _seconds(self) -> dict[str, float]:
-        """Return how long each step took when it was last measured."""
-        return {entry.step: entry.seconds for entry in self.journal.entries() if entry.end}
 
 
 def _reason(error: BaseException) -> str:

@@ -114,11 +114,6 @@ def _document(learned: baseline.Baseline, system: str, hosts: int, loss: float) 
     }
 
 
-def _apart(share: float) -> str:
-    """Return a relative difference in words."""
-    return f"{100 * abs(share):.1f} % {'below' if share < 0 else 'above'} the others"
-
-
 def _print_baseline(learned: baseline.Baseline, out: str, hosts: int, loss: float) -> None:
     stream = sys.stderr if out == "-" else sys.stdout
 
@@ -128,9 +123,9 @@ def _print_baseline(learned: baseline.Baseline, out: str, hosts: int, loss: floa
     show(f"{len(learned.learnt)} references of {hosts} hosts: {out}")
     for host, cases in sorted(learned.outliers.items(), key=lambda item: -len(item[1])):
         case, share = max(cases, key=lambda m: abs(m[1]))
-        others = len(cases) - 1
+        side, others = "below" if share < 0 else "above", len(cases) - 1
         more = f"; and {others} more metric{'s' * (others > 1)}" if others else ""
-        show(f"left out: {host}: {learned.titles[case]}: {_apart(share)}{more}")
+        show(f"left out: {host}: {learned.titles[case]}: {100 * abs(share):.1f} % {side} the others{more}")
     if weak := learned.weak(loss):
         case = max(weak, key=lambda name: weak[name])
         these = f"{len(weak)} of {len(learned.learnt)} references find only a larger loss than {loss:.1%}"

@@ -105,8 +105,7 @@ def prepare(system: str, dataset: str) -> None:
     if system == paths.LOCAL and available()[system] is None:
         file = paths.drafts() / f"{system}.yaml"
         say(f"drafting {file} from this host")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        atomic_files.write(file, draft.of_this_host(system))
+        atomic_files.write(file, draft.of_this_host(system), creates=True)
     described = load(system)
     if difference := mismatch(described, topology.of_this_host()):
         again = ": draft it anew with `firsttouch system draft local --force`" if system == paths.LOCAL else ""

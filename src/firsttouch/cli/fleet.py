@@ -64,9 +64,10 @@ def release(args: argparse.Namespace) -> int:
 def _by_hand(named: Sequence[str], do: Callable[[Any, str], None], *, as_json: bool) -> int:
     """Do something for each host that is named, under the lock of the journal."""
     from firsttouch.execution import slurm  # noqa: PLC0415 - the journal alone needs none
+    from firsttouch.host.host_lists import unfolded  # noqa: PLC0415 - a large import
     from firsttouch.quarantine import actions  # noqa: PLC0415 - the journal alone needs none
 
-    hosts = _hosts(named)
+    hosts = list(dict.fromkeys(host for text in named for host in unfolded(text)))
     settings = site_settings.load()
     slurm.require("scontrol")
     lines: list[str] = []
@@ -85,12 +86,6 @@ def _by_hand(named: Sequence[str], do: Callable[[Any, str], None], *, as_json: b
         work.notify()
         _print(lines, journal.lines[before:], as_json=as_json)
     return worst
-
-
-def _hosts(given: Sequence[str]) -> list[str]:
-    from firsttouch.host.host_lists import unfolded  # noqa: PLC0415 - a large import
-
-    return list(dict.fromkeys(host for text in given for host in unfolded(text)))
 
 
 def tend(args: argparse.Namespace) -> int:

@@ -52,7 +52,11 @@ def run(args: argparse.Namespace) -> int:
     elif args.metric:
         raise BadInput("--metric chooses changes of records: give the records, or a store of them")
     offenders = history.repeat_offenders(verdict_log.read())
-    changes = [c for c in changes if args.host in {None, *c.hosts} and _has_metric(c, args.metric)]
+    changes = [
+        c
+        for c in changes
+        if args.host in {None, *c.hosts} and args.metric in {None, *(case.metric for case in (c.case, *c.others))}
+    ]
     offenders = [o for o in offenders if args.host in {None, o.host}]
     if args.json:
         repeat = [
@@ -77,10 +81,6 @@ def _check_names(samples: Joined, host: str | None, metric: str | None) -> None:
         raise BadInput(f"no record of host '{host}'{did_you_mean(host, samples.hosts)}")
     if metric and metric not in metrics:
         raise BadInput(f"no record of metric '{metric}'{did_you_mean(metric, metrics)}")
-
-
-def _has_metric(change: Change, metric: str | None) -> bool:
-    return metric is None or metric in {case.metric for case in (change.case, *change.others)}
 
 
 def _printable(rows: Iterable[Iterable[str]]) -> list[list[str]]:

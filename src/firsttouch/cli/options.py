@@ -213,10 +213,6 @@ def _options(text: str) -> str:
     return text
 
 
-def _absolute(text: str) -> str:
-    return text and str(Path(text).absolute())
-
-
 class InMemory(NamedTuple):
     """A scratch in memory, of that size (bytes; None: half of the memory that is left)."""
 
@@ -272,7 +268,12 @@ SHARED: dict[str, dict[str, Any]] = {
     "--hosts": {"metavar": "HOSTS"},
     "--strict": {"action": "store_true", "help": "exit status 3 also if a host is undecided"},
     "--backend": {"default": "", "help": "where the programs come from (default: the partition's backend)"},
-    "--image": {"default": "", "type": _absolute, "metavar": "PATH", "help": "the backend's image or view"},
+    "--image": {
+        "default": "",
+        "type": lambda text: text and str(Path(text).absolute()),
+        "metavar": "PATH",
+        "help": "the backend's image or view",
+    },
     "--repetitions": {"type": positive, "metavar": "N"},
     "--threads": {"type": positive, "metavar": "N", "help": "threads in total (default: all usable PUs)"},
     "--timeout": {

@@ -142,7 +142,8 @@ def run(args: argparse.Namespace) -> int:
         from firsttouch.report import multiqc  # noqa: PLC0415 - a run without a report needs no tables
 
         sections = multiqc.of_records(records)  # an invalid run has no time to show
-        places = {multiqc.SCENARIOS: args.multiqc, multiqc.ENERGY: _beside(args.multiqc, "_energy")}
+        energy_file = args.multiqc.with_name(args.multiqc.name.replace("_mqc.json", "_energy_mqc.json"))
+        places = {multiqc.SCENARIOS: args.multiqc, multiqc.ENERGY: energy_file}
         for name, section in sections.items():
             atomic_files.write(places[name], section)
     if args.json:
@@ -153,11 +154,6 @@ def run(args: argparse.Namespace) -> int:
         return 0
     say(f"firsttouch: invalid: {records[0].reason}")
     return 1
-
-
-def _beside(file: Path, word: str) -> Path:
-    """Return the name of another section of MultiQC beside *file*."""
-    return file.with_name(file.name.replace("_mqc.json", f"{word}_mqc.json"))
 
 
 def _prepared(args: argparse.Namespace) -> tuple[Scenario, launch.Work, float]:

@@ -108,8 +108,6 @@ def draft_system(args: argparse.Namespace) -> int:
 
 def _write(target: Path, text: str) -> None:
     try:
-        if target.parent == paths.drafts():
-            target.parent.mkdir(parents=True, exist_ok=True)
-        atomic_files.write(target, text)
+        atomic_files.write(target, text, creates=target.parent == paths.drafts())
     except OSError as error:
         raise BadInput(f"cannot be written: {error.strerror}", file=target) from error

@@ -27,7 +27,9 @@ def resolved(given: Sequence[str]) -> list[str]:
     own, behind = words[:end], words[end:]
     match own[:1]:
         case ["run"] if behind and not any(word.partition("=")[0] == "--aligner" for word in own):
-            return [_verb(behind[1:]), *own[1:], *behind]
+            from firsttouch.genomics.command_line import calls_aligner  # noqa: PLC0415 - only `run` needs it
+
+            return ["align" if calls_aligner(behind[1:]) else "exec", *own[1:], *behind]
         case ["probe"]:
             say("firsttouch: `firsttouch probe ASPECT OPTIONS` is `firsttouch measure ASPECT -- OPTIONS` now")
             return _probe(words[1:])
@@ -40,13 +42,6 @@ def resolved(given: Sequence[str]) -> list[str]:
             own.remove(option)
             return [*new.split(), *own[1:], *behind]
     return words
-
-
-def _verb(program: Sequence[str]) -> str:
-    """Return the command that runs *program*."""
-    from firsttouch.genomics.command_line import calls_aligner  # noqa: PLC0415 - only `run` needs the aligners
-
-    return "align" if calls_aligner(program) else "exec"
 
 
 def _probe(words: Sequence[str]) -> list[str]:

@@ -316,7 +316,9 @@ def parse(words: Sequence[str]) -> UserCommand:
     named = [a.values[-1] for a in arguments.items if a.role == "index"]
     if named and "index_made" in syntax.flags and not named[-1].endswith(syntax.index_suffix):
         reasons.append(f"each instance would index {named[-1]}: index it once, in a file *{syntax.index_suffix}")
-    if _mates_by_name(syntax, arguments) and lanes and not interleaved and len(lanes[0]) == 1:
+    by_name = "mates_by_name" in syntax.flags and (not syntax.mates_with or _has_mates(syntax, arguments))
+    # Reads of one file that have the same name, one after the other, are a pair.
+    if by_name and lanes and not interleaved and len(lanes[0]) == 1:
         # A pair has two records that follow each other, so a part ends with an even number of them.
         batch = replace(batch, records=2)
     index = _index(aligner, syntax, named[-1]) if named else None
@@ -500,11 +502,6 @@ def _with_roles(syntax: Syntax, arguments: Arguments) -> Arguments:
 def _has_mates(syntax: Syntax, arguments: Arguments) -> bool:
     """Return whether one of the options is there with which two files are mates."""
     return any(shlex.join([a.name, *a.values]) in syntax.mates_with for a in arguments.items if a.name)
-
-
-def _mates_by_name(syntax: Syntax, arguments: Arguments) -> bool:
-    """Return whether reads of one file that have the same name, one after the other, are a pair."""
-    return "mates_by_name" in syntax.flags and (not syntax.mates_with or _has_mates(syntax, arguments))
 
 
 def _reasons(aligner: Aligner, syntax: Syntax, arguments: Arguments) -> Iterator[str]:

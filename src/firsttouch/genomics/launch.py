@@ -258,7 +258,10 @@ def run(
             assert work.copies is not None  # noqa: S101 - for mypy
             stack.enter_context(work.copies)
         copies, uses = work.copies, work.copies.uses(scenario)
-        cache = _restored(work, scenario)
+        cache = None
+        if work.index_cache:
+            files = work.aligner.index_paths(work.index)
+            cache = index_cache.restore(files, work.index_cache, scenario.placements)
         stop = StopRequest()
         stack.callback(stop.close)
         pus = sorted(scenario.pus)
@@ -349,13 +352,6 @@ def _reads_itself(work: Work, scenario: Scenario, uses: Sequence[IndexUse]) -> b
     # Programs may tell plain files by their names.
     named = not work.aligner.files or all(file.suffix in {".fq", ".fastq"} for file in work.reads.files)
     return named and not work.programs.on_stdin and not uses[0].hides(work.reads.files)
-
-
-def _restored(work: Work, scenario: Scenario) -> index_cache.Restored | None:
-    """Put the page cache into the state that was asked for, if any."""
-    if not work.index_cache:
-        return None
-    return index_cache.restore(work.aligner.index_paths(work.index), work.index_cache, scenario.placements)
 
 
 def _checksums(work: Work, ranges: Sequence[sam.ByteRange]) -> sam.Checksums:

@@ -363,7 +363,8 @@ class ReadStream:
             data, sizes = _span(Mate(both.chunk, slice(None)), 2 * begin, 2 * end)
             if self._merged:
                 return (data.data,)
-            return tuple(_one_mate(data, sizes, mate).data for mate in range(2))
+            turns = np.arange(len(sizes)) % 2
+            return tuple(data[np.repeat(turns == mate, sizes)].data for mate in range(2))
         spans = [_span(mate, begin, end) for mate in mates]
         if self._merged and len(spans) == 2:
             return (_both_mates(*spans[0], *spans[1]).data,)
@@ -379,12 +380,6 @@ def _span(mate: Mate, begin: int, end: int) -> tuple[Bytes, Ints]:
     if len(data) > int(sizes.sum()):
         data = np.frombuffer(data.tobytes().replace(b"\r\n", b"\n"), np.uint8)
     return data, sizes
-
-
-def _one_mate(data: Bytes, sizes: Ints, mate: int) -> Bytes:
-    """Return the records of *mate* (0 or 1) in *data*, interleaved pairs whose records have *sizes* bytes."""
-    records: Bytes = data[np.repeat(np.arange(len(sizes)) % 2 == mate, sizes)]
-    return records
 
 
 def _both_mates(data_1: Bytes, sizes_1: Ints, data_2: Bytes, sizes_2: Ints) -> Bytes:

@@ -346,7 +346,8 @@ class _Launch:
             if self._run.command.reads_files or self._run.reads.files:
                 inputs = self._as_files(pieces)
                 *earlier, last = range(len(self._argvs(inputs)[0]))
-                return [*(self._step(inputs, step) for step in earlier), self._collected(inputs, last)]
+                outcomes = [self._run_jobs(self._jobs(inputs, step, is_last=False), inputs) for step in earlier]
+                return [*outcomes, self._collected(inputs, last)]
             with contextlib.ExitStack() as unread:  # closes the ends of pipes that no program gets
                 inputs = self._pipes(unread)
                 dealer = self._dealer(pieces, self._feeds)
@@ -397,10 +398,6 @@ class _Launch:
         number = next((number for number, feed in enumerate(self._feeds) if feed.is_left), 0)
         program = self._run.command.aligner.name
         return RunFailed(f"instance {number}: {program} ended before it had read all its reads")
-
-    def _step(self, inputs: Sequence[_Input], step: int) -> list[Outcome]:
-        """Run a program whose output the next one needs."""
-        return self._run_jobs(self._jobs(inputs, step, is_last=False), inputs)
 
     def _run_jobs(
         self,

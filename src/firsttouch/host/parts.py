@@ -32,12 +32,11 @@ def identities(root: Path = Path("/")) -> dict[str, str]:
         "processors": [" ".join(sorted(processors - _NONE))],
         "interfaces": _addresses(root / "sys/class/net"),
     }
-    hashes = {name: [_hash(text) for text in texts if text not in _NONE] for name, texts in serials.items()}
+    hashes = {
+        name: [hashlib.sha256(text.encode()).hexdigest()[:12] for text in texts if text not in _NONE]
+        for name, texts in serials.items()
+    }
     return {name: " ".join(sorted(of_part)) for name, of_part in hashes.items() if of_part}
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _addresses(folder: Path) -> list[str]:

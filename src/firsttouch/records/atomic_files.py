@@ -112,8 +112,10 @@ def output(place: Path, *, force: bool = False) -> Iterator[Path]:
         yield partial
 
 
-def write(place: Path, text: str) -> None:
-    """Write *text* as UTF-8 to *place*; a reader sees the old file or the new one."""
+def write(place: Path, text: str, *, creates: bool = False) -> None:
+    """Write *text* as UTF-8 to *place*, whose folder it *creates*; a reader sees the old file or the new one."""
+    if creates:
+        place.parent.mkdir(parents=True, exist_ok=True)
     with output(place) as partial:
         partial.write_text(text, encoding="utf-8")
 

@@ -97,17 +97,12 @@ def policy(name: str) -> Policy:
         raise BadInput(none_such("policy", name, policies())) from None
 
 
-def _aliases(extent: Extent) -> dict[str, Policy]:
-    """Return all policies by their names and aliases; names take precedence, then earlier policies."""
-    by_alias: dict[str, Policy] = {}
-    for policy in policies().values():
-        by_alias.setdefault(policy.alias.get(extent, policy.name), policy)
-    return by_alias | policies()
-
-
 def of_alias(text: str, extent: Extent) -> Policy | None:
     """Return the policy with that alias or name, or None."""
-    return _aliases(extent).get(text)
+    by_alias: dict[str, Policy] = {}
+    for policy in policies().values():  # names take precedence, then earlier policies
+        by_alias.setdefault(policy.alias.get(extent, policy.name), policy)
+    return policies().get(text) or by_alias.get(text)
 
 
 def alias_of(policy: Policy, extent: Extent) -> str:
