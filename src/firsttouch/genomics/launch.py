@@ -260,8 +260,8 @@ def run(
         copies, uses = work.copies, work.copies.uses(scenario)
         cache = None
         if work.index_cache:
-            files = work.aligner.index_paths(work.index)
-            cache = index_cache.restore(files, work.index_cache, scenario.placements)
+            index_files = work.aligner.index_paths(work.index)
+            cache = index_cache.restore(index_files, work.index_cache, scenario.placements)
         stop = StopRequest()
         stack.callback(stop.close)
         pus = sorted(scenario.pus)
