@@ -300,7 +300,7 @@ def _align(
         available = available_bytes()
         if lacking_memory := grant.lacking_memory(need, available):
             say(f"warning: {lacking_memory}")
-        left = None if available is None else max(0, available - need)
+        left = _memory_left(need, available)
         sink = stack.enter_context(
             open_sink(output, scratch=scratch, pus=sorted(scenario.pus), memory_bytes=left, stop=stop)
         )
@@ -327,6 +327,11 @@ def _needed_bytes(command: UserCommand, scenario: Scenario) -> int:
     index = memory_options.of_kind(scenario.options, "index")
     need = command.aligner.need(command.aligner.index_bytes(command.index))
     return scenario.instances * need.of(scenario.threads, index.copies if index else "own")
+
+
+def _memory_left(need: int, available: int | None) -> int | None:
+    """Return the bytes that instances which will take *need* bytes leave for sorting; None: unknown."""
+    return None if available is None else max(0, available - need)
 
 
 def _has_reads(command: UserCommand) -> bool:
