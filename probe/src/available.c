@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "fail.h"
 #include "lists.h"
@@ -98,4 +99,19 @@ Cgroup cgroup_memory(void)
     }
     free(text);
     return least;
+}
+
+uint64_t address_space_left(int threads)
+{
+    struct rlimit limit, stack;
+    if (getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur == RLIM_INFINITY)
+        return UINT64_MAX;
+    char *text = file_text("/proc/self/status");
+    const int64_t kib = text_number(text, "VmSize:");
+    free(text);
+    const uint64_t usual = UINT64_C(8) << 20;
+    const uint64_t each =
+        getrlimit(RLIMIT_STACK, &stack) || stack.rlim_cur > limit.rlim_cur ? usual : stack.rlim_cur;
+    const uint64_t used = (kib > 0 ? (uint64_t)kib << 10 : 0) + (uint64_t)threads * each;
+    return limit.rlim_cur > used ? (limit.rlim_cur - used) / 16 * 15 : 0; // the tables of the probe need some
 }

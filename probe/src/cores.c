@@ -46,12 +46,15 @@ typedef struct {
 
 // A chain followed by all PUs at once, or by each alone.
 typedef struct {
-    int samples;     // of each PU, or 0 if it is not measured
-    int first;       // of the samples that count: the last quarter of a sustained load
-    double seconds;  // of a sample
-    double wall;     // (s) that a PU worked
-    double *stolen;  // (s) of each PU by a hypervisor
-    Sample *sampled; // by member, then by sample
+    int samples;                     // of each PU, or 0 if it is not measured
+    int first;                       // of the samples that count: the last quarter of a sustained load
+    double seconds;                  // of a sample
+    double wall;                     // (s) that a PU worked
+    double *stolen;                  // (s) of each PU by a hypervisor
+    Sample *sampled;                 // by member, then by sample
+    double *shares;                  // of its siblings' rates that a PU has, in the same order
+    double *best, *best_of_siblings; // rates of each PU: disturbances make samples worse, and never better
+    int slowest;                     // member, by the median of its shares
     Placed placed;
 } Way;
 
@@ -61,6 +64,7 @@ typedef struct {
     int here, other; // PUs of the core that work, and others
     List threads;    // PUs of the core
     int bank;        // the position of its bank
+    int kind[2];     // equal for siblings: in the core, and in memory
 } Core;
 
 typedef struct {
@@ -70,16 +74,18 @@ typedef struct {
     int count; // of PUs
     Core *cores;
     Way ways[RUNNINGS][CHAINS];
-    List banks;               // nearest to the PUs
-    Memory *memory;           // of each bank
-    uint64_t bytes[CHAINS];   // of the cycles
-    uintptr_t *state[CHAINS]; // of each PU: where it is in its cycle
-    double *frequency;        // of each PU while all run (GHz), 0 if the kernel does not show it
+    Way again[RUNNINGS][CHAINS]; // of chains in which a PU looked slow
+    List banks;                  // nearest to the PUs
+    Memory *memory;              // of each bank
+    uint64_t bytes[CHAINS];      // of the cycles
+    uintptr_t *state[CHAINS];    // of each PU: where it is in its cycle
+    double *frequency;           // of each PU while all run (GHz), 0 if the kernel does not show it
     const char *wrong;
     int slowed;          // a PU whose steps are made half as fast, to try what finds it, or -1
     int slowed_chain;    // of this chain, or CHAINS: of all
     double slowed_after; // so many seconds
     // What is measured now.
+    Way *way;
     Chain chain;
     Running running;
     int turn, round; // of a PU that is alone
@@ -124,7 +130,7 @@ static double frequency_of(int pu)
 // Measures a sample of a PU by the thread that is bound to it.
 static void measure(Run *run, int member, int sample)
 {
-    Way *way = &run->ways[run->running][run->chain];
+    Way *way = run->way;
     const Chain chain = run->chain;
     const bool is_slowed = run->pus->values[member] == run->slowed &&
                            (run->slowed_chain == (int)chain || run->slowed_chain == CHAINS) &&
@@ -161,7 +167,7 @@ static void measure(Run *run, int member, int sample)
 static void work_together(Member *member, void *argument)
 {
     Run *run = argument;
-    const Way *way = &run->ways[run->running][run->chain];
+    const Way *way = run->way;
     for (int i = 0; i < way->samples; i++) {
         team_together(member);
         measure(run, member->id, i);
@@ -216,9 +222,9 @@ static Placed take_turns(Run *run, int rounds)
     return placed;
 }
 
-static void run_way(Run *run, Running running, Chain chain)
+static void run_way(Run *run, Way *way, Running running, Chain chain)
 {
-    Way *way = &run->ways[running][chain];
+    run->way = way;
     run->running = running;
     run->chain = chain;
     way->sampled = must_allocate((size_t)(run->count * way->samples), sizeof *way->sampled);
@@ -254,10 +260,37 @@ static Core core_of(const Run *run, int pu)
 }
 
 // Whether the rates of two PUs should be equal. PUs of another bank may have slower memory.
-static bool alike(const Core *a, const Core *b, Chain chain)
+static bool alike(const Core *a, const Core *b, bool in_memory)
 {
     return a->speed == b->speed && a->here == b->here && a->other == b->other &&
-           (chain != MEMORY_CHAIN || a->bank == b->bank);
+           (!in_memory || a->bank == b->bank);
+}
+
+// Numbers the kinds of PUs: each has the number of the first PU of its kind.
+static void set_kinds(const Run *run)
+{
+    List firsts[2] = {{0}};
+    for (int i = 0; i < run->count; i++)
+        for (int in_memory = 0; in_memory < 2; in_memory++) {
+            const List *first = &firsts[in_memory];
+            int kind = 0;
+            while (kind < first->count && !alike(&run->cores[first->values[kind]], &run->cores[i], in_memory))
+                kind++;
+            if (kind == first->count)
+                list_add(&firsts[in_memory], i);
+            run->cores[i].kind[in_memory] = kind;
+        }
+    free(firsts[0].values);
+    free(firsts[1].values);
+}
+
+// Those of the values of all samples that count.
+static Samples samples_of(const Way *way, const double *values)
+{
+    Samples samples = {0};
+    for (int sample = way->first; sample < way->samples; sample++)
+        samples_add(&samples, values[sample]);
+    return samples;
 }
 
 static double rate_in(const Way *way, int member, int sample)
@@ -265,47 +298,78 @@ static double rate_in(const Way *way, int member, int sample)
     return way->sampled[member * way->samples + sample].rate;
 }
 
-// The median rate of the siblings of a PU in one sample; its own without any.
-static double siblings(const Run *run, Chain chain, const Way *way, int member, int sample, double *scratch)
+typedef struct {
+    int kind, member;
+    double value;
+} Ranked;
+
+static int by_kind(const void *a, const void *b)
 {
-    int count = 0;
+    const Ranked *x = a, *y = b;
+    return x->kind != y->kind ? x->kind - y->kind : (x->value > y->value) - (x->value < y->value);
+}
+
+// Sets for each PU the median of the `values` of its siblings, or its own value if it has none.
+static void set_siblings(const Run *run, Chain chain, const double *values, double *medians)
+{
+    Ranked *ranked = must_allocate((size_t)run->count, sizeof *ranked);
     for (int i = 0; i < run->count; i++)
-        if (i != member && alike(&run->cores[i], &run->cores[member], chain))
-            scratch[count++] = rate_in(way, i, sample);
-    return count ? median_of(scratch, count) : rate_in(way, member, sample);
-}
-
-// The rate of a PU as a share of its siblings', in each sample that counts.
-static Samples shares_of(const Run *run, Chain chain, const Way *way, int member, double *scratch)
-{
-    Samples shares = {0};
-    for (int sample = way->first; sample < way->samples; sample++) {
-        const double usual = siblings(run, chain, way, member, sample, scratch);
-        samples_add(&shares, usual > 0 ? rate_in(way, member, sample) / usual : 1);
+        ranked[i] = (Ranked){run->cores[i].kind[chain == MEMORY_CHAIN], i, values[i]};
+    qsort(ranked, (size_t)run->count, sizeof *ranked, by_kind);
+    for (int begin = 0, end = 0; begin < run->count; begin = end) {
+        while (end < run->count && ranked[end].kind == ranked[begin].kind)
+            end++;
+        const int others = end - begin - 1;
+        for (int i = begin; i < end; i++) {
+            // The middle of the others: all of the kind but this one.
+            int low = begin + (others - 1) / 2, high = begin + others / 2;
+            low += low >= i;
+            high += high >= i;
+            medians[ranked[i].member] = others ? (ranked[low].value + ranked[high].value) / 2 : ranked[i].value;
+        }
     }
-    return shares;
+    free(ranked);
 }
 
-// The best rate of a PU in the samples that count. Disturbances make samples worse, and never better.
-static double best_of(const Way *way, int member)
+// Compares the rates of the PUs with those of their siblings, in each sample that counts.
+static void compare(const Run *run, Chain chain, Way *way)
 {
-    double best = 0;
-    for (int sample = way->first; sample < way->samples; sample++)
-        best = fmax(best, rate_in(way, member, sample));
-    return best;
+    const size_t count = (size_t)run->count;
+    double *rates = must_allocate(count, sizeof *rates), *usual = must_allocate(count, sizeof *usual);
+    way->shares = must_allocate(count * (size_t)way->samples, sizeof *way->shares);
+    way->best = must_allocate(count, sizeof *way->best);
+    way->best_of_siblings = must_allocate(count, sizeof *way->best_of_siblings);
+    for (int sample = way->first; sample < way->samples; sample++) {
+        for (int i = 0; i < run->count; i++) {
+            rates[i] = rate_in(way, i, sample);
+            way->best[i] = fmax(way->best[i], rates[i]);
+        }
+        set_siblings(run, chain, rates, usual);
+        for (int i = 0; i < run->count; i++)
+            way->shares[i * way->samples + sample] = usual[i] > 0 ? rates[i] / usual[i] : 1;
+    }
+    set_siblings(run, chain, way->best, way->best_of_siblings);
+    double least = INFINITY;
+    for (int i = 0; i < run->count; i++) {
+        Samples shares = samples_of(way, &way->shares[i * way->samples]);
+        const double share = samples_median(&shares);
+        if (share < least) {
+            least = share;
+            way->slowest = i;
+        }
+    }
+    free(rates);
+    free(usual);
 }
 
 // By how much a PU is slower than its siblings, if it has less than `share` of their best rates in every sample
 // that counts, or 0.
-static double loss_of(const Run *run, Chain chain, const Way *way, int member, double share, double *scratch)
+static double loss_of(const Way *way, int member, double share)
 {
-    int count = 0;
-    for (int i = 0; i < run->count; i++)
-        if (i != member && alike(&run->cores[i], &run->cores[member], chain))
-            scratch[count++] = best_of(way, i);
-    const double usual = count ? median_of(scratch, count) : 0, best = best_of(way, member);
     // One sample or two may be disturbed.
-    return way->samples - way->first >= 3 && best < share * usual ? 1 - best / usual : 0;
+    if (way->samples - way->first < 3 || way->best[member] >= share * way->best_of_siblings[member])
+        return 0;
+    return 1 - way->best[member] / way->best_of_siblings[member];
 }
 
 // The share of the time that the thread of a PU ran, in the median sample.
@@ -389,9 +453,8 @@ static uint64_t memory_bytes(const Run *run)
     const uint64_t least = UINT64_C(64) << 20, most = UINT64_C(2) << 30;
     uint64_t bytes = 8 * host->all_caches_bytes / (uint64_t)run->banks.count;
     bytes = bytes < least ? least : bytes > most ? most : bytes;
-    for (int i = 0; i < run->banks.count; i++)
-        while (bytes > memory_available(host, &(List){1, &run->banks.values[i]}, PAGES_BASE) / 4)
-            bytes /= 2;
+    while (bytes > memory_available(host, &run->banks, PAGES_BASE) / 4 / (uint64_t)run->banks.count)
+        bytes /= 2;
     return bytes < STRIDE * host->cache_bytes ? 0 : bytes / GROUP_BYTES * GROUP_BYTES;
 }
 
@@ -432,9 +495,7 @@ static void take_memory(Run *run)
 static void put(const Run *run, const Way *way, const char *metric, const char *unit, const char *better,
                 const double *values)
 {
-    Samples samples = {0};
-    for (int i = way->first; i < way->samples; i++)
-        samples_add(&samples, values[i]);
+    const Samples samples = samples_of(way, values);
     Result result = {.metric = metric,
                      .unit = unit,
                      .better = better,
@@ -519,16 +580,12 @@ static void put_rates(const Run *run, Running running, Chain chain)
             scratch[i] = rate_in(way, i, sample);
         values[sample] = is_clock ? median_of(scratch, run->count) : 1 / median_of(scratch, run->count);
     }
-    int slowest = 0;
-    for (int i = 0; i < run->count; i++) {
+    for (int i = 0; i < run->count; i++)
         scratch[i] = is_clock ? rate_of(way, i) : 1 / rate_of(way, i);
-        if (is_clock ? scratch[i] < scratch[slowest] : scratch[i] > scratch[slowest])
-            slowest = i;
-    }
     put(run, way, is_clock ? clock : "chain_latency", unit, is_clock ? "higher" : "lower", values);
     if (!is_clock || running == ALONE) // the case of all clocks is older than the other ones
         put_chain(run, running, chain);
-    json_number("slowest", scratch[slowest]);
+    json_number("slowest", scratch[way->slowest]);
     put_by_pu(run, "by_pu", scratch);
     put_by_pu(run, "stolen_s", way->stolen);
     if (is_clock && running == TOGETHER) {
@@ -546,8 +603,8 @@ static void put_rates(const Run *run, Running running, Chain chain)
     report_close();
     report_say("cores: %d PUs %s, %s: %.2f %s, the slowest, PU %d, %.2f", run->count,
                running == TOGETHER ? "at once" : "one by one", chain_names[chain],
-               median_of(values + way->first, way->samples - way->first), unit, run->pus->values[slowest],
-               scratch[slowest]);
+               median_of(values + way->first, way->samples - way->first), unit, run->pus->values[way->slowest],
+               scratch[way->slowest]);
     free(scratch);
     free(values);
 }
@@ -558,34 +615,36 @@ static void put_slowest(const Run *run, Running running, Chain chain)
     const Way *way = &run->ways[running][chain];
     if (run->count < 2) // it has no siblings
         return;
-    double *scratch = must_allocate((size_t)run->count, sizeof *scratch);
-    double *values = must_allocate((size_t)way->samples, sizeof *values);
-    double least = INFINITY;
-    int slowest = 0;
-    for (int i = 0; i < run->count; i++) {
-        Samples shares = shares_of(run, chain, way, i, scratch);
-        const double share = samples_median(&shares);
-        if (share >= least)
-            continue;
-        least = share;
-        slowest = i;
-        memcpy(values + way->first, shares.values, (size_t)shares.count * sizeof *values);
-    }
-    put(run, way, "slowest_core", "1", "higher", values);
+    put(run, way, "slowest_core", "1", "higher", &way->shares[way->slowest * way->samples]);
     put_chain(run, running, chain);
-    json_integer("slowest_pu", run->pus->values[slowest]);
+    json_integer("slowest_pu", run->pus->values[way->slowest]);
     report_close();
-    free(scratch);
-    free(values);
 }
 
-// Prints the chain of a result about slow cores; the one of the clock is older than the others, and has none.
-static void put_slow_chain(const Run *run, Chain chain)
+// Prints what a result about slow cores is of: the chain (the clock's is older than the others, and has none), and
+// the PUs if they are not all of the host. The others may be slow.
+static void put_extent(const Run *run, Chain chain)
 {
+    char *text = file_text("/sys/devices/system/cpu/online");
+    List online = {0};
+    if (text && list_parse(text, &online) && run->count < online.count) {
+        const unsigned long size = 8 * (unsigned long)run->count;
+        char *pus = must_allocate(size, 1);
+        json_string("measured_pus", list_text(run->pus, pus, size));
+        free(pus);
+    }
+    free(text);
+    free(online.values);
     if (chain == REGISTERS)
         return;
     json_string("chain", chain_names[chain]);
     json_integer("size_bytes", (int64_t)run->bytes[chain]);
+}
+
+// The loss identifies a slow core's case, so noise must not make a new one each time.
+static double in_percent(double loss)
+{
+    return round(100 * loss) / 100;
 }
 
 // Prints a result for a slow core; false if others may have slowed it.
@@ -615,10 +674,10 @@ static bool put_slow(const Run *run, int member, Chain chain, const double *loss
         values[sample] = 1;
     put(run, way, "slow_cores", "1", "lower", values);
     json_integer("pu", pu);
-    put_slow_chain(run, chain);
-    json_number("loss", loss[TOGETHER]);
+    put_extent(run, chain);
+    json_number("loss", in_percent(loss[TOGETHER]));
     if (run->ways[ALONE][chain].samples)
-        json_number("loss_alone", loss[ALONE]);
+        json_number("loss_alone", in_percent(loss[ALONE]));
     report_close();
     free(values);
     return true;
@@ -630,34 +689,72 @@ static bool tells_slow(const Run *run, int chain)
     return run->ways[TOGETHER][chain].samples && (chain == REGISTERS || run->ways[ALONE][chain].samples);
 }
 
+// By how much a PU is slower than its siblings in a chain that was measured in one way, and again if it looked
+// slow.
+static double least_loss(const Run *run, int member, Running running, Chain chain, double share)
+{
+    const Way *again = &run->again[running][chain];
+    const double loss = loss_of(&run->ways[running][chain], member, share);
+    return again->samples ? fmin(loss, loss_of(again, member, share)) : loss;
+}
+
+// Whether a PU is slow in a chain beyond what its clock explains, and by how much in each way. Alone, some cores
+// have a higher clock than others by design. Caches and the way to memory must be slow in both ways: neighbours
+// and other programs come and go.
+static bool is_slow(const Run *run, int member, Chain chain, double *loss)
+{
+    double clock = 1; // the share of the siblings' clock
+    for (int running = 0; running < RUNNINGS && chain != REGISTERS; running++)
+        clock = fmin(clock, 1 - least_loss(run, member, (Running)running, REGISTERS, SLOW[REGISTERS]));
+    for (int running = 0; running < RUNNINGS; running++)
+        loss[running] = least_loss(run, member, (Running)running, chain, SLOW[chain] * clock);
+    return loss[TOGETHER] > 0 && (chain == REGISTERS || loss[ALONE] > 0);
+}
+
+// Measures the chains again in which a PU looks slow, after a rest. Neighbours on the hardware and other programs
+// may slow a PU for seconds without any trace; a slow core stays slow. The last quarter of a sustained load is
+// long.
+static void look_again(Run *run)
+{
+    bool rested = false;
+    for (int chain = 0; chain < CHAINS && !run->options->sustain; chain++) {
+        double loss[RUNNINGS];
+        int member = 0;
+        while (member < run->count && !is_slow(run, member, (Chain)chain, loss))
+            member++;
+        if (member == run->count)
+            continue;
+        report_say("cores: PU %d looks slow (%s): measured again", run->pus->values[member], chain_names[chain]);
+        if (!rested)
+            nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+        rested = true;
+        for (int running = 0; running < RUNNINGS && !stop_signal(); running++) {
+            const Way *way = &run->ways[running][chain];
+            Way *again = &run->again[running][chain];
+            if (!way->samples)
+                continue;
+            *again = (Way){.samples = way->samples, .seconds = way->seconds};
+            run_way(run, again, (Running)running, (Chain)chain);
+            compare(run, (Chain)chain, again);
+        }
+    }
+}
+
 // Prints a result for each slow core and chain, and one of 0 for each chain without any. A chain that was not
 // measured, or in one way only, has none: it must not clear a core that was slow in it before.
 static void put_slow_cores(const Run *run)
 {
-    double *scratch = must_allocate((size_t)run->count, sizeof *scratch);
     int slow[CHAINS] = {0};
-    for (int i = 0; i < run->count; i++) {
-        double clock = 1; // the share of the siblings' clock
+    for (int i = 0; i < run->count; i++)
         for (int chain = 0; chain < CHAINS; chain++) {
-            double loss[RUNNINGS] = {0};
-            for (int running = 0; running < RUNNINGS; running++) {
-                const Way *way = &run->ways[running][chain];
-                loss[running] = loss_of(run, (Chain)chain, way, i, SLOW[chain] * clock, scratch);
-            }
-            // Alone, some cores have a higher clock than others by design. Caches and the way to memory must be
-            // slow in both ways: neighbours and other programs come and go.
-            const bool is_slow = loss[TOGETHER] > 0 && (chain == REGISTERS || loss[ALONE] > 0);
-            if (chain == REGISTERS)
-                clock = 1 - (loss[TOGETHER] > loss[ALONE] ? loss[TOGETHER] : loss[ALONE]);
-            if (!is_slow || !put_slow(run, i, (Chain)chain, loss))
+            double loss[RUNNINGS];
+            if (!is_slow(run, i, (Chain)chain, loss) || !put_slow(run, i, (Chain)chain, loss))
                 continue;
             slow[chain]++;
             report_say("cores: PU %d is %.0f %% slower than its siblings %s%s", run->pus->values[i],
-                       100 * (loss[TOGETHER] > 0 ? loss[TOGETHER] : loss[ALONE]),
-                       chain == REGISTERS ? "when all run" : "in the chain through ",
+                       100 * loss[TOGETHER], chain == REGISTERS ? "when all run" : "in the chain through ",
                        chain == REGISTERS ? "" : chain_names[chain]);
         }
-    }
     for (int chain = 0; chain < CHAINS; chain++) {
         // A single PU has no sibling.
         if (slow[chain] || !tells_slow(run, chain) || (run->count < 2 && chain != REGISTERS))
@@ -665,11 +762,10 @@ static void put_slow_cores(const Run *run)
         const Way *way = &run->ways[TOGETHER][chain];
         double *values = must_allocate((size_t)way->samples, sizeof *values);
         put(run, way, "slow_cores", "1", "lower", values);
-        put_slow_chain(run, (Chain)chain);
+        put_extent(run, (Chain)chain);
         report_close();
         free(values);
     }
-    free(scratch);
 }
 
 // Which ways are measured, and how often.
@@ -711,6 +807,7 @@ void cores(const Options *options, const Host *host)
     }
     for (int i = 0; i < run.count; i++)
         run.cores[i] = core_of(&run, pus.values[i]);
+    set_kinds(&run);
     run.memory = must_allocate((size_t)run.banks.count, sizeof *run.memory);
     run.frequency = must_allocate((size_t)run.count, sizeof *run.frequency);
     for (int chain = 0; chain < CHAINS; chain++)
@@ -721,18 +818,24 @@ void cores(const Options *options, const Host *host)
         for (int chain = 0; chain < CHAINS; chain++) {
             if (!run.ways[running][chain].samples || stop_signal())
                 continue;
-            run_way(&run, (Running)running, (Chain)chain);
+            run_way(&run, &run.ways[running][chain], (Running)running, (Chain)chain);
             if (stop_signal()) // samples are missing
                 continue;
+            compare(&run, (Chain)chain, &run.ways[running][chain]);
             put_rates(&run, (Running)running, (Chain)chain);
             put_slowest(&run, (Running)running, (Chain)chain);
         }
     if (!stop_signal())
+        look_again(&run);
+    if (!stop_signal())
         put_slow_cores(&run);
-    for (int i = 0; i < RUNNINGS * CHAINS; i++) {
-        Way *way = &run.ways[i / CHAINS][i % CHAINS];
+    for (int i = 0; i < 2 * RUNNINGS * CHAINS; i++) {
+        Way *way = (i % 2 ? run.ways : run.again)[i / 2 / CHAINS] + i / 2 % CHAINS;
         free(way->sampled);
         free(way->stolen);
+        free(way->shares);
+        free(way->best);
+        free(way->best_of_siblings);
         placed_free(&way->placed);
     }
     for (int i = 0; i < run.banks.count; i++)

@@ -40,8 +40,10 @@ uint64_t memory_available(const Host *host, const List *banks, Pages pages)
         least = here < least ? here : least;
     }
     const uint64_t total = least * (uint64_t)banks->count, limit = cgroup_memory().left;
+    const uint64_t space = address_space_left(host->place_count);
+    const uint64_t mapped = space < total ? space : total;
     // cgroups do not count huge pages of hugetlbfs as memory.
-    return pages != PAGES_HUGE && limit < total ? limit : total;
+    return pages != PAGES_HUGE && limit < mapped ? limit : mapped;
 }
 
 static void bind(const Memory *memory)

@@ -291,12 +291,12 @@ static double fraction_option(const char *option, const char *text)
     return value;
 }
 
-static double seconds_option(const char *option, const char *text)
+static double seconds_option(const char *option, const char *text, double least)
 {
     char *end;
     const double value = strtod(text, &end);
-    if (*end || end == text || !(value >= 0.001 && value <= 600))
-        fail(EXIT_USAGE, "--%s: '%s' is not a number of seconds from 0.001 to 600 such as 0.2", option, text);
+    if (*end || end == text || !(value >= least && value <= 600))
+        fail(EXIT_USAGE, "--%s: '%s' is not a number of seconds from %g to 600 such as 0.2", option, text, least);
     return value;
 }
 
@@ -367,7 +367,9 @@ static void set_option(Options *options, int option, const char *text)
         *(double *)member = fraction_option(name, text);
         break;
     case SECONDS:
-        *(double *)member = seconds_option(name, text);
+        // A sample of a sustained load is as long as a repetition at least.
+        *(double *)member =
+            seconds_option(name, text, member == &options->sustain ? 1e-3 * SUSTAINED_SAMPLES : 1e-3);
         break;
     case PAIRS:
         *(int64_t *)member = pairs_option(name, text);

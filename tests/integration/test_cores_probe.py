@@ -3,14 +3,18 @@
 
 import itertools
 import json
+import os
+import re
 import signal
 import subprocess
 
 import pytest
 
 from firsttouch.benchmarks import cores, probe
+from firsttouch.errors import BadInput
 from firsttouch.host import topology
 from firsttouch.judge.judging import Undescribed, judge
+from firsttouch.records import schema
 from firsttouch.records.schema import Record
 
 PUS = sorted(topology.load().allowed_pus)
@@ -96,10 +100,11 @@ def test_a_sustained_load_has_its_own_cases(firsttouch):
     assert "0.2 of 0.2 s" in done.stderr
 
 
-def test_a_load_beyond_the_probe_s_limit_is_one_line(firsttouch):
-    done = firsttouch("measure", "cores", "--sustain", "11min")
+@pytest.mark.parametrize("time", ["11min", "0.05"])
+def test_a_load_beyond_the_probe_s_limits_is_one_line(firsttouch, time):
+    done = firsttouch("measure", "cores", "--sustain", time)
     (line,) = done.stderr.splitlines()
-    assert (done.returncode, "from 0.001 to 600" in line) == (2, True)
+    assert (done.returncode, "from 0.1 to 600" in line) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -137,6 +142,68 @@ def test_only_the_chain_in_which_a_core_was_slow_clears_it():
     records += [record("n1", 0.0, day=3, chain="l1"), record("n1", 0.0, day=4, chain="l2")]
     assert [verdict.verdict for verdict in judge(records[:-1], Undescribed("s"))] == ["fail"]
     assert [verdict.verdict for verdict in judge(records, Undescribed("s"))] != ["fail"]
+
+
+def test_a_session_clears_only_the_pus_that_it_has_measured():
+    slow, others = record("n1", 1.0, pu=37, loss=0.4), record("n1", 0.0, day=2, measured_pus="0-31")
+    assert [verdict.verdict for verdict in judge([slow, others], Undescribed("s"))] == ["fail"]
+    # Nor does another slow core among others.
+    blaming = record("n1", 1.0, day=3, pu=3, loss=0.4, measured_pus="0-31")
+    (verdict,) = judge([slow, others, blaming], Undescribed("s"))
+    assert {f.case["pu"] for f in verdict.findings if f.verdict == "fail"} == {3, 37}
+    for clear in (record("n1", 0.0, day=4), record("n1", 0.0, day=4, measured_pus="32-63")):
+        (verdict,) = judge([slow, others, clear], Undescribed("s"))
+        assert verdict.verdict != "fail"
+
+
+@pytest.mark.skipif(len(PUS) < 2, reason="a PU has no sibling here")
+def test_a_run_on_some_pus_names_them(monkeypatch):
+    usable = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {PUS[0]})
+    try:
+        records = results(*cores.ONLY_CLOCK)
+    finally:
+        os.sched_setaffinity(0, usable)
+    assert [r.parameters["measured_pus"] for r in records if r.metric == cores.SLOW] == [str(PUS[0])]
+
+
+def test_the_slowest_pu_is_the_same_in_all_results_and_lines(native_probe):
+    argv = [native_probe, "cores", "--seconds=0.005", "--array-bytes=8MiB", "--jsonl"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    rows = [row for line in done.stdout.splitlines() if (row := json.loads(line)).get("type") == "result"]
+    of_way = {(r["chain"], r["running"]): r["slowest_pu"] for r in rows if r["metric"] == cores.SLOWEST}
+    words = {"all": "at once", "alone": "one by one"}
+    for row in rows:
+        if row["metric"] not in {cores.CLOCK, cores.STEP}:
+            continue
+        way = row.get("chain", "registers"), row.get("running", "all")
+        slowest = of_way.get(way, PUS[0])
+        assert row["slowest"] == row["by_pu"][str(slowest)]
+        (line,) = (text for text in done.stderr.splitlines() if f"{words[way[1]]}, {way[0]}:" in text)
+        assert f"the slowest, PU {slowest}, " in line
+
+
+def test_a_limited_address_space_leaves_the_memory_chain_out(native_probe):
+    argv = [native_probe, "cores", "--seconds=0.005", "--jsonl"]
+    limit = f"ulimit -v $((100000 + 8192 * {len(PUS)}))"
+    done = subprocess.run(
+        ["bash", "-c", f'{limit}; exec "$@"', "bash", *argv], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "the chain through memory is left out" in done.stderr
+    assert '"l2"' in done.stdout
+
+
+def test_the_table_of_the_probe_names_chain_and_way(firsttouch):
+    done = firsttouch("measure", "cores", "--", "--seconds=0.005", "--chains=l2")
+    cases = {re.split(r"  +", line)[1] for line in done.stdout.splitlines() if line.startswith(cores.STEP)}
+    assert cases == {"l2 all", "l2 alone"}
+
+
+@pytest.mark.parametrize("wrong", [{"chain": 7}, {"running": []}, {"pu": "7"}, {"measured_pus": "3-1"}])
+def test_a_record_with_a_wrong_chain_or_pu_is_refused(wrong):
+    with pytest.raises(BadInput, match=next(iter(wrong))):
+        schema.from_dict({**json.loads(json.dumps(record("n1", 0.0).to_dict())), "parameters": wrong})
 
 
 @pytest.mark.skipif(len(PUS) < 2, reason="a PU has no sibling here")

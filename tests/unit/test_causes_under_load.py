@@ -82,6 +82,15 @@ def test_several_slow_pus_and_records_without_a_loss(fleet):
     assert [c.split(" when")[0] for c in verdict.causes] == ["slow core: PUs 3, 12 are slower than the siblings"]
 
 
+def test_the_loss_of_a_slow_pu_is_that_of_its_record(fleet):
+    records = [
+        dataclasses.replace(r, parameters={**r.parameters, "loss": 0.31}) if r.metric == "slow_cores" else r
+        for r in Host("bad", fault=FAULTS["slow core"][0]).cores()
+    ]
+    verdict = next(v for v in judge([*fleet, *records], Undescribed("amd-opteron")) if v.host == "bad")
+    assert "by 31.0 % when all run" in verdict.causes[0]
+
+
 def test_a_verdict_states_the_share_of_the_theoretical_bandwidth(verdicts):
     bad = verdicts["memory saturates early-0"]
     (line,) = [

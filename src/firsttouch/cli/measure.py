@@ -40,6 +40,8 @@ EXAMPLES = """\
   firsttouch measure latency -- --sizes memory --pages 4k,thp   by options and defaults of firsttouch-probe
   firsttouch measure topology --                                its own table of this host
   firsttouch measure bandwidth -- --help                        its own options"""
+#: The fields of the probe's results that name a case by words.
+_WORDS = ["kernel", "stores", "load", "order", "shared", "lock", "parsing", "work", "bits", "chain", "running"]
 DESCRIPTION = """\
 Measure one aspect of this host's memory, such as latency, as records.
 
@@ -198,11 +200,7 @@ def _described(document: dict[str, Any]) -> str:
         parts.append(f"theoretical bandwidth: {bandwidth}")
     rows = []
     for r in document["results"]:
-        words = [
-            str(r[k])
-            for k in ("kernel", "stores", "load", "order", "shared", "lock", "parsing", "work", "bits")
-            if k in r
-        ]
+        words = [str(r[k]) for k in _WORDS if k in r]
         if "rate" in r:
             words += [f"{r['read_share']:.0%} reads", f"{r['rate']:.0%} load"]
         if "lock" in r:

@@ -540,20 +540,16 @@ def _clock_share(symptoms: Symptoms) -> float | None:
 @_holds.register
 def _slow_pus(condition: _SlowPus, symptoms: Symptoms) -> dict[str, Any] | None:
     """Return the fields of a condition on slow PUs: which they are, and how much the slowest of them loses."""
-    parts: dict[int, set[str]] = {}
+    parts: dict[int, dict[str, float]] = {}
     for place in symptoms.places.get("cores", ()):
         if place.metric == "slow_cores" and place.fails and "pu" in place.case:
-            parts.setdefault(place.case["pu"], set()).add(_part_of(place.case))
+            of_pu, part = parts.setdefault(place.case["pu"], {}), _part_of(place.case)
+            of_pu[part] = max(of_pu.get(part, 0.0), place.case.get("loss", 0.0))
     first = {pu: next((p for p in _PARTS.values() if p in of_pu), "") for pu, of_pu in parts.items()}
     pus = sorted(pu for pu, part in first.items() if part == condition.slow_pus)
     if not pus:
         return None
-    shares = [
-        statistics.median(f.values)
-        for f in symptoms.findings
-        if (f.check, f.metric) == ("cores", "slowest_core") and f.values and _part_of(f.case) == condition.slow_pus
-    ]
-    loss = 1 - min(shares, default=1.0)
+    loss = max(parts[pu][condition.slow_pus] for pu in pus)
     plural = len(pus) > 1
     return {
         "slow_pus": f"PU{'s' * plural} {first_of([*map(str, pus)], _NAMED)} {'are' if plural else 'is'}",

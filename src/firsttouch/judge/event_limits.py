@@ -3,9 +3,9 @@
 
 All events of a host's newest session count together, unlike repetitions of a measurement. The session is the
 newest in which counters were read, so that a module that was replaced does not blame its host for ever. A slow
-core counts until the chain in which it was slow is measured again. Proofs, such as wrong answers, count until the
-host's parts are replaced. Those of invalid records prove nothing, but are not passed over: until a later session
-of their check, they make their case invalid.
+core counts until it is measured again in the chain in which it was slow. Proofs, such as wrong answers, count
+until the host's parts are replaced. Those of invalid records prove nothing, but are not passed over: until a later
+session of their check, they make their case invalid.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from firsttouch.host.cpusets import parse_list
 from firsttouch.judge.samples_table import Joined, SamplesTable
 from firsttouch.judge.sprt import Bools, Floats
 from firsttouch.judge.verdict import ORDER
@@ -51,12 +52,11 @@ class EventLimits:
         for number in numbers:
             host, session, _ = self._columns(number)
             np.maximum.at(self._newest_of[samples.cases[number].check], host, session)
-        self._newest = np.max([*self._newest_of.values()], axis=0, initial=-1)
-        self._newest_by: dict[tuple[str, object], NDArray[np.int64]] = {}
+        self._newest: NDArray[np.int64] = np.max([*self._newest_of.values()], axis=0, initial=-1)
+        self._of_part: dict[tuple[str, object], list[int]] = {}
         for number in numbers:
             if part := _part(samples.cases[number]):
-                host, session, _ = self._columns(number)
-                np.maximum.at(self._newest_by.setdefault(part, np.full(hosts, -1)), host, session)
+                self._of_part.setdefault(part, []).append(number)
         for number in numbers:
             host, session, time = self._columns(number)
             now = session == self._newest[host]
@@ -64,6 +64,17 @@ class EventLimits:
             np.maximum.at(ends, host[now], time[now])
         #: The hours of each host's newest session; a rate of a shorter session would be that of a moment.
         self._hours: Floats = np.maximum(1.0, np.where(ends >= begins, ends - begins, 0.0) / _HOUR)
+
+    def _newest_session(self, case: Case) -> NDArray[np.int64]:
+        """Return the newest session of each host that has measured what *case* is of."""
+        if (part := _part(case)) is None:
+            return self._newest
+        newest = np.full(len(self._samples.hosts), -1)
+        for number in self._of_part[part]:
+            if _has_measured(self._samples.cases[number], case):
+                host, session, _ = self._columns(number)
+                np.maximum.at(newest, host, session)
+        return newest
 
     def _columns(self, number: int) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
         """Return host, session and time of each row of a case."""
@@ -77,9 +88,8 @@ class EventLimits:
         rows, counts = samples.rows_of(groups), samples.counts[groups]
         host, session, time = self._columns(number)
         # A session may begin with the old parts.
-        part = _part(samples.cases[number])
-        of_session = self._newest_by[part] if part else self._newest
-        counted = time >= samples.parts_since[host] if limit.lasting else session == of_session[host]
+        newest = self._newest_session(samples.cases[number])
+        counted = time >= samples.parts_since[host] if limit.lasting else session == newest[host]
         now = counted & samples.valid[rows]
         begins = np.cumsum(counts) - counts
         events = np.add.reduceat(np.where(now, samples.value[rows], 0.0), begins)
@@ -99,6 +109,12 @@ def _part(case: Case) -> tuple[str, object] | None:
     """Return what must be measured again to clear a case; None: anything with a limit."""
     limit = limit_of(case)
     return (f"{case.check} {case.metric}", case.parameters.get(limit.by)) if limit and limit.by else None
+
+
+def _has_measured(case: Case, other: Case) -> bool:
+    """Return whether records of *case*, by default of all PUs, have measured the PU of the *other* case."""
+    pu, pus = other.parameters.get("pu"), case.parameters.get("measured_pus")
+    return pu is None or pus is None or pu in parse_list(pus)
 
 
 def reference(case: Case, limit: Limit) -> Reference:

@@ -17,14 +17,14 @@ import os
 import re
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from firsttouch import __version__
 from firsttouch.errors import BadInput, RunFailed
-from firsttouch.host import emulation
+from firsttouch.host import cpusets, emulation
 from firsttouch.records import append_log, atomic_files, catalogue
 from firsttouch.units import UNITS, Better
 
@@ -151,6 +151,12 @@ def _are_indexes(value: object) -> bool:
     return _is_list(value, _is_index)
 
 
+def _is_range(value: object) -> bool:
+    with suppress(BadInput):
+        return isinstance(value, str) and bool(cpusets.parse_list(value))
+    return False
+
+
 def _are_texts(value: object) -> bool:
     return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
 
@@ -175,6 +181,7 @@ _PARAMETERS: tuple[tuple[str, Callable[[object], bool], tuple[str, ...]], ...] =
             ),
             *("aligner", "dataset", "scenario", "division", "index_cache", "load", "shared", "line", "lock"),
             *("parsing", "placement", "source", "reason", "measures", "module", "common_sha256"),
+            *("chain", "running", "work"),
         ),
     ),
     (
@@ -183,9 +190,11 @@ _PARAMETERS: tuple[tuple[str, Callable[[object], bool], tuple[str, ...]], ...] =
         (
             *("threads", "instances", "reads", "reads_per_thread", "size_bytes", "array_bytes", "stride_bytes"),
             *("record_bytes", "block_bytes", "batch", "work_ns", "read_share", "rate", "loaders", "cache_level"),
-            *("pairs", "pairs_of", "contradictions", "packages"),
+            *("pairs", "pairs_of", "contradictions", "packages", "loss"),
         ),
     ),
+    ("a whole number", _is_index, ("pu",)),
+    ("a list of numbers such as 0-3,8", _is_range, ("measured_pus",)),
     ("a list of whole numbers", _are_indexes, ("pu_nodes", "pus")),
     (
         "a whole number or a list of them",
