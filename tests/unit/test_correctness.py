@@ -18,7 +18,7 @@ from firsttouch.records.schema import Record
 SOURCE = paths.ROOT / "probe" / "src" / "correctness.c"
 MASK = (1 << 64) - 1
 FACTOR, TERM = 6364136223846793005, 1442695040888963407
-LANES, STEPS, BYTES, TEXT = 8, 256, 1 << 14, 1 << 13
+LANES, STEPS, BYTES, TEXT = 8, 16, 1 << 12, 1 << 10
 
 
 def rotated(value, bits):
@@ -92,7 +92,7 @@ def words(count):
 
 def checksum():
     crc = 0
-    for word in words(LANES * STEPS):
+    for word in words(BYTES // 8):
         crc ^= word
         for _ in range(64):
             crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
