@@ -448,10 +448,12 @@ static void point(Run *run, const Plan *plan, int placement, Memory *cycle, Memo
                            .memory = cycle,
                            .wrong = *wrong ? wrong : loaders_wrong(&run->loaders)};
     if (run->values[0].count) {
-        report_say("tails NUMA node %d, bank %d, %s: %.0f ns, 99 %% %.0f, 99.9 %% %.0f, 99.99 %% %.0f",
-                   set->values[0], cycle->banks.values[0], run->loaded ? "loaded" : "idle",
-                   samples_median(&run->values[0]), samples_median(&run->values[1]),
-                   samples_median(&run->values[2]), samples_median(&run->values[3]));
+        char text[100] = "";
+        for (int i = 1; i < known_percentiles(run); i++)
+            snprintf(text + strlen(text), sizeof text - strlen(text), ", %g %% %.0f",
+                     100 * (1 - percentiles[i].beyond), samples_median(&run->values[i]));
+        report_say("tails NUMA node %d, bank %d, %s: %.0f ns%s", set->values[0], cycle->banks.values[0],
+                   run->loaded ? "loaded" : "idle", samples_median(&run->values[0]), text);
         if (run->refresh.period > 0)
             report_say(
                 "tails: refreshes every %.0f ns delay an access by %.0f ns; %.0f %% of the delays come with them",
