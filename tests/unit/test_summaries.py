@@ -7,8 +7,10 @@ import itertools
 import json
 import os
 import random
+import sys
 import zipfile
 from dataclasses import fields, replace
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -20,7 +22,7 @@ from test_verdict import document_of
 from firsttouch import cli
 from firsttouch.campaign import inputs
 from firsttouch.errors import BadInput, RunFailed
-from firsttouch.judge import case_judge, drift, findings, history, samples_table, summaries
+from firsttouch.judge import case_judge, drift, findings, history, reduced, samples_table, summaries
 from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.records import catalogue, schema, store
@@ -29,6 +31,17 @@ from firsttouch.report.fleet.history import History, of_fleet
 from firsttouch.systems.definition import load
 
 ROOT_READS_ALL = os.geteuid() == 0
+#: Modules that take part in making a summary, and do not decide what it says.
+BESIDE = {
+    "benchmarks/reframe_run.py",
+    "campaign/inputs.py",
+    "campaign/state.py",
+    "clock.py",
+    "documents.py",
+    "paths.py",
+    "records/atomic_files.py",
+    "tools.py",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -106,7 +119,7 @@ def small_pieces(monkeypatch):
     """Let each case be a piece of a table, and judge a few hosts as many are judged."""
     for module in (samples_table, history):
         monkeypatch.setattr(module, "PIECE", 1)
-    monkeypatch.setattr(samples_table, "_PART", 1)
+    monkeypatch.setattr(reduced, "_PART", 1)
     monkeypatch.setattr(case_judge, "_POOLED_HOSTS", 0)
     monkeypatch.setattr(findings, "_AT_ONCE", 2)
 
@@ -259,6 +272,25 @@ class TestFitting:
         assert summaries.facts(table) is None
         inputs.gather([table.parent]).samples()
         assert summaries.facts(table)
+
+    def test_the_source_of_all_that_decides_its_content_tells_its_version(self, table):
+        called = set()
+        package = Path(summaries.__file__).parents[1]
+
+        def note(frame, event, _):
+            path = Path(frame.f_code.co_filename)
+            if event == "call" and package in path.parents:
+                called.add(str(path.relative_to(package)))
+
+        summaries.path_of(table).unlink()
+        catalogue.catalogue.cache_clear()
+        sys.setprofile(note)
+        try:
+            inputs.gather([table.parent]).summarise()
+        finally:
+            sys.setprofile(None)
+        assert summaries.facts(table)
+        assert called - BESIDE <= {*summaries.SOURCES}
 
     @pytest.mark.skipif(not ROOT_READS_ALL, reason="only root can give a file to somebody else")
     def test_one_of_a_stranger_does_not_count(self, table):

@@ -21,11 +21,12 @@ from firsttouch.campaign.state import State, state, without_superseded
 from firsttouch.clock import MOST_SKEW, SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, one_line
 from firsttouch.host.emulation import name_among, short_name
-from firsttouch.judge import drift, samples_table, summaries
+from firsttouch.judge import drift, reduced, samples_table, summaries
 from firsttouch.judge.drift import Configuration
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import judged
-from firsttouch.judge.samples_table import Joined, Reduced, SamplesTable
+from firsttouch.judge.reduced import Reduced
+from firsttouch.judge.samples_table import Joined, SamplesTable
 from firsttouch.judge.summaries import Facts, Summariser, Summary
 from firsttouch.records import catalogue, schema
 from firsttouch.records.schema import Record, Unread
@@ -129,7 +130,7 @@ class Gathered:
         self.systems.clear()
         self.configured.clear()
         self.kept.clear()
-        columns: Sequence[str] = samples_table.READ
+        columns: Sequence[str] = reduced.READ
         summarised = self._summarised()
         if few is not None:
             columns = list(schema.columns())
@@ -170,7 +171,7 @@ class Gathered:
                 continue
             yield from self._of_summary(table, summary, columns)
         yield from self._of_records(self._only(others), columns)
-        yield from map(samples_table.reduced, self._counted(self._of_campaigns(columns)))
+        yield from map(reduced.reduced, self._counted(self._of_campaigns(columns)))
 
     def _only(self, tables: Sequence[Path]) -> Sources:
         return replace(self.sources, tables=tables, lines=[], piped=[])
@@ -179,12 +180,12 @@ class Gathered:
         if not (sources.tables or sources.lines or sources.piped):
             return
         frames = map(self._counting, self._read(sources, columns))
-        yield from map(samples_table.reduced, self._counted(frames))
+        yield from map(reduced.reduced, self._counted(frames))
 
     def _of_summary(self, table: Path, summary: Summary, columns: Sequence[str]) -> Iterator[Reduced]:
         names = self._names(summary.facts.hosts)
         self.systems.update(summary.facts.records)
-        self.configured.append(samples_table.renamed(summary.configured, names))
+        self.configured.append(reduced.renamed(summary.configured, names))
         if self.kept and not {*catalogue.of_kind("aligner")}.isdisjoint(summary.facts.checks):
             for frame in self._read(self._only([table]), columns, schema.is_of_aligner()):
                 self.kept[0].add(frame)
@@ -207,10 +208,10 @@ class Gathered:
         summariser, parts, counts_whole = Summariser(), [], True
         for frame in batches(self._only([table]), columns, damaged.append):
             part, names = summariser.add(frame), self._names(frame["host"].unique())
-            counting = self._counting(samples_table.renamed(frame, names))
+            counting = self._counting(reduced.renamed(frame, names))
             for counted in self._counted([counting]):
                 is_whole = len(counted) == len(frame)
-                parts.append(part.renamed(names) if is_whole else samples_table.reduced(counted))
+                parts.append(part.renamed(names) if is_whole else reduced.reduced(counted))
                 counts_whole &= is_whole
         for unread in damaged:
             self._keep_unread(unread)
@@ -229,7 +230,7 @@ class Gathered:
         for table in self.sources.tables:
             identity = summaries.identity(table)
             if identity is not None and summaries.facts(table) is None:
-                self._of_large(table, identity, samples_table.READ)
+                self._of_large(table, identity, reduced.READ)
         return sum(summaries.facts(table) is not None for table in self.sources.tables)
 
     def records(self, hosts: Sequence[str] | None = None, *, aligners: bool = False) -> list[Record]:
@@ -260,7 +261,7 @@ class Gathered:
     def _counting(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return the rows of *frame* that count: neither too old, nor of the future."""
         frame = self._of_the_past(frame)
-        return frame.filter(samples_table.milliseconds(frame["time"]) >= self.since) if self.since else frame
+        return frame.filter(reduced.milliseconds(frame["time"]) >= self.since) if self.since else frame
 
     def _of_the_past(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Note records of the future; return *frame* without them: the newest session would be theirs."""
@@ -272,7 +273,7 @@ class Gathered:
         recent = frame["time"] >= yesterday
         if not recent.any():
             return frame
-        times = samples_table.milliseconds(frame["time"].filter(recent))
+        times = reduced.milliseconds(frame["time"].filter(recent))
         ahead = frame.filter(recent).select("system", "host").with_columns(latest=times)
         ahead = ahead.filter(pl.col("latest") > (now + MOST_SKEW) * 1000)
         if ahead.is_empty():
@@ -281,7 +282,7 @@ class Gathered:
             self.dated_ahead[system, host] = max(latest, self.dated_ahead.get((system, host), 0))
         if self.keeps_future:
             return frame
-        is_ahead = samples_table.milliseconds(frame["time"]) > (now + MOST_SKEW) * 1000
+        is_ahead = reduced.milliseconds(frame["time"]) > (now + MOST_SKEW) * 1000
         return frame.filter(~is_ahead)
 
     def ahead(self, system: str | None = None) -> dict[str, str]:
@@ -315,7 +316,7 @@ class Gathered:
         from firsttouch.records.store import batches  # noqa: PLC0415 - loads the table library
 
         for frame in batches(sources, columns, self._keep_unread, where):
-            yield samples_table.renamed(frame, self._names(frame["host"].unique()) if self.missing else {})
+            yield reduced.renamed(frame, self._names(frame["host"].unique()) if self.missing else {})
 
     def _names(self, hosts: Iterable[str]) -> dict[str, str]:
         """Return the names of *hosts* in the campaigns, which may omit the domain."""
@@ -342,7 +343,7 @@ class Gathered:
             if of_table is None:
                 others.append(table)
             else:
-                yield samples_table.renamed(of_table, self._names(of_table["host"].unique()))
+                yield reduced.renamed(of_table, self._names(of_table["host"].unique()))
         sources = replace(self.sources, tables=others)
         yield from map(drift.changes, self._frames(drift.READ, sources=sources))
 

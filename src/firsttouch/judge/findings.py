@@ -36,7 +36,8 @@ from firsttouch.judge.causes import Symptoms, causes
 from firsttouch.judge.common_loss import CommonLoss, alike_hosts, changed_together, common_loss
 from firsttouch.judge.drift import Configuration, Drift, drift
 from firsttouch.judge.fleet_level import Divided
-from firsttouch.judge.samples_table import BANK_BANDWIDTH, CaseTable, Joined, SamplesTable
+from firsttouch.judge.reduced import BANK_BANDWIDTH
+from firsttouch.judge.samples_table import CaseTable, Joined, SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
 from firsttouch.judge.verdict import ORDER, Finding, HostSummary, HostVerdict, Word, compared, natural
 from firsttouch.records.cases import Case, grouped

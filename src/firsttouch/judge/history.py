@@ -31,7 +31,8 @@ import numpy as np
 
 from firsttouch.judge import drift
 from firsttouch.judge.drift import Configuration
-from firsttouch.judge.samples_table import GAP, PIECE, Joined, SamplesTable
+from firsttouch.judge.reduced import GAP
+from firsttouch.judge.samples_table import PIECE, Joined, SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints, medians
 from firsttouch.judge.statistics import NORMAL_MEDIAN, binomial_tail, normal_tails, student_as_normal
 from firsttouch.judge.verdict_log import Logged

@@ -4,7 +4,8 @@
 The summary of ``STORE/NAME.parquet`` is ``STORE/.summaries/NAME.summary``. It has nothing that the table does not
 have. It can be deleted at any time, and the next command that reads the table writes it anew. It counts only if
 the table is still the file that it was made of (the kernel sets the time of a file's last change, no program can),
-if this version of the program made it, and if it is owned by somebody who may replace the table as well.
+if the program that made it has the same :data:`SOURCES`, and if it is owned by somebody who may replace the table
+as well.
 
 A summary has the rows of some cases together, in the order of cases. They stay in the file until these cases are
 judged (:class:`firsttouch.judge.samples_table.Joined`), so a file that fits is checked as a whole and kept open.
@@ -29,9 +30,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-import firsttouch
-from firsttouch.judge import drift, samples_table
-from firsttouch.judge.samples_table import Reduced
+from firsttouch.judge import drift, reduced
+from firsttouch.judge.reduced import Reduced
 from firsttouch.records import atomic_files
 
 if TYPE_CHECKING:
@@ -41,8 +41,18 @@ T = TypeVar("T")
 FOLDER, SUFFIX = ".summaries", ".summary"
 #: Smaller tables (bytes) are read as fast as a summary would be.
 LEAST = 1 << 20
-#: Changed whenever :func:`firsttouch.judge.samples_table.reduced` or the members of the file change.
-_FORMAT = 2
+#: The source, in this package, that decides what a summary of a table says.
+SOURCES = (
+    "benchmarks/kernel_settings.py",
+    "judge/drift.py",
+    "judge/reduced.py",
+    "judge/summaries.py",
+    "records/cases.py",
+    "records/catalogue.py",
+    "records/metrics.toml",
+    "records/schema.py",
+    "records/store.py",
+)
 #: The members of a file, and of each part.
 _FACTS, _CONFIGURED, _ROWS = "facts.json", "configured", "rows"
 #: The lists of a piece of a part.
@@ -89,14 +99,14 @@ class Summariser:
         self._checks |= dict.fromkeys(frame["check"].unique().sort())
         self._records.update(dict(frame["system"].value_counts().iter_rows()))
         self._configured.append(drift.changes(frame))
-        self._parts.append(samples_table.reduced(frame))
+        self._parts.append(reduced.reduced(frame))
         return self._parts[-1]
 
     def summary(self) -> Summary:
         """Return the summary of the records so far."""
         import polars as pl  # noqa: PLC0415 - a large import
 
-        spans = pl.concat([part.spans for part in self._parts or [samples_table.nothing()]])
+        spans = pl.concat([part.spans for part in self._parts or [reduced.nothing()]])
         hosts = spans["host"].unique().sort().to_list()
         first, last = (time or 0 for time in spans.select(pl.col("time").min(), pl.col("end").max()).row(0))
         facts = Facts(hosts, list(self._checks), dict(self._records), first, last)
@@ -133,8 +143,11 @@ def identity(table: Path) -> dict[str, Any] | None:
 
 @functools.cache
 def _version() -> str:
-    catalogue = resources.files("firsttouch.records").joinpath("metrics.toml").read_bytes()
-    return f"{_FORMAT} {firsttouch.__version__} {hashlib.sha256(catalogue).hexdigest()}"
+    """Return a digest of what decides the content of summaries, which many versions of the program share."""
+    package, digest = resources.files("firsttouch"), hashlib.sha256()
+    for source in SOURCES:
+        digest.update(package.joinpath(source).read_bytes())
+    return digest.hexdigest()
 
 
 def write(table: Path, of_table: Mapping[str, Any], summary: Summary) -> bool:
@@ -148,7 +161,7 @@ def write(table: Path, of_table: Mapping[str, Any], summary: Summary) -> bool:
     pieces: list[dict[str, Any]] = []
     tables = {_CONFIGURED: summary.configured}
     for number, part in enumerate(summary.parts):
-        tables |= {f"{number}/{name}": getattr(part, name) for name in samples_table.TABLES}
+        tables |= {f"{number}/{name}": getattr(part, name) for name in reduced.TABLES}
         for piece in part.divided():
             rows = f"{number}/{_ROWS}/{len(pieces)}"
             lists = {name: list(getattr(piece, name)) for name in _LISTS}
@@ -200,7 +213,7 @@ def read(table: Path, *, keep_open: bool = True) -> Summary | None:
         for piece in document["pieces"]:
             if piece["part"] != part:
                 part = piece["part"]
-                tables = {name: _content(file, f"{part}/{name}") for name in samples_table.TABLES}
+                tables = {name: _content(file, f"{part}/{name}") for name in reduced.TABLES}
             counts, lists = np.array(piece["counts"], dtype=np.int64), {name: piece[name] for name in _LISTS}
             rows = functools.partial(_columns, file, piece["rows"])
             parts.append(Reduced(**lists, counts=counts, rows=rows, **tables))
@@ -220,7 +233,7 @@ def _content(file: zipfile.ZipFile, name: str) -> pl.DataFrame:
 
 def _columns(file: zipfile.ZipFile, name: str) -> dict[str, NDArray[Any]]:
     rows = _content(file, name)
-    return {column: rows[column].to_numpy() for column in samples_table.COLUMNS}
+    return {column: rows[column].to_numpy() for column in reduced.COLUMNS}
 
 
 def _read(table: Path, convert: Callable[[dict[str, Any], Callable[[str], pl.DataFrame]], T]) -> T | None:
