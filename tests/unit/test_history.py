@@ -71,6 +71,16 @@ class TestSingleHosts:
         fleet[0, 3, [4, 5, 7, 8]] *= 0.8
         assert changes_of(fleet) == []
 
+    @pytest.mark.parametrize("seed", [6, 19, 29, 36])
+    def test_two_bad_sessions_at_the_end_do_not_date_a_change_before_them(self, seed):
+        fleet = 50 * (1 + 0.01 * np.random.default_rng(seed).standard_normal((3, 20, 16)))
+        fleet[:2, 7, -2:] *= 0.75
+        assert changes_of(fleet) == []
+        fleet[:2, 7, -3:-2] *= 0.75
+        (change,) = changes_of(fleet)
+        assert len(change.others) == 1
+        assert change.before == START + 13 * 30 * DAY
+
     def test_a_broken_and_repaired_host_has_two(self, fleet):
         fleet[2, 11, 4:10] *= 0.85
         newest, oldest = changes_of(fleet)

@@ -227,7 +227,7 @@ def _of_equal(series: Series, groups: Ints, errors: tuple[Floats, Floats], chanc
     probability = _chance(np.abs(step) / deviation, freedom[rows], counts[at] + counts[at - 1])
     off = raw - np.repeat(means, counts).reshape(raw.shape)
     disturbed = _shares(off / error[:, None], case)[case[rows]]
-    probability = np.maximum(probability, _disturbance(raw, levels, disturbed))
+    probability = np.maximum(probability, _disturbance(raw, levels, error[rows], disturbed))
     kept = (probability <= chance) & (np.abs(np.expm1(step)) >= LEAST)
     rows, places, at, step, probability = rows[kept], places[kept], at[kept], step[kept], probability[kept]
     first, where = begins[rows], begins[rows] + places
@@ -257,21 +257,25 @@ def _shares(off: Floats, case: Ints) -> Floats:
     return shares
 
 
-def _disturbance(raw: Floats, levels: _Levels, shares: Floats) -> Floats:
+def _disturbance(raw: Floats, levels: _Levels, error: Floats, shares: Floats) -> Floats:
     """Return the probability that each change is only disturbed sessions on its shorter side.
 
-    *shares* are those of disturbed sessions far below and far above.
+    *error* is that of a session of each, *shares* are those of disturbed sessions far below and far above.
     """
     starts, counts, means, at = levels
     side = np.where(counts[at] <= counts[at - 1], at, at - 1)
     other = np.where(side == at, at - 1, at)
-    low = means[side] < means[other]
     sizes = counts[side]
     ends = np.cumsum(sizes)
     rows = np.repeat(starts[side] - ends + sizes, sizes) + np.arange(sizes.sum())
-    beyond = (raw.ravel()[rows] < np.repeat((means[side] + means[other]) / 2, sizes)) == np.repeat(low, sizes)
-    number = np.add.reduceat(beyond.astype(np.int64), ends - sizes) if len(sizes) else sizes
-    probability = np.minimum(2 * binomial_tail(number, sizes, np.where(low, shares[:, 0], shares[:, 1])), 1.0)
+    of_side = Groups(raw.ravel()[rows], sizes)
+    step = means[side] - means[other]
+    # Means are of values that were drawn near. Two sessions that are much worse make no bad one of a third.
+    hidden = np.abs(of_side.medians() - means[other]) - np.abs(step) if len(sizes) else step
+    limit = np.maximum(np.abs(step), np.minimum(hidden, 4 * _NEAR * error)) / 2
+    away = (of_side.values - np.repeat(means[other], sizes)) * np.repeat(np.sign(step), sizes)
+    number = of_side.sums((away > np.repeat(limit, sizes)).astype(np.int64)) if len(sizes) else sizes
+    probability = np.minimum(2 * binomial_tail(number, sizes, np.where(step < 0, shares[:, 0], shares[:, 1])), 1.0)
     # Disturbances come in bursts: two of them are not a change that lasts.
     probability[(sizes <= _SHORT) & (number < sizes)] = 1.0
     return probability
