@@ -76,15 +76,17 @@ class Reduced:
 
     def renamed(self, names: Mapping[str, str]) -> Reduced:
         """Return the same with other names of hosts."""
+        if not names:
+            return self
         tables: dict[str, Any] = {name: renamed(getattr(self, name), names) for name in TABLES}
         return replace(self, hosts=[names.get(host, host) for host in self.hosts], **tables)
 
     def of_system(self, system: str) -> Reduced:
         """Return the part of one *system*."""
         chosen = np.array([system_of(naming) == system for naming in self.namings], dtype=np.bool_)
-        return replace(
-            self._of_namings(chosen), **{name: getattr(self, name).filter(system=system) for name in TABLES}
-        )
+        tables: dict[str, Any] = {name: table for name in TABLES if len(table := getattr(self, name))}
+        of_system = {name: table.filter(system=system) for name, table in tables.items()}
+        return replace(self._of_namings(chosen), **of_system)
 
     def of_hosts(self, names: Collection[str]) -> Reduced:
         """Return the rows of some hosts in the same lists and tables."""

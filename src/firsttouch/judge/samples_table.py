@@ -254,7 +254,7 @@ def joined(parts: Iterable[Reduced], system: str | None = None) -> Joined:
     listed = [part if system is None else part.of_system(system) for part in parts]
     listed = listed or [nothing()]
     states, spans, configured = (pl.concat([getattr(p, name) for p in listed]) for name in TABLES)
-    hosts = sorted({name for part in listed for name in part.hosts})
+    hosts = sorted({name for names in {id(p.hosts): p.hosts for p in listed}.values() for name in names})
     namings = list(dict.fromkeys(naming for part in listed for naming in part.namings))
     reasons = list(dict.fromkeys(["", *(reason for part in listed for reason in part.reasons)]))
     cases, case_of = cases_of(namings)
@@ -374,7 +374,12 @@ class _Rows:
         number_of_host, number_of_naming, number_of_reason = (
             {text: number for number, text in enumerate(texts)} for texts in (hosts, case_of, reasons)
         )
-        self._hosts = [np.array([number_of_host[h] for h in p.hosts], dtype=np.int32) for p in parts]
+        # Most parts share their list of hosts.
+        lists = {id(part.hosts): part.hosts for part in parts}
+        numbers = {
+            key: np.array([number_of_host[host] for host in names], dtype=np.int32) for key, names in lists.items()
+        }
+        self._hosts = [numbers[id(part.hosts)] for part in parts]
         self._count = len(hosts)
         self._kind = np.min_scalar_type(len(reasons))
         self._reasons = [np.array([number_of_reason[r] for r in p.reasons], dtype=self._kind) for p in parts]

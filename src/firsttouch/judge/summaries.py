@@ -210,11 +210,14 @@ def read(table: Path, *, keep_open: bool = True) -> Summary | None:
             file = zipfile.ZipFile(io.BytesIO(file.fp.read()))
         parts, part = [], -1
         tables: dict[str, Any] = {}
+        shared: dict[tuple[str, ...], list[str]] = {}
         for piece in document["pieces"]:
             if piece["part"] != part:
                 part = piece["part"]
                 tables = {name: _content(file, f"{part}/{name}") for name in reduced.TABLES}
-            counts, lists = np.array(piece["counts"], dtype=np.int64), {name: piece[name] for name in _LISTS}
+            counts = np.array(piece["counts"], dtype=np.int64)
+            # Parts share their lists: most have the same hosts.
+            lists: dict[str, Any] = {name: shared.setdefault(tuple(piece[name]), piece[name]) for name in _LISTS}
             rows = functools.partial(_columns, file, piece["rows"])
             parts.append(Reduced(**lists, counts=counts, rows=rows, **tables))
             tables = {name: content.clear() for name, content in tables.items()}
