@@ -73,8 +73,8 @@ class Fleet:
             self.kills += 1
         process.wait()
 
-    def kill_a_test(self) -> None:
-        """Kill the process that measures in a test of a held host, if one runs."""
+    def kill_a_test(self) -> bool:
+        """Kill the process that measures in a test of a held host, and return whether one ran."""
         for folder in Path("/proc").glob("[0-9]*"):
             try:
                 words = (folder / "cmdline").read_bytes().split(b"\0")
@@ -85,7 +85,18 @@ class Fleet:
             ):
                 os.kill(int(folder.name), signal.SIGKILL)
                 self.killed_tests += 1
-                return
+                return True
+        return False
+
+    def wait_for_test(self, host: str, *, kill: bool) -> None:
+        """Wait for the end of a host's newest test, which is killed while it runs if so asked."""
+        jobs = [a["job"] for a in self.actions(host) if a.get("job")]
+        if kill and jobs:
+            self.site.slurm.until(
+                lambda: self.kill_a_test() or not self.site.job_state(jobs[-1]), f"job {jobs[-1]} to measure"
+            )
+        if jobs:
+            self.site.slurm.ends(jobs[-1])
 
     def length(self) -> int:
         """Return the number of lines of the journal."""
@@ -141,10 +152,9 @@ class Fleet:
             else:
                 self.tend()
             if self.length() == before:
-                # A test runs. The first one of each hold is killed.
-                if self.killed_tests < min(1, kills) and self.kills > limit - kills:
-                    self.kill_a_test()
-                time.sleep(0.3)
+                # A test waits or runs. The first one of each hold is killed.
+                kill = self.killed_tests < min(1, kills) and self.kills > limit - kills
+                self.wait_for_test(host, kill=kill)
             self.orderly()
 
     def sent(self) -> Counter[tuple[str, str]]:
