@@ -9,14 +9,17 @@ import select
 import shutil
 import subprocess
 import sys
+import threading
 from dataclasses import asdict
 
 import pytest
 
 from firsttouch import cli, paths
+from firsttouch.benchmarks import programs
 from firsttouch.campaign import host_check, timekeeper
-from firsttouch.clock import Clock
+from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.host import topology
+from firsttouch.judge import verdict_log
 from firsttouch.records import schema
 from firsttouch.systems import definition
 
@@ -351,3 +354,111 @@ def test_a_reader_that_takes_nothing_is_not_waited_for():
     assert done.returncode == 3
     os.close(read_end)
     os.close(write_end)
+
+
+# ----------------------------------------------------------------------
+# What was blamed before comes first
+
+
+def blamed(host, reason, time, *, verdict="fail", system="amd-opteron"):
+    """Return a line of the log of verdicts."""
+    values = {"time": time, "host": host, "system": system, "verdict": verdict, "reason": reason, "source": "x"}
+    return json.dumps(values) + "\n"
+
+
+def order(monkeypatch, folder):
+    """Return the steps of eight NUMA nodes after those of all PUs, by the log in *folder*, and lines."""
+    monkeypatch.setenv("FIRSTTOUCH_VERDICTS", str(folder))
+    lines = []
+    reasons = host_check.logged_reasons("n1", "amd-opteron", lines.append)
+    opteron = topology.load(xml=paths.ROOT / "docs" / "examples" / "opteron.xml")
+    ordered = host_check.steps(opteron, definition.load("amd-opteron"), reasons)
+    return [step.title for step in ordered[2:]], lines
+
+
+def copy(node, bank):
+    """Return the reason of a verdict whose worst metric is this bandwidth."""
+    return f"copy, NUMA {node} to bank {bank}: 23.3 GB/s, 24.8 % below 31 (fleet); 3 more"
+
+
+def latency(node, bank):
+    """Return the reason of a verdict whose worst metric is this latency."""
+    return f"random latency, NUMA {node} to bank {bank}, 1 GiB, random order: 200 ns, 20 % above 150"
+
+
+def test_what_verdicts_blamed_here_and_elsewhere_comes_first(tmp_path, monkeypatch):
+    log, now = tmp_path / "log", SYSTEM_CLOCK.time()
+    usual, _ = order(monkeypatch, tmp_path)
+    log.mkdir()
+    far = next(title for title in usual[::-1] if title.startswith("bandwidth"))
+    node, bank = far.split()[4], far.split()[-1]
+    (log / "n1.jsonl").write_text(
+        blamed("n1", copy(node, bank), now - 9)
+        + blamed("n1", latency(2, 2), now - 8, verdict="suspect")
+        + blamed("n1", latency(2, 2), now - 7)
+        + blamed("n1", copy(1, 1), now - 100 * 86400)
+        + blamed("n1", copy(1, 1), now - 6, verdict="undecided")
+        + blamed("n1", copy(1, 1), now - 5, system="another")
+    )
+    for name, reasons in (("n2", [latency(3, 3)]), ("n3", [latency(3, 3)]), ("n4", [copy(4, 4)] * 5)):
+        lines = (blamed(name, reason, now - 60 + i) for i, reason in enumerate(reasons))
+        (log / f"{name}.jsonl").write_text("".join(lines))
+    first = [
+        "latency of NUMA node 2 to bank 2",
+        far,
+        "latency of NUMA node 3 to bank 3",
+        "bandwidth of NUMA node 4 to bank 4",
+    ]
+    ordered, lines = order(monkeypatch, tmp_path)
+    assert ordered == [*first, *(title for title in usual if title not in first)]
+    assert lines == []
+
+
+def test_a_damaged_or_huge_log_keeps_the_order(tmp_path, monkeypatch):
+    usual, lines = order(monkeypatch, tmp_path / "absent")
+    assert lines == []
+    log = tmp_path / "log"
+    log.mkdir()
+    (log / "n1.jsonl").write_bytes(b"\xff{not json\n" + blamed("n9", "copy", 1.0).encode() + b"[1]\n" * 9)
+    with (log / "n2.jsonl").open("wb") as huge:
+        huge.truncate(1 << 40)
+    os.mkfifo(log / "n3.jsonl")
+    (log / "n4.jsonl").symlink_to("/dev/zero")
+    assert order(monkeypatch, tmp_path) == (usual, [])
+
+
+def test_a_folder_that_cannot_be_read_is_one_line(tmp_path, monkeypatch):
+    usual, _ = order(monkeypatch, tmp_path)
+    (tmp_path / "log").write_text("no folder")
+    ordered, (line,) = order(monkeypatch, tmp_path)
+    assert ordered == usual
+    assert "the log of verdicts does not set the order of the measurements: " in line
+
+
+def test_a_server_that_never_answers_is_not_waited_for(tmp_path, monkeypatch):
+    usual, _ = order(monkeypatch, tmp_path)
+    answer = threading.Event()
+    monkeypatch.setattr(host_check, "_LOG_SECONDS", 0.0)
+    monkeypatch.setattr(verdict_log, "read", lambda **_: answer.wait() and {})
+    ordered, (line,) = order(monkeypatch, tmp_path)
+    answer.set()
+    assert ordered == usual
+    assert "it took longer than 0 s" in line
+
+
+def test_the_order_of_a_check_is_that_of_the_log(firsttouch, tmp_path, probe):
+    """The worst of a failed verdict is the first rate that is measured; the log never decides."""
+    host = topology.load()
+    node = host.cpu_nodes[-1]
+    bank = programs.nearest(host, (node,))
+    (tmp_path / "log").mkdir()
+    name = os.uname().nodename
+    text = blamed(name, latency(node, bank), SYSTEM_CLOCK.time() - 60, system="checked")
+    (tmp_path / "log" / f"{name}.jsonl").write_text(text)
+    options = ("--seconds", "3600", "--share-host", "--system", system_file(tmp_path), "--json")
+    small = probe(f'exec {PROBE} "$@" --sanity')
+    done = firsttouch("check", *options, **small, FIRSTTOUCH_VERDICTS=str(tmp_path))
+    document = json.loads(done.stdout)
+    assert document["measured"][0]["metric"].startswith(f"random latency, NUMA {node} to bank {bank}")
+    assert document["verdict"] != "fail"
+    assert document["not_measured"] == []

@@ -11,7 +11,8 @@ import contextlib
 import itertools
 import math
 import os
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,10 +22,12 @@ from firsttouch.benchmarks.measure import LEAST, AspectRequest
 from firsttouch.benchmarks.profiles import FULL, VARIABLE
 from firsttouch.benchmarks.recording import recording
 from firsttouch.campaign.timekeeper import State
-from firsttouch.errors import FirstTouchError
+from firsttouch.clock import SYSTEM_CLOCK
+from firsttouch.errors import FirstTouchError, one_line
 from firsttouch.host.topology import Topology, load
-from firsttouch.judge import judging, samples_table
+from firsttouch.judge import judging, samples_table, verdict_log
 from firsttouch.judge.verdict import status as status_of
+from firsttouch.judge.verdict_log import Logged
 from firsttouch.records import catalogue
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
@@ -44,6 +47,10 @@ _OF_ALL = {correctness.CHECK: "known answers of all PUs", cores.CHECK: "clock of
 _ANSWERS = ("--seconds=0.1", "--array-bytes=64MB")
 #: The parameters by which references name the place of a measurement.
 _PLACE = ("pu_nodes", "bank", "relation")
+#: Time (s) that the log of verdicts may take, which may be on a file server.
+_LOG_SECONDS = 1.0
+#: Age (s) from which a verdict tells nothing of what fails now.
+_OLD = 90 * 86400.0
 
 
 @dataclass(frozen=True)
@@ -61,6 +68,12 @@ class Step:
         if self.aspect in _OF_ALL:
             return _OF_ALL[self.aspect]
         return f"{self.aspect} of NUMA node {self.node} to bank {self.bank}"
+
+    def is_blamed(self, reason: str) -> bool:
+        """Return whether the *reason* of a verdict names the measurement, by the title of its case."""
+        place = {"pu_nodes": [self.node], "bank": self.bank}
+        title = Case("", self.aspect, self.metric, place, "", "higher").title
+        return reason.startswith((f"{title}:", f"{title},"))
 
     def run(self, say: Say) -> Iterator[list[Record]]:
         """Yield the records of the step."""
@@ -86,14 +99,63 @@ class Step:
         return record.check == self.aspect and (place or self.aspect in _OF_ALL)
 
 
-def steps(host: Topology, system: System) -> list[Step]:
+@dataclass(frozen=True)
+class Reasons:
+    """Why verdicts of a system's hosts were *fail* or *suspect*: those of this host, and of each other host."""
+
+    here: Sequence[str] = ()
+    elsewhere: Sequence[Sequence[str]] = ()
+
+    @classmethod
+    def of(cls, logs: Mapping[str, Sequence[Logged]], host: str, system: str, since: float) -> Reasons:
+        """Return the reasons of a *host* and the others in *logs* with verdicts *since* a time (s since 1970)."""
+        reasons = {
+            name: [
+                line.reason
+                for line in lines
+                if line.system == system and line.time >= since and line.verdict in {"fail", "suspect"}
+            ]
+            for name, lines in logs.items()
+        }
+        return cls(reasons.pop(host, ()), [*reasons.values()])
+
+    def rank(self, step: Step) -> tuple[int, int]:
+        """Return how often a step was blamed here, and on how many other hosts; the lowest come first."""
+        here = sum(map(step.is_blamed, self.here))
+        return -here, -sum(any(map(step.is_blamed, reasons)) for reasons in self.elsewhere)
+
+
+def logged_reasons(host: str, system: str, say: Say) -> Reasons:
+    """Return the reasons in the log of verdicts; none, and a line to *say*, if it cannot be read in a moment."""
+    reasons: list[Reasons] = []
+    failed = [f"it took longer than {_LOG_SECONDS:g} s"]
+
+    def read() -> None:
+        try:
+            logs = verdict_log.read(sample=verdict_log.Sample(host))
+            reasons.append(Reasons.of(logs, host, system, SYSTEM_CLOCK.time() - _OLD))
+        except Exception as error:  # whatever is wrong with the log, the host is judged
+            failed[0] = one_line(str(error) or type(error).__name__)
+
+    reading = threading.Thread(target=read, daemon=True)  # a file server may never answer
+    reading.start()
+    reading.join(_LOG_SECONDS)
+    if reasons:
+        return reasons[0]
+    say(f"firsttouch: the log of verdicts does not set the order of the measurements: {failed[0]}")
+    return Reasons()
+
+
+def steps(host: Topology, system: System, reasons: Reasons | None = None) -> list[Step]:
     """Return the measurements of a host, those first that tell most.
 
     Known answers and clocks take two seconds, and one wrong answer or slow core decides. Then come the
-    measurements that a reference of the system judges, the narrowest first: without one, a value tells nothing of
-    one host. Of the others, each NUMA node's own bank comes before far ones, and bandwidth, which takes the
-    shortest time, before latency.
+    measurements that *reasons* of earlier verdicts name: of this host, the most frequent first, and then of the
+    most other hosts. Then come those that a reference of the system judges, the narrowest first: without one, a
+    value tells nothing of one host. Of the others, each NUMA node's own bank comes before far ones, and bandwidth,
+    which takes the shortest time, before latency.
     """
+    rank = (reasons or Reasons()).rank
     near = {node: programs.nearest(host, (node,)) for node in host.cpu_nodes}
     far = {node: max(host.memory_nodes, key=lambda bank: (host.distance(node, bank), bank)) for node in near}
     judged = {reference.metric for reference in system.references}
@@ -119,7 +181,7 @@ def steps(host: Topology, system: System) -> list[Step]:
         return min(ends, default=math.inf)
 
     of_all = [Step(correctness.CHECK, correctness.ANSWERS), Step(cores.CHECK, cores.CLOCK)]
-    return [*of_all, *sorted(ordered, key=limit)]
+    return [*of_all, *sorted(ordered, key=lambda step: (*rank(step), limit(step)))]
 
 
 def states(system: System, file: Path | None, *, share_host: bool, strict: bool, say: Say) -> Iterator[State]:
@@ -133,8 +195,9 @@ def states(system: System, file: Path | None, *, share_host: bool, strict: bool,
         folders = [str(system.path.absolute().parent), os.environ.get("FIRSTTOUCH_SYSTEMS", "")]
         os.environ["FIRSTTOUCH_SYSTEMS"] = ":".join(filter(None, folders))
     host = load()
-    left = {step.title: step for step in steps(host, system)}
     watch, records = Watch(), [*measure.topology(host, say=say)]
+    reasons = logged_reasons(records[0].host, system.name, say)
+    left = {step.title: step for step in steps(host, system, reasons)}
     troubles: list[str] = []
     if len(host.allowed_pus) < len(host.pus):
         # The mask is this process's, whatever the host has.
