@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The probe's tails aspect on this host: one slow access in so many moves the percentiles beyond it alone."""
 
+import json
+import re
+import subprocess
 import time
 from itertools import accumulate
 
@@ -30,6 +33,20 @@ def test_a_slow_access_in_so_many_moves_the_percentiles_beyond_it(accesses, slow
     moved = {metric for (load, metric), record in by_case.items() if load == "none" and record.value >= DELAY}
     assert moved == set(tails.PERCENTILES[tails.PERCENTILES.index(slow) :])
     assert {record.status for record in by_case.values()} == {"invalid"}
+
+
+@pytest.mark.parametrize(
+    ("accesses", "names"), [(1024, ["99 %", "99.9 %"]), (16384, ["99 %", "99.9 %", "99.99 %"])]
+)
+def test_the_line_of_progress_names_the_percentiles_of_the_records(native_probe, accesses, names):
+    argv = [native_probe, "tails", *SMALL, f"--accesses={accesses}", "--jsonl"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    metrics = {json.loads(line).get("metric") for line in done.stdout.splitlines()}
+    assert len(metrics & set(tails.PERCENTILES)) == 1 + len(names)
+    lines = [line for line in done.stderr.splitlines() if f"tails NUMA node {NODE}, bank {BANK}" in line]
+    assert lines
+    for line in lines:
+        assert re.findall(r"[\d.]+ %", line) == names
 
 
 def test_percentiles_are_those_of_the_histogram_without_what_interrupts_delayed():
