@@ -91,6 +91,20 @@ def test_the_loss_of_a_slow_pu_is_that_of_its_record(fleet):
     assert "by 31.0 % when all run" in verdict.causes[0]
 
 
+def test_a_pu_that_is_slower_by_another_share_later_is_one_case_with_its_last_loss(fleet):
+    sessions = [
+        dataclasses.replace(r, time=r.time.replace("-01-01T", f"-01-0{day}T"), parameters=parameters)
+        for r in Host("bad", fault=FAULTS["slow core"][0]).cores()
+        for day, loss in ((1, 0.18), (2, 0.19), (2, 0.19))
+        for parameters in [{**r.parameters, "loss": loss} if r.metric == "slow_cores" else r.parameters]
+    ]
+    verdict = next(v for v in judge([*fleet, *sessions], Undescribed("amd-opteron")) if v.host == "bad")
+    cases = [f for f in verdict.findings if f.metric == "slow_cores"]
+    assert [f.case.get("chain", "registers") for f in cases] == ["registers", "l1", "l2"]
+    assert not any("loss" in f.case for f in cases)
+    assert "by 19.0 % when all run" in verdict.causes[0]
+
+
 def test_a_verdict_states_the_share_of_the_theoretical_bandwidth(verdicts):
     bad = verdicts["memory saturates early-0"]
     (line,) = [

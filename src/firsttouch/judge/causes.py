@@ -17,6 +17,7 @@ from firsttouch import documents
 from firsttouch.errors import first_of
 from firsttouch.host.memory_modules import channel_of, socket_of_slot, without_channel
 from firsttouch.judge.drift import ABSENT, ModuleDeviation, ModuleDeviations
+from firsttouch.judge.reduced import loss_state
 from firsttouch.judge.verdict import Finding, natural
 from firsttouch.records.cases import grouped
 from firsttouch.records.catalogue import Check, checks
@@ -543,8 +544,9 @@ def _slow_pus(condition: _SlowPus, symptoms: Symptoms) -> dict[str, Any] | None:
     parts: dict[int, dict[str, float]] = {}
     for place in symptoms.places.get("cores", ()):
         if place.metric == "slow_cores" and place.fails and "pu" in place.case:
-            of_pu, part = parts.setdefault(place.case["pu"], {}), _part_of(place.case)
-            of_pu[part] = max(of_pu.get(part, 0.0), place.case.get("loss", 0.0))
+            pu, chain = place.case["pu"], str(place.case.get("chain", "registers"))
+            of_pu, part = parts.setdefault(pu, {}), _PARTS.get(chain, "")
+            of_pu[part] = max(of_pu.get(part, 0.0), symptoms.values.get(loss_state(pu, chain), 0.0))
     first = {pu: next((p for p in _PARTS.values() if p in of_pu), "") for pu, of_pu in parts.items()}
     pus = sorted(pu for pu, part in first.items() if part == condition.slow_pus)
     if not pus:
@@ -555,11 +557,6 @@ def _slow_pus(condition: _SlowPus, symptoms: Symptoms) -> dict[str, Any] | None:
         "slow_pus": f"PU{'s' * plural} {first_of([*map(str, pus)], _NAMED)} {'are' if plural else 'is'}",
         "by": f" by {'up to ' * plural}{percent(loss)}" if loss > 0 else "",
     }
-
-
-def _part_of(case: Mapping[str, Any]) -> str:
-    """Return the part of a core that a case of the check cores shows."""
-    return _PARTS.get(str(case.get("chain", "registers")), "")
 
 
 # ----------------------------------------------------------------------

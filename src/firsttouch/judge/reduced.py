@@ -187,7 +187,7 @@ def reduced(frame: pl.DataFrame) -> Reduced:
         reasons=texts["reason"].to_list(),
         counts=np.bincount(rows["naming"].to_numpy(), minlength=len(texts["naming"])),
         rows=lambda: kept,
-        states=pl.concat([states, _of_a_bank(frame)]),
+        states=pl.concat([states, _of_a_bank(frame), _losses(frame)]),
         spans=spans,
         parts=stated.with_columns(**of_parts),
     )
@@ -234,6 +234,27 @@ def _of_a_bank(frame: pl.DataFrame) -> pl.DataFrame:
         "host",
         metric=pl.lit(BANK_BANDWIDTH),
         value=pl.col("value") * packages / banks,
+        time="time",
+        system="system",
+        bank=pl.lit(""),
+    ).drop_nulls()
+
+
+def loss_state(pu: object, chain: object) -> str:
+    """Return the name of the state that says how much slower a PU is than its siblings in a chain of ``cores``."""
+    return f"loss of PU {pu} in {chain}"
+
+
+def _losses(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return how much slower each slow PU is in each chain, while all run (fractions)."""
+    import polars as pl  # noqa: PLC0415 - a large import
+
+    pu, chain, loss = (pl.col("parameters").str.json_path_match(f"$.{name}") for name in ("pu", "chain", "loss"))
+    slow = frame.filter(check="cores", metric="slow_cores", status="valid")
+    return slow.select(
+        "host",
+        metric=pl.format(loss_state("{}", "{}"), pu, chain.fill_null("registers")),
+        value=loss.cast(pl.Float64, strict=False),
         time="time",
         system="system",
         bank=pl.lit(""),
