@@ -315,18 +315,22 @@ def test_one_result_tells_of_the_hosts_of_a_step_also_of_a_killed_one(folder):
     assert "--tsv has one row, and each of 2 hosts would write its own" in (folder / "err.0").read_text()
 
 
-@pytest.mark.parametrize("option", ["--tsv", "--joined"])
+@pytest.mark.parametrize("option", ["--tsv", "--joined", "--records"])
 def test_a_file_that_cannot_be_written_is_named_before_the_program_starts(folder, option):
     (folder / "file").touch()
+    (folder / "link").symlink_to("new/x")
     for place, why in (
-        (".", "it is a folder"),
+        (".", "can only be appended to a file" if option == "--records" else "it is a folder"),
         ("file/x", "file is not a writable folder"),
-        ("new/x", "new is not a writable"),
+        ("link", "new is not a writable folder (it does not exist)"),
+        ("/proc/x", "/proc is not a writable folder"),
+        *([("new/x", "new is not a writable")] if option != "--records" else []),
     ):
         done = shell(f"$ft {option} {place} -- touch started")
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
         assert why in done.stderr
-    done = shell(f"$ft {option} x --records x -- touch started")
+    other = "--tsv" if option == "--records" else "--records"
+    done = shell(f"$ft {option} x {other} x -- touch started")
     assert "this output is named twice" in done.stderr
     assert not (folder / "started").exists()
 

@@ -129,12 +129,17 @@ def check_place(place: Path, *, creates: bool = False) -> None:
     if place.is_dir():
         raise BadInput("cannot be written: it is a folder", file=place)
     nearest = paths.resolved(place).parent
-    while creates and not nearest.exists():
+    # No writer creates the folder to which a link points.
+    while creates and not place.is_symlink() and not nearest.exists():
         nearest = nearest.parent
     if nearest == Path("/dev"):
         raise BadInput("there is no such device, and outputs cannot be files in /dev", file=place)
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-        raise BadInput(f"cannot be written: {nearest} is not a writable folder", file=place)
+    try:
+        # Permissions do not tell: nobody can create files in /proc.
+        tempfile.TemporaryFile(dir=nearest).close()
+    except OSError as error:
+        why = " (it does not exist)" if not nearest.exists() else ""
+        raise BadInput(f"cannot be written: {nearest} is not a writable folder{why}", file=place) from error
 
 
 def digest(file: Path) -> str:
