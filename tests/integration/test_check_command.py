@@ -376,6 +376,18 @@ def order(monkeypatch, folder):
     return [step.title for step in ordered[2:]], lines
 
 
+def test_a_host_without_a_thread_left_is_checked_in_the_order_of_the_references(tmp_path, monkeypatch):
+    def none_left(_):
+        raise RuntimeError("can't start new thread")
+
+    usual, _ = order(monkeypatch, tmp_path)
+    monkeypatch.setattr(threading.Thread, "start", none_left)
+    assert order(monkeypatch, tmp_path) == (
+        usual,
+        ["firsttouch: the log of verdicts does not set the order of the measurements: can't start new thread"],
+    )
+
+
 def copy(node, bank):
     """Return the reason of a verdict whose worst metric is this bandwidth."""
     return f"copy, NUMA {node} to bank {bank}: 23.3 GB/s, 24.8 % below 31 (fleet); 3 more"

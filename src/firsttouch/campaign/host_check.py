@@ -138,8 +138,11 @@ def logged_reasons(host: str, system: str, say: Say) -> Reasons:
             failed[0] = one_line(str(error) or type(error).__name__)
 
     reading = threading.Thread(target=read, daemon=True)  # a file server may never answer
-    reading.start()
-    reading.join(_LOG_SECONDS)
+    try:
+        reading.start()
+        reading.join(_LOG_SECONDS)
+    except RuntimeError as error:  # there is no thread left
+        failed[0] = str(error)
     if reasons:
         return reasons[0]
     say(f"firsttouch: the log of verdicts does not set the order of the measurements: {failed[0]}")
