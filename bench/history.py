@@ -92,8 +92,8 @@ def step(  # noqa: PLR0917 - as the others, with a size
         right = None
         for change in detected(values, days):
             error = round(change.before / _DAY / days) - place
-            alike = [change.case.name, *(case.name for case in change.others)]
-            its = CASES[metric].name in alike and change.hosts == (NAMES[host],) and change.change < 0
+            names = [change.case.name, *(case.name for case in change.others)]
+            its = CASES[metric].name in names and change.hosts == (NAMES[host],) and change.change < 0
             if its and abs(error) <= 2:
                 right = error, change.change
             else:

@@ -91,8 +91,8 @@ def register(subparsers: options.Subparsers) -> None:
     add_action = options.actions(subparsers, "campaign", EXAMPLES)
     running = add_action("run", "run the missing steps of a campaign on this host", run_here)
     _add_plan(running)
-    backend, most = {"choices": backends.NAMES}, {"default": MOST_REPETITIONS}
-    options.add_table(running, _RUN, backend=backend, max_repetitions=most)
+    backend, repetitions = {"choices": backends.NAMES}, {"default": MOST_REPETITIONS}
+    options.add_table(running, _RUN, backend=backend, max_repetitions=repetitions)
     submitting = add_action("submit", "submit a job per host, and one that collects the results", submit_hosts)
     _add_plan(submitting)
     options.add(submitting, "--hosts", required=True, help="hosts in Slurm's notation: n[1-8],m2")

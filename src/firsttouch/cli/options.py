@@ -358,11 +358,11 @@ def add_table(parser: argparse._ActionsContainer, table: str, **changes: Mapping
             continue
         *others, last = usage.split(", ")
         name, _, value = last.partition(" ")
-        more = dict(changes.get(_destination(name), {}))
-        old = more.pop("old", None)
-        takes_value = value or "choices" in more or not name.startswith("-")
+        changed = dict(changes.get(_destination(name), {}))
+        old = changed.pop("old", None)
+        takes_value = value or "choices" in changed or not name.startswith("-")
         keywords = _value_keywords(value) if takes_value else {"action": "store_true"}
-        argument = parser.add_argument(*others, name, **{"help": text, **keywords, **more})
+        argument = parser.add_argument(*others, name, **{"help": text, **keywords, **changed})
         if old:
             parser.add_argument(old, action=_OldSpelling, now=argument)
 

@@ -131,7 +131,7 @@ def read(
 
 def _ends(of: Path, sample: Sample | None) -> Iterator[tuple[str, list[bytes]]]:
     """Yield each host with a log in the folder *of*, in order, and the lines at the end of its log."""
-    most = sample.most_bytes if sample else _MOST_BYTES
+    most_bytes = sample.most_bytes if sample else _MOST_BYTES
     try:
         entries = sorted(os.scandir(of), key=lambda entry: entry.name)
     except FileNotFoundError:
@@ -143,7 +143,7 @@ def _ends(of: Path, sample: Sample | None) -> Iterator[tuple[str, list[bytes]]]:
         host, _, suffix = entry.name.rpartition(".")
         if suffix == "jsonl" and HOST.fullmatch(host) and entry.is_file():
             with contextlib.suppress(OSError):  # of another user
-                yield host, append_log.end_of(Path(entry.path), most)
+                yield host, append_log.end_of(Path(entry.path), most_bytes)
 
 
 def _logs(ends: Sequence[tuple[str, list[bytes]]], now: float) -> dict[str, list[Logged]]:

@@ -135,7 +135,7 @@ def check_place(place: Path, *, creates: bool = False) -> None:
     if nearest == Path("/dev"):
         raise BadInput("there is no such device, and outputs cannot be files in /dev", file=place)
     try:
-        # Permissions do not tell: nobody can create files in /proc.
+        # Permissions do not tell whether this works: root may write in /proc, but nobody can create a file there.
         tempfile.TemporaryFile(dir=nearest).close()
     except OSError as error:
         why = " (it does not exist)" if not nearest.exists() else ""

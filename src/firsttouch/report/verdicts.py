@@ -47,8 +47,8 @@ def table(verdicts: Sequence[HostVerdict], *, lines: int) -> Table:
     rows = []
     for v in verdicts:
         texts = [line.text() for line in v.findings_evidence]
-        more = [f"and {len(texts) - lines} more"] if len(texts) > lines else []
-        rows.append((v.host, v.verdict, _judged(v), v.cause, "; ".join([*texts[:lines], *more])))
+        hidden = [f"and {len(texts) - lines} more"] if len(texts) > lines else []
+        rows.append((v.host, v.verdict, _judged(v), v.cause, "; ".join([*texts[:lines], *hidden])))
     return Table("Verdicts", ("host", "verdict", "judged", "possible cause", "evidence"), rows)
 
 

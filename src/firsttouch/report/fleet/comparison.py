@@ -257,9 +257,9 @@ class Compared:
 
     def page(self) -> Document:
         """Return the page."""
-        lost = self.lost if self.lost.rows else Paragraph("Both have the same hosts and metrics.", "good")
+        missing = self.lost if self.lost.rows else Paragraph("Both have the same hosts and metrics.", "good")
         hosts = self.hosts if self.hosts.rows else Paragraph("None.")
-        blocks: Sequence[Sequence[Block]] = ([lost], [hosts], change_blocks(self.short, self.changes))
+        blocks: Sequence[Sequence[Block]] = ([missing], [hosts], change_blocks(self.short, self.changes))
         sections = [*map(Section, _TITLES, blocks, ("missing", "hosts", "changes"))]
         lead: list[Block] = [
             Paragraph([Span(self.document["line"], "b")]),
