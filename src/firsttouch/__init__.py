@@ -6,6 +6,8 @@ The names of ``__all__`` are for scripts and notebooks (docs/reference/python.md
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from firsttouch.advice.advising import Choices as AdviceChoices
+    from firsttouch.advice.advising import of_program as advise_program
     from firsttouch.benchmarks.measure import AspectRequest, measure_aspect
     from firsttouch.benchmarks.site_checks import ProgramSpec, measure_program
     from firsttouch.campaign.inputs import judge
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 else:
     #: Public name -> its module, and its name there.
     _PUBLIC = {
+        "AdviceChoices": ("advice.advising", "Choices"),
         "AspectRequest": ("benchmarks.measure", "AspectRequest"),
         "BadInput": ("errors", "BadInput"),
         "CannotHere": ("errors", "CannotHere"),
@@ -29,6 +32,7 @@ else:
         "Missing": ("errors", "Missing"),
         "ProgramSpec": ("benchmarks.site_checks", "ProgramSpec"),
         "RunFailed": ("errors", "RunFailed"),
+        "advise_program": ("advice.advising", "of_program"),
         "append_records": ("records.schema", "append"),
         "judge": ("campaign.inputs", "judge"),
         "load_system": ("systems.definition", "load"),
@@ -56,6 +60,7 @@ else:
 
 
 __all__ = [
+    "AdviceChoices",
     "AspectRequest",
     "BadInput",
     "CannotHere",
@@ -63,6 +68,7 @@ __all__ = [
     "Missing",
     "ProgramSpec",
     "RunFailed",
+    "advise_program",
     "append_records",
     "judge",
     "load_system",

@@ -71,11 +71,15 @@ with exclusive.measuring(print, shared="shared" in sys.argv):
 
 @contextlib.contextmanager
 def holder(*arguments, before=()):
-    """Run a process that holds the lock or waits for it; yield it and its first line, and kill it at the end."""
+    """Run a process that holds the lock or waits for it; yield it and its first line, and kill it at the end.
+
+    Of a process that fails, it yields the whole traceback.
+    """
     argv = [*before, sys.executable, "-c", HOLDER, *arguments]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1) as process:
         try:
-            yield process, process.stdout.readline().rstrip()
+            line = process.stdout.readline().rstrip()
+            yield process, line + process.stdout.read() if line.startswith("Traceback") else line
         finally:
             process.kill()
 

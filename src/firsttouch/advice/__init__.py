@@ -9,7 +9,8 @@ NUMA costs by a rule of thumb (:mod:`costs`, which needs no numpy) order the sce
 are the mean of the prior (:func:`posterior.prior`). Short trials on samples of the reads update it
 (:func:`posterior.update`), and the knowledge gradient chooses each trial (:func:`search.search`).
 
-Public: :func:`trials.advise` (aligners) and :func:`comparison.compare` (any program); :func:`costs.aspects`,
+Public: :mod:`advising` (advice for an aligner on given reads, a user's command, any program), by
+:func:`trials.advise` (aligners) and :func:`comparison.compare` (any program); :func:`costs.aspects`,
 ``candidates``, ``default`` and ``index_banks``, which turn a host and its plan into the model's input;
 :mod:`advice_text` (JSON document, text, stored files); :mod:`saved` (advice that is applied again to equal cases);
 :class:`auto.Auto` (the scenario of a user's command); :mod:`replay` (the search on stored times).

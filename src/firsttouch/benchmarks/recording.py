@@ -28,7 +28,7 @@ def recording(
         if file:
             append(file, records)
 
-    holding = host_lock.measuring(say) if watched and not share_host else contextlib.nullcontext()
+    holding = host_lock.holding(say, share_host=share_host or not watched)
     with holding, watching_health(file if watched else None, say=say):
         yield keep
 

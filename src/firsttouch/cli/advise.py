@@ -4,34 +4,22 @@
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
-from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any, get_args
 
 from tabulate import tabulate
 
-from firsttouch.advice import advice_text, auto, saved
-from firsttouch.advice.comparison import Comparison, Goal, compare
-from firsttouch.advice.costs import aspects, candidates, default, index_banks, interval
-from firsttouch.advice.posterior import Prior, prior
+from firsttouch.advice import advice_text, advising, auto
+from firsttouch.advice.comparison import Goal
 from firsttouch.advice.replay import read, replay
-from firsttouch.advice.trials import advise
 from firsttouch.cli import options, read_inputs
 from firsttouch.errors import BadInput, one_line
-from firsttouch.execution import host_lock, index_cache
+from firsttouch.execution import index_cache
 from firsttouch.execution.progress import say
-from firsttouch.genomics import launch
-from firsttouch.genomics.command_line import UserCommand, calls_aligner, parse
+from firsttouch.genomics.command_line import calls_aligner, parse
 from firsttouch.genomics.sinks import AlignOutput
 from firsttouch.host.topology import load
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import collect
-from firsttouch.scenarios import evidence
-from firsttouch.scenarios.memory_options import chosen, combinations, of_aligners
-from firsttouch.scenarios.placement import Plan, Scenario, distinct, plan, with_threads
 from firsttouch.units import format_bytes
 
 EXAMPLES = """\
@@ -103,15 +91,25 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput("--for energy compares whole runs: put the program, or the aligner's command, after --")
     if args.replay:
         return _replay(args)
-    if program:
-        command = parse(program) if calls_aligner(program) else None
-        if command:
-            command.refuse_overwriting()
-        if command and not command.whole and args.goal == "time":
-            return _command(args, command)
-        args.threads = args.threads or (command and min(command.threads, load().usable_pu_count))
-        return _program(args)
-    return _aligner(args)
+    if not program:
+        return _aligner(args)
+    command = parse(program) if calls_aligner(program) else None
+    if command:
+        command.refuse_overwriting()
+    if command and not command.whole and args.goal == "time":
+        if args.apply:
+            raise BadInput(f"--apply: `firsttouch run -- {command.described()}` follows the advice")
+        _print(advising.of_command(command, _choices(args), args.budget, say=say), as_json=args.json)
+        return 0
+    args.threads = args.threads or (command and min(command.threads, load().usable_pu_count))
+    document = advising.of_program(
+        program, _choices(args), say=say, goal=args.goal, rounds=args.repetitions, timeout=args.timeout
+    )
+    if args.json:
+        options.print_json(document)
+    else:
+        _table(document)
+    return 0
 
 
 def _replay(args: argparse.Namespace) -> int:
@@ -133,34 +131,6 @@ def _replay(args: argparse.Namespace) -> int:
     return 0
 
 
-def _planned(
-    args: argparse.Namespace,
-    need: Any,
-    index_bytes: int,
-    sets: Sequence[Sequence[str]],
-    whole: str = "",
-) -> tuple[Plan, Prior, int]:
-    """Return this host's plan, the prior of its scenarios, and the number of the default scenario.
-
-    Scenarios also get each of *sets* of memory options. *whole* says why only scenarios of one instance are
-    possible (empty: all are).
-    """
-    host = load()
-    rates = options.measured_rates(host, args.measured)
-    planned = plan(host, need, threads=args.threads, policies=args.policies, rates=rates)
-    planned = planned.with_each(sets)
-    if whole:
-        rest = tuple((s.name, whole) for s in planned.scenarios if s.instances > 1 and not s.options)
-        alone = tuple(s for s in planned.scenarios if s.instances == 1)
-        planned = replace(planned, scenarios=alone, infeasible=(*planned.infeasible, *rest))
-    try:
-        usual = default(planned.scenarios)
-    except ValueError:
-        raise BadInput("--policies must include 'original': the gain is over the run without a policy") from None
-    measured = aspects(host, collect(args.measured))
-    return planned, prior(candidates(planned.scenarios), index_banks(host, index_bytes), measured), usual
-
-
 def _aligner(args: argparse.Namespace) -> int:
     if args.apply != (args.output is not None):
         raise BadInput("--apply and --output go together: the whole run needs a place for the alignments")
@@ -170,69 +140,48 @@ def _aligner(args: argparse.Namespace) -> int:
     program.version()
     given = read_inputs.chosen(args, program)
     given.check(program)
-    size = program.index_bytes(given.index)
-    sets, refused = combinations(of_aligners(args.options), program.program)
-    need = program.need(size, given.batch_bases)
-    planned, expected, usual = _planned(args, need, size, sets, program.whole)
     outputs = [file for file in (args.output, args.save) if file]
     atomic_files.refuse_overwriting(outputs, [*given.paths(program), *args.measured])
-    if args.output:
-        AlignOutput(args.output, "sam").check(inputs=given.paths(program))
-    work = launch.prepare(
-        program, given.index, given.files, given.batch_bases, interleaved=args.interleaved, say=say
+    output = AlignOutput(args.output, "sam") if args.output else None
+    if output:
+        output.check(inputs=given.paths(program))
+    asked = advising.Reads(
+        program,
+        given.index,
+        given.files,
+        given.batch_bases,
+        interleaved=args.interleaved,
+        index_state=args.index_cache,
+        dataset=args.dataset,
     )
-    if args.index_cache != index_cache.AS_IS:
-        files = program.index_paths(given.index)
-        for scenario in planned.scenarios:
-            index_cache.check(files, args.index_cache, scenario.placements, load())
-        work = replace(work, index_cache=args.index_cache)
-    with options.holding(share_host=args.share_host), host_lock.no_process_left():
-        advice = advise(work, planned.scenarios, expected, args.budget, default=usual, say=say)
-        document = advice_text.document(advice, usual, planned.infeasible, refused)
-        for line in advice_text.lines(document):
-            say(line)
-        document = {**advice_text.header(), "aligner": program.label, "dataset": args.dataset, **document}
-        if args.save:
-            advice_text.write(document, args.save)
-        if advice.belief is not None and advice.compared:
-            total = max(s.instances * s.threads for s in planned.scenarios)
-            key = saved.of_aligner(load(), program, given.index, threads=total, mates=work.reads.mates)
-            saved.keep(
-                key, document["recommended"], document["gain"] if document["clear"] else None, document, say
-            )
-        applied = None
-        if args.apply:
-            applied = _apply(
-                replace(work, index_cache=""), planned.scenarios[advice.best], args.output, document["predicted_s"]
-            )
-    _print({**document, "applied": applied}, as_json=args.json)
-    return 1 if applied and applied["status"] == "invalid" else 0
+    document = advising.of_aligner(
+        asked,
+        _choices(args),
+        args.budget,
+        say=say,
+        save=args.save,
+        output=output,
+        command_line=read_inputs.command_line(),
+    )
+    _print(document, as_json=args.json)
+    return 1 if document["applied"] and document["applied"]["status"] == "invalid" else 0
+
+
+def _choices(args: argparse.Namespace) -> advising.Choices:
+    """Return what is tried; reads the measured records."""
+    return advising.Choices(
+        policies=args.policies,
+        options=args.options,
+        threads=args.threads,
+        measured=collect(args.measured),
+        rates=options.measured_rates(load(), args.measured),
+        share_host=args.share_host,
+    )
 
 
 def gain_text(gain: dict[str, float] | None) -> str | None:
     """Return the gain of a scenario for a table; None if it is unknown."""
     return f"{gain['expected']:.2f} ({gain['low']:.2f} to {gain['high']:.2f})" if gain else None
-
-
-def _command(args: argparse.Namespace, command: UserCommand) -> int:
-    """Advise on a user's aligner command, which `firsttouch align` then runs as advised."""
-    if args.apply:
-        raise BadInput(f"--apply: `firsttouch run -- {command.described()}` follows the advice")
-    if command.index is None:
-        raise BadInput(f"the command names no index: {command.described()}")
-    host = load()
-    need = command.aligner.need(command.aligner.index_bytes(command.index))
-    threads = min(args.threads or command.threads, host.usable_pu_count)
-    rates = options.measured_rates(host, args.measured)
-    planned = plan(host, need, threads=threads, policies=args.policies, rates=rates)
-    measured = aspects(host, collect(args.measured))
-    choosing = auto.Auto(command, host, planned, args.budget, measured=measured, options=args.options, say=say)
-    with options.holding(share_host=args.share_host), host_lock.no_process_left():
-        document = choosing.advise(say, strict=False)
-    for line in advice_text.lines(document):
-        say(line)
-    _print(document, as_json=args.json)
-    return 0
 
 
 def _print(document: dict[str, Any], *, as_json: bool) -> None:
@@ -243,123 +192,7 @@ def _print(document: dict[str, Any], *, as_json: bool) -> None:
         print(tabulate(rows, ("scenario", "trials", "why"), maxcolwidths=[None, None, 70]))
 
 
-def _apply(
-    work: launch.Work, scenario: Scenario, output: Path, predicted: dict[str, float] | None
-) -> dict[str, Any]:
-    """Run the scenario with all reads, and compare the time with the predicted one."""
-    result = launch.run(work, scenario, AlignOutput(output, "sam"), command_line=read_inputs.command_line())
-    against = f", predicted were {predicted['expected']:.1f} s" if predicted else ""
-    description = evidence.describe(result, unverified=evidence.COMPLETE)
-    say(f"{scenario.name}: {result.seconds:.3f} s, {description}{against}")
-    state = evidence.state(result)
-    return {
-        "seconds": result.seconds,
-        "status": "valid" if state == "verified" else state,
-        "reason": result.misplaced,
-        "output": str(output),
-        "measured_over_predicted": result.seconds / predicted["expected"] if predicted else None,
-    }
-
-
-def _program(args: argparse.Namespace) -> int:
-    sets, refused = combinations(chosen(args.options), args.program[0])
-    planned, expected, _ = _planned(args, None, 0, sets)
-    most = max(s.threads for s in planned.scenarios if s.instances == 1)
-    whole = [i for i, s in enumerate(planned.scenarios) if s.instances == 1 and s.threads == most]
-    listed = [planned.scenarios[i] for i in whole]
-    scenarios = distinct(listed)
-    whole = [i for i in whole if planned.scenarios[i] in scenarios]
-    usual = default(scenarios)
-    part = Prior(expected.mean[whole], expected.covariance[whole][:, whole])
-    with options.holding(share_host=args.share_host), host_lock.no_process_left():
-        words = with_threads(args.program, most)
-        began = time.monotonic()
-        result = compare(
-            words,
-            scenarios,
-            part,
-            usual=usual,
-            rounds=args.repetitions,
-            timeout=args.timeout,
-            say=say,
-            goal=args.goal,
-        )
-        spent = time.monotonic() - began
-    rows = [_row(result, i, usual) for i in range(len(scenarios))]
-    if args.goal == "energy":
-        rows = [row | {"seconds": None, "joules": row["seconds"]} for row in rows]
-    alike = [_alike(s, scenarios[usual]) for s in listed if s not in scenarios]
-    best = result.best
-    skipped = [{"name": n, "reason": r} for n, r in planned.infeasible if n.startswith("1Inst_")]
-    document = {
-        "program": args.program,
-        "scenario": scenarios[best].name,
-        "recommended": scenarios[best].policy,
-        "clear": result.clear,
-        "interval": 0.9,
-        "runs": result.runs,
-        "spent_s": spent,
-        "policies": [row for row in rows if not row["memory_options"]] + alike,
-        "scenarios": [row for row in rows if row["memory_options"] and (row["samples"] or row["reason"])],
-        "memory_options": advice_text.option_rows(
-            result.belief,
-            [s.options for s in scenarios],
-            [len(own) for own in result.costs],
-            {**result.needless, **result.dropped},
-            refused,
-        ),
-        "infeasible": skipped,
-    }
-    if args.goal == "energy":
-        say("advice for energy is not saved: `run` follows what is fastest; name the scenario to use it")
-    elif result.compared:
-        key = saved.of_program(load(), args.program, most)
-        saved.keep(key, scenarios[best].name, rows[best]["gain"] if best != usual else None, document, say)
-    else:
-        say(f"only {scenarios[best].name} was tried, so nothing was compared: no advice is saved")
-    if args.json:
-        options.print_json(document)
-    else:
-        _table(document, scenarios[best])
-    return 0
-
-
-def _row(result: Comparison, number: int, usual: int) -> dict[str, Any]:
-    """Return the JSON object of a scenario of a program."""
-    scenario, own = result.scenarios[number], result.costs[number]
-    memory = result.memory.get(number)
-    return {
-        "name": scenario.name,
-        "policy": scenario.policy,
-        "memory_options": list(scenario.options),
-        "numactl": list(scenario.placements[0].numactl),
-        "samples": list(own),
-        "seconds": statistics.median(own) if own else None,
-        "gain": interval(*result.belief.ratio(usual, number)) if own and result.costs[usual] else None,
-        "memory": memory and memory.to_dict(),
-        "status": "invalid" if number in result.dropped else "valid" if own else "not tried",
-        "reason": result.dropped.get(number, ""),
-    }
-
-
-def _alike(scenario: Scenario, usual: Scenario) -> dict[str, Any]:
-    """Return the JSON object of a scenario that was not tried because it is like the default run."""
-    reason = f"like {usual.policy}: all memory is on one NUMA node"
-    return {
-        "name": scenario.name,
-        "policy": scenario.policy,
-        "memory_options": [],
-        "numactl": list(scenario.placements[0].numactl),
-        "samples": [],
-        "seconds": None,
-        "gain": None,
-        "memory": None,
-        "status": "not tried",
-        "reason": reason,
-    }
-
-
-def _table(document: dict[str, Any], best: Scenario) -> None:
+def _table(document: dict[str, Any]) -> None:
     by_energy = any("joules" in row for row in document["policies"])
     better = "more frugal" if by_energy else "faster"
     shown = [
@@ -381,7 +214,7 @@ def _table(document: dict[str, Any], best: Scenario) -> None:
     for line in advice_text.option_lines(document["memory_options"], gain):
         print(line)
     print(
-        f"use {best.name}"
+        f"use {document['scenario']}"
         + ("" if document["clear"] else f": nothing is clearly {better} than no policy and no option")
     )
     print(f"{document['runs']} runs took {document['spent_s']:.3g} s")

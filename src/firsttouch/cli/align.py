@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from firsttouch.advice.auto import BUDGET, Auto
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, ProgramFailed
-from firsttouch.execution import energy
+from firsttouch.execution import energy, host_lock
 from firsttouch.execution.child_process import exit_status
 from firsttouch.execution.progress import live, say, write
 from firsttouch.genomics import checkpoints, collecting, dealing, sam, stream
@@ -142,7 +142,7 @@ def align(words: Sequence[str], request: AlignRequest) -> int:
         say(f"warning: {lacking}")
     scenario = _scenario(request, command, output, host)
     try:
-        with options.holding(share_host=request.share_host, shared=True):
+        with host_lock.holding(say, share_host=request.share_host, shared=True):
             return _align(request, command, scenario, output, lacking)
     except ProgramFailed as error:
         # Its reader has enough, as that of any program in a pipe.
@@ -231,7 +231,7 @@ def _scenario(request: AlignRequest, command: UserCommand, output: AlignOutput, 
             options=request.options,
             say=say,
         )
-        with options.holding(share_host=request.share_host, shared=True):
+        with host_lock.holding(say, share_host=request.share_host, shared=True):
             choice = choosing.choose()
         say(f"{choice.scenario.name}: {choice.reason}")
         return choice.scenario

@@ -156,7 +156,7 @@ def run(args: argparse.Namespace) -> int:
         environment = dict.fromkeys(args.threads_env or usual, str(scenario.threads))
         # Of one run, nothing is measured that another could disturb, unless it is recorded. Tasks run together.
         with (
-            options.holding(share_host=args.share_host, shared=not args.records or step is not None),
+            host_lock.holding(say, share_host=args.share_host, shared=not args.records or step is not None),
             options.scratch(args.scratch, own.numa_nodes) as memory,
             # With a time limit, all that the program started ends with it. Without one, it may leave daemons.
             host_lock.no_process_left() if args.timeout else host_lock.new_descendants() as started,

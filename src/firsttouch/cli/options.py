@@ -397,13 +397,6 @@ def print_files(files: Iterable[Path]) -> None:
             print(file)
 
 
-def holding(*, share_host: bool, shared: bool = False) -> contextlib.AbstractContextManager[None]:
-    """Hold this host as host_lock.measuring does, unless it is to be shared."""
-    from firsttouch.execution import host_lock  # noqa: PLC0415 - see the package
-
-    return contextlib.nullcontext() if share_host else host_lock.measuring(say, shared=shared)
-
-
 @contextlib.contextmanager
 def scratch(where: InMemory | Path | None, numa_nodes: Iterable[int]) -> Iterator[RamScratch | None]:
     """Hold the scratch in memory that --scratch asks for; None if it asks for a folder.

@@ -12,7 +12,7 @@ from pathlib import Path
 from firsttouch.benchmarks.recording import watching_health
 from firsttouch.cli import options, read_inputs
 from firsttouch.errors import NOT_INSTALLED, BadInput, CannotHere, Missing, TimedOut
-from firsttouch.execution import energy, index_cache
+from firsttouch.execution import energy, host_lock, index_cache
 from firsttouch.execution.progress import Steps, live, say
 from firsttouch.genomics import launch
 from firsttouch.genomics.sam import Checksums
@@ -103,7 +103,8 @@ def run(args: argparse.Namespace) -> int:
     work = work.with_copies()
     assert work.copies is not None  # noqa: S101 - for mypy
     watching = watching_health(args.records, say=say)
-    with options.holding(share_host=args.share_host, shared=production), watching, work.copies, Steps() as steps:
+    holding = host_lock.holding(say, share_host=args.share_host, shared=production)
+    with holding, watching, work.copies, Steps() as steps:
         for number in range(args.repetitions):
             steps.begin(scenario.name, args.repetitions - number)
             try:

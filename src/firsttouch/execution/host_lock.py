@@ -43,6 +43,13 @@ def measuring(say: Callable[[str], None], *, shared: bool = False) -> Iterator[N
             os.close(handle)
 
 
+def holding(
+    say: Callable[[str], None], *, share_host: bool, shared: bool = False
+) -> contextlib.AbstractContextManager[None]:
+    """Hold this host as :func:`measuring` does, unless it is to be shared with other measurements."""
+    return contextlib.nullcontext() if share_host else measuring(say, shared=shared)
+
+
 def _file() -> Path:
     # The host's name is part of the file name, because hosts may share a folder or a machine.
     return _folder() / f"firsttouch-{os.uname().nodename}.lock"

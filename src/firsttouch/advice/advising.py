@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Advice on this host: the scenarios of its plan are tried, what was learnt is kept, and told as a JSON document.
+
+Public: :func:`of_program` (any program), :func:`of_aligner` (an aligner's index and reads) and :func:`of_command`
+(a user's command of an aligner). They hold the host while they measure.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from firsttouch.advice import advice_text, auto, saved
+from firsttouch.advice.comparison import Comparison, Goal, compare
+from firsttouch.advice.costs import aspects, candidates, default, index_banks, interval
+from firsttouch.advice.posterior import Prior, prior
+from firsttouch.advice.trials import advise
+from firsttouch.errors import BadInput
+from firsttouch.execution import host_lock, index_cache
+from firsttouch.genomics import launch
+from firsttouch.genomics.aligners import Aligner
+from firsttouch.genomics.command_line import UserCommand
+from firsttouch.genomics.sinks import AlignOutput
+from firsttouch.host.topology import load
+from firsttouch.records.schema import Record
+from firsttouch.scenarios import evidence
+from firsttouch.scenarios.memory_fit import Need
+from firsttouch.scenarios.memory_options import chosen, combinations, of_aligners
+from firsttouch.scenarios.placement import Plan, Scenario, distinct, plan, with_threads
+
+Say = Callable[[str], None]
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What is tried: *policies* and memory *options* (lists of names), and *threads* (None: all usable PUs).
+
+    *measured* are records of this host's aspects, *rates* the bandwidths (GB/s) of (NUMA node, bank) that the
+    interleave weights of the kernel must follow. With *share_host*, other runs on this host are not waited for.
+    """
+
+    policies: str = "usual"
+    options: str = "all"
+    threads: int | None = None
+    measured: Sequence[Record] = ()
+    rates: Mapping[tuple[int, int], float] = field(default_factory=dict)
+    share_host: bool = False
+
+    def planned(self, need: Need | None = None) -> Plan:
+        """Return this host's plan for instances of that memory *need*."""
+        return plan(load(), need, threads=self.threads, policies=self.policies, rates=self.rates)
+
+
+def _offered(
+    choices: Choices, need: Need | None, index_bytes: int, sets: Sequence[Sequence[str]], whole: str = ""
+) -> tuple[Plan, Prior, int]:
+    """Return this host's plan, the prior of its scenarios, and the number of the default scenario.
+
+    Scenarios also get each of *sets* of memory options. *whole* says why only scenarios of one instance are
+    possible (empty: all are).
+    """
+    host, planned = load(), choices.planned(need).with_each(sets)
+    if whole:
+        rest = tuple((s.name, whole) for s in planned.scenarios if s.instances > 1 and not s.options)
+        alone = tuple(s for s in planned.scenarios if s.instances == 1)
+        planned = replace(planned, scenarios=alone, infeasible=(*planned.infeasible, *rest))
+    try:
+        usual = default(planned.scenarios)
+    except ValueError:
+        raise BadInput("--policies must include 'original': the gain is over the run without a policy") from None
+    banks = index_banks(host, index_bytes)
+    return planned, prior(candidates(planned.scenarios), banks, aspects(host, choices.measured)), usual
+
+
+@dataclass(frozen=True)
+class Reads:
+    """The work of an *aligner* whose best scenario is asked for: the prefix of its *index* and the read *files*.
+
+    *batch_bases*: its batch size (None: its own). *interleaved*: the file has pairs. *index_state* is that of the
+    index in the page cache before each trial (:data:`index_cache.STATES`), *dataset* the name of the reads'.
+    """
+
+    aligner: Aligner
+    index: Path
+    files: Sequence[Path]
+    batch_bases: int | None = None
+    interleaved: bool = False
+    index_state: str = index_cache.AS_IS
+    dataset: str | None = None
+
+
+def of_aligner(
+    asked: Reads,
+    choices: Choices,
+    budget: float,
+    *,
+    say: Say,
+    save: Path | None = None,
+    output: AlignOutput | None = None,
+    command_line: str = "",
+) -> Document:
+    """Try scenarios on samples of the reads, which cost at most the part *budget* of the whole run; see advise.
+
+    The advice is also written to *save*, and the recommended scenario then aligns all reads into *output*, under a
+    header with *command_line*; the key ``applied`` tells how. Raises BadInput, Missing or RunFailed.
+    """
+    aligner = asked.aligner
+    size = aligner.index_bytes(asked.index)
+    sets, refused = combinations(of_aligners(choices.options), aligner.program)
+    need = aligner.need(size, asked.batch_bases)
+    planned, expected, usual = _offered(choices, need, size, sets, aligner.whole)
+    work = launch.prepare(
+        aligner, asked.index, asked.files, asked.batch_bases, interleaved=asked.interleaved, say=say
+    )
+    if asked.index_state != index_cache.AS_IS:
+        files = aligner.index_paths(asked.index)
+        for scenario in planned.scenarios:
+            index_cache.check(files, asked.index_state, scenario.placements, load())
+        work = replace(work, index_cache=asked.index_state)
+    with host_lock.holding(say, share_host=choices.share_host), host_lock.no_process_left():
+        advice = advise(work, planned.scenarios, expected, budget, default=usual, say=say)
+        document = advice_text.document(advice, usual, planned.infeasible, refused)
+        for line in advice_text.lines(document):
+            say(line)
+        document = {**advice_text.header(), "aligner": aligner.label, "dataset": asked.dataset, **document}
+        if save:
+            advice_text.write(document, save)
+        if advice.belief is not None and advice.compared:
+            total = max(s.instances * s.threads for s in planned.scenarios)
+            key = saved.of_aligner(load(), aligner, asked.index, threads=total, mates=work.reads.mates)
+            gain = document["gain"] if document["clear"] else None
+            saved.keep(key, document["recommended"], gain, document, say)
+        applied = None
+        if output:
+            best = planned.scenarios[advice.best]
+            result = launch.run(replace(work, index_cache=""), best, output, command_line=command_line)
+            applied = _applied(result, best, output, document["predicted_s"], say)
+    return {**document, "applied": applied}
+
+
+def _applied(
+    result: launch.Result,
+    scenario: Scenario,
+    output: AlignOutput,
+    predicted: dict[str, float] | None,
+    say: Say,
+) -> Document:
+    """Tell of a *scenario*'s run with all reads, and compare its time with the predicted one."""
+    against = f", predicted were {predicted['expected']:.1f} s" if predicted else ""
+    description = evidence.describe(result, unverified=evidence.COMPLETE)
+    say(f"{scenario.name}: {result.seconds:.3f} s, {description}{against}")
+    state = evidence.state(result)
+    return {
+        "seconds": result.seconds,
+        "status": "valid" if state == "verified" else state,
+        "reason": result.misplaced,
+        "output": str(output.path),
+        "measured_over_predicted": result.seconds / predicted["expected"] if predicted else None,
+    }
+
+
+def of_command(command: UserCommand, choices: Choices, budget: float, *, say: Say) -> Document:
+    """Try scenarios on the first reads of a user's *command*, which ``firsttouch run -- COMMAND`` then follows."""
+    if command.index is None:
+        raise BadInput(f"the command names no index: {command.described()}")
+    host = load()
+    need = command.aligner.need(command.aligner.index_bytes(command.index))
+    threads = min(choices.threads or command.threads, host.usable_pu_count)
+    planned = replace(choices, threads=threads).planned(need)
+    measured = aspects(host, choices.measured)
+    choosing = auto.Auto(command, host, planned, budget, measured=measured, options=choices.options, say=say)
+    with host_lock.holding(say, share_host=choices.share_host), host_lock.no_process_left():
+        document = choosing.advise(say, strict=False)
+    for line in advice_text.lines(document):
+        say(line)
+    return document
+
+
+def of_program(
+    program: Sequence[str],
+    choices: Choices,
+    *,
+    say: Say = print,
+    goal: Goal = "time",
+    rounds: int = 3,
+    timeout: float | None = None,
+) -> Document:
+    """Run the whole *program* in *rounds* rounds under each promising scenario of one instance; see compare.
+
+    *goal* is what should be least, *timeout* the most seconds of a run.
+    """
+    sets, refused = combinations(chosen(choices.options), program[0])
+    planned, expected, _ = _offered(choices, None, 0, sets)
+    most = max(s.threads for s in planned.scenarios if s.instances == 1)
+    whole = [i for i, s in enumerate(planned.scenarios) if s.instances == 1 and s.threads == most]
+    listed = [planned.scenarios[i] for i in whole]
+    scenarios = distinct(listed)
+    whole = [i for i in whole if planned.scenarios[i] in scenarios]
+    usual = default(scenarios)
+    part = Prior(expected.mean[whole], expected.covariance[whole][:, whole])
+    words = with_threads(program, most)
+    with host_lock.holding(say, share_host=choices.share_host), host_lock.no_process_left():
+        began = time.monotonic()
+        result = compare(words, scenarios, part, usual=usual, rounds=rounds, timeout=timeout, say=say, goal=goal)
+        spent = time.monotonic() - began
+    rows = [_row(result, i, usual) for i in range(len(scenarios))]
+    if goal == "energy":
+        rows = [row | {"seconds": None, "joules": row["seconds"]} for row in rows]
+    alike = [_alike(s, scenarios[usual]) for s in listed if s not in scenarios]
+    best = result.best
+    document = {
+        "program": program,
+        "scenario": scenarios[best].name,
+        "recommended": scenarios[best].policy,
+        "clear": result.clear,
+        "interval": 0.9,
+        "runs": result.runs,
+        "spent_s": spent,
+        "policies": [row for row in rows if not row["memory_options"]] + alike,
+        "scenarios": [row for row in rows if row["memory_options"] and (row["samples"] or row["reason"])],
+        "memory_options": advice_text.option_rows(
+            result.belief,
+            [s.options for s in scenarios],
+            [len(own) for own in result.costs],
+            {**result.needless, **result.dropped},
+            refused,
+        ),
+        "infeasible": [{"name": n, "reason": r} for n, r in planned.infeasible if n.startswith("1Inst_")],
+    }
+    if goal == "energy":
+        say("advice for energy is not saved: `run` follows what is fastest; name the scenario to use it")
+    elif result.compared:
+        key = saved.of_program(load(), program, most)
+        saved.keep(key, scenarios[best].name, rows[best]["gain"] if best != usual else None, document, say)
+    else:
+        say(f"only {scenarios[best].name} was tried, so nothing was compared: no advice is saved")
+    return document
+
+
+def _row(result: Comparison, number: int, usual: int) -> Document:
+    """Return the JSON object of a scenario of a program."""
+    own = result.costs[number]
+    memory = result.memory.get(number)
+    return _not_tried(result.scenarios[number], result.dropped.get(number, "")) | {
+        "samples": list(own),
+        "seconds": statistics.median(own) if own else None,
+        "gain": interval(*result.belief.ratio(usual, number)) if own and result.costs[usual] else None,
+        "memory": memory and memory.to_dict(),
+        "status": "invalid" if number in result.dropped else "valid" if own else "not tried",
+    }
+
+
+def _alike(scenario: Scenario, usual: Scenario) -> Document:
+    """Return the JSON object of a scenario that was not tried because it is like the default run."""
+    reason = f"like {usual.policy}: all memory is on one NUMA node"
+    return _not_tried(scenario, reason) | {"memory_options": []}
+
+
+def _not_tried(scenario: Scenario, reason: str) -> Document:
+    return {
+        "name": scenario.name,
+        "policy": scenario.policy,
+        "memory_options": list(scenario.options),
+        "numactl": list(scenario.placements[0].numactl),
+        "samples": [],
+        "seconds": None,
+        "gain": None,
+        "memory": None,
+        "status": "not tried",
+        "reason": reason,
+    }
