@@ -15,13 +15,16 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 PIP = (sys.executable, "-m", "pip", "-q", "--disable-pip-version-check")
+#: It takes a tenth of pip's time, because it writes no bytecode.
+UV = (Path(sys.executable).with_name("uv"), "pip", "install", "-q", "--offline", "--reinstall")
 
 
 def virtual_environment(folder: Path, *wheels: Path) -> Path:
     """Create an environment with *wheels* in *folder* and return it."""
     packages = _empty(folder)
     (packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
-    python = _install(folder, *wheels)
+    python = folder / "bin" / "python"
+    _run(*UV, "--python", python, "--no-index", "--no-deps", *wheels)
     # A script that starts with another interpreter would import another copy.
     text = Path(sys.executable).with_name("reframe").read_text().split("\n", 1)[1]
     (folder / "bin" / "reframe").write_text(f"#!{python}\n{text}")
@@ -35,7 +38,8 @@ def light_environment(folder: Path, *wheels: Path) -> Path:
     for name in dependencies("firsttouch"):
         for entry in entries(name):
             (packages / entry.name).symlink_to(entry)
-    _install(folder, *wheels)
+    python = folder / "bin" / "python"
+    _run(*PIP, "--python", python, "install", "--no-index", "--no-deps", "--force-reinstall", *wheels)
     return folder
 
 
@@ -64,10 +68,7 @@ def _empty(folder: Path) -> Path:
     return Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
 
 
-def _install(folder: Path, *wheels: Path) -> Path:
-    """Install *wheels* alone into an environment, and return its Python."""
-    python = folder / "bin" / "python"
-    argv = [*PIP, "--python", python, "install", "--no-index", "--no-deps", "--force-reinstall", *wheels]
+def _run(*argv: str | Path) -> None:
+    """Run a program that installs wheels; raises AssertionError with its output if it fails."""
     done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    return python
