@@ -19,8 +19,9 @@ import pytest
 from factories import small_parts
 from factories.genomes import records
 from factories.processes import wait_until, write_program
+from firsttouch import cli
 from firsttouch.errors import Missing
-from firsttouch.genomics import aligners, sam
+from firsttouch.genomics import aligners, dealing, sam
 from firsttouch.genomics.aligners import aligner
 from firsttouch.host.topology import load
 from firsttouch.scenarios.placement import plan
@@ -66,10 +67,21 @@ def by_hand(*argv, **options):
     return done.stdout
 
 
-def placed(*argv, status=0, **options):
-    done = subprocess.run([*FIRSTTOUCH, "align", *map(str, argv)], capture_output=True, check=False, **options)
-    assert done.returncode == status, done.stderr.decode()
-    return done
+@pytest.fixture
+def placed(capfdbinary, monkeypatch):
+    """Returns a function that runs ``firsttouch align`` in this process with small parts."""
+    monkeypatch.setattr(dealing, "PART_BYTES", dealing.PART_BYTES // 8)
+
+    def run(*argv, status=0):
+        words = ["align", *map(str, argv)]
+        # The output's header has the command.
+        monkeypatch.setattr(sys, "argv", ["firsttouch", *words])
+        capfdbinary.readouterr()
+        done = subprocess.CompletedProcess(words, cli.main(words), *capfdbinary.readouterr())
+        assert done.returncode == status, done.stderr.decode()
+        return done
+
+    return run
 
 
 def body(text):
@@ -108,7 +120,7 @@ COMMANDS = {
 
 @needs_two
 @pytest.mark.parametrize("case", COMMANDS)
-def test_the_users_command_gives_the_same_alignments(case, reads, index, tmp_path):
+def test_the_users_command_gives_the_same_alignments(placed, case, reads, index, tmp_path):
     name, text, mates = COMMANDS[case]
     program = aligner(name)
     if not text.endswith(" R1"):
@@ -161,7 +173,7 @@ def long_bwa(reads, index, tmp_path_factory):
 
 @needs_two
 @pytest.mark.parametrize("scenario", [TWO, "1Inst_Original"])
-def test_inputs_that_the_aligner_cannot_read_itself(bwa, reads, index, tmp_path, scenario):
+def test_inputs_that_the_aligner_cannot_read_itself(placed, bwa, reads, index, tmp_path, scenario):
     argv, expected = bwa
     zstd, bam = tmp_path / "r_1.fq.zst", tmp_path / "r.bam"
     by_hand("zstd", "-q", reads[0], "-o", zstd)
@@ -176,7 +188,7 @@ def test_inputs_that_the_aligner_cannot_read_itself(bwa, reads, index, tmp_path,
     assert "the zstd data are truncated or damaged" in error
 
 
-def test_one_instance_runs_the_command_as_it_is(bwa, reads, index, tmp_path):
+def test_one_instance_runs_the_command_as_it_is(placed, bwa, reads, index, tmp_path):
     """Its placement is verified. Descriptors of the shell and standard input go to the program."""
     argv, expected = bwa
     # A run that is long enough to be sampled.
@@ -193,7 +205,7 @@ def test_one_instance_runs_the_command_as_it_is(bwa, reads, index, tmp_path):
 
 
 @needs_two
-def test_pus_and_memory_that_were_not_granted_are_named(bwa, tmp_path):
+def test_pus_and_memory_that_were_not_granted_are_named(placed, bwa, tmp_path):
     argv, expected = bwa
     huge = [word if word != "25000" else "2000000000000" for word in argv]
     pu = min(os.sched_getaffinity(0))
@@ -239,7 +251,7 @@ def test_pipes_in_a_list_with_an_output_file(reads, index, tmp_path):
 
 @needs_two
 @pytest.mark.parametrize("form", ["two files", "interleaved"])
-def test_pairs_with_empty_mates(reads, index, tmp_path, form):
+def test_pairs_with_empty_mates(placed, reads, index, tmp_path, form):
     """After trimming, mates may have no bases: Bowtie 2 writes one record for a pair without mate 2."""
     mates = [records(file)[:2000] for file in reads]
     for number, pair in enumerate(zip(*mates, strict=True)):
@@ -286,33 +298,27 @@ def test_a_sorted_file_and_a_resumed_run(long_bwa, tmp_path):
 
 
 @needs_two
-def test_a_resumed_run_that_starts_no_instance(long_bwa, tmp_path):
+def test_a_resumed_run_that_starts_no_instance(placed, long_bwa, stand_in, tmp_path):
     """The parts are finished, the sort failed: what is said of the placement is what the first run saw."""
     argv, expected = long_bwa
-    failing = tmp_path / "bin"
-    failing.mkdir()
     script = f'[ "$1" != sort ] || [ ! -e {tmp_path}/fail ] || exit 1\nexec {shutil.which("samtools")} "$@"\n'
-    write_program(failing / "samtools", script)
+    stand_in("samtools", script)
     (tmp_path / "fail").touch()
-    environment = {**os.environ, "PATH": f"{failing}:{os.environ['PATH']}"}
     out = tmp_path / "out.bam"
 
-    def align(*words):
+    def align(*words, status=0):
         words = ["--share-host", "--resume", "--sort", "-o", out, *words, TWO, "--", *argv]
-        done = subprocess.run(
-            [*FIRSTTOUCH, "align", *words], capture_output=True, text=True, check=False, env=environment
-        )
-        return done.returncode, done.stdout, done.stderr
+        done = placed(*words, status=status)
+        return done.stdout.decode(), done.stderr.decode()
 
-    status, _, errors = align("--checkpoint", "400k")
-    assert (status, "samtools sort ended with status 1" in errors) == (1, True), errors
+    _, errors = align("--checkpoint", "400k", status=1)
+    assert "samtools sort ended with status 1" in errors
     # Instances are started anew for each part, and keep their numbers.
     assert set(re.findall(r"^instance (\d+): ", errors, re.MULTILINE)) == {"0", "1"}
     (tmp_path / "fail").unlink()
-    status, _, errors = align("--checkpoint", "500k")
-    assert (status, "differs in checkpoint (400000, now 500000)" in errors) == (2, True), errors
-    status, text, errors = align("--checkpoint", "400k", "--json")
-    assert status == 0, errors
+    _, errors = align("--checkpoint", "500k", status=2)
+    assert "differs in checkpoint (400000, now 500000)" in errors
+    text, errors = align("--checkpoint", "400k", "--json")
     assert re.search(r"placement verified on \d{4}-\d\d-\d\d$", errors, re.MULTILINE)
     document = json.loads(text)
     assert (document["launches"], document["placement"]) == (0, "verified")
@@ -336,7 +342,7 @@ def test_the_reader_of_the_output_goes(bwa, tmp_path, name):
 
 
 @needs_two
-def test_output_that_is_not_sam_comes_from_one_instance(index, reads, tmp_path):
+def test_output_that_is_not_sam_comes_from_one_instance(placed, index, reads, tmp_path):
     argv = ["minimap2", "-x", "sr", "-t", "2", f"{index('minimap2')}.mmi", *reads]
     assert placed("--", *argv).stdout == by_hand(*argv)
     done = placed(TWO, "--", *argv, status=2)
@@ -387,7 +393,7 @@ def test_a_kill_leaves_nothing(bwa, tmp_path, victim, number):
 
 
 @needs_two
-def test_progress_as_json(bwa, tmp_path):
+def test_progress_as_json(placed, bwa, tmp_path):
     argv, _ = bwa
     done = placed("--progress", "json", "--per-instance", "-o", tmp_path / "out.sam", TWO, "--", *argv)
     lines = [json.loads(line) for line in done.stderr.splitlines() if line.startswith(b"{")]
@@ -396,24 +402,22 @@ def test_progress_as_json(bwa, tmp_path):
 
 
 @needs_two
-def test_instances_with_different_headers_are_refused(reads, index, tmp_path):
+def test_instances_with_different_headers_are_refused(placed, reads, index, stand_in, tmp_path):
     script = (
         f'[ $# = 0 ] && exec {shutil.which("bwa")}\n{shutil.which("bwa")} "$@" | sed "s/^@PG/@RG\\tID:$$\\n@PG/"'
     )
-    stand_in = write_program(tmp_path / "bwa", script)
-    environment = {**os.environ, "PATH": f"{stand_in.parent}:{os.environ['PATH']}"}
+    stand_in("bwa", script)
     words = ("bwa", "mem", "-t", 2, "-K", 25_000, index("bwa-mem"), *reads)
-    failed = placed(TWO, "-o", tmp_path / "out.sam", "--", *words, env=environment, status=1)
+    failed = placed(TWO, "-o", tmp_path / "out.sam", "--", *words, status=1)
     assert b"the headers of instances 0 and 1 differ: '@RG\\tID:" in failed.stderr
-    assert [file.name for file in tmp_path.iterdir()] == ["bwa"]
+    assert not list(tmp_path.glob("*out.sam*"))
 
 
 @needs_two
-def test_the_status_is_that_of_the_aligner(bwa, tmp_path):
-    stand_in = write_program(tmp_path / "bwa", f"[ $# = 0 ] && exec {shutil.which('bwa')}\necho sick >&2; exit 7")
-    environment = {**os.environ, "PATH": f"{stand_in.parent}:{os.environ['PATH']}"}
+def test_the_status_is_that_of_the_aligner(placed, bwa, stand_in):
+    stand_in("bwa", f"[ $# = 0 ] && exec {shutil.which('bwa')}\necho sick >&2; exit 7")
     for name in ("1Inst_Original", TWO):
-        done = placed(name, "--", *bwa[0], status=7, env=environment)
+        done = placed(name, "--", *bwa[0], status=7)
         assert b"bwa ended with status 7" in done.stderr
         assert body(done.stdout) == []
 
@@ -427,14 +431,14 @@ def test_the_status_is_that_of_the_aligner(bwa, tmp_path):
         (["-o", "out.txt"], "its name does not end with"),
     ],
 )
-def test_what_cannot_be_is_refused_before_the_run(bwa, words, reason):
+def test_what_cannot_be_is_refused_before_the_run(placed, bwa, words, reason):
     done = placed(*words, TWO, "--", *bwa[0], status=2)
     assert reason in done.stderr.decode()
     assert done.stdout == b""
 
 
 @needs_two
-def test_a_bad_record_is_named(bwa, reads, tmp_path):
+def test_a_bad_record_is_named(placed, bwa, reads, tmp_path):
     cut = tmp_path / "cut.fq"
     cut.write_bytes(reads[0].read_bytes()[:-20])
     done = placed("-o", tmp_path / "out.sam", TWO, "--", *bwa[0][:-2], cut, reads[1], status=2)
@@ -442,7 +446,7 @@ def test_a_bad_record_is_named(bwa, reads, tmp_path):
     assert not (tmp_path / "out.sam").exists()
 
 
-def test_a_command_that_cannot_be_divided_is_not(bwa, index, reads):
+def test_a_command_that_cannot_be_divided_is_not(placed, bwa, index, reads):
     argv = ["bowtie2", "--no-unal", "-p", "2", "-x", index("bowtie2"), "-U", reads[0]]
     done = placed("2Inst_Original", "--", *argv, status=2)
     assert b"--no-unal" in done.stderr
@@ -450,7 +454,7 @@ def test_a_command_that_cannot_be_divided_is_not(bwa, index, reads):
 
 
 @needs_two
-def test_an_index_of_several_parts_is_refused(reads, lambda_work, index, tmp_path):
+def test_an_index_of_several_parts_is_refused(placed, reads, lambda_work, index, tmp_path):
     """Instances read pipes, and minimap2 would find no reads for the second part."""
     index("minimap2")
     reference = tmp_path / "two.fa"
@@ -463,7 +467,7 @@ def test_an_index_of_several_parts_is_refused(reads, lambda_work, index, tmp_pat
     assert placed("1Inst_Original", "--", *words).stdout == by_hand(*words)
 
 
-def test_a_command_that_needs_more_memory_than_estimated_still_runs(bwa, reads):
+def test_a_command_that_needs_more_memory_than_estimated_still_runs(placed, bwa, reads):
     """By hand it would run too. Its batches of two gigabases are never full."""
     argv = ["bwa", "mem", "-v1", "-t2", "-K", "2000000000", bwa[0][-3], str(reads[0])]
     expected = body(by_hand(*argv))
@@ -473,7 +477,7 @@ def test_a_command_that_needs_more_memory_than_estimated_still_runs(bwa, reads):
 
 @needs_two
 @pytest.mark.parametrize("content", [b"", gzip.compress(b"")], ids=["plain", "gzip"])
-def test_an_input_without_reads_gives_what_the_aligner_gives(bwa, tmp_path, content):
+def test_an_input_without_reads_gives_what_the_aligner_gives(placed, bwa, tmp_path, content):
     """A sample may be empty, and several instances may be advised for such commands."""
     empty = tmp_path / "empty.fq"
     empty.write_bytes(content)
@@ -483,7 +487,7 @@ def test_an_input_without_reads_gives_what_the_aligner_gives(bwa, tmp_path, cont
     assert b"no reads: bwa-mem runs as it is" in done.stderr
 
 
-def test_the_aligners_own_output_is_sam_whatever_its_name(index, reads, tmp_path):
+def test_the_aligners_own_output_is_sam_whatever_its_name(placed, index, reads, tmp_path):
     out = tmp_path / "out.txt"
     placed("1Inst_Original", "--", *f"bowtie2 -p 2 -x {index('bowtie2')} -U {reads[0]} -S {out}".split(" "))
     assert len(body(out.read_bytes())) == COUNT
