@@ -173,6 +173,30 @@ def run_cli(capsys):
 
 
 @pytest.fixture
+def run_here(capfd):
+    """Returns a function like that of ``firsttouch`` that runs a command in this process.
+
+    Tests of signals, inherited descriptors, standard input and start-up need a process: ``firsttouch``.
+    """
+
+    def run(*argv, **environment):
+        words = [str(word) for word in argv]
+        capfd.readouterr()
+        with pytest.MonkeyPatch.context() as patch:
+            # Outputs name the command.
+            patch.setattr(sys, "argv", ["firsttouch", *words])
+            for name, value in environment.items():
+                patch.setenv(name, str(value))
+            try:
+                status = cli.main(words)
+            except SystemExit as end:
+                status = end.code
+        return subprocess.CompletedProcess(words, status, *capfd.readouterr())
+
+    return run
+
+
+@pytest.fixture
 def quiet_host(small_caches):
     """Holds the lock of this host, which its other users respect. The test's commands have the worker's lock.
 

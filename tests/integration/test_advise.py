@@ -47,9 +47,9 @@ def alignments(file):
     return [li for li in file.read_text().splitlines() if not li.startswith("@")]
 
 
-def test_advice_is_applied_and_what_was_said_holds_together(firsttouch, many, tmp_path, scratch):
+def test_advice_is_applied_and_what_was_said_holds_together(run_here, many, tmp_path, scratch):
     out = tmp_path / "out.sam"
-    done = firsttouch("advise", *many, "--budget=1", "--apply", "-o", out, "--json", TMPDIR=scratch)
+    done = run_here("advise", *many, "--budget=1", "--apply", "-o", out, "--json", TMPDIR=scratch)
     assert done.returncode == 0, done
     document = json.loads(done.stdout)
     rows = {r["name"]: r for r in document["scenarios"]}
@@ -71,13 +71,13 @@ def test_advice_is_applied_and_what_was_said_holds_together(firsttouch, many, tm
     assert best["name"] == document["recommended"]
     assert f"use {best['name']} ({best['alias']})" in done.stderr
     plain = tmp_path / "plain.sam"
-    assert firsttouch("run", "1Inst_Original", *many, "-o", plain).returncode == 0
+    assert run_here("run", "1Inst_Original", *many, "-o", plain).returncode == 0
     assert alignments(out) == alignments(plain)
 
 
-def test_advice_as_text(firsttouch, many, tmp_path, scratch):
+def test_advice_as_text(run_here, many, tmp_path, scratch):
     saved = tmp_path / "advice.json"
-    done = firsttouch("advise", *many[:4], "--budget=0.4", f"--save={saved}", "--", "-Y", TMPDIR=scratch)
+    done = run_here("advise", *many[:4], "--budget=0.4", f"--save={saved}", "--", "-Y", TMPDIR=scratch)
     assert done.returncode == 0, done
     assert json.loads(saved.read_text())["aligner"] == "bwa-mem -Y"
     assert all(name in done.stdout for name in NAMES)
@@ -99,10 +99,10 @@ def test_an_interrupt_leaves_nothing(many, stand_in, scratch, number):
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids.read_text().split())
 
 
-def test_an_aligner_that_breaks(firsttouch, many, stand_in, scratch):
+def test_an_aligner_that_breaks(run_here, many, stand_in, scratch):
     bwa = shutil.which("bwa")
     stand_in("bwa", f"[ $# = 0 ] && exec {bwa}\necho broken >&2; exit 9")
-    done = firsttouch("advise", *many, TMPDIR=scratch)
+    done = run_here("advise", *many, TMPDIR=scratch)
     assert (done.returncode, done.stdout) == (1, "")
     assert "no scenario can be tried: bwa ended with status 9: broken" in done.stderr.splitlines()[-1]
 
@@ -144,13 +144,13 @@ def test_a_program_under_the_policies(tmp_path, scratch, monkeypatch):
     assert document["recommended"] in {p["policy"] for p in valid}
 
 
-def test_programs_that_fail_or_are_not_there(firsttouch, scratch):
-    done = firsttouch("advise", "--", "false", TMPDIR=scratch)
+def test_programs_that_fail_or_are_not_there(run_here, scratch):
+    done = run_here("advise", "--", "false", TMPDIR=scratch)
     assert (done.returncode, done.stdout) == (1, "")
     assert "false ended with status 1" in done.stderr
-    done = firsttouch("advise", "--", "no-such-program", TMPDIR=scratch)
+    done = run_here("advise", "--", "no-such-program", TMPDIR=scratch)
     assert done.returncode == 3
     assert "'no-such-program' is not on PATH" in done.stderr
-    done = firsttouch("advise", "--timeout=0.5", "--", "sleep", "60", TMPDIR=scratch)
+    done = run_here("advise", "--timeout=0.5", "--", "sleep", "60", TMPDIR=scratch)
     assert done.returncode == 1
     assert "did not end within 0.5 s" in done.stderr

@@ -18,7 +18,7 @@ import pytest
 
 from factories import small_parts
 from factories.genomes import records
-from factories.processes import wait_until, write_program
+from factories.processes import wait_until
 from firsttouch import cli
 from firsttouch.errors import Missing
 from firsttouch.genomics import aligners, dealing, sam
@@ -173,7 +173,7 @@ def long_bwa(reads, index, tmp_path_factory):
 
 @needs_two
 @pytest.mark.parametrize("scenario", [TWO, "1Inst_Original"])
-def test_inputs_that_the_aligner_cannot_read_itself(placed, bwa, reads, index, tmp_path, scenario):
+def test_inputs_that_the_aligner_cannot_read_itself(placed, bwa, reads, tmp_path, scenario):
     argv, expected = bwa
     zstd, bam = tmp_path / "r_1.fq.zst", tmp_path / "r.bam"
     by_hand("zstd", "-q", reads[0], "-o", zstd)

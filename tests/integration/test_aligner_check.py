@@ -99,11 +99,11 @@ def test_an_aligner_that_fails_is_a_failed_step(odd):
     assert "ZeroDivisionError" in errors["run"]
 
 
-def test_a_wrong_file_is_listed_with_its_error_and_an_absent_program_is_no_error(tmp_path, firsttouch):
-    assert firsttouch("aligner", "list").returncode == 0
+def test_a_wrong_file_is_listed_with_its_error_and_an_absent_program_is_no_error(tmp_path, run_here):
+    assert run_here("aligner", "list").returncode == 0
     (tmp_path / "aligners").mkdir()
     (tmp_path / "aligners" / "wrong.toml").write_text("program = 1\n")
-    done = firsttouch("aligner", "list", "--json", FIRSTTOUCH_SITE=str(tmp_path))
+    done = run_here("aligner", "list", "--json", FIRSTTOUCH_SITE=str(tmp_path))
     rows = {row["name"]: row for row in json.loads(done.stdout)["aligners"]}
     assert (done.returncode, "wrong.toml:1: " in rows["wrong"]["error"]) == (2, True)
     assert rows["bwa-mem"]["version"]
@@ -112,9 +112,9 @@ def test_a_wrong_file_is_listed_with_its_error_and_an_absent_program_is_no_error
     assert (rows["bowtie2-2018"]["error"], len(rows["bowtie2-2018"]["variants"])) == ("variants only", 8)
 
 
-def test_a_wrong_file_and_an_unknown_name_are_bad_input(tmp_path, firsttouch):
+def test_a_wrong_file_and_an_unknown_name_are_bad_input(tmp_path, run_here):
     (tmp_path / "wrong.toml").write_text("program = 1\n")
-    done = firsttouch("aligner", "check", tmp_path / "wrong.toml")
+    done = run_here("aligner", "check", tmp_path / "wrong.toml")
     assert (done.returncode, "wrong.toml:1: " in done.stderr) == (2, True)
-    done = firsttouch("aligner", "check", "bwa-men")
+    done = run_here("aligner", "check", "bwa-men")
     assert (done.returncode, "bwa-mem" in done.stderr) == (2, True)

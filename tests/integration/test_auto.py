@@ -44,7 +44,7 @@ def chosen(*words, messages=None, **settings):
     ).choose()
 
 
-def test_trials_are_made_once_and_within_the_budget(inputs, lambda_work, firsttouch, tmp_path, monkeypatch):
+def test_trials_are_made_once_and_within_the_budget(inputs, lambda_work, run_here, tmp_path, monkeypatch):
     prefix, files = inputs
     threads = len(os.sched_getaffinity(0))
     words = ["bwa", "mem", "-t", threads, "-K", 200_000, "-Y", "-R", r"@RG\tID:a\tSM:b", prefix, *files]
@@ -79,7 +79,7 @@ def test_trials_are_made_once_and_within_the_budget(inputs, lambda_work, firstto
     assert list(scratch.iterdir()) == []
     # The second start makes no trials, and runs the scenario.
     mate_1, mate_2 = (str(file) for file in lambda_work[1])
-    done = firsttouch("align", "--", *words[:-2], mate_1, mate_2)
+    done = run_here("align", "--", *words[:-2], mate_1, mate_2)
     name, pairs = first.scenario.name, len(lambda_work[1][0].read_text().splitlines()) // 4
     assert done.returncode == 0, done
     assert done.stderr.splitlines()[0] == f"{name}: as advised on {stored['time'][:10]}"

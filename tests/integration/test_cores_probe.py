@@ -53,8 +53,7 @@ def test_each_chain_is_measured_at_once_and_alone_and_the_farther_one_is_slower(
 
 
 @pytest.mark.skipif(len(PUS) < 2, reason="a PU has no sibling here")
-@pytest.mark.parametrize("pu", {PUS[0], PUS[-1]})
-@pytest.mark.parametrize("chain", ["l1", "l2", "memory"])
+@pytest.mark.parametrize(("pu", "chain"), [(PUS[0], "l1"), (PUS[-1], "l2"), (PUS[0], "memory")])
 def test_a_pu_that_is_slow_in_one_chain_is_named_with_it(pu, chain):
     slow = [r for r in results(f"--inject={pu},{chain}") if r.metric == cores.SLOW and r.value]
     assert [(r.parameters["pu"], r.parameters["chain"], r.value) for r in slow] == [(pu, chain, 1.0)]
@@ -93,16 +92,16 @@ def test_a_stopped_measurement_has_no_result(native_probe):
     assert '"partial"' in printed
 
 
-def test_a_sustained_load_has_its_own_cases(firsttouch):
-    done = firsttouch("measure", "cores", "--sustain", "0.2", "--json")
+def test_a_sustained_load_has_its_own_cases(run_here):
+    done = run_here("measure", "cores", "--sustain", "0.2", "--json")
     records = json.loads(done.stdout)
     assert {(r["metric"], r["parameters"]["sustain_s"]) for r in records} >= {(cores.SUSTAINED, 0.2)}
     assert "0.2 of 0.2 s" in done.stderr
 
 
 @pytest.mark.parametrize("time", ["11min", "0.05"])
-def test_a_load_beyond_the_probe_s_limits_is_one_line(firsttouch, time):
-    done = firsttouch("measure", "cores", "--sustain", time)
+def test_a_load_beyond_the_probe_s_limits_is_one_line(run_here, time):
+    done = run_here("measure", "cores", "--sustain", time)
     (line,) = done.stderr.splitlines()
     assert (done.returncode, "from 0.1 to 600" in line) == (2, True)
 
@@ -110,14 +109,14 @@ def test_a_load_beyond_the_probe_s_limits_is_one_line(firsttouch, time):
 @pytest.mark.parametrize(
     "wrong", ["x", "100000", *(f"{PUS[0]}{more}" for more in ("x", ",", ",-1", ",1,1", ",l4"))]
 )
-def test_a_wrong_fault_is_one_line(firsttouch, wrong):
-    done = firsttouch("measure", "cores", "--", f"--inject={wrong}")
+def test_a_wrong_fault_is_one_line(run_here, wrong):
+    done = run_here("measure", "cores", "--", f"--inject={wrong}")
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_a_sustained_load_has_one_chain(firsttouch):
-    done = firsttouch("measure", "cores", "--sustain", "1", "--", "--chains=l2")
+def test_a_sustained_load_has_one_chain(run_here):
+    done = run_here("measure", "cores", "--sustain", "1", "--", "--chains=l2")
     (line,) = done.stderr.splitlines()
     assert (done.returncode, "--sustain" in line) == (2, True)
 
@@ -194,8 +193,8 @@ def test_a_limited_address_space_leaves_the_memory_chain_out(native_probe):
     assert '"l2"' in done.stdout
 
 
-def test_the_table_of_the_probe_names_chain_and_way(firsttouch):
-    done = firsttouch("measure", "cores", "--", "--seconds=0.005", "--chains=l2")
+def test_the_table_of_the_probe_names_chain_and_way(run_here):
+    done = run_here("measure", "cores", "--", "--seconds=0.005", "--chains=l2")
     cases = {re.split(r"  +", line)[1] for line in done.stdout.splitlines() if line.startswith(cores.STEP)}
     assert cases == {"l2 all", "l2 alone"}
 
@@ -213,8 +212,8 @@ def test_one_way_of_a_chain_neither_blames_nor_clears(running):
     assert {r.metric for r in records} == {cores.STEP, cores.SLOWEST}
 
 
-def test_sanity_gives_no_records(firsttouch, tmp_path):
-    done = firsttouch("measure", "cores", "--records", str(tmp_path / "r.jsonl"), "--", "--sanity")
+def test_sanity_gives_no_records(run_here, tmp_path):
+    done = run_here("measure", "cores", "--records", str(tmp_path / "r.jsonl"), "--", "--sanity")
     assert (done.returncode, "leave --records out" in done.stderr) == (2, True)
 
 

@@ -38,9 +38,8 @@ def test_every_work_is_done_by_all_pus_and_every_answer_is_right(works):
     }
 
 
-@pytest.mark.parametrize("period", [1, 7])
-@pytest.mark.parametrize("bit", [0, 63])
-def test_a_fault_of_one_pu_is_found_in_each_work_and_no_other_pu_is_blamed(works, period, bit):
+@pytest.mark.parametrize(("bit", "period"), [(0, 1), (63, 7)])
+def test_a_fault_of_one_pu_is_found_in_each_work_and_no_other_pu_is_blamed(works, bit, period):
     pus = sorted(topology.load().allowed_pus)
     for number, work in enumerate(works):
         pu = pus[number % len(pus)]
@@ -75,14 +74,14 @@ def test_a_wrong_word_of_memory_has_its_bit_and_its_place():
         "0,integer,1,99999999999999999999",
     ],
 )
-def test_a_wrong_fault_is_one_line(firsttouch, wrong):
-    done = firsttouch("measure", "correctness", "--", f"--inject={wrong}")
+def test_a_wrong_fault_is_one_line(run_here, wrong):
+    done = run_here("measure", "correctness", "--", f"--inject={wrong}")
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_the_command_writes_records_and_ends_with_0(firsttouch, tmp_path):
-    done = firsttouch(
+def test_the_command_writes_records_and_ends_with_0(run_here, tmp_path):
+    done = run_here(
         "measure", "correctness", "--records", tmp_path / "r.jsonl", "--json", FIRSTTOUCH_EFFORT="smoke"
     )
     assert done.returncode == 0, done.stderr
@@ -90,8 +89,8 @@ def test_the_command_writes_records_and_ends_with_0(firsttouch, tmp_path):
     assert len(schema.read(tmp_path / "r.jsonl")) >= len(json.loads(done.stdout))
 
 
-def test_an_option_without_a_value_is_named(firsttouch):
-    done = firsttouch("measure", "correctness", "--", "--inject")
+def test_an_option_without_a_value_is_named(run_here):
+    done = run_here("measure", "correctness", "--", "--inject")
     assert done.stderr == "firsttouch: error: --inject needs a value\n"
 
 
@@ -116,8 +115,8 @@ def program(tmp_path):
     return write
 
 
-def test_a_program_that_prints_the_same_on_all_pus_blames_none(firsttouch, program):
-    done = firsttouch("measure", "correctness", "--compare-output", f"{program('echo 42')} 'a b'", "--json")
+def test_a_program_that_prints_the_same_on_all_pus_blames_none(run_here, program):
+    done = run_here("measure", "correctness", "--compare-output", f"{program('echo 42')} 'a b'", "--json")
     (record,) = json.loads(done.stdout)
     assert (done.returncode, record["value"], record["status"]) == (0, 0.0, "valid")
     assert record["parameters"]["units"] == 3 * len(PUS)
@@ -126,9 +125,9 @@ def test_a_program_that_prints_the_same_on_all_pus_blames_none(firsttouch, progr
 
 @pytest.mark.skipif(len(PUS) < 2, reason="one PU has no other to be compared with")
 @pytest.mark.parametrize("fault", ["echo 43", "exit 3"])
-def test_a_pu_with_another_output_or_status_fails_the_host(firsttouch, program, tmp_path, fault):
+def test_a_pu_with_another_output_or_status_fails_the_host(run_here, program, tmp_path, fault):
     once = f"if [ $pu = {PUS[-1]} ] && mkdir {tmp_path}/done 2>/dev/null; then {fault}; else echo 42; fi"
-    done = firsttouch("measure", "correctness", "--compare-output", program(once), "--json")
+    done = run_here("measure", "correctness", "--compare-output", program(once), "--json")
     (record,) = json.loads(done.stdout)
     assert (done.returncode, record["value"], record["parameters"]["pu"]) == (1, 1.0, PUS[-1])
     verdicts = judge([schema.from_dict(record)], Undescribed("local"))
@@ -144,8 +143,8 @@ def test_a_pu_with_another_output_or_status_fails_the_host(firsttouch, program, 
         ),
     ],
 )
-def test_without_a_majority_no_pu_is_blamed(firsttouch, program, text, why):
-    done = firsttouch("measure", "correctness", "--compare-output", program(text), "--json")
+def test_without_a_majority_no_pu_is_blamed(run_here, program, text, why):
+    done = run_here("measure", "correctness", "--compare-output", program(text), "--json")
     (record,) = json.loads(done.stdout)
     assert (done.returncode, record["status"]) == (1, "invalid")
     assert why in record["reason"]
@@ -162,7 +161,7 @@ def test_without_a_majority_no_pu_is_blamed(firsttouch, program, text, why):
         (" ", 2, "no program is named"),
     ],
 )
-def test_a_program_that_cannot_be_compared_is_one_line(firsttouch, command, status, why):
-    done = firsttouch("measure", "correctness", "--compare-output", command)
+def test_a_program_that_cannot_be_compared_is_one_line(run_here, command, status, why):
+    done = run_here("measure", "correctness", "--compare-output", command)
     assert done.returncode == status
     assert why in done.stderr.strip().splitlines()[-1]

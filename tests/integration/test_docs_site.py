@@ -118,10 +118,10 @@ def test_figures_are_drawn_and_formulas_need_no_script(manual: Path) -> None:
     assert "--series-1: #" in (manual / "_static" / "report.css").read_text(encoding="utf-8")
 
 
-def test_the_command_reference_is_what_help_says(manual: Path, firsttouch) -> None:
+def test_the_command_reference_is_what_help_says(manual: Path, run_here) -> None:
     shown = html.unescape((manual / "reference" / "commands.html").read_text(encoding="utf-8"))
     for command in (("report",), ("campaign", "run"), ("data", "get")):
-        help_text = firsttouch(*command, "--help", COLUMNS="100").stdout
+        help_text = run_here(*command, "--help", COLUMNS="100").stdout
         lines = [line for line in help_text.splitlines() if re.fullmatch(r"[\w ,.:;-]+", line)]
         assert len(lines) > 5
         assert [line for line in lines if line not in shown] == []

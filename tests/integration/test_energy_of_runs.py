@@ -48,13 +48,13 @@ def test_a_program_states_its_energy(tmp_path):
 
 @pytest.mark.usefixtures("counted")
 @pytest.mark.parametrize("scenario", ["1Inst_Original", "2Inst_Interleave"])
-def test_an_aligner_states_its_energy_by_reads(firsttouch, lambda_work, tmp_path, scenario):
+def test_an_aligner_states_its_energy_by_reads(run_here, lambda_work, tmp_path, scenario):
     prefix, reads, _ = lambda_work
     section = tmp_path / "a_mqc.json"
     table = tmp_path / "run.tsv"
     written = ("-o", tmp_path / "out.sam", "--multiqc", section, "--tsv", table)
     argv = ("align", "--json", *written, scenario, "--", "bwa", "mem", "-t", "2", prefix, *reads)
-    done = firsttouch(*argv)
+    done = run_here(*argv)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["energy"]["joules"] == 250.0
@@ -70,11 +70,11 @@ def test_an_aligner_states_its_energy_by_reads(firsttouch, lambda_work, tmp_path
 
 
 @pytest.mark.usefixtures("counted")
-def test_measured_runs_keep_each_runs_energy(firsttouch, lambda_part, tmp_path):
+def test_measured_runs_keep_each_runs_energy(run_here, lambda_part, tmp_path):
     records, section = tmp_path / "records.jsonl", tmp_path / "x_mqc.json"
     options = ("--repetitions", "2", "--records", records, "--multiqc", section)
     aligner = ("--aligner", "bwa-mem", "--dataset", "lambda")
-    done = firsttouch("run", "1Inst_Interleave", *aligner, *options, **lambda_part)
+    done = run_here("run", "1Inst_Interleave", *aligner, *options, **lambda_part)
     assert done.returncode == 0, done.stderr
     time, energy = read(records)
     assert (time.metric, len(time.samples)) == ("alignment_time", 2)
@@ -101,23 +101,23 @@ def test_advice_for_energy_compares_energies_and_is_not_saved(tmp_path, monkeypa
     assert not list(tmp_path.glob("advice/*"))
 
 
-def test_a_table_has_no_value_that_nothing_counted(firsttouch, tmp_path):
+def test_a_table_has_no_value_that_nothing_counted(run_here, tmp_path):
     table = tmp_path / "run.tsv"
-    done = firsttouch("exec", "1Inst_Original", "--tsv", table, "--", "true", FIRSTTOUCH_ENERGY="none")
+    done = run_here("exec", "1Inst_Original", "--tsv", table, "--", "true", FIRSTTOUCH_ENERGY="none")
     assert done.returncode == 0, done.stderr
     (row,) = rows(table)
     assert float(row["seconds"]) > 0
     assert {value for column, value in row.items() if "joules" in column or "watts" in column} == {"NA"}
     table.unlink()
-    firsttouch("exec", "1Inst_Original", "--tsv", table, "--", "false")
+    run_here("exec", "1Inst_Original", "--tsv", table, "--", "false")
     assert not table.exists()
 
 
-def test_a_table_never_replaces_the_reads_or_the_output(firsttouch, lambda_work, tmp_path):
+def test_a_table_never_replaces_the_reads_or_the_output(run_here, lambda_work, tmp_path):
     prefix, reads, _ = lambda_work
     for table in (reads[0], tmp_path / "out.sam"):
         argv = ("align", "-o", tmp_path / "out.sam", "--tsv", table, "--", "bwa", "mem", prefix, *reads)
-        done = firsttouch(*argv)
+        done = run_here(*argv)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
         assert "this output is" in done.stderr
 
@@ -129,9 +129,9 @@ def test_a_table_never_replaces_the_reads_or_the_output(firsttouch, lambda_work,
         (("--aligner", "bwa-mem", "--dataset", "lambda"), (2, "compares whole runs: put the program")),
     ],
 )
-def test_what_has_no_energy_is_refused_before_it_runs(firsttouch, tmp_path, monkeypatch, argv, says):
+def test_what_has_no_energy_is_refused_before_it_runs(run_here, tmp_path, monkeypatch, argv, says):
     monkeypatch.chdir(tmp_path)
-    done = firsttouch("advise", "--for", "energy", *argv, FIRSTTOUCH_ENERGY="none")
+    done = run_here("advise", "--for", "energy", *argv, FIRSTTOUCH_ENERGY="none")
     (line,) = done.stderr.splitlines()
     assert (done.returncode, says[1] in line) == (says[0], True), line
     assert not (tmp_path / "ran").exists()

@@ -9,21 +9,21 @@ from firsttouch.advice import advice_text
 from firsttouch.records import schema
 
 
-def test_runs_and_advice_become_a_guideline(firsttouch, lambda_part, tmp_path):
+def test_runs_and_advice_become_a_guideline(run_here, lambda_part, tmp_path):
     data = {**lambda_part, "FIRSTTOUCH_SYSTEM": "amd-opteron"}
     file, saved = tmp_path / "runs" / "records.jsonl", tmp_path / "runs" / "bwa.advice.json"
     file.parent.mkdir()
     options = ("--aligner=bwa-mem", "--dataset=lambda")
     for scenario in ("1Inst_Original", "2Inst_Original"):
-        done = firsttouch("run", scenario, *options, "--repetitions=2", f"--records={file}", **data)
+        done = run_here("run", scenario, *options, "--repetitions=2", f"--records={file}", **data)
         assert done.returncode == 0, done.stderr
-    done = firsttouch("advise", *options, "--budget=1", f"--save={saved}", "--json", **data)
+    done = run_here("advise", *options, "--budget=1", f"--save={saved}", "--json", **data)
     assert done.returncode == 0, done.stderr
     advice = json.loads(done.stdout)
     assert {**advice_text.read(saved), "applied": None} == advice
 
     out = tmp_path / "report"
-    done = firsttouch("report", file.parent, "-o", out, **data)
+    done = run_here("report", file.parent, "-o", out, **data)
     assert done.returncode == 0, done.stderr
     (guide,) = json.loads((out / "summary.json").read_text())["guidelines"]
     assert (guide["system"], guide["aligner"]) == ("amd-opteron", "bwa-mem")

@@ -813,30 +813,30 @@ def test_the_help_of_an_aspect_has_the_options_that_it_accepts(native_probe):
             assert done.returncode == 2
 
 
-def test_a_probe_that_is_not_there_is_one_line(firsttouch, tmp_path):
-    done = firsttouch("measure", "topology", "--", PATH=str(tmp_path), FIRSTTOUCH_PROBE=str(tmp_path / "none"))
+def test_a_probe_that_is_not_there_is_one_line(run_here, tmp_path):
+    done = run_here("measure", "topology", "--", PATH=str(tmp_path), FIRSTTOUCH_PROBE=str(tmp_path / "none"))
     assert done.returncode == 3
     assert done.stderr.count("\n") == 1
 
 
-def test_the_command_runs_the_real_one(firsttouch, native_probe, tmp_path):
+def test_the_command_runs_the_real_one(run_here, native_probe, tmp_path):
     file = tmp_path / "records.jsonl"
     words = ("measure", "latency", "--json", "--records", file, "--", "--sizes=4KiB", "--max-repetitions=2")
-    done = firsttouch(*words, FIRSTTOUCH_PROBE=str(native_probe))
+    done = run_here(*words, FIRSTTOUCH_PROBE=str(native_probe))
     measured = document(done)
     assert measured["status"] == "complete"
     assert len(file.read_text().splitlines()) == measured["count"]
     assert "latency NUMA node" in done.stderr
-    done = firsttouch("measure", "contention", "--", "--sanity", FIRSTTOUCH_PROBE=str(native_probe))
+    done = run_here("measure", "contention", "--", "--sanity", FIRSTTOUCH_PROBE=str(native_probe))
     assert "total_bandwidth" in done.stdout
-    done = firsttouch("measure", "locks", "--", "--sanity", FIRSTTOUCH_PROBE=str(native_probe))
+    done = run_here("measure", "locks", "--", "--sanity", FIRSTTOUCH_PROBE=str(native_probe))
     assert "queue batched 32 at once 0 ns work compact" in done.stdout
 
 
 @TWO_PUS
-def test_the_table_of_the_command_names_the_points_of_a_curve(firsttouch, native_probe):
+def test_the_table_of_the_command_names_the_points_of_a_curve(run_here, native_probe):
     argv = ["measure", "loaded-latency", "--", "--sanity", "--read-shares=0.75", "--loads=local"]
-    done = firsttouch(*argv, FIRSTTOUCH_PROBE=str(native_probe))
+    done = run_here(*argv, FIRSTTOUCH_PROBE=str(native_probe))
     assert done.returncode == 0, done
     for rate in (0, 50, 100):
         assert f"local paged 75% reads {rate}% load" in done.stdout

@@ -36,7 +36,7 @@ def program(tmp_path, monkeypatch):
 RATE = ("--check", "ours", "--metric", "rate", "--unit", "GB/s", "--regex", r"rate=(\S+)")
 
 
-def test_the_last_match_is_the_value_and_the_record_is_one_of_any_report(firsttouch, program, tmp_path):
+def test_the_last_match_is_the_value_and_the_record_is_one_of_any_report(run_here, program, tmp_path):
     argv = (
         "exec",
         "1Inst_Interleave",
@@ -53,7 +53,7 @@ def test_the_last_match_is_the_value_and_the_record_is_one_of_any_report(firstto
     assert json.loads(json.dumps(record.to_dict())) == json.loads(done.stdout)
     assert (record.check, record.metric, record.samples, record.better) == ("ours", "rate", (12.5, 12.5), "higher")
     assert (record.status, record.parameters["scenario"]) == ("valid", "1Inst_Interleave")
-    assert firsttouch("report", "r.jsonl", "-o", "out").returncode == 0
+    assert run_here("report", "r.jsonl", "-o", "out").returncode == 0
     assert "ours" in (tmp_path / "out" / "index.html").read_text()
 
 
@@ -85,8 +85,8 @@ def test_a_file_and_the_number_of_threads(program, tmp_path):
         ([*RATE, "--repetitions", "1", "--", "echo", "rate=fast"], 1, "gives 'fast', which is not a number"),
     ],
 )
-def test_wrong_options_and_programs_that_fail(firsttouch, argv, status, reason):
-    done = firsttouch("exec", *argv)
+def test_wrong_options_and_programs_that_fail(run_here, argv, status, reason):
+    done = run_here("exec", *argv)
     assert (done.returncode, reason in done.stderr) == (status, True), done
     assert "Traceback" not in done.stderr
 

@@ -70,22 +70,25 @@ def valid(lambda_work, few, enough):
 def align(firsttouch, run_cli, valid, tmp_path, monkeypatch):
     """Returns a function that runs a scenario; its arguments replace the valid ones, None omits one.
 
-    It runs in this process, or as a program if it gets an *environment*. A *long* run is sampled.
+    It runs in this process, with other variables of the *environment*, or as a *program*. A *long* run is sampled.
     """
     folder = tmp_path / "output"
     folder.mkdir()
 
-    def run(name, *more, environment=None, held=None, long=False, **other):
+    def run(name, *more, environment=None, program=False, held=None, long=False, **other):
         given = {**valid(long=long), "output": folder / "out.sam", **other}
         options = [f"--{k.replace('_', '-')}={v}" for k, v in given.items() if v is not None]
         if held:
             return held_programs.run(held, "run", name, *options, *more)
         argv = ["run", name, *options, *more]
-        if environment is not None:
-            return firsttouch(*argv, **environment)
+        if program:
+            return firsttouch(*argv)
         # The output's header has the command.
-        monkeypatch.setattr(sys, "argv", ["firsttouch", *map(str, argv)])
-        return subprocess.CompletedProcess(argv, *run_cli(*argv))
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "argv", ["firsttouch", *map(str, argv)])
+            for variable, value in (environment or {}).items():
+                patch.setenv(variable, value)
+            return subprocess.CompletedProcess(argv, *run_cli(*argv))
 
     run.folder = folder
     return run
@@ -111,21 +114,21 @@ def whole(lambda_work, enough):
     return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
 
 
-def test_a_campaign_of_all_aligners_skips_those_that_are_not_installed(firsttouch, tmp_path):
+def test_a_campaign_of_all_aligners_skips_those_that_are_not_installed(run_here, tmp_path):
     common = ("--system", "local", "--campaign", tmp_path / "c", "--no-collect")
     programs = tmp_path / "programs"
     programs.mkdir()
     where = {"PATH": str(programs), "FIRSTTOUCH_EFFORT": "smoke", "FIRSTTOUCH_MEASURED_ALIGNERS": "all"}
-    done = firsttouch("campaign", "run", "strategy", *common, "--step", "gem3-*", **where)
+    done = run_here("campaign", "run", "strategy", *common, "--step", "gem3-*", **where)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("'gem-mapper' is not on PATH: install it from https://") == 1
-    shown = firsttouch("campaign", "collect", tmp_path / "c", "--no-figures", **where)
+    shown = run_here("campaign", "collect", tmp_path / "c", "--no-figures", **where)
     assert shown.stdout.count("gem3 is not installed") == 1, shown.stdout
     common = (*common[:3], tmp_path / "named", "--no-collect", "--aligner", "gem3")
-    done = firsttouch("campaign", "run", "strategy", *common, **where)
+    done = run_here("campaign", "run", "strategy", *common, **where)
     assert done.returncode == 1
     assert "failed" in done.stderr
-    done = firsttouch("run", "1Inst_Original", "--aligner", "gem3", "--dataset", "lambda", **where)
+    done = run_here("run", "1Inst_Original", "--aligner", "gem3", "--dataset", "lambda", **where)
     assert (done.returncode, done.stderr.count("\n")) == (3, 1)
 
 
@@ -220,7 +223,7 @@ def test_the_index_cache_is_put_into_one_state_before_every_repetition(align, la
     assert list(before["pages"]) == [str(seen["local"]["placement_asked"][0]["numa_nodes"][0])]
     with (index / "index.bwt").open("rb") as stream, mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ) as mapping:
         assert bytes(mapping)
-        given = {"index": index / "index", "index_cache": "cold", "environment": {}, "long": True}
+        given = {"index": index / "index", "index_cache": "cold", "program": True, "long": True}
         done = align("1Inst_Original", "--checksum", "--json", **given)
     assert done.returncode == 1
     record = json.loads(done.stdout)
@@ -548,9 +551,9 @@ def test_a_timeout(align, stand_in, tmp_path):
     refused(align(SCENARIOS[0], "--if-in-time"), 2, "--if-in-time needs --timeout", tmp_path / "output")
 
 
-def test_unpaired_leaves_the_second_file_of_a_dataset_out(lambda_part, firsttouch):
+def test_unpaired_leaves_the_second_file_of_a_dataset_out(lambda_part, run_here):
     options = ("1Inst_Original", "--aligner", "bowtie2", "--dataset", "lambda", "--json")
-    done = firsttouch("run", *options, "--unpaired", **lambda_part)
+    done = run_here("run", *options, "--unpaired", **lambda_part)
     assert (done.returncode, json.loads(done.stdout)["parameters"]["reads"]) == (0, PART), done.stderr
 
 
