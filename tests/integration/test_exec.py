@@ -316,7 +316,7 @@ def test_one_result_tells_of_the_hosts_of_a_step_also_of_a_killed_one(folder):
 
 
 @pytest.mark.parametrize("option", ["--tsv", "--joined", "--records"])
-def test_a_file_that_cannot_be_written_is_named_before_the_program_starts(folder, option):
+def test_a_file_that_cannot_be_written_is_named_before_the_program_starts(folder, run_here, option):
     (folder / "file").touch()
     (folder / "link").symlink_to("new/x")
     for place, why in (
@@ -326,11 +326,11 @@ def test_a_file_that_cannot_be_written_is_named_before_the_program_starts(folder
         ("/proc/x", "/proc is not a writable folder"),
         *([("new/x", "new is not a writable")] if option != "--records" else []),
     ):
-        done = shell(f"$ft {option} {place} -- touch started")
+        done = run_here("exec", option, place, "--", "touch", "started")
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
         assert why in done.stderr
     other = "--tsv" if option == "--records" else "--records"
-    done = shell(f"$ft {option} x {other} x -- touch started")
+    done = run_here("exec", option, "x", other, "x", "--", "touch", "started")
     assert "this output is named twice" in done.stderr
     assert not (folder / "started").exists()
 
@@ -385,17 +385,19 @@ def test_auto_follows_the_saved_advice_if_it_can(folder, monkeypatch):
         ("--on 4096 -- true", 2, "there is no NUMA node 4096"),
         ("--on x -- true", 2, "'x' is not a list of numbers such as 0-3,8"),
         ("1Inst_Original -- not-there", 3, "'not-there' is not on PATH"),
-        (
-            "--timeout 0.3 1Inst_Original -- sh -c 'sleep 60 & echo $!; wait'",
-            1,
-            "sh did not end within 0.3 s and was",
-        ),
     ],
 )
-def test_what_cannot_be_run_is_one_line(argv, status, message):
-    done = shell(f"$ft {argv}")
+def test_what_cannot_be_run_is_one_line(run_here, argv, status, message):
+    done = run_here("exec", "--share-host", *shlex.split(argv))
     assert (done.returncode, message in done.stderr, done.stderr.count("\n")) == (status, True, 1), done
-    assert all(gone(pid) for pid in done.stdout.split())
+
+
+def test_a_program_that_exceeds_its_time_is_stopped_with_what_it_started():
+    done = shell("$ft --timeout 0.3 1Inst_Original -- sh -c 'sleep 60 & echo $!; wait'")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done
+    assert "sh did not end within 0.3 s and was" in done.stderr
+    (pid,) = done.stdout.split()
+    assert gone(pid)
 
 
 @pytest.fixture

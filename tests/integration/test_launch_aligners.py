@@ -30,7 +30,7 @@ def phage(tmp_path_factory):
     return genomes.phage(tmp_path_factory.mktemp("data"), COUNT)
 
 
-@pytest.fixture(scope="module", params=["phage", "repeats"])
+@pytest.fixture(scope="module")
 def genome(request, tmp_path_factory):
     """Returns a reference and pairs of real reads, or those of a genome with many equally good places."""
     if request.param == "phage":
@@ -57,7 +57,11 @@ def names(lines, mates):
     return [read for at in range(0, len(reads), mates) for read in sorted(reads[at : at + mates])]
 
 
-@pytest.mark.parametrize("form", ["single", "files", "interleaved"])
+@pytest.mark.parametrize(
+    ("genome", "form"),
+    [("phage", "files"), *(("repeats", form) for form in ("single", "files", "interleaved"))],
+    indirect=["genome"],
+)
 def test_the_output_is_that_of_one_instance(installed, genome, form, tmp_path, tmp_path_factory):
     reference, mates = genome
     mates = mates[:1] if form == "single" else mates

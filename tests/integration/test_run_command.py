@@ -557,8 +557,13 @@ def test_unpaired_leaves_the_second_file_of_a_dataset_out(lambda_part, run_here)
     assert (done.returncode, json.loads(done.stdout)["parameters"]["reads"]) == (0, PART), done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
-@pytest.mark.parametrize("name", [SCENARIOS[0], SCENARIOS[-1]])
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        (SCENARIOS[0], signal.SIGTERM),
+        *((SCENARIOS[-1], number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)),
+    ],
+)
 def test_an_interrupt_leaves_nothing(lambda_work, stand_in, tmp_path, number, name):
     bwa, (prefix, reads, _) = shutil.which("bwa"), lambda_work
     pids = tmp_path / "pids"
