@@ -46,8 +46,8 @@ def _report(folder: Path) -> None:
 
 
 def _simulated(day: str, slower: float) -> list[Record]:
-    """Return the records of 60 simulated hosts."""
-    by_host = records_by_host(day=day, slower=slower)
+    """Return the records of 20 simulated hosts."""
+    by_host = records_by_host(hosts=20, repetitions=4, day=day, slower=slower)
     return [record for host_records in by_host.values() for record in host_records]
 
 
