@@ -4,8 +4,6 @@
 import errno
 import os
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +11,6 @@ from factories.processes import write_program
 from firsttouch.execution.jobs import Job, Outcome
 from firsttouch.records import append_log, atomic_files
 
-FIRSTTOUCH = Path(sys.executable).with_name("firsttouch")
 FULL = "No space left on device"
 
 
@@ -61,12 +58,10 @@ BWA = ["--", "bwa", "mem", "-t", "1", "{index}", "{reads}"]
         (["init", "{small}/site"], "{small}/site/"),
     ],
 )
-def test_commands_on_a_full_disk(reads, small, argv, name):
+def test_commands_on_a_full_disk(run_here, reads, small, argv, name):
     (small / "taken").write_bytes(bytes(980 << 10))
     values = {"small": small, "index": reads[1], "reads": reads[0]}
-    done = subprocess.run(
-        [FIRSTTOUCH, *(word.format(**values) for word in argv)], capture_output=True, text=True, check=False
-    )
+    done = run_here(*(word.format(**values) for word in argv))
     assert done.returncode in {1, 2}, done.stderr
     message = done.stderr.splitlines()[-1]
     assert FULL in message, done.stderr

@@ -235,10 +235,10 @@ def test_what_cannot_be_done_here_is_skipped_with_the_reason(reframe, tmp_path):
     assert reason in done.output
 
 
-def test_of_an_emulated_host_only_counts_are_compared_with_references(reframe, firsttouch, tmp_path):
+def test_of_an_emulated_host_only_counts_are_compared_with_references(reframe, run_here, tmp_path):
     """Its memory, too, is far below the reference."""
     measured, copied = tmp_path / "measured.jsonl", tmp_path / "copied.jsonl"
-    assert firsttouch("measure", "topology", "--records", measured, FIRSTTOUCH_PROBE=reframe.probe).returncode == 0
+    assert run_here("measure", "topology", "--records", measured, FIRSTTOUCH_PROBE=reframe.probe).returncode == 0
     records = [json.loads(line) for line in measured.read_text().splitlines()]
     (nodes,) = [record["value"] for record in records if record["metric"] == "numa_nodes"]
     file = reframe.systems / "local.yaml"

@@ -70,10 +70,10 @@ def ends(folder):
 
 
 @pytest.mark.skipif(PUS < 2, reason="the study has two threads")
-def test_a_killed_study_continues_with_its_missing_runs(firsttouch, small, data_store, tmp_path):
+def test_a_killed_study_continues_with_its_missing_runs(run_here, small, data_store, tmp_path):
     folder = tmp_path / "c"
     options = ("study", "run", "small", "--unpaired", "--threads", "1,2", "--campaign", folder)
-    shown = firsttouch(*options, "--dry-run", "--json")
+    shown = run_here(*options, "--dry-run", "--json")
     steps = [step["name"] for step in json.loads(shown.stdout)["steps"]]
     assert len(steps) == 4
     assert not folder.exists()
@@ -85,7 +85,7 @@ def test_a_killed_study_continues_with_its_missing_runs(firsttouch, small, data_
     before = ends(folder)
     assert 0 < len(before) < len(steps)
     # Without the options that chose its runs it keeps them.
-    done = firsttouch("study", "run", "small", "--campaign", folder)
+    done = run_here("study", "run", "small", "--campaign", folder)
     assert done.returncode == 0, done.stderr
     # A wrong file of the site disturbs no report.
     assert done.stderr.count("wrong.toml:5: unknown key 'time_limt'") == 1
@@ -107,7 +107,7 @@ def test_a_killed_study_continues_with_its_missing_runs(firsttouch, small, data_
     assert sorted({name for name, _, _ in parameters if "shared" in name}) == (
         ["1Inst_Unbound_1t+shared", "2Inst_Unbound+shared"] if PUS == 2 else ["1Inst_Unbound_1t+shared"]
     )
-    wrong = firsttouch("study", "run", "small", "--campaign", folder, "--threads", "1")
+    wrong = run_here("study", "run", "small", "--campaign", folder, "--threads", "1")
     assert (wrong.returncode, "this campaign has other steps" in wrong.stderr) == (2, True)
 
 
