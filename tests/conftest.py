@@ -176,7 +176,8 @@ def run_cli(capsys):
 def run_here(capfd):
     """Returns a function like that of ``firsttouch`` that runs a command in this process.
 
-    Tests of signals, inherited descriptors, standard input and start-up need a process: ``firsttouch``.
+    Tests of signals, inherited descriptors, standard input and start-up need a process: ``firsttouch``. So does
+    ``firsttouch check``, whose time begins with its process.
     """
 
     def run(*argv, **environment):

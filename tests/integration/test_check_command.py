@@ -66,10 +66,10 @@ def probe(tmp_path):
     return write
 
 
-def test_this_host_is_measured_and_judged_by_a_reference(run_here, tmp_path, probe):
+def test_this_host_is_measured_and_judged_by_a_reference(firsttouch, tmp_path, probe):
     file = system_file(tmp_path)
     small = probe(SMALL)
-    done = run_here(
+    done = firsttouch(
         "check",
         "--seconds",
         "3600",
@@ -90,9 +90,9 @@ def test_this_host_is_measured_and_judged_by_a_reference(run_here, tmp_path, pro
     assert len(document["measured"]) >= 2 * len(topology.load().cpu_nodes)
 
 
-def test_a_wrong_fact_fails_the_host(run_here, tmp_path, probe):
+def test_a_wrong_fact_fails_the_host(firsttouch, tmp_path, probe):
     file = system_file(tmp_path, numa_nodes=len(topology.load().numa_nodes) + 1)
-    done = run_here("check", "--share-host", "--system", file, **probe("exit 3"))
+    done = firsttouch("check", "--share-host", "--system", file, **probe("exit 3"))
     assert done.returncode == 1, done.stdout + done.stderr
     assert "NUMA nodes: 1" in done.stdout.replace(str(len(topology.load().numa_nodes)), "1").splitlines()[-1]
 
@@ -132,16 +132,16 @@ def test_what_was_not_measured_in_time_is_named(monkeypatch, capsys, options, st
     assert last.endswith("not measured in 50 s: a, b, c and 2 more")
 
 
-def test_a_probe_that_fails_is_no_proof(run_here, tmp_path, probe):
+def test_a_probe_that_fails_is_no_proof(firsttouch, tmp_path, probe):
     broken = probe("echo 'firsttouch-probe: error: no memory here' >&2; exit 3")
-    done = run_here("check", "--share-host", "--system", system_file(tmp_path), **broken)
+    done = firsttouch("check", "--share-host", "--system", system_file(tmp_path), **broken)
     assert done.returncode == 3
     assert "no memory here" in done.stdout
 
 
 @pytest.mark.parametrize("wrong", [["--seconds", "4"], ["--seconds", "x"], ["--system", "no-such-system"]])
-def test_bad_input_is_one_line(run_here, wrong):
-    done = run_here("check", *wrong)
+def test_bad_input_is_one_line(firsttouch, wrong):
+    done = firsttouch("check", *wrong)
     assert done.returncode == 2
     assert done.stdout == ""
     assert len(done.stderr.strip().splitlines()) == 1
@@ -249,10 +249,10 @@ def test_wrong_answers_count_although_the_probe_never_ends(tmp_path, probe, monk
     assert (checked.status, checked.state.verdict["verdict"], checked.state.status) == (None, "fail", 1)
 
 
-def test_wrong_answers_count_although_the_probe_crashes(run_here, tmp_path, probe, answers):
+def test_wrong_answers_count_although_the_probe_crashes(firsttouch, tmp_path, probe, answers):
     crashes = probe(f"cat {answers}; kill -SEGV $$")
     records = tmp_path / "r.jsonl"
-    done = run_here(
+    done = firsttouch(
         "check",
         "--seconds=3600",
         "--share-host",
@@ -267,12 +267,12 @@ def test_wrong_answers_count_although_the_probe_crashes(run_here, tmp_path, prob
     assert any(r.metric == "wrong_answers" and r.value for r in schema.read(records))
 
 
-def test_wrong_answers_of_an_invalid_record_are_named(run_here, tmp_path, probe, answers):
+def test_wrong_answers_of_an_invalid_record_are_named(firsttouch, tmp_path, probe, answers):
     invalid = tmp_path / "invalid.jsonl"
     invalid.write_text(
         answers.read_text().replace('"status": "valid", "reason": ""', '"status": "invalid", "reason": "x"')
     )
-    done = run_here(
+    done = firsttouch(
         "check",
         "--seconds=3600",
         "--share-host",
@@ -285,9 +285,9 @@ def test_wrong_answers_of_an_invalid_record_are_named(run_here, tmp_path, probe,
 
 
 @pytest.mark.parametrize("program", ["true", "false", "no-such-program"])
-def test_a_probe_that_tells_nothing_of_the_host_is_no_proof(run_here, tmp_path, program):
+def test_a_probe_that_tells_nothing_of_the_host_is_no_proof(firsttouch, tmp_path, program):
     broken = {"FIRSTTOUCH_PROBE": shutil.which(program) or program}
-    done = run_here("check", "--share-host", "--system", system_file(tmp_path), **broken)
+    done = firsttouch("check", "--share-host", "--system", system_file(tmp_path), **broken)
     assert done.returncode == 3
     assert "undecided" in done.stdout
     assert "Traceback" not in done.stderr
@@ -303,8 +303,8 @@ def test_limits_of_the_caller_are_no_proof(tmp_path, limit):
     assert "Traceback" not in done.stderr
 
 
-def test_records_that_cannot_be_written_are_refused_before_anything_is_measured(run_here, tmp_path):
-    done = run_here("check", "--records", tmp_path, **{"FIRSTTOUCH_PROBE": "/bin/false"})
+def test_records_that_cannot_be_written_are_refused_before_anything_is_measured(firsttouch, tmp_path):
+    done = firsttouch("check", "--records", tmp_path, **{"FIRSTTOUCH_PROBE": "/bin/false"})
     assert (done.returncode, done.stdout) == (2, "")
     assert str(tmp_path) in done.stderr
 
@@ -464,7 +464,7 @@ def test_a_server_that_never_answers_is_not_waited_for(tmp_path, monkeypatch):
     assert "it took longer than 0 s" in line
 
 
-def test_the_order_of_a_check_is_that_of_the_log(run_here, tmp_path, probe):
+def test_the_order_of_a_check_is_that_of_the_log(firsttouch, tmp_path, probe):
     """The worst of a failed verdict is the first rate that is measured; the log never decides."""
     host = topology.load()
     node = host.cpu_nodes[-1]
@@ -475,7 +475,7 @@ def test_the_order_of_a_check_is_that_of_the_log(run_here, tmp_path, probe):
     (tmp_path / "log" / f"{name}.jsonl").write_text(text)
     options = ("--seconds", "3600", "--share-host", "--system", system_file(tmp_path), "--json")
     small = probe(SMALL)
-    done = run_here("check", *options, **small, FIRSTTOUCH_VERDICTS=str(tmp_path))
+    done = firsttouch("check", *options, **small, FIRSTTOUCH_VERDICTS=str(tmp_path))
     document = json.loads(done.stdout)
     assert document["measured"][0]["metric"].startswith(f"random latency, NUMA {node} to bank {bank}")
     assert document["verdict"] != "fail"
