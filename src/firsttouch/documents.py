@@ -43,6 +43,8 @@ _LONGEST_MESSAGE = 200
 _MOST_VALUES = 100_000
 #: What a name can stand for beside a file and a folder.
 _SPECIAL = {stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+#: Most bytes of the file with the digests of valid documents, which is begun anew then.
+_LARGEST_CACHE = 1 << 16
 #: Identifies this version of the validation.
 _VALIDATOR = Path(__file__).stat().st_mtime_ns
 
@@ -83,31 +85,24 @@ class Document:
 
         A schema's ``description`` completes the sentence "VALUE is not ...". Beyond JSON Schema there are the
         keywords ``quantity`` (a dimension of :data:`firsttouch.units.UNITS`), ``percent`` (the sign: "negative" or
-        "positive") and ``regex``. Files of the checkout are validated once: importing the validator takes longer
-        than most commands.
+        "positive") and ``regex``. A text that was valid is not validated again: importing the validator takes
+        longer than most commands.
         """
-        stamp = _stamp(self.file)
         digest = hashlib.sha256(f"{schema}\0{_VALIDATOR}\0{self.text}".encode()).hexdigest()
+        valid = paths.cache() / "valid-documents"
         with contextlib.suppress(OSError, UnicodeDecodeError):
-            if stamp is not None and stamp.read_text(encoding="ascii") == digest:
+            if digest in valid.read_text(encoding="ascii").split():
                 return
         for error in _validator(schema).iter_errors(self.data):
             for where, reason in _reasons(error):
                 self.problem(reason, *where)
         self.refuse_problems()
-        if stamp is not None:
-            with contextlib.suppress(OSError):  # a cache that this user may not write
-                stamp.parent.mkdir(parents=True, exist_ok=True)
-                stamp.write_text(digest, encoding="ascii")
-
-
-def _stamp(file: str | Path) -> Path | None:
-    """Return where the digest of a validated file that firsttouch brings along is cached."""
-    path = Path(file)
-    for root in (paths.PACKAGE, paths.ROOT):
-        if path.is_relative_to(root):
-            return paths.cache() / "validated" / str(path.relative_to(root)).replace("/", "-")
-    return None
+        with contextlib.suppress(OSError):  # a cache that this user may not write
+            valid.parent.mkdir(parents=True, exist_ok=True)
+            is_full = valid.exists() and valid.stat().st_size > _LARGEST_CACHE
+            # Other processes append, too; what they overwrite is validated once more.
+            with valid.open("w" if is_full else "a", encoding="ascii") as out:
+                out.write(f"{digest}\n")
 
 
 def refuse_special(file: Path) -> None:
