@@ -17,7 +17,7 @@ from pathlib import Path
 
 import cluster
 import pytest
-from slurm_site import SMALL, Site
+from slurm_site import SMALL, RunCli, Site
 
 from firsttouch import paths
 from firsttouch.datasets import fetch
@@ -72,12 +72,14 @@ def site(
     tmp_path: Path,
     systems: Path,
     variables_of_small_caches: dict[str, str],
+    *,
+    run_cli: RunCli,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Site]:
     """A user's site with its own results; afterwards the test's jobs are cancelled and all hosts are idle."""
     monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
     monkeypatch.setenv("FIRSTTOUCH_SYSTEMS", str(systems))
-    site = Site(slurm, tmp_path, systems)
+    site = Site(slurm, tmp_path, systems, run_cli)
     site.env |= variables_of_small_caches
     yield site
     slurm.ask("scancel", "--user=root")

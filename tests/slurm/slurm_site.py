@@ -7,13 +7,17 @@ import json
 import os
 import re
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import cluster
+import pytest
 
+from firsttouch import paths
 from firsttouch.campaign import campaigns, state
+
+RunCli = Callable[..., tuple[int, str, str]]
 
 #: Size of the small file system that tests fill.
 SMALL = "512k"
@@ -22,8 +26,8 @@ SMALL = "512k"
 class Site:
     """The cluster, the environment of the jobs, and the folder of the campaigns."""
 
-    def __init__(self, slurm: cluster.Slurm, folder: Path, systems: Path) -> None:
-        self.slurm, self.folder = slurm, folder
+    def __init__(self, slurm: cluster.Slurm, folder: Path, systems: Path, run_cli: RunCli) -> None:
+        self.slurm, self.folder, self.run_cli = slurm, folder, run_cli
         self.env = {
             "FIRSTTOUCH_OUT": str(folder),
             "FIRSTTOUCH_EFFORT": "smoke",
@@ -34,7 +38,12 @@ class Site:
         return self.slurm.sbatch(*argv, env=self.env)
 
     def call(self, *argv: object) -> subprocess.CompletedProcess[str]:
-        return self.slurm.call(Path(sys.executable).with_name("firsttouch"), *argv, env=self.env)
+        """Run a firsttouch command as a user of the cluster, in the checkout and in this process."""
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in {**self.slurm.env, **self.env}.items():
+                patch.setenv(name, value)
+            patch.chdir(paths.ROOT)
+            return subprocess.CompletedProcess(argv, *self.run_cli(*argv))
 
     def occupy(self, host: str) -> tuple[str, Path]:
         """Run a job on all of a host; return its number, and a FIFO: the job ends when the test writes into it."""
