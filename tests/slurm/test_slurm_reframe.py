@@ -64,8 +64,8 @@ def test_a_run_waits_for_its_host_and_stays_on_it(site: Site, reframe: Run) -> N
 def test_the_first_host_is_that_of_all_checks(site: Site, reframe: Run) -> None:
     """All hosts but one are idle, and Slurm would spread jobs without a host name over them."""
     site.occupy("n1")
-    cases = reframe(checks="topology|bandwidth_others")
-    assert len(cases) == 1 + 1 + 2, cases  # the host's, topology, and two programs
+    cases = reframe(checks="topology|bandwidth%set_size=1|stores")
+    assert len(cases) == 1 + 1 + 2, cases  # the host's, topology, and two measurements
     assert hosts(site) == {"n2"}
 
 
