@@ -296,10 +296,7 @@ def bad_and_repaired(fleet: Fleet, kills: int) -> None:
     """Let n5 fail, be held, fail again and be drained; then repair it, test it again and release it."""
     site = fleet.site
     site.rates(n5=0.6)
-    due = json.loads(site.call("fleet", "due", "--system", "rated", "--hosts", "n5", "--submit", "--json").stdout)
-    assert len(due["jobs"]) == 1
-    for job in (*due["jobs"], due["collector"]):
-        site.slurm.ends(job)
+    site.submitted("validate", "--system", "rated", "--step", "bandwidth-1", "--hosts", "n5")
     assert [host for host, verdict in site.verdicts().items() if verdict == "fail"] == ["n5"]
     assert "n5 would be held" in fleet.tend("--observe")
     assert fleet.reservations() == set()

@@ -24,6 +24,8 @@ def test_due_hosts_are_submitted_once_and_give_way(site: Site) -> None:
     assert (len(first["jobs"]), first["later"], first["refused"]) == (2, 3, {})
     for job in first["jobs"]:
         assert " Nice=10000 " in site.slurm.ask("scontrol", "-o", "show", "job", job)
+    collector = site.slurm.ask("scontrol", "-o", "show", "job", first["collector"])
+    assert {f"afterany:{job}" in collector for job in first["jobs"]} == {True}, collector
     # Another call neither submits these hosts again nor exceeds the budget.
     second = due(site, "--submit", "--node-hours", "2h")
     assert (second["hosts"], second["jobs"], set(second["busy"])) == ([], [], {"n1", "n3"})
