@@ -180,8 +180,8 @@ class Slurm(Daemons):
 
 
 def free_ports(count: int) -> int:
-    """Return the first of *count* consecutive free ports."""
-    for base in range(26_000 + os.getpid() % 1000 * 5, 33_000, count):
+    """Return the first of *count* consecutive free ports. Two processes that ask at once try different ones."""
+    for base in range(26_000 + os.getpid() % (6_000 // count) * count, 33_000, count):
         with contextlib.ExitStack() as stack:
             try:
                 for port in range(base, base + count):
