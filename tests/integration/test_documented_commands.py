@@ -115,7 +115,6 @@ COVERED = {
         r"(cd jobs && )?sbatch slurm/characterize.*": "test_characterize_measures_all_aspects_of_one_host",
         r"sbatch --array=1-8 slurm/strategy.*": "test_strategy_is_spread_over_hosts_and_each_scenario_runs_once",
         r"sbatch slurm/strategy\.sbatch": "test_a_strategy_without_options_skips_aligners_that_are_not_installed",
-        rf"firsttouch validate {SITE} .*": "test_job_line_and_command_agree_on_a_host_that_fails_and_is_drained",
     },
     "slurm/test_slurm_tasks.py": {
         r"srun -n 8 --cpus-per-task=8 firsttouch exec .*": "test_tasks_of_two_hosts",
@@ -123,6 +122,9 @@ COVERED = {
     },
     "slurm/test_slurm_sequences.py": {
         r"firsttouch campaign submit .*": "test_hosts_with_a_domain_are_validated_drained_and_unhealthy",
+        rf"firsttouch validate {SITE} .*": (
+            "test_job_and_command_agree_on_a_host_in_a_reservation_which_the_job_drains"
+        ),
     },
     "slurm/test_slurm_quarantine.py": {
         r"firsttouch fleet (hold|release|tend|status).*": "test_a_bad_host_is_drained_and_a_repaired_one_released",
