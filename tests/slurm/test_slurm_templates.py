@@ -140,7 +140,7 @@ def test_a_study_is_spread_over_hosts_and_continues(aligning: Site, tmp_path: Pa
 
 
 def test_a_strategy_without_options_skips_aligners_that_are_not_installed(aligning: Site, tmp_path: Path) -> None:
-    """The site has only bowtie2, and its environment asks for all aligners; each has the two scenarios named."""
+    """The site has only bowtie2, and its environment asks for all aligners."""
     site = aligning
     programs = tmp_path / "programs"
     programs.mkdir()
@@ -149,7 +149,7 @@ def test_a_strategy_without_options_skips_aligners_that_are_not_installed(aligni
         if program.name != "bowtie" and not program.name.startswith(hidden):
             (programs / program.name).symlink_to(program)
     site.env |= {"PATH": f"{programs}:/usr/sbin:/sbin", "FIRSTTOUCH_MEASURED_ALIGNERS": "all"}
-    job = site.sbatch("slurm/strategy.sbatch", "--step", "*Inst_Original")
+    job = site.sbatch("slurm/strategy.sbatch")
     assert site.slurm.ends(job) == {job: ("COMPLETED", "0:0")}, site.slurm.output(job)
     output = site.slurm.output(job)
     names = (
