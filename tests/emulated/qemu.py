@@ -36,6 +36,9 @@ KERNEL_OPTIONS = (
     "swiotlb=noforce "
     # Pages of 4 KiB stay where they were touched, so that tests can count them.
     "transparent_hugepage=never numa_balancing=disable "
+    # Leave out hardening that is slow in an emulator: the check for writable code, samples for memory errors,
+    # zeroed allocations, and security modules that look at every file.
+    "rodata=off kfence.sample_interval=0 init_on_alloc=0 lsm=landlock "
     f"maxcpus={FIRST_PUS}"
 )
 CONSOLE_LINES = 40
