@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from firsttouch.benchmarks import profiles, programs
 from firsttouch.benchmarks.profiles import Effort
 from firsttouch.errors import BadInput
-from firsttouch.genomics import aligners
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import NumaNode, Pu, Topology
 from firsttouch.scenarios.layout import SCALING_EIGHTHS
@@ -117,13 +116,17 @@ def aligners_of(effort: Effort) -> list[str]:
     """
     if effort.aligners:
         return sorted(effort.aligners)
+    from firsttouch.genomics import aligners  # noqa: PLC0415 - measuring memory needs none
+
     return [name for name in aligners.names() if _aligns_pairs(name)]
 
 
 def _aligns_pairs(name: str) -> bool:
     """Return whether an aligner aligns pairs; one with a wrong file does, so that its run reports the file."""
+    from firsttouch.genomics.aligners import aligner  # noqa: PLC0415 - measuring memory needs none
+
     try:
-        return bool(aligners.aligner(name).paired)
+        return bool(aligner(name).paired)
     except BadInput:
         return True
 

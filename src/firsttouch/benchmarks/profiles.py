@@ -12,8 +12,6 @@ from importlib import resources
 from typing import Any, Literal, TypeVar
 
 from firsttouch.errors import BadInput, did_you_mean
-from firsttouch.execution.index_cache import INTERLEAVE, STATES
-from firsttouch.genomics.aligners import aligner
 from firsttouch.host.topology import Topology
 
 T = TypeVar("T")
@@ -77,6 +75,8 @@ class Effort:
         """Return the effort with the aligners *names* ("all": all of them; none: unchanged); raises BadInput."""
         if not names:
             return self
+        from firsttouch.genomics.aligners import aligner  # noqa: PLC0415 - measuring memory needs none
+
         chosen_names = [n for n in names if n == ALL or aligner(n)]
         return replace(self, aligners=None if ALL in chosen_names else tuple(dict.fromkeys(chosen_names)))
 
@@ -107,6 +107,8 @@ def index_cache() -> str:
     By default it is the one that favours no scenario and does not depend on which run was the first one. Raises
     BadInput for an unknown state in FIRSTTOUCH_INDEX_CACHE.
     """
+    from firsttouch.execution.index_cache import INTERLEAVE, STATES  # noqa: PLC0415 - measuring memory needs none
+
     state = os.environ.get(CACHE_VARIABLE) or INTERLEAVE
     if state not in STATES:
         raise BadInput(
