@@ -255,8 +255,13 @@ def _session(leader: int) -> list[int]:
 
 #: Module -> its functions that have a cache.
 _cached: dict[str, list[Callable]] = {}
-#: Modules whose caches have nothing of a user's files: templates, and widths of letters.
-_CONSTANT = {"firsttouch.report.pages", "firsttouch.report.figures.svg"}
+#: Modules whose caches have nothing of a user's files: templates, widths of letters, and functions of numbers.
+_CONSTANT = {
+    "firsttouch.report.forms",
+    "firsttouch.report.text",
+    "firsttouch.report.figures.svg",
+    "firsttouch.judge.statistics",
+}
 
 
 def _clear_caches() -> None:

@@ -466,13 +466,21 @@ def to_frame(records: Iterable[Record]) -> pl.DataFrame:
 
     listed = list(records)
     names = [*_FIELDS, "value", "repetitions", "spread"]
-    data: dict[str, list[Any]] = {name: [getattr(r, name) for r in listed] for name in names}
+    data: dict[str, Any] = {name: [getattr(r, name) for r in listed] for name in names}
+    encoded = json.JSONEncoder(sort_keys=True).encode  # json.dumps makes an encoder for each value
     for name in JSON_COLUMNS:
-        data[name] = [json.dumps(value, sort_keys=True) for value in data[name]]
+        data[name] = [encoded(value) for value in data[name]]
     data["schema"] = [SCHEMA] * len(listed)
     data["minimum"] = [min(r.samples) for r in listed]
     data["maximum"] = [max(r.samples) for r in listed]
     types = columns()
+    # To group all samples takes a tenth of the time of a list for each record.
+    rows = [number for number, r in enumerate(listed) for _ in r.samples]
+    flat = {"row": rows, "samples": [sample for r in listed for sample in r.samples]}
+    lists = pl.DataFrame(flat, schema={"row": pl.Int64, "samples": pl.Float64}).group_by(
+        "row", maintain_order=True
+    )
+    data["samples"] = lists.agg("samples")["samples"]
     return pl.DataFrame({name: data[name] for name in types}, schema=types)
 
 
