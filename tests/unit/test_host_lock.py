@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from factories.processes import wait_until
 from firsttouch.errors import BadInput
 from firsttouch.execution import host_lock
 
@@ -238,20 +239,47 @@ def test_what_deaf_processes_get_is_a_kill():
 
 
 def test_a_process_that_the_first_look_misses_gets_the_signal_as_well(monkeypatch):
-    # Fixtures of other modules may have started processes, such as a Slurm.
-    earlier = {*host_lock.family(os.getpid())} - {os.getpid()}
-    first, second = (subprocess.Popen(["tail", "-f", "/dev/null"]) for _ in range(2))
-    looks = iter([[os.getpid()], [os.getpid(), first.pid]])
-    real = host_lock.family
-    monkeypatch.setattr(
-        host_lock, "family", lambda pid: next(looks, None) or [p for p in real(pid) if p not in earlier]
-    )
+    looks, real = [], host_lock.family
+
+    def look(pid):
+        looks.append(pid)
+        return [p for p in real(pid) if len(looks) > 1 or p != second.pid]
+
     with host_lock.no_process_left(signals=[signal.SIGKILL]):
-        pass
+        first, second = (subprocess.Popen(["tail", "-f", "/dev/null"]) for _ in range(2))
+        monkeypatch.setattr(host_lock, "family", look)
+    assert len(looks) > 1
     assert not alive(first.pid)
     assert not alive(second.pid)
     first.wait()
     second.wait()
+
+
+def test_one_from_before_that_the_first_look_misses_stays(monkeypatch):
+    real = host_lock.family
+    with subprocess.Popen(["tail", "-f", "/dev/null"]) as before:
+        second = os.sysconf("SC_CLK_TCK")
+        wait_until(
+            lambda: int(time.clock_gettime(time.CLOCK_BOOTTIME) * second) > host_lock.start_ticks(before.pid)
+        )
+        monkeypatch.setattr(host_lock, "family", lambda pid: [p for p in real(pid) if p != before.pid])
+        with host_lock.no_process_left():
+            monkeypatch.setattr(host_lock, "family", real)
+        assert before.poll() is None
+        before.kill()
+
+
+def test_what_one_from_before_starts_stays():
+    script = "read line; tail -f /dev/null & echo $!; wait"
+    with subprocess.Popen(
+        ["sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as before:
+        with host_lock.no_process_left():
+            before.stdin.write("go\n")
+            before.stdin.flush()
+            child = int(before.stdout.readline())
+        assert alive(child)
+        os.kill(child, signal.SIGKILL)
 
 
 def test_those_from_before_stay():

@@ -13,15 +13,15 @@ import os
 import selectors
 import signal
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import RunFailed
 from firsttouch.execution import child_process
-from firsttouch.execution.host_lock import no_process_left
+from firsttouch.execution.host_lock import no_process_left, start_ticks
 
 #: Time (s) in which a killed process may end before it is left to the kernel, and between two looks at the clock.
 _PATIENCE, _LOOK = 0.2, 0.5
@@ -57,9 +57,8 @@ class Checked:
 
 def started(clock: Clock = SYSTEM_CLOCK) -> float:
     """Return when this process was started, on the clock of :meth:`Clock.monotonic`."""
-    fields = Path("/proc/self/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
-    up = float(Path("/proc/uptime").read_text(encoding="ascii").split()[0])
-    return clock.monotonic() - max(0.0, up - int(fields[19]) / os.sysconf("SC_CLK_TCK"))
+    begun = start_ticks(os.getpid()) / os.sysconf("SC_CLK_TCK")
+    return clock.monotonic() - max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - begun)
 
 
 def follow(argv: Sequence[str], until: float, clock: Clock = SYSTEM_CLOCK) -> Checked:

@@ -168,11 +168,27 @@ def new_descendants() -> Iterator[Callable[[], set[int]]]:
     import ctypes  # noqa: PLC0415 - measurements load this module for the lock alone
 
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    begun = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
     before = set(family(os.getpid()))
+
+    def started() -> set[int]:
+        # A look can miss a process while another one ends: only its age shows that it is not new. Nor is it the
+        # block's if a process from before has started it.
+        others = before.union(*(family(pid) for pid in before if pid != os.getpid()))
+        return {pid for pid in family(os.getpid()) if pid not in others and start_ticks(pid) >= begun}
+
     try:
-        yield lambda: set(family(os.getpid())) - before
+        yield started
     finally:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+def start_ticks(pid: int) -> int:
+    """Return when a process was started, in clock ticks since boot; -1 if it is gone (proc_pid_stat(5))."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19])
+    except OSError:
+        return -1
 
 
 @contextlib.contextmanager
