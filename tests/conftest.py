@@ -157,17 +157,21 @@ class Completed(NamedTuple):
     err: str
 
 
+def _status(words):
+    """Run a command line in this process and return its exit status."""
+    try:
+        return cli.main(words)
+    except SystemExit as end:
+        return end.code
+
+
 @pytest.fixture
 def run_cli(capsys):
     """Returns a function that runs a command line in this process."""
 
     def run(*argv):
         capsys.readouterr()
-        try:
-            status = cli.main([str(word) for word in argv])
-        except SystemExit as end:
-            status = end.code
-        return Completed(status, *capsys.readouterr())
+        return Completed(_status([str(word) for word in argv]), *capsys.readouterr())
 
     return run
 
@@ -188,10 +192,7 @@ def run_here(capfd):
             patch.setattr(sys, "argv", ["firsttouch", *words])
             for name, value in environment.items():
                 patch.setenv(name, str(value))
-            try:
-                status = cli.main(words)
-            except SystemExit as end:
-                status = end.code
+            status = _status(words)
         return subprocess.CompletedProcess(words, status, *capfd.readouterr())
 
     return run

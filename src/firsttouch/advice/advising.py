@@ -57,18 +57,18 @@ class Choices:
 
 
 def _offered(
-    choices: Choices, need: Need | None, index_bytes: int, sets: Sequence[Sequence[str]], whole: str = ""
+    choices: Choices, need: Need | None, index_bytes: int, sets: Sequence[Sequence[str]], undivided: str = ""
 ) -> tuple[Plan, Prior, int]:
     """Return this host's plan, the prior of its scenarios, and the number of the default scenario.
 
-    Scenarios also get each of *sets* of memory options. *whole* says why only scenarios of one instance are
+    Scenarios also get each of *sets* of memory options. *undivided* says why only scenarios of one instance are
     possible (empty: all are).
     """
     host, planned = load(), choices.planned(need).with_each(sets)
-    if whole:
-        rest = tuple((s.name, whole) for s in planned.scenarios if s.instances > 1 and not s.options)
+    if undivided:
+        several = tuple((s.name, undivided) for s in planned.scenarios if s.instances > 1 and not s.options)
         alone = tuple(s for s in planned.scenarios if s.instances == 1)
-        planned = replace(planned, scenarios=alone, infeasible=(*planned.infeasible, *rest))
+        planned = replace(planned, scenarios=alone, infeasible=(*planned.infeasible, *several))
     try:
         usual = default(planned.scenarios)
     except ValueError:
@@ -196,14 +196,14 @@ def of_program(
     """
     sets, refused = combinations(chosen(choices.options), program[0])
     planned, expected, _ = _offered(choices, None, 0, sets)
-    most = max(s.threads for s in planned.scenarios if s.instances == 1)
-    whole = [i for i, s in enumerate(planned.scenarios) if s.instances == 1 and s.threads == most]
-    listed = [planned.scenarios[i] for i in whole]
+    threads = max(s.threads for s in planned.scenarios if s.instances == 1)
+    numbers = [i for i, s in enumerate(planned.scenarios) if s.instances == 1 and s.threads == threads]
+    listed = [planned.scenarios[i] for i in numbers]
     scenarios = distinct(listed)
-    whole = [i for i in whole if planned.scenarios[i] in scenarios]
+    numbers = [i for i in numbers if planned.scenarios[i] in scenarios]
     usual = default(scenarios)
-    part = Prior(expected.mean[whole], expected.covariance[whole][:, whole])
-    words = with_threads(program, most)
+    part = Prior(expected.mean[numbers], expected.covariance[numbers][:, numbers])
+    words = with_threads(program, threads)
     with host_lock.holding(say, share_host=choices.share_host), host_lock.no_process_left():
         began = time.monotonic()
         result = compare(words, scenarios, part, usual=usual, rounds=rounds, timeout=timeout, say=say, goal=goal)
@@ -211,7 +211,7 @@ def of_program(
     rows = [_row(result, i, usual) for i in range(len(scenarios))]
     if goal == "energy":
         rows = [row | {"seconds": None, "joules": row["seconds"]} for row in rows]
-    alike = [_alike(s, scenarios[usual]) for s in listed if s not in scenarios]
+    like_default = [_alike(s, scenarios[usual]) for s in listed if s not in scenarios]
     best = result.best
     document = {
         "program": program,
@@ -221,7 +221,7 @@ def of_program(
         "interval": 0.9,
         "runs": result.runs,
         "spent_s": spent,
-        "policies": [row for row in rows if not row["memory_options"]] + alike,
+        "policies": [row for row in rows if not row["memory_options"]] + like_default,
         "scenarios": [row for row in rows if row["memory_options"] and (row["samples"] or row["reason"])],
         "memory_options": advice_text.option_rows(
             result.belief,
@@ -235,7 +235,7 @@ def of_program(
     if goal == "energy":
         say("advice for energy is not saved: `run` follows what is fastest; name the scenario to use it")
     elif result.compared:
-        key = saved.of_program(load(), program, most)
+        key = saved.of_program(load(), program, threads)
         saved.keep(key, scenarios[best].name, rows[best]["gain"] if best != usual else None, document, say)
     else:
         say(f"only {scenarios[best].name} was tried, so nothing was compared: no advice is saved")

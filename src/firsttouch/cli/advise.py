@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import Any, get_args
 
 from tabulate import tabulate
@@ -101,9 +102,11 @@ def run(args: argparse.Namespace) -> int:
             raise BadInput(f"--apply: `firsttouch run -- {command.described()}` follows the advice")
         _print(advising.of_command(command, _choices(args), args.budget, say=say), as_json=args.json)
         return 0
-    args.threads = args.threads or (command and min(command.threads, load().usable_pu_count))
+    choices = _choices(args)
+    if command and not choices.threads:
+        choices = replace(choices, threads=min(command.threads, load().usable_pu_count))
     document = advising.of_program(
-        program, _choices(args), say=say, goal=args.goal, rounds=args.repetitions, timeout=args.timeout
+        program, choices, say=say, goal=args.goal, rounds=args.repetitions, timeout=args.timeout
     )
     if args.json:
         options.print_json(document)

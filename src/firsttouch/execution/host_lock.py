@@ -140,10 +140,15 @@ def ancestors() -> list[int]:
     while pid and pid not in pids:
         pids.append(pid)
         try:
-            pid = int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+            pid = int(_stat(pid)[1])
         except OSError:
             break
     return pids
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of a process from its state on (proc_pid_stat(5)); raises OSError if it is gone."""
+    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
 
 
 def _described(holders: set[int]) -> str:
@@ -184,9 +189,9 @@ def new_descendants() -> Iterator[Callable[[], set[int]]]:
 
 
 def start_ticks(pid: int) -> int:
-    """Return when a process was started, in clock ticks since boot; -1 if it is gone (proc_pid_stat(5))."""
+    """Return when a process was started, in clock ticks since boot; -1 if it is gone."""
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19])
+        return int(_stat(pid)[19])
     except OSError:
         return -1
 
