@@ -197,6 +197,26 @@ closed_to_others() { # file: prints the folder above it that other users may not
         fi
     done
 }
+# Installs the locked packages by uv, one of them, which unpacks on all PUs and links what an earlier .venv has. It knows
+# only those of pip's settings that are handed on here; where it fails, pip installs them.
+install_locked() { # environment
+    local pip=("$1/bin/python" -m pip --disable-pip-version-check -q)
+    local settings name variable value
+    awk '/^[^ ]/ { of_uv = /^uv==/ } of_uv' setup/requirements.lock >"$private/uv.lock"
+    "${pip[@]}" install --no-compile --require-hashes --no-deps -r "$private/uv.lock" || return
+    settings=$("${pip[@]}" config list)
+    (
+        while read -r name variable; do
+            value=$(awk -F"'" -v setting="[.]$name=\$" '$1 ~ setting { print $2; exit }' <<<"$settings")
+            if [[ -n $value && ! -v $variable ]]; then export "$variable=$value"; fi
+        done <<<"index-url UV_DEFAULT_INDEX
+find-links UV_FIND_LINKS
+cert SSL_CERT_FILE"
+        "$1/bin/uv" pip install -q --python "$1/bin/python" --require-hashes --no-deps -r setup/requirements.lock &>"$log"
+    ) || "${pip[@]}" install --no-compile --require-hashes --no-deps -r setup/requirements.lock
+}
+#: Packages of development only, which compile what they use when they use it.
+uncompiled='docutils grafana_foundation_sdk hypothesis mypy mypyc pip pygments scipy setuptools sphinx'
 # Makes .venv.new and replaces .venv with it once it is complete: until then jobs can use the old one.
 make_venv() {
     local new=.venv.new closed
@@ -207,11 +227,10 @@ make_venv() {
     rm -rf "$new" .venv.old
     "$python" -m venv --prompt .venv "$new" || fail "$python -m venv failed: apt-get install python3-venv"
     local pip=("$new/bin/python" -m pip --disable-pip-version-check -q)
-    "${pip[@]}" install --no-compile --require-hashes --no-deps -r setup/requirements.lock ||
-        fail "Python packages could not be installed: no network, or a full disk?"
-    # On all PUs; pip compiles on one. Packages have templates that are not Python, which pip ignores as well, and a
-    # quarter of all source is tests, or beside an extension module of the same name.
-    "$new/bin/python" -m compileall -qq -j 0 -x '/(tests|mypy|mypyc)/' "$new/lib" || true
+    install_locked "$new" || fail "Python packages could not be installed: no network, or a full disk?"
+    # On all PUs. Packages have templates that are not Python, which pip ignores as well, and a quarter of all source is
+    # tests, or beside an extension module of the same name.
+    "$new/bin/python" -m compileall -qq -j 0 -x "/(tests|${uncompiled// /|})/" "$new/lib" || true
     "${pip[@]}" install --no-deps --no-build-isolation -e . || fail "firsttouch itself could not be installed"
     "$python" - "$PWD/$new" "$PWD/.venv" <<'PYTHON'
 import sys

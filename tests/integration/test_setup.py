@@ -32,6 +32,14 @@ import os, sys
 from pathlib import Path
 if os.environ.get("NO_NETWORK"):
     sys.exit(1)
+if sys.argv[-2:] == ["config", "list"]:
+    sys.exit(print(":env:.index-url='file:///nearest'\\nglobal.index-url='file:///mirror'\\nglobal.cert='ca.pem'"))
+if sys.argv[-1].endswith("/uv.lock"):
+    assert Path(sys.argv[-1]).read_text().startswith("uv==")
+    uv = Path(__file__).with_name("uv")
+    sys.exit(uv.exists() and not uv.rename(Path(sys.executable).with_name("uv")))
+with open(os.environ.get("INSTALLED_BY_PIP", os.devnull), "a") as installed:
+    installed.write(sys.argv[-1] + "\\n")
 for name in ("firsttouch-probe",) if sys.argv[-1] == "./probe" else ("firsttouch", "reframe"):
     script = Path(sys.executable).with_name(name)
     script.write_text(f"#!/bin/sh\\nexec '{sys.executable}' -c 'import sys; print(sys.prefix)'\\n")
@@ -132,6 +140,27 @@ def test_an_interpreter_that_is_gone_is_noticed(checkout):
     python.symlink_to("/nowhere/python3")
     assert made_anew(setup(checkout))
     assert prefix(checkout) == f"{checkout / '.venv'}\n"
+
+
+#: A uv that notes its settings, in an environment whose pip has installed it.
+UV = """\
+#!/bin/sh
+echo "$UV_DEFAULT_INDEX $SSL_CERT_FILE ${UV_FIND_LINKS-none} $*" >"$(dirname "$0")/uv-ran"
+exit ${UV_STATUS:-0}
+"""
+
+
+@pytest.mark.parametrize("status", ["0", "1"])
+def test_uv_installs_with_the_settings_of_pip_which_does_it_otherwise(checkout, tmp_path, status):
+    (checkout.parent / "bin/packages/uv").write_text(UV)
+    (checkout.parent / "bin/packages/uv").chmod(0o755)
+    by_pip = tmp_path / "by-pip"
+    done = setup(checkout, UV_STATUS=status, INSTALLED_BY_PIP=str(by_pip), SSL_CERT_FILE="site.pem")
+    assert done.returncode == 0, done.stderr
+    settings, _, argv = (checkout / ".venv/bin/uv-ran").read_text().partition(" pip install ")
+    assert settings == "file:///nearest site.pem none"
+    assert argv.endswith(" --require-hashes --no-deps -r setup/requirements.lock\n")
+    assert ("setup/requirements.lock" in by_pip.read_text().splitlines()) == (status != "0")
 
 
 def test_the_old_one_works_until_the_new_one_is_complete(checkout):
