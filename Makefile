@@ -17,7 +17,7 @@ export MYPY_CACHE_DIR = $(shell mkdir -p "$(CACHE)" 2>/dev/null && test -w "$(CA
 # Tests start thousands of Python processes, some on emulated processors: bytecode is kept, as when installed.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run images study-programs test compiled-tests lint bench docs paper dist emulate lock clean
+.PHONY: help setup run images study-programs test suites compiled-tests lint bench docs paper dist emulate lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -46,8 +46,12 @@ WORKERS := $(shell n=$$(nproc); echo $$((n < 8 ? n + 3 : n)))
 
 test: ## all tests and lint, or one suite (SUITE=unit|golden|hostile|integration|containers|slurm|emulated|workflows)
 	@setup/setup.sh test
-	@$(if $(SUITE),,$(MAKE) --no-print-directory -j2 lint compiled-tests)
-	@$(PYTEST) -n $(if $(filter golden slurm containers,$(SUITE)),0,$(WORKERS)) --ignore=tests/prose tests/$(SUITE)
+	@$(MAKE) --no-print-directory -j2 $(if $(SUITE),,lint) suites
+
+# Tests that start make must not see this one's options.
+suites: $(if $(SUITE),,compiled-tests)
+	@unset MAKEFLAGS MFLAGS MAKELEVEL; \
+	    $(PYTEST) -n $(if $(filter golden slurm containers,$(SUITE)),0,$(WORKERS)) --ignore=tests/prose tests/$(SUITE)
 
 # Every worker imports all tests, and emulated machines cannot keep bytecode: one process compiles all, while another PU
 # lints.
