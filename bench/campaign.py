@@ -21,6 +21,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "slurm"))
 import cluster
+from msgspec.structs import asdict
 
 from firsttouch.campaign import campaigns as model
 from firsttouch.campaign.journal import Journal
@@ -112,7 +113,7 @@ def replay(journal: Journal, other: Journal) -> None:
         with other.records.open("a") as out:
             begin = out.tell()
             out.write(text)
-        line = {**vars(entry), "host": other.host, "begin": begin, "end": begin + len(text.encode())}
+        line = {**asdict(entry), "host": other.host, "begin": begin, "end": begin + len(text.encode())}
         with other.file.open("a") as out:
             out.write(json.dumps(line) + "\n")
 

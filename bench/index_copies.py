@@ -21,9 +21,10 @@ import statistics
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec.structs import replace
 from tabulate import tabulate
 
 from firsttouch import paths

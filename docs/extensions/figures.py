@@ -15,10 +15,11 @@ import importlib
 import itertools
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from markupsafe import escape
+from msgspec.structs import replace
 
 from firsttouch import paths
 from firsttouch.benchmarks import cases

@@ -20,10 +20,12 @@ import sys
 import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+from msgspec import Struct, StructMeta, field, structs
+from msgspec.structs import FieldInfo
 
 from firsttouch import paths, units
 from firsttouch.errors import BadInput, did_you_mean, one_line
@@ -49,8 +51,7 @@ _LARGEST_CACHE = 1 << 16
 _VALIDATOR = Path(__file__).stat().st_mtime_ns
 
 
-@dataclass(frozen=True)
-class Document:
+class Document(Struct, frozen=True):
     """A parsed file: its *text*, its *data*, and a function from the path of a value to its 1-based line.
 
     *problems* are the lines that are wrong, with the reasons.
@@ -161,26 +162,25 @@ def table_schema(required: Mapping[str, Any], optional: Mapping[str, Any] | None
 
 
 def schema_of(kind: type[Any]) -> dict[str, Any]:
-    """Return the JSON schema of a mapping whose keys are the fields of a dataclass, so that these are stated once.
+    """Return the JSON schema of a mapping whose keys are the fields of a Struct, so that these are stated once.
 
     A field without a default is required. Its type says which values it takes: text, numbers, true or false,
-    ``Literal`` words, a tuple or a frozenset, a mapping with any keys, or another dataclass; ``X | None`` is an X
+    ``Literal`` words, a tuple or a frozenset, a mapping with any keys, or another Struct; ``X | None`` is an X
     that may be missing. ``Annotated`` adds keywords of :meth:`Document.check`. A field whose key is a word of
     Python has an underscore behind it.
     """
-    hints = _hints(kind)  # type: ignore[arg-type]  # mypy takes no class for hashable
-    of_fields = fields(kind)
+    fields = _fields(kind)  # type: ignore[arg-type]  # mypy takes no class for hashable
     return {
         "type": "object",
         "additionalProperties": False,
-        "required": [_key(f.name) for f in of_fields if f.default is MISSING and f.default_factory is MISSING],
-        "properties": {_key(f.name): hint_schema(hints[f.name]) for f in of_fields},
+        "required": [key for key, field in fields.items() if field.required],
+        "properties": {key: hint_schema(field.type) for key, field in fields.items()},
         "description": "a mapping",
     }
 
 
 def entries_schema(kind: type[Any], pattern: str) -> dict[str, Any]:
-    """Return the JSON schema of a table of dataclasses by their field ``name``, which matches *pattern*."""
+    """Return the JSON schema of a table of Structs by their field ``name``, which matches *pattern*."""
     entry = schema_of(kind)
     entry["required"].remove("name")
     del entry["properties"]["name"]
@@ -188,13 +188,9 @@ def entries_schema(kind: type[Any], pattern: str) -> dict[str, Any]:
 
 
 @functools.cache
-def _hints(kind: Any) -> Mapping[str, Any]:
-    """Return the types of a dataclass's fields. They are texts that Python evaluates, which takes long."""
-    return get_type_hints(kind, include_extras=True)
-
-
-def _key(field_name: str) -> str:
-    return field_name.rstrip("_")
+def _fields(kind: type[Struct]) -> Mapping[str, FieldInfo]:
+    """Return the fields of a Struct by key. Their types are texts that Python evaluates, which takes long."""
+    return {field.name.rstrip("_"): field for field in structs.fields(kind)}
 
 
 _SCALARS: dict[Any, dict[str, Any]] = {
@@ -225,14 +221,13 @@ def hint_schema(hint: Any) -> dict[str, Any]:
 
 
 def build(kind: type[T], data: Mapping[str, Any], **given: Any) -> T:
-    """Return a dataclass with the values of *data*, which have been checked with its :func:`schema_of`.
+    """Return a Struct with the values of *data*, which have been checked with its :func:`schema_of`.
 
     Lists become tuples or frozensets, text with the keyword ``quantity`` a number of its unit, and ``percent`` a
     fraction. *given* are the values of fields that are not those of a file.
     """
-    hints = _hints(kind)  # type: ignore[arg-type]  # mypy takes no class for hashable
-    names = {_key(f.name): f.name for f in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{names[key]: _built(hints[names[key]], value) for key, value in data.items()}, **given)
+    fields = _fields(kind)  # type: ignore[arg-type]  # mypy takes no class for hashable
+    return kind(**{fields[key].name: _built(fields[key].type, value) for key, value in data.items()}, **given)
 
 
 def _built(hint: Any, value: Any) -> Any:
@@ -250,13 +245,14 @@ def _built(hint: Any, value: Any) -> Any:
         return collection(_built(arguments[0], item) for item in value)
     if origin in {dict, Mapping}:
         return {name: _built(arguments[1], item) for name, item in value.items()}
-    return build(hint, value) if isinstance(hint, type) and is_dataclass(hint) else value
+    has_fields = isinstance(hint, StructMeta)
+    return build(hint, value) if has_fields else value
 
 
 def _form(hint: Any) -> Any:
     """Return what a file has for a type."""
     forms = {tuple: list, frozenset: list, Mapping: dict, float: (int, float), Literal: object}
-    return dict if is_dataclass(hint) else forms.get(get_origin(hint) or hint, hint)
+    return dict if isinstance(hint, StructMeta) else forms.get(get_origin(hint) or hint, hint)
 
 
 def _validator(schema: Mapping[str, Any]) -> Any:

@@ -7,10 +7,11 @@ import ast
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
+
+from msgspec import Struct, field
 
 from firsttouch import documents
 from firsttouch.benchmarks.cases import topology_of
@@ -64,8 +65,7 @@ def _arithmetic_value(part: ast.expr, names: Mapping[str, float]) -> float:
 _GB = 1e9
 
 
-@dataclass(frozen=True)
-class Feasible:
+class Feasible(Struct, frozen=True):
     """A scenario of the whole host: name, instances, threads of each, and why it is infeasible (or "")."""
 
     name: str
@@ -133,6 +133,7 @@ _PICK["properties"] = {
     **dict.fromkeys(("sheet", "column"), documents.hint_schema(str)),
 }
 Pick = Annotated[Mapping[str, Any], _PICK]
+_Right = Annotated[Mapping[str, Any] | None, _PICK]
 _Positive = Annotated[float, {"exclusiveMinimum": 0, "description": "a number above 0"}]
 _Whole = Annotated[int, {"minimum": 1, "description": "a whole number from 1"}]
 _Amount = Literal["all", "nearly all", "most", "some", "not all", "none"]
@@ -142,8 +143,7 @@ _Relation = Literal["<", ">"]
 _Result = tuple[bool, str, Sequence[str]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Statement:
+class Statement(Struct, frozen=True, kw_only=True):
     """What a claim of any kind states. There is a class for each *kind*."""
 
     id: Annotated[str, {"pattern": r"^[a-z0-9-]+\Z", "description": "a name of small letters, digits and -"}]
@@ -161,8 +161,7 @@ class Statement:
         yield from ((key, name) for key in ("sheet", "other") if (name := getattr(self, key, "")))
 
 
-@dataclass(frozen=True, kw_only=True)
-class _OfRows(Statement):
+class _OfRows(Statement, frozen=True, kw_only=True):
     """A claim about the rows of a sheet, and one of their columns: that of its values unless it is stated."""
 
     sheet: str
@@ -178,8 +177,7 @@ class _OfRows(Statement):
         return self.column or sheets.specs[self.sheet].value
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Counted(_OfRows):
+class _Counted(_OfRows, frozen=True, kw_only=True):
     """A claim that holds in a number of cases, one for each combination of the columns *each*."""
 
     each: tuple[str, ...]
@@ -244,28 +242,21 @@ def _pick(pick: Mapping[str, Any], rows: Sequence[Row], column: str) -> Taken | 
     return take([r for r in rows if matches(r, wanted)], pick.get("column", column), pick.get("take", "only"))
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Sides(_OfRows):
-    """A claim about one number of each case, or two."""
-
-    each: tuple[str, ...]
-    left: Pick
-    right: Annotated[Mapping[str, Any] | None, _PICK] = None
-
-    def sides(self, sheets: Sheets) -> Iterator[tuple[Taken, Taken | None]]:
-        """Yield both sides of each case that has them; the right one is None if the claim names none."""
-        column = self.value_column(sheets)
-        for rows in groups(self.rows(sheets), self.each).values():
-            left = _pick(self.left, rows, column)
-            right = None if self.right is None else _pick(self.right, rows, column)
-            if left is not None and (right is not None or self.right is None):
-                yield left, right
+def _sides(claim: _Compare | _Value, sheets: Sheets) -> Iterator[tuple[Taken, Taken | None]]:
+    """Yield both sides of each case that has them; the right one is None if the claim names none."""
+    column = claim.value_column(sheets)
+    for rows in groups(claim.rows(sheets), claim.each).values():
+        left = _pick(claim.left, rows, column)
+        right = None if claim.right is None else _pick(claim.right, rows, column)
+        if left is not None and (right is not None or claim.right is None):
+            yield left, right
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Compare(_Sides, _Counted):
+class _Compare(_Counted, frozen=True, kw_only=True):
     """The left number of a case is below or above the right one times a factor, or a bound."""
 
+    left: Pick
+    right: _Right = None
     relation: _Relation
     factor: _Positive = 1.0
     bound: float = math.nan
@@ -275,13 +266,12 @@ class _Compare(_Sides, _Counted):
             raise BadInput("needs bound or right")
 
     def cases(self, sheets: Sheets) -> Iterator[tuple[bool, str]]:
-        for left, right in self.sides(sheets):
+        for left, right in _sides(self, sheets):
             bound = self.factor * right.value if right else self.bound
             yield _HOLDS[self.relation](left.value, bound), _shown(left, right)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Falls(_Counted):
+class _Falls(_Counted, frozen=True, kw_only=True):
     """The numbers of a case fall along a column."""
 
     along: str
@@ -299,8 +289,7 @@ class _Falls(_Counted):
                 yield True, f"{points[0][1]}: {_exact(points[0][0])}, at last {_exact(points[-1][0])}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Rank(_Counted):
+class _Rank(_Counted, frozen=True, kw_only=True):
     """The row *who* of a case has one of some places, 1 for the best. Equal values share a place."""
 
     who: Select
@@ -323,8 +312,7 @@ class _Rank(_Counted):
             yield place in self.places, text
 
 
-@dataclass(frozen=True, kw_only=True)
-class _EachRow(_Counted):
+class _EachRow(_Counted, frozen=True, kw_only=True):
     """A column of each row is what a formula of the other columns gives."""
 
     each: tuple[str, ...] = ()
@@ -340,8 +328,7 @@ class _EachRow(_Counted):
             yield near, f"{row['label']}: {_exact(cell)}, computed {_computed(value)}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Same(_Counted):
+class _Same(_Counted, frozen=True, kw_only=True):
     """The rows have the same numbers in another sheet."""
 
     other: str
@@ -368,10 +355,12 @@ _FORMS: dict[str, Callable[[float, float], float]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Value(_Sides):
+class _Value(_OfRows, frozen=True, kw_only=True):
     """The least or greatest number of all cases is a value, or all are between two values."""
 
+    each: tuple[str, ...]
+    left: Pick
+    right: _Right = None
     take: Literal["min", "max", "range"]
     form: Literal["left", "ratio", "percent", "difference"] = "ratio"
     per: _Positive = 1.0
@@ -391,7 +380,7 @@ class _Value(_Sides):
         form = "left" if self.right is None else self.form
         values = [
             (_FORMS[form](left.value, (right or left).value) / self.per, _shown(left, right))
-            for left, right in self.sides(sheets)
+            for left, right in _sides(self, sheets)
         ]
         if not values:
             raise BadInput("it matches no cells")
@@ -406,8 +395,7 @@ class _Value(_Sides):
         return *_against(value, self, unit), [cells]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Formula(Statement):
+class _Formula(Statement, frozen=True, kw_only=True):
     """What a formula gives of some cells is a value."""
 
     formula: str
@@ -442,8 +430,7 @@ def _against(value: float, claim: _Value | _Formula, unit: str) -> tuple[bool, s
     return agrees, f"{_computed(value)}{unit} (paper: {word}{claimed:g}{unit})"
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Plan(Statement):
+class _Plan(Statement, frozen=True, kw_only=True):
     """Each aligner can be run in as many instances, of those that the papers ran."""
 
     sheet: str
@@ -491,8 +478,7 @@ _SCHEMA = documents.table_schema(
 )
 
 
-@dataclass(frozen=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """A claim: entry *number* (from 0) of a paper's *document*, and what it states there."""
 
     document: documents.Document
@@ -549,8 +535,7 @@ def parse(text: str, file: str) -> list[Claim]:
 # Outcomes: each claim computed from its cells.
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """The outcome of a claim: whether the tables agree, what they say (*found*), and the deciding *cells*."""
 
     claim: Claim

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from firsttouch.benchmarks import studies
 from firsttouch.benchmarks.studies import Sheet, Study
@@ -63,8 +64,7 @@ def number(row: Row, column: str) -> float:
     return cell
 
 
-@dataclass(frozen=True)
-class Taken:
+class Taken(Struct, frozen=True):
     """A number computed from rows, and these rows (for a minimum or maximum: one)."""
 
     value: float

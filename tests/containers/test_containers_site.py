@@ -10,11 +10,11 @@ import stat
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from archspec import cpu
+from msgspec.structs import asdict, replace
 
 from firsttouch import paths
 from firsttouch.errors import BadInput, CannotHere, Missing
@@ -227,10 +227,10 @@ def test_a_view_of_spack(tmp_path, here, firsttouch):
     (view / "bin" / "firsttouch").symlink_to(real)
     (view / "share/firsttouch").mkdir(parents=True)
     file = view / "share/firsttouch/origin.json"
-    file.write_text(json.dumps({**here.__dict__, "source": "0" * 64}))
+    file.write_text(json.dumps({**asdict(here), "source": "0" * 64}))
     with pytest.raises(Missing, match="is stale"):
         backends.prepared("spack", str(view), ["--version"])
-    file.write_text(json.dumps(here.__dict__))
+    file.write_text(json.dumps(asdict(here)))
     start = backends.prepared("spack", str(view), ["--version"])
     assert start.argv == [str(view / "bin" / "firsttouch"), "--version"]
     assert start.env["PATH"].startswith(f"{view / 'bin'}:")

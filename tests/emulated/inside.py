@@ -14,8 +14,9 @@ import select
 import sys
 import tempfile
 import types
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 # In the emulator, loading the validator takes as long as a scenario or two. It would only check the package's own
 # data files, which any start of firsttouch outside of the guest checks.

@@ -8,11 +8,11 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from msgspec.structs import replace
 
 from firsttouch.benchmarks.cases import topology_of
 from firsttouch.benchmarks.studies import study

@@ -7,9 +7,10 @@ import itertools
 import json
 import random
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from firsttouch.records.schema import Record, read
 from firsttouch.report.pages import build

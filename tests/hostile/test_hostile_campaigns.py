@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from firsttouch.campaign import campaigns
 from firsttouch.campaign.journal import Entry, note, now
@@ -33,7 +34,7 @@ def record(host="n1", value=8.0):
 
 def campaign(folder):
     """Makes a complete campaign of one host in the folder c."""
-    created = campaigns.create(campaigns.Campaign(**{**vars(_planned()), "folder": folder / "c"}))
+    created = campaigns.create(replace(_planned(), folder=folder / "c"))
     journal = created.host("n1")
     journal.open()
     for step in created.steps:

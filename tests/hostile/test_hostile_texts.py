@@ -1,10 +1,10 @@
 """Hostile input: texts of records that a terminal would obey, or that would forge a line of output."""
 
 import json
-from dataclasses import replace
 from functools import cache
 
 import pytest
+from msgspec.structs import replace
 
 from factories.host_records import Machine
 from firsttouch.advice.replay import COLUMNS

@@ -2,7 +2,6 @@
 """Every aligner has the properties of its data file: the real programs read whole and divided input from pipes."""
 
 import contextlib
-import dataclasses
 import itertools
 import os
 import shlex
@@ -11,6 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from factories import genomes
 from factories.genomes import aligns_pairs, built, has_large_batches, large_batch, named
@@ -165,7 +165,7 @@ def test_batches_that_cannot_be_made_smaller_begin_where_the_file_says(program, 
     assert starts(program, mates) == [0, begin]
     prefix = built(program, reference, tmp_path_factory)
     # All reads have one best position, so that chance changes no quality, and scores alone show no distances.
-    strict = dataclasses.replace(program, same="settled") if program.same == "scored" else program
+    strict = structs.replace(program, same="settled") if program.same == "scored" else program
     whole = kept(strict, align(program, prefix, mates, tmp_path, threads=2), 2)
     second = kept(strict, align(program, prefix, [m[begin:] for m in mates], tmp_path), 2)
     other = kept(strict, align(program, prefix, [m[begin - 9000 :] for m in mates], tmp_path), 2)
@@ -194,9 +194,7 @@ def test_odd_reads_have_their_records_too(program, phage, tmp_path, tmp_path_fac
 @pytest.mark.parametrize("program", named(lambda program: program.index_large), indirect=True)
 def test_a_large_index_works_as_well(program, phage, tmp_path, tmp_path_factory):
     reference, mates = phage
-    forced = dataclasses.replace(
-        program, index_argv=(program.index_argv[0], "--large-index", *program.index_argv[1:])
-    )
+    forced = structs.replace(program, index_argv=(program.index_argv[0], "--large-index", *program.index_argv[1:]))
     forced.build_index(reference, tmp_path / "index", tmp_path / "log")
     small = built(program, reference, tmp_path_factory)
     assert program.index_bytes(tmp_path / "index") > program.index_bytes(small)

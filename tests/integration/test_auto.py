@@ -4,10 +4,10 @@
 import json
 import os
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from factories.clocks import ManualClock
 from firsttouch.advice import auto, saved, trials

@@ -10,9 +10,9 @@ import shutil
 import subprocess
 import sys
 import threading
-from dataclasses import asdict
 
 import pytest
+from msgspec.structs import asdict
 
 from firsttouch import cli, paths
 from firsttouch.benchmarks import programs

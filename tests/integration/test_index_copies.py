@@ -6,11 +6,11 @@ import re
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 from factories.genomes import records, scenario
 from factories.processes import wait_until

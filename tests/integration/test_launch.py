@@ -7,10 +7,10 @@ import itertools
 import os
 import re
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from factories.genomes import records, repeats, scenario
 from firsttouch.errors import BadInput, CannotHere, RunFailed

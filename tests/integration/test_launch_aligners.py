@@ -3,9 +3,9 @@
 
 import random
 import re
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from factories import genomes
 from factories.genomes import aligns_pairs, built, long_reads, named, repeats, scenario

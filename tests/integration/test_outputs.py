@@ -6,9 +6,9 @@ import os
 import shutil
 import subprocess
 import threading
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from factories.genomes import records, scenario
 from firsttouch.errors import BadInput, RunFailed

@@ -8,13 +8,13 @@ import csv
 import io
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
 from devtools import CHROMIUM, Page, browser
+from msgspec.structs import replace
 
 from factories import http_server
 from factories.fleet_records import records_by_host
@@ -41,7 +41,7 @@ def _report(folder: Path) -> None:
     machine = Machine(8, 8)
     records = machine.everything()
     wrong = replace(records[100], status="invalid", reason="9 % of the pages lie elsewhere")
-    problems = [Problem("counters", "skipped", "perf_event_paranoid is 3", machine.host, check="counters")]
+    problems = [Problem("counters", "skipped", "perf_event_paranoid is 3", "counters", machine.host)]
     build([*records, wrong], folder, topology_xml=machine.xml(), problems=problems)
 
 

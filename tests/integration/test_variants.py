@@ -2,10 +2,10 @@
 """Variants of aligners: batches of a real one, blocked input, and programs that write several files."""
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from factories.fastq_files import text, write
 from factories.genomes import scenario

@@ -5,13 +5,13 @@ import csv
 import itertools
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from firsttouch import cli
 from firsttouch.advice.replay import COLUMNS, Cell, Row, read, replay

@@ -3,9 +3,9 @@
 
 import json
 import os
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from firsttouch.advice import saved
 from firsttouch.host.topology import load

@@ -4,11 +4,11 @@
 import itertools
 import math
 import re
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 from tests.factories.clocks import ManualClock
 
 from firsttouch.advice import advice_text, findings, trials

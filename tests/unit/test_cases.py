@@ -5,7 +5,6 @@ import datetime
 import json
 import re
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -14,6 +13,7 @@ import test_judging_columns
 from hypothesis import given
 from hypothesis import strategies as st
 from junitparser import JUnitXml
+from msgspec.structs import replace
 
 from factories import memory_records
 from factories.fleet_records import records_by_host

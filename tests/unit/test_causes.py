@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each cause is named by its signature, and no other cause is."""
 
-import dataclasses
 import random
 import re
 
 import pytest
+from msgspec import structs
 
 from factories.memory_records import FAULTS
 from firsttouch import paths
@@ -81,7 +81,7 @@ SIGNATURES = {
 def system():
     """The Opteron with references for counts only: the fleet judges all other metrics."""
     opteron = load("amd-opteron")
-    return dataclasses.replace(opteron, references=tuple(r for r in opteron.references if r.check == "topology"))
+    return structs.replace(opteron, references=tuple(r for r in opteron.references if r.check == "topology"))
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def test_a_cause_is_named_by_its_signature(system, large_fleet):
 def test_hyperthreading_off(fleet):
     xeon = load("intel-xeon")
     values = {"numa_nodes": 4.0, "pus": 32.0}
-    records = [dataclasses.replace(r, system=xeon.name) for r in host(values=values)]
+    records = [structs.replace(r, system=xeon.name) for r in host(values=values)]
     (verdict,) = judge(records, xeon)
     assert named(verdict) == ["hyperthreading off"]
     assert "32 of 64 PUs" in verdict.causes[0]
@@ -145,7 +145,7 @@ CHANNELS = {
 
 def with_channels(system, channels):
     # Two NUMA nodes share the channels of a package.
-    return dataclasses.replace(system, facts=dataclasses.replace(system.facts, channels_per_package=2 * channels))
+    return structs.replace(system, facts=structs.replace(system.facts, channels_per_package=2 * channels))
 
 
 @pytest.mark.parametrize(("channels", "share", "working"), [(*key, text) for key, text in CHANNELS.items()])
@@ -431,7 +431,7 @@ def test_noise_is_neither_a_frequency_cap_nor_a_slow_link(system, large_fleet):
     for seed in range(5):
         rng = random.Random(seed)  # noqa: S311
         noisy += [
-            r if r.check == "topology" else dataclasses.replace(r, samples=(r.value * (1 + rng.gauss(0, 0.08)),))
+            r if r.check == "topology" else structs.replace(r, samples=(r.value * (1 + rng.gauss(0, 0.08)),))
             for r in host(f"noisy{seed}")
         ]
     verdicts = {v.host: v for v in judge([*large_fleet, *noisy], system)}
@@ -445,14 +445,14 @@ def test_a_dead_numa_node_is_named(system, fleet, node):
         for r in host(values={"numa_nodes": 3.0})
         if node not in {r.parameters.get("bank"), *r.parameters.get("pu_nodes", ())}
     ]
-    facts = dataclasses.replace(
+    facts = structs.replace(
         system.facts,
         numa_nodes=4,
         numa_node_numbers=(0, 1, 2, 3),
         package_of_numa_node=(0, 0, 1, 1),
         distances=None,
     )
-    bad = {v.host: v for v in judge([*fleet, *some], dataclasses.replace(system, facts=facts))}["bad"]
+    bad = {v.host: v for v in judge([*fleet, *some], structs.replace(system, facts=facts))}["bad"]
     assert bad.verdict == "fail"
     assert f"NUMA node {node} is missing: 3 NUMA nodes instead of 4" in bad.causes[0]
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory under load, page sizes and prefetchers: what is judged, how it is stated, and which causes are named."""
 
-import dataclasses
 import re
 
 import pytest
+from msgspec import structs
 
 from factories.memory_records import FAULTS, PEAK, SATURATION, THEORY, Host
 from firsttouch.judge import reduced, samples_table
@@ -27,7 +27,7 @@ def records(name, **more):
 
 
 def replaced(record, factor):
-    return dataclasses.replace(record, samples=tuple(v * factor for v in record.samples))
+    return structs.replace(record, samples=tuple(v * factor for v in record.samples))
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_a_slow_pu_is_named_with_its_loss_and_the_part_that_is_slow(verdicts, ho
 def test_several_slow_pus_and_records_without_a_loss(fleet):
     slow = [r for r in Host("bad").cores() if r.metric == "core_clock"]
     slow += [
-        dataclasses.replace(slow[0], metric="slow_cores", unit="1", samples=(1.0,), parameters={"pu": pu})
+        structs.replace(slow[0], metric="slow_cores", unit="1", samples=(1.0,), parameters={"pu": pu})
         for pu in (12, 3)
     ]
     verdict = next(v for v in judge([*fleet, *slow], Undescribed("amd-opteron")) if v.host == "bad")
@@ -84,7 +84,7 @@ def test_several_slow_pus_and_records_without_a_loss(fleet):
 
 def test_the_loss_of_a_slow_pu_is_that_of_its_record(fleet):
     records = [
-        dataclasses.replace(r, parameters={**r.parameters, "loss": 0.31}) if r.metric == "slow_cores" else r
+        structs.replace(r, parameters={**r.parameters, "loss": 0.31}) if r.metric == "slow_cores" else r
         for r in Host("bad", fault=FAULTS["slow core"][0]).cores()
     ]
     verdict = next(v for v in judge([*fleet, *records], Undescribed("amd-opteron")) if v.host == "bad")
@@ -93,7 +93,7 @@ def test_the_loss_of_a_slow_pu_is_that_of_its_record(fleet):
 
 def test_a_pu_that_is_slower_by_another_share_later_is_one_case_with_its_last_loss(fleet):
     sessions = [
-        dataclasses.replace(r, time=r.time.replace("-01-01T", f"-01-0{day}T"), parameters=parameters)
+        structs.replace(r, time=r.time.replace("-01-01T", f"-01-0{day}T"), parameters=parameters)
         for r in Host("bad", fault=FAULTS["slow core"][0]).cores()
         for day, loss in ((1, 0.18), (2, 0.19), (2, 0.19))
         for parameters in [{**r.parameters, "loss": loss} if r.metric == "slow_cores" else r.parameters]
@@ -169,7 +169,7 @@ def test_points_and_states_are_not_judged_and_states_are_the_smallest_of_all_ban
 
 
 def test_a_baseline_learns_references_that_judge(fleet, tmp_path):
-    opteron = dataclasses.replace(load("amd-opteron"), references=())
+    opteron = structs.replace(load("amd-opteron"), references=())
     baseline = learnt(samples_table.of_records(fleet), opteron)
     checks = {r.case.check for r in baseline.learnt}
     assert {"loaded_latency", "pages"} <= checks
@@ -187,7 +187,5 @@ def test_a_baseline_learns_references_that_judge(fleet, tmp_path):
 
 
 def test_the_ratios_of_an_emulated_host_are_not_judged():
-    emulated = [
-        dataclasses.replace(r, software={"emulator": "QEMU"}) for n in range(6) for r in Host(f"n{n}").pages()
-    ]
+    emulated = [structs.replace(r, software={"emulator": "QEMU"}) for n in range(6) for r in Host(f"n{n}").pages()]
     assert {v.findings for v in judge(emulated, Undescribed("amd-opteron"))} == {()}

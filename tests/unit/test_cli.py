@@ -531,7 +531,7 @@ def test_measurements_and_campaigns_do_without_reframe():
 
 
 def test_a_run_loads_no_module_that_it_does_not_need():
-    unneeded = {"ctypes", "platform", "tarfile", "firsttouch.datasets.synthetic"}
+    unneeded = {"ctypes", "tarfile", "firsttouch.datasets.synthetic"}
     script = (
         f"import sys, firsttouch.cli.run, firsttouch.execution.host_lock; print({unneeded} & set(sys.modules))"
     )

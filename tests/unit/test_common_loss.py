@@ -2,11 +2,11 @@
 """A loss that hosts share is named as such, in every place that judges a fleet."""
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from test_verdict import rates, system_of
 
 from firsttouch import cli

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The configuration of a host, from stored files of the kernel, and its memory modules from every source."""
 
-import dataclasses
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from tests.factories.stored_roots import configured_root
 
 from firsttouch.benchmarks import measure
@@ -18,7 +18,7 @@ def host_of(nodes):
     host = topology.of_this_host()
     numbers = [(package, node) for package, count in enumerate(nodes) for node in range(count)]
     pus = tuple(topology.Pu(i, i, p, 10 * p + node) for i, (p, node) in enumerate(numbers))
-    return dataclasses.replace(host, pus=(*pus, topology.Pu(99, 99, 0, None)))
+    return structs.replace(host, pus=(*pus, topology.Pu(99, 99, 0, None)))
 
 
 def test_the_settings_of_a_server(tmp_path):
@@ -114,7 +114,7 @@ def test_modules_from_udev_need_no_root(tmp_path):
 
 def test_slots_of_equal_names_are_all_kept(golden):
     modules = memory_modules.parse(golden("dmidecode_type_17.txt"))
-    alike = [dataclasses.replace(module, locator="DIMM", channel="") for module in modules]
+    alike = [structs.replace(module, locator="DIMM", channel="") for module in modules]
     assert list(memory_modules.Installed(tuple(alike), "dmidecode").by_slot())[:3] == [
         "DIMM",
         "DIMM #2",

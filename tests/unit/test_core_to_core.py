@@ -3,9 +3,9 @@
 
 import itertools
 import random
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from firsttouch.benchmarks import core_to_core
 from firsttouch.host.topology import Cache, NumaNode, Pu, Topology

@@ -4,10 +4,10 @@
 import math
 import re
 import struct
-from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from msgspec.structs import replace
 
 from firsttouch import paths
 from firsttouch.benchmarks import correctness

@@ -5,10 +5,10 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import pytest
+from msgspec import Struct, field
 
 from firsttouch import documents, paths
 from firsttouch.documents import parse_toml, parse_yaml
@@ -102,14 +102,12 @@ def test_a_tab_in_a_word_is_an_error_with_and_without_libyaml():
         parse_yaml("a: 1\nb\tc: 2\n", "file")
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(Struct, frozen=True):
     share: Annotated[float, {"type": "string", "percent": "positive", "description": 'a share such as "5 %"'}]
     words: tuple[Literal["some", "all"], ...] = ()
 
 
-@dataclass(frozen=True)
-class Whole:
+class Whole(Struct, frozen=True):
     title: str
     size: Annotated[float, {"type": "string", "quantity": "bytes", "description": "a size"}] = 0.0
     count: Annotated[int, {"minimum": 1, "description": "a whole number of at least 1"}] = 1
@@ -137,7 +135,7 @@ class Whole:
         ("{title: x, values: {a: [1], b: {c: d}}}", Whole("x", values={"a": [1], "b": {"c": "d"}})),
     ],
 )
-def test_a_checked_file_becomes_a_dataclass(text, expected):
+def test_a_checked_file_becomes_a_struct(text, expected):
     document = parse_yaml(text, "file")
     document.check(documents.schema_of(Whole))
     assert documents.build(Whole, document.data) == expected
@@ -170,6 +168,6 @@ def test_a_checked_file_becomes_a_dataclass(text, expected):
         ("[]", 1, "the file: a list is not a mapping"),
     ],
 )
-def test_what_a_dataclass_does_not_allow_is_named_with_its_line(text, line, reason):
+def test_what_a_struct_does_not_allow_is_named_with_its_line(text, line, reason):
     with pytest.raises(BadInput, match=rf"^file:{line}: {reason}"):
         parse_yaml(text, "file").check(documents.schema_of(Whole))

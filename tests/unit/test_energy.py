@@ -2,9 +2,9 @@
 """The energy of a run, from stored files of the kernel and from a site's command."""
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from factories.clocks import ManualClock
 from factories.processes import write_program

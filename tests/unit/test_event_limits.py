@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verdicts on memory errors, machine checks and throttling by the limits of metrics.toml."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from firsttouch.judge import samples_table
 from firsttouch.judge.judging import Undescribed, judge, judged, undecided, undecided_cases

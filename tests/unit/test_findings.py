@@ -6,13 +6,14 @@ import json
 import random
 import re
 import statistics
-from dataclasses import dataclass, replace
 from xml.etree import ElementTree as ET
 
 import numpy as np
 import plain_verdict as plain
 import polars as pl
 import pytest
+from msgspec import Struct
+from msgspec.structs import replace
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from test_judging_columns import references, simulated
 
@@ -89,8 +90,7 @@ FLEETS = {
 }
 
 
-@dataclass
-class Row:
+class Row(Struct):
     """What a row of the findings has to say."""
 
     values: tuple[float, ...]

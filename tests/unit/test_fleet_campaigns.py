@@ -8,13 +8,13 @@ import random
 import re
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from factories.clocks import ManualClock
 from firsttouch import cli

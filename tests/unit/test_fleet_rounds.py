@@ -3,9 +3,9 @@
 
 import random
 import threading
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from factories.clocks import ManualClock
 from firsttouch.campaign import campaigns, rounds

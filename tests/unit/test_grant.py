@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a command asks for and this process may not use, and what grants it."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from firsttouch.errors import BadInput, CannotHere
 from firsttouch.host import grant

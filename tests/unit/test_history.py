@@ -5,10 +5,10 @@ import datetime
 import itertools
 import json
 import xml.etree.ElementTree as ET
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from factories import drawings
 from firsttouch.campaign import inputs

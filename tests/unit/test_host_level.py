@@ -4,10 +4,10 @@
 import datetime
 import random
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from test_verdict import rates
 
 from firsttouch.judge import host_level

@@ -5,13 +5,13 @@ import json
 import math
 import random
 import statistics
-from dataclasses import asdict, replace
 
 import numpy as np
 import plain_verdict as plain
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import asdict, replace
 from test_verdict import LIMITS, document_of, rates, system_of
 
 from factories.fleet_records import learn

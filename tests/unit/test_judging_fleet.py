@@ -6,7 +6,6 @@ import json
 import random
 import re
 import statistics
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -14,6 +13,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from test_verdict import LIMITS, document_of, rates, system_of
 
 from factories.fleet_records import learn

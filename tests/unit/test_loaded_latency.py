@@ -4,6 +4,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import force_setattr
 
 from firsttouch.benchmarks import loaded_latency
 from firsttouch.benchmarks.cases import Cases
@@ -108,8 +109,8 @@ def test_an_interrupted_run_keeps_its_last_curve():
 
 def test_an_invalid_point_makes_the_curve_invalid():
     curve = points([(1,), (5,), (9,)], [(90,), (95,), (99,)])
-    object.__setattr__(curve[3], "status", "invalid")
-    object.__setattr__(curve[3], "reason", "a page is on NUMA node 1")
+    force_setattr(curve[3], "status", "invalid")
+    force_setattr(curve[3], "reason", "a page is on NUMA node 1")
     assert {(r.status, r.reason) for r in loaded_latency.of_curve(curve)} == {
         ("invalid", "a page is on NUMA node 1")
     }

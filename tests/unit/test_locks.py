@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import replace
 from statistics import median
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from factories import drawings
 from factories.memory_records import NEEDED, Host

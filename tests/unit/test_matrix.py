@@ -7,9 +7,9 @@ import json
 import shutil
 import subprocess
 import xml.etree.ElementTree as ET
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from factories.host_records import invalid
 from factories.host_records import matrix_records as records

@@ -3,13 +3,13 @@
 
 import math
 from collections import Counter
-from dataclasses import replace
 from itertools import combinations
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from firsttouch.benchmarks import measure, probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases, topology_of

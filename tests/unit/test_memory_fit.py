@@ -3,10 +3,10 @@
 
 import json
 import re
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 from factories import topologies
 from firsttouch.cli import align

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cases of the methodology on a system, from its facts and an effort."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from firsttouch.benchmarks.cases import Cases, topology_of
 from firsttouch.benchmarks.profiles import efforts

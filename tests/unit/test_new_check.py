@@ -3,9 +3,9 @@
 
 import json
 import sys
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from firsttouch import benchmarks, paths
 from firsttouch.benchmarks import measure

@@ -2,9 +2,9 @@
 """What `firsttouch plan` says in words, and the sizes of indexes that it takes."""
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from firsttouch.advice import costs
 from firsttouch.cli import plan as command

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The memory policies: the thesis's, and incomplete policy files."""
 
-import dataclasses
 import re
 import shutil
 import subprocess
 
 import pytest
+from msgspec import structs
 
 from firsttouch import paths
 from firsttouch.errors import BadInput
@@ -81,7 +81,7 @@ MAPS = "7f00 {mode} anon=1 dirty=1 N0=1 kernelpagesize_kB=4"
 def test_what_came_later_is_tried(stand_in, script, reason):
     stand_in("numactl", f'[ "$*" = "--preferred-many=0-1 -- cat /proc/self/numa_maps" ] || exit 99\n{script}')
     table = policies.parse(WHOLE.replace("[one]", "[many]"), "p.toml")["many"]
-    many = dataclasses.replace(
+    many = structs.replace(
         table, part=("{bind}", "--preferred-many={numa_nodes}"), mode={"part": "prefer (many)"}, since="Linux 5.15"
     )
     assert policies.refusal(many, "0-1") == (f"policy many needs Linux 5.15: {reason}" if reason else "")
@@ -92,7 +92,7 @@ def test_a_policy_may_need_a_kernel_setting(tmp_path, monkeypatch):
     policy = policies.parse(WHOLE, "p.toml")["one"]
 
     def refusal():
-        return policies.refusal(dataclasses.replace(policy, since="Linux 5.12", setting=(str(file), "1")), "0")
+        return policies.refusal(structs.replace(policy, since="Linux 5.12", setting=(str(file), "1")), "0")
 
     assert refusal() == f"policy one needs Linux 5.12: {file}: No such file or directory"
     file.write_text("0\n")

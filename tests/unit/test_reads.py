@@ -6,6 +6,7 @@ import os
 import time
 
 import pytest
+from msgspec.structs import astuple
 
 from factories.fastq_files import GOOD, text, write
 from firsttouch.genomics import reads as module
@@ -25,7 +26,7 @@ def pair(tmp_path, monkeypatch):
 def facts(reads):
     index = reads.batches
     marks = [row.tolist() for row in (index.records, *index.offsets)]
-    layouts = [tuple(vars(layout).values()) for layout in reads.layouts]
+    layouts = [astuple(layout) for layout in reads.layouts]
     return reads.files, reads.records, reads.bases, reads.batch_bases, reads.mates, layouts, marks
 
 

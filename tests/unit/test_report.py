@@ -9,12 +9,13 @@ import re
 import statistics
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 from factories.host_records import Machine, built_report, invalid
 from firsttouch.records.cases import Case

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The results in large letters, and what a report says where a value would mislead."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from factories.host_records import KIB, MIB, Machine
 from firsttouch.report import model, render

@@ -6,11 +6,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from factories.host_records import Machine
 from factories.processes import run_parsed

@@ -3,9 +3,9 @@
 
 import json
 import re
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from factories.fleet_records import records_by_host
 from firsttouch.records import schema

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from test_report_page import page_of, tree
 
 from factories import drawings, topologies

@@ -8,12 +8,12 @@ import re
 import subprocess
 from collections import Counter
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import numpy as np
 import polars as pl
 import pytest
+from msgspec.structs import replace
 from test_verdict import document_of
 
 from factories.drawings import of_class

@@ -3,9 +3,9 @@
 
 import json
 import random
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from factories.host_records import Machine, built_report
 from firsttouch.advice import advice_text

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """junit.xml as the readers of continuous integration systems read it."""
 
-from dataclasses import replace
-
 from junitparser import Error, Failure, JUnitXml, Skipped
+from msgspec.structs import replace
 from test_verdict import LIMITS, rates, system_of
 
 from factories.host_records import Machine, built_report, invalid
@@ -73,8 +72,8 @@ def test_a_verdict_is_a_test_case(tmp_path):
 
 def test_without_a_verdict_checks_are_test_cases(tmp_path):
     problems = [
-        model.Problem("counters", "skipped", "perf_event_paranoid is 3", "n1", check="counters"),
-        model.Problem("latency", "failed", "it died\x1b[0m", "n1", check="latency"),
+        model.Problem("counters", "skipped", "perf_event_paranoid is 3", "counters", "n1"),
+        model.Problem("latency", "failed", "it died\x1b[0m", "latency", "n1"),
         model.Problem("figures", "skipped", "not all hosts are drawn", check=""),
     ]
     machine = Machine(1, 2)

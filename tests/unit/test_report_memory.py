@@ -6,11 +6,11 @@ from __future__ import annotations
 import itertools
 import re
 import xml.etree.ElementTree as ET
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from factories import drawings
 from factories.host_records import Machine, built_report, invalid

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 from factories.host_records import Machine, built_report, invalid
 from firsttouch.errors import BadInput
@@ -57,7 +57,7 @@ def test_nothing_at_all_is_bad_input(tmp_path: Path) -> None:
 
 
 def test_problems_alone_make_a_report(tmp_path: Path) -> None:
-    problems = [Problem("latency_check", "failed", "lat_mem_rd ended with status 7", "n1", check="latency")]
+    problems = [Problem("latency_check", "failed", "lat_mem_rd ended with status 7", "latency", "n1")]
     summary, page, document = built_report(tmp_path, [], problems=problems)
     assert "lat_mem_rd ended with status 7" in page
     assert document["hosts"] == []
@@ -67,10 +67,8 @@ def test_problems_alone_make_a_report(tmp_path: Path) -> None:
 
 def test_problems_are_listed_first_and_say_why_a_figure_is_missing(tmp_path: Path) -> None:
     problems = [
-        Problem("stream_check", "skipped", "no stream program on PATH", "n1", check="bandwidth"),
-        Problem(
-            "contention_check %threads=4", "failed", "the probe was killed by signal 9", "n1", check="contention"
-        ),
+        Problem("stream_check", "skipped", "no stream program on PATH", "bandwidth", "n1"),
+        Problem("contention_check %threads=4", "failed", "the probe was killed by signal 9", "contention", "n1"),
     ]
     machine = Machine(1, 4)
     _, page, document = built_report(tmp_path, machine.topology() + machine.latency(), problems=problems)
@@ -129,9 +127,7 @@ def test_values_of_zero_make_a_report_without_ratios(tmp_path: Path) -> None:
 
 
 def test_a_missing_tool_is_a_detail_and_no_headline(tmp_path: Path) -> None:
-    problems = [
-        Problem("bandwidth_others", "skipped", "no stream program on PATH", "n1", check="bandwidth_others")
-    ]
+    problems = [Problem("bandwidth_others", "skipped", "no stream program on PATH", "bandwidth_others", "n1")]
     _, page, _ = built_report(tmp_path, Machine(1, 2).topology(), problems=problems)
     assert page.index("Results of n1") < page.index("What was not measured") < page.index("no stream program")
 

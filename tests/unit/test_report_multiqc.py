@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from factories.host_records import Machine, invalid
 from firsttouch.judge.verdict import Finding, HostVerdict

@@ -3,12 +3,12 @@
 
 import json
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from junitparser import JUnitXml
+from msgspec.structs import replace
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as classic
 from test_verdict import LIMITS, rates, system_of

@@ -9,10 +9,10 @@ import itertools
 import re
 import xml.etree.ElementTree as ET
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from factories import drawings as drawings_of
 from factories.drawings import local
@@ -217,7 +217,7 @@ def test_hostile_names_are_text(tmp_path: Path) -> None:
         records.append(replace(odd, software={HOSTILE: HOSTILE}))
     records += [replace(r, status="invalid", reason=HOSTILE) for r in records[:3]]
     page = page_of(
-        tmp_path, records, title=HOSTILE, problems=[Problem(HOSTILE, "failed", HOSTILE, HOSTILE, check=HOSTILE)]
+        tmp_path, records, title=HOSTILE, problems=[Problem(HOSTILE, "failed", HOSTILE, HOSTILE, HOSTILE)]
     )
     root = tree(page)
     assert len([e for e in root.iter() if local(e) == "script"]) == 1

@@ -12,10 +12,10 @@ import math
 import re
 import statistics
 from collections import Counter, defaultdict
-from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import pytest
+from msgspec.structs import replace
 
 from factories.fleet_records import records_by_host
 from factories.host_records import Machine, built_report

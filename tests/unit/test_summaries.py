@@ -9,12 +9,12 @@ import os
 import random
 import sys
 import zipfile
-from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from msgspec.structs import replace
 from test_judging_columns import simulated
 from test_store import die_after, until_killed
 from test_verdict import document_of
@@ -71,7 +71,7 @@ def filled(folder, seed, hosts=6):
 
 def same(table: SamplesTable, other: SamplesTable):
     """Assert that two tables are equal, to the last number and text."""
-    for name in (f.name for f in fields(SamplesTable)):
+    for name in SamplesTable.__struct_fields__:
         ours, theirs = getattr(table, name), getattr(other, name)
         assert np.array_equal(ours, theirs) if isinstance(ours, np.ndarray) else ours == theirs, name
 

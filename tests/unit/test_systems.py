@@ -5,12 +5,12 @@ import csv
 import math
 import tomllib
 from collections import Counter
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from unittest.mock import ANY
 
 import pytest
+from msgspec.structs import replace
 
 from firsttouch import paths
 from firsttouch.benchmarks.cases import topology_of

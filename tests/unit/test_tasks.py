@@ -6,9 +6,9 @@ import json
 import os
 import tempfile
 import time
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from factories.clocks import ManualClock
 from firsttouch.errors import BadInput, CannotHere, RunFailed

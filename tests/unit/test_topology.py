@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from factories import topologies
 from factories.processes import write_program
@@ -450,7 +451,7 @@ def test_a_stored_root_in_a_folder_and_in_a_tarball(tmp_path, within):
     file = tmp_path / "root.tar.bz2"
     with tarfile.open(file, "w:bz2") as tarball:
         tarball.add(root, arcname=within or ".")
-    assert topology.load(fsroot=file) == folder
+    assert replace(topology.load(fsroot=file), file=folder.file) == folder
 
 
 def test_what_is_no_tarball_of_a_root(tmp_path):

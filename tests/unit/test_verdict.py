@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The verdict of records by references."""
 
-import dataclasses
 import itertools
 import json
 import re
@@ -9,6 +8,7 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from firsttouch.documents import parse_yaml
 from firsttouch.judge import verdict_file
@@ -109,7 +109,7 @@ def test_validate_ends_with_the_word_about_undecided_hosts(tmp_path, monkeypatch
     append(tmp_path / "r.jsonl", [r for host in ("n1", "n2") for r in rates(10.0, host=host)])
     done = run_cli("validate", "--system", "local", "--json", tmp_path / "r.jsonl")
     assert done.status == 2  # these are of system s
-    records = [dataclasses.replace(r, system="local") for r in rates(10.0)]
+    records = [structs.replace(r, system="local") for r in rates(10.0)]
     append(tmp_path / "local.jsonl", records)
     done = run_cli("validate", "--system", "local", tmp_path / "local.jsonl")
     assert (done.status, done.err) == (0, f"firsttouch: {conclusion(['undecided'])}\n")
@@ -144,7 +144,7 @@ def test_facts_fail_a_host_that_lacks_what_they_state_and_make_none_good(tmp_pat
     system = system_of(tmp_path, {**entry, "source": "order", "tolerance": {"lower": "-1 %"}})
     assert word(rates(value, **fields), system) == "pass"
     # Facts that were drafted from this host say nothing about others.
-    drafted = dataclasses.replace(system_of(tmp_path), path=None)
+    drafted = structs.replace(system_of(tmp_path), path=None)
     assert word(rates(value, **fields), drafted) == "undecided"
 
 
@@ -308,7 +308,7 @@ def test_the_command_says_what_the_function_does(tmp_path, firsttouch):
     done = firsttouch("validate", "--system", "s", records, "--json", FIRSTTOUCH_SYSTEMS=str(tmp_path))
     assert done.returncode == 1, done.stderr
     assert json.loads(done.stdout)["verdict"] == "fail"
-    append(records, [dataclasses.replace(r, system="t") for r in rates(1.0)])
+    append(records, [structs.replace(r, system="t") for r in rates(1.0)])
     done = firsttouch("validate", "--system", "s", records, FIRSTTOUCH_SYSTEMS=str(tmp_path))
     assert (done.returncode, "left out: 1 records of t:" in done.stderr) == (1, True)
     done = firsttouch("validate", "--system", "local", records)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import fields
 
 import firsttouch
 from firsttouch import documents

@@ -10,9 +10,11 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from firsttouch.advice import advice_text, auto, saved
 from firsttouch.advice.comparison import Comparison, Goal, compare
@@ -36,8 +38,7 @@ Say = Callable[[str], None]
 Document = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Choices:
+class Choices(Struct, frozen=True):
     """What is tried: *policies* and memory *options* (lists of names), and *threads* (None: all usable PUs).
 
     *measured* are records of this host's aspects, *rates* the bandwidths (GB/s) of (NUMA node, bank) that the
@@ -77,8 +78,7 @@ def _offered(
     return planned, prior(candidates(planned.scenarios), banks, aspects(host, choices.measured)), usual
 
 
-@dataclass(frozen=True)
-class Reads:
+class Reads(Struct, frozen=True):
     """The work of an *aligner* whose best scenario is asked for: the prefix of its *index* and the read *files*.
 
     *batch_bases*: its batch size (None: its own). *interleaved*: the file has pairs. *index_state* is that of the

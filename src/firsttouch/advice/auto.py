@@ -11,9 +11,10 @@ import contextlib
 import functools
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
+
+from msgspec import Struct
 
 from firsttouch.advice import saved
 from firsttouch.advice.costs import FASTEST, LEAST_SECONDS, Aspects, aspects, candidates, default, index_banks
@@ -40,8 +41,7 @@ _MOST_BASES = 4
 _TEXT_BASES, _PACKED_BASES = 0.45, 2.0
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """The *scenario* to run, and in words why. *advised*: it is that of saved advice or of trials."""
 
     scenario: Scenario
@@ -49,8 +49,7 @@ class Choice:
     advised: bool = True
 
 
-@dataclass(frozen=True)
-class Auto:
+class Auto(Struct, frozen=True, dict=True):
     """What is needed to choose the scenario of a user's *command* among those of *planned* on *host*.
 
     Trials also try its memory options *options* (``none``, ``all`` or a list); *planned* has no scenario with any.

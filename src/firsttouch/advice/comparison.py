@@ -14,11 +14,11 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct, field
 
 from firsttouch.advice.findings import Findings
 from firsttouch.advice.posterior import Belief, Load, Prior, Trial, update
@@ -45,8 +45,7 @@ NOISE = (0.05, 2.0)
 Goal = Literal["time", "energy"]
 
 
-@dataclass
-class Comparison:
+class Comparison(Struct):
     """Costs of a program under *scenarios* of one instance: times (s), or energies (J).
 
     *best* is the number of the recommended one. *clear*: it costs less than the default run at a level of 90 %.

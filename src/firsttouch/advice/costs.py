@@ -14,8 +14,9 @@ import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
 
 from firsttouch.host.topology import Topology
 from firsttouch.records.cases import without_axes
@@ -52,8 +53,7 @@ LEAST_SECONDS = 0.5
 MEMORY_BOUND = 0.5
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """A scenario as the model sees it.
 
     *spread*: each instance's data lie evenly on its banks, not where they were first touched. *banks* is the
@@ -82,8 +82,7 @@ class Candidate:
         return self.instances * self.threads
 
 
-@dataclass(frozen=True)
-class Aspects:
+class Aspects(Struct, frozen=True):
     """Measured aspects of the host; None: not measured.
 
     *latency_ratio* is the remote over the local latency. *contention* is the fall of the logarithm of a thread's
@@ -144,8 +143,7 @@ def interval(mean: float, sd: float) -> dict[str, float]:
     return {"expected": math.exp(mean), "low": low, "high": high}
 
 
-@dataclass(frozen=True)
-class Prediction:
+class Prediction(Struct, frozen=True):
     """The scenario with the least expected time, before any trial.
 
     *gain* is how many times as fast as the default run it is (expected, low and high end of a 90 % interval), and

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from firsttouch.advice.costs import (
@@ -54,8 +54,7 @@ SCALE_WORTH = 4.0
 LEAST_WORK = 0.05
 
 
-@dataclass(frozen=True)
-class Prior:
+class Prior(Struct, frozen=True):
     """Mean (m) and covariance (m x m) of the log times of *m* candidates, up to the common level."""
 
     mean: Floats
@@ -95,24 +94,21 @@ def _same(labels: Sequence[Hashable]) -> Floats:
     return same
 
 
-@dataclass(frozen=True)
-class Load:
+class Load(Struct, frozen=True):
     """Seconds that a program takes to load its index, whatever the number of reads, and their deviation."""
 
     seconds: float = 0.0
     sd: float = 0.0
 
 
-@dataclass(frozen=True)
-class Trial:
+class Trial(Struct, frozen=True):
     """One trial: the fraction of the reads and the seconds that it took."""
 
     fraction: float
     seconds: float
 
 
-@dataclass(frozen=True)
-class Belief:
+class Belief(Struct, frozen=True):
     """The posterior: means (m) and covariance (m x m) of the log times (s) of *m* candidates.
 
     *noise* (m) is the relative variance of one trial, *tried* (m) is true for candidates with a trial.

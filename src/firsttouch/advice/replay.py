@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from firsttouch.advice.costs import Candidate
 from firsttouch.advice.posterior import Prior, Trial, prior
@@ -37,8 +37,7 @@ MOST_ERROR = 1e4
 _Scenario = tuple[int, int, str, tuple[str, ...]]
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Struct, frozen=True):
     """One scenario's stored time: the mean in *seconds*, and the *error* of a run as a part of it."""
 
     instances: int
@@ -54,8 +53,7 @@ class Row:
         return f"{self.instances}Inst_{self.policy.capitalize()}{memory_options.suffix(self.options)}"
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """The scenarios of one aligner on one system and dataset that use the most threads, in a fixed order."""
 
     aligner: str
@@ -153,8 +151,7 @@ _LEAST = 0.05
 _BANKS = 4
 
 
-@dataclass(frozen=True)
-class Chosen:
+class Chosen(Struct, frozen=True):
     """The choice in a cell: its row, the best row, and what was *spent* as a part of the chosen row's time."""
 
     cell: Cell

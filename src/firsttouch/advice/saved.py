@@ -15,9 +15,11 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 import firsttouch
 from firsttouch import documents, paths
@@ -48,8 +50,7 @@ _GIB = 2**30
 # When an advice applies
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(Struct, frozen=True):
     """The case for which an advice holds.
 
     *host* describes the host without its name, so equal hosts share advice. *program* is the name of the aligner
@@ -157,8 +158,7 @@ def _of_aligner(
 # The files
 
 
-@dataclass(frozen=True)
-class Saved:
+class Saved(Struct, frozen=True):
     """A stored advice: the name of the *scenario*, the *gain* over the default run (None: unknown), and its time.
 
     *details* is the JSON document that the advice came with.
@@ -284,7 +284,7 @@ _FORM = {
     "type": "object",
     "required": ["key", "scenario", "gain", "time", "details"],
     "properties": {
-        "key": documents.schema_of(Key) | {"required": [item.name for item in fields(Key)]},
+        "key": documents.schema_of(Key) | {"required": list(Key.__struct_fields__)},
         "scenario": _TEXT,
         "gain": _GAIN,
         "time": _TEXT,

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct, field
 
 from firsttouch.advice.posterior import Belief, Floats, Load, Prior, Trial, update
 from firsttouch.errors import RunFailed
@@ -36,8 +36,7 @@ _WEIGHTS = np.exp(-(_POINTS**2) / 2) / np.exp(-(_POINTS**2) / 2).sum()
 Stop = Literal["settled", "budget", "alone"]
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """The result of a search: the posterior, the trials of each candidate, and why the search stopped.
 
     *stop*: ``settled``, no trial is worth its cost; ``budget``, no such trial fits the budget; ``alone``, one
@@ -49,8 +48,7 @@ class Outcome:
     stop: Stop
 
 
-@dataclass(frozen=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """The *fraction* of the reads and the *load* of each trial, and the *budget*.
 
     *budget* is a part of the whole run of the recommended scenario.

@@ -14,10 +14,11 @@ import math
 import tempfile
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from firsttouch.advice.costs import FASTEST, LEAST_SECONDS, SLOWEST, Z90, interval
 from firsttouch.advice.findings import Findings
@@ -43,8 +44,7 @@ PIECES = 16
 _BATCHES = 2
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """Files with *records* reads of *bases* bases, which are *fraction* of all reads."""
 
     files: tuple[Path, ...]
@@ -126,8 +126,7 @@ CONFIRMED_NOISE = (NOISE, 1.0)
 CHANCES = 3
 
 
-@dataclass
-class Advice:
+class Advice(Struct):
     """The result of the trials: *best* is the number of the recommended scenario.
 
     *belief* is None without any trial; *dropped* has the reason why a scenario was dropped, and *needless* why one
@@ -159,8 +158,7 @@ class Advice:
         return sum(map(bool, self.trials)) > 1
 
 
-@dataclass(frozen=True)
-class Head:
+class Head(Struct, frozen=True):
     """The reads of a work are the first ones of a whole run: *part* is their share (0 to 1).
 
     *started* (on the clock of the trials) is when the time that counts for the budget began. *strict*: no trial

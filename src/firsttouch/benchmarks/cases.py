@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from firsttouch.benchmarks import profiles, programs
 from firsttouch.benchmarks.profiles import Effort
@@ -20,8 +21,7 @@ from firsttouch.systems.facts import Facts
 BASELINE_THREADS = 16
 
 
-@dataclass(frozen=True)
-class Cases:
+class Cases(Struct, frozen=True, dict=True):
     """The cases measured on a *host* with an *effort*, by the checks of ReFrame and the steps of campaigns.
 
     The topology may be that of a system's facts (:func:`topology_of`): a login host lists the cases without access

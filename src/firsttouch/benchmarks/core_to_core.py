@@ -11,8 +11,10 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from firsttouch.benchmarks import probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases
@@ -38,8 +40,7 @@ Pair = tuple[int, int]
 Groups = frozenset[frozenset[int]]
 
 
-@dataclass(frozen=True)
-class Level:
+class Level(Struct, frozen=True):
     """A level of closeness that a matrix shows: *groups* of PUs that are close to each other.
 
     Groups hang together by latencies of at most *within*, and are at least *between* apart (ns).
@@ -50,8 +51,7 @@ class Level:
     between: float
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """The levels of a matrix held against hwloc's.
 
     *names* has hwloc's name of each level of the matrix, empty if hwloc has no such groups. *contradicting* are

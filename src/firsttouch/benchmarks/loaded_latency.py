@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import pairwise
+
+from msgspec.structs import replace
 
 from firsttouch.benchmarks import probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from statistics import median
+
+from msgspec.structs import replace
 
 from firsttouch.benchmarks import probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases

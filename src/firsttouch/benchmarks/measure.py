@@ -13,8 +13,10 @@ import importlib.util
 import os
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from firsttouch.benchmarks import probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases
@@ -49,8 +51,7 @@ OPTIONS = (
 )
 
 
-@dataclass(frozen=True)
-class AspectRequest:
+class AspectRequest(Struct, frozen=True):
     """What to measure of an aspect; None means all that the effort includes.
 
     *pu_nodes* and *banks* are numbers of NUMA nodes. *set_sizes* are the NUMA nodes per PU-set (None: one PU-set
@@ -108,8 +109,7 @@ def _one_step(_cases: Cases) -> list[list[str]]:
     return [[]]
 
 
-@dataclass(frozen=True)
-class ReframeTest:
+class ReframeTest(Struct, frozen=True):
     """A test of ReFrame that measures an aspect: its name and title, and what depends on the cases of a host."""
 
     name: str
@@ -127,8 +127,7 @@ class ReframeTest:
     time_limit: str = "2h"
 
 
-@dataclass(frozen=True)
-class Benchmark:
+class Benchmark(Struct, frozen=True):
     """How an aspect is measured: the ``BENCHMARK`` of the module here that is named like the aspect's check."""
 
     measure: Measure

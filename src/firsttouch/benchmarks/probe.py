@@ -12,8 +12,10 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, cast
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from firsttouch.errors import BadInput, CannotHere, FirstTouchError, RunFailed
 from firsttouch.execution.child_process import child, signal_name
@@ -49,8 +51,7 @@ _OWN = {
 }
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(Struct, frozen=True):
     """One metric of one placement as the probe printed it; *data* is the JSON object.
 
     *samples* are in *unit*. *status* is valid, or invalid with a *reason* (wrong values or placement). A result
@@ -112,8 +113,7 @@ class Result:
         )
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(Struct, frozen=True):
     """The output of one run: *begin* (host, options), the results, and how it ended.
 
     *status* is complete, partial (a signal), invalid (a result is) or failed (with the *reason*).

@@ -7,9 +7,11 @@ import functools
 import os
 import tomllib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any, Literal, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from firsttouch.errors import BadInput, did_you_mean
 from firsttouch.host.topology import Topology
@@ -26,8 +28,7 @@ ALL = "all"
 CACHE_VARIABLE = "FIRSTTOUCH_INDEX_CACHE"
 
 
-@dataclass(frozen=True)
-class Effort:
+class Effort(Struct, frozen=True):
     """Which cases are measured, and how often.
 
     *repetitions* limits the repetitions of each case. *pu_nodes*, *banks*, *pu_sets*, *threads* and *instances*

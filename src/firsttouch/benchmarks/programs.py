@@ -10,10 +10,12 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from firsttouch.benchmarks import likwid, lmbench, profiles, stream
 from firsttouch.benchmarks.profiles import Effort
@@ -203,8 +205,7 @@ Say = Callable[[str], None]
 TIMEOUT = 900.0
 
 
-@dataclass
-class _Series:
+class _Series(Struct):
     """The repetitions of a case: the last outcome, and why placements did not hold."""
 
     program: str

@@ -13,9 +13,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
 
 from firsttouch.errors import BadInput, RunFailed
 from firsttouch.execution.child_process import child, follow
@@ -28,8 +29,7 @@ _SKIPPED = re.compile(r"^\[ +SKIP +\] \( *\d+/\d+\) (.+?) /[0-9a-f]{8} @\S+ \[(.
 _ENDED = re.compile(r"\[ +(OK|FAIL|SKIP|XFAIL|XPASS|ABORT) +\] \( *(\d+)/(\d+)\) (.+?) /[0-9a-f]{8}")
 
 
-@dataclass(frozen=True)
-class Trouble:
+class Trouble(Struct, frozen=True):
     """A check that failed or was skipped, and why."""
 
     check: str

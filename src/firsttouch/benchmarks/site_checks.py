@@ -10,9 +10,10 @@ import signal
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
+
+from msgspec import Struct, field
 
 from firsttouch import documents, paths
 from firsttouch.errors import BadInput, RunFailed, TimedOut, none_such
@@ -42,8 +43,7 @@ json.dump(re.findall(regex, text, re.MULTILINE)[-1:], sys.stdout)"""
 _LONGEST_SEARCH = 1e8
 
 
-@dataclass(frozen=True)
-class ProgramSpec:
+class ProgramSpec(Struct, frozen=True):
     """What is run and what is read from it; the fields are the keys of a YAML file.
 
     *regex* has one group, a number in *unit*; the last match in the program's output counts, or in *file*, which

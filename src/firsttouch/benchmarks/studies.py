@@ -15,9 +15,10 @@ import shlex
 import string
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
+
+from msgspec import Struct, field
 
 from firsttouch import documents, paths
 from firsttouch.documents import build, table_schema
@@ -66,8 +67,7 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9+]+", "-", name.lower()).strip("-")
 
 
-@dataclass(frozen=True)
-class Family:
+class Family(Struct, frozen=True):
     """The variants of one aligner: *name* as in the tables, *aligner* as a template with ``{variant}``.
 
     *published* is its name in the published tables. A figure draws it in the panel of the family *beside* it.
@@ -87,8 +87,7 @@ class Family:
     tags: Mapping[str, _Word] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Configuration:
+class Configuration(Struct, frozen=True):
     """A configuration: *name* as in the tables, the *families* that have it, and their *variant*.
 
     *scenario* is a template: ``{threads}`` are the threads of one process, ``{processes}`` is the number of
@@ -134,8 +133,7 @@ class Configuration:
 OF_SCENARIO = ("scenario", "threads", "shape", "configuration")
 
 
-@dataclass(frozen=True)
-class Sheet:
+class Sheet(Struct, frozen=True):
     """A *file* of published values (CSV) and its columns with *text* and with *numbers*.
 
     *value* is the column of the result, in *unit* and with *axis* as its name in figures; *error* its error in
@@ -162,8 +160,7 @@ class Sheet:
         return (*columns, *OF_SCENARIO) if of_runs else columns
 
 
-@dataclass(frozen=True)
-class ValueCell:
+class ValueCell(Struct, frozen=True):
     """The heading, column and format of a value; without a format, it has two decimals or more."""
 
     head: _Word
@@ -171,8 +168,7 @@ class ValueCell:
     format: _Format = ""
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """How a table shows rows of a sheet: columns of the sheet in *rows*, by heading, and above the *columns*.
 
     There is a table for each value of the column *each*. The two highest values of the column *best* are marked.
@@ -185,8 +181,7 @@ class Layout:
     best: _Word = ""
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(Struct, frozen=True):
     """A table: the *configurations* of *families* that it compares, and the published rows with their values.
 
     *number* is its number in the article and *thesis* that in the thesis. The values are the rows of *sheet* with
@@ -207,8 +202,7 @@ class Table:
     select: _Select = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Figure:
+class Figure(Struct, frozen=True):
     """A figure of the values of *tables* (names) in the rows with the cells in *select*.
 
     *shows* is the kind of figure: peaks, policies, speedups or summary. *number* has its number in the article by
@@ -264,8 +258,7 @@ def _schema() -> dict[str, Any]:
 SCHEMA = _schema()
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(Struct, frozen=True):
     """One run of a study: a *configuration* of a *family* under *scenario* with *threads* in total."""
 
     family: Family
@@ -300,8 +293,7 @@ class Case:
         return f"{self.block}.{slug(self.configuration.name)}"
 
 
-@dataclass(frozen=True)
-class Recognized:
+class Recognized(Struct, frozen=True):
     """What a record of a study is of."""
 
     family: Family
@@ -310,15 +302,14 @@ class Recognized:
     threads: int
 
 
-@dataclass(frozen=True)
-class Study:
+class Study(Struct, frozen=True):
     """A study; *threads* is its series (empty: *eighths* of all PUs), *time_limit* that of one run in seconds.
 
     *systems* are those with published values: name -> (title, threads). *datasets* are named in published tables.
     """
 
     name: str
-    document: documents.Document = field(repr=False, compare=False)
+    document: documents.Document
     title: str
     references: tuple[str, ...]
     reads: tuple[Reads, ...]

@@ -8,7 +8,8 @@ mean. The probe times single accesses, and subtracts what interrupts delayed.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from firsttouch.benchmarks import probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases

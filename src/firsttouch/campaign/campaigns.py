@@ -8,9 +8,11 @@ import glob
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+from msgspec import Struct, to_builtins
+from msgspec.structs import asdict
 
 from firsttouch import paths
 from firsttouch.benchmarks import measure
@@ -29,8 +31,7 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 DEFAULT_SCENARIO = "1Inst_Original"
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """A kind of campaign.
 
     *spread* ``each``: every host does every step. ``shared``: any host does a step, once; bridges
@@ -58,8 +59,7 @@ KINDS: Mapping[str, Kind] = {
 PLANNED = tuple(kind for kind in KINDS if kind != "study")
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Struct, frozen=True):
     """One measurement: a name, unique in its campaign, and the arguments of ``firsttouch``."""
 
     name: str
@@ -83,8 +83,7 @@ class Step:
         return [*self.argv[:at], "--records", str(records), *self.argv[at:]]
 
 
-@dataclass(frozen=True)
-class Campaign:
+class Campaign(Struct, frozen=True):
     """A campaign in *folder*; *aligners* are names, *steps* are in the order in which they run.
 
     *study* is the study of a campaign of that kind, *dataset* is empty if the user names index and reads.
@@ -308,11 +307,11 @@ def create(campaign: Campaign) -> Campaign:
 
     Raises BadInput if that campaign measures something else.
     """
-    data: dict[str, Any] = {"schema": SCHEMA, **asdict(campaign)}
-    del data["folder"]
-    create_exclusive(campaign.folder / "campaign.json", data)
+    facts = asdict(campaign)
+    del facts["folder"]
+    create_exclusive(campaign.folder / "campaign.json", {"schema": SCHEMA, **to_builtins(facts)})
     stored = read(campaign.folder)
-    check(stored, {k: v for k, v in asdict(campaign).items() if k not in {"created", "folder"}})
+    check(stored, {k: v for k, v in facts.items() if k != "created"})
     return stored
 
 

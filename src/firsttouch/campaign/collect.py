@@ -6,10 +6,12 @@ from __future__ import annotations
 import datetime
 import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from firsttouch.campaign.campaigns import DEFAULT_SCENARIO, Campaign
 from firsttouch.campaign.journal import full_disk_as_missing
@@ -34,8 +36,7 @@ MOST_DRAWN = 6
 KEPT = 3
 
 
-@dataclass(frozen=True)
-class Collected:
+class Collected(Struct, frozen=True):
     """The campaign's state, its verdicts (empty if hosts are not judged), the report's folder and the overview.
 
     *judged* has the verdicts in columns.
@@ -126,7 +127,7 @@ def problems(campaign_state: State) -> list[Problem]:
     hosts = f"hosts of {campaign_state.campaign.name}"
 
     def of(gap: Gap, kind: Kind, reason: str, name: str) -> Problem:
-        return Problem(gap.step or gap.host or hosts, kind, reason, gap.host, check=name)
+        return Problem(gap.step or gap.host or hosts, kind, reason, name, gap.host)
 
     missing_steps = [of(g, "failed", f"missing: {g.reason}", check.get(g.step, "")) for g in campaign_state.gaps]
     by_check: dict[str, list[Gap]] = {}

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from firsttouch import paths
 from firsttouch.benchmarks import profiles
@@ -26,8 +27,7 @@ from firsttouch.systems.definition import System, load, mismatch
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class CampaignRequest:
+class CampaignRequest(Struct, frozen=True):
     """The campaign that is asked for; what is None or empty is as in the campaign, or a new one's default."""
 
     kind: str

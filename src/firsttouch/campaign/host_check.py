@@ -13,8 +13,9 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from firsttouch.benchmarks import cores, correctness, kernel_settings, measure, programs
 from firsttouch.benchmarks.health import Watch
@@ -53,8 +54,7 @@ _LOG_SECONDS = 1.0
 _OLD = 90 * 86400.0
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Struct, frozen=True):
     """A measurement: the PUs of one NUMA node and the memory of one bank, or known answers of all PUs."""
 
     aspect: str
@@ -99,8 +99,7 @@ class Step:
         return record.check == self.aspect and (place or self.aspect in _OF_ALL)
 
 
-@dataclass(frozen=True)
-class Reasons:
+class Reasons(Struct, frozen=True):
     """Why verdicts of a system's hosts were *fail* or *suspect*: those of this host, and of each other host."""
 
     here: Sequence[str] = ()

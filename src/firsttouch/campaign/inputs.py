@@ -8,10 +8,12 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from firsttouch.benchmarks import reframe_run
 from firsttouch.benchmarks.reframe_run import Trouble
@@ -47,8 +49,7 @@ _MOST_OPEN = 256
 _HOURS_IN_DAYS = 48
 
 
-@dataclass
-class Kept:
+class Kept(Struct):
     """Rows that are needed as records: all of them as long as they are of *few* hosts, else those of aligners."""
 
     few: int
@@ -70,8 +71,7 @@ class Kept:
             self.frames[new:] = [part for f in self.frames[new:] if len(part := f.filter(schema.is_of_aligner()))]
 
 
-@dataclass(frozen=True)
-class Gathered:
+class Gathered(Struct, frozen=True, dict=True):
     """The inputs: files with records, the state of campaigns, and the troubles of ReFrame's run reports.
 
     *since* is the time (ms since 1970) of the oldest records that count. Records of the future do not count,

@@ -11,9 +11,11 @@ import os
 import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from firsttouch.errors import BadInput, Missing
 from firsttouch.host.emulation import name_among
@@ -69,8 +71,7 @@ FINISHED = frozenset({"done", "skipped"})
 _RESERVE = 8192
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """A line of steps.jsonl: a *step* reached *state* at *time* in a *job* of an *array* (the submitted job).
 
     *begin* and *end* are the byte offsets of its records in records.jsonl. "lost" means that these records have
@@ -245,8 +246,7 @@ def _entry(data: Any) -> Entry:
 # Submitted jobs, so that hosts that never ran are listed as missing
 
 
-@dataclass(frozen=True)
-class Submission:
+class Submission(Struct, frozen=True):
     """A *job* (or array) that was submitted for *count* hosts; *hosts* are their names if they were named.
 
     If no job was submitted, *job* is empty and *problem* has the reason.

@@ -13,8 +13,10 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from firsttouch.campaign.journal import create_exclusive
 from firsttouch.clock import SYSTEM_CLOCK, Clock
@@ -27,8 +29,7 @@ GONE = 600.0
 _FILE = re.compile(r"(.+)\.(\d+)(\.free)?")
 
 
-@dataclass(frozen=True)
-class Holder:
+class Holder(Struct, frozen=True):
     """The holder of a lease: a host, its *job* ("" outside of Slurm), that job's requeues and number of hosts."""
 
     host: str

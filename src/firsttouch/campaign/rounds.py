@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from firsttouch.campaign.campaigns import Campaign
 from firsttouch.campaign.journal import Entry, Journal, Mark, now
@@ -155,8 +157,7 @@ def fits(seconds: float, deadline: float | None, clock: Clock) -> bool:
     return deadline is None or clock.time() + _LONGER * seconds + _RESERVE <= deadline
 
 
-@dataclass(frozen=True)
-class Spent:
+class Spent(Struct, frozen=True):
     """What the verdicts of a job cost, and what they leave open."""
 
     seconds: float

@@ -11,8 +11,10 @@ import signal
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from firsttouch.benchmarks import kernel_settings, profiles
 from firsttouch.campaign import campaigns, rounds
@@ -42,8 +44,7 @@ _PAUSES = (30, 60, 120, 240, 480)
 _SMOKE_PAUSES = (1, 2)
 
 
-@dataclass
-class Outcome:
+class Outcome(Struct):
     """The result of a run on one host."""
 
     #: The number of steps by their last state.

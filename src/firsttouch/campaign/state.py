@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from firsttouch.campaign.campaigns import Campaign
 from firsttouch.campaign.journal import FINISHED, Entry, Journal, Submission, submissions
@@ -19,8 +21,7 @@ from firsttouch.execution import slurm
 from firsttouch.judge.verdict import ORDER, HostVerdict
 
 
-@dataclass(frozen=True)
-class Gap:
+class Gap(Struct, frozen=True):
     """A missing step of a host, a missing step of any host (*host* ""), or a missing host (*step* "")."""
 
     host: str
@@ -33,8 +34,7 @@ class Gap:
         return f"{' '.join(filter(None, (self.host, self.step))) or 'hosts'}: {self.reason}"
 
 
-@dataclass(frozen=True)
-class State:
+class State(Struct, frozen=True):
     """The state of a campaign: the hosts with a journal, *finished* of *wanted* steps, skipped steps, and gaps.
 
     *unsure* has a sentence if Slurm's accounting does not answer.
@@ -47,7 +47,7 @@ class State:
     skipped: tuple[Gap, ...]
     gaps: tuple[Gap, ...]
     unsure: str = ""
-    journals: Sequence[Journal] = field(default=(), repr=False)
+    journals: Sequence[Journal] = ()
 
     @property
     def whole(self) -> bool:

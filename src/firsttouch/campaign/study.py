@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from firsttouch import paths
 from firsttouch.benchmarks import profiles
@@ -21,8 +22,7 @@ from firsttouch.host import topology
 from firsttouch.systems.definition import load
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """The runs of a study that are wanted, and their input; None and empty: all, and the study's own values."""
 
     dataset: str | None = None
@@ -43,8 +43,7 @@ class Choice:
         return self != Choice()
 
 
-@dataclass(frozen=True)
-class Planner:
+class Planner(Struct, frozen=True):
     """Plans the *choice* of a *study* for *system*, with the programs of *backend* and its *image*.
 
     With *only_installed*, configurations without an installed program are left out. With *dry_run*, no file is

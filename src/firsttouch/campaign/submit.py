@@ -9,8 +9,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from firsttouch import paths
 from firsttouch.campaign.campaigns import Campaign
@@ -38,8 +39,7 @@ _COLLECTOR_OPTIONS = (
 )
 
 
-@dataclass(frozen=True)
-class Submitted:
+class Submitted(Struct, frozen=True):
     """The numbers of the *jobs* and of the *collector* ("": none); *refused* has reasons by host without a job."""
 
     jobs: Sequence[str]
@@ -47,8 +47,7 @@ class Submitted:
     refused: Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class Again:
+class Again(Struct, frozen=True):
     """How jobs are submitted, and submitted again for the hosts that they leave undecided.
 
     With *resubmit*, the job that collects submits undecided hosts again, up to so many repetitions of the *steps*

@@ -15,8 +15,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import RunFailed
@@ -29,8 +30,7 @@ _PATIENCE, _LOOK = 0.2, 0.5
 _MOST_LATE = 64
 
 
-@dataclass(frozen=True)
-class State:
+class State(Struct, frozen=True):
     """How far a check is: the *verdict* so far (see :meth:`HostVerdict.to_dict`; None: nothing is known yet).
 
     *status* is the exit status of that verdict. *measured* are metric, value, unit and status of each measurement,
@@ -44,8 +44,7 @@ class State:
     troubles: list[str]
 
 
-@dataclass(frozen=True)
-class Checked:
+class Checked(Struct, frozen=True):
     """How far a check got: its last *state* (None: not even the facts of the host), and how its process ended.
 
     *status* is the exit status of the process (negative: the signal), None if the time was over before.

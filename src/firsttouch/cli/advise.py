@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from typing import Any, get_args
 
+from msgspec.structs import replace
 from tabulate import tabulate
 
 from firsttouch.advice import advice_text, advising, auto

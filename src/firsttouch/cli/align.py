@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import gzip
 import json
 import os
@@ -16,6 +15,9 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from firsttouch.advice.auto import BUDGET, Auto
 from firsttouch.cli import options
@@ -99,8 +101,7 @@ def register(subparsers: options.Subparsers) -> None:
     options.add_user_command(parser, "the aligner's command, as it is run without firsttouch")
 
 
-@dataclasses.dataclass(frozen=True)
-class AlignRequest:
+class AlignRequest(Struct, frozen=True):
     """How a user's command is run; the options of the same names describe the fields."""
 
     scenario: str = "auto"
@@ -129,7 +130,7 @@ class AlignRequest:
 
 def run(args: argparse.Namespace) -> int:
     """Align, and return the aligner's exit status."""
-    given = {field.name: getattr(args, field.name) for field in dataclasses.fields(AlignRequest)}
+    given = {name: getattr(args, name) for name in AlignRequest.__struct_fields__}
     return align(args.program, AlignRequest(**given))
 
 
@@ -272,7 +273,7 @@ def _align(
     divided = scenario.instances > 1 or request.resume or (wanted and not command.whole)
     if divided and not _has_reads(command):
         say(f"no reads: {command.aligner.name} runs as it is")
-        divided, scenario = False, dataclasses.replace(scenario, instances=1, placements=scenario.placements[:1])
+        divided, scenario = False, replace(scenario, instances=1, placements=scenario.placements[:1])
         if request.resume:
             checkpoints.refuse_finished(output.named)
     disk = output.named.parent if output.is_file else Path(tempfile.gettempdir())
@@ -352,8 +353,7 @@ def _has_reads(command: UserCommand) -> bool:
     return False
 
 
-@dataclasses.dataclass
-class _Task:
+class _Task(Struct):
     """What one run works with."""
 
     request: AlignRequest
@@ -437,7 +437,7 @@ class _Task:
             kept.end()
         self.sink.begin(kept.header)
         self.sink.send(kept.ranges())
-        return dataclasses.replace(result, earlier=earlier)
+        return replace(result, earlier=earlier)
 
 
 def _identity(request: AlignRequest, command: UserCommand, scenario: Scenario) -> dict[str, Any]:

@@ -7,9 +7,11 @@ import argparse
 import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from firsttouch import documents
 from firsttouch.cli import options
@@ -32,8 +34,7 @@ _WAYS = (("1 instance", "1Inst_Unbound_2t", False), ("2 instances", "2Inst_Unbou
 _DYNAMIC = ("2 instances, --dynamic", "2Inst_Unbound_1t", True)
 
 
-@dataclass(frozen=True)
-class _Row:
+class _Row(Struct, frozen=True):
     """One step of the check; *error* is empty if it passed."""
 
     step: str
@@ -104,7 +105,7 @@ def check(args: argparse.Namespace) -> int:
     except RunFailed as error:
         rows.append(_Row("run", "", str(error)))
     if args.json:
-        options.print_json({"aligner": chosen.name, "steps": [vars(row) for row in rows]})
+        options.print_json({"aligner": chosen.name, "steps": [asdict(row) for row in rows]})
     else:
         for row in rows:
             print(f"{row.step:<32} {f'FAILED: {row.error}' if row.error else f'OK  {row.detail}'}")

@@ -10,10 +10,10 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from msgspec.structs import replace
 from tabulate import tabulate
 
 from firsttouch.benchmarks import profiles

@@ -12,8 +12,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import asdict, replace
 
 from firsttouch import paths
 from firsttouch.cli import options

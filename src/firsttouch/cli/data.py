@@ -9,6 +9,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import asdict
+
 from firsttouch.cli import options
 from firsttouch.datasets import fetch, manifest
 from firsttouch.execution import progress
@@ -69,7 +71,7 @@ def _list(args: argparse.Namespace) -> int:
 def _document(dataset: manifest.Dataset, state: str) -> dict[str, Any]:
     document: dict[str, Any] = {key: getattr(dataset, key) for key in ("name", "title", "kind", "source")}
     document |= {"reference": dataset.reference or None, "expect": dataset.expect.stated()}
-    return document | {"options": vars(dataset.options) if dataset.options else {}, "state": state}
+    return document | {"options": asdict(dataset.options) if dataset.options else {}, "state": state}
 
 
 def _get(args: argparse.Namespace) -> int:

@@ -7,8 +7,10 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import Any
+
+from msgspec import to_builtins
+from msgspec.structs import asdict
 
 from firsttouch import paths
 from firsttouch.cli import fleet_due, fleet_exclude, fleet_history, options
@@ -198,7 +200,7 @@ def _next(life: Any, settings: site_settings.Hold) -> str:
 
 def show_settings(args: argparse.Namespace) -> int:
     """Print the settings that apply here; times are in seconds."""
-    document = asdict(site_settings.load())
+    document = to_builtins(site_settings.load())
     files = [str(file) for file in paths.tables_of(site_settings.NAME)]
     if args.json:
         options.print_json({"files": files, **document})

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from firsttouch.cli import options
 from firsttouch.errors import RunFailed, one_line
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     from firsttouch.systems.definition import load  # noqa: PLC0415
 
     given = {"max_age": args.max_age, "budget": args.budget}
-    settings = dataclasses.replace(
+    settings = replace(
         site_settings.load().screening, **{name: value for name, value in given.items() if value is not None}
     )
     system = load(args.system)

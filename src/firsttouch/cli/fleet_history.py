@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
+
+from msgspec.structs import asdict
 
 from firsttouch.campaign import inputs
 from firsttouch.cli import options
@@ -61,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         repeat = [
             {
-                **dataclasses.asdict(o),
+                **asdict(o),
                 "first": history.iso(int(o.first * 1000)),
                 "last": history.iso(int(o.last * 1000)),
             }

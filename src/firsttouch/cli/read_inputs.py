@@ -9,8 +9,9 @@ import itertools
 import os
 import shlex
 import sys
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from firsttouch import paths
 from firsttouch.cli import options
@@ -26,8 +27,7 @@ from firsttouch.genomics.command_line import check_own_outputs, extended, named_
 _MOST = (1 << 31) - 1
 
 
-@dataclass(frozen=True)
-class Inputs:
+class Inputs(Struct, frozen=True):
     """The index's prefix, the read files of each lane, and the batch size (None: the aligner's own).
 
     *least_mapped* is the least fraction of the reads (0 to 1) that must map.

@@ -6,8 +6,9 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from firsttouch.benchmarks.recording import watching_health
 from firsttouch.cli import options, read_inputs

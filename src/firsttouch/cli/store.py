@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from firsttouch.campaign import inputs
 from firsttouch.cli import options

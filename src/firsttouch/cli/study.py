@@ -6,9 +6,9 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
+from msgspec.structs import asdict
 from tabulate import tabulate
 
 from firsttouch import paths
@@ -202,7 +202,7 @@ def run(args: argparse.Namespace) -> int:
         )
         planned = planner.plan(folder, repetitions=args.repetitions, steps=request.steps)
         if campaign is not None:
-            campaigns.check(campaign, {"steps": asdict(planned)["steps"]})
+            campaigns.check(campaign, {"steps": planned.steps})
         else:
             campaign = planned if args.dry_run else campaigns.create(planned)
     if args.dry_run:

@@ -8,10 +8,11 @@ import os
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
+
+from msgspec.structs import replace
 
 from firsttouch import paths
 from firsttouch.datasets import store

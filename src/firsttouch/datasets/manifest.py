@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
+
+from msgspec import Struct
+from msgspec.structs import fields
 
 from firsttouch import paths
 from firsttouch.documents import Document, build, parse_toml, read_text, schema_of
@@ -33,8 +35,7 @@ _Fraction = Annotated[float, {"minimum": 0, "maximum": 1}]
 _DIGEST = "sha256:[0-9a-f]{64}|md5:[0-9a-f]{32}"
 
 
-@dataclass(frozen=True)
-class DataFile:
+class DataFile(Struct, frozen=True):
     """One file of a dataset as it lies in the store, decompressed."""
 
     role: Literal["reference", "reads"]
@@ -67,8 +68,7 @@ class DataFile:
         return f"{source} {self.checksum} {self.packed_checksum or None} {self.first_reads} {self.truncate}"
 
 
-@dataclass(frozen=True)
-class Expect:
+class Expect(Struct, frozen=True):
     """Facts that are expected of the files of a dataset."""
 
     reads: _Count = None  #: of each file
@@ -98,8 +98,7 @@ class Expect:
         return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) != f.default}
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(Struct, frozen=True):
     """The options of a generated dataset; raises BadInput for a value out of range."""
 
     genome_size: Annotated[int, {"type": ["integer", "string"], "quantity": "bytes"}]  #: bases
@@ -121,8 +120,7 @@ def _within(name: str, value: float, low: float, high: float) -> None:
         raise BadInput(f"{name} must be from {low} to {high}, not {value}")
 
 
-@dataclass(frozen=True)
-class Dataset:
+class Dataset(Struct, frozen=True):
     """A dataset as its manifest describes it."""
 
     name: str

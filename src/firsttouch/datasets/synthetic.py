@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from msgspec.structs import asdict
+
 from firsttouch.datasets import store
 from firsttouch.datasets.manifest import DataFile, Options
 from firsttouch.datasets.store import Place, Progress, need_space
@@ -41,7 +43,7 @@ def options_of(defaults: Options, given: Mapping[str, Any]) -> Options:
     types = get_type_hints(Options)
     if unknown := set(given).difference(types):
         raise BadInput(none_such("option", min(unknown), types))
-    values = {**vars(defaults), **given}
+    values = {**asdict(defaults), **given}
     if isinstance(size := values["genome_size"], str):
         values["genome_size"] = parse_bytes(size)
     try:

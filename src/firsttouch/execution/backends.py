@@ -11,8 +11,9 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from firsttouch import __version__, paths
 from firsttouch.errors import BadInput, CannotHere, Missing, none_such
@@ -25,8 +26,7 @@ NAMES = (NATIVE, "apptainer", "spack")
 VARIABLE = "FIRSTTOUCH_BACKEND"
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(Struct, frozen=True):
     """The argv and the environment that start a command."""
 
     argv: Sequence[str]

@@ -11,8 +11,10 @@ import json
 import platform
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from firsttouch import __version__, paths
 from firsttouch.errors import BadInput, FirstTouchError
@@ -29,8 +31,7 @@ _SUFFIXES = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(Struct, frozen=True):
     """The origin of a copy of firsttouch.
 
     *source* is the digest of the checkout's files, *revision* Git's (with ``+`` for a changed checkout, empty

@@ -16,10 +16,11 @@ import re
 import reprlib
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec.structs import replace
 
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, FirstTouchError, RunFailed

@@ -10,9 +10,10 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from firsttouch.errors import BadInput
 
@@ -94,8 +95,7 @@ def _source(file: Path, name: Path) -> Source:
     return Source(file, name, status.st_size)
 
 
-@dataclass
-class _Copy:
+class _Copy(Struct):
     """A copy that is being made."""
 
     source: Source

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from firsttouch.errors import CannotHere, RunFailed
 from firsttouch.execution.child_process import child
@@ -40,8 +41,7 @@ TOLERANCE = 0.01
 _ATTEMPTS = 3
 
 
-@dataclass(frozen=True)
-class Restored:
+class Restored(Struct, frozen=True):
     """The page cache before a run: the *state* that was asked for, what was *cached*, and why it did not hold."""
 
     state: str

@@ -7,8 +7,9 @@ import os
 import resource
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from firsttouch.errors import CannotHere
 from firsttouch.execution import placement_check
@@ -19,8 +20,7 @@ from firsttouch.scenarios.placement import Placement
 from firsttouch.tools import require
 
 
-@dataclass
-class Job:
+class Job(Struct):
     """One program: its argv, placement (None: not bound), number of threads, and output files.
 
     *fds* stay open in the program (pipes that feed it). *stdin* is a descriptor for its standard input (None:
@@ -62,8 +62,7 @@ class Job:
         return env | memory_options.environment(self.options, env)
 
 
-@dataclass
-class Outcome:
+class Outcome(Struct):
     """How one job ended: exit status (negative: the signal), wall and CPU seconds, peak memory in bytes.
 
     *started* is on the monotonic clock, so it can be compared between the outcomes of one run. *user_seconds* are

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
 
 from firsttouch.host import pages
 from firsttouch.host.cpusets import format_list, parse_list, status_list
@@ -43,8 +44,7 @@ class _Sample(NamedTuple):
     together: int = 0
 
 
-@dataclass
-class IndexPages:
+class IndexPages(Struct):
     """The index of an instance under the memory *option*: what was made for it, and what the kernel shows."""
 
     option: str
@@ -101,8 +101,7 @@ class IndexPages:
         }
 
 
-@dataclass
-class Observed:
+class Observed(Struct):
     """The observed placement of one instance, over any number of looks (samples of /proc)."""
 
     looks: int = 0
@@ -136,9 +135,9 @@ class Observed:
     anonymous: int = 0
     #: Largest resident set (bytes) of one process, until it ends as sampled (VmHWM), afterwards by wait4(2).
     largest_peak: int = 0
-    _samples: list[_Sample] = field(default_factory=list, repr=False)
-    _fullest: _Sample = field(default=_Sample(), repr=False)
-    _affinities: Affinities = field(default_factory=dict, repr=False)
+    _samples: list[_Sample] = field(default_factory=list)
+    _fullest: _Sample = _Sample()
+    _affinities: Affinities = field(default_factory=dict)
 
     def _add(self, sample: _Sample, affinities: Affinities) -> None:
         """Add one look, at which the threads of the process with the most pages had these *affinities*.

@@ -11,7 +11,8 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, CannotHere, ProgramFailed, TimedOut, os_reason

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from firsttouch.errors import CannotHere
 from firsttouch.execution import ram_store
@@ -22,8 +23,7 @@ _SHARE = 0.5
 _LEAST = 16 << 20
 
 
-@dataclass(frozen=True)
-class RamScratch:
+class RamScratch(Struct, frozen=True):
     """A scratch folder in memory; *policy* is the memory policy that the kernel has for its mount, or empty."""
 
     folder: Path

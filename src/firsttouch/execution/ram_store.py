@@ -20,9 +20,10 @@ import stat
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
 
 from firsttouch.clock import SYSTEM_CLOCK
 from firsttouch.errors import BadInput, CannotHere, RunFailed
@@ -78,8 +79,7 @@ class Space(NamedTuple):
     huge: bool = True
 
 
-@dataclass(frozen=True)
-class Residence:
+class Residence(Struct, frozen=True):
     """Where the pages of files lie: 4 KiB pages per NUMA node, and bytes mapped by huge pages.
 
     *reason* says why this is not what was asked for; it is empty if every page lies where it should.

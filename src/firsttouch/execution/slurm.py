@@ -11,8 +11,9 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from firsttouch import paths
 from firsttouch.clock import SYSTEM_CLOCK, Clock
@@ -60,8 +61,7 @@ def _no_slurm(program: str) -> str:
     return f"there is no Slurm here: '{program}' is not on PATH"
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(Struct, frozen=True):
     """The job of this process.
 
     *job* is its own number, *array* the number of the whole array (for other jobs: its own), which sacct and
@@ -112,8 +112,7 @@ def end_of_job() -> float | None:
     return None
 
 
-@dataclass(frozen=True)
-class Waiting:
+class Waiting(Struct, frozen=True):
     """A job for *hosts* that waits or runs, *submitted* at a time (seconds since 1970), and Slurm's *reason*."""
 
     job: str
@@ -123,8 +122,7 @@ class Waiting:
     reason: str
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """Slurm's accounting of one try of a job (of an *array*): state (``NODE_FAIL``), exit code and hosts.
 
     *waits_for* is Slurm's reason why a pending job has not begun.
@@ -244,8 +242,7 @@ _RESERVED = re.compile("MAINT|RESERVED|RESV")
 _AWAY = re.compile("UNK|NOT_RESP|POWER(ED|ING)_DOWN|REBOOT")
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(Struct, frozen=True):
     """A host as Slurm knows it: its *name*, *states*, such as IDLE and DRAIN, and the *reason* of its state."""
 
     name: str
@@ -328,8 +325,7 @@ def node(name: str) -> Node:
     return Node.of(name, facts.get("State", ""), facts.get("Reason", ""))
 
 
-@dataclass(frozen=True)
-class Features:
+class Features(Struct, frozen=True):
     """The features of a host, by which jobs choose it (``--constraint``): *available*, and which are *active*."""
 
     available: tuple[str, ...] = ()
@@ -380,8 +376,7 @@ def reserved(reservation: str) -> list[str]:
     return [host for r in facts if r.get("ReservationName") == reservation for host in unfolded(r["Nodes"])]
 
 
-@dataclass(frozen=True)
-class Reservation:
+class Reservation(Struct, frozen=True):
     """A reservation: its *hosts*, and whether it applies now."""
 
     hosts: tuple[str, ...]

@@ -15,10 +15,11 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from firsttouch.errors import BadInput, RunFailed, none_such
 from firsttouch.execution import ram_store
@@ -38,8 +39,7 @@ _PLACEHOLDER = re.compile(r"\{(folder|[1-9]\d*)\}")
 _PATIENCE = 10.0
 
 
-@dataclass(frozen=True)
-class Staged:
+class Staged(Struct, frozen=True):
     """The files of one kept store. *copies* maps names in *folder* to the source and what was copied of it.
 
     *links* maps the names of files that did not fit to the files on disk. Times are seconds since the epoch;
@@ -112,8 +112,7 @@ def _iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="seconds")
 
 
-@dataclass(frozen=True)
-class Copies:
+class Copies(Struct, frozen=True):
     """Verified copies of files in *store*: *copied* are in memory, *linked* are files on disk that did not fit."""
 
     store: RamStore

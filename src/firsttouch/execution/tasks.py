@@ -16,9 +16,10 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from firsttouch import paths
 from firsttouch.clock import SYSTEM_CLOCK, Clock
@@ -62,8 +63,7 @@ _BINDING = {
 }
 
 
-@dataclass(frozen=True)
-class Meeting:
+class Meeting(Struct, frozen=True):
     """Tasks of a host, or hosts of a step, which meet in *folder*: this is number *local* of *count*.
 
     *hosts* are the names of the members if they are hosts, so that they share the folder.
@@ -149,8 +149,7 @@ class Meeting:
         return (self.folder / f"result.{number}").exists() or not _is_held(self.folder / f"task.{number}")
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Struct, frozen=True):
     """What srun or mpirun started: this task is number *number* of all, and meets the *tasks* of this host.
 
     *hosts* is the meeting of the step's hosts, if there is one result for all of them. *launcher* is ``srun`` or
@@ -191,8 +190,7 @@ class Step:
         return {number: frozenset(pus) for number, pus, _ in statements}
 
 
-@dataclass(frozen=True)
-class _Launched:
+class _Launched(Struct, frozen=True):
     """What the variables of srun or mpirun state about this task; *name* differs between steps on a host.
 
     *nodes* has the tasks of each host, and *node* is the number of this one. *pus* as in Step.

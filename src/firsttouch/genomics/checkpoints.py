@@ -17,9 +17,11 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from firsttouch.errors import BadInput, CannotHere
 from firsttouch.genomics import sam
@@ -31,10 +33,11 @@ from firsttouch.records.file_lock import lock_folder
 #: The names of finished stretches.
 _NAME = re.compile(r"\d{6,}\.sam")
 _JOURNAL, _HEADER, _COMPLETE = "journal.jsonl", "header.sam", "complete"
+#: What a journal says of a placement that its run did not record.
+_UNRECORDED = "the run that made it did not record it"
 
 
-@dataclass(frozen=True)
-class Stretch:
+class Stretch(Struct, frozen=True):
     """A finished stretch of the output: its file, size, checksum, and the records (pairs) and bases in it.
 
     *misplaced* is why the placement of its instances did not hold or is unknown, *unverified* why it is unknown,
@@ -46,8 +49,8 @@ class Stretch:
     sha256: str
     records: int
     bases: int
-    misplaced: str = "the run that made it did not record it"
-    unverified: str = "the run that made it did not record it"
+    misplaced: str = _UNRECORDED
+    unverified: str = _UNRECORDED
     time: str = ""
 
     @classmethod
@@ -127,7 +130,7 @@ class Checkpoints:
         self._handle = self._lock(output)
         self._current: int | None = None
         self._part_records = self._part_bases = 0
-        self.placement: Callable[[], tuple[str, str]] = lambda: (Stretch.misplaced, Stretch.unverified)
+        self.placement: Callable[[], tuple[str, str]] = lambda: (_UNRECORDED, _UNRECORDED)
         self.stretches: list[Stretch] = []
         #: Whether the stretches are the whole output.
         self.complete = False
@@ -201,7 +204,7 @@ class Checkpoints:
         for file in self._folder.iterdir():
             if file.name not in kept:
                 file.unlink()
-        text = "".join(json.dumps(line) + "\n" for line in [self._identity, *map(vars, self.stretches)])
+        text = "".join(json.dumps(line) + "\n" for line in [self._identity, *map(asdict, self.stretches)])
         atomic_files.write(journal, text)
         if self.stretches:
             say(f"resuming: {self.records:,} records are aligned, in {len(self.stretches)} finished parts")
@@ -284,7 +287,7 @@ class Checkpoints:
         size, digest = file.stat().st_size, atomic_files.digest(file)
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         stretch = Stretch(name, size, digest, self._part_records, self._part_bases, *self.placement(), now)
-        append_log.append(self._folder / _JOURNAL, json.dumps(vars(stretch)) + "\n")
+        append_log.append(self._folder / _JOURNAL, json.dumps(asdict(stretch)) + "\n")
         self.stretches.append(stretch)
         self._part_records = self._part_bases = 0
 

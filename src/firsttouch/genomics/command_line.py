@@ -10,8 +10,10 @@ import shlex
 import shutil
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from firsttouch.errors import BadInput
 from firsttouch.genomics import aligners
@@ -29,8 +31,7 @@ _INPUTS = ("single", "mates1", "mates2", "interleaved", "bam")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 
 
-@dataclass(frozen=True)
-class UserCommand:
+class UserCommand(Struct, frozen=True):
     """A user's command that aligns reads.
 
     *words* is the command, unchanged. *index* is the prefix, folder or file of the index, where the program
@@ -53,8 +54,8 @@ class UserCommand:
     batch: BatchRule
     output: Path | None
     whole: str
-    arguments: Arguments = field(repr=False)
-    first: int = field(repr=False)
+    arguments: Arguments
+    first: int
 
     @property
     def mates(self) -> int:

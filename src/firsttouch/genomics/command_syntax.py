@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from typing import Any
+
+from msgspec import Struct, field
 
 from firsttouch.documents import build, table_schema
 from firsttouch.errors import BadInput
@@ -67,8 +68,7 @@ SCHEMA: dict[str, Any] = table_schema(
 )
 
 
-@dataclass(frozen=True)
-class Syntax:
+class Syntax(Struct, frozen=True):
     """The table ``[command]``; docs/reference/data-files.md describes the keys.
 
     *arity* has the number of values of every option, None for an optional value, which is part of the option's
@@ -149,8 +149,8 @@ def syntax(data: Mapping[str, Any]) -> Syntax:
         "of_script": frozenset(_arity({"script": data.get("script", "")})),
         "flags": frozenset(key for key, value in data.items() if value is True),
     }
-    names = {item.name for item in fields(Syntax)}
-    return build(Syntax, {key: value for key, value in data.items() if key in names - derived.keys()}, **derived)
+    names = set(Syntax.__struct_fields__) - derived.keys()
+    return build(Syntax, {key: value for key, value in data.items() if key in names}, **derived)
 
 
 def _templates(data: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
@@ -216,8 +216,7 @@ def mistakes(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 # A command's arguments
 
 
-@dataclass(frozen=True)
-class Argument:
+class Argument(Struct, frozen=True):
     """An option with its *values*, or an operand, whose *name* is empty.
 
     It was written in the words from *start* to *end* of the command, which it shares with others in a cluster of
@@ -239,8 +238,7 @@ class Argument:
         return [word for word in (self.name, *self.values) if word]
 
 
-@dataclass(frozen=True)
-class Arguments:
+class Arguments(Struct, frozen=True):
     """The arguments of a command. *unclear*: which words are operands is unknown, because an option is."""
 
     items: tuple[Argument, ...]

@@ -11,9 +11,10 @@ import queue
 import shutil
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from firsttouch.errors import RunFailed
 from firsttouch.execution.threads import WorkerThread
@@ -80,8 +81,7 @@ def reading(reads: ReadStream | GivenFiles, pus: Collection[int] = ()) -> Iterat
         thread.join()
 
 
-@dataclass(frozen=True)
-class Dealt:
+class Dealt(Struct, frozen=True):
     """A piece that was given to an instance: its records (pairs) and bases, and whether a part ends with it."""
 
     instance: int

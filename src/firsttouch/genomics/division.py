@@ -11,7 +11,9 @@ import bisect
 import itertools
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from firsttouch.errors import CannotHere
 from firsttouch.genomics import dealing
@@ -24,8 +26,7 @@ _PARTS_EACH = 16
 _LEAST_BYTES = 1 << 16
 
 
-@dataclass(frozen=True)
-class Division:
+class Division(Struct, frozen=True):
     """The records (pairs) of each part, in the order of the input, which is read *passes* times.
 
     *pass_records* are the records that are used of each pass (0: all).
@@ -36,8 +37,7 @@ class Division:
     pass_records: int = 0
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(Struct, frozen=True):
     """Records (pairs) *first* to *end* - 1, which are the bytes *begins* to *ends* - 1 of each file."""
 
     first: int

@@ -14,12 +14,12 @@ import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from firsttouch.errors import BadInput
 from firsttouch.genomics.reads import BatchIndex, BatchRule, Layout, ReadFile, Reads, template_name
@@ -235,8 +235,7 @@ _NO_QUALITY = re.compile(rb"[^!-~]")
 _NO_NAME = re.compile(rb"[^\t -~\x80-\xff]")
 
 
-@dataclass
-class Chunk:
+class Chunk(Struct):
     """Complete records in *data*, which SLACK further bytes follow; *first* is the file's offset of ``data[0]``.
 
     *starts* (n) and *ends* (n x 4, the newlines) are positions in *data*. *bases* (n) and *text* (n, without
@@ -655,8 +654,7 @@ def _unnamed_file() -> IO[bytes]:
     return tempfile.TemporaryFile(prefix="firsttouch-")
 
 
-@dataclass
-class Mate:
+class Mate(Struct):
     """The records of one mate in a chunk."""
 
     chunk: Chunk

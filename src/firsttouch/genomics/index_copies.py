@@ -13,9 +13,10 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+
+from msgspec import Struct
 
 from firsttouch.errors import BadInput, CannotHere, RunFailed
 from firsttouch.execution import ram_store, staging
@@ -38,8 +39,7 @@ _LOADED, _MORE = 1.25, 8 << 20
 _SHM = Path("/dev/shm")  # noqa: S108 - the host's own
 
 
-@dataclass(frozen=True)
-class IndexUse:
+class IndexUse(Struct, frozen=True):
     """How one instance uses the index.
 
     *prefix* is that of its copy, None for the index itself. *maps*: the program gets the words with which it maps
@@ -64,8 +64,7 @@ class IndexUse:
 OWN = IndexUse()
 
 
-@dataclass(frozen=True)
-class _Copy:
+class _Copy(Struct, frozen=True):
     """A copy in a store on *banks*, and how instances use it."""
 
     banks: tuple[int, ...]

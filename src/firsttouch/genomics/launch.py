@@ -14,9 +14,11 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 
 from firsttouch.errors import BadInput
 from firsttouch.execution import counters, energy, index_cache
@@ -43,8 +45,7 @@ if TYPE_CHECKING:
 _PARTS_EACH = 64
 
 
-@dataclass(frozen=True)
-class TemplateCommand:
+class TemplateCommand(Struct, frozen=True):
     """The commands of an aligner's file for reads of so many *mates*, with the index of that prefix.
 
     *is_counted*: every program runs under perf stat, which writes its counts into the scratch folder.
@@ -92,8 +93,7 @@ class TemplateCommand:
         return argvs
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(Struct, frozen=True):
     """What is aligned: the aligner, its index (prefix) and the reads.
 
     *dynamic*: dynamic load balancing instead of a static division. *per_thread*: reads (pairs) for each thread,
@@ -115,7 +115,7 @@ class Work:
     reference: Alignments | None = None
     command: UserCommand | None = None
     index_cache: str = ""
-    copies: IndexCopies | None = field(default=None, compare=False)
+    copies: IndexCopies | None = None
 
     @property
     def programs(self) -> Command:
@@ -131,8 +131,7 @@ class Work:
         return replace(self, copies=IndexCopies(self.aligner, self.index, name=name, say=say))
 
 
-@dataclass(frozen=True)
-class Alignments:
+class Alignments(Struct, frozen=True):
     """What an output holds: primary records, how many of them are mapped, and checksums if requested."""
 
     primary: int
@@ -145,8 +144,7 @@ class Alignments:
         return self.mapped / self.primary if self.primary else 0.0
 
 
-@dataclass(frozen=True)
-class Result(stream.Result):
+class Result(stream.Result, frozen=True):
     """One run of a scenario, whose *seconds* are those of its programs.
 
     *sums* are the checksums if requested. *counts* are sums over all instances by perf event, if counted.
@@ -306,7 +304,7 @@ def run(
         with defer_signals() if len(sinks) > 1 else contextlib.nullcontext():
             for sink in sinks:
                 sink.finish()
-    values = {of.name: getattr(aligned, of.name) for of in fields(aligned)} | {"seconds": aligned.span}
+    values = asdict(aligned) | {"seconds": aligned.span}
     spent = time.process_time() - began
     return Result(
         **values,

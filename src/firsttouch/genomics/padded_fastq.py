@@ -12,10 +12,10 @@ import hashlib
 import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from firsttouch.errors import BadInput
 from firsttouch.genomics.fastq import inspect
@@ -34,8 +34,7 @@ _LINES_AT_ONCE = 1 << 14
 _MESSAGE_BYTES = 1 << 30
 
 
-@dataclass(frozen=True)
-class Blocked:
+class Blocked(Struct, frozen=True):
     """*blocks* blocks of *reads* records in *block_bytes* bytes; the larger file has *size* bytes."""
 
     block_bytes: int

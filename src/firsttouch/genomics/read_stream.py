@@ -9,10 +9,11 @@ import os
 import sys
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from firsttouch.errors import BadInput
 from firsttouch.genomics.division import Division
@@ -36,8 +37,7 @@ from firsttouch.genomics.reads import BatchRule, Reads, template_name
 from firsttouch.genomics.sources import Damaged
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """Records (pairs) that follow each other, of one part: a part is one or more whole batches.
 
     *part* is the number of the part (from 0). *data* is the text for each pipe, with LF for each CR LF: one text
@@ -62,8 +62,7 @@ class Piece:
         return [template_name(head[1:].split(None, 1)[0]) for head in heads[::step]]
 
 
-@dataclass(frozen=True)
-class _WholeFiles(Piece):
+class _WholeFiles(Piece, frozen=True):
     """All of the checked reads in *files*, which a program reads itself."""
 
     files: tuple[Path, ...] = ()
@@ -75,8 +74,7 @@ class _WholeFiles(Piece):
                 yield template_name(head[1:].split(None, 1)[0])
 
 
-@dataclass(frozen=True)
-class Progress:
+class Progress(Struct, frozen=True):
     """How far the inputs were read: records (pairs), bases, and the fraction of their bytes (None: unknown).
 
     *batches* began in these records, unless these are divided by a :class:`Division`.

@@ -16,9 +16,11 @@ import time
 import zlib
 from array import array
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import IO
+
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from firsttouch import __version__
 from firsttouch.errors import BadInput
@@ -71,8 +73,7 @@ def only_align_reads(path: str) -> bool:
         return False
 
 
-@dataclass(frozen=True)
-class ReadFile:
+class ReadFile(Struct, frozen=True):
     """A file of reads, plain or gzip; *size* (bytes) and *modified* (ns) reveal later changes."""
 
     path: Path
@@ -125,8 +126,7 @@ def _open(path: Path) -> int:
         raise BadInput(f"cannot be read: {error.strerror}", file=path) from error
 
 
-@dataclass(frozen=True, eq=False)
-class Layout:
+class Layout(Struct, frozen=True, eq=False):
     """How a checked file is written.
 
     *crlf*: a line ends with CR LF. *unended*: the last line has no newline. *blank*: blank lines follow the last
@@ -166,8 +166,7 @@ def template_name(name: bytes) -> bytes:
 # Checked reads, and the batches that they consist of
 
 
-@dataclass(frozen=True)
-class BatchRule:
+class BatchRule(Struct, frozen=True):
     """When a batch ends: with the first record (pair) at which all conditions hold (0: no condition).
 
     The batch has at least *bases* bases in all mates and *text* bytes of text of mate 1, and its number of records
@@ -181,8 +180,7 @@ class BatchRule:
     block: int = 0
 
 
-@dataclass(frozen=True, eq=False)
-class BatchIndex:
+class BatchIndex(Struct, frozen=True, eq=False):
     """Where batches begin: marks at every *stride*-th of *count* batches, and a last one at the end of the input.
 
     *records* (m + 1) are the marks' numbers of records (pairs), *offsets* (m + 1 for each file) their offsets in
@@ -196,8 +194,7 @@ class BatchIndex:
     rule: BatchRule
 
 
-@dataclass(frozen=True)
-class Reads:
+class Reads(Struct, frozen=True):
     """Checked reads: *records* (pairs if they are paired) with *bases* bases in all mates.
 
     *files* are one file, or the two of a pair; *interleaved*: one file holds the pairs. *batches* is the index of
@@ -208,8 +205,8 @@ class Reads:
     interleaved: bool
     records: int
     bases: int
-    batches: BatchIndex = field(repr=False)
-    layouts: tuple[Layout, ...] = field(repr=False)
+    batches: BatchIndex
+    layouts: tuple[Layout, ...]
     empty_mates: int = 0
     more_lanes: tuple[tuple[Path, ...], ...] = ()
 

@@ -21,9 +21,11 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from firsttouch.errors import BadInput, Missing, RunFailed
 from firsttouch.execution.child_process import child, ending, last_lines, wait
@@ -58,8 +60,7 @@ def default_threads(threads: int) -> int:
     return max(1, threads // _THREADS_PER_OUTPUT_THREAD)
 
 
-@dataclass(frozen=True)
-class AlignOutput:
+class AlignOutput(Struct, frozen=True):
     """What is written where: *path* None (or -) is standard output; *form* None is that of the path's suffix.
 
     *sort* orders by coordinate and, with *index*, writes the index beside a BAM or CRAM file. *markdup* marks
@@ -504,8 +505,7 @@ def open_sink(
             raise
 
 
-@dataclass(frozen=True)
-class _Program:
+class _Program(Struct, frozen=True):
     """A running program of a pipe."""
 
     name: str

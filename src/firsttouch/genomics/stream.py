@@ -22,9 +22,10 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from firsttouch import __version__
 from firsttouch.errors import CannotHere, ProgramFailed, RunFailed
@@ -57,8 +58,7 @@ _RELAY_BYTES = 1 << 20
 _DESCRIPTOR = re.compile(r"/(?:dev|proc/(?:thread-)?self)/fd/(\d+)(?!\d)")
 
 
-@dataclass(frozen=True)
-class Progress:
+class Progress(Struct, frozen=True):
     """How far a run is: reads aligned, of them mapped, seconds, and the fraction of the input that is aligned.
 
     *instances* are the reads that each instance has aligned. *fraction* is None if the input's size is unknown.
@@ -105,8 +105,7 @@ def note(scenario: Scenario, output: AlignOutput | None, programs: str = "") -> 
 # A whole run
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(Struct, frozen=True):
     """One run: *reads* in the output, *mapped* of them, and wall seconds.
 
     *launches* are the outcomes of all instances, for each time that these were started: in turn those of each of
@@ -186,8 +185,7 @@ class Result:
         return "" if self.launches or self.earlier else "no instance was started"
 
 
-@dataclass
-class Run:
+class Run(Struct):
     """A command under a scenario, fed with *reads*; the alignments go to *target*.
 
     *repeated*: the reads are repeated, so their alignments have no order. *feeds_all*: no instance is without
@@ -213,9 +211,9 @@ class Run:
     on_progress: Callable[[Progress], None] = lambda _: None
     #: The end of the log of each instance in each launch, with the instance's number.
     logs: list[tuple[int, str]] = field(default_factory=list)
-    _launch: _Launch | None = field(default=None, init=False)
-    _ended: list[tuple[Outcome, ...]] = field(default_factory=list, init=False)
-    _fed: set[int] = field(default_factory=set, init=False)
+    _launch: _Launch | None = None
+    _ended: list[tuple[Outcome, ...]] = field(default_factory=list)
+    _fed: set[int] = field(default_factory=set)
 
     def run(self) -> Result:
         """Align all reads. Raises BadInput for the reads, ProgramFailed, or RunFailed for an incomplete output.
@@ -292,8 +290,7 @@ class _Threads:
             thread.join()
 
 
-@dataclass(frozen=True)
-class _Input:
+class _Input(Struct, frozen=True):
     """What one instance reads: *pipes*, or files that were written for it, or *given* ones of the user's."""
 
     files: tuple[Path, ...] = ()

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from firsttouch.host import kernel_files, memory_modules, parts
 from firsttouch.host.memory_modules import Installed
@@ -51,8 +52,7 @@ _OF_PUS = {
 _NOTHING = kernel_files.UNSTATED | {"<unsupported>"}
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """The *settings* of a host; *provenance* is the source of those that several have (dmidecode, udev, edac).
 
     *parts* are hashes that change with the host's parts (see :func:`firsttouch.host.parts.identities`).

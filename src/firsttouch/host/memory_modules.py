@@ -12,9 +12,10 @@ import re
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
 
 from firsttouch.errors import BadInput, FirstTouchError, Missing, RunFailed
 from firsttouch.host import kernel_files
@@ -75,8 +76,7 @@ _DMIDECODE_SECONDS = 10.0
 Source = Literal["dmidecode", "udev", "edac", ""]
 
 
-@dataclass(frozen=True)
-class Module:
+class Module(Struct, frozen=True):
     """A populated memory module: configured transfers per second, data width (bits), and channel.
 
     *rated_rate* are the transfers per second that it is made for, *kind* its type, such as DDR4. Numbers are 0 and
@@ -107,8 +107,7 @@ class Module:
         return ", ".join(parts) + (f"{_CHANNEL_PART}{self.channel}" if self.channel else "")
 
 
-@dataclass(frozen=True)
-class Installed:
+class Installed(Struct, frozen=True):
     """The populated modules of a host and their *source*; *reason* is why the SMBIOS tables could not be read."""
 
     modules: tuple[Module, ...]

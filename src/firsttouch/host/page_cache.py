@@ -17,9 +17,10 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from firsttouch.errors import RunFailed
 from firsttouch.host import pages
@@ -38,8 +39,7 @@ _MADV_RANDOM, _MADV_POPULATE_READ = 1, 22
 _LOWEST_BIT = bytes(value & 1 for value in range(256))
 
 
-@dataclass(frozen=True)
-class Cached:
+class Cached(Struct, frozen=True):
     """How much of some files the page cache holds.
 
     *size* is that of all files and *cached* the part in the page cache (bytes), None if it is unknown. *pages* are
@@ -57,8 +57,7 @@ class Cached:
         return {"size": self.size, "cached": self.cached, "pages": nodes, "unknown": self.unknown}
 
 
-@dataclass
-class _Sum:
+class _Sum(Struct):
     """What was seen of the files so far."""
 
     size: int = 0

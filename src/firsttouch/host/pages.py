@@ -14,9 +14,10 @@ import os
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
 
 from firsttouch.errors import CannotHere
 from firsttouch.host import kernel_files
@@ -109,8 +110,7 @@ def _kilobytes(text: str) -> dict[str, int]:
     return {name: int(size) << 10 for name, size in _SIZE.findall(text)}
 
 
-@dataclass
-class Memory:
+class Memory(Struct):
     """The memory of a program and its children by kind of page (bytes; smaps_rollup in proc(5))."""
 
     #: All anonymous memory without hugetlbfs, and what of it is in transparent huge pages.
@@ -257,8 +257,7 @@ def by_node(pages: Mapping[int, int]) -> dict[str, int]:
 # Files
 
 
-@dataclass(frozen=True)
-class FilePages:
+class FilePages(Struct, frozen=True):
     """The pages of files per NUMA node, and the bytes of them that huge pages map."""
 
     nodes: Counter[int] = field(default_factory=Counter)

@@ -16,9 +16,11 @@ import xml.etree.ElementTree as ET
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from firsttouch import documents
 from firsttouch.errors import BadInput, Missing, RunFailed, TimedOut
@@ -130,8 +132,7 @@ _PATIENCE = 300
 PROBE = "firsttouch-probe"
 
 
-@dataclass(frozen=True)
-class Pu:
+class Pu(Struct, frozen=True):
     """A PU (hardware thread) with the numbers of its core, package and NUMA node in this topology."""
 
     index: int
@@ -140,8 +141,7 @@ class Pu:
     numa_node: int | None
 
 
-@dataclass(frozen=True)
-class NumaNode:
+class NumaNode(Struct, frozen=True):
     """A NUMA node by its kernel number, with its PUs; *memory_bytes* is 0 for a memoryless one.
 
     *huge_bytes* of its memory are reserved as huge pages (hugetlbfs) and not available to ordinary allocations.
@@ -163,8 +163,7 @@ class NumaNode:
     offline: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class Cache:
+class Cache(Struct, frozen=True):
     """A data or unified cache of one *level* and *size_bytes*, and the PUs that share it."""
 
     level: int
@@ -172,8 +171,7 @@ class Cache:
     pus: frozenset[int]
 
 
-@dataclass(frozen=True)
-class Topology:
+class Topology(Struct, frozen=True, dict=True):
     """A host as hwloc reports it.
 
     *distances* maps pairs (from, to) of NUMA nodes to the firmware's relative latency (10 is local); it is empty
@@ -193,7 +191,7 @@ class Topology:
     info: dict[str, str] = field(default_factory=dict)
     here: bool = False
     left_out: dict[int, int] = field(default_factory=dict)
-    file: Path | None = field(default=None, compare=False)
+    file: Path | None = None
 
     def node(self, index: int) -> NumaNode:
         """Return the NUMA node *index*; raises BadInput if it does not exist."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from firsttouch.judge.drift import Configuration, Deviation, Drift, comparable, described
 from firsttouch.judge.findings import Findings
@@ -30,8 +30,7 @@ _MOST_GROUPS, _MOST_LOSSES = 200, 3
 _TELLS = 0.8
 
 
-@dataclass(frozen=True)
-class Loss:
+class Loss(Struct, frozen=True):
     """How much worse the hosts of a group are in the metric of a *case* than the others: *share* of the value.
 
     *chance* is the probability of such a difference between hosts that are all alike, after correction for the
@@ -53,8 +52,7 @@ class Loss:
         return f"{self.case.title_of_metric} {percent(self.share)} {direction} ({self.certainty})"
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(Struct, frozen=True):
     """Hosts that share *deviations*, and the *losses* that go with them, the largest sure one first."""
 
     hosts: tuple[str, ...]
@@ -66,8 +64,7 @@ class Group:
         return described(self.deviations)
 
 
-@dataclass(frozen=True)
-class Division:
+class Division(Struct, frozen=True):
     """Two groups of hosts that are apart in some *metrics*, and the *settings* that differ between them."""
 
     better: Sequence[str]

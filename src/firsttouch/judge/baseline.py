@@ -6,9 +6,10 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from firsttouch.errors import BadInput
@@ -29,8 +30,7 @@ _LARGEST = 2.0
 _EMPTY, _LIST = "references: []", "references:"
 
 
-@dataclass(frozen=True)
-class Learnt:
+class Learnt(Struct, frozen=True):
     """A learnt reference: its case as references name it, and the fleet's level."""
 
     case: Case
@@ -56,8 +56,7 @@ class Learnt:
         return "- {" + ", ".join(f"{k}: {v}" for k, v in fields.items() if v != "{}") + "}"
 
 
-@dataclass(frozen=True)
-class Baseline:
+class Baseline(Struct, frozen=True):
     """References, cases *not_learnt* with the reason, and *outliers* (case, relative difference) by host.
 
     Cases have the names of :attr:`Case.name`; *titles* are these in words.
@@ -164,8 +163,7 @@ def _too_wide(reached: Level) -> str:
     return f"good hosts differ too much, or {reached.hosts} hosts are too few to tell: {visible}"
 
 
-@dataclass(frozen=True)
-class _Teacher:
+class _Teacher(Struct, frozen=True):
     """The repetitions since each host's last change of some cases that are one for references, *case*.
 
     *hosts* are the numbers of the hosts, and *session* are the variance of a single session beyond a level, and

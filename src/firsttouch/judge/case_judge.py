@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import compress
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from firsttouch.benchmarks.kernel_settings import BUSY

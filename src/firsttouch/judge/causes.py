@@ -10,8 +10,10 @@ import re
 import statistics
 import string
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, ClassVar, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from firsttouch import documents
 from firsttouch.errors import first_of
@@ -51,15 +53,13 @@ _True = Annotated[bool, {"const": True, "description": "true"}]
 # The conditions of a rule, a class for each kind. Its first field is the key that tells the kind.
 
 
-@dataclass(frozen=True)
-class _Condition:
+class _Condition(Struct, frozen=True):
     """A kind of condition; *FIELDS* are the fields that it gives to the text of a cause."""
 
     FIELDS: ClassVar[tuple[str, ...]] = ()
 
 
-@dataclass(frozen=True)
-class _Count(_Condition):
+class _Count(_Condition, frozen=True):
     """The number of NUMA nodes or PUs, beside that of the system."""
 
     count: Literal["numa_nodes", "pus"]
@@ -68,23 +68,20 @@ class _Count(_Condition):
     FIELDS = ("found", "expected", "which")
 
 
-@dataclass(frozen=True)
-class _Slow(_Condition):
+class _Slow(_Condition, frozen=True):
     """Whether a metric with a unit fails."""
 
     slow: bool
 
 
-@dataclass(frozen=True)
-class _Missing(_Condition):
+class _Missing(_Condition, frozen=True):
     """A check without a result."""
 
     missing: str
     where: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _Modules(_Condition):
+class _Modules(_Condition, frozen=True):
     """Memory modules unlike those of the siblings."""
 
     modules: Literal["absent", "different"]
@@ -92,8 +89,7 @@ class _Modules(_Condition):
     FIELDS = ("modules",)
 
 
-@dataclass(frozen=True)
-class _Clock(_Condition):
+class _Clock(_Condition, frozen=True):
     """Metrics that follow the clock."""
 
     clock: Literal["slow", "good"]
@@ -101,8 +97,7 @@ class _Clock(_Condition):
     FIELDS = ("clock_share",)
 
 
-@dataclass(frozen=True)
-class _SlowPus(_Condition):
+class _SlowPus(_Condition, frozen=True):
     """PUs that are slower than their siblings, by the first part of the core that is."""
 
     slow_pus: Literal["clock", "caches", "memory"]
@@ -110,8 +105,7 @@ class _SlowPus(_Condition):
     FIELDS = ("slow_pus", "by")
 
 
-@dataclass(frozen=True)
-class _Setting(_Condition):
+class _Setting(_Condition, frozen=True):
     """A setting with a number."""
 
     setting: str
@@ -121,8 +115,7 @@ class _Setting(_Condition):
     FIELDS = ("setting",)
 
 
-@dataclass(frozen=True)
-class _Groups(_Condition):
+class _Groups(_Condition, frozen=True):
     """The shares that groups of metrics reach; the group is a field, too, by the name of *by*."""
 
     check: str
@@ -142,12 +135,11 @@ class _Groups(_Condition):
     FIELDS = ("share", "losses")
 
 
-_KINDS: dict[str, type[_Condition]] = {fields(kind)[0].name: kind for kind in _Condition.__subclasses__()}
+_KINDS: dict[str, type[_Condition]] = {kind.__struct_fields__[0]: kind for kind in _Condition.__subclasses__()}
 _SCHEMAS = {name: documents.schema_of(kind) for name, kind in _KINDS.items()}
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """A cause: its *name*, the *text* that explains it, and the conditions that must all hold.
 
     A cause is not named if one of the causes in *unless* is, which explain the same.
@@ -168,8 +160,7 @@ _RULE["properties"]["when"]["items"] = _ANY_CONDITION
 SCHEMA = documents.table_schema({"cause": {"type": "array", "items": _RULE}})
 
 
-@dataclass(frozen=True)
-class _Place:
+class _Place(Struct, frozen=True):
     """Where a finding was measured: NUMA nodes, bank, their relation, and the size in bytes.
 
     *check*, *metric*, *unit* and *case* are the finding's. *left* is the share of the expected value (1: all,
@@ -228,8 +219,7 @@ class _Place:
         return self.key(by) in {"", *keys}
 
 
-@dataclass(frozen=True)
-class Symptoms:
+class Symptoms(Struct, frozen=True, dict=True):
     """The input of the rules: findings, the host's counts and settings by metric, and its system's facts.
 
     *missing* are check and parameters of the cases that other hosts were judged by and that this host lacks,

@@ -8,11 +8,11 @@ as a whole. Bad hosts may have changed at the same time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from firsttouch.host.host_lists import folded
@@ -31,8 +31,7 @@ _SHARE = 0.1
 _ALIKE = 0.25
 
 
-@dataclass(frozen=True)
-class CommonLoss:
+class CommonLoss(Struct, frozen=True):
     """*hosts* of *count* hosts lost about the same *loss* (a fraction) of the same *metrics* (a number)."""
 
     hosts: Sequence[str]

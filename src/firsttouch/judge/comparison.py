@@ -11,10 +11,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from firsttouch.judge.fleet_level import LOSS
 from firsttouch.judge.samples_table import SamplesTable
@@ -40,8 +41,7 @@ _UNLIKE_FEW, FEWEST_UNLIKE = 15.0, 4
 _MOST_TIMES = 100
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(Struct, frozen=True):
     """The change of a metric: its medians *before* and *after* (in the unit of the case) on a number of *hosts*.
 
     *size* is the median relative change, between *low* and *high* with :data:`CONFIDENCE` (None: too few hosts).
@@ -62,8 +62,7 @@ class Change:
     needs: str = ""
 
 
-@dataclass(frozen=True)
-class Host:
+class Host(Struct, frozen=True):
     """A host of both campaigns that changed unlike the others.
 
     *changes* are its unusual changes, the worst first, *lost* the metrics that only this host lost, *new* those
@@ -82,8 +81,7 @@ class Host:
         return (max(worst, float(bool(self.lost))), len(self.lost), len(self.changes))
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """All changes in order of urgency, and what only one of the campaigns has.
 
     *changed* are the hosts that changed unlike the others, the worst first.

@@ -11,9 +11,10 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from firsttouch.errors import BadInput, did_you_mean, first_of
 from firsttouch.host.configuration import MODULE
@@ -44,8 +45,7 @@ _MAC = re.compile(r"\b([0-9a-fA-F]{2}[:-]){5}[0-9a-fA-F]{2}\b")
 _ADDRESS = re.compile(r"\b(\d{1,3}\.){3}\d{1,3}\b")
 
 
-@dataclass(frozen=True)
-class Configuration:
+class Configuration(Struct, frozen=True):
     """The *settings* of a host at a *time* (ms since 1970), with the *provenance* of some of them."""
 
     time: int
@@ -53,8 +53,7 @@ class Configuration:
     provenance: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Deviation:
+class Deviation(Struct, frozen=True):
     """A *setting* whose *value* on some *hosts* differs from the *golden* one, which most of *of* hosts have."""
 
     setting: str
@@ -70,8 +69,7 @@ class Deviation:
         return f"{self.setting} {self.value} (most: {self.golden})"
 
 
-@dataclass(frozen=True)
-class ModuleDeviation:
+class ModuleDeviation(Struct, frozen=True):
     """A *slot* whose module is another *value* than the *usual* one of *siblings* among *hosts*."""
 
     slot: str
@@ -82,16 +80,14 @@ class ModuleDeviation:
     hosts: int
 
 
-@dataclass(frozen=True)
-class ModuleDeviations:
+class ModuleDeviations(Struct, frozen=True):
     """The *usual* modules of a fleet by slot, and the *deviations* of a host in slots that usually have one."""
 
     usual: Mapping[str, str]
     deviations: Sequence[ModuleDeviation]
 
 
-@dataclass(frozen=True)
-class Drift:
+class Drift(Struct, frozen=True):
     """The *golden* configuration of some *hosts*, the *deviations* from it, and what differs *everywhere*."""
 
     hosts: int

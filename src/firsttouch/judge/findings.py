@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from firsttouch.judge import event_limits, fleet_level, host_level, sprt
@@ -125,8 +125,7 @@ def _of_theory(metric: str, value: float, reference: Reference, theory: float | 
 _AT_ONCE = 200
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """What the repetitions of each group are, in columns.
 
     *value* is the median of those that count (NaN: none does), *n* their number, *sessions* that of their
@@ -180,7 +179,7 @@ class Measured:
     @classmethod
     def joined(cls, parts: Sequence[Measured]) -> Measured:
         """Return the columns of consecutive *parts* of a table, of which there is at least one."""
-        columns = {name: np.concatenate([getattr(p, name) for p in parts]) for name in cls.__dataclass_fields__}
+        columns = {name: np.concatenate([getattr(p, name) for p in parts]) for name in cls.__struct_fields__}
         firsts = np.cumsum([0, *(len(part.n) for part in parts)])
         columns["open"] = np.concatenate(
             [first + p.open for first, p in zip(firsts.tolist(), parts, strict=False)]
@@ -209,8 +208,7 @@ def _sessions(samples: SamplesTable, now: Bools, n: Ints) -> NDArray[np.uint16]:
     return np.minimum(counts, np.iinfo(np.uint16).max).astype(np.uint16)
 
 
-@dataclass(frozen=True)
-class Findings:
+class Findings(Struct, frozen=True, dict=True):
     """The findings of the hosts of a *system*.
 
     A row stands for a host and a case, as a group of *samples* does, and has the same number. The repetitions

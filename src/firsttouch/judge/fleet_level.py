@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from firsttouch.host.host_lists import folded
@@ -84,8 +84,7 @@ def _step_of(samples: Groups) -> float:
     return 0.0 if 4 * len(many) < len(samples) else step / median
 
 
-@dataclass(frozen=True)
-class Divided:
+class Divided(Struct, frozen=True):
     """A metric in which a fleet's hosts form two groups, and nothing shows which one is right.
 
     *better* and *worse* are names of hosts, *values* the median of each group in the metric's unit. If neither
@@ -181,8 +180,7 @@ def separated(
     return groups if groups.is_minority and groups.apart >= max(LOSS, least) else None
 
 
-@dataclass(frozen=True)
-class Level:
+class Level(Struct, frozen=True):
     """The *value* that good hosts of a fleet reach for a metric, in the metric's unit.
 
     All other figures but counts are relative to it: *limit* is the difference beyond which a host is bad,
@@ -210,8 +208,7 @@ class Level:
         return self.limit + _FOUND * self.spread
 
 
-@dataclass(frozen=True)
-class HostLevels:
+class HostLevels(Struct, frozen=True):
     """What each of some hosts reaches: *levels* relative to *unit*, and the *spread* among good ones.
 
     *relative* are the samples in that unit, *error* is the standard deviation of a repetition (None: unknown).

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
+from msgspec import Struct
 
 from firsttouch.judge.statistics import pooled_variance, student_interval
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(Struct, frozen=True):
     """A value, such as a speed-up, with the ends of its interval (unknown: from 0 to infinity)."""
 
     value: float

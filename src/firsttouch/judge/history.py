@@ -21,13 +21,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import pairwise, takewhile
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from firsttouch.judge import drift
 from firsttouch.judge.drift import Configuration
@@ -73,8 +74,7 @@ _AT_ONCE = 1 << 19
 # The series of a table
 
 
-@dataclass(frozen=True)
-class Series:
+class Series(Struct, frozen=True, dict=True):
     """What hosts reached over time: a group per host and case, a value and a time (ms since 1970) per session.
 
     *case* and *host* are the numbers of each group.
@@ -155,8 +155,7 @@ def _errors(series: Series, cases: Sequence[Case]) -> tuple[Floats, Floats]:
 _Levels = tuple[Ints, Ints, Floats, Ints]
 
 
-@dataclass(frozen=True)
-class Columns:
+class Columns(Struct, frozen=True):
     """Changes in columns: *case*, *host*, and the times between which each happened (ms since 1970).
 
     *earliest* and *latest* are one session farther. *change* is relative, *levels* are those before and after.
@@ -178,12 +177,12 @@ class Columns:
 
     def part(self, which: Bools | Ints) -> Columns:
         """Return the changes of a mask or an index."""
-        return Columns(*(getattr(self, name)[which] for name in self.__dataclass_fields__))
+        return Columns(*(getattr(self, name)[which] for name in self.__struct_fields__))
 
     @classmethod
     def joined(cls, parts: Sequence[Columns]) -> Columns:
         """Return the changes of several *parts*, of which there is at least one."""
-        return cls(*(np.concatenate([getattr(p, name) for p in parts]) for name in cls.__dataclass_fields__))
+        return cls(*(np.concatenate([getattr(p, name) for p in parts]) for name in cls.__struct_fields__))
 
 
 def columns(series: Series, cases: Sequence[Case], chance: float) -> Columns:
@@ -392,8 +391,7 @@ def _chance(distance: Floats, freedom: Floats, sessions: Ints | int) -> Floats:
 # The changes of hosts and of the fleet
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(Struct, frozen=True):
     """One change of a metric of *hosts*: more than one if they changed together.
 
     It happened after one session and before the next: *after*, *before* (ms since 1970; medians of the hosts).
@@ -533,8 +531,7 @@ def _in_pieces(samples: SamplesTable) -> Iterator[slice]:
             begin = end
 
 
-@dataclass(frozen=True)
-class Extent:
+class Extent(Struct, frozen=True):
     """What was looked at: *hosts* and *cases*, and the number of *series* with enough sessions, also by case."""
 
     hosts: Sequence[str]
@@ -713,8 +710,7 @@ def settings_changed(
     return listed
 
 
-@dataclass(frozen=True)
-class Offender:
+class Offender(Struct, frozen=True):
     """A *host* of a *system* that failed again after it had passed, or that stays undecided or suspect.
 
     *fails* counts the times that it began to fail, *open_verdicts* the newest verdicts in a row that are undecided

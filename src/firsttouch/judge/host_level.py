@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from firsttouch.judge import natural_spread
 from firsttouch.judge.natural_spread import Spread
@@ -57,8 +58,7 @@ STABLE_SESSIONS = 5
 Update = tuple[int, float]
 
 
-@dataclass(frozen=True)
-class Errors:
+class Errors(Struct, frozen=True):
     """Relative standard deviations within a host: of a *repetition* in a session, and of a *session* of a host.
 
     *step* is that of a session mean from the next one, and *wander* that of session means around the host's level,
@@ -72,8 +72,7 @@ class Errors:
     freedom: float
 
 
-@dataclass(frozen=True)
-class Sessions:
+class Sessions(Struct, frozen=True, dict=True):
     """The sessions of each group of samples: *means* of logarithms, *sizes* and *begins* (the first row of each).
 
     *counts* is the number of sessions of each group.
@@ -305,8 +304,7 @@ def _last_change(rows: Floats, sizes: Floats, error: Errors) -> Ints:
     return begins
 
 
-@dataclass(frozen=True)
-class OwnLevels:
+class OwnLevels(Struct, frozen=True):
     """The best stable period of each of some *groups* before its last change.
 
     *value* is its level, *sessions* the number of its sessions, *first_time* and *last_time* are the times of the
@@ -328,8 +326,7 @@ class OwnLevels:
     has_returned: Bools
 
 
-@dataclass(frozen=True)
-class _Siblings:
+class _Siblings(Struct, frozen=True):
     """The sessions of the hosts that show what all have in common.
 
     Each session has its host (*owners*), time, mean and whether its host is now as it was then.
@@ -346,8 +343,7 @@ class _Siblings:
         return _Siblings(self.owners[rows], self.times[rows], self.means[rows], self.is_now[rows])
 
 
-@dataclass(frozen=True)
-class SiblingChanges:
+class SiblingChanges(Struct, frozen=True):
     """How siblings changed: most of them (*spread*), and those that got better than they ever were.
 
     The latter are the *share* of all and *count*, and *jump* is their root mean square.
@@ -367,8 +363,7 @@ class SiblingChanges:
         return max(limit, student_quantile(min(tail / self.share, 0.5), self.count) * self.jump)
 
 
-@dataclass(frozen=True)
-class Newest:
+class Newest(Struct, frozen=True, dict=True):
     """The newest stretch without a change of each of some groups of samples.
 
     *rows* marks the samples of the stretches, *times* are those of the *sessions* (ms since 1970), and *before* is

@@ -19,10 +19,10 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from firsttouch.judge import event_limits, samples_table, sprt
@@ -63,8 +63,7 @@ _MOST_WITHOUT_ERROR = 3
 MOST_REPETITIONS = 12
 
 
-@dataclass(frozen=True)
-class Undescribed:
+class Undescribed(Struct, frozen=True):
     """A system without a file: only its fleet judges."""
 
     name: str

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from firsttouch.judge.sprt import Bools, Floats
 from firsttouch.judge.statistics import digamma, student_quantile, trigamma, trigamma_inverse, truncated_deviation
@@ -45,8 +45,7 @@ _FEWEST_ALIKE = 6
 _UPPER = 1.645
 
 
-@dataclass(frozen=True)
-class Spread:
+class Spread(Struct, frozen=True):
     """The spread among the *good* ones of some hosts (a mask).
 
     *centre* is their mean, *deviation* their standard deviation, and *freedom* the degrees of freedom of the

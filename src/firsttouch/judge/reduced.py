@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import reprlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import compress
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from firsttouch.benchmarks.kernel_settings import METRICS as SETTINGS
@@ -52,8 +53,7 @@ _PART = 1 << 15
 Columns = Mapping[str, NDArray[Any]]
 
 
-@dataclass(frozen=True)
-class Reduced:
+class Reduced(Struct, frozen=True):
     """What judging needs of some records, small and without texts in its rows.
 
     A row is a repetition of a metric that is judged: *time* (ms since 1970), *value*, *valid*, *judged*, and the

@@ -13,12 +13,13 @@ groups (:class:`CaseTable`). The rows of a host or of a case are read again if t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from firsttouch.benchmarks.kernel_settings import BUSY
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
 _SPAN = 1 << 42
 
 
-@dataclass(frozen=True)
-class Replacement:
+class Replacement(Struct, frozen=True):
     """A board or processors that a host got between two configurations: *before* and *since* (ms since 1970).
 
     *session* is the number of the first session with them.
@@ -46,8 +46,7 @@ class Replacement:
     session: int
 
 
-@dataclass(frozen=True)
-class CaseTable:
+class CaseTable(Struct, frozen=True, dict=True):
     """The groups of a table of repetitions, sorted by case and host. A *group* stands for one host and case.
 
     *hosts* are in alphabetical order, *cases* in the order of the catalogue. Columns of groups are
@@ -118,8 +117,7 @@ class CaseTable:
         return order[begins[host] : begins[host + 1]].astype(np.intp)
 
 
-@dataclass(frozen=True)
-class SamplesTable(CaseTable):
+class SamplesTable(CaseTable, frozen=True, dict=True):
     """All repetitions, sorted by case, host and time: the rows of a group are together, oldest first.
 
     Columns of rows are
@@ -279,8 +277,7 @@ def joined(parts: Iterable[Reduced], system: str | None = None) -> Joined:
     )
 
 
-@dataclass(frozen=True)
-class Joined:
+class Joined(Struct, frozen=True):
     """A table of repetitions (see :class:`SamplesTable`) that is made in pieces: those of some cases at a time.
 
     *first_case* is the number of the first of *cases* in *rows*. *numbers* are those of *hosts*, by their numbers
@@ -552,8 +549,7 @@ def _replaced(configured: pl.DataFrame, hosts: Sequence[str], sessions: Ints) ->
     }
 
 
-@dataclass(frozen=True)
-class _BusyPus:
+class _BusyPus(Struct, frozen=True):
     """How many PUs others used on busy hosts: at *keys* (see :func:`_keys`), in *sessions*, *values*."""
 
     keys: Ints

@@ -17,11 +17,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
@@ -70,8 +70,7 @@ def quantiles(rows: Floats, share: float) -> Floats:
     return result
 
 
-@dataclass(frozen=True)
-class Groups:
+class Groups(Struct, frozen=True, dict=True):
     """Groups of samples: *values* holds one group after the other, *counts* the size of each (1 or more).
 
     Statistics are computed for all groups of one size at once.

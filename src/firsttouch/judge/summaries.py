@@ -22,12 +22,13 @@ import os
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from firsttouch.judge import drift, reduced
@@ -61,8 +62,7 @@ _LISTS = ("hosts", "namings", "reasons")
 _BAD_FILE = (OSError, ValueError, KeyError, TypeError, EOFError, NotImplementedError, zipfile.BadZipFile)
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """What is known of a table without its rows.
 
     *hosts* and *checks* are those of all records, *records* the number of records of each system, *first* and
@@ -76,8 +76,7 @@ class Facts:
     last: int
 
 
-@dataclass(frozen=True)
-class Summary:
+class Summary(Struct, frozen=True):
     """What judging needs of some records, in *parts*, and their configurations (see :func:`drift.changes`)."""
 
     facts: Facts

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from firsttouch.documents import attributes
 from firsttouch.judge import sprt
@@ -56,8 +58,7 @@ def conclusion(words: Sequence[Word], *, strict: bool = False) -> str:
     )
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """The verdict of one metric in one case of one host, and *why*.
 
     *values* are those of the repetitions that count, oldest first, in *unit*, and *value* is their median. *case*
@@ -83,7 +84,7 @@ class Finding:
     def __post_init__(self) -> None:
         """Set the title, unless it must distinguish the case from others of the host."""
         if not self.title:
-            object.__setattr__(self, "title", self.identity.title)
+            force_setattr(self, "title", self.identity.title)
 
     @property
     def identity(self) -> Case:
@@ -125,8 +126,7 @@ def _loss(finding: Finding) -> float:
     return -loss if finding.better == "lower" else loss
 
 
-@dataclass(frozen=True)
-class HostSummary:
+class HostSummary(Struct, frozen=True):
     """The verdict of a host in numbers, which exports read.
 
     *counts* are its metrics by verdict, *unjudged* those without a reference, *missing* those that it lacks.
@@ -145,8 +145,7 @@ class HostSummary:
     detail: HostVerdict | None = None
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(Struct, frozen=True):
     """A line of the evidence of a verdict: the verdict of a metric (or ``missing``), and the sentence."""
 
     word: str
@@ -161,8 +160,7 @@ class Evidence:
         return self.sentence if self.word == verdict else self.text()
 
 
-@dataclass(frozen=True)
-class HostVerdict:
+class HostVerdict(Struct, frozen=True, dict=True):
     """The verdict of a *host*: the worst of its *findings*.
 
     *unjudged* counts the metrics without a reference. *missing* names what should have been measured and was not,

@@ -14,9 +14,11 @@ import datetime
 import os
 import secrets
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
+
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 
 from firsttouch import paths
 from firsttouch.clock import MOST_SKEW, SYSTEM_CLOCK, Clock
@@ -56,8 +58,7 @@ class Busy(RunFailed):
     """Another process acts on hosts (exit 1)."""
 
 
-@dataclass(frozen=True)
-class Action:
+class Action(Struct, frozen=True):
     """A line of the journal: *what* is in *state* on a *host* since *time* (seconds since 1970).
 
     *by* is the user and the process, *hand* is true for what a person asked for. *reason* and *source*, which is a
@@ -80,8 +81,7 @@ class Action:
     measured: float = 0.0
 
 
-@dataclass
-class Test:
+class Test(Struct):
     """A test of a held host: its campaign, the *job*, and the *verdict* ("" without one) once it has *ended*."""
 
     id: str
@@ -92,8 +92,7 @@ class Test:
     reason: str = ""
 
 
-@dataclass
-class QuarantineState:
+class QuarantineState(Struct):
     """A host's life by the journal.
 
     *hold* is the intent of the present hold (None: not held) and *tests* are those in it. *drained* is the line of
@@ -311,11 +310,10 @@ _TYPES: dict[str, tuple[type, ...]] = {"time": (int, float), "measured": (int, f
 def _action(data: Any) -> Action:
     """Return the action in *data*; raises ValueError or TypeError for anything else."""
     action = Action(**data)
-    for part in fields(Action):
-        value = getattr(action, part.name)
-        kinds = _TYPES.get(part.name, (str,))
+    for name, value in asdict(action).items():
+        kinds = _TYPES.get(name, (str,))
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            raise TypeError(f"{part.name} is {value!r}")
+            raise TypeError(f"{name} is {value!r}")
     if action.what not in get_args(What) or action.state not in get_args(State):
         raise ValueError(f"it is {action.what!r} and {action.state!r}")
     if not HOST.fullmatch(action.host):

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from firsttouch.errors import BadInput, FirstTouchError, RunFailed
 from firsttouch.execution import slurm
@@ -26,8 +27,7 @@ _LONGEST = 250
 _FORBIDDEN = re.compile("invalid user id|permission denied|access", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Drain:
+class Drain(Struct, frozen=True):
     """The command that drains a host, or *why_not*."""
 
     argv: tuple[str, ...]

@@ -14,9 +14,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
+
+from msgspec import Struct, to_builtins
 
 from firsttouch import documents
 from firsttouch.errors import BadInput, RunFailed
@@ -41,8 +42,7 @@ _HOUR = 3600.0
 _OPEN = frozenset({"undecided", "invalid"})
 
 
-@dataclass(frozen=True)
-class Excluded:
+class Excluded(Struct, frozen=True):
     """A *host* that jobs should avoid, *why* and since when (seconds since 1970), and the evidence."""
 
     host: Annotated[str, {"pattern": rf"\A(?:{HOST.pattern})\Z"}]
@@ -53,8 +53,7 @@ class Excluded:
     source: str
 
 
-@dataclass(frozen=True)
-class Exclusions:
+class Exclusions(Struct, frozen=True):
     """The hosts that jobs should avoid, as of the time *written* (seconds since 1970)."""
 
     written: float
@@ -72,7 +71,7 @@ class Exclusions:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {"document": DOCUMENT, "schema": SCHEMA, "hostlist": self.hostlist, **asdict(self)}
+        return {"document": DOCUMENT, "schema": SCHEMA, "hostlist": self.hostlist, **to_builtins(self)}
 
 
 _KEYS = documents.schema_of(Exclusions)["properties"]
@@ -141,8 +140,7 @@ def read(file: Path) -> Exclusions:
 # The feature of the hosts in Slurm
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(Struct, frozen=True):
     """A *feature* that a host gets, or that it loses for a *reason*."""
 
     host: str

@@ -23,11 +23,12 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from firsttouch import paths
 from firsttouch.benchmarks import profiles
@@ -127,8 +128,7 @@ def chosen(
 # What is due
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """A host that is due, and why.
 
     *age* is that of its last *verdict* (s; None: it has none), *failures* its failures so far, *probability* that
@@ -144,8 +144,7 @@ class Candidate:
     bad_hours: float | None
 
 
-@dataclass(frozen=True)
-class Due:
+class Due(Struct, frozen=True):
     """The hosts of a *system* to validate now, and those that are not.
 
     *later* counts due hosts beyond the budget, of which *over_age* are over the highest age. *left_out* has hosts
@@ -165,11 +164,11 @@ class Due:
     node_hours: float
     budget: float
     spent: float
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form; times are in seconds, costs in node hours."""
-        return asdict(self)
+        return asdict(self) | {"hosts": [asdict(host) for host in self.hosts]}
 
 
 def due(
@@ -232,8 +231,7 @@ def due(
     )
 
 
-@dataclass(frozen=True)
-class _Table:
+class _Table(Struct, frozen=True):
     """The columns of the model for some hosts, and their last verdicts."""
 
     age: Values

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The site's settings for the life of its fleet, from fleet.yaml.
 
-:func:`load` merges the site's file and the user's, key by key, over the defaults of the dataclasses below, whose
+:func:`load` merges the site's file and the user's, key by key, over the defaults of the structures below, whose
 fields are the keys of the file. A wrong file is an error and not ignored, because it decides about hosts.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
+
+from msgspec import Struct, field
 
 from firsttouch import documents, paths
 
@@ -34,8 +35,7 @@ Prefix = Annotated[str, {"pattern": r"\A[A-Za-z][A-Za-z0-9_]{0,30}\Z", "descript
 Verdicts = Annotated[tuple[Literal["suspect", "fail"], ...], {"description": "a list of verdicts"}]
 
 
-@dataclass(frozen=True)
-class Notify:
+class Notify(Struct, frozen=True):
     """The site's own command for notices: it gets a line about the events."""
 
     command: Command = ()
@@ -44,8 +44,7 @@ class Notify:
     timeout: Duration = 10.0
 
 
-@dataclass(frozen=True)
-class Hold:
+class Hold(Struct, frozen=True):
     """Which hosts are held, and how they are tested again."""
 
     #: Without it, `fleet tend` only prints what it would do.
@@ -75,8 +74,7 @@ class Hold:
         return max(1, int(self.max_out * hosts + 1e-9))
 
 
-@dataclass(frozen=True)
-class Screening:
+class Screening(Struct, frozen=True):
     """Which hosts are due for validation, and the Slurm options of their jobs."""
 
     #: An older verdict is due.
@@ -92,8 +90,7 @@ class Screening:
     sbatch: Options = ()
 
 
-@dataclass(frozen=True)
-class Exclude:
+class Exclude(Struct, frozen=True):
     """Which hosts the jobs of users should avoid, where that is published, and the feature of all other hosts."""
 
     #: The published file; without it, exclude.json beside the journal of actions.
@@ -105,8 +102,7 @@ class Exclude:
     feature: Word = ""
 
 
-@dataclass(frozen=True)
-class SiteSettings:
+class SiteSettings(Struct, frozen=True):
     """All settings; *mail* is the user or the address that Slurm mails about the jobs of held hosts."""
 
     mail: Word = ""

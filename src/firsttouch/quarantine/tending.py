@@ -16,8 +16,9 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from firsttouch import paths
 from firsttouch.benchmarks import profiles
@@ -52,8 +53,7 @@ class Forbidden(RunFailed):
     """Slurm refuses all actions of this user (exit 1)."""
 
 
-@dataclass(frozen=True)
-class Cause:
+class Cause(Struct, frozen=True):
     """Why a host is held: a *reason*, its *source* (a campaign), and the *system* that the host belongs to."""
 
     reason: str

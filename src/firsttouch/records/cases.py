@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import astuple, replace
 
 from firsttouch.records.catalogue import better_of, catalogue, checks
 from firsttouch.units import Better, format_bytes
@@ -27,13 +29,12 @@ _IN_TITLES = ("pu_nodes", "bank", "banks", "size_bytes", "threads", "load", "pag
 _PROBE = frozenset(["firsttouch-probe", "probe"])
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(Struct, frozen=True, dict=True):  # noqa: PLW1641 - its parameters are not hashable
     """A metric of a check in one case: *parameters* are those that identify it. Values are in *unit*.
 
     *distinctive* are those of the parameters that its name shows beside the usual ones, because another case of
     the same records differs in nothing else. *details* are further facts with their texts, if the name or the
-    title would still be that of another case.
+    title would still be that of another case. Both are no part of its identity.
     """
 
     system: str
@@ -42,8 +43,11 @@ class Case:
     parameters: Mapping[str, Any]
     unit: str
     better: Better
-    distinctive: tuple[str, ...] = field(default=(), compare=False)
-    details: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    distinctive: tuple[str, ...] = ()
+    details: tuple[tuple[str, str], ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Case) and astuple(self)[:-2] == astuple(other)[:-2]
 
     @classmethod
     def of(cls, record: Record) -> Case:

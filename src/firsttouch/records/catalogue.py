@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from firsttouch import documents
 from firsttouch.units import UNITS, Better, better
@@ -25,8 +27,7 @@ _ALL = "*"
 _UNIT: dict[str, Any] = {"enum": ["1", *UNITS], "description": "the unit of a record"}
 
 
-@dataclass(frozen=True)
-class Limit:
+class Limit(Struct, frozen=True):
     """The verdict of a host with more events than *most*, in one session or per hour.
 
     One that is *lasting* counts the events of all sessions with the host's present parts. With *by*, a parameter,
@@ -45,8 +46,7 @@ class Limit:
         return self.verdict == "fail" and not self.per_hour
 
 
-@dataclass(frozen=True)
-class Metric:
+class Metric(Struct, frozen=True):
     """A metric's unit, and which values are better."""
 
     unit: Annotated[str, _UNIT]
@@ -60,8 +60,7 @@ Metrics = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(Struct, frozen=True):
     """An entry of the catalogue."""
 
     #: The metrics that are judged, and those that nothing judges.
@@ -94,8 +93,7 @@ class Check:
         return self.drawn if isinstance(self.drawn, bool) else metric in self.drawn
 
 
-@dataclass(frozen=True)
-class Common:
+class Common(Struct, frozen=True):
     """What all checks share."""
 
     #: Parameters that identify the cases of any check, although no reference may name them.
@@ -117,8 +115,7 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True)
-class Catalogue:
+class Catalogue(Struct, frozen=True):
     """The checks by name, in the order of a report, and what they share."""
 
     checks: Mapping[str, Check]
@@ -136,7 +133,7 @@ def _merged(catalogue: Catalogue, added: Catalogue) -> Catalogue:
     checks = dict(catalogue.checks)
     for name, check in added.checks.items():
         checks[name] = _extended(checks[name], check) if name in checks else check
-    common = {f.name: (*getattr(catalogue.common, f.name), *getattr(added.common, f.name)) for f in fields(Common)}
+    common = {n: (*getattr(catalogue.common, n), *getattr(added.common, n)) for n in Common.__struct_fields__}
     return Catalogue(checks, Common(**common))
 
 

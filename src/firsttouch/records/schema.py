@@ -18,9 +18,11 @@ import re
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import asdict, force_setattr
 
 from firsttouch import __version__
 from firsttouch.errors import BadInput, RunFailed
@@ -42,8 +44,7 @@ NAMES = ("check", "metric", "unit", "host", "system", "partition")
 UTC = r"^\d{4}-\d\d-\d\dT\d\d:[0-5]\d:[0-5]\d(?:\.\d{1,9})?\+00:00$"
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(Struct, frozen=True):
     """One metric of one check on one host.
 
     ``value`` is the median of ``samples``; ``spread`` is (maximum - minimum) / median, a fraction. ``parameters``
@@ -79,7 +80,7 @@ class Record:
             wrong = f"are negative, in {self.unit}"
         else:
             # Counts become floats, as they are when read back.
-            object.__setattr__(self, "samples", tuple(map(float, self.samples)))
+            force_setattr(self, "samples", tuple(map(float, self.samples)))
             if not math.isfinite(self.spread):
                 wrong = "have no finite spread"
         if wrong:
@@ -131,7 +132,7 @@ def software(**versions: str) -> dict[str, str]:
     return {**versions, **host, **{name: value for name, value in optional.items() if value}}
 
 
-_FIELDS = [f.name for f in fields(Record)]
+_FIELDS = Record.__struct_fields__
 #: The keys that a record in a file must have: a new record's defaults are those of this host.
 _STATED = ("check", "metric", "unit", "better", "samples", "host", "system", "time")
 _DERIVED = {"schema", "value", "repetitions", "spread"}
@@ -329,8 +330,7 @@ def _unusable(value: object, depth: int = 0) -> str:
     return ""
 
 
-@dataclass(frozen=True)
-class Unread:
+class Unread(Struct, frozen=True):
     """The records of a file that cannot be read: their *count*, and the *error* of the first one.
 
     *hosts* are the hosts that they may be of, None if that is unknown.

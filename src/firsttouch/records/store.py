@@ -16,13 +16,13 @@ import re
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial, reduce
 from operator import or_
 from pathlib import Path
 from typing import IO, TypeVar
 
 import polars as pl
+from msgspec import Struct
 
 from firsttouch.errors import BadInput, RunFailed
 from firsttouch.records import atomic_files, schema
@@ -74,8 +74,7 @@ def put(file: Path, write: Callable[[IO[bytes]], object], check: Callable[[Path]
     return file
 
 
-@dataclass(frozen=True)
-class Listing:
+class Listing(Struct, frozen=True):
     """The files of one folder: those to read (*current*), and those that these replace (*replaced*).
 
     *covering* are the names that each joined file replaces, as far as its owner may delete these files.
@@ -181,8 +180,7 @@ _LEAST = 1 << 20
 OnUnread = Callable[[Unread], object]
 
 
-@dataclass(frozen=True)
-class Sources:
+class Sources(Struct, frozen=True):
     """The files with records, *tables* (Parquet) and *lines* (JSON lines), and the folders of *campaigns*.
 
     *piped* are the records of pipes, which can be read only once.
@@ -505,8 +503,7 @@ _SMALL = 64 << 20
 _ROWS = 1 << 17
 
 
-@dataclass(frozen=True)
-class Compacted:
+class Compacted(Struct, frozen=True):
     """The result of a compaction: the new *file*, and how many files were *joined* and *deleted*.
 
     *reduced* are the files whose records were reduced to their values. The bytes of these before and after follow.

@@ -7,8 +7,9 @@ To add an aspect, write ``aspects/NAME.py`` with the name of its check and a fun
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from msgspec import Struct, field
 
 from firsttouch.benchmarks.measure import WIDE
 from firsttouch.benchmarks.probe import NAME
@@ -24,8 +25,7 @@ from firsttouch.units import number, percent, quantity
 # What an aspect consists of.
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(Struct, frozen=True):
     """A line of the summary: the value of a *record*, or a *text*, and what to compare it with."""
 
     label: str
@@ -46,8 +46,7 @@ class Draw(Protocol):
         """Return the panel."""
 
 
-@dataclass(frozen=True)
-class Chart:
+class Chart(Struct, frozen=True):
     """A figure before it is drawn: *how* to read it, what it *shows* (sentences) and how it was *measured*.
 
     *key* is unique among the charts of a host. *panels* are the drawings by their headings; *descriptions*
@@ -64,8 +63,7 @@ class Chart:
     descriptions: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Aspect:
+class Aspect(Struct, frozen=True):
     """What the records of a host say about one aspect: charts may be *absent*, and the card may have a *tile*."""
 
     results: Sequence[Result] = ()

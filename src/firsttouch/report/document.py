@@ -9,11 +9,12 @@ the value and not from another text.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 from markupsafe import Markup
+from msgspec import Struct
+from msgspec.structs import replace
 
 import firsttouch
 from firsttouch.report.text import SIGNS
@@ -56,7 +57,7 @@ def spans(text: Text) -> list[Span]:
     return [part if isinstance(part, Span) else Span(part) for part in parts]
 
 
-class Block:
+class Block(Struct, frozen=True):
     """A part of a document: a paragraph, a list, a table, a drawing, or several of them."""
 
 
@@ -102,8 +103,7 @@ def cell_of(entry: Entry) -> Cell:
     return entry if isinstance(entry, Cell) else Cell(entry)
 
 
-@dataclass(frozen=True)
-class Table(Block):
+class Table(Block, frozen=True, dict=True):
     """A table: the first cell of a row is its header. *kind* is its class in HTML.
 
     *groups* are rows above the header: each heading (or ``""``) with the number of columns that it spans.
@@ -155,16 +155,14 @@ class Table(Block):
 # Drawings.
 
 
-@dataclass(frozen=True)
-class Panel:
+class Panel(Struct, frozen=True):
     """One drawing: inline SVG with a title and a description; *width* is in CSS pixels."""
 
     svg: Markup
     width: int
 
 
-@dataclass(frozen=True)
-class Figure(Block):
+class Figure(Block, frozen=True):
     """A figure: *how* to read it, what it *shows* (sentences), how it was *measured*, its panels and numbers."""
 
     name: str
@@ -189,8 +187,7 @@ class Drawing(NamedTuple):
 # Blocks.
 
 
-@dataclass(frozen=True)
-class Paragraph(Block):
+class Paragraph(Block, frozen=True):
     """A paragraph; *kind* is its class in HTML (small, good, absent), the *key* its address in the page."""
 
     text: Text
@@ -198,8 +195,7 @@ class Paragraph(Block):
     key: str = ""
 
 
-@dataclass(frozen=True)
-class Listing(Block):
+class Listing(Block, frozen=True):
     """A list of texts, perhaps *numbered*; *kind* is its class in HTML."""
 
     items: Sequence[Text]
@@ -207,23 +203,20 @@ class Listing(Block):
     numbered: bool = False
 
 
-@dataclass(frozen=True)
-class Links(Block):
+class Links(Block, frozen=True):
     """Links to parts of a page, with a *label* for screen readers."""
 
     label: str
     items: Sequence[Text]
 
 
-@dataclass(frozen=True)
-class Drawings(Block):
+class Drawings(Block, frozen=True):
     """Small drawings beside each other."""
 
     items: Sequence[Drawing]
 
 
-@dataclass(frozen=True)
-class Tile:
+class Tile(Struct, frozen=True):
     """A result in large letters on the card of a host or a fleet; without a *value*, the *note* says why.
 
     *drawing* is a small SVG on pages only, which shows what stands beside it.
@@ -235,8 +228,7 @@ class Tile:
     drawing: Markup | None = None
 
 
-@dataclass(frozen=True)
-class Card(Block):
+class Card(Block, frozen=True):
     """The card of a host or of a fleet (*title*): its verdict (*word*, empty: not judged), *tiles* and *warnings*.
 
     *key* is unique in the page. *facts* state what was measured, and when.
@@ -256,8 +248,7 @@ class Card(Block):
         return SIGNS.get(self.word, "-")
 
 
-@dataclass(frozen=True)
-class Fold(Block):
+class Fold(Block, frozen=True):
     """Blocks that a reader opens by their *summary*; *kind* is the class in HTML."""
 
     summary: Text
@@ -265,16 +256,14 @@ class Fold(Block):
     kind: str = ""
 
 
-@dataclass(frozen=True)
-class Group(Block):
+class Group(Block, frozen=True):
     """Blocks that belong together; *kind* is the class in HTML (hosts, tables)."""
 
     kind: str
     blocks: Sequence[Block]
 
 
-@dataclass(frozen=True)
-class Section(Block):
+class Section(Block, frozen=True):
     """Blocks below a *heading*, sections among them; the *key* is its address in the page."""
 
     heading: str
@@ -282,8 +271,7 @@ class Section(Block):
     key: str = ""
 
 
-@dataclass(frozen=True)
-class Document:
+class Document(Struct, frozen=True):
     """A page or a ticket: *lead* and *foot* stand around the *blocks*. *name* is its title in a browser's tab."""
 
     title: str

@@ -7,9 +7,11 @@ import math
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from statistics import geometric_mean
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from firsttouch import paths
 from firsttouch.advice import replay
@@ -31,8 +33,7 @@ from firsttouch.units import number
 USE, DEFAULT = "use this", "default"
 
 
-@dataclass(frozen=True)
-class Alternative:
+class Alternative(Struct, frozen=True):
     """A scenario with its time or rate (*value*) and its *gain*, the speed-up over the default run.
 
     *repetitions* counts runs or trials (None: unknown) on all *hosts*. The value of an untried scenario is its
@@ -49,8 +50,7 @@ class Alternative:
     hosts: int = 1
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """The scenario to use for one input: *chosen*, the *reason*, its *gain*, all alternatives and dropped ones.
 
     *interval* describes the ends of the gain, *quantity* and *unit* the values of the alternatives. *reads* is the
@@ -401,8 +401,7 @@ def _published_gain(row: replay.Row, default: replay.Row | None) -> Interval | N
 # Guidelines. Measured scenarios, stored advice and published times stay separate, because their inputs differ.
 
 
-@dataclass(frozen=True)
-class Guideline:
+class Guideline(Struct, frozen=True):
     """The choices for an aligner on a system, one for each dataset and source, the most certain source first."""
 
     system: str

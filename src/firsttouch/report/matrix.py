@@ -9,8 +9,9 @@ import itertools
 import json
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from firsttouch.benchmarks.probe import NAME
 from firsttouch.documents import attributes
@@ -35,8 +36,7 @@ COLUMNS = (
 Pair = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class Matrix:
+class Matrix(Struct, frozen=True):
     """The values of one host: metric -> (NUMA node of the PUs, bank) -> record."""
 
     host: str

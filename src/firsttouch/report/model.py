@@ -7,9 +7,10 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, TypeVar
+
+from msgspec import Struct
 
 from firsttouch.host.topology import Topology
 from firsttouch.judge.verdict import HostVerdict
@@ -28,8 +29,7 @@ Kind = Literal["failed", "skipped", "invalid"]
 Derived = TypeVar("Derived")
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """A check that failed, was skipped (the host lacks something) or gave an invalid result.
 
     *check* is the check as records name it (``latency``), or "" if the problem belongs to no single check.
@@ -38,8 +38,8 @@ class Problem:
     name: str
     kind: Kind
     reason: str
+    check: str
     host: str = ""
-    check: str = field(kw_only=True)
 
 
 #: Returns the reference of a record, or None.
@@ -77,8 +77,7 @@ def judging_references(verdicts: Iterable[HostVerdict], otherwise: References | 
     return reference
 
 
-@dataclass(frozen=True)
-class Absent:
+class Absent(Struct, frozen=True):
     """A figure that could not be drawn, with the reason."""
 
     title: str
@@ -89,8 +88,7 @@ class Absent:
 # The records of each host: current, superseded, invalid, and those that no figure can show.
 
 
-@dataclass(frozen=True)
-class HostView:
+class HostView(Struct, frozen=True, dict=True):
     """One host of one system and partition, and its records.
 
     *valid* holds the latest valid record of each case, in a stable order; *superseded* counts the older ones.
@@ -107,7 +105,7 @@ class HostView:
     problems: tuple[Problem, ...]
     topology: Topology | None
     #: Returns the reference that judges a record.
-    expected: References = field(default=lambda _: None, repr=False, compare=False)
+    expected: References = lambda _: None
 
     def once(self, derive: Callable[[HostView], Derived]) -> Derived:
         """Return what *derive* finds in the records; it is computed once for a view."""
@@ -229,9 +227,7 @@ def split(records: Sequence[Record], problems: Sequence[Problem], topology: Topo
         latest = {Case.of(record).key: record for record in good}
         invalid = sorted((r for r in host_records if r.status == "invalid"), key=_order)
         lost = dict.fromkeys(
-            Problem(f"{r.check}/{r.metric}", "invalid", wrong, place[0], check=r.check)
-            for r, wrong in placed
-            if wrong
+            Problem(f"{r.check}/{r.metric}", "invalid", wrong, r.check, place[0]) for r, wrong in placed if wrong
         )
         views.append(
             HostView(

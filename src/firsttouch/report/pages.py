@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from firsttouch.errors import BadInput
 from firsttouch.host import topology
@@ -180,8 +182,7 @@ def build(
 # The page and the ticket.
 
 
-@dataclass(frozen=True)
-class _Host:
+class _Host(Struct, frozen=True):
     """A host of the page with its aspects."""
 
     view: HostView
@@ -206,8 +207,7 @@ class _Host:
         return f"{self.view.key}-{check}-section"
 
 
-@dataclass(frozen=True)
-class _Report:
+class _Report(Struct, frozen=True):
     """What the page and the ticket show; *verdicts* are the worst first."""
 
     title: str

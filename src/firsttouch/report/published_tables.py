@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from firsttouch.benchmarks.studies import Layout, Sheet, Study
 from firsttouch.benchmarks.studies import Table as Planned
@@ -28,8 +29,7 @@ MARKED = " ((1) and (2): highest and second highest of the aligner)"
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Sheets:
+class Sheets(Struct, frozen=True):
     """The rows of each sheet of some studies by its name, and what the studies say of the sheets (*specs*)."""
 
     rows: Mapping[str, Sequence[Row]]

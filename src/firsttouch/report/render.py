@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+from msgspec import Struct
 
 from firsttouch.documents import attributes
 from firsttouch.report import forms
@@ -77,8 +78,7 @@ def figure(view: HostView, chart: Chart) -> Figure:
 # The summary.
 
 
-@dataclass(frozen=True)
-class Summary:
+class Summary(Struct, frozen=True):
     """The summary of a report: the results of each host, the problems, and the number of invalid records."""
 
     hosts: tuple[tuple[HostView, tuple[Result, ...]], ...]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables that a site adds to the summary of its reports: which metrics, statistics and groups of hosts.
 
-They are stated in summary.yaml, whose keys are the fields of the dataclasses below. :func:`load` reads and checks
+They are stated in summary.yaml, whose keys are the fields of the structures below. :func:`load` reads and checks
 it, :func:`of_fleets` and :func:`of_hosts` compute the tables, and :func:`files` writes them for a spreadsheet.
 """
 
@@ -12,12 +12,12 @@ import io
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from firsttouch import documents, paths
@@ -52,8 +52,7 @@ Statistic = Annotated[str, {"enum": [*DESCRIPTIVE], "description": f"one of {', 
 Statistics = Annotated[tuple[Statistic, ...], {"minItems": 1, "description": "a list of statistics"}]
 
 
-@dataclass(frozen=True)
-class HostGroup:
+class HostGroup(Struct, frozen=True):
     """Hosts that meet all the conditions; without any, all hosts."""
 
     #: A list as Slurm writes it, such as n[1-8],m2.
@@ -63,8 +62,7 @@ class HostGroup:
     settings: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class TableForm:
+class TableForm(Struct, frozen=True):
     """A table: a row for each metric and group, a column for each statistic."""
 
     title: Annotated[str, {"minLength": 1, "description": "a title"}]
@@ -77,8 +75,7 @@ class TableForm:
     within: Statistic = ""
 
 
-@dataclass(frozen=True)
-class SummaryForm:
+class SummaryForm(Struct, frozen=True):
     """The file."""
 
     tables: tuple[TableForm, ...] = ()
@@ -155,8 +152,7 @@ class _Part(NamedTuple):
     value: Floats
 
 
-@dataclass(frozen=True)
-class _Values:
+class _Values(Struct, frozen=True):
     """The hosts, and by the key of a case the case and its parts."""
 
     hosts: Sequence[_Host]
@@ -219,8 +215,7 @@ class Row(NamedTuple):
     values: Sequence[float]
 
 
-@dataclass(frozen=True)
-class SiteTable:
+class SiteTable(Struct, frozen=True):
     """A table with its *rows*, and *notes* on what has no row."""
 
     title: str

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from firsttouch.judge.gains import Interval
 from firsttouch.records.cases import grouped
@@ -22,8 +24,7 @@ DEFAULT_POLICY = "original"
 METRIC = "alignment_time"
 
 
-@dataclass(frozen=True)
-class Study:
+class Study(Struct, frozen=True):
     """The valid runs of one aligner on one dataset: *single* with one instance, *several* with more.
 
     The *dataset* names the state of the index cache if one was asked for, because other states are other cases.

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
+
+from msgspec.structs import replace
 
 from firsttouch.records.cases import Case, distinguished, grouped, identifying
 from firsttouch.records.catalogue import Check, checks

@@ -8,11 +8,12 @@ interleaved pages may be uneven is a number of policies.toml, which the native p
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.pages import UNIT, Memory, huge_page
@@ -170,8 +171,7 @@ def in_words(word: str, reason: str, unverified: str = INVALID) -> str:
 # Whether enough was seen
 
 
-@dataclass(frozen=True)
-class Coverage:
+class Coverage(Struct, frozen=True):
     """How much of the memory of a program, or of several together, was sampled (bytes)."""
 
     #: Anonymous memory whose pages were sampled, and what the program certainly had at its peak.
@@ -184,7 +184,7 @@ class Coverage:
     programs: int = 1
 
     def __add__(self, other: Coverage) -> Coverage:
-        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
+        pairs = zip(astuple(self), astuple(other), strict=True)
         return Coverage(*(a + b for a, b in pairs))
 
     @property

@@ -17,9 +17,10 @@ import shutil
 import stat
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal, get_args
+
+from msgspec import Struct, field
 
 from firsttouch import documents
 from firsttouch.errors import BadInput, FirstTouchError, none_such
@@ -46,16 +47,14 @@ _PR_SET_THP_DISABLE = 41
 _TUNABLES, _NO_GLIBC = "GLIBC_TUNABLES", "is not linked with glibc"
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """A file of the kernel whose word in brackets must be one of *choices*."""
 
     file: _Text
     choices: _Texts
 
 
-@dataclass(frozen=True, eq=False)
-class MemoryOption:
+class MemoryOption(Struct, frozen=True, eq=False):
     """One memory option. The fields are the keys of memory_options.toml, which describes them."""
 
     name: str

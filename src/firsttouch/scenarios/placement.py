@@ -9,8 +9,10 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from firsttouch.errors import BadInput, CannotHere, did_you_mean
 from firsttouch.host.cpusets import format_list
@@ -88,8 +90,7 @@ def parse_name(text: str) -> ScenarioName | None:
     return ScenarioName(int(number), policy, int(threads) if threads else None, options)
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(Struct, frozen=True):
     """PUs of one instance, the NUMA nodes it may allocate on, and numactl's options that request both.
 
     *extent* is ``whole`` if the instance has the whole host, else ``part``. *options* are its memory options.
@@ -113,8 +114,7 @@ class Placement:
         }
 
 
-@dataclass(frozen=True)
-class Scenario:
+class Scenario(Struct, frozen=True):
     """N *instances* of *threads* threads each under one *policy*; *name* as in the thesis (8Inst_Original).
 
     Memory *options* are a suffix of the name and the alias: 8Inst_Original+thp.
@@ -182,13 +182,12 @@ def distinct(scenarios: Sequence[Scenario]) -> list[Scenario]:
     return list(first.values())
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """The usual scenarios that can be run, and the others as (name, reason)."""
 
     scenarios: tuple[Scenario, ...]
     infeasible: tuple[tuple[str, str], ...]
-    _planner: _Planner = field(repr=False, compare=False)
+    _planner: _Planner
 
     def scenario(self, name: str) -> Scenario:
         """Return a scenario by name or alias, ignoring case; raises CannotHere or BadInput with the reason.
@@ -351,8 +350,7 @@ def plan_tasks(
     return scenario
 
 
-@dataclass(frozen=True)
-class _Planner:
+class _Planner(Struct, frozen=True, dict=True):
     """Turns shares into scenarios, and says why one cannot be run; *refused* are usual ones that cannot."""
 
     layout: Layout

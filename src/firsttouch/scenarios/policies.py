@@ -7,9 +7,10 @@ import functools
 import operator
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
+
+from msgspec import Struct, field
 
 from firsttouch import documents
 from firsttouch.errors import BadInput, FirstTouchError, none_such
@@ -26,8 +27,7 @@ def _both(value: Mapping[str, Any]) -> dict[str, Any]:
     return documents.table_schema(dict.fromkeys(get_args(Extent), value))
 
 
-@dataclass(frozen=True, eq=False)
-class Policy:
+class Policy(Struct, frozen=True, eq=False):
     """One policy: numactl's options and the mode that the kernel must show, for one instance and for several.
 
     The fields are the keys of policies.toml, which describes them. *since* is empty for the thesis's policies.

@@ -7,10 +7,11 @@ import contextlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from firsttouch import documents, paths
 from firsttouch.documents import Document
@@ -29,8 +30,7 @@ _OfNames = tuple[tuple[str, ...], dict[tuple[Any, ...], Reference]]
 _NAMED = 4
 
 
-@dataclass(frozen=True)
-class Partition:
+class Partition(Struct, frozen=True):
     """A partition in ReFrame's terms: hosts of a system behind one scheduler with one set of options.
 
     *access* are the scheduler's options of every job, *time_limit* is in ReFrame's notation ("1h30m"; None: the
@@ -51,8 +51,7 @@ class Partition:
     image: str = ""
 
 
-@dataclass(frozen=True)
-class System:
+class System(Struct, frozen=True, dict=True):
     """A kind of host, described by the YAML file *path* (None: drafted in memory)."""
 
     name: str

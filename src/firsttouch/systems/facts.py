@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from firsttouch import units
 from firsttouch.documents import Document
@@ -19,8 +20,7 @@ RELATIONS: tuple[Relation, ...] = ("local", "neighbour", "near", "between", "far
 CHANNEL_BYTES = 8
 
 
-@dataclass(frozen=True)
-class Cache:
+class Cache(Struct, frozen=True):
     """A cache: level, size, and how many PUs share it; None: unknown."""
 
     level: int
@@ -28,8 +28,7 @@ class Cache:
     pus: int | None
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(Struct, frozen=True, dict=True):
     """The facts of one host of a system.
 
     ``numa_node_numbers``, ``package_of_numa_node`` (None: of no package, or of several),

@@ -6,11 +6,12 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import combinations_with_replacement, product
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from firsttouch import units
 from firsttouch.documents import Document, Where, refuse_special
@@ -23,8 +24,7 @@ from firsttouch.systems.facts import RELATIONS, Facts
 # Tables of published figures: CSV files that references name, so that no figure is written twice
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Struct, frozen=True):
     """One row: its cells by column, and its file and line."""
 
     file: Path
@@ -74,8 +74,7 @@ def read(table: Path) -> tuple[list[str], list[Row]]:
 # References by check, metric and parameters
 
 
-@dataclass(frozen=True)
-class Reference:
+class Reference(Struct, frozen=True):
     """The expected value of one metric of a check for all records that have these *parameters*.
 
     *value* is in *unit*, the record's. *lower* (<= 0) and *upper* (>= 0) are fractions of it, as in ReFrame; None:

@@ -9,8 +9,10 @@ with a reason.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from firsttouch.host import memory_modules
 from firsttouch.host.memory_modules import Installed, Module
@@ -18,8 +20,7 @@ from firsttouch.systems.definition import load as load_system
 from firsttouch.systems.facts import Facts
 
 
-@dataclass(frozen=True)
-class Theoretical:
+class Theoretical(Struct, frozen=True):
     """The theoretical bandwidth of all memory of a host (bytes/s), None if it is unknown because of *reason*."""
 
     bytes_per_second: float | None

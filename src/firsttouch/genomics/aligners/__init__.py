@@ -13,9 +13,11 @@ import shlex
 import shutil
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from firsttouch import documents, paths
 from firsttouch.documents import table_schema
@@ -273,16 +275,14 @@ def _names(placeholders: set[str]) -> str:
 Steps = tuple[tuple[str, ...], ...]
 
 
-@dataclass(frozen=True)
-class Blocks:
+class Blocks(Struct, frozen=True):
     """Blocked input: a file has *reads* reads, that of a mate as many mates, in each *size* bytes."""
 
     size: int
     reads: int
 
 
-@dataclass(frozen=True)
-class Aligner:
+class Aligner(Struct, frozen=True):
     """An aligner as its TOML file describes it.
 
     *package* is its Debian package (empty: none), and *origin* says how to get the program. *index_files* are the
@@ -331,7 +331,7 @@ class Aligner:
     index_mapped: tuple[str, ...] = ()
     index_replaced: str = ""
     index_loaded: tuple[str, ...] = ()
-    command: command_syntax.Syntax | None = field(default=None, repr=False, hash=False)
+    command: command_syntax.Syntax | None = None
     command_of: str = ""
     own: tuple[str, ...] = ()
     whole: str = ""

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+from msgspec import Struct
 
 from firsttouch.benchmarks.probe import NAME
 from firsttouch.host.cpusets import format_list
@@ -109,8 +110,7 @@ def _tile(view: HostView, ways: list[Variant]) -> Tile:
 # The matrices of a host.
 
 
-@dataclass(frozen=True)
-class Matrix:
+class Matrix(Struct, frozen=True):
     """The records of one kernel by (PU-set, bank)."""
 
     kernel: str
@@ -152,8 +152,7 @@ def _value(cell: Pair) -> float:
     return cell[1].value
 
 
-@dataclass(frozen=True)
-class Variant:
+class Variant(Struct, frozen=True):
     """One way of measuring (program, instructions, stores, policy, ...) and its matrices."""
 
     parameters: Mapping[str, Any]

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from firsttouch.benchmarks.probe import NAME
 from firsttouch.host.cpusets import format_list
@@ -101,8 +102,7 @@ def _tile(series: Series, totals: Series) -> Tile:
 # The ways of measuring.
 
 
-@dataclass(frozen=True)
-class Way:
+class Way(Struct, frozen=True):
     """One way of measuring (program, kind of accesses, ...): bandwidth per thread (*each*) and in *total*.
 
     *positions* are the records per thread that were repeated on several NUMA nodes with the same bank.

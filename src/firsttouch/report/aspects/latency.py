@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from math import ceil, floor, log2
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from firsttouch.benchmarks.probe import NAME
 from firsttouch.host.cpusets import format_list
@@ -129,8 +131,7 @@ def _tile(local: Curve, remote: Curve | None, where: str) -> Tile:
 # The curves of a host, and which of their sizes represent which cache, and memory.
 
 
-@dataclass(frozen=True)
-class Curve:
+class Curve(Struct, frozen=True):
     """Latency over size (bytes, ascending) for loads from the PUs of some NUMA nodes to one bank.
 
     Curves of the same *program* and *way* (stride, order of the accesses, pages, ...) are comparable.
@@ -170,8 +171,7 @@ class Curve:
         return f"{nodes(self.pu_nodes)} to bank {format_list(self.bank)}"
 
 
-@dataclass(frozen=True)
-class Level:
+class Level(Struct, frozen=True):
     """A cache level, or memory (*cache_bytes* None), and the measured size that represents it.
 
     A level is not *seen* if this size fits, but is as slow as memory: the host has a part of the cache only.

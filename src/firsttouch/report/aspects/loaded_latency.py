@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+
+from msgspec import Struct
 
 from firsttouch.records.cases import Case, grouped
 from firsttouch.records.schema import Record
@@ -103,8 +104,7 @@ def _result(curve: LoadCurve, curves: Sequence[LoadCurve], theory: float | None)
 # The curves of a host.
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(Struct, frozen=True):
     """A point of a curve: the latency at a bandwidth of the load (None: no load)."""
 
     latency: Record
@@ -116,8 +116,7 @@ class Point:
         return self.bandwidth.value if self.bandwidth else 0.0
 
 
-@dataclass(frozen=True)
-class LoadCurve:
+class LoadCurve(Struct, frozen=True):
     """The curve of one NUMA node's own bank under a kind of *load* on *load_bank*.
 
     *read_share* is the part of the traffic that are reads. *points* have rising rates. *unloaded*, *saturation*
@@ -217,8 +216,7 @@ def stated(curve: LoadCurve, theory: float | None) -> str:
 # The bandwidth of programs, from hardware counters.
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(Struct, frozen=True):
     """The memory traffic of a program's run, per bank (GB/s), and its *name*."""
 
     name: str
@@ -288,8 +286,7 @@ def _of_programs(view: HostView, programs: Sequence[Program], local: LoadCurve |
     return f"{'; '.join(texts)}."
 
 
-@dataclass(frozen=True)
-class _Marks:
+class _Marks(Struct, frozen=True):
     """What a panel has beside its curves: the theoretical bandwidth, the expected saturation, and programs."""
 
     theory: float | None

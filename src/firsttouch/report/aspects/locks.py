@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from firsttouch.benchmarks.locks import BATCH, CHECK, COMMON, RECORDS, WAITING, WITHIN
 from firsttouch.records.cases import Case, grouped
@@ -62,8 +64,7 @@ _LABELS = {"record_bytes": "bytes of a record"}
 _UNIT, _MILLION = "Mrecords/s", 1e6
 
 
-@dataclass(frozen=True)
-class Rates:
+class Rates(Struct, frozen=True):
     """The rates of one host with one amount of work, in millions of records per second.
 
     *by_threads* are those of a parsing by lock, placement and number of threads; of batched parsing, those with
@@ -78,7 +79,7 @@ class Rates:
     by_threads: Mapping[str, Mapping[tuple[str, str, int], Record]]
     by_batch: Mapping[str, Mapping[int, Record]]
     needed: Mapping[str, Record]
-    waiting: Mapping[str, float] = field(repr=False)
+    waiting: Mapping[str, float]
 
     def records(self) -> list[Record]:
         """Return all rates."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property, partial
+
+from msgspec import Struct, field
+from msgspec.structs import astuple, replace
 
 from firsttouch import paths
 from firsttouch.benchmarks import studies as study_files
@@ -78,8 +80,7 @@ def _result(comparison: Comparison, study: Study) -> Result:
 # The runs of studies among the records of a host
 
 
-@dataclass(frozen=True, eq=False)
-class Run:
+class Run(Struct, frozen=True, eq=False, dict=True):
     """A record of a study: its *line* in a figure is the *configuration* of a *family*."""
 
     record: Record
@@ -118,8 +119,7 @@ class Run:
         return f"{number(self.rate.value)} thousand {things} per second with {count(self.threads, 'thread')}"
 
 
-@dataclass(frozen=True, eq=False)
-class Comparison:
+class Comparison(Struct, frozen=True, eq=False):
     """Runs of one panel: of aligners that a study compares, on one dataset with one number of reads per thread."""
 
     panel: str
@@ -153,8 +153,7 @@ class Comparison:
         return sorted(runs, key=lambda r: -r.rate.value)
 
 
-@dataclass(frozen=True, eq=False)
-class Comparisons:
+class Comparisons(Struct, frozen=True, eq=False):
     """A figure: its *title*, the *tables* with its configurations, and its published *number* by kind of reads."""
 
     title: str
@@ -167,8 +166,7 @@ class Comparisons:
         return list(dict.fromkeys(name for table in self.tables for name in table.configurations))
 
 
-@dataclass(frozen=True)
-class Repeated:
+class Repeated(Struct, frozen=True, dict=True):
     """A study of which a host has at least two configurations to compare, and the runs that took *too_long*.
 
     *pus* are the PUs of the host for a heading, if its records have them.

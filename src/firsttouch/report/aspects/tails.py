@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+
+from msgspec import Struct
 
 from firsttouch.benchmarks.tails import CHECK, PERCENTILES
 from firsttouch.records.cases import grouped
@@ -31,8 +32,7 @@ _MOST_CURVES = 6
 _LOWEST = 1e-6
 
 
-@dataclass(frozen=True)
-class Tail:
+class Tail(Struct, frozen=True):
     """The percentiles of one NUMA node's accesses to one *bank*; *load* is none or where it comes from."""
 
     node: int

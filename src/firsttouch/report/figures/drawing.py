@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby, pairwise
 from math import ceil, floor, log10
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from firsttouch.records.schema import Record
 from firsttouch.report.document import Panel
@@ -29,8 +30,7 @@ _MIDDLE = 0.35
 # Scales: values to places on an axis, and its ticks.
 
 
-@dataclass(frozen=True)
-class Scale:
+class Scale(Struct, frozen=True):
     """An axis from *low* to *high*, which are positive if it is *logarithmic*, with *ticks* (value and label)."""
 
     low: float
@@ -103,8 +103,7 @@ _MARKERS = ("circle", "square", "triangle", "diamond", "down", "plus")
 _DASHES = ("", "10 4", "3 3", "12 4 3 4", "6 2", "16 6")
 
 
-@dataclass(frozen=True)
-class Look:
+class Look(Struct, frozen=True):
     """What a series, a mark or a bar looks like, on the chart and in the legend."""
 
     colour: str
@@ -270,8 +269,7 @@ class Chart:
 # Lines of points with error bars over the number of threads.
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(Struct, frozen=True):
     """A value at a number of *threads* (or of what else the x axis counts), and the ends of its error bar."""
 
     threads: int
@@ -353,8 +351,7 @@ def draw_lines(
 # Horizontal bars with error bars, single and in groups.
 
 
-@dataclass(frozen=True)
-class Bar:
+class Bar(Struct, frozen=True):
     """A bar of a *kind*: its label (lines), value, ends of the error bar, and the *text* at its end."""
 
     label: str
@@ -365,8 +362,7 @@ class Bar:
     kind: str
 
 
-@dataclass(frozen=True)
-class _BarSizes:
+class _BarSizes(Struct, frozen=True):
     """Sizes (px): of rows and the bars in them, of caps, of the texts beside bars, between groups, of labels."""
 
     row: float

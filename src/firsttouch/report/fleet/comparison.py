@@ -6,12 +6,13 @@ from __future__ import annotations
 import datetime
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
+from msgspec import Struct
+from msgspec.structs import replace
 
 from firsttouch.documents import attributes
 from firsttouch.judge.comparison import (
@@ -228,8 +229,7 @@ _LOST = 40
 _TITLES = ("What only one of them has", "Hosts that changed unlike the others", "What changed")
 
 
-@dataclass(frozen=True)
-class Compared:
+class Compared(Struct, frozen=True):
     """The report of a comparison: summary.json (*document*), and its tables.
 
     *lost* has what only one of the campaigns has, *hosts* the hosts that changed unlike the others, *short* and

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from firsttouch.documents import attributes
 from firsttouch.host.host_lists import folded
@@ -26,8 +27,7 @@ _HOW = (
 )
 
 
-@dataclass(frozen=True)
-class Drifted:
+class Drifted(Struct, frozen=True):
     """The configurations of a system's hosts: their *drift*, the *groups* that deviate, and *divisions*."""
 
     drift: Drift

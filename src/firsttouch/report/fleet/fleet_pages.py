@@ -6,12 +6,13 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from firsttouch.documents import attributes
 from firsttouch.judge import sprt
@@ -53,8 +54,7 @@ _MISSING = "What is missing"
 _NAMED = 2
 
 
-@dataclass(frozen=True)
-class Missing:
+class Missing(Struct, frozen=True):
     """What is missing: *rows* of what and why.
 
     *hosts* is the number of hosts that lack something, *whole* the number of those without any result.
@@ -120,8 +120,7 @@ _SHORT = 20
 _DRIFTED = 5
 
 
-@dataclass(frozen=True)
-class Fleet:
+class Fleet(Struct, frozen=True):
     """The summary of a fleet's report: summary.json (*document*), and the *worst* hosts in detail."""
 
     document: dict[str, Any]
@@ -286,8 +285,7 @@ _EVERY_HOST = "Every host passes."
 _MANY = 1000
 
 
-@dataclass(frozen=True)
-class _System:
+class _System(Struct, frozen=True):
     """The hosts of a system: the *worst* in detail, what changed, and their configurations."""
 
     ranks: Ranks
@@ -408,8 +406,7 @@ class _System:
         return Section(f"System {self.name}: hosts that do not pass", blocks)
 
 
-@dataclass(frozen=True)
-class _Shown:
+class _Shown(Struct, frozen=True):
     """What the page and the ticket show beside the card."""
 
     document: Mapping[str, Any]

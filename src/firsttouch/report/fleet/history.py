@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from firsttouch.judge.drift import Configuration
 from firsttouch.judge.history import Change, day, settings_changed
@@ -44,16 +44,14 @@ _SMALL = 11.0
 _POINTS = 60
 
 
-@dataclass(frozen=True)
-class History:
+class History(Struct, frozen=True):
     """The *changes* of a system's hosts, and their *configurations*, oldest first."""
 
     changes: Sequence[Change] = ()
     configurations: Mapping[str, Sequence[Configuration]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Timeline:
+class Timeline(Struct, frozen=True):
     """What changed: the *blocks* of its section, and the *documents* of the changes."""
 
     blocks: Sequence[Block]

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+from msgspec import Struct
 from numpy.typing import NDArray
 from polars.io.plugins import register_io_source
 
@@ -31,8 +31,7 @@ _PLAIN = np.array(
 )
 
 
-@dataclass(frozen=True)
-class Ranks:
+class Ranks(Struct, frozen=True, dict=True):
     """The hosts and cases of a fleet, the worst first."""
 
     findings: Findings
