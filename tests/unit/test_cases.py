@@ -251,6 +251,8 @@ def test_what_a_name_leaves_out_is_stated_where_cases_differ_in_it(first, second
     assert cases[0].title != cases[1].title
     alone = [distinguished([replace(c, distinctive=(), details=())])[0] for c in cases]
     assert [c.details for c in alone] == [(), ()]
+    assert alone == cases  # the same cases under other names
+    assert cases[0] != cases[1]
 
 
 VALUES = st.one_of(st.integers(0, 2), st.sampled_from(["0", "1", "x", True, 1.0]), st.lists(st.integers(0, 1)))
