@@ -17,7 +17,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from firsttouch import documents
 from firsttouch.errors import BadInput, RunFailed
@@ -71,7 +72,8 @@ class Exclusions(Struct, frozen=True):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {"document": DOCUMENT, "schema": SCHEMA, "hostlist": self.hostlist, **to_builtins(self)}
+        hosts = [asdict(excluded) for excluded in self.hosts]
+        return {"document": DOCUMENT, "schema": SCHEMA, "hostlist": self.hostlist, **asdict(self), "hosts": hosts}
 
 
 _KEYS = documents.schema_of(Exclusions)["properties"]
