@@ -39,11 +39,12 @@ PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "sbatch", "munged", "mariadbd", "
 
 
 class Impatient(Cluster):
-    """The configuration, with the settings for tests."""
+    """The configuration with the settings for tests; Slurm adds a line to the file ``ended`` when a job ends."""
 
     def slurm_conf(self) -> str:
-        kept = [li for li in super().slurm_conf().splitlines() if li.partition("=")[0] not in IMPATIENT]
-        return "\n".join([*(f"{k}={v}" for k, v in IMPATIENT.items()), *kept]) + "\n"
+        settings = {**IMPATIENT, "JobCompType": "jobcomp/filetxt", "JobCompLoc": self.folder / "ended"}
+        kept = [li for li in super().slurm_conf().splitlines() if li.partition("=")[0] not in settings]
+        return "\n".join([*(f"{k}={v}" for k, v in settings.items()), *kept]) + "\n"
 
 
 class Slurm(Daemons):
@@ -56,7 +57,7 @@ class Slurm(Daemons):
         base = free_ports(count + 2)
         hosts = [Host(name.format(i), PUS, 200_000, base + 1 + i, ("opteron",)) for i in range(1, count + 1)]
         super().__init__(Impatient("tests", folder, socket.gethostname(), hosts, port=base))
-        self.folder = folder
+        self.folder, self.ended = folder, folder / "ended"
         self.names = [h.name for h in hosts]
         self.hostnames = {name: name + DOMAIN * (i >= count - full) for i, name in enumerate(self.names)}
         self.running: dict[str, subprocess.Popen[bytes]] = {}
@@ -151,13 +152,32 @@ class Slurm(Daemons):
 
     def ends(self, job: str) -> dict[str, tuple[str, str]]:
         """Wait for the end of a job (all of an array) and return, by its sacct number, (state, exit code)."""
-        self.until(lambda: not self.ask("squeue", "-h", "-j", job, check=False).strip(), f"job {job} to end")
+        self.until(self._is_over(job), f"job {job} to end")
+        over, rows = re.compile(r"RUNNING|PENDING|COMPLETING|REQUEUED"), self._rows(job)
+
         # slurmdbd learns of it a moment later.
-        over = re.compile(r"RUNNING|PENDING|COMPLETING|REQUEUED")
-        self.until(
-            lambda: self._rows(job) and not over.search(str(self._rows(job))), f"job {job} to be accounted for"
-        )
-        return self._rows(job)
+        def is_accounted() -> bool:
+            nonlocal rows
+            rows = rows if rows and not over.search(str(rows)) else self._rows(job)
+            return bool(rows) and not over.search(str(rows))
+
+        self.until(is_accounted, f"job {job} to be accounted for")
+        return rows
+
+    def _is_over(self, job: str) -> Callable[[], bool]:
+        """Return a function that tells whether a job has ended; it asks Slurm only if some job has ended since."""
+        asked_at = -1
+
+        def is_over() -> bool:
+            nonlocal asked_at
+            size = self.ended.stat().st_size if self.ended.exists() else 0
+            if size == asked_at:
+                return False
+            states = self.ask("squeue", "-h", "-j", job, "-o", "%T", check=False).split()
+            asked_at = -1 if "COMPLETING" in states else size
+            return not states
+
+        return is_over
 
     def _rows(self, job: str) -> dict[str, tuple[str, str]]:
         lines = self.ask("sacct", "-nPX", "-j", job, "-o", "JobID,State,ExitCode").splitlines()
@@ -167,6 +187,11 @@ class Slurm(Daemons):
         """Return the description of a host by scontrol."""
         text = self.ask("scontrol", "-o", "show", "node", host)
         return {m[1]: m[2].strip() for m in re.finditer(r"(\w+)=(.*?)(?=\s\w+=|$)", text)}
+
+    def states(self) -> dict[str, str]:
+        """Return the states of all hosts, such as idle+drain."""
+        lines = self.ask("sinfo", "-h", "-N", "-O", "NodeList:64,StateComplete:128").splitlines()
+        return dict(line.split() for line in lines)
 
     def until(self, good: Callable[[], object], what: str, patience: float = 240) -> None:
         """Wait until a condition holds."""

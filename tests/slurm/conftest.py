@@ -86,11 +86,9 @@ def site(
     for host in slurm.names:
         if f"slurmd.{host}" not in slurm.running:
             slurm.revive(host)
-        if {"DRAIN", "FAIL"} & set(slurm.node(host)["State"].split("+")):
-            slurm.ask("scontrol", "update", f"nodename={host}", "state=resume")
-    slurm.until(
-        lambda: slurm.ask("sinfo", "-h", "-N", "-t", "idle", "-o", "%N").split() == slurm.names, "idle hosts"
-    )
+    if bad := [host for host, state in slurm.states().items() if {"drain", "fail"} & set(state.split("+"))]:
+        slurm.ask("scontrol", "update", f"nodename={','.join(bad)}", "state=resume")
+    slurm.until(lambda: {*slurm.states().values()} <= {"idle", "idle+planned"}, "idle hosts")
 
 
 @pytest.fixture(scope="session")
