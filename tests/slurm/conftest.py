@@ -19,6 +19,7 @@ import cluster
 import pytest
 from slurm_site import SMALL, RunCli, Site
 
+from factories.processes import write_program
 from firsttouch import paths
 from firsttouch.datasets import fetch
 from firsttouch.genomics import aligners
@@ -104,10 +105,12 @@ def shimmed(site: Site, tmp_path: Path, probe_cache: Path) -> Site:
     """The same with shim.py for the probe: see Site.rates and Site.hold."""
     folder = tmp_path / "shim"
     folder.mkdir()
-    probe = tmp_path / "probe"
-    probe.write_text(f'#!/bin/sh\nexec {sys.executable} {Path(__file__).with_name("shim.py")} "$@"\n')
-    probe.chmod(0o755)
     real = str(Path(sys.executable).with_name("firsttouch-probe"))
+    # It needs nothing of the environment, which would take most of its time.
+    program = f"{sys.executable} -SE {Path(__file__).with_name('shim.py')}"
+    probe = write_program(
+        tmp_path / "probe", f'if [ "$1" = topology ]; then exec {real} "$@"; fi\nexec {program} "$@"'
+    )
     site.env |= {"FIRSTTOUCH_PROBE": str(probe), "FIRSTTOUCH_SHIM": str(folder), "FIRSTTOUCH_SHIM_PROBE": real}
     site.env["FIRSTTOUCH_SHIM_CACHE"] = str(probe_cache)
     site.rates()

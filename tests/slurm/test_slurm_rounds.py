@@ -33,7 +33,7 @@ def modelled(site: Site, tmp_path: Path, systems: Path) -> Site:
     probe = tmp_path / "probe"
     topology = tmp_path / "topology.xml"
     topology.write_text(topology_xml())
-    program = f"{sys.executable} {Path(__file__).with_name('modelled_probe.py')}"
+    program = f"{sys.executable} -SE {Path(__file__).with_name('modelled_probe.py')}"
     write_program(probe, f'if [ "$1" = topology ]; then exec cat {topology}; fi\nexec {program} "$@"')
     site.env |= {"FIRSTTOUCH_PROBE": str(probe), "FIRSTTOUCH_MODEL": str(tmp_path)}
     return site
