@@ -15,6 +15,7 @@ import cluster
 import pytest
 
 from firsttouch import paths
+from firsttouch.benchmarks import kernel_settings
 from firsttouch.campaign import campaigns, state
 
 RunCli = Callable[..., tuple[int, str, str]]
@@ -110,6 +111,19 @@ class Site:
         for job in (*document["jobs"], document["collector"]):
             self.slurm.ends(job)
         return {**document, "stderr": done.stderr}
+
+    def validated(self, *hosts: str, system: str, campaign: str) -> None:
+        """Validate the bandwidth of *hosts* without jobs: in this process, under their names. Needs the shim."""
+        argv = ("validate", "--system", system, "--step", "bandwidth-1", "--campaign", campaign)
+        with pytest.MonkeyPatch.context() as patch:
+            # Other programs of this machine do not make its hosts busy.
+            patch.setattr(kernel_settings, "_busy", lambda _root: 0.0)
+            patch.setenv("SLURM_JOB_PARTITION", "all")
+            for host in hosts:
+                patch.setenv("SLURMD_NODENAME", host)
+                done = self.call("campaign", "run", *argv, "--no-collect")
+                assert f"verdict {host} " in done.stdout, done.stderr
+        assert "## Verdicts: " in self.call("campaign", "collect", campaign).stdout
 
     def collected(self, job: str, state: str = "COMPLETED") -> str:
         """Wait for the end of the job that collects after *job*, and return its output."""

@@ -213,16 +213,15 @@ def test_an_update_takes_the_stated_share_out_of_service_and_no_more(fleet: Flee
     text = text.replace("name: rated", "name: updated").replace("lower: -10 %", "lower: -2 %")
     text = re.sub("^hostnames:.*", 'hostnames: ["n[0-9]+"]', text, flags=re.MULTILINE)
     (systems / "updated.yaml").write_text(text)
-    argv = ("validate", "--system", "updated", "--step", "bandwidth-1")
     # The update costs every host 4 %. Two hosts are too few to lose alike, so the rules act on them.
     site.rates(**dict.fromkeys(slurm.names, 0.96))
-    site.submitted(*argv, "--hosts", "n[1-2]", "--campaign", "few")
+    site.validated("n1", "n2", system="updated", campaign="few")
     assert set(site.verdicts().values()) == {"fail"}
     limit = "1 more hosts are not held: 1 of 6 hosts of updated are out of service by these rules, and "
     assert f"{limit}hold.max_out is 5 %" in fleet.tend()
     (held,) = fleet.out_of_service()
     others = [host for host in slurm.names if host != held][:3]
-    site.submitted(*argv, "--hosts", ",".join(others), "--campaign", "most")
+    site.validated(*others, system="updated", campaign="most")
     slurm.ends(fleet.actions(held)[-1]["job"])
     sentence = (
         "3 of 3 hosts lost about 4 % of the same metrics: an update, or references that are out of date; "
@@ -262,7 +261,7 @@ def test_a_bad_host_is_listed_and_loses_the_feature_until_it_is_released(fleet: 
     before = fleet.features()
     passed = {host: f"{before[host]},ft_pass" for host in ("n1", "n3")}
     site.rates(n2=0.6)
-    site.submitted("validate", "--system", "rated", "--step", "bandwidth-1", "--hosts", "n[1-3]")
+    site.validated("n1", "n2", "n3", system="rated", campaign="first")
     # What users read, before the rules act: sbatch takes it, and the job runs on all other hosts.
     assert site.call("fleet", "exclude", "--publish").stdout == "n2\n"
     listed = json.loads((site.folder / "fleet" / "exclude.json").read_text())
@@ -301,7 +300,7 @@ def bad_and_repaired(fleet: Fleet, kills: int) -> None:
     """Let n5 fail, be held, fail again and be drained; then repair it, test it again and release it."""
     site = fleet.site
     site.rates(n5=0.6)
-    site.submitted("validate", "--system", "rated", "--step", "bandwidth-1", "--hosts", "n5")
+    site.validated("n5", system="rated", campaign="first")
     assert [host for host, verdict in site.verdicts().items() if verdict == "fail"] == ["n5"]
     assert "n5 would be held" in fleet.tend("--observe")
     assert fleet.reservations() == set()
