@@ -54,6 +54,8 @@ def test_one_job_of_new_hosts_fails_only_the_bad_one(modelled: Site) -> None:
         r"^firsttouch: \d+ to \d+ repetitions of each metric in .*; nothing is undecided$", output, re.M
     )
     assert site.verdicts() == {f"n{i}": "fail" if i == 3 else "pass" for i in range(1, 6)}
+    # A job drains only if it is asked to.
+    assert "DRAIN" not in site.slurm.node("n3")["State"]
     # The collecting job judges the same records.
     site.collected(job, state="FAILED")
     report = site.campaign(f"validate-{job}") / "report" / "overview.md"

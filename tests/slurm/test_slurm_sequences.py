@@ -29,19 +29,36 @@ def _nhc(site: Site, hostname: str) -> str:
 
 
 def test_hosts_with_a_domain_are_validated_drained_and_unhealthy(site: Site) -> None:
-    argv = ("--hosts", "n[4-5]", "--system", "larger", "--step", "topology", "--campaign", "domain")
+    """Draining affects only failed hosts, only on request, and never a host that another user has drained."""
+    host, change = site.slurm.node, ("scontrol", "update")
+    argv = ("--hosts", "n[2-5]", "--system", "larger", "--step", "topology", "--campaign", "domain")
     site.submitted("validate", *argv)
-    assert site.state("domain").hosts == ("n4", "n5")
+    assert site.state("domain").hosts == ("n2", "n3", "n4", "n5")
     assert site.state("domain").whole
-    assert site.verdicts() == {"n4": "fail", "n5": "fail"}
+    assert site.verdicts() == dict.fromkeys(("n2", "n3", "n4", "n5"), "fail")
     for hostname in ("n4", "n5.cluster.example"):
         assert "fail: pus: 2, 100.0 % below" in _nhc(site, hostname)
-    done = site.call("validate", "--system", "larger", site.campaign("domain"), "--drain")
-    assert done.returncode == 1
-    for host in ("n4", "n5"):
-        assert "DRAIN" in site.slurm.node(host)["State"], done.stdout + done.stderr
-        assert site.slurm.node(host)["Reason"].startswith("firsttouch: ")
-        assert "; domain" in site.slurm.node(host)["Reason"]
+    site.slurm.until(lambda: {*site.slurm.states().values()} == {"idle"}, "idle hosts, of which none is drained")
+
+    site.slurm.ask(*change, "nodename=n2", "state=drain", "reason=fan of psu 2")
+    site.slurm.ask(*change, "nodename=n3", "state=fail", "reason=to be looked at")
+    judged = ("validate", "--system", "larger", site.campaign("domain"), "--drain")
+    shown = site.call(*judged, "--dry-run")
+    assert shown.returncode == 1
+    assert "would run: scontrol update nodename=n4 state=drain 'reason=firsttouch: pus" in shown.stdout
+    assert host("n4")["State"] == "IDLE"
+
+    done = site.call(*judged)
+    assert done.returncode == 1, done.stderr
+    assert "n2 is left alone, because it is DRAIN: fan of psu 2" in done.stdout
+    assert "n3 is left alone, because it is FAIL: to be looked at" in done.stdout
+    for name in ("n4", "n5"):
+        assert host(name)["State"] == "IDLE+DRAIN"
+        assert host(name)["Reason"].startswith("firsttouch: pus")
+        assert "; domain" in host(name)["Reason"]
+    assert host("n2")["Reason"].startswith("fan of psu 2")
+    assert host("n3")["Reason"].startswith("to be looked at")
+    assert "n4 is drained already" in site.call(*judged).stdout
 
 
 def test_hosts_that_are_unknown_or_down_are_missed_and_nobody_waits_for_them(site: Site) -> None:
@@ -90,13 +107,16 @@ def test_jobs_that_wait_are_shown_and_cancelled(site: Site) -> None:
 def test_without_references_the_fleets_verdict_reaches_files_nhc_and_drain(shimmed: Site) -> None:
     site = shimmed
     site.rates(n5=0.5)
+    # Three repetitions are too few to fail a host, which takes five.
+    site.env["FIRSTTOUCH_EFFORT"] = "full"
     argv = ("--system", "plain", "--step", "bandwidth-1", "--campaign", "new", "--hosts", "n[1-5]")
-    document = site.submitted("validate", *argv, "--resubmit", "8", "--drain")
+    document = site.submitted("validate", *argv, "--repetitions", "3", "--resubmit", "8", "--drain")
     assert site.verdicts()["n5"] != "pass"
     log = site.campaign("new") / "log" / f"collect-{document['collector']}.out"
     assert "References can be learned from five hosts or more" in log.read_text()
     # The collecting job submits further jobs and another collecting job until every verdict is decided.
     site.slurm.until(lambda: not site.slurm.ask("squeue", "-h").strip(), "the last round")
+    assert len(list(log.parent.glob("collect-*.out"))) > 1
     assert site.verdicts() == {f"n{i}": "fail" if i == 5 else "pass" for i in range(1, 6)}
     assert _nhc(site, "n5.cluster.example").startswith("died: ")
     assert "copy, NUMA 0 to bank 0" in site.slurm.node("n5")["Reason"]
@@ -191,15 +211,14 @@ def test_job_and_command_agree_on_a_host_in_a_reservation_which_the_job_drains(s
 
 
 def test_records_that_were_removed_are_measured_again(site: Site) -> None:
-    trial = ("--nodelist=n1", "slurm/characterize.sbatch", "--campaign", "gone", "--no-collect")
-    job = site.sbatch(*trial, "--step", "topology")
-    assert site.slurm.ends(job) == {job: ("COMPLETED", "0:0")}
-    (site.campaign("gone") / "hosts" / "n1" / "records.jsonl").unlink()
+    trial = ("campaign", "run", "characterize", "--campaign", "gone", "--no-collect")
+    assert site.call(*trial, "--step", "topology").returncode == 0
+    (host,) = site.state("gone").hosts
+    (site.campaign("gone") / "hosts" / host / "records.jsonl").unlink()
     assert [gap.step for gap in site.state("gone").gaps] == ["topology"]
-    job = site.sbatch(*trial)
-    assert site.slurm.ends(job) == {job: ("COMPLETED", "0:0")}
+    assert site.call(*trial).returncode == 0
     assert site.state("gone").whole
-    states = [line["state"] for line in site.lines("gone", "n1")]
+    states = [line["state"] for line in site.lines("gone", host)]
     assert states == ["began", "done", "lost", "began", "done"]
 
 
