@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, field
-from msgspec.structs import asdict, force_setattr
+from msgspec.structs import force_setattr
 
 from firsttouch import __version__
 from firsttouch.errors import BadInput, RunFailed
@@ -116,7 +116,7 @@ class Record(Struct, frozen=True):
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object of the record, with the derived figures."""
         derived = {"value": self.value, "repetitions": self.repetitions, "spread": self.spread}
-        return {"schema": SCHEMA, **asdict(self), **derived}
+        return {"schema": SCHEMA, **{name: getattr(self, name) for name in _FIELDS}, **derived}
 
 
 def never_negative(unit: str) -> bool:
