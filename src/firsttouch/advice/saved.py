@@ -16,7 +16,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
@@ -24,12 +24,14 @@ from msgspec.structs import asdict, replace
 import firsttouch
 from firsttouch import documents, paths
 from firsttouch.errors import BadInput, FirstTouchError, none_such
-from firsttouch.genomics.aligners import Aligner
-from firsttouch.genomics.command_line import UserCommand
-from firsttouch.genomics.command_syntax import Argument, divide
 from firsttouch.host.topology import Topology
 from firsttouch.records import atomic_files
 from firsttouch.scenarios.placement import Scenario, plan
+
+if TYPE_CHECKING:
+    from firsttouch.genomics.aligners import Aligner
+    from firsttouch.genomics.command_line import UserCommand
+    from firsttouch.genomics.command_syntax import Argument
 
 #: The document's type; raise SCHEMA when a key changes its meaning.
 DOCUMENT = "firsttouch saved advice"
@@ -126,6 +128,8 @@ def of_aligner(host: Topology, aligner: Aligner, index: Path, *, threads: int, m
     """
     items: Sequence[Argument] = ()
     if aligner.own and aligner.command:
+        from firsttouch.genomics.command_syntax import divide  # noqa: PLC0415 - programs need no aligner
+
         items = divide(replace(aligner.command, operands=()), aligner.own, 0).items
     return _of_aligner(host, aligner, index, items, threads=threads, mates=mates)
 
