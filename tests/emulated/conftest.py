@@ -13,9 +13,9 @@ import pytest
 from . import machine
 from .guest import Guest
 
-#: Machines that boot with this many PUs for each NUMA node, because 64 PUs take half a minute of emulation. There
-#: are still more than the kernel starts itself, so the agent starts PUs, too.
-REDUCED = {"amd-opteron": 2}
+#: Machines that boot with this many PUs for each NUMA node, because 64 PUs take half a minute of emulation. Of the
+#: Opteron there are still more than the kernel starts itself, so the agent starts PUs, too.
+REDUCED = {"amd-opteron": 2, "restricted": 2}
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest brings the tests of each machine together

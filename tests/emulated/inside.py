@@ -98,6 +98,8 @@ def aligned(scenario: Scenario, wrap: list[str], order: dict) -> dict:
             self._feeds[0]._stop.wait_for(all_sampled, select.POLLIN)
 
     def look(pid: int, observed: placement_check.Observed) -> None:
+        if pid in with_index:
+            return
         placement_check.look(pid, observed)
         if observed.index.pages:
             with_index.add(pid)
@@ -107,7 +109,8 @@ def aligned(scenario: Scenario, wrap: list[str], order: dict) -> dict:
     stream.Dealer = HeldDealer
     files = [Path(file) for file in order["align"]["reads"]]
     work = launch.prepare(aligner("bwa-mem"), Path(order["align"]["index"]), files, order["align"]["batch_bases"])
-    result = launch.run(replace(work, summed=True), scenario, None, timeout=300, watching=Watching(SHARE, look))
+    watching = Watching(SHARE, look, grown=lambda *_: False)
+    result = launch.run(replace(work, summed=True), scenario, None, timeout=300, watching=watching)
     os.close(all_sampled)
     stream.Dealer = HeldDealer.__base__
     return {

@@ -140,7 +140,7 @@ def test_loopback_and_own_name(guest: Guest) -> None:
         "import socket; s = socket.create_server(('127.0.0.1', 0)); n = socket.gethostname();"
         "socket.create_connection((n, s.getsockname()[1])); print(s.accept()[1][0])"
     )
-    assert guest.run(["/usr/bin/python3", "-c", listen]).text == "127.0.0.1\n"
+    assert guest.run(["/usr/bin/python3", "-I", "-S", "-c", listen]).text == "127.0.0.1\n"
 
 
 def test_a_cpuset_can_forbid_numa_nodes(guest: Guest) -> None:

@@ -101,12 +101,12 @@ def test_scenarios_of_both_studies_lie_where_they_should(guest: Guest, touch: Pa
 #: Scenario, the words before each instance's argv, and the text that the verdict on one instance must have.
 WRONG = [
     # Pinned a second time, to fewer PUs than there are threads.
-    ("4Inst_Original", ["taskset", "-c", "0"], "pins them as well|threads may run on PUs"),
-    ("4Inst_Original", ["likwid-pin", "-q", "-c", "0"], "pins them as well|threads may run on PUs"),
+    ("2Inst_Original", ["taskset", "-c", "0"], "pins them as well|threads may run on PUs"),
+    ("2Inst_Original", ["likwid-pin", "-q", "-c", "0"], "pins them as well|threads may run on PUs"),
     # Outside of its PU-set.
     ("2Inst_Interleave", ["taskset", "-c", "0-7"], "threads may run on PUs"),
     # On another bank, and under another policy.
-    ("4Inst_Original", ["numactl", "--membind=2"], "outside"),
+    ("2Inst_Original", ["numactl", "--membind=2"], "outside"),
     ("1Inst_Interleave", ["numactl", "--localalloc"], "memory policy is local"),
     ("1Inst_Original", ["numactl", "--interleave=all"], "memory policy is interleave"),
 ]
