@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,7 +23,10 @@ from . import services
 from .guest import Guest
 
 SYSTEM = "amd-opteron"
+TASKS_INSIDE = Path(__file__).with_name("tasks_inside.py")
 NODES, PUS = 8, 16
+#: Threads that fill only the NUMA nodes that are nearest to a bank.
+FEW = 4
 #: The nearest and the farthest bank of all NUMA nodes together, which the effort "smoke" measures.
 BANKS = (2, 7)
 
@@ -45,7 +49,7 @@ def test_a_job_measures_the_whole_host_with_its_placement_verified(
     answer = guest.run(["sinfo", "-h", "-o", "%N %C"], env=environment, check=True).text
     assert answer == f"{SYSTEM} 0/{PUS}/0/{PUS}\n"
     out, file = guest.shared / "job.out", guest.shared / "records.jsonl"
-    cases = ["--threads", f"1,{PUS}", "--repetitions", "1"]
+    cases = ["--threads", f"{FEW},{PUS}", "--repetitions", "1"]
     messages = guest.shared / "job.err"
     measure = ["measure", "contention", *cases, "--records", str(file)]
     script = f"nproc; hostname; firsttouch {shlex.join(measure)} >/dev/null && exit 7"
@@ -62,7 +66,7 @@ def test_a_job_measures_the_whole_host_with_its_placement_verified(
 
     records = [record for record in read(file) if record.check == "contention"]
     measured = {(record.parameters["threads"], record.parameters["bank"]) for record in records}
-    assert measured == {(threads, bank) for threads in (1, PUS) for bank in BANKS}
+    assert measured == {(threads, bank) for threads in (FEW, PUS) for bank in BANKS}
     for record in records:
         assert record.status == "valid", record.reason
         assert (record.host, record.system, record.partition) == (SYSTEM, SYSTEM, "default")
@@ -79,15 +83,22 @@ def test_a_job_measures_the_whole_host_with_its_placement_verified(
 def test_each_task_of_srun_has_its_own_numa_node(
     guest: Guest, environment: Mapping[str, str], touch: Path
 ) -> None:
-    """Slurm binds nothing here, so that all tasks are granted all PUs."""
+    """Slurm binds nothing here, so that all tasks are granted all PUs.
+
+    The tasks of srun state their variables; one process inside runs firsttouch with those of each.
+    """
     waiting = Path("/run/held-tasks")  # in the guest's memory: what it shares with the host holds no FIFO
     guest.run(["mkdir", waiting], check=True)
-    firsttouch = held_programs.command(waiting, "exec", "--verify", "--json")
+    argv = ["srun", "-n", str(NODES), "--cpus-per-task=2", f"--output={waiting}/environ-%t"]
+    granted = f"cat /proc/self/environ; grep Cpus_allowed_list: /proc/self/status >{waiting}/pus-$SLURM_PROCID"
+    guest.run([*argv, "sh", "-c", granted], env=environment, timeout=300, check=True)
+    pus = guest.run(["sh", "-c", f"cat {waiting}/pus-*"], check=True).text
+    assert pus == f"Cpus_allowed_list:\t0-{PUS - 1}\n" * NODES
     # The program ends when its memory is there and has been sampled.
     end = f"{waiting}/end-$$"
     program = f"{touch} 4 {end} | {{ read -r placed; {held_programs.shell_wait(waiting)}; : >{end}; }}"
-    argv = ["srun", "-n", str(NODES), "--cpus-per-task=2", *firsttouch, "--", "sh", "-c", program]
-    done = guest.run(argv, env=environment, timeout=600)
+    words = ["exec", "--verify", "--json", "--", "sh", "-c", program]
+    done = guest.run([sys.executable, TASKS_INSIDE, waiting, *words], timeout=600)
     assert done.returncode == 0, done.error_text
     (line,) = [line for line in done.error_text.splitlines() if line.startswith("{")]
     tasks = json.loads(line)["tasks"]
