@@ -57,6 +57,12 @@ def folder(kind: str) -> Path:
     return path
 
 
+def of_run(factory: pytest.TempPathFactory, name: str) -> Path:
+    """Return a path that all workers of a run share."""
+    base = factory.getbasetemp()
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+
+
 def made_once(
     factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object], *, in_place: bool = False
 ) -> Path:
@@ -64,8 +70,7 @@ def made_once(
 
     *in_place*: what is made contains its own path, so it cannot be made elsewhere and renamed.
     """
-    base = factory.getbasetemp()
-    path = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    path = of_run(factory, name)
     complete = path.with_name(f"{name}.complete")
     with locked(path.with_name(f"{name}.lock")):
         if not complete.exists():

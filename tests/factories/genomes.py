@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from factories.caches import of_run
 from firsttouch import paths
 from firsttouch.datasets import fetch
 from firsttouch.errors import Missing
@@ -55,8 +56,11 @@ def phage(folder, count):
 
 
 def built(aligner, reference, folders):
-    """Return the prefix of the index, built once for each aligner and reference; *folders* is tmp_path_factory."""
-    return build(aligner, reference, folders.getbasetemp() / "index", say=lambda _: None)
+    """Return the prefix of the index, built once in a run for each aligner and reference.
+
+    *folders* is tmp_path_factory.
+    """
+    return build(aligner, reference, of_run(folders, "index"), say=lambda _: None)
 
 
 def records(file):

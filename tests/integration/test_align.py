@@ -17,11 +17,10 @@ from pathlib import Path
 import pytest
 
 from factories import small_parts
-from factories.genomes import records
+from factories.genomes import built, installed, records
 from factories.processes import wait_until
 from firsttouch import cli
-from firsttouch.errors import Missing
-from firsttouch.genomics import aligners, dealing, sam
+from firsttouch.genomics import dealing, sam
 from firsttouch.genomics.aligners import aligner
 from firsttouch.host.topology import load
 from firsttouch.scenarios.placement import plan
@@ -49,16 +48,7 @@ def reads(lambda_work, tmp_path_factory):
 @pytest.fixture(scope="module")
 def index(lambda_work, tmp_path_factory):
     """Returns a function that returns the index of an aligner, and skips without the aligner."""
-    store = tmp_path_factory.mktemp("index")
-
-    def build(name):
-        try:
-            aligner(name).version()
-        except Missing as error:
-            pytest.skip(f"{name}: {error}")
-        return aligners.built(aligner(name), lambda_work[2], store, say=lambda _: None)
-
-    return build
+    return lambda name: built(installed(name), lambda_work[2], tmp_path_factory)
 
 
 def by_hand(*argv, **options):

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from factories.clocks import ManualClock
+from factories.genomes import records
 from firsttouch.advice import auto, saved, trials
 from firsttouch.genomics import fastq, launch
 from firsttouch.genomics.aligners import aligner
@@ -24,13 +25,23 @@ PACE = 2 * trials.SLOWEST
 
 @pytest.fixture(scope="module")
 def inputs(lambda_work, tmp_path_factory):
-    """Return the index, and two files with the reads of some seconds."""
+    """Return the index, and two files with enough reads for trials by all threads."""
     prefix, reads, _ = lambda_work
     folder = tmp_path_factory.mktemp("auto")
     files = [folder / file.name for file in reads]
     for file, source in zip(files, reads, strict=True):
-        file.write_bytes(source.read_bytes() * 12)
+        file.write_bytes(source.read_bytes() * 3 * len(os.sched_getaffinity(0)))
     return prefix, files
+
+
+@pytest.fixture(scope="module")
+def few(lambda_work, tmp_path_factory):
+    """Return two files with the first 3,000 pairs: three batches of 200,000 bases."""
+    folder = tmp_path_factory.mktemp("few")
+    files = [folder / file.name for file in lambda_work[1]]
+    for file, source in zip(files, lambda_work[1], strict=True):
+        file.write_bytes(b"".join(records(source)[:3000]))
+    return files
 
 
 def chosen(*words, messages=None, **settings):
@@ -44,7 +55,7 @@ def chosen(*words, messages=None, **settings):
     ).choose()
 
 
-def test_trials_are_made_once_and_within_the_budget(inputs, lambda_work, run_here, tmp_path, monkeypatch):
+def test_trials_are_made_once_and_within_the_budget(inputs, few, run_here, tmp_path, monkeypatch):
     prefix, files = inputs
     threads = len(os.sched_getaffinity(0))
     words = ["bwa", "mem", "-t", threads, "-K", 200_000, "-Y", "-R", r"@RG\tID:a\tSM:b", prefix, *files]
@@ -78,13 +89,12 @@ def test_trials_are_made_once_and_within_the_budget(inputs, lambda_work, run_her
     assert stored["details"]["command"] == list(map(str, words))
     assert list(scratch.iterdir()) == []
     # The second start makes no trials, and runs the scenario.
-    mate_1, mate_2 = (str(file) for file in lambda_work[1])
-    done = run_here("align", "--", *words[:-2], mate_1, mate_2)
-    name, pairs = first.scenario.name, len(lambda_work[1][0].read_text().splitlines()) // 4
+    done = run_here("align", "--", *words[:-2], *few)
+    name = first.scenario.name
     assert done.returncode == 0, done
     assert done.stderr.splitlines()[0] == f"{name}: as advised on {stored['time'][:10]}"
     flags = [int(line.split("\t", 2)[1]) for line in done.stdout.splitlines() if line[0] != "@"]
-    assert sum(not flag & 0x900 for flag in flags) == 2 * pairs
+    assert sum(not flag & 0x900 for flag in flags) == 2 * 3000
     monkeypatch.setattr(auto.Auto, "advise", None)
     # Another sample of the same kind, from standard input.
     words[8], words[10:] = r"@RG\tID:c\tSM:d", ["-", "-p"]
@@ -136,8 +146,8 @@ def test_a_command_is_the_same_case_as_the_aligner_with_the_same_options(lambda_
 
 
 @pytest.mark.parametrize("own", [["-Y"], ["-Y", "-p"]])
-def test_instances_of_a_trial_run_the_users_command(lambda_work, tmp_path, own):
-    prefix, files, _ = lambda_work
+def test_instances_of_a_trial_run_the_users_command(lambda_work, few, own):
+    prefix, files = lambda_work[0], few
     inputs = ["-"] if "-p" in own else files
     command = parse(["bwa", "mem", "-t", "1", "-K", "200000", *own, str(prefix), *map(str, inputs)])
     scenario = plan(load(), threads=1).scenario("1Inst_Localalloc_1t")

@@ -12,15 +12,14 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
-from factories.genomes import records, scenario
+from factories import genomes
+from factories.genomes import installed, records, scenario
 from factories.processes import wait_until
-from firsttouch.errors import BadInput, Missing, RunFailed
+from firsttouch.errors import BadInput, RunFailed
 from firsttouch.execution import ram_store, staging
 from firsttouch.execution.file_copies import sources_of
 from firsttouch.execution.placement_check import family
-from firsttouch.genomics import aligners as index
 from firsttouch.genomics import launch
-from firsttouch.genomics.aligners import aligner
 from firsttouch.genomics.index_copies import OWN, IndexCopies
 from firsttouch.genomics.sinks import AlignOutput
 
@@ -40,16 +39,7 @@ def reads(lambda_work, tmp_path_factory):
 @pytest.fixture(scope="module")
 def built(lambda_work, tmp_path_factory):
     """Returns a function that returns an aligner with its index, and skips without its program."""
-    store = tmp_path_factory.mktemp("index")
-
-    def build(name):
-        try:
-            aligner(name).version()
-        except Missing as error:
-            pytest.skip(f"{name}: {error}")
-        return aligner(name), index.built(aligner(name), lambda_work[2], store, say=lambda _: None)
-
-    return build
+    return lambda name: (installed(name), genomes.built(installed(name), lambda_work[2], tmp_path_factory))
 
 
 @pytest.mark.parametrize("name", KINDS)

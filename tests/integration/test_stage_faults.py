@@ -20,13 +20,12 @@ from pathlib import Path
 import pytest
 
 import firsttouch
+from factories.genomes import built, installed
 from factories.processes import wait_until
 from firsttouch.cli import stage as command
 from firsttouch.errors import BadInput
 from firsttouch.execution import file_copies, ram_store, staging
 from firsttouch.execution.staging import staged
-from firsttouch.genomics import aligners
-from firsttouch.genomics.aligners import aligner
 
 FIRSTTOUCH = Path(sys.executable).with_name("firsttouch")
 NOBODY = 65534
@@ -155,11 +154,8 @@ def test_kills_at_any_moment(home, files, run_cli):
     assert run_cli("staged", "drop").status == 0
 
 
-def test_kills_of_the_launcher_of_copies_of_an_index(home, lambda_work, stand_in, tmp_path):
-    program = aligner("bowtie2")
-    if shutil.which("bowtie2-build") is None:
-        pytest.skip("bowtie2 is not on PATH")
-    prefix = aligners.built(program, lambda_work[2], tmp_path / "index", say=lambda _: None)
+def test_kills_of_the_launcher_of_copies_of_an_index(home, lambda_work, stand_in, tmp_path, tmp_path_factory):
+    prefix = built(installed("bowtie2"), lambda_work[2], tmp_path_factory)
     stand_in("bowtie2-align-s", "exec sleep 60")
     argv = ["run", "2Inst_Original+node-index", "--aligner", "bowtie2", "--index", prefix, "--threads", "2"]
     argv += ["--reads", lambda_work[1][0], "-o", tmp_path / "out.sam", "--share-host"]

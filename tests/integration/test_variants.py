@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from factories.fastq_files import text, write
-from factories.genomes import scenario
+from factories.genomes import built, installed, scenario
 from firsttouch.errors import BadInput, CannotHere, RunFailed
 from firsttouch.genomics import aligners, launch
 from firsttouch.genomics.fastq import inspect
@@ -110,15 +110,13 @@ def test_wrong_uses_are_reported_before_any_run(blocked, tmp_path):
 @pytest.fixture(scope="module")
 def of_lambda(lambda_work, tmp_path_factory):
     """Returns Bowtie 2's index of the lambda phage, and the first 600 pairs."""
-    if shutil.which("bowtie2-build") is None:
-        pytest.skip("bowtie2 is not on PATH")
     _, files, reference = lambda_work
     folder = tmp_path_factory.mktemp("variants")
     heads = []
     for file in files:
         heads.append(folder / f"{len(heads)}.fq")
         heads[-1].write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:2400]))
-    return aligners.built(aligners.aligner("bowtie2"), reference, folder, say=lambda _: None), heads
+    return built(installed("bowtie2"), reference, tmp_path_factory), heads
 
 
 def test_batches_of_a_release(of_lambda):
