@@ -5,6 +5,7 @@ import gzip
 import math
 import random
 import re
+from itertools import chain
 
 import pytest
 
@@ -129,6 +130,15 @@ def repeats(folder, count):
     reference = folder / "repeats.fa"
     reference.write_text(f">g\n{genome}\n")
     return reference, pairs(genome, count, 100, rng)
+
+
+def mixed(folder, count):
+    """Return the genomes of :func:`phage` and :func:`repeats` as one FASTA file, and *count* pairs of each in turn."""
+    (phage_file, real), (repeats_file, generated) = phage(folder, count), repeats(folder, count)
+    reference = folder / "mixed.fa"
+    reference.write_bytes(phage_file.read_bytes() + repeats_file.read_bytes())
+    generated = [[record.replace(b"@r", b"@g", 1) for record in of_mate] for of_mate in generated]
+    return reference, [[*chain(*zip(*both, strict=True))] for both in zip(real, generated, strict=True)]
 
 
 def scenario(instances, threads=1):
