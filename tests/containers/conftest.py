@@ -64,12 +64,11 @@ def image(apptainer: str) -> Path:
 
 
 @pytest.fixture
-def inside(image: Path, firsttouch, lambda_work):
-    """Returns a function that runs a command of firsttouch in the image, with separate datasets."""
-    store = lambda_work[0].parents[2]
+def inside(image: Path, firsttouch, lambda_part):
+    """Returns a function that runs a command of firsttouch in the image, with a part of the dataset ``lambda``."""
 
     def run(*argv, timeout=240, **environment):
-        given = {"FIRSTTOUCH_DATA": str(store), **environment}
+        given = {**lambda_part, **environment}
         return firsttouch("inside", "--image", image, "apptainer", "--", *argv, timeout=timeout, **given)
 
     return run

@@ -90,11 +90,10 @@ def test_it_sees_the_topology_that_the_host_sees(inside, firsttouch):
     assert json.loads(done.stdout) == outside
 
 
-def test_placements_are_verified_inside_and_alignments_are_the_same(inside, firsttouch, tmp_path, lambda_work):
+def test_placements_are_verified_inside_and_alignments_are_the_same(inside, firsttouch, tmp_path, lambda_part):
     argv = ("--aligner", "bwa-mem", "--dataset", "lambda", "--checksum", "--repetitions", "1")
     first, second = tmp_path / "outside.jsonl", tmp_path / "inside.jsonl"
-    store = str(lambda_work[0].parents[2])
-    done = firsttouch("run", "1Inst_Original", *argv, "--records", first, FIRSTTOUCH_DATA=store)
+    done = firsttouch("run", "1Inst_Original", *argv, "--records", first, **lambda_part)
     assert done.returncode == 0, done.stderr
     done = inside("run", "1Inst_Localalloc", *argv, "--records", second)
     assert done.returncode == 0, done.stderr
@@ -127,26 +126,24 @@ def test_a_failing_command_fails_as_it_does_outside(inside):
 
 
 @pytest.fixture
-def reframe(tmp_path, lambda_work, image):
+def reframe(tmp_path, lambda_part, image):
     """Returns a function that runs the checks on a system of this host, and returns its run and records."""
     systems = tmp_path / "systems"
     systems.mkdir()
 
-    def run(text, *options, pattern="^topology$|^scaling%scenario=1Inst_Original%"):
+    def run(text, *options, files=("aspects",), pattern="^topology$"):
         (systems / "local.yaml").write_text(text)
-        environment = {
-            "FIRSTTOUCH_SYSTEMS": str(systems),
-            "FIRSTTOUCH_DATA": str(lambda_work[0].parents[2]),
-            "FIRSTTOUCH_EFFORT": "smoke",
-        }
-        done = run_reframe(tmp_path, ("aspects", "scaling"), pattern, *options, environment=environment)
+        environment = {"FIRSTTOUCH_SYSTEMS": str(systems), "FIRSTTOUCH_EFFORT": "smoke", **lambda_part}
+        done = run_reframe(tmp_path, files, pattern, *options, environment=environment)
         return done, schema.collect([tmp_path / "out"])
 
     return run
 
 
 def test_every_check_runs_inside_where_reframe_is_told_so(reframe, image):
-    done, measured = reframe(draft.of_this_host("local"), "-S", "backend=apptainer", "-S", f"image={image}")
+    chosen = {"files": ("aspects", "scaling"), "pattern": "^topology$|^scaling%scenario=1Inst_Original%"}
+    options = ("-S", "backend=apptainer", "-S", f"image={image}")
+    done, measured = reframe(draft.of_this_host("local"), *options, **chosen)
     assert set(done.results.values()) == {"pass"}, done.output
     assert {m.check for m in measured} >= {"topology", "scaling"}
     for record in measured:
@@ -158,27 +155,24 @@ def test_a_partition_says_that_its_checks_run_inside(reframe, image):
         "backend: native", f"backend: apptainer\n    image: {image}", draft.of_this_host("local")
     )
     assert count == 1
-    done, measured = reframe(text, pattern="^topology$")
+    done, measured = reframe(text)
     assert set(done.results.values()) == {"pass"}, done.output
     assert {record.software["backend"].split(",")[0] for record in measured} == {"apptainer: aligners.sif"}
     # A single run can still be native on request.
-    done, measured = reframe(text, "-S", "backend=native", pattern="^topology$")
+    done, measured = reframe(text, "-S", "backend=native")
     assert done.results["topology"] == "pass", done.output
     assert not any("backend" in record.software for record in measured if record.check == "topology")
 
 
-@pytest.mark.parametrize("where", ["partition", "option"])
-def test_the_steps_of_a_campaign_run_inside(firsttouch, tmp_path, lambda_work, image, where):
-    text = draft.of_this_host("local")
-    argv = ["--backend", "apptainer", "--image", image]
-    if where == "partition":
-        text, argv = text.replace("backend: native", f"backend: apptainer\n    image: {image}"), []
+def test_the_steps_of_a_campaign_run_inside(firsttouch, tmp_path, lambda_part, image):
+    """The partition says so; another test gives options."""
+    text = draft.of_this_host("local").replace("backend: native", f"backend: apptainer\n    image: {image}")
     (tmp_path / "local.yaml").write_text(text)
     done = firsttouch(
         *("campaign", "run", "strategy", "--campaign", f"{tmp_path}/campaign", "--aligner", "bwa-mem"),
-        *("--dataset", "lambda", "--step", "*-1Inst_Original", "--repetitions", "1", "--no-collect", *argv),
+        *("--dataset", "lambda", "--step", "*-1Inst_Original", "--repetitions", "1", "--no-collect"),
         FIRSTTOUCH_SYSTEMS=str(tmp_path),
-        FIRSTTOUCH_DATA=str(lambda_work[0].parents[2]),
+        **lambda_part,
         SLURM_JOB_PARTITION="default",
     )
     assert done.returncode == 0, done.stderr
@@ -231,6 +225,9 @@ def test_a_step_in_the_image_measures_for_slurms_name_of_the_host(image, tmp_pat
     assert done.returncode == 0, done.stderr
     (folder,) = (tmp_path / "campaigns" / "named" / "hosts").iterdir()
     assert folder.name == "nid001"
-    assert {record.host for record in schema.read(folder / "records.jsonl")} == {"nid001"}
+    measured = schema.read(folder / "records.jsonl")
+    assert {record.host for record in measured} == {"nid001"}
+    (of_step,) = (record for record in measured if record.metric == "numa_nodes")
+    assert of_step.software["backend"].startswith("apptainer: aligners.sif")
     # The job reads one verdict of its steps.
     assert "verdict nid001 " in done.stdout + done.stderr
