@@ -191,6 +191,10 @@ AGAIN = (
 )
 #: How the message begins, with exit status 3, if this host is too small for a command.
 CANNOT = "firsttouch: cannot be done here: "
+#: A command of firsttouch that neither needs a shell nor runs a program of the user's.
+PLAIN = r"firsttouch (?!.* -- )[^|&;<>$`()*]+"
+#: Files of a site that a process reads once: not in this process, if a page writes them.
+READ_ONCE = ("metrics.toml", "policies.toml", "memory_options.toml")
 #: Folders of the checkout that examples use.
 PARTS = (
     "reframe",
@@ -263,10 +267,12 @@ def copy(examples: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def shell(copy: Path, lambda_part: dict[str, str], installed: Path, native_probe: Path, small_caches: None):
-    """Returns a function that runs a command line in the folder of the examples, with an installed copy."""
-    environment = {
-        **os.environ,
+def environment(
+    copy: Path, lambda_part: dict[str, str], installed: Path, native_probe: Path, small_caches: None
+) -> dict[str, str]:
+    """The environment of the commands, which starts an installed copy."""
+    return {
+        **{name: value for name, value in os.environ.items() if name != "FIRSTTOUCH_SYSTEMS"},
         "PATH": f"{installed / 'bin'}:{os.environ['PATH']}",
         "FIRSTTOUCH_PROBE": str(native_probe),
         # As in a checkout, drafts of systems go to reframe/systems.
@@ -276,7 +282,15 @@ def shell(copy: Path, lambda_part: dict[str, str], installed: Path, native_probe
         "FIRSTTOUCH_EFFORT": "smoke",
         **lambda_part,
     }
-    environment.pop("FIRSTTOUCH_SYSTEMS", None)
+
+
+@pytest.fixture
+def shell(copy: Path, environment: dict[str, str], installed: Path, run_here, monkeypatch: pytest.MonkeyPatch):
+    """Returns a function that runs a command line in the folder of the examples, with an installed copy.
+
+    With *here*, a plain command of firsttouch runs in this process, which has the same modules.
+    """
+    monkeypatch.delenv("FIRSTTOUCH_SYSTEMS", raising=False)
     # The few reads are sorted before they can be sampled: sort(1) ends when it has been.
     waiting = copy.with_name("waiting")
     waiting.mkdir()
@@ -284,7 +298,10 @@ def shell(copy: Path, lambda_part: dict[str, str], installed: Path, native_probe
     program = [installed / "bin" / "python", held_programs.__file__, waiting]
     write_program(waiting / "firsttouch", f'exec {shlex.join(map(str, program))} "$@"\n')
 
-    def run(line: str) -> subprocess.CompletedProcess[str]:
+    def run(line: str, *, here: bool = False) -> subprocess.CompletedProcess[str]:
+        if here and re.fullmatch(PLAIN, line):
+            monkeypatch.chdir(copy)
+            return run_here(*shlex.split(line)[1:], **environment)
         argv = ["bash", "-euo", "pipefail", "-c", line]
         path = f"{waiting}:{environment['PATH']}" if "-- sort " in line else environment["PATH"]
         return subprocess.run(
@@ -302,16 +319,18 @@ def shell(copy: Path, lambda_part: dict[str, str], installed: Path, native_probe
 
 
 @pytest.mark.parametrize("page", list(dict.fromkeys(c.page for c in ALL if is_run(c))), ids=documented.name)
-def test_the_commands_of_a_page(page: Path, copy: Path, shell, capsys: pytest.CaptureFixture[str]) -> None:
-    for shown in documented.read(page):
+def test_the_commands_of_a_page(page: Path, copy: Path, shell, capfd: pytest.CaptureFixture[str]) -> None:
+    entries = documented.read(page)
+    here = not any(isinstance(e, documented.Written) and Path(e.path).name in READ_ONCE for e in entries)
+    for shown in entries:
         if isinstance(shown, documented.Written):
             (copy / shown.path).parent.mkdir(parents=True, exist_ok=True)
             with (copy / shown.path).open("a" if shown.behind else "w") as file:
                 file.write("\n" + shown.text if shown.behind else shown.text)
         elif is_run(shown):
-            done = shell(shown.text)
+            done = shell(shown.text, here=here)
             if done.returncode == 3 and done.stderr.splitlines()[-1].startswith(CANNOT):
-                with capsys.disabled():
+                with capfd.disabled():
                     print(f"\n{shown.place}: {shown.text}: {done.stderr.splitlines()[-1]}")
                 continue
             assert done.returncode == 0, f"{shown.place}: {shown.text}\n{done.stdout}{done.stderr}"
