@@ -31,9 +31,13 @@ def output(*argv, **options):
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory):
-    """The folder of what `make dist` builds; the environment that it would set up is the one of these tests."""
+    """The folder of what `make dist` builds; the environment that it would set up is the one of these tests.
+
+    The probe is not optimized, which takes half of the time: no test of the wheels depends on its speed.
+    """
     folder = tmp_path_factory.mktemp("dist")
-    output("make", "-o", "setup", "dist", f"BIN={Path(sys.executable).parent}", f"OUT={folder}", cwd=ROOT)
+    argv = ["make", "-o", "setup", "dist", f"BIN={Path(sys.executable).parent}", f"OUT={folder}"]
+    output(*argv, cwd=ROOT, env={**os.environ, "SKBUILD_CMAKE_BUILD_TYPE": "Debug"})
     return folder
 
 
