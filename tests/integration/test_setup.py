@@ -69,17 +69,16 @@ NEEDED = (
 )
 
 
-@pytest.fixture
-def checkout(tmp_path):
-    """The files of a checkout that setup.sh needs, in a folder with a blank in its name."""
-    programs = tmp_path / "bin"
+def new_checkout(parent):
+    """Return the files of a checkout that setup.sh needs, in a folder of *parent* with a blank in its name."""
+    programs = parent / "bin"
     (programs / "packages/firsttouch").mkdir(parents=True)
     (programs / "packages/firsttouch/__init__.py").touch()
     (programs / "packages/pip.py").write_text(PIP)
     (programs / "version").write_text("Python 3.11.2\n")
     (programs / "python3").write_text(PYTHON.replace("{real}", os.path.realpath(sys.executable)))
     (programs / "python3").chmod(0o755)
-    folder = tmp_path / "a checkout"
+    folder = parent / "a checkout"
     (folder / "probe").mkdir(parents=True)
     (folder / "setup").mkdir()
     (folder / "setup/debian-packages.txt").write_text("venv dash sh\nrun none no-such-program\n")
@@ -87,6 +86,25 @@ def checkout(tmp_path):
     for name in ("pyproject.toml", *(f"setup/{name}" for name in own)):
         shutil.copy2(paths.ROOT / name, folder / name)
     return folder
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A checkout in which nothing has been set up."""
+    return new_checkout(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """The checkout of `complete`."""
+    return new_checkout(tmp_path_factory.mktemp("shared"))
+
+
+@pytest.fixture
+def complete(shared):
+    """A checkout whose environment is complete, whatever the test before did."""
+    assert setup(shared).returncode == 0
+    return shared
 
 
 def setup(checkout, group="venv", **environment):
@@ -127,19 +145,17 @@ def test_a_checkout_that_was_moved_is_repaired(checkout):
     assert prefix(moved) == f"{moved / '.venv'}\n"
 
 
-def test_another_python_makes_it_anew(checkout):
-    setup(checkout)
-    (checkout.parent / "bin" / "version").write_text("Python 3.12.1\n")
-    assert made_anew(setup(checkout))
+def test_another_python_makes_it_anew(complete):
+    (complete.parent / "bin" / "version").write_text("Python 3.12.1\n")
+    assert made_anew(setup(complete))
 
 
-def test_an_interpreter_that_is_gone_is_noticed(checkout):
-    setup(checkout)
-    python = checkout / ".venv/bin/python"
+def test_an_interpreter_that_is_gone_is_noticed(complete):
+    python = complete / ".venv/bin/python"
     python.unlink()
     python.symlink_to("/nowhere/python3")
-    assert made_anew(setup(checkout))
-    assert prefix(checkout) == f"{checkout / '.venv'}\n"
+    assert made_anew(setup(complete))
+    assert prefix(complete) == f"{complete / '.venv'}\n"
 
 
 #: A uv that notes its settings, in an environment whose pip has installed it.
@@ -163,17 +179,16 @@ def test_uv_installs_with_the_settings_of_pip_which_does_it_otherwise(checkout, 
     assert ("setup/requirements.lock" in by_pip.read_text().splitlines()) == (status != "0")
 
 
-def test_the_old_one_works_until_the_new_one_is_complete(checkout):
-    setup(checkout)
-    with (checkout / "pyproject.toml").open("a") as project:
+def test_the_old_one_works_until_the_new_one_is_complete(complete):
+    with (complete / "pyproject.toml").open("a") as project:
         project.write("# changed\n")
-    done = setup(checkout, NO_NETWORK="1")
+    done = setup(complete, NO_NETWORK="1")
     assert done.returncode == 3
     assert "setup: error: Python packages could not be installed" in done.stderr
-    assert prefix(checkout) == f"{checkout / '.venv'}\n"
-    assert made_anew(setup(checkout))
-    assert (checkout / ".venv/bin/firsttouch-probe").exists()
-    assert {file.name for file in checkout.glob(".venv*")} == {".venv"}
+    assert prefix(complete) == f"{complete / '.venv'}\n"
+    assert made_anew(setup(complete))
+    assert (complete / ".venv/bin/firsttouch-probe").exists()
+    assert {file.name for file in complete.glob(".venv*")} == {".venv"}
 
 
 @pytest.mark.parametrize(
@@ -307,10 +322,9 @@ ORDINARY = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--"] if
         ("closed", 3, "runs PATH=/usr/bin:$PATH setup/setup.sh"),
     ],
 )
-def test_a_checkout_of_another_user_is_one_line(checkout, state, status, message):
+def test_a_checkout_of_another_user_is_one_line(request, state, status, message):
+    checkout = request.getfixturevalue("checkout" if state == "empty" else "complete")
     home = checkout.parent / "home"
-    if state != "empty":
-        assert setup(checkout).returncode == 0
     if state == "closed":
         home.mkdir()
         python = checkout / ".venv/bin/python"
@@ -353,25 +367,25 @@ def test_names_of_other_distributions_are_complete():
 
 
 @pytest.mark.parametrize(("checksum", "built"), [(None, True), ("0" * 64, False)], ids=["right", "wrong"])
-def test_stream_is_built_from_the_file_with_the_right_checksum(checkout, checksum, built):
-    setup(checkout)
-    program = checkout / ".venv/bin/firsttouch-probe"
+def test_stream_is_built_from_the_file_with_the_right_checksum(complete, checksum, built):
+    (complete / ".venv/bin/stream").unlink(missing_ok=True)
+    program = complete / ".venv/bin/firsttouch-probe"
     program.write_text("""#!/bin/sh\necho '{"host": {"all_caches_bytes": 1200000000}}'\n""")
     program.chmod(0o755)
-    (checkout / "setup/debian-packages.txt").write_text("# nothing is needed\n")
-    source = checkout.parent / "stream.c"
+    (complete / "setup/debian-packages.txt").write_text("# nothing is needed\n")
+    source = complete.parent / "stream.c"
     source.write_text('#include <stdio.h>\nint main(void) { return printf("%d\\n", STREAM_ARRAY_SIZE) < 0; }\n')
     checksum = checksum or hashlib.sha256(source.read_bytes()).hexdigest()
-    (checkout / "setup/stream.txt").write_text(f"# STREAM\n{source.as_uri()} {checksum}\n")
-    done = setup(checkout, group="run")
+    (complete / "setup/stream.txt").write_text(f"# STREAM\n{source.as_uri()} {checksum}\n")
+    done = setup(complete, group="run")
     assert done.returncode == 0, done.stderr
     if built:
-        done = subprocess.run([checkout / ".venv/bin/stream"], capture_output=True, text=True, check=True)
+        done = subprocess.run([complete / ".venv/bin/stream"], capture_output=True, text=True, check=True)
         assert done.stdout == "600000000\n"
     else:
         assert f"STREAM is left out: the checksum of {source.as_uri()} is not that of setup" in done.stderr
-        assert not (checkout / ".venv/bin/stream").exists()
-    assert "STREAM" not in setup(checkout, group="run").stderr
+        assert not (complete / ".venv/bin/stream").exists()
+    assert "STREAM" not in setup(complete, group="run").stderr
 
 
 def test_make_clean_removes_what_can_be_made_again(tmp_path):
