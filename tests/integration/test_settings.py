@@ -151,11 +151,6 @@ def test_local_comes_last_and_takes_any_host(reframe):
     assert "selected system:   'local'" in reframe("-l").stdout
 
 
-def test_checks_ask_for_numa_nodes(reframe):
-    assert "EightNodes" in reframe("-l", "--system=amd-opteron").stdout
-    assert "EightNodes" not in reframe("-l", "--system=intel-xeon").stdout
-
-
 @pytest.mark.usefixtures("a_run")
 def test_a_run_writes_below_one_folder_only(reframe, folder):
     out = folder / "out" / "reframe"
@@ -174,7 +169,7 @@ def test_a_run_writes_below_one_folder_only(reframe, folder):
     assert "Where" in stored.stdout
 
 
-def test_a_site_adds_its_systems(reframe, tmp_path):
+def test_a_site_adds_its_systems_and_checks_ask_for_numa_nodes(reframe, tmp_path):
     site = tmp_path / "site"
     site.mkdir()
     text = (paths.SYSTEMS / "intel-xeon.yaml").read_text().replace("name: intel-xeon", "name: ours", 1)
