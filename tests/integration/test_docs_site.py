@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manual builds without a warning, and the site opens from disk without a network."""
+"""The manual builds without a warning, and its pages fetch files of the site only."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-
-import pytest
-from devtools import CHROMIUM, browser
 
 #: The benchmarks of the four aspects.
 ASPECTS = ("topology", "latency", "bandwidth", "contention")
@@ -125,24 +122,3 @@ def test_the_command_reference_is_what_help_says(manual: Path, run_here) -> None
         lines = [line for line in help_text.splitlines() if re.fullmatch(r"[\w ,.:;-]+", line)]
         assert len(lines) > 5
         assert [line for line in lines if line not in shown] == []
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH (Debian: apt-get install chromium)")
-def test_it_opens_and_is_searched_from_the_disk_without_a_word_on_the_console(
-    manual: Path, tmp_path: Path
-) -> None:
-    link = "document.querySelector('#search-results a[href*=\"explanation/methodology.html\"]') !== null"
-    searched = (
-        f"new Promise(done => {{ const check = () => {link} && done(true); check();"
-        " new MutationObserver(check).observe(document, { childList: true, subtree: true }) })"
-    )
-    with browser(tmp_path / "profile") as page:
-        for name, wanted in (
-            ("index.html", "document.querySelector('h1') !== null"),
-            ("explanation/figures.html", "document.querySelector('h1') !== null"),
-            ("search.html?q=interleave", searched),
-        ):
-            page.load(f"{manual.as_uri()}/{name}")
-            assert page.ask(wanted)
-            assert page.messages() == []
-            assert [url for url in page.requests() if not url.startswith(manual.as_uri())] == []

@@ -418,6 +418,24 @@ def test_a_web_server_is_asked_for_the_page_only(page: Page, file: Path, kind: s
         assert page.requests() == [f"{address}/index.html"]
 
 
+def test_the_manual_opens_and_is_searched_from_the_disk_without_a_word_on_the_console(
+    manual: Path, chromium: Page
+) -> None:
+    link = "document.querySelector('#search-results a[href*=\"explanation/methodology.html\"]') !== null"
+    searched = (
+        f"new Promise(done => {{ const check = () => {link} && done(true); check();"
+        " new MutationObserver(check).observe(document, { childList: true, subtree: true }) })"
+    )
+    for name, wanted in (
+        ("index.html", "document.querySelector('h1') !== null"),
+        ("search.html?q=interleave", searched),
+    ):
+        chromium.load(f"{manual.as_uri()}/{name}")
+        assert chromium.ask(wanted)
+        assert chromium.messages() == []
+        assert [url for url in chromium.requests() if not url.startswith(manual.as_uri())] == []
+
+
 def test_the_papers_page(papers: Path, chromium: Page) -> None:
     with http_server.folder(papers) as address:
         chromium.load(f"{address}/index.html")
