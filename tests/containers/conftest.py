@@ -25,9 +25,8 @@ os.environ.setdefault("APPTAINER_MKSQUASHFS_ARGS", "-comp zstd -Xcompression-lev
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give this folder's tests a time limit that includes the build of the image."""
-    here = Path(__file__).parent
     for item in items:
-        if item.path.is_relative_to(here) and "image" in getattr(item, "fixturenames", ()):
+        if item.nodeid.startswith("tests/containers/") and "image" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(900))
 
 

@@ -21,7 +21,11 @@ REDUCED = {"amd-opteron": 2, "restricted": 2}
 @pytest.hookimpl(tryfirst=True)  # before pytest brings the tests of each machine together
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the tests that end their guest behind all others, so that nothing needs the guest afterwards."""
-    items.sort(key=lambda item: item.get_closest_marker("ends_guest") is not None)
+    items.sort(
+        key=lambda item: (
+            item.nodeid.startswith("tests/emulated/") and item.get_closest_marker("ends_guest") is not None
+        )
+    )
 
 
 @pytest.fixture(scope="session")

@@ -1,18 +1,14 @@
 """The time limit of these tests, and the harness of hostile.py, which describes how to add a kind."""
 
-from pathlib import Path
-
 import pytest
 
 import hostile as harness
-
-HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items):
     """Limit the time of the tests of this folder; a traceback in a thread fails a test, too."""
     for item in items:
-        if item.path.is_relative_to(HERE):
+        if item.nodeid.startswith("tests/hostile/"):
             item.add_marker(pytest.mark.timeout(2 * harness.LIMIT))
             item.add_marker(pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning"))
 

@@ -14,7 +14,7 @@ import pytest
 from factories import topologies
 from factories.processes import write_program
 from firsttouch import paths
-from firsttouch.benchmarks import reframe_config, reframe_run
+from firsttouch.benchmarks import reframe_run
 from firsttouch.benchmarks.reframe_run import Trouble
 from firsttouch.cli import characterize
 from firsttouch.datasets import fetch
@@ -109,6 +109,8 @@ def test_the_log_that_reframe_opens_first_is_removed(stub_reframe, tmp_path, mon
     # The checks have the TMPDIR that the command had.
     monkeypatch.setenv("TMPDIR", started)
     monkeypatch.setenv(reframe_run.TMPDIR, checks)
+    from firsttouch.benchmarks import reframe_config  # noqa: PLC0415 - it imports ReFrame, which takes long
+
     reframe_config.site_configuration(paths.SETTINGS)
     assert os.environ.get("TMPDIR") == folder
     assert reframe_run.TMPDIR not in os.environ

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
+import scipy  # its parts are imported when they are used, not while tests are collected
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from scipy import special, stats
 
 from firsttouch.judge import statistics
 
@@ -26,7 +26,7 @@ def samples(seed, size):
 @given(SEEDS, st.integers(1, 60))
 def test_robust_deviation(seed, size):
     values = samples(seed, size)
-    expected = stats.median_abs_deviation(values, scale="normal")
+    expected = scipy.stats.median_abs_deviation(values, scale="normal")
     # 0.6745 has four digits.
     assert statistics.robust_deviation(values - np.median(values)) == pytest.approx(expected, rel=2e-5)
 
@@ -34,7 +34,7 @@ def test_robust_deviation(seed, size):
 @given(SEEDS, st.integers(2, 60))
 def test_robust_variance_is_that_of_winsorised_values(seed, size):
     values = samples(seed, size)
-    centre, deviation = np.median(values), stats.median_abs_deviation(values, scale="normal")
+    centre, deviation = np.median(values), scipy.stats.median_abs_deviation(values, scale="normal")
     near = np.clip(values, centre - 2.5 * deviation, centre + 2.5 * deviation)
     assert statistics.robust_variance(values) == pytest.approx(((near - centre) ** 2).mean(), rel=1e-4)
 
@@ -74,24 +74,24 @@ def test_pooled_variance_is_that_of_an_analysis_of_variance(seed, sizes):
         means = np.array([g.mean() for g in groups])
         all_values = np.concatenate(groups)
         between = (np.array(sizes) * (means - all_values.mean()) ** 2).sum() / (len(sizes) - 1)
-        assert between / variance == pytest.approx(stats.f_oneway(*groups).statistic, rel=1e-6)
+        assert between / variance == pytest.approx(scipy.stats.f_oneway(*groups).statistic, rel=1e-6)
 
 
 @given(SEEDS, st.integers(1, 40))
 def test_descriptive_statistics(seed, size):
     values = samples(seed, size)
     computed = {name: statistic(values) for name, statistic in statistics.DESCRIPTIVE.items()}
-    expected = {f"p{rank}": stats.scoreatpercentile(values, rank) for rank in (1, 5, 10, 25, 75, 90, 95, 99)}
-    described = stats.describe(values, ddof=size > 1)
+    expected = {f"p{rank}": scipy.stats.scoreatpercentile(values, rank) for rank in (1, 5, 10, 25, 75, 90, 95, 99)}
+    described = scipy.stats.describe(values, ddof=size > 1)
     expected |= {"minimum": described.minmax[0], "maximum": described.minmax[1], "mean": described.mean}
     expected |= {
-        "median": stats.scoreatpercentile(values, 50),
-        "robust_deviation": stats.median_abs_deviation(values),
+        "median": scipy.stats.scoreatpercentile(values, 50),
+        "robust_deviation": scipy.stats.median_abs_deviation(values),
     }
     expected["robust_deviation"] /= statistics.NORMAL_MEDIAN
     expected["deviation"] = math.sqrt(described.variance) if size > 1 else math.nan
     expected["spread"] = (described.minmax[1] - described.minmax[0]) / abs(expected["median"])
-    interval = stats.quantile_test(values).confidence_interval(0.99)
+    interval = scipy.stats.quantile_test(values).confidence_interval(0.99)
     expected |= {"median_low": interval.low, "median_high": interval.high}
     assert computed == pytest.approx(expected, nan_ok=True)
 
@@ -102,13 +102,13 @@ def test_descriptive_statistics(seed, size):
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.993, 1.0])
 def test_truncated_deviation(share):
-    end = stats.norm.ppf((1 + share) / 2)
-    assert statistics.truncated_deviation(share) == pytest.approx(stats.truncnorm.std(-end, end), rel=1e-6)
+    end = scipy.stats.norm.ppf((1 + share) / 2)
+    assert statistics.truncated_deviation(share) == pytest.approx(scipy.stats.truncnorm.std(-end, end), rel=1e-6)
 
 
 def test_normal_tails_are_an_upper_bound():
     distance = np.linspace(0, 30, 601)
-    bound, exact = statistics.normal_tails(distance), 2 * stats.norm.sf(distance)
+    bound, exact = statistics.normal_tails(distance), 2 * scipy.stats.norm.sf(distance)
     assert (bound >= exact * (1 - 1e-12)).all()
     assert (bound[distance > 3] <= 1.12 * exact[distance > 3]).all()
 
@@ -116,7 +116,7 @@ def test_normal_tails_are_an_upper_bound():
 @pytest.mark.parametrize("freedom", [1, 2, 3, 5, 10, 30, 300])
 def test_student_as_normal(freedom):
     distance = np.array([0.5, 2.0, 4.0, 8.0])
-    exact = stats.norm.isf(stats.t.sf(distance, freedom))
+    exact = scipy.stats.norm.isf(scipy.stats.t.sf(distance, freedom))
     assert statistics.student_as_normal(distance, freedom) == pytest.approx(exact, rel=0.08 / freedom)
 
 
@@ -125,21 +125,21 @@ def test_student_as_normal(freedom):
     [(0.01, 4), (5e-4, 4), (5e-4, 8), (5e-6, 8), (5e-4, 30), (5e-6, 30), (5e-6, 300), (5e-4, 6.5)],
 )
 def test_student_quantile_errs_to_the_wide_side(tail, freedom):
-    expected = stats.t.isf(tail, freedom)
+    expected = scipy.stats.t.isf(tail, freedom)
     assert expected * 0.999 <= statistics.student_quantile(tail, freedom) <= expected * 1.05
 
 
 @given(st.floats(0.5, 0.9999), st.integers(1, 200))
 def test_student_interval(confidence, freedom):
-    expected = stats.t.ppf((1 + confidence) / 2, freedom)
+    expected = scipy.stats.t.ppf((1 + confidence) / 2, freedom)
     assert statistics.student_interval(confidence, freedom) == pytest.approx(expected, rel=1e-8)
 
 
 @given(st.floats(0.25, 1e4))
 def test_digamma_and_trigamma(x):
-    assert statistics.digamma(np.array(x)) == pytest.approx(special.digamma(x), rel=1e-5, abs=1e-6)
-    assert statistics.trigamma(np.array(x)) == pytest.approx(special.polygamma(1, x), rel=1e-5)
-    inverse = statistics.trigamma_inverse(float(special.polygamma(1, x)))
+    assert statistics.digamma(np.array(x)) == pytest.approx(scipy.special.digamma(x), rel=1e-5, abs=1e-6)
+    assert statistics.trigamma(np.array(x)) == pytest.approx(scipy.special.polygamma(1, x), rel=1e-5)
+    inverse = statistics.trigamma_inverse(float(scipy.special.polygamma(1, x)))
     assert inverse == pytest.approx(x, rel=1e-4)
 
 
@@ -150,21 +150,21 @@ def test_digamma_and_trigamma(x):
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 3))
 def test_sign_test(up, down, zeros):
     p = statistics.sign_test(np.array([0.1] * up + [-0.2] * down + [0.0] * zeros))
-    assert p == pytest.approx(stats.binomtest(up, up + down).pvalue if up + down else 1.0, rel=1e-9)
+    assert p == pytest.approx(scipy.stats.binomtest(up, up + down).pvalue if up + down else 1.0, rel=1e-9)
 
 
 @pytest.mark.parametrize("count", [1000, 1001, 20_000])
 def test_sign_test_of_many(count):
     up = count // 2 - 2 * math.isqrt(count)
     p = statistics.sign_test(np.arange(count) - up + 0.5)
-    assert p == pytest.approx(2 * stats.binom.cdf(up, count, 0.5), rel=1e-8)
+    assert p == pytest.approx(2 * scipy.stats.binom.cdf(up, count, 0.5), rel=1e-8)
 
 
 @given(SEEDS, st.integers(1, 400), st.sampled_from([0.9, 0.95, 0.99]))
 def test_median_interval(seed, size, confidence):
     values = samples(seed, size)
     interval = statistics.median_interval(values, confidence)
-    exact = stats.quantile_test(values, q=0, p=0.5).confidence_interval(confidence)
+    exact = scipy.stats.quantile_test(values, q=0, p=0.5).confidence_interval(confidence)
     if interval is None:
         assert math.isnan(exact.low) or math.isnan(exact.high)
     else:
@@ -187,7 +187,7 @@ def test_the_interval_holds_the_median_as_often_as_it_says(seed, hosts, true):
 def test_binomial_tail_is_an_upper_bound(count, trials, probability):
     count = min(count, trials)
     bound = statistics.binomial_tail(np.array([count]), np.array([trials]), np.array([probability]))[0]
-    exact = stats.binom.sf(count - 1, trials, probability)
+    exact = scipy.stats.binom.sf(count - 1, trials, probability)
     assert exact * (1 - 1e-6) <= bound <= 1
     # Chernoff's bound misses at most a factor that grows with the square root of the number of trials.
     if count > probability * trials:
@@ -200,7 +200,7 @@ def test_binomial_tail_is_an_upper_bound(count, trials, probability):
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=40))
 def test_ranks(values):
-    assert statistics.ranks_of(np.array(values, dtype=float)).tolist() == stats.rankdata(values).tolist()
+    assert statistics.ranks_of(np.array(values, dtype=float)).tolist() == scipy.stats.rankdata(values).tolist()
 
 
 @given(SEEDS, st.integers(1, 30), st.integers(1, 30))
@@ -208,7 +208,7 @@ def test_rank_sum_test(seed, chosen, others):
     values = samples(seed, chosen + others)
     member = np.arange(chosen + others) < chosen
     method = "exact" if min(chosen, others) < 8 else "asymptotic"
-    expected = stats.mannwhitneyu(values[member], values[~member], method=method).pvalue
+    expected = scipy.stats.mannwhitneyu(values[member], values[~member], method=method).pvalue
     for mask in (member, ~member):
         assert statistics.rank_sum_test(statistics.ranks_of(values), mask) == pytest.approx(expected, rel=1e-9)
 
@@ -241,7 +241,7 @@ def test_chances_in_large_fleets(chosen):
 
 @given(st.integers(1, 7), st.floats(0, 1))
 def test_uniform_sum(count, share):
-    expected = stats.irwinhall(count).cdf(share * count)
+    expected = scipy.stats.irwinhall(count).cdf(share * count)
     assert statistics.uniform_sum(count, share * count) == pytest.approx(expected, abs=1e-9)
 
 
@@ -268,6 +268,6 @@ def test_beyond_chance_is_the_procedure_of_benjamini_and_hochberg(evidence, of_o
     beyond = statistics.beyond_chance(np.array([*evidence, *of_other]), owners, 0.01)
     for owner, values in enumerate((evidence, of_other)):
         if values:
-            corrected = stats.false_discovery_control(np.minimum(1, np.exp(-np.array(values))))
+            corrected = scipy.stats.false_discovery_control(np.minimum(1, np.exp(-np.array(values))))
             decided = np.abs(corrected - 0.01) > 1e-12
             assert (beyond[owners == owner] == (corrected <= 0.01))[decided].all()

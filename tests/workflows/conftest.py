@@ -17,7 +17,7 @@ from pipeline_site import Site
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give this folder's tests a time limit that includes the installation of the engines."""
     for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
+        if item.nodeid.startswith("tests/workflows/"):
             item.add_marker(pytest.mark.timeout(600))
 
 
