@@ -20,6 +20,10 @@ from firsttouch.judge import reduced
 from firsttouch.records import atomic_files, schema, store
 from firsttouch.records.schema import Record
 
+#: Processes that need not import these modules again. Polars is not one of them: it starts threads.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["hypothesis", "numpy", "pytest", "firsttouch.records.schema"])
+
 
 def some(host, number, count=3):
     """Returns records of which none is like another."""
@@ -87,9 +91,10 @@ def writer(folder, host, acknowledged, events):
 def test_writers_that_are_killed_lose_nothing_that_was_acknowledged(tmp_path):
     folder, rng = tmp_path / "st", random.Random(7)  # noqa: S311
     folder.mkdir()
-    fork = multiprocessing.get_context("spawn")
     hosts = [f"n{i}" for i in range(4)]
-    writers = [fork.Process(target=writer, args=(folder, h, tmp_path / h, rng.randint(100, 1000))) for h in hosts]
+    writers = [
+        PROCESSES.Process(target=writer, args=(folder, h, tmp_path / h, rng.randint(60, 500))) for h in hosts
+    ]
     for process in writers:
         process.start()
     failed, stop = [], threading.Event()
@@ -138,8 +143,7 @@ def compactor(folder, events):
 
 def until_killed(target, folder, events):
     """Run *target* on a folder in a process for each number of events, all at once, until all have been killed."""
-    fork = multiprocessing.get_context("spawn")
-    running = [fork.Process(target=target, args=(folder, number)) for number in events]
+    running = [PROCESSES.Process(target=target, args=(folder, number)) for number in events]
     for process in running:
         process.start()
     for process in running:
@@ -381,18 +385,18 @@ def test_large_tables_are_read_in_parts(tmp_path, monkeypatch):
     assert Path(tmp_path).is_dir()
 
 
-def test_the_command_appends_and_joins(tmp_path, firsttouch):
+def test_the_command_appends_and_joins(tmp_path, run_here):
     for number in range(2):
         file = tmp_path / f"{number}.jsonl"
         schema.append(file, some("n1", number))
-        done = firsttouch("store", "append", tmp_path / "st", file)
+        done = run_here("store", "append", tmp_path / "st", file)
         assert (done.returncode, "3 records" in done.stdout) == (0, True), done.stderr
-    done = firsttouch("store", "--json", "compact", tmp_path / "st")
+    done = run_here("store", "--json", "compact", tmp_path / "st")
     assert json.loads(done.stdout)["joined"] == 2
-    done = firsttouch("store", "compact", tmp_path / "st")
+    done = run_here("store", "compact", tmp_path / "st")
     assert (done.returncode, "nothing to join" in done.stdout) == (0, True), done.stderr
     assert len(store.scan([tmp_path / "st"]).collect()) == 6
     (tmp_path / "empty").mkdir()
-    done = firsttouch("store", "append", tmp_path / "st", tmp_path / "empty")
+    done = run_here("store", "append", tmp_path / "st", tmp_path / "empty")
     assert (done.returncode, "no record in" in done.stderr) == (2, True)
-    assert firsttouch("store", "compact", tmp_path / "nowhere").returncode == 2
+    assert run_here("store", "compact", tmp_path / "nowhere").returncode == 2

@@ -96,8 +96,7 @@ def reading_no_records():
     return patch
 
 
-@pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("system", [None, "s"])
+@pytest.mark.parametrize(("seed", "system"), [(1, None), (2, "s"), (3, None), (4, "s")])
 def test_samples_and_configurations_of_summaries_are_those_of_the_records(tmp_path, seed, system):
     filled(tmp_path, seed)
     expected = without_summaries(tmp_path, system=system)
@@ -124,8 +123,7 @@ def small_pieces(monkeypatch):
     monkeypatch.setattr(findings, "_AT_ONCE", 2)
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("most_open", [0, 2, 1000])
+@pytest.mark.parametrize(("seed", "most_open"), [(0, 0), (1, 2), (2, 1000)])
 @pytest.mark.usefixtures("small_pieces")
 def test_pieces_of_a_table_are_the_table(tmp_path, monkeypatch, seed, most_open):
     monkeypatch.setattr(inputs, "_MOST_OPEN", most_open)
@@ -149,7 +147,7 @@ def test_pieces_of_a_table_are_the_table(tmp_path, monkeypatch, seed, most_open)
             same(part.of_hosts(names), parts[system].of_hosts(names))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.usefixtures("small_pieces")
 def test_pieces_are_judged_as_the_table_is(tmp_path, seed):
     filled(tmp_path, seed, hosts=12)
@@ -199,7 +197,7 @@ def test_what_changed_and_what_is_overdue_is_read_in_pieces(tmp_path):
 @pytest.mark.parametrize("command", [["validate", "--system", "s", "--json"], ["report"], ["fleet", "history"]])
 def test_output_of_commands_is_that_of_the_records(tmp_path, monkeypatch, capsys, command):
     folder = tmp_path / "store"
-    filled(folder, 5, hosts=20)
+    filled(folder, 5, hosts=16)
     (tmp_path / "systems").mkdir()
     document_of(tmp_path / "systems")
     monkeypatch.setenv("FIRSTTOUCH_SYSTEMS", str(tmp_path / "systems"))
