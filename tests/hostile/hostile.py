@@ -37,7 +37,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -72,6 +72,8 @@ class Case:
     *environment* is set on top of the isolated one; None unsets a variable. *encoding* is that of both output
     streams, as PYTHONIOENCODING names it.
 
+    *opened* are files that a shell would open, such as ``<r.fq >>log 9<>x``, in this process.
+
     With *process*, the program is a new process: *prefix* is put before its argv (``sh -c 'exec "$@" >&-'
     sh`` closes a descriptor), *stdin* is written to it, and *during* is called with the started Popen and the
     folder, to send signals. A negative *status* is the signal that ended it.
@@ -90,6 +92,7 @@ class Case:
     stdin: bytes = b""
     during: Callable[[subprocess.Popen, Path], object] | None = None
     encoding: str = "utf-8"
+    opened: str = ""
 
     def __str__(self) -> str:
         return self.name
@@ -148,7 +151,7 @@ def _call(case: Case, capfd: pytest.CaptureFixture) -> Outcome:
     err = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="backslashreplace")
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
     capfd.readouterr()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with _opened(case.opened), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             status = cli.main(list(case.argv))
         except SystemExit as end:
@@ -162,6 +165,28 @@ def _call(case: Case, capfd: pytest.CaptureFixture) -> Outcome:
         stream.flush()
         texts.append(stream.buffer.getvalue().decode(encoding) + more)
     return Outcome(status, *texts)
+
+
+_MODES = {"<": os.O_RDONLY, "<>": os.O_RDWR, ">>": os.O_WRONLY | os.O_APPEND}
+
+
+@contextlib.contextmanager
+def _opened(redirections: str) -> Iterator[None]:
+    """Open files at descriptors, as a shell does before it starts a program."""
+    with contextlib.ExitStack() as stack:
+        for number, mode, name in re.findall(r"(\d*)(<>|<|>>)(\S+)", redirections):
+            descriptor = int(number or mode != "<")
+            if descriptor > 1:
+                assert not Path(f"/proc/self/fd/{descriptor}").exists(), "this process uses it"
+                stack.callback(os.close, descriptor)
+            else:
+                kept = os.dup(descriptor)
+                stack.callback(os.close, kept)
+                stack.callback(os.dup2, kept, descriptor)
+            file = os.open(name, _MODES[mode])
+            os.dup2(file, descriptor)
+            os.close(file)
+        yield
 
 
 def _start(case: Case, folder: Path) -> Outcome:
@@ -253,26 +278,33 @@ def _session(leader: int) -> list[int]:
     return members
 
 
-#: Module -> its functions that have a cache.
-_cached: dict[str, list[Callable]] = {}
-#: Modules whose caches have nothing of a user's files: templates, widths of letters, and functions of numbers.
+#: Functions that have a cache, of the modules that have been looked at.
+_cached: list[Callable] = []
+_seen: set[str] = set()
+#: Modules whose caches have nothing of a case's files: templates, widths of letters, functions of numbers and of
+#: texts, and tables to which a site may add, but no case does.
 _CONSTANT = {
+    "firsttouch.documents",
+    "firsttouch.judge.causes",
+    "firsttouch.judge.drift",
+    "firsttouch.judge.statistics",
+    "firsttouch.records.catalogue",
+    "firsttouch.report.figures.svg",
     "firsttouch.report.forms",
     "firsttouch.report.text",
-    "firsttouch.report.figures.svg",
-    "firsttouch.judge.statistics",
 }
 
 
 def _clear_caches() -> None:
     """Clear the caches of this program's functions: another case has other files."""
-    for name, module in list(sys.modules.items()):
-        if name.startswith("firsttouch.") and name not in _cached and name not in _CONSTANT:
-            _cached[name] = [
+    new = sys.modules.keys() - _seen
+    _seen.update(new)
+    for name in new - _CONSTANT:
+        if name.startswith("firsttouch."):
+            _cached.extend(
                 value
-                for value in vars(module).values()
+                for value in vars(sys.modules[name]).values()
                 if hasattr(value, "cache_clear") and getattr(value, "__module__", "") == name
-            ]
-    for functions in _cached.values():
-        for function in functions:
-            function.cache_clear()
+            )
+    for function in _cached:
+        function.cache_clear()

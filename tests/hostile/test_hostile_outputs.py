@@ -246,6 +246,11 @@ SPELLINGS = (
 )
 
 
+def some_spellings(number: int, spellings: tuple[str, ...]) -> tuple[str, ...]:
+    """Return all spellings for the first file, and a third of them, others each time, for each further file."""
+    return spellings[number % 3 :: 3] if number else spellings
+
+
 @needs_bwa
 @pytest.mark.parametrize("what", READ)
 def test_no_output_is_what_a_run_reads_in_any_spelling(what, tmp_path, monkeypatch, capsys):
@@ -258,7 +263,7 @@ def test_no_output_is_what_a_run_reads_in_any_spelling(what, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     before = (tmp_path / target).read_bytes()
-    for spelling in SPELLINGS:
+    for spelling in some_spellings([*READ].index(what), SPELLINGS):
         out = spelling.format(target, folder=tmp_path)
         end = command.index("--") if "--" in command else len(command)
         assert cli.main([*command[:end], "-o", out, *command[end:]]) == 2, spelling
@@ -280,7 +285,7 @@ def test_no_program_writes_into_what_a_run_reads_in_any_spelling(what, tmp_path,
     before = (tmp_path / target).read_bytes()
     with (tmp_path / target).open() as opened:
         names = ("{0}", "sub/../{0}", "{1}/{0}", "/proc/self/cwd/{0}", "soft", "hard-{0}", "/dev/fd/{2}")
-        for name in names:
+        for name in some_spellings([*WRITTEN].index(what), names):
             file = name.format(target, tmp_path, opened.fileno())
             assert cli.main([word.replace("{}", file) for word in command]) == 2, file
             assert INPUT in capsys.readouterr().err, file
@@ -318,19 +323,15 @@ def test_a_program_may_write_what_no_run_reads(options, tmp_path, monkeypatch):
         command.refuse_overwriting()
 
 
-def shell(redirection: str) -> list[str]:
-    return ["sh", "-c", f'exec {redirection}; exec "$@"', "sh"]
-
-
 FROM_STDIN = [*BWA[:-1], "-"]
-#: Name, arguments, and what the shell opens.
+#: Name, arguments, and what is open.
 OPEN = [
-    ("the reads by a descriptor", [*ALIGN, "-o", "/dev/fd/3", *BWA], "3<>r.fq"),
-    ("the reads by another name of it", [*ALIGN, "-o", "/proc/self/fd/3", *BWA], "3<>r.fq"),
-    ("the index by a descriptor", [*ALIGN, "-o", "/dev/fd/3", *BWA], "3>>i/index.bwt"),
-    ("reads that another descriptor has", [*ALIGN, "-o", "r.fq", *BWA[:-1], "/dev/fd/3"], "3<r.fq"),
-    ("run by a descriptor", [*RUN, "-o", "/proc/self/fd/3"], "3<>r.fq"),
-    ("block by a descriptor", ["reads", "block", "r.fq", "-o", "/dev/fd/3"], "3<>r.fq"),
+    ("the reads by a descriptor", [*ALIGN, "-o", "/dev/fd/300", *BWA], "300<>r.fq"),
+    ("the reads by another name of it", [*ALIGN, "-o", "/proc/self/fd/300", *BWA], "300<>r.fq"),
+    ("the index by a descriptor", [*ALIGN, "-o", "/dev/fd/300", *BWA], "300>>i/index.bwt"),
+    ("reads that another descriptor has", [*ALIGN, "-o", "r.fq", *BWA[:-1], "/dev/fd/300"], "300<r.fq"),
+    ("run by a descriptor", [*RUN, "-o", "/proc/self/fd/300"], "300<>r.fq"),
+    ("block by a descriptor", ["reads", "block", "r.fq", "-o", "/dev/fd/300"], "300<>r.fq"),
     ("block appended to the reads", ["reads", "block", "r.fq", "-o", "/dev/stdout"], ">>r.fq"),
     ("appended to the reads", [*ALIGN, *BWA], ">>r.fq"),
     ("appended to the index", [*ALIGN, *BWA], ">>i/index.sa"),
@@ -353,7 +354,16 @@ OPEN = [
 @needs_bwa
 @pytest.mark.parametrize(("name", "argv", "redirection"), OPEN, ids=[name for name, *_ in OPEN])
 def test_no_output_is_an_open_input(name, argv, redirection, hostile):
-    hostile(Case(name, argv, 2, INPUT, aligning, process=True, prefix=shell(redirection)))
+    hostile(Case(name, argv, 2, INPUT, aligning, opened=redirection))
+
+
+def shell(redirection: str) -> list[str]:
+    return ["sh", "-c", f'exec {redirection}; exec "$@"', "sh"]
+
+
+@needs_bwa
+def test_no_output_is_what_a_shell_has_opened(hostile):
+    hostile(Case("appended", [*ALIGN, *BWA], 2, INPUT, aligning, process=True, prefix=shell("<r2.fq >>r.fq")))
 
 
 FREE = [

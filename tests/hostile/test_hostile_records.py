@@ -188,11 +188,13 @@ CASES = [
             beside_a_good_record(names),
             leaves=["out", "out/*"] if command == "report" else [],
         )
-        for names in (list(DAMAGED)[i : i + NAMED] for i in range(0, len(DAMAGED), NAMED))
+        for number, names in enumerate(list(DAMAGED)[i : i + NAMED] for i in range(0, len(DAMAGED), NAMED))
         for command, argv in (
             ("validate", ["validate", "--system", "local", "e"]),
             ("report", ["report", "e", "-o", "out"]),
         )
+        # Both read in the same way: a report of some of them shows that it goes on without them.
+        if command == "validate" or number % 4 == 0
     ),
 ]
 ALL = "\n".join(LINES) + "\n"
@@ -334,16 +336,22 @@ CASES += [
         {"e/c/campaign.json": "{", "e/records.jsonl": ALL},
         leaves=["out", "out/*"],
     ),
-    *(
-        Case(
-            f"damaged advice: {name}",
-            ["report", "e", "-o", "out"],
-            2,
-            [rf"left out: e/{name}/x\.advice\.json:(?:1:)? {says}.{{0,400}}\n", "vm"],
-            {f"e/{name}/x.advice.json": text, "e/records.jsonl": ALL},
-            leaves=["out", "out/*"],
-        )
-        for name, (text, says) in DAMAGED_ADVICE.items()
+    Case(
+        "damaged advice",
+        ["report", "e", "-o", "out"],
+        2,
+        [
+            *(
+                rf"left out: e/{name}/x\.advice\.json:(?:1:)? {says}.{{0,400}}\n"
+                for name, (_, says) in DAMAGED_ADVICE.items()
+            ),
+            "vm",
+        ],
+        {
+            **{f"e/{name}/x.advice.json": text for name, (text, _) in DAMAGED_ADVICE.items()},
+            "e/records.jsonl": ALL,
+        },
+        leaves=["out", "out/*"],
     ),
     Case(
         "damaged advice alone",
