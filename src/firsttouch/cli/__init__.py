@@ -197,6 +197,20 @@ class _Top(Parser):
         return formatter.format_help()
 
 
+class _PrintVersions(argparse.Action):
+    """Prints the versions, which are read for nothing else, and ends the program."""
+
+    def __call__(self, top: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        versions = {
+            "firsttouch": __version__,
+            "firsttouch-probe": installed_version("firsttouch_probe"),
+            "ReFrame": installed_version("reframe_hpc"),
+        }
+        for name, version in versions.items():
+            print(name, version or "(not installed)")
+        top.exit()
+
+
 class _PrintCompletion(argparse.Action):
     """Prints the completion script for a shell, and ends the program."""
 
@@ -219,13 +233,15 @@ def resolved(given: Sequence[str]) -> list[str]:
 def parser(commands: Iterable[str] = COMMANDS) -> _Top:
     """Return the parser of *commands*; without any, it has the names of all and can print help and errors."""
     top = _Top(prog="firsttouch", description=DESCRIPTION)
-    versions = {
-        "firsttouch": __version__,
-        "firsttouch-probe": installed_version("firsttouch_probe"),
-        "ReFrame": installed_version("reframe_hpc"),
-    }
-    lines = "\n".join(f"{name} {version or '(not installed)'}" for name, version in versions.items())
-    top.add_argument("-V", "--version", action="version", version=lines)
+    top.add_argument(
+        "-V",
+        "--version",
+        action=_PrintVersions,
+        nargs=0,
+        dest=argparse.SUPPRESS,
+        default=argparse.SUPPRESS,
+        help="show program's version number and exit",
+    )
     top.add_argument(
         "--print-completion",
         action=_PrintCompletion,
