@@ -97,6 +97,8 @@ class Record(Struct, frozen=True):
     @property
     def value(self) -> float:
         """Median of the samples, in ``unit``; the largest one of a count of events, none of which is noise."""
+        if len(self.samples) == 1:
+            return self.samples[0]
         if catalogue.limit_of(self.check, self.metric) is not None:
             return max(self.samples)
         import statistics  # noqa: PLC0415 - it imports many modules
@@ -111,7 +113,10 @@ class Record(Struct, frozen=True):
     @property
     def spread(self) -> float:
         """(maximum - minimum) / median of the samples; 0 for a single sample or a median of 0."""
-        return (max(self.samples) - min(self.samples)) / self.value if self.value else 0.0
+        if len(self.samples) == 1:
+            return 0.0
+        value = self.value
+        return (max(self.samples) - min(self.samples)) / value if value else 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object of the record, with the derived figures."""
@@ -469,7 +474,8 @@ def to_frame(records: Iterable[Record]) -> pl.DataFrame:
     data: dict[str, Any] = {name: [getattr(r, name) for r in listed] for name in names}
     encoded = json.JSONEncoder(sort_keys=True).encode  # json.dumps makes an encoder for each value
     for name in JSON_COLUMNS:
-        data[name] = [encoded(value) for value in data[name]]
+        empty = "{}" if name in {"parameters", "software"} else "[]"
+        data[name] = [encoded(value) if value else empty for value in data[name]]
     data["schema"] = [SCHEMA] * len(listed)
     data["minimum"] = [min(r.samples) for r in listed]
     data["maximum"] = [max(r.samples) for r in listed]
