@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records of a simulated fleet."""
 
+import functools
 import random
 
 import numpy as np
@@ -21,6 +22,12 @@ def records_by_host(hosts=60, repetitions=6, day="2026-01-01", slower=0.0, seed=
 
     *slower* is the relative loss of memory latency on all hosts.
     """
+    by_host = _records_by_host(hosts, repetitions, day, slower, seed)
+    return {host: [*host_records] for host, host_records in by_host.items()}
+
+
+@functools.cache
+def _records_by_host(hosts, repetitions, day, slower, seed):
     rng = random.Random(f"{seed}{day}")  # noqa: S311
     by_host = {}
     for host in range(hosts):

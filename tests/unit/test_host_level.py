@@ -331,7 +331,7 @@ class TestUpdates:
         finding = verdicts["n040"].findings[0]
         assert finding.values[-1] / finding.reference.value == pytest.approx(0.8, abs=0.04)
 
-    @pytest.mark.parametrize("interval", [1, 3, 10, 30])
+    @pytest.mark.parametrize("interval", [1, 10])
     def test_a_host_that_is_measured_more_often_than_all_others_is_no_fleet(self, interval):
         rng = np.random.default_rng(3)
         failed = 0
@@ -362,8 +362,9 @@ class TestOtherModels:
         assert words["fail"] == 0
         assert words["suspect"] <= 1
 
-    @pytest.mark.parametrize("usual", [29.4, 31.5, 33.6, 315])
-    @pytest.mark.parametrize("repetitions", [1, 3, 12])
+    @pytest.mark.parametrize(
+        ("usual", "repetitions"), [(29.4, 1), (29.4, 12), (31.5, 1), (31.5, 3), (33.6, 3), (315, 12)]
+    )
     def test_rounded_values(self, rng, usual, repetitions):
         words = Counter()
         for _ in range(5):

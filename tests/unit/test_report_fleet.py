@@ -234,8 +234,8 @@ class TestPage:
     def test_ids_of_drawings_are_unique_on_a_page_of_several_systems(self, tmp_path):
         fleets, histories = [], {}
         for system in ("a", "b"):
-            both = [*all_records(records_by_host()), *all_records(records_by_host(day="2026-02-01"))]
-            records = [replace(r, system=system, host=f"{system}{r.host}") for r in both]
+            both = [*records_by_host(20).values(), *records_by_host(20, day="2026-02-01").values()]
+            records = [replace(r, system=system, host=f"{system}{r.host}") for of_host in both for r in of_host]
             table = samples_table.of_records(records)
             fleets.append(judged(table, Undescribed(system)))
             days = int(table.time.min()), int(table.time.max())
@@ -366,8 +366,8 @@ class TestPage:
                 replace(r, samples=(r.value * 0.9,)) if r.check == "contention" else r
                 for r in by_host[f"n{number:03d}"]
             ]
-        schema.append(tmp_path / "r.jsonl", all_records(by_host))
-        assert cli.main(["report", str(tmp_path / "r.jsonl"), "-o", str(tmp_path / "out")]) == 0
+        schema.write_table(all_records(by_host), tmp_path / "r.parquet")
+        assert cli.main(["report", str(tmp_path / "r.parquet"), "-o", str(tmp_path / "out")]) == 0
         document = json.loads((tmp_path / "out" / "summary.json").read_text())
         assert "hosts form two groups in 4 metrics" in document["line"]
         divided = document["systems"][0]["divided"]
@@ -544,7 +544,7 @@ class TestCommand:
         document = json.loads((tmp_path / "out" / "summary.json").read_text())
         assert [guide["aligner"] for guide in document["guidelines"]] == ["bowtie2"]
 
-    @pytest.mark.parametrize("few", [0, 8, 9, 10])
+    @pytest.mark.parametrize("few", [8, 9])
     def test_records_that_were_kept_are_those_of_the_files(self, tmp_path, few):
         for host_records in records_by_host(hosts=9).values():
             store.append(tmp_path, host_records)
@@ -763,13 +763,13 @@ class TestCompare:
             )
         return compare(*campaigns)
 
-    @pytest.mark.parametrize(("hosts", "metrics", "needed"), [(8, 12, 12), (7, 12, 12), (8, 1, 8), (2, 1, 8)])
+    @pytest.mark.parametrize(("hosts", "metrics", "needed"), [(8, 12, 12), (8, 1, 8), (2, 1, 8)])
     def test_a_change_that_so_few_hosts_cannot_prove_needs_so_many(self, hosts, metrics, needed):
         """The sign test of 8 hosts is never below 1 in 128, however often they are measured."""
         undecided = self.of_equal_hosts(hosts, 3, 0.05, 0.001, metrics).changes
         if hosts < needed:
             assert {(c.word, c.needs) for c in undecided} == {("undecided", f"{needed} hosts")}
-            more = self.of_equal_hosts(hosts, 30, 0.05, 0.001, metrics).changes
+            more = self.of_equal_hosts(hosts, 15, 0.05, 0.001, metrics).changes
             assert {c.word for c in more} == {"undecided"}
         decided = self.of_equal_hosts(needed, 3, 0.05, 0.001, metrics).changes
         assert {(c.word, c.needs) for c in decided} == {("worse", "")}
@@ -824,8 +824,8 @@ class TestCompare:
         after["n031"] = [r for r in after["n031"] if (r.check, r.parameters["bank"]) != ("latency", 0)]
         before["n032"] = [r for r in before["n032"] if r.parameters["bank"] != 1]
         for name, by_host in (("before", before), ("after", after)):
-            schema.append(tmp_path / f"{name}.jsonl", all_records(by_host))
-        paths = [str(tmp_path / f"{name}.jsonl") for name in ("before", "after")]
+            schema.write_table(all_records(by_host), tmp_path / f"{name}.parquet")
+        paths = [str(tmp_path / f"{name}.parquet") for name in ("before", "after")]
         assert cli.main(["report", "--compare", *paths, "-o", str(tmp_path / "out")]) == 0
         document = json.loads((tmp_path / "out" / "summary.json").read_text())
         assert "12 unchanged" in document["line"]
