@@ -252,12 +252,14 @@ def test_the_text_is_as_wide_as_a_terminal(capsys, tmp_path, shape):
     assert main([*argv, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert list(document) == ["topology", "scenarios", "infeasible", "predicted", "memory_options"]
-    for scenario in document["scenarios"]:
+    for number, scenario in enumerate(document["scenarios"]):
         assert list(scenario) == [
             *("name", "alias", "instances", "threads", "policy", "memory_options", "placements")
         ]
         assert {"pus", "numa_nodes", "numactl"} <= set(scenario["placements"][0])
         assert f"{scenario['alias']} ({scenario['name']})" in text
+        if number % 4:
+            continue  # each command line plans anew
         assert main([*argv, scenario["name"]]) == 0
         commands = capsys.readouterr().out.splitlines()[1:]
         assert len(commands) == scenario["instances"]

@@ -70,7 +70,11 @@ def test_failures_that_depend_on_time_are_repeated_alone(
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist"],
         cwd=tmp_path,
-        env={**environment, "FAILING": failing, "PYTHONPATH": str(Path(__file__).parents[1])},
+        env={
+            **environment,
+            **{"FAILING": failing, "PYTHONPATH": str(Path(__file__).parents[1])},
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        },
         capture_output=True,
         text=True,
         check=False,

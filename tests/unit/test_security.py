@@ -17,6 +17,7 @@ FOLDERS = ("src", "reframe", "setup", "slurm", "containers", "spack-env", "probe
 #: Modules that listen on the network, and calls that start a shell.
 LISTENING = {"socketserver", "http.server", "asyncio", "xmlrpc.server", "wsgiref"}
 SHELLS = {"os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput"}
+LAST = {name.rpartition(".")[2] for name in SHELLS}
 
 
 @pytest.mark.parametrize(("file", "group", "name"), TESTS)
@@ -62,8 +63,9 @@ def wrong_calls(module):
             case ast.ImportFrom(module=name):
                 yield from LISTENING & {name}
             case ast.Call(func=function, keywords=keywords):
-                name = ast.unparse(function)
-                if name in SHELLS or name.endswith((".listen", ".create_server")):
+                name = getattr(function, "attr", getattr(function, "id", ""))
+                # To write out each call would take longer than all other work.
+                if name in {"listen", "create_server"} or (name in LAST and ast.unparse(function) in SHELLS):
                     yield name
                 if any(k.arg == "shell" and getattr(k.value, "value", None) is not False for k in keywords):
                     yield f"{name} with a shell"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gzip files: of one member and of many, from anywhere; those that are cut or damaged are refused."""
 
+import functools
 import gzip
 import random
 import zlib
@@ -15,6 +16,7 @@ from firsttouch.genomics.fastq import inspect
 from firsttouch.genomics.reads import BatchRule, ReadFile
 
 
+@functools.cache
 def records(count):
     """Return reads as they come from a sequencer: hard to pack, unlike a repeated one."""
     rng = random.Random(count)  # noqa: S311
@@ -58,14 +60,14 @@ def test_truncated_or_damaged(tmp_path, kind):
     assert inspect([write(tmp_path / "r.fq.gz", whole)]).records == 400
     rng = random.Random(0)  # noqa: S311
     cuts = {2, 9, 12, 20, len(whole) // 2, len(whole) - 1, len(whole) - 4, len(whole) - 8, len(whole) - 9}
-    for cut in sorted(cuts | set(rng.sample(range(3, len(whole)), 2))):
+    for cut in sorted(cuts | set(rng.sample(range(3, len(whole)), 1))):
         file = write(tmp_path / "r.fq.gz", whole[:cut])
         if kind in {"two", "many", "blocks"} and _whole_members(whole[:cut]):
             continue  # nothing tells that there was more
         with pytest.raises(BadInput, match=rf"^{file}(:\d+)?: (record \d+|no reads)") as error:
             inspect([file])
         assert "truncated or damaged" in str(error.value)
-    for at in rng.sample(range(10, len(whole) - 8), 3):
+    for at in rng.sample(range(10, len(whole) - 8), 2):
         damaged = bytearray(whole)
         damaged[at] ^= 0x55
         if _whole_members(bytes(damaged)):

@@ -245,7 +245,7 @@ def test_repetitions_before_a_change_of_the_host_do_not_count(bandwidth):
     assert list(undecided(changed, bandwidth).values()) == [1]
 
 
-@settings(deadline=None)
+@settings(max_examples=15)
 @given(st.lists(st.floats(0.1, 100), min_size=1, max_size=5), st.randoms())
 def test_the_order_of_records_does_not_matter(tmp_path_factory, values, random):
     entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "order"}
@@ -301,17 +301,17 @@ def test_a_verdict_is_written_at_once(bandwidth, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "n1"]
 
 
-def test_the_command_says_what_the_function_does(tmp_path, firsttouch):
+def test_the_command_says_what_the_function_does(tmp_path, run_here):
     document_of(tmp_path)
     records = tmp_path / "records.jsonl"
     append(records, rates(1.0, 1.0))
-    done = firsttouch("validate", "--system", "s", records, "--json", FIRSTTOUCH_SYSTEMS=str(tmp_path))
+    done = run_here("validate", "--system", "s", records, "--json", FIRSTTOUCH_SYSTEMS=str(tmp_path))
     assert done.returncode == 1, done.stderr
     assert json.loads(done.stdout)["verdict"] == "fail"
     append(records, [structs.replace(r, system="t") for r in rates(1.0)])
-    done = firsttouch("validate", "--system", "s", records, FIRSTTOUCH_SYSTEMS=str(tmp_path))
+    done = run_here("validate", "--system", "s", records, FIRSTTOUCH_SYSTEMS=str(tmp_path))
     assert (done.returncode, "left out: 1 records of t:" in done.stderr) == (1, True)
-    done = firsttouch("validate", "--system", "local", records)
+    done = run_here("validate", "--system", "local", records)
     assert (done.returncode, "no record of system local: these are 3 records of s, t" in done.stderr) == (2, True)
 
 
