@@ -50,7 +50,7 @@ def parts_of(reads, divided):
     kind=st.sampled_from((static_division, dynamic_division)),
     gz=st.sampled_from((False, False, False, True)),
 )
-@common(75)
+@common(40)
 def test_all_is_dealt_once_and_in_order(tmp_path, small, *, records, layouts, form, batch, instances, kind, gz):
     if form == "interleaved":
         data = [layouts[0]([r for pair in zip(*records, strict=True) for r in pair])]
