@@ -188,9 +188,10 @@ def test_a_change_over_time_has_the_levels_of_the_sessions(fleet):
 
 
 def test_the_page_of_many_hosts_summarises_all_of_them(tmp_path):
-    records = [record for of_host in records_by_host(hosts=300).values() for record in of_host]
-    schema.append(tmp_path / "records.jsonl", records)
-    run("report", tmp_path / "records.jsonl", "-o", tmp_path / "out")
+    by_host = records_by_host(hosts=300)
+    records = [record for host_records in by_host.values() for record in host_records]
+    schema.write_table(records, tmp_path / "records.parquet")
+    run("report", tmp_path / "records.parquet", "-o", tmp_path / "out")
     page, document = page_of(tmp_path / "out"), json.loads((tmp_path / "out" / "summary.json").read_text())
     words = {host["host"]: host["verdict"] for host in document["systems"][0]["hosts"]}
     assert (len(words), words["n007"], words["n011"], words["n005"]) == (300, "fail", "invalid", "suspect")
