@@ -2,6 +2,7 @@
 """What identifies a measurement, for verdicts and reports alike, and what cases are called."""
 
 import datetime
+import functools
 import json
 import re
 from collections import Counter
@@ -196,6 +197,7 @@ def test_names_of_different_cases_differ(parameters):
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@functools.cache
 def golden_records():
     """Return all kinds of records that the tests have, by their source."""
     probe_outputs = {
