@@ -133,7 +133,7 @@ def repeats(folder, count):
 
 
 def mixed(folder, count):
-    """Return the genomes of :func:`phage` and :func:`repeats` as one FASTA file, and *count* pairs of each in turn."""
+    """Return the genomes of :func:`phage` and :func:`repeats` in one file, and *count* pairs of each in turn."""
     (phage_file, real), (repeats_file, generated) = phage(folder, count), repeats(folder, count)
     reference = folder / "mixed.fa"
     reference.write_bytes(phage_file.read_bytes() + repeats_file.read_bytes())
