@@ -41,7 +41,7 @@ def modelled(site: Site, tmp_path: Path, systems: Path) -> Site:
 
 def test_one_job_of_new_hosts_fails_only_the_bad_one(modelled: Site) -> None:
     site = modelled
-    steps = ("--step=topology", "--step=latency-0", "--step=bandwidth-1")
+    steps = ("--step=topology", "--step=core-to-core", "--step=bandwidth-1")
     job = site.sbatch("-N5", "slurm/validate.sbatch", "--system", "rome", *steps)
     assert site.slurm.ends(job) == {job: ("FAILED", "1:0")}, site.slurm.output(job)
     output = site.slurm.output(job)
