@@ -6,6 +6,7 @@ command and forks for each task, because loading takes seconds in the emulator. 
 programs. The exit status is the highest one of a task.
 """
 
+import functools
 import os
 import sys
 from pathlib import Path
@@ -15,8 +16,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from factories import held_programs
 from firsttouch.execution import placement_check
+from firsttouch.host import topology
 
 folder = Path(sys.argv[1])
+# All tasks are on one host and may use the same PUs.
+topology.probe_xml = functools.cache(topology.probe_xml)
 placement_check.look = held_programs.releasing(placement_check.look, folder)
 # The module that runs programs takes the look when it is imported.
 from firsttouch import cli  # noqa: E402

@@ -90,7 +90,8 @@ def test_every_aspect_on_every_placement(guest: Guest, native_probe: Path) -> No
             near = sorted(nodes, key=lambda n, b=result["banks"][0]: guest.machine.distances[n][b])
             assert result["pu_nodes"] == near
 
-    loaded = run(guest, native_probe, "loaded-latency", *SHORT, *FEW_PAGES, "--read-shares=0.75")
+    load = ("--read-shares=0.75", "--rates=1", "--sizes=256KiB")
+    loaded = run(guest, native_probe, "loaded-latency", *SHORT, *FEW_PAGES, *load)
     check(guest, loaded)
     assert {r["banks"][0] for r in loaded["results"]} == set(data)
     pairs = {n: ["local", "outgoing"] if len(usable[n]) > 1 else [] for n in nodes}
