@@ -64,7 +64,7 @@ def test_a_pu_that_is_slow_in_one_chain_is_named_with_it(pu, chain):
 @pytest.mark.skipif(len(PUS) < 2, reason="a PU has no sibling here")
 @pytest.mark.parametrize("pu", {PUS[0], PUS[-1]})
 def test_a_pu_at_half_speed_is_named_with_its_loss(pu):
-    records = results(f"--inject={pu}")
+    records = results(f"--inject={pu}", *cores.ONLY_CLOCK)
     slow = [r for r in records if r.metric == cores.SLOW and "chain" not in r.parameters]
     assert [(record.parameters["pu"], record.value) for record in slow] == [(pu, 1.0)]
     assert slow[0].parameters["loss"] == pytest.approx(0.5, abs=0.15)

@@ -32,7 +32,7 @@ def reads(lambda_work, tmp_path_factory):
     folder = tmp_path_factory.mktemp("few")
     files = [folder / file.name for file in lambda_work[1]]
     for file, whole in zip(files, lambda_work[1], strict=True):
-        file.write_bytes(b"".join(records(whole)[:1000]))
+        file.write_bytes(b"".join(records(whole)[:500]))
     return files
 
 
@@ -45,7 +45,7 @@ def built(lambda_work, tmp_path_factory):
 @pytest.mark.parametrize("name", KINDS)
 def test_the_alignments_are_those_of_a_run_without_copies(built, reads, name, tmp_path):
     program, prefix = built(name)
-    work = replace(launch.prepare(program, prefix, reads, 50_000), summed=True)
+    work = replace(launch.prepare(program, prefix, reads, 25_000), summed=True)
     own = launch.run(work, scenario(2), AlignOutput(tmp_path / "own.sam", "sam"), timeout=60)
     work = work.with_copies()
     with work.copies:

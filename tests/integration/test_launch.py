@@ -23,7 +23,7 @@ from firsttouch.host.topology import load
 from firsttouch.scenarios.placement import Placement, plan
 
 BWA = aligner("bwa-mem")
-BATCH = 12_000
+BATCH = 6_000
 
 
 def prepare(prefix, files, batch=None, *, aligner_used=BWA, **options):
@@ -37,13 +37,13 @@ def exact(work, *rest):
 
 @pytest.fixture(scope="module")
 def few(lambda_work, tmp_path_factory):
-    """Returns the index and the first 700 pairs."""
+    """Returns the index and the first 350 pairs."""
     prefix, reads, _ = lambda_work
     folder = tmp_path_factory.mktemp("few")
     files = []
     for file in reads:
         files.append(folder / file.name)
-        files[-1].write_bytes(b"".join(records(file)[:700]))
+        files[-1].write_bytes(b"".join(records(file)[:350]))
     return prefix, files
 
 
@@ -66,7 +66,7 @@ def test_the_output_does_not_depend_on_instances(few, tmp_path, paired):
         out = tmp_path / f"{instances}.sam"
         result = launch.run(work, scenario(instances, threads), AlignOutput(out, "sam"), timeout=100)
         assert result.alignments.sums.exact == expected, (instances, threads)
-        assert result.alignments.primary == 700 * len(files)
+        assert result.alignments.primary == 350 * len(files)
         assert len(result.outcomes) == instances
         texts.append([li for li in out.read_text().splitlines() if not li.startswith("@PG")])
     assert all(t == texts[0] for t in texts)
@@ -126,7 +126,7 @@ def test_batches_are_those_of_bwa(few, batch):
 
 
 def test_the_output_does_not_depend_on_instances_where_places_are_equally_good(tmp_path):
-    reference, mates = repeats(tmp_path, 600)
+    reference, mates = repeats(tmp_path, 300)
     BWA.build_index(reference, tmp_path / "idx", tmp_path / "log")
     files = [tmp_path / "1.fq", tmp_path / "2.fq"]
     for file, of_mate in zip(files, mates, strict=True):
@@ -141,7 +141,7 @@ def test_the_output_does_not_depend_on_instances_where_places_are_equally_good(t
 
 def test_every_scenario_of_this_host(few):
     prefix, files = few
-    work = prepare(prefix, files, 10_000)
+    work = prepare(prefix, files, 5_000)
     expected = None
     for planned in plan(load(), BWA.need(BWA.index_bytes(prefix))).scenarios:
         if planned.instances > work.reads.batches.count:
@@ -158,13 +158,13 @@ def test_reads_for_each_thread_are_repeated(few, stand_in):
     prefix, files = few
     bwa = subprocess.run(["which", "bwa"], capture_output=True, text=True, check=True).stdout.strip()
     stand_in("bwa", f'[ $# = 0 ] && exec {bwa}\nsleep 1\nexec {bwa} "$@"')
-    work = replace(prepare(prefix, files, BATCH), per_thread=900, summed=False)
+    work = replace(prepare(prefix, files, BATCH), per_thread=450, summed=False)
     for instances, threads in ((1, 1), (1, 2), (2, 2)):
         result = launch.run(work, scenario(instances, threads), None, timeout=100)
-        assert abs(result.alignments.primary / 2 - 900 * instances * threads) <= BATCH / 200
+        assert abs(result.alignments.primary / 2 - 450 * instances * threads) <= BATCH / 200
         assert result.alignments.mapped_fraction > 0.9
         assert 0 < result.aligning <= result.seconds - 0.9
-    with pytest.raises(CannotHere, match="3 records for each instance are too few: a batch of the aligner has 54"):
+    with pytest.raises(CannotHere, match="3 records for each instance are too few: a batch of the aligner has 27"):
         launch.run(replace(work, per_thread=3), scenario(2), None)
 
 
@@ -187,7 +187,7 @@ def test_the_launcher_works_on_pus_that_no_instance_uses(few, tmp_path, monkeypa
     packed = [repacked("gzip", file, tmp_path) for file in files]
     output = AlignOutput(tmp_path / "out.bam", "bam", sort=True, index=False)
     result = launch.run(prepare(prefix, packed, BATCH, summed=False), bound, output, timeout=100)
-    assert result.reads == 1400
+    assert result.reads == 700
     assert result.launcher_seconds > 0
     assert seen
     assert all(pus == allowed - {used} for pus in seen)
@@ -197,9 +197,7 @@ def test_the_launcher_works_on_pus_that_no_instance_uses(few, tmp_path, monkeypa
 def test_too_few_batches(few):
     prefix, files = few
     work = prepare(prefix, files)
-    with pytest.raises(
-        CannotHere, match=r"too few for 2 instances .*10,000,000 bases, .* in 1,400 reads fill 1; "
-    ):
+    with pytest.raises(CannotHere, match=r"too few for 2 instances .*10,000,000 bases, .* in 700 reads fill 1; "):
         launch.run(work, scenario(2), None)
 
 
@@ -220,7 +218,7 @@ def open_files():
     [
         ("exit 7", "ended with status 7"),
         ('{bwa} "$@" | head -n 100', r"instance 0: bwa-mem aligned \d+ of \d+ reads"),
-        ('{bwa} "$@" | head -c 90000', "not a SAM record"),
+        ('{bwa} "$@" | head -c 30000', "not a SAM record"),
         ('{bwa} "$@" | head -n 50; kill -9 $$', "signal SIGKILL"),
         ("{bwa} \"$@\" | sed 's/^r1.*/nonsense/'", "not a SAM record"),
         ("{bwa} \"$@\" | awk '/^@/ || ++n % 2'", r"instance 0: bwa-mem aligned \d+ of \d+ reads"),

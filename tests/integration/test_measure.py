@@ -35,8 +35,12 @@ def options_of(aspect, file, more):
 
 
 @pytest.fixture
-def measure(run_here, tmp_path, native_probe):
-    """Returns a function that measures one aspect once on one bank, and the file of its records."""
+def measure(run_here, tmp_path, native_probe, monkeypatch):
+    """Returns a function that measures one aspect once on one bank, and the file of its records.
+
+    Arrays of other programs than the probe are small, but large enough for their threads to be sampled.
+    """
+    monkeypatch.setattr(programs, "_array_bytes", lambda *_: 24 << 20)
     file = tmp_path / "records.jsonl"
 
     def run(aspect, *more, environment=None):

@@ -629,7 +629,7 @@ def test_a_kernel_without_numa(run):
 
 
 #: The CPU time of a thread in which it has touched its memory and done some repetitions on 64 MB, but not 1000.
-BUSY = 0.2
+BUSY = 0.1
 
 
 def seconds_of_threads(pid):

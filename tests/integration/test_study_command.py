@@ -27,7 +27,7 @@ time_limit = "20 min"
 
 [family."Bowtie 2"]
 aligner = "{aligner}"
-reads_per_thread = {{ unpaired = 2500, paired = 1500 }}
+reads_per_thread = {{ unpaired = 1500, paired = 1000 }}
 source = "https://example.org/aligner"
 tags = {{ release = "v2.5" }}
 
@@ -103,7 +103,7 @@ def test_a_killed_study_continues_with_its_missing_runs(run_here, small, data_st
         (p["scenario"], p["instances"] * p["threads"], p["reads"]) for p in (r.parameters for r in records)
     ]
     # Reads per thread are constant.
-    assert {(threads, reads) for _, threads, reads in parameters} == {(1, 2500), (2, 5000)}
+    assert {(threads, reads) for _, threads, reads in parameters} == {(1, 1500), (2, 3000)}
     assert sorted({name for name, _, _ in parameters if "shared" in name}) == (
         ["1Inst_Unbound_1t+shared", "2Inst_Unbound+shared"] if PUS == 2 else ["1Inst_Unbound_1t+shared"]
     )
