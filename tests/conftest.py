@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-from factories import caches, genomes, topologies
+from factories import caches, genomes, held_programs, topologies
 from factories import native_probe as probe
 from factories.installation import PIP, virtual_environment
 from factories.processes import write_program
@@ -27,6 +27,7 @@ from firsttouch import cli, paths
 from firsttouch.benchmarks.cases import topology_of
 from firsttouch.datasets import fetch
 from firsttouch.execution import host_lock
+from firsttouch.execution.sampling import Watching
 from firsttouch.genomics import aligners
 from firsttouch.genomics.aligners import aligner
 from firsttouch.host.topology import PROBE
@@ -196,6 +197,17 @@ def run_here(capfd):
         return subprocess.CompletedProcess(words, status, *capfd.readouterr())
 
     return run
+
+
+@pytest.fixture
+def held_go_on(tmp_path, monkeypatch):
+    """Lets held programs in the test's folder go on when commands in this process have sampled them.
+
+    Programs in the foreground (``firsttouch exec``) need held_programs.run.
+    """
+    defaults = dict(Watching._field_defaults)
+    defaults["look"] = held_programs.releasing(defaults["look"], tmp_path)
+    monkeypatch.setattr(Watching.__new__, "__defaults__", tuple(defaults.values()))
 
 
 @pytest.fixture

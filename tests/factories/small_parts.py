@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line of firsttouch with parts of an eighth of their size, so that few reads fill several.
+"""The command line of firsttouch with parts of a 32nd of their size, so that few reads fill several.
 
 Run this file with the words of a command.
 """
@@ -12,5 +12,5 @@ from firsttouch import cli
 from firsttouch.genomics import dealing
 
 if __name__ == "__main__":
-    dealing.PART_BYTES //= 8
+    dealing.PART_BYTES //= 32
     sys.exit(cli.main())

@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.factories import held_programs
 from tests.factories.held_programs import python_wait
 
 from firsttouch.host.topology import load
@@ -127,11 +126,12 @@ def test_bad_input_is_said_at_once(run_cli, many, options, reason):
     assert reason in done.err
 
 
-def test_a_program_under_the_policies(tmp_path, scratch, monkeypatch):
+@pytest.mark.usefixtures("held_go_on")
+def test_a_program_under_the_policies(run_here, tmp_path, scratch, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(scratch))
     runs = tmp_path / "runs"
     program = f"print(1, file=open({str(runs)!r}, 'a'))\nblock = bytes([1]) * 20_000_000\n{python_wait(tmp_path)}"
-    done = held_programs.run(tmp_path, "advise", "--repetitions=2", "--json", "--", sys.executable, "-c", program)
+    done = run_here("advise", "--repetitions=2", "--json", "--", sys.executable, "-c", program)
     assert done.returncode == 0, done
     document = json.loads(done.stdout)
     assert {p["policy"] for p in document["policies"]} == {"original", "localalloc", "interleave"}

@@ -72,12 +72,18 @@ def odd(stand_in, tmp_path, dataset):
     return make
 
 
-def checked(file):
-    done = held_programs.run(file.parent, "aligner", "check", file, "--json")
-    return done, {step["step"]: step["error"] for step in json.loads(done.stdout)["steps"]}
+@pytest.fixture
+def checked(run_here, held_go_on):
+    """Returns a function that checks a file, and returns the command's end and the error of each step."""
+
+    def check(file):
+        done = run_here("aligner", "check", file, "--json")
+        return done, {step["step"]: step["error"] for step in json.loads(done.stdout)["steps"]}
+
+    return check
 
 
-def test_alignments_that_depend_on_instances_and_memory_beyond_what_the_file_states_fail(odd):
+def test_alignments_that_depend_on_instances_and_memory_beyond_what_the_file_states_fail(odd, checked):
     done, errors = checked(odd("1 + number", memory="10 MB"))
     assert done.returncode == 1, done
     # One of two instances with --dynamic may get all batches.
@@ -88,12 +94,12 @@ def test_alignments_that_depend_on_instances_and_memory_beyond_what_the_file_sta
     assert "raise memory.instance or memory.thread" in errors["memory"]
 
 
-def test_alignments_that_depend_on_nothing_pass(odd):
+def test_alignments_that_depend_on_nothing_pass(odd, checked):
     done, errors = checked(odd("1"))
     assert (done.returncode, {*errors.values()}) == (0, {""}), done
 
 
-def test_an_aligner_that_fails_is_a_failed_step(odd):
+def test_an_aligner_that_fails_is_a_failed_step(odd, checked):
     done, errors = checked(odd("1 / 0"))
     assert done.returncode == 1
     assert "ZeroDivisionError" in errors["run"]

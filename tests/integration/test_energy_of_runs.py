@@ -7,6 +7,7 @@ import json
 import pytest
 
 from factories import held_programs
+from factories.genomes import PART, records
 from factories.processes import write_program
 from firsttouch.records.schema import read
 
@@ -49,7 +50,9 @@ def test_a_program_states_its_energy(tmp_path):
 @pytest.mark.usefixtures("counted")
 @pytest.mark.parametrize("scenario", ["1Inst_Original", "2Inst_Interleave"])
 def test_an_aligner_states_its_energy_by_reads(run_here, lambda_work, tmp_path, scenario):
-    prefix, reads, _ = lambda_work
+    prefix, reads = lambda_work[0], [tmp_path / file.name for file in lambda_work[1]]
+    for file, whole in zip(reads, lambda_work[1], strict=True):
+        file.write_bytes(b"".join(records(whole)[:PART]))
     section = tmp_path / "a_mqc.json"
     table = tmp_path / "run.tsv"
     written = ("-o", tmp_path / "out.sam", "--multiqc", section, "--tsv", table)
@@ -87,12 +90,12 @@ def test_measured_runs_keep_each_runs_energy(run_here, lambda_part, tmp_path):
     assert [*json.loads(section.read_text())["data"]["bwa-mem, lambda"].values()] == [time.value]
 
 
-@pytest.mark.usefixtures("counted")
-def test_advice_for_energy_compares_energies_and_is_not_saved(tmp_path, monkeypatch):
+@pytest.mark.usefixtures("counted", "held_go_on")
+def test_advice_for_energy_compares_energies_and_is_not_saved(run_here, tmp_path, monkeypatch):
     monkeypatch.setenv("FIRSTTOUCH_ADVICE", str(tmp_path / "advice"))
     program = ("sh", "-c", held_programs.shell_wait(tmp_path))
     argv = ("advise", "--for", "energy", "--options", "none", "--repetitions", "2", "--json", "--", *program)
-    done = held_programs.run(tmp_path, *argv)
+    done = run_here(*argv)
     assert done.returncode == 0, done.stderr
     rows = {row["name"]: row for row in json.loads(done.stdout)["policies"]}
     original = rows["1Inst_Original"]

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.factories import held_programs
 from tests.factories.held_programs import python_wait
 from tests.factories.host_records import measured
 
@@ -36,6 +35,7 @@ def program(tmp_path, monkeypatch):
 RATE = ("--check", "ours", "--metric", "rate", "--unit", "GB/s", "--regex", r"rate=(\S+)")
 
 
+@pytest.mark.usefixtures("held_go_on")
 def test_the_last_match_is_the_value_and_the_record_is_one_of_any_report(run_here, program, tmp_path):
     argv = (
         "exec",
@@ -47,7 +47,7 @@ def test_the_last_match_is_the_value_and_the_record_is_one_of_any_report(run_her
         "r.jsonl",
         "--json",
     )
-    done = held_programs.run(tmp_path, *argv, "--", *program)
+    done = run_here(*argv, "--", *program)
     assert done.returncode == 0, done
     (record,) = measured(tmp_path / "r.jsonl")
     assert json.loads(json.dumps(record.to_dict())) == json.loads(done.stdout)
@@ -57,14 +57,15 @@ def test_the_last_match_is_the_value_and_the_record_is_one_of_any_report(run_her
     assert "ours" in (tmp_path / "out" / "index.html").read_text()
 
 
-def test_a_file_and_the_number_of_threads(program, tmp_path):
-    done = held_programs.run(tmp_path, "exec", *RATE, "--file", "figures.txt", "--repetitions", 1, "--", *program)
+@pytest.mark.usefixtures("held_go_on")
+def test_a_file_and_the_number_of_threads(run_here, program, tmp_path):
+    done = run_here("exec", *RATE, "--file", "figures.txt", "--repetitions", 1, "--", *program)
     assert (done.returncode, done.stdout) == (0, "ours rate: 7 GB/s\n"), done
     (tmp_path / "program.py").write_text(PROGRAM.replace("figures.txt", "others.txt"))
-    done = held_programs.run(tmp_path, "exec", *RATE, "--file", "figures.txt", "--repetitions", 1, "--", *program)
+    done = run_here("exec", *RATE, "--file", "figures.txt", "--repetitions", 1, "--", *program)
     assert (done.returncode, "did not write figures.txt" in done.stderr) == (1, True)
     threads = ("--check", "ours", "--metric", "threads", "--unit", "1", "--regex", r"threads (\d+)")
-    done = held_programs.run(tmp_path, "exec", *threads, "--repetitions", 1, "--json", "--", *program)
+    done = run_here("exec", *threads, "--repetitions", 1, "--json", "--", *program)
     assert json.loads(done.stdout)["value"] == json.loads(done.stdout)["parameters"]["threads"]
 
 
@@ -150,7 +151,8 @@ def test_a_search_that_is_killed_is_named(printing, monkeypatch):
         site_checks.measure_program(spec, repetitions=1, timeout=None)
 
 
-def test_a_check_of_the_site_is_a_file(program, tmp_path, monkeypatch):
+@pytest.mark.usefixtures("held_go_on")
+def test_a_check_of_the_site_is_a_file(run_here, program, tmp_path, monkeypatch):
     folder = tmp_path / "site" / "checks"
     folder.mkdir(parents=True)
     (folder / "ours.yaml").write_text(
@@ -158,7 +160,7 @@ def test_a_check_of_the_site_is_a_file(program, tmp_path, monkeypatch):
     )
     monkeypatch.setenv("FIRSTTOUCH_SITE", str(tmp_path / "site"))
     assert site_checks.names() == ["ours"]
-    done = held_programs.run(tmp_path, "exec", "--site-check", "ours", "--repetitions", 1)
+    done = run_here("exec", "--site-check", "ours", "--repetitions", 1)
     assert (done.returncode, done.stdout) == (0, "ours rate: 12.5 GB/s\n")
     (folder / "wrong.yaml").write_text("program: [x]\nunit: furlong\n")
     with pytest.raises(BadInput, match=r"wrong.yaml:2: unit: 'furlong' is not a unit: 1, B, "):
