@@ -5,6 +5,7 @@ After each fault nothing is left behind, and nothing that changed is served.
 """
 
 import contextlib
+import functools
 import json
 import os
 import random
@@ -283,6 +284,19 @@ def test_what_cannot_be_staged_is_one_line(home, files, run_cli, monkeypatch):
 # Other users and other hosts
 
 
+#: Runs a command as nobody.
+DROP = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+
+
+@functools.cache
+def python_of_nobody():
+    """Return a Python that nobody can execute; skips the test without one."""
+    for python in (sys.executable, "/usr/bin/python3.11"):
+        if runs([*DROP, "env", python, "-c", "0"]):
+            return python
+    pytest.skip("NOT TESTED: nobody cannot execute this Python")
+
+
 @pytest.fixture
 def as_nobody(home, monkeypatch):
     """Returns a function that gives an argv that runs ``firsttouch`` as nobody, with a folder of this user."""
@@ -290,8 +304,6 @@ def as_nobody(home, monkeypatch):
     folder.chmod(0o755)
     (folder / "nobody").mkdir(mode=0o700)
     os.chown(folder / "nobody", NOBODY, NOBODY)
-    drop = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-    python = next((p for p in (sys.executable, "/usr/bin/python3.11") if runs([*drop, "env", p, "-c", "0"])), None)
     modules = [Path(firsttouch.__file__).parents[1], *(word for word in sys.path if "site-packages" in word)]
     # The homes are the same: only the users differ.
     monkeypatch.setenv("FIRSTTOUCH_HOME", f"{folder}/nobody")
@@ -305,12 +317,10 @@ def as_nobody(home, monkeypatch):
 
     def argv(*words):
         variables = [f"{name}={value}" for name, value in environment.items()]
-        return [*drop, "env", "-i", "-C", str(folder), *variables, python, "-m", "firsttouch", *map(str, words)]
+        python = python_of_nobody()
+        return [*DROP, "env", "-i", "-C", str(folder), *variables, python, "-m", "firsttouch", *map(str, words)]
 
-    if python is None or not runs(argv("--version")):
-        shutil.rmtree(folder)
-        pytest.skip("NOT TESTED: nobody cannot execute this Python or read this checkout")
-    argv.folder, argv.drop = folder, drop
+    argv.folder, argv.drop = folder, DROP
     yield argv
     shutil.rmtree(folder)
 
@@ -321,6 +331,8 @@ def runs(argv):
 
 @root_only
 def test_two_users_do_not_see_each_others_copies(as_nobody, run_cli):
+    if not runs(as_nobody("--version")):
+        pytest.skip("NOT TESTED: nobody cannot read this checkout")
     file = as_nobody.folder / "ref.fa"
     file.write_bytes(bytes(1 << 20))
     hidden = as_nobody.folder / "secret"
