@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from factories.processes import REFRAME
+from factories.processes import REFRAME, forking_reframe
 from firsttouch import paths
 
 CHECK = """\
@@ -71,13 +71,13 @@ def reframe(folder):
             "FIRSTTOUCH_OUT": str(folder / "out"),
             **env,
         }
-        command = [REFRAME, "--nocolor", "-c", folder / "checks", *argv]
         here = folder / "here"
-        done = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, check=False)
+        done = start([REFRAME, "--nocolor", "-c", folder / "checks", *argv], cwd=here, env=environment)
         assert list(here.iterdir()) == []
         return done
 
-    return run
+    with forking_reframe() as start:
+        yield run
 
 
 @pytest.fixture(scope="module")
