@@ -450,10 +450,11 @@ def parse_yaml(text: str, file: str | Path) -> Document:
 
     # libyaml is ten times as fast, and takes tabs in words, which YAML forbids. What it refuses is read again in
     # Python: the messages are the same on hosts without libyaml.
-    if "\t" not in text and (compiled := getattr(yaml, "CSafeLoader", None)):
-        with contextlib.suppress(yaml.YAMLError, RecursionError):
-            return _built_yaml(compiled(text), text, file)
+    compiled = None if "\t" in text else getattr(yaml, "CSafeLoader", None)
     try:
+        if compiled is not None:
+            with contextlib.suppress(yaml.YAMLError):
+                return _built_yaml(compiled(text), text, file)
         return _built_yaml(yaml.SafeLoader(text), text, file)
     except yaml.reader.ReaderError as error:
         line = text[: error.position].count("\n") + 1
