@@ -8,6 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from firsttouch.advice.advising import Choices as AdviceChoices
     from firsttouch.advice.advising import of_program as advise_program
+    from firsttouch.advice.aligning import AlignRequest, align
     from firsttouch.benchmarks.measure import AspectRequest, measure_aspect
     from firsttouch.benchmarks.site_checks import ProgramSpec, measure_program
     from firsttouch.campaign.inputs import judge
@@ -25,6 +26,7 @@ else:
     #: Public name -> its module, and its name there.
     _PUBLIC = {
         "AdviceChoices": ("advice.advising", "Choices"),
+        "AlignRequest": ("advice.aligning", "AlignRequest"),
         "AspectRequest": ("benchmarks.measure", "AspectRequest"),
         "BadInput": ("errors", "BadInput"),
         "CannotHere": ("errors", "CannotHere"),
@@ -33,6 +35,7 @@ else:
         "ProgramSpec": ("benchmarks.site_checks", "ProgramSpec"),
         "RunFailed": ("errors", "RunFailed"),
         "advise_program": ("advice.advising", "of_program"),
+        "align": ("advice.aligning", "align"),
         "append_records": ("records.schema", "append"),
         "judge": ("campaign.inputs", "judge"),
         "load_system": ("systems.definition", "load"),
@@ -61,6 +64,7 @@ else:
 
 __all__ = [
     "AdviceChoices",
+    "AlignRequest",
     "AspectRequest",
     "BadInput",
     "CannotHere",
@@ -69,6 +73,7 @@ __all__ = [
     "ProgramSpec",
     "RunFailed",
     "advise_program",
+    "align",
     "append_records",
     "judge",
     "load_system",

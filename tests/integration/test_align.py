@@ -19,7 +19,8 @@ import pytest
 from factories import small_parts
 from factories.genomes import built, installed, records
 from factories.processes import wait_until
-from firsttouch import cli
+from firsttouch import AlignRequest, align, cli
+from firsttouch.errors import ProgramFailed
 from firsttouch.genomics import dealing, sam
 from firsttouch.genomics.aligners import aligner
 from firsttouch.host.topology import load
@@ -176,6 +177,24 @@ def test_inputs_that_the_aligner_cannot_read_itself(placed, bwa, reads, tmp_path
     error = placed(scenario, "--", *argv[:-2], zstd, reads[1], status=2).stderr.decode().splitlines()[-1]
     assert "r_1.fq.zst: record " in error
     assert "the zstd data are truncated or damaged" in error
+
+
+def test_a_script_aligns_as_the_command_does(bwa, tmp_path, capfd):
+    argv, expected = bwa
+    output = tmp_path / "out.sam"
+    aligned = align(argv, AlignRequest("1Inst_Original", output=output))
+    assert body(output.read_bytes()) == expected
+    assert (aligned.sample, aligned.document["files"], aligned.document["command"]) == ("out", [str(output)], argv)
+    assert aligned.summary == aligned.document
+    assert "bwa-mem under 1Inst_Original: " in capfd.readouterr().err
+    broken = tmp_path / "broken.fq"
+    broken.write_text("no read")
+    with pytest.raises(ProgramFailed, match="bwa"):
+        align(
+            [*argv[:-2], "--no-such-option", str(broken)],
+            AlignRequest("1Inst_Original", output=tmp_path / "none.sam"),
+        )
+    assert not (tmp_path / "none.sam").exists()
 
 
 def test_one_instance_runs_the_command_as_it_is(placed, bwa, reads, index, tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from factories import topologies
-from firsttouch.cli import align
+from firsttouch.advice import aligning
 from firsttouch.errors import CannotHere
 from firsttouch.genomics.aligners import aligner, aligners
 from firsttouch.scenarios.memory_fit import Need, copy_banks
@@ -132,4 +132,4 @@ def test_sorting_gets_what_the_instances_leave(available, options, left):
     aligner = SimpleNamespace(index_bytes=lambda _: 90, need=lambda _: need)
     command = SimpleNamespace(index="i", aligner=aligner)
     scenario = SimpleNamespace(instances=2, threads=4, options=options)
-    assert align._memory_left(align._needed_bytes(command, scenario), available) == left
+    assert aligning._memory_left(aligning._needed_bytes(command, scenario), available) == left

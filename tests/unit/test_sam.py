@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from firsttouch.cli import align
+from firsttouch.advice import aligning
 from firsttouch.errors import RunFailed
 from firsttouch.execution.energy import Energy
 from firsttouch.genomics import sam, sam_stream
@@ -314,11 +314,9 @@ def test_reads_of_one_name_stay_apart():
 )
 def test_align_says_that_hardly_any_read_maps(mapped, reads, says, capsys):
     result = Result(reads=reads, mapped=mapped, seconds=1.0, launches=(), fed=frozenset())
-    task = SimpleNamespace(
-        request=align.AlignRequest(progress="none"),
-        command=SimpleNamespace(aligner=SimpleNamespace(name="bwa")),
-        scenario=SimpleNamespace(name="1Inst_Original", instances=1),
-        meter=SimpleNamespace(energy=Energy(unknown="not counted")),
+    command = SimpleNamespace(aligner=SimpleNamespace(name="bwa"))
+    scenario = SimpleNamespace(name="1Inst_Original", instances=1)
+    aligning._report(
+        aligning.AlignRequest(progress="none"), command, scenario, result, Energy(unknown="-").to_dict()
     )
-    align._report(task, result, (), None, ())
     assert capsys.readouterr().err == (f"{says}\n" if says else "")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Advice: which scenario to run a program under.
+"""Advice: which scenario to run a program under, and the program under it.
 
 In: the scenarios of a plan, the host's topology and (optional) its records, the reads and a time budget. Out: the
 recommended scenario with its expected time and gain as 90 % intervals, and a reason for each scenario that is not
@@ -13,5 +13,6 @@ Public: :mod:`advising` (advice for an aligner on given reads, a user's command,
 :func:`trials.advise` (aligners) and :func:`comparison.compare` (any program); :func:`costs.aspects`,
 ``candidates``, ``default`` and ``index_banks``, which turn a host and its plan into the model's input;
 :mod:`advice_text` (JSON document, text, stored files); :mod:`saved` (advice that is applied again to equal cases);
-:class:`auto.Auto` (the scenario of a user's command); :mod:`replay` (the search on stored times).
+:class:`auto.Auto` (the scenario of a user's command); :mod:`aligning` and :mod:`executing` (a user's aligner
+command, and any program, under the advised or a named scenario); :mod:`replay` (the search on stored times).
 """

@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from firsttouch import paths
 from firsttouch.cli import COMMANDS, UserCommand
@@ -23,7 +22,7 @@ from firsttouch.tools import require_report
 from firsttouch.units import parse, parse_bytes, parse_percent
 
 if TYPE_CHECKING:
-    from firsttouch.execution.ram_scratch import RamScratch
+    from firsttouch.execution.ram_scratch import InMemory
     from firsttouch.host.topology import Topology
 
 T = TypeVar("T")
@@ -213,19 +212,15 @@ def _options(text: str) -> str:
     return text
 
 
-class InMemory(NamedTuple):
-    """A scratch in memory, of that size (bytes; None: half of the memory that is left)."""
-
-    size_bytes: int | None
-
-
 def _scratch(text: str) -> InMemory | Path:
-    if text == "ram":
-        return InMemory(None)
     if not text:
         raise BadInput("'' is not a path")
-    if not text.startswith("ram:"):
+    if text != "ram" and not text.startswith("ram:"):
         return Path(text)
+    from firsttouch.execution.ram_scratch import InMemory  # noqa: PLC0415 - see the package
+
+    if text == "ram":
+        return InMemory()
     if not (size_bytes := parse_bytes(text[4:])):  # tmpfs would have no limit
         raise BadInput("a scratch of 0 bytes holds nothing: give a size such as ram:4GiB")
     return InMemory(size_bytes)
@@ -395,20 +390,3 @@ def print_files(files: Iterable[Path]) -> None:
     for file in files:
         if not atomic_files.is_stream(file):
             print(file)
-
-
-@contextlib.contextmanager
-def scratch(where: InMemory | Path | None, numa_nodes: Iterable[int]) -> Iterator[RamScratch | None]:
-    """Hold the scratch in memory that --scratch asks for; None if it asks for a folder.
-
-    Raises BadInput if that folder does not exist.
-    """
-    if not isinstance(where, InMemory):
-        if where and not where.is_dir():
-            raise BadInput("--scratch: there is no such folder", file=where)
-        yield None
-        return
-    from firsttouch.execution.ram_scratch import ram_scratch  # noqa: PLC0415 - see the package
-
-    with ram_scratch(numa_nodes, size_bytes=where.size_bytes) as memory:
-        yield memory

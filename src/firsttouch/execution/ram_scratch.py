@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from firsttouch.errors import CannotHere
+from firsttouch.errors import BadInput, CannotHere
 from firsttouch.execution import ram_store
 from firsttouch.host.available_memory import available_bytes
 
@@ -21,6 +21,12 @@ from firsttouch.host.available_memory import available_bytes
 _SHARE = 0.5
 #: Least size (bytes) without a size that the user asks for.
 _LEAST = 16 << 20
+
+
+class InMemory(Struct, frozen=True):
+    """A scratch in memory, of that size (bytes; None: half of the memory that is left)."""
+
+    size_bytes: int | None = None
 
 
 class RamScratch(Struct, frozen=True):
@@ -55,3 +61,18 @@ def ram_scratch(numa_nodes: Iterable[int], *, size_bytes: int | None = None) -> 
         raise CannotHere("too little memory is left for a scratch in memory: leave --scratch ram out")
     with ram_store.hold(nodes, size, huge=False) as store:
         yield RamScratch(store.folder, nodes, size, store.policy())
+
+
+@contextlib.contextmanager
+def scratch_in(where: InMemory | Path | None, numa_nodes: Iterable[int]) -> Iterator[RamScratch | None]:
+    """Hold the scratch in memory that *where* asks for; None if it is a folder.
+
+    Raises BadInput if that folder does not exist.
+    """
+    if not isinstance(where, InMemory):
+        if where and not where.is_dir():
+            raise BadInput("--scratch: there is no such folder", file=where)
+        yield None
+        return
+    with ram_scratch(numa_nodes, size_bytes=where.size_bytes) as memory:
+        yield memory

@@ -1,0 +1,514 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The user's own aligner command under a placement: what `firsttouch align` does."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import signal
+import sys
+import tempfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from firsttouch.advice.auto import BUDGET, Auto
+from firsttouch.errors import BadInput, ProgramFailed
+from firsttouch.execution import energy, host_lock
+from firsttouch.execution.progress import live, say, write
+from firsttouch.execution.ram_scratch import scratch_in
+from firsttouch.genomics import checkpoints, collecting, dealing, sam, stream
+from firsttouch.genomics.checkpoints import Checkpoints
+from firsttouch.genomics.command_line import UserCommand, parse
+from firsttouch.genomics.index_copies import OWN, IndexCopies, IndexUse
+from firsttouch.genomics.pipe_writer import StopRequest
+from firsttouch.genomics.reads import only_align_reads
+from firsttouch.genomics.sinks import AlignOutput, Form, Sink, default_threads, open_sink
+from firsttouch.host import grant
+from firsttouch.host.available_memory import available_bytes
+from firsttouch.host.topology import Topology, load
+from firsttouch.records import atomic_files
+from firsttouch.scenarios import evidence, memory_options
+from firsttouch.scenarios.memory_fit import Need
+from firsttouch.scenarios.placement import Scenario, parse_name, plan
+from firsttouch.tools import no_idle_threads
+from firsttouch.units import text_range
+
+if TYPE_CHECKING:
+    from firsttouch.execution.ram_scratch import InMemory
+
+#: Bases after which a finished part of the output is kept for --resume.
+CHECKPOINT = 20_000_000_000
+#: Seconds between two lines of progress that are not on a terminal.
+_PROGRESS_SECONDS = {"text": 60.0, "json": 1.0}
+
+
+class AlignRequest(Struct, frozen=True):
+    """How a user's command is run; the options of the same names describe the fields.
+
+    *tables* are files that the caller writes from the result: a run that would have to read or cannot write one is
+    refused. *json* says that the caller prints the result, so that the alignments need a file.
+    """
+
+    scenario: str = "auto"
+    output: Path | None = None
+    output_format: Form | None = None
+    sort: bool = False
+    markdup: bool = False
+    reference: Path | None = None
+    output_threads: int | None = None
+    resume: bool = False
+    checkpoint: int = CHECKPOINT
+    dynamic: bool = False
+    progress: Literal["text", "json", "none"] | None = None
+    per_instance: bool = False
+    budget: float = BUDGET
+    tables: tuple[Path, ...] = ()
+    scratch: InMemory | Path | None = None
+    policies: str = "usual"
+    options: str = "all"
+    timeout: float | None = None
+    idle: float | None = None
+    share_host: bool = False
+    json: bool = False
+
+
+class Aligned(Struct, frozen=True):
+    """How a command ran: the JSON *document* of `firsttouch align`, and a short name of its *sample*."""
+
+    document: dict[str, Any]
+    sample: str
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The document for a table of runs: of a resumed run, the energy of earlier parts was not counted."""
+        if not self.document["earlier_parts"]:
+            return self.document
+        return self.document | {"energy": {"joules": None, "unknown": "parts of the output are of earlier runs"}}
+
+
+def align(words: Sequence[str], request: AlignRequest) -> Aligned:
+    """Run the command of an aligner as *request* says, and say on standard error how it went.
+
+    Without an output file, the alignments go to the standard output of this process. Raises BadInput, Missing, or
+    ProgramFailed, which has no text if the reader of the standard output has enough.
+    """
+    command = parse(words)
+    output = _output(request, command)
+    host = load()
+    if lacking := grant.lacking_pus(command.threads, host):
+        say(f"warning: {lacking}")
+    scenario = _scenario(request, command, output, host)
+    try:
+        with host_lock.holding(say, share_host=request.share_host, shared=True):
+            return _align(request, command, scenario, output, lacking)
+    except ProgramFailed as error:
+        if error.status == -signal.SIGPIPE and not output.is_file:
+            raise ProgramFailed("", error.status) from None
+        raise
+
+
+def _output(request: AlignRequest, command: UserCommand) -> AlignOutput:
+    """Return the output; raises BadInput if it cannot be written."""
+    if request.output and command.output:
+        raise BadInput(f"-o and the command's own output {command.output}: name one of them")
+    path = request.output or command.output
+    threads = request.output_threads or default_threads(command.threads)
+    output = AlignOutput(
+        path,
+        # The aligner itself would write SAM, whatever the file is called.
+        request.output_format or ("sam" if command.output else None),
+        request.sort,
+        request.markdup,
+        reference=request.reference,
+        mates=command.mates,
+        threads=threads,
+    )
+    if command.sam_option and (output.place or output.written_form != "sam" or output.is_sorted):
+        raise BadInput(
+            "-o, -O, --sort and --markdup need SAM, which the command does not write without "
+            f"{command.sam_option}: add {command.sam_option}, or redirect the standard output"
+        )
+    output.check(inputs=[*command.files(), *command.written()])
+    command.refuse_overwriting([request.reference] if request.reference else [])
+    if request.tables:
+        written = [*request.tables, *([output.named] if output.is_file else [])]
+        atomic_files.refuse_overwriting(written, command.files())
+        for table in request.tables:
+            atomic_files.check_place(table)
+    if not output.is_file:
+        if request.resume:
+            raise BadInput("--resume needs -o FILE: parts are kept beside that file")
+        if request.json:
+            raise BadInput("--json needs -o FILE: standard output has the alignments")
+    if request.resume:
+        if command.whole:
+            raise BadInput(f"--resume keeps parts, and this command cannot be divided: {command.whole}")
+        if streams := [file for lane in command.lanes for file in lane if not Path(file).is_file()]:
+            raise BadInput(
+                f"--resume reads the reads again, and {streams[0]} can be read only once: save it in a file"
+            )
+        if request.dynamic and command.aligner.same != "exact":
+            raise BadInput(
+                f"--resume and --dynamic: {command.aligner.name} gives other alignments in each division"
+            )
+    elif output.is_file:
+        checkpoints.refuse_finished(output.named)
+    return output
+
+
+def _scenario(request: AlignRequest, command: UserCommand, output: AlignOutput, host: Topology) -> Scenario:
+    """Return the scenario that the user names, that of the run that is resumed, or the one that auto chooses."""
+    command.aligner.version()
+    size = command.aligner.index_bytes(command.index) if command.index else 0
+    pus = host.usable_pu_count
+    if request.output_threads and request.output_threads > pus:
+        raise BadInput(f"--output-threads {request.output_threads}: this process may use {pus} PUs")
+    threads = min(command.threads, pus)
+    planned = plan(host, command.aligner.need(size), threads=threads, policies=request.policies)
+
+    def in_one_instance(name: str) -> Scenario:
+        # By hand, nothing keeps the command from a host with too little memory.
+        need = Need(index_use=command.aligner.index_use)
+        return plan(host, need, threads=threads, policies=request.policies).scenario(_with_threads(name, threads))
+
+    wanted = request.scenario
+    if wanted == "auto" and request.resume and output.place and (earlier := checkpoints.scenario_of(output.place)):
+        wanted = earlier
+    if wanted == "auto":
+        if not planned.scenarios:
+            say(f"your command as it is: {planned.infeasible[0][1]}")
+            return in_one_instance("1Inst_Original")
+        choosing = Auto(
+            command,
+            host,
+            planned,
+            request.budget,
+            scratch=request.scratch if isinstance(request.scratch, Path) else None,
+            reference=request.reference,
+            options=request.options,
+            say=say,
+        )
+        with host_lock.holding(say, share_host=request.share_host, shared=True):
+            choice = choosing.choose()
+        say(f"{choice.scenario.name}: {choice.reason}")
+        return choice.scenario
+    instances = _instances(wanted, command.threads)
+    if instances > 1 and command.whole:
+        raise BadInput(f"scenario {wanted}: this command runs as one instance only: {command.whole}")
+    return in_one_instance(wanted) if instances == 1 else planned.scenario(_with_threads(wanted, threads))
+
+
+def _instances(wanted: str, threads: int) -> int:
+    """Return the instances of a scenario; raises BadInput if it has more threads than the command asks for."""
+    parts = parse_name(wanted)
+    if not parts:
+        return 0
+    instances, each = parts.instances, parts.threads
+    if instances * (each or 1) > threads:
+        asked = f"{instances} x {each}" if each else f"{instances} or more"
+        raise BadInput(
+            f"scenario {wanted} has {asked} threads, and the command asks for {threads}: raise its threads"
+        )
+    return instances
+
+
+def _with_threads(wanted: str, total: int) -> str:
+    """Return the name of a scenario that divides *total* threads, unless the name states the threads."""
+    parts = parse_name(wanted)
+    if not parts or parts.threads:
+        return wanted
+    return str(parts._replace(threads=max(1, total // parts.instances)))
+
+
+def _align(
+    request: AlignRequest, command: UserCommand, scenario: Scenario, output: AlignOutput, lacking: str
+) -> Aligned:
+    decompressed = any(only_align_reads(file) for lane in command.lanes for file in lane)
+    wanted = request.progress is not None or decompressed
+    meter = energy.Meter()
+    divided = scenario.instances > 1 or request.resume or (wanted and not command.whole)
+    if divided and not _has_reads(command):
+        say(f"no reads: {command.aligner.name} runs as it is")
+        divided, scenario = False, replace(scenario, instances=1, placements=scenario.placements[:1])
+        if request.resume:
+            checkpoints.refuse_finished(output.named)
+    disk = output.named.parent if output.is_file else Path(tempfile.gettempdir())
+    numa_nodes = {node for placement in scenario.placements for node in placement.numa_nodes}
+    with contextlib.ExitStack() as stack:
+        kept = None
+        if divided and request.resume:
+            identity = _identity(request, command, scenario)
+            kept = stack.enter_context(Checkpoints(output.named, identity, request.checkpoint, say))
+        stop = StopRequest()
+        stack.callback(stop.close)
+        memory = stack.enter_context(scratch_in(request.scratch, numa_nodes))
+        folder = request.scratch if isinstance(request.scratch, Path) else disk
+        place = memory.folder if memory else folder
+        scratch = stack.enter_context(atomic_files.workspace(place))
+        copies = stack.enter_context(IndexCopies(command.aligner, command.index, name=command.index_name, say=say))
+        uses = copies.uses(scenario)
+        divided = divided or (uses[0].hides(file for lane in command.lanes for file in lane) and not command.whole)
+        if uses[0].prefix and command.whole and ("output" in command.roles or command.sam_option):
+            raise BadInput(
+                f"scenario {scenario.name}: the command writes its output itself ({command.whole}), which would "
+                "name a copy of the index: let it write SAM to standard output"
+            )
+        need = _needed_bytes(command, scenario)
+        available = available_bytes()
+        if lacking_memory := grant.lacking_memory(need, available):
+            say(f"warning: {lacking_memory}")
+        left = _memory_left(need, available)
+        sink = stack.enter_context(
+            open_sink(output, scratch=scratch, pus=sorted(scenario.pus), memory_bytes=left, stop=stop)
+        )
+        task = _Task(request, command, scenario, output, sink, scratch, stop, copies, uses, meter)
+        meter.begin(request.idle)
+        if not divided:
+            result = task.unsplit()
+        elif kept:
+            result = task.resumed(kept)
+        else:
+            result = task.streamed(collecting.SinkTarget(sink))
+        files = sink.finish()
+        meter.end()
+    if output.is_file:
+        checkpoints.discard(output.named)
+    used = task.meter.energy.to_dict(result.reads)
+    _report(request, command, scenario, result, used)
+    document = _run_document(task, result, files) | {
+        "energy": used,
+        "scratch": memory and memory.to_dict(),
+        "lacking": [text for text in (lacking, lacking_memory) if text],
+    }
+    return Aligned(document, output.named.stem if output.is_file else command.aligner.name)
+
+
+def _needed_bytes(command: UserCommand, scenario: Scenario) -> int:
+    """Return the bytes that the instances will take; 0 if that is unknown."""
+    if command.index is None:
+        return 0
+    index = memory_options.of_kind(scenario.options, "index")
+    need = command.aligner.need(command.aligner.index_bytes(command.index))
+    return scenario.instances * need.of(scenario.threads, index.copies if index else "own")
+
+
+def _memory_left(need: int, available: int | None) -> int | None:
+    """Return the bytes that instances which will take *need* bytes leave for sorting; None: unknown."""
+    return None if available is None else max(0, available - need)
+
+
+def _has_reads(command: UserCommand) -> bool:
+    """Return whether an input has any content; one that can be read only once is taken to have some."""
+    for lane in command.lanes:
+        if not Path(lane[0]).is_file():
+            return True
+        with Path(lane[0]).open("rb") as stream:
+            begin = stream.read(2)
+        if begin == b"\x1f\x8b":
+            try:
+                with gzip.open(lane[0]) as unpacked:
+                    begin = unpacked.read(1)
+            except (OSError, EOFError, zlib.error):
+                return True  # damaged: the run names the fault
+        if begin:
+            return True
+    return False
+
+
+class _Task(Struct):
+    """What one run works with."""
+
+    request: AlignRequest
+    command: UserCommand
+    scenario: Scenario
+    output: AlignOutput
+    sink: Sink
+    scratch: Path
+    stop: StopRequest
+    copies: IndexCopies
+    uses: Sequence[IndexUse]
+    meter: energy.Meter
+
+    def describe(self, header: bytes) -> bytes:
+        """Return the output's header: the aligner's, with the user's command and the scenario in its @PG line."""
+        note = stream.note(self.scenario, self.output)
+        return sam.describe_program(self.copies.restored(header), self.command.described(), note)
+
+    def unsplit(self) -> stream.Result:
+        """Run the user's command as it is, in one instance."""
+        direct = self.output.place is None and self.output.written_form == "sam" and not self.output.is_sorted
+        direct = direct and self.uses[0] == OWN
+        return stream.unsplit(
+            self.command,
+            self.scenario,
+            None if direct else self.sink,
+            self.describe,
+            self.stop,
+            use=self.uses[0],
+            timeout=self.request.timeout,
+            watching=self.meter.watching(),
+        )
+
+    def streamed(self, target: collecting.Target, *, relaunch: int | None = None) -> stream.Result:
+        """Align the reads, without those that are in finished parts of the *target*, with all instances."""
+        command = self.command
+        with no_idle_threads():
+            from firsttouch.genomics.read_stream import ReadStream  # noqa: PLC0415 - it loads NumPy
+
+        with ReadStream(
+            command.lanes,
+            interleaved=command.interleaved,
+            rule=command.batch,
+            least_part_bytes=dealing.PART_BYTES,
+            merged=command.pipes == 1,
+            fasta=command.fasta,
+            reference=self.request.reference,
+        ) as reads:
+            if isinstance(target, Checkpoints) and target.records:
+                reads.skip(target.records)
+            work = stream.Run(
+                command,
+                self.scenario,
+                reads,
+                target,
+                self.scratch,
+                self.describe,
+                self.stop,
+                self.uses,
+                dynamic=self.request.dynamic,
+                relaunch_bases=relaunch,
+                timeout=self.request.timeout,
+                watching=self.meter.watching(),
+                on_progress=_progress(self.request),
+            )
+            if isinstance(target, Checkpoints):
+                target.placement = work.placement
+            try:
+                return work.run()
+            finally:
+                live("")
+                _show_logs(work.logs, self.scenario.instances)
+
+    def resumed(self, kept: Checkpoints) -> stream.Result:
+        """Align in parts that are *kept*, use those of an earlier run, and deliver all."""
+        result = stream.Result(0, 0, 0.0, (), frozenset())
+        earlier = tuple(kept.stretches)
+        if not kept.complete:
+            free = self.command.aligner.same == "exact"
+            result = self.streamed(kept, relaunch=None if free else self.request.checkpoint)
+            kept.end()
+        self.sink.begin(kept.header)
+        self.sink.send(kept.ranges())
+        return replace(result, earlier=earlier)
+
+
+def _identity(request: AlignRequest, command: UserCommand, scenario: Scenario) -> dict[str, Any]:
+    """Return what the alignments in finished parts depend on."""
+    files = [Path(file) for lane in command.lanes for file in lane]
+    index = command.aligner.index_paths(command.index) if command.index else []
+    return {
+        "command": list(command.words),
+        "scenario": scenario.name,
+        "aligner": command.aligner.version(),
+        "checkpoint": request.checkpoint,
+        "inputs": [_state(file) for file in files],
+        "index": [_state(file) for file in index],
+    }
+
+
+def _state(file: Path) -> list[Any]:
+    state = file.stat()
+    return [os.path.realpath(file), state.st_size, state.st_mtime_ns]
+
+
+def _progress(request: AlignRequest) -> Callable[[stream.Progress], None]:
+    """Return what reports the progress in the way that the user wants."""
+    how = request.progress or "text"
+    last = 0.0
+
+    def report(now: stream.Progress) -> None:
+        nonlocal last
+        due = now.seconds - last >= _PROGRESS_SECONDS[how]
+        if how == "json" and due:
+            write(json.dumps(_document(now, per_instance=request.per_instance)) + "\n")
+        elif how == "text":
+            text = now.text(per_instance=request.per_instance)
+            live(text)
+            if due and not sys.stderr.isatty():
+                say(text)
+        if due:
+            last = now.seconds
+
+    return report if how != "none" else lambda _: None
+
+
+def _document(now: stream.Progress, *, per_instance: bool) -> dict[str, Any]:
+    left = now.seconds_left
+    return {
+        "event": "progress",
+        "reads": now.reads,
+        "mapped": now.mapped,
+        "seconds": round(now.seconds, 3),
+        "reads_per_second": round(now.rate, 1),
+        "fraction": None if now.fraction is None else round(now.fraction, 4),
+        "seconds_left": None if left is None else round(left, 1),
+        **({"instances": list(now.instances)} if per_instance else {}),
+    }
+
+
+def _show_logs(logs: Sequence[tuple[int, str]], instances: int) -> None:
+    """Print the ends of the instances' logs, which have the aligner's own summaries."""
+    for number, log in logs:
+        for line in log.splitlines():
+            write(f"instance {number}: {line}\n" if instances > 1 else f"{line}\n")
+
+
+def _report(
+    request: AlignRequest,
+    command: UserCommand,
+    scenario: Scenario,
+    result: stream.Result,
+    used: Mapping[str, Any],
+) -> None:
+    """Say on standard error how the run went; *used* is its energy."""
+    state = evidence.describe(result, unverified=evidence.COMPLETE)
+    if result.earlier and not result.misplaced:
+        dates = text_range(result.earlier[0].time[:10], result.earlier[-1].time[:10])
+        state += f", {len(result.earlier)} finished parts of it on {dates}" if result.launches else f" on {dates}"
+    reads = f"{result.reads:,} reads ({result.mapped / result.reads:.1%} mapped) in " if result.reads else ""
+    if request.progress != "none":
+        spent = f"{reads}{result.seconds:.3f} s, {energy.in_words(used)}"
+        say(f"{command.aligner.name} under {scenario.name}: {spent}{state}")
+    if result.reads and (reason := sam.hardly_mapped(result.mapped, result.reads)):
+        say(reason)
+    unfed = scenario.instances - len(result.fed)
+    if result.fed and unfed:
+        say(f"{unfed} of {scenario.instances} instances got no reads: these fill too few batches of the aligner")
+
+
+def _run_document(task: _Task, result: stream.Result, files: Sequence[Path]) -> dict[str, Any]:
+    """Return the JSON form of a run."""
+    return {
+        "command": list(task.command.words),
+        "scenario": task.scenario.to_dict(),
+        "reads": result.reads or None,
+        "mapped": result.mapped if result.reads else None,
+        "seconds": result.seconds,
+        "cpu_seconds": result.cpu_seconds,
+        "output_cpu_seconds": task.sink.cpu_seconds,
+        "peak_bytes": result.peak_bytes,
+        "launches": len(result.launches),
+        "placement": evidence.state(result),
+        "reason": result.misplaced,
+        "earlier_parts": [
+            {"records": part.records, "reason": part.misplaced, "time": part.time} for part in result.earlier
+        ],
+        "files": [str(file) for file in files],
+    }
