@@ -63,7 +63,7 @@ if not INSTALLED.exists() or INSTALLED.stat().st_mtime < max(f.stat().st_mtime f
 gc.disable()
 
 # How long an example takes says more about the other load of a shared host than about the test.
-settings.register_profile("shared", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("shared", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
 
 STORED = Path(__file__).with_name("golden")

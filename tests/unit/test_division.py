@@ -50,7 +50,7 @@ def parts_of(reads, divided):
     kind=st.sampled_from((static_division, dynamic_division)),
     gz=st.sampled_from((False, False, False, True)),
 )
-@common(40)
+@common(75)
 def test_all_is_dealt_once_and_in_order(tmp_path, small, *, records, layouts, form, batch, instances, kind, gz):
     if form == "interleaved":
         data = [layouts[0]([r for pair in zip(*records, strict=True) for r in pair])]

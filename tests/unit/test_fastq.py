@@ -45,7 +45,7 @@ def blocks_of(monkeypatch):
 
 
 @given(fastq(), layout(), SIZES)
-@common(40)
+@common(75)
 def test_records_and_bases_are_counted(tmp_path, blocks_of, records, written, size):
     blocks_of(size)
     data = written(records[0])
@@ -65,7 +65,7 @@ def test_records_and_bases_are_counted(tmp_path, blocks_of, records, written, si
     size=SIZES,
     interleaved=st.booleans(),
 )
-@common(40)
+@common(75)
 def test_parts_begin_where_batches_begin(tmp_path, blocks_of, *, records, batch, newline, size, interleaved):
     blocks_of(size)
     if interleaved:
@@ -88,7 +88,7 @@ def test_parts_begin_where_batches_begin(tmp_path, blocks_of, *, records, batch,
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 50)] * 2), min_size=1, max_size=200), BATCHES, st.data())
-@common(75)
+@common(150)
 def test_batches_do_not_depend_on_how_records_come(sizes, batch, data):
     indexer, at = module.BatchIndexer(batch, 1), 0
     while at < len(sizes):
@@ -153,7 +153,7 @@ def test_the_error_names_file_record_and_line(tmp_path, blocks_of, *, record, re
 
 
 @given(records=fastq(), place=st.integers(0, 11), bad=st.sampled_from(BAD), size=SIZES)
-@common(30)
+@common(60)
 def test_a_bad_record_anywhere_is_named(tmp_path, blocks_of, *, records, place, bad, size):
     blocks_of(size)
     place = min(place, len(records[0]))
@@ -284,7 +284,7 @@ def test_odd_bytes_that_sam_can_hold(tmp_path):
     byte=st.integers(0, 255).filter(lambda byte: byte not in b"\r\n"),
     size=SIZES,
 )
-@common(75)
+@common(150)
 def test_bytes_are_judged_alike_one_by_one_and_together(tmp_path, blocks_of, *, record, line, place, byte, size):
     """What the check of many records at once refuses has a reason, and what it takes has none."""
     blocks_of(size)
@@ -340,7 +340,7 @@ def test_names_of_no_pair(tmp_path, first, second):
 
 
 @given(fastq(mates=2), st.data(), SIZES)
-@common(25)
+@common(50)
 def test_pairs_out_of_step_are_seen(tmp_path, blocks_of, records, data, size):
     blocks_of(size)
     place = data.draw(st.integers(0, len(records[1]) - 1))

@@ -157,7 +157,7 @@ def check_findings(verdict, host, system):
             assert ORDER.index(finding.verdict) >= min(map(ORDER.index, possible)) or host.is_emulated(case)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.integers(0, 10**6))
 @example(285)  # a few hosts are apart from the others
 @example(349)  # a host's last repetition is invalid, and those before were disturbed
@@ -272,7 +272,7 @@ class TestSequentialTest:
         assert count == pytest.approx(plain.FAIL / each, rel=0.05, abs=1)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([0.002, 0.01, 0.03, 0.1]), st.sampled_from([0.02, 0.05]))
 def test_the_fitted_error_is_the_smallest_that_keeps_the_error_rates(seed, error, loss):
     """By enumeration of the sample: a more sensitive test would break one of Wald's conditions."""

@@ -49,7 +49,7 @@ def test_a_few_hosts_that_are_near_each_other_do_not_make_the_others_bad():
     assert student_quantile(5e-4, spread.freedom) * spread.deviation > 0.01
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.floats(0.5, 2), min_size=3, max_size=60), st.floats(1e-3, 1e3), st.randoms())
 def test_the_spread_depends_on_neither_unit_nor_order(levels, unit, random):
     spread = spread_of(np.array(levels))

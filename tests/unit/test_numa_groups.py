@@ -75,7 +75,7 @@ def test_packages_stay_together_where_distances_are_equal():
     st.integers(2, 8).flatmap(lambda n: st.tuples(st.just(n), st.integers(1, n))),
     st.randoms(use_true_random=False),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_groups_are_disjoint_equal_and_the_closest(shape, rng):
     count, groups = shape
     matrix = symmetric(count, lambda: rng.randint(11, 40))

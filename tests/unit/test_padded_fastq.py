@@ -23,7 +23,7 @@ def unpadded(data):
 
 
 @given(records=fastq(mates=2), written=layout(), number=st.none() | st.integers(1, 5), interleaved=st.booleans())
-@common(30)
+@common(60)
 def test_blocks_hold_the_same_records(tmp_path, *, records, written, number, interleaved):
     if interleaved:
         files = [write(tmp_path / "i.fq", written([r for pair in zip(*records, strict=True) for r in pair]))]

@@ -74,7 +74,7 @@ def plan(library, places, wanted):
 SHAPES = st.tuples(*(st.integers(1, most) for most in (2, 3, 2, 3, 2)))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(shape=SHAPES, wanted=st.integers(1, 400))
 def test_plan(library, shape, wanted):
     places = host(*shape)

@@ -97,7 +97,7 @@ def with_memory(topology):
 
 
 @given(topologies(), st.sampled_from((None, 1, 2, 3, 8, 1000)), st.booleans())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_any_machine_has_a_valid_plan_or_a_clear_reason(topology, threads, all_memory):
     usable = {p for n in topology.cpu_nodes for p in topology.usable_pus(n)}
     banks = {n for n in with_memory(topology) if topology.node(n).subtype != "GPUMemory"}
@@ -167,7 +167,7 @@ def check_cores(topology, scenario):
 
 
 @given(topologies())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_no_core_is_shared_while_another_one_idles(topology):
     core = {p.index: p.core for p in topology.pus}
     try:
@@ -219,7 +219,7 @@ def test_what_is_feasible_fits(topology, index, buffers):
 
 
 @given(topologies(), st.integers(1, 40), st.integers(1, 9), st.sampled_from(("original", "interleave")))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_any_number_of_instances_and_threads_by_name(topology, instances, threads, policy):
     try:
         planned = plan(topology)
@@ -524,7 +524,7 @@ def test_a_text_is_the_name_of_one_scenario_or_of_none(instances, between, word,
 
 
 @given(topologies(), st.sampled_from(["thesis", "original,unbound"]))
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=50)
 def test_an_alias_is_the_scenario_of_the_name(host, wanted):
     try:
         planned = plan(host, policies=wanted)

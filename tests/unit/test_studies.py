@@ -88,7 +88,7 @@ def test_names_of_runs_are_unique_parts_of_file_names(opteron):
         assert all(n.isascii() and not set(n) & set(" /()") for n in names)
 
 
-@settings(max_examples=8)
+@settings(max_examples=20)
 @given(pus=st.integers(1, 300), nodes=st.sampled_from([1, 2, 8]))
 def test_no_run_has_more_threads_than_the_host_has_pus(pus, nodes):
     machine = host(pus, min(nodes, pus))

@@ -245,7 +245,7 @@ def test_repetitions_before_a_change_of_the_host_do_not_count(bandwidth):
     assert list(undecided(changed, bandwidth).values()) == [1]
 
 
-@settings(max_examples=15)
+@settings(deadline=None)
 @given(st.lists(st.floats(0.1, 100), min_size=1, max_size=5), st.randoms())
 def test_the_order_of_records_does_not_matter(tmp_path_factory, values, random):
     entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "order"}
