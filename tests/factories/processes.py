@@ -37,6 +37,16 @@ def wait_until(condition: Callable[[], object], what: str = "the condition", *, 
         time.sleep(0.01)
 
 
+@contextlib.contextmanager
+def started(argv: Sequence[object], **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a program, which is killed if it runs at the end of the block: its lock of the host would stay."""
+    with subprocess.Popen([str(word) for word in argv], **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 def load_script(name: str, folder: Path) -> ModuleType:
     """Import a module from a folder that is not a package (containers/, spack-env/)."""
     if str(folder) not in sys.path:

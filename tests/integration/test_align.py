@@ -18,7 +18,7 @@ import pytest
 
 from factories import small_parts
 from factories.genomes import built, installed, records
-from factories.processes import wait_until
+from factories.processes import started, wait_until
 from firsttouch import AlignRequest, align, cli
 from firsttouch.errors import ProgramFailed
 from firsttouch.genomics import dealing, sam
@@ -286,11 +286,11 @@ def test_a_sorted_file_and_a_resumed_run(long_bwa, tmp_path):
     argv, expected = long_bwa
     out = tmp_path / "out.bam"
     command = [*FIRSTTOUCH, "align", "-o", out, "--sort", "--resume", "--checkpoint", "600k", TWO, "--", *argv]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE)
     journal = tmp_path / ".out.bam.firsttouch" / "journal.jsonl"
-    wait_until(lambda: journal.is_file() and len(journal.read_text().splitlines()) > 1, "a finished part")
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    with started(command, stderr=subprocess.PIPE) as process:
+        wait_until(lambda: journal.is_file() and len(journal.read_text().splitlines()) > 1, "a finished part")
+        process.send_signal(signal.SIGKILL)
+        process.communicate()  # until all that it started have ended
     assert not out.exists()
     done = subprocess.run([*command[:3], "--json", *command[3:]], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -385,18 +385,18 @@ def test_a_kill_leaves_nothing(bwa, tmp_path, victim, number):
     for target, source in zip(many, argv[-2:], strict=True):
         target.write_bytes(80 * Path(source).read_bytes())
     command = [*FIRSTTOUCH, "align", "-o", tmp_path / "out.bam", "--sort", TWO, "--", *argv[:-2], *many]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env={**os.environ, "MARK": str(tmp_path)})
     pids = {}
 
-    def started():
+    def have_begun():
         pids.clear()
         pids.update(running(marker))
         return {"bwa", "samtools"} <= pids.keys()
 
-    wait_until(started, "the aligner and the output's program")
-    os.kill(pids[victim] if victim else process.pid, getattr(signal, number))
     expected = {None: 128 + signal.SIGTERM, "bwa": 128 + signal.SIGKILL, "samtools": 1}
-    assert process.wait(30) == expected[victim]
+    with started(command, stderr=subprocess.DEVNULL, env={**os.environ, "MARK": str(tmp_path)}) as process:
+        wait_until(have_begun, "the aligner and the output's program")
+        os.kill(pids[victim] if victim else process.pid, getattr(signal, number))
+        assert process.wait(30) == expected[victim]
     wait_until(lambda: not running(marker), "the end of all processes")
     assert sorted(tmp_path.iterdir()) == sorted(many)
 
