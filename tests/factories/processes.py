@@ -37,6 +37,18 @@ def wait_until(condition: Callable[[], object], what: str = "the condition", *, 
         time.sleep(0.01)
 
 
+def open_descriptors() -> set[tuple[str, Path]]:
+    """Return the numbers of this process's descriptors, each with what it is open for.
+
+    Compare by ``<=``: what an earlier test has left may be closed meanwhile.
+    """
+    descriptors = set()
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # that of the listing
+            descriptors.add((descriptor.name, descriptor.readlink()))
+    return descriptors
+
+
 @contextlib.contextmanager
 def started(argv: Sequence[object], **options: Any) -> Iterator[subprocess.Popen[bytes]]:
     """Start a program, which is killed if it runs at the end of the block: its lock of the host would stay."""
