@@ -73,6 +73,8 @@ def test_a_file_and_the_number_of_threads(run_here, program, tmp_path):
     ("argv", "status", "reason"),
     [
         (["--check", "x"], 2, "--check NAME and -- PROGRAM are needed"),
+        (["--check", "", "--", "true"], 2, "--check NAME and -- PROGRAM are needed"),
+        (["--site-check", ""], 2, "--check NAME and -- PROGRAM are needed"),
         ([*RATE[:-1], "(a)(b)", "--", "true"], 2, "has 2 groups"),
         (["--check", "x", "--unit", "GB/s", "--", "true"], 2, "a regular expression is needed"),
         (["2Inst_Original", "--check", "x", "--", "true"], 2, "2 instances"),

@@ -134,6 +134,7 @@ def test_files_that_do_not_fit_stay_on_disk_if_that_is_wanted(run_cli, folder):
         (["--on", "0,77", "ref.fa"], 3, "NUMA node 77 does not exist"),
         (["--on", "0", "ref.fa", "--", "wc", "{2}"], 2, "the command has {2}, and the last file is {1}"),
         (["--on", "0", "--keep", "1h", "ref.fa", "--", "true"], 2, "--keep is for copies that stay"),
+        (["--on", "0", "--keep", "0", "ref.fa"], 2, "argument --keep: '0' is not a time above 0"),
         (["--on", "0", "ref.fa", "--", "no-such-program"], 3, "'no-such-program' is not on PATH"),
     ],
 )
@@ -141,3 +142,4 @@ def test_one_line_says_what_is_wrong(run_cli, words, status, message):
     done = run_cli("stage", *words)
     assert (done.status, done.out) == (status, "")
     assert message in done.err.splitlines()[-1]
+    assert "takes a unit now" not in done.err

@@ -104,7 +104,7 @@ def register(subparsers: options.Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the program and return its exit status, or measure it."""
-    is_measured = bool(args.check or args.site_check)
+    is_measured = args.check is not None or args.site_check is not None
     wrong = (name for name in (_FOREGROUND if is_measured else _MEASURING) if getattr(args, name))
     for name in wrong:
         why = "not for a measurement (--check, --site-check)" if is_measured else "for a measurement: --check NAME"
@@ -187,7 +187,7 @@ def _spec(site_check: str | None, given: Mapping[str, Any]) -> ProgramSpec:
 
     if site_check and given:
         raise BadInput(f"--site-check brings the check: leave {', '.join(given)} out")
-    if not site_check and "program" not in given:
+    if not site_check and not {"check", "program"} <= given.keys():
         raise BadInput("--check NAME and -- PROGRAM are needed (or --site-check CHECK)")
     return site_checks.load(site_check) if site_check else site_checks.ProgramSpec(**given)
 

@@ -18,6 +18,7 @@ from firsttouch.host.cpusets import format_list
 from firsttouch.records import catalogue
 from firsttouch.records.cases import Case
 from firsttouch.systems import theoretical_bandwidth
+from firsttouch.systems.definition import load
 
 EXAMPLES = """\
   firsttouch measure latency --records records.jsonl            every NUMA node x every bank, the whole curve
@@ -153,6 +154,8 @@ def _run_probe(
         return probe.helped(aspect)
     if file and "--sanity" in words:
         raise BadInput("the values of --sanity are not measurements: leave --records out")
+    if system is not None:
+        load(system)  # a wrong name is refused, whatever is measured
     theoretical = theoretical_bandwidth.of_this_host(system) if aspect in {"topology", "bandwidth"} else None
     with recording(file, share_host=share_host, watched=aspect != "topology", say=say) as keep:
         report = probe.run(aspect, words, say=say)

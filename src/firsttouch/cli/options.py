@@ -180,10 +180,17 @@ def _whole(text: str) -> int:
     return int(text if text.isascii() and text.isdecimal() else "")
 
 
+def number(text: str) -> float:
+    """Return a number; raises ValueError for 1_0, " 7" and the digits of other scripts, which float() takes."""
+    if not text.isascii() or "_" in text or text != text.strip():
+        raise ValueError
+    return float(text)
+
+
 def seconds(text: str) -> float:
     """Return a time in seconds, from text such as 90, 30min or 12h; raises BadInput for others."""
     try:
-        return float(text)
+        return number(text)
     except ValueError:
         return parse(text, "seconds")
 
@@ -195,7 +202,7 @@ def _bases(text: str) -> int:
 
 def part(text: str) -> float:
     """Return a part of the whole, from text such as 0.1 or 10%; raises ValueError or BadInput for others."""
-    return parse_percent(text) if text.endswith("%") else float(text)
+    return parse_percent(text) if text.endswith("%") else number(text)
 
 
 def _policies(text: str) -> str:

@@ -55,10 +55,11 @@ def register(subparsers: options.Subparsers) -> None:
 def _stay(text: str) -> float:
     """Return a time in seconds; a number without a unit is one of hours, as in earlier releases."""
     try:
-        hours = float(text)
+        hours = options.number(text)
     except ValueError:
         return parse(text, "seconds")
-    say(f"firsttouch: --keep takes a unit now: --keep {text}h")
+    if hours > 0:
+        say(f"firsttouch: --keep takes a unit now: --keep {text}h")
     return hours * 3600
 
 
