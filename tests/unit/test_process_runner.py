@@ -19,7 +19,7 @@ from types import SimpleNamespace
 
 import pytest
 from tests.factories.clocks import ManualClock
-from tests.factories.processes import open_descriptors, wait_until
+from tests.factories.processes import open_descriptors, started, wait_until
 
 from firsttouch.clock import SYSTEM_CLOCK
 from firsttouch.errors import BadInput, CannotHere, Missing, ProgramFailed, RunFailed, TimedOut
@@ -90,11 +90,11 @@ def held():
 def with_marker(marker):
     """Return the living processes that have *marker* in their argv."""
     pids = []
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
+    for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if marker.encode() in file.read_bytes():
-                pids.append(int(file.parent.name))
-        except OSError:
+            if marker.encode() in (folder / "cmdline").read_bytes():
+                pids.append(int(folder.name))
+        except OSError:  # it has ended; within a glob, this would not be ignored
             continue
     return [pid for pid in pids if pid != os.getpid()]
 
@@ -675,7 +675,7 @@ SLEEPER = f"{sys.executable} -c 'import time; time.sleep(300)' $1"
 )
 def test_an_interrupted_launcher_leaves_none(tmp_path, marker, number, script, processes):
     argv = [sys.executable, "-c", LAUNCHER, str(tmp_path), script, marker]
-    with subprocess.Popen(argv, start_new_session=True) as launcher:
+    with started(argv, start_new_session=True) as launcher:
         complete = are_running(marker, processes)
         launcher.send_signal(number)
         status = launcher.wait(30)
