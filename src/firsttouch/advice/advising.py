@@ -70,10 +70,7 @@ def _offered(
         several = tuple((s.name, undivided) for s in planned.scenarios if s.instances > 1 and not s.options)
         alone = tuple(s for s in planned.scenarios if s.instances == 1)
         planned = replace(planned, scenarios=alone, infeasible=(*planned.infeasible, *several))
-    try:
-        usual = default(planned.scenarios)
-    except ValueError:
-        raise BadInput("--policies must include 'original': the gain is over the run without a policy") from None
+    usual = default(planned.scenarios)
     banks = index_banks(host, index_bytes)
     return planned, prior(candidates(planned.scenarios), banks, aspects(host, choices.measured)), usual
 

@@ -19,7 +19,7 @@ from msgspec import Struct
 from firsttouch.advice import saved
 from firsttouch.advice.costs import FASTEST, LEAST_SECONDS, Aspects, aspects, candidates, default, index_banks
 from firsttouch.clock import SYSTEM_CLOCK, Clock
-from firsttouch.errors import BadInput, FirstTouchError, RunFailed
+from firsttouch.errors import FirstTouchError, RunFailed
 from firsttouch.genomics.command_line import UserCommand
 from firsttouch.genomics.launch import Work
 from firsttouch.host.topology import Topology
@@ -72,12 +72,7 @@ class Auto(Struct, frozen=True, dict=True):
 
     def __post_init__(self) -> None:
         """Check that the command may run as it is."""
-        try:
-            default(self.planned.scenarios)
-        except ValueError:
-            raise BadInput(
-                "--policies must include 'original': the gain is over the run without a policy"
-            ) from None
+        default(self.planned.scenarios)
 
     def choose(self) -> Choice:
         """Return the scenario of saved advice, else of trials, which are saved, else the command as it is."""

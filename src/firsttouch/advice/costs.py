@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
+from firsttouch.errors import BadInput
 from firsttouch.host.topology import Topology
 from firsttouch.records.cases import without_axes
 from firsttouch.scenarios import memory_options
@@ -163,7 +164,7 @@ def predict(host: Topology, scenarios: Sequence[Scenario], index_bytes: int) -> 
     best = min(range(len(means)), key=means.__getitem__)
     try:
         usual = default(scenarios)
-    except ValueError:
+    except BadInput:
         return Prediction(scenarios[best], {}, ())
     a, b = modelled[usual], modelled[best]
     shared = SAME_POLICY**2 * (a.policy != b.policy or (a.instances == 1) != (b.instances == 1))
@@ -277,8 +278,10 @@ def index_banks(host: Topology, index_bytes: int) -> float:
 def default(scenarios: Sequence[Scenario]) -> int:
     """Return the number of the default run: one instance with the most threads, without policy and memory options.
 
-    Raises ValueError if there is none.
+    Raises BadInput if there is none.
     """
     plain = (not s.placements[0].numactl and not s.options for s in scenarios)
     single = [i for i, (s, usual) in enumerate(zip(scenarios, plain, strict=True)) if usual and s.instances == 1]
+    if not single:
+        raise BadInput("--policies must include 'original': the gain is over the run without a policy")
     return max(single, key=lambda i: scenarios[i].threads)
