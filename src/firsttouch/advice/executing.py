@@ -29,8 +29,8 @@ from firsttouch.scenarios.placement import Placement, Scenario, parse_name, plan
 
 #: Takes what each host has left when the last program of a step ends: its name, and the results of its tasks.
 Tell = Callable[[Sequence[Mapping[str, Any]]], None]
-#: Processes that a program leaves that are named, and programs or scenarios that differ.
-_NAMED = 4
+#: What is named of tasks, hosts, processes that a program leaves, and programs or scenarios that differ.
+NAMED = 4
 
 
 class ExecRequest(Struct, frozen=True):
@@ -187,7 +187,7 @@ class _Ending(Struct, frozen=True):
         for what, different in (("different programs", programs), ("under different scenarios", scenarios)):
             if len(different) > 1:
                 no_record = ", so there is no record" if self.request.records or self.request.tsv else ""
-                say(f"firsttouch: warning: tasks ran {what} ({first_of([*different], _NAMED)}){no_record}")
+                say(f"firsttouch: warning: tasks ran {what} ({first_of([*different], NAMED)}){no_record}")
                 return
         if len(done) < len(results) or any(result["exit_status"] for result in done):
             return
@@ -234,7 +234,7 @@ def _join(file: Path, parts: Sequence[Mapping[str, Any]]) -> None:
 
 def _left(names: Mapping[int, str], *, is_stopped: bool) -> str:
     """Return the warning about processes, by number, that outlive the program."""
-    named = first_of([f"{name} ({pid})" for pid, name in names.items()], _NAMED)
+    named = first_of([f"{name} ({pid})" for pid, name in names.items()], NAMED)
     then = "--timeout has stopped them" if is_stopped else "they go on"
     return f"firsttouch: warning: the program left processes ({named}): {then}, and the result is without them"
 

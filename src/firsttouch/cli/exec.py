@@ -9,7 +9,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from firsttouch.advice.executing import ExecRequest, execute
+from firsttouch.advice.executing import NAMED, ExecRequest, execute
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, first_of
 from firsttouch.execution import energy
@@ -45,8 +45,6 @@ With --check or --site-check, the program is measured instead: it runs several t
 #: Options of a run in the foreground, and of a measurement.
 _FOREGROUND = ("on", "threads_env", "verify", "scratch", "idle", "tsv", "joined")
 _MEASURING = ("metric", "unit", "better", "regex", "file", "repetitions")
-#: Tasks of a step, and processes that a program leaves, that are named.
-_NAMED = 4
 #: What is said of a task that is not known to have run its program to the end.
 _NO_RESULT = "no result: it was killed, stopped by --timeout, or could not start the program"
 #: The exit status of --verify by the state of the placement.
@@ -160,10 +158,10 @@ def _tell(parts: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
     how = "all placements verified"
     if odd:
         good = len(results) - len(odd)
-        how = f"{good} of {len(results)} succeeded with a verified placement; {first_of(odd, _NAMED, '; ')}"
+        how = f"{good} of {len(results)} succeeded with a verified placement; {first_of(odd, NAMED, '; ')}"
     if silent := [part["host"] for part in parts if not part["tasks"]]:
-        how += f"; no result of {first_of(silent, _NAMED)}"
-    where = first_of([part["host"] for part in parts if part["tasks"]], _NAMED)
+        how += f"; no result of {first_of(silent, NAMED)}"
+    where = first_of([part["host"] for part in parts if part["tasks"]], NAMED)
     number_of_tasks = f"{len(results)} task{'s' * (len(results) != 1)}"
     say(f"firsttouch: {scenarios}, {number_of_tasks} on {where}: {span}{how}")
 
