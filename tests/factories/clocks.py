@@ -13,12 +13,12 @@ class ManualClock(Clock):
     """Time passes only by :meth:`sleep`, which returns at once, and by waiting in vain for an event.
 
     *sleeps* are the durations of all waits in vain, in order. Real events come first: what has already happened is
-    returned without time passing. Each wait in vain yields the processor for *pause* seconds, so that a loop that
+    returned without time passing. Each wait in vain yields the processor for a millisecond, so that a loop that
     waits for a real process or thread does not keep it from running.
     """
 
-    def __init__(self, now: float = 1000.0, date: float = 1.7e9, *, pause: float = 0.001) -> None:
-        self.now, self._date, self._pause = now, date - now, pause
+    def __init__(self, now: float = 1000.0, date: float = 1.7e9) -> None:
+        self.now, self._date = now, date - now
         self.sleeps: list[float] = []
 
     def monotonic(self) -> float:
@@ -33,7 +33,7 @@ class ManualClock(Clock):
     def sleep(self, seconds: float) -> None:
         self.sleeps.append(seconds)
         self.now += seconds
-        time.sleep(self._pause)
+        time.sleep(0.001)
 
     def wait(self, event: Waitable, seconds: float) -> bool:
         if event.wait(0):

@@ -114,8 +114,8 @@ def test_modules_from_udev_need_no_root(tmp_path):
 
 def test_slots_of_equal_names_are_all_kept(golden):
     modules = memory_modules.parse(golden("dmidecode_type_17.txt"))
-    alike = [structs.replace(module, locator="DIMM", channel="") for module in modules]
-    assert list(memory_modules.Installed(tuple(alike), "dmidecode").by_slot())[:3] == [
+    unnamed = [structs.replace(module, locator="DIMM", channel="") for module in modules]
+    assert list(memory_modules.Installed(tuple(unnamed), "dmidecode").by_slot())[:3] == [
         "DIMM",
         "DIMM #2",
         "DIMM #3",

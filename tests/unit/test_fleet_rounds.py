@@ -86,7 +86,7 @@ class Job:
         for host in hosts:
             if host not in absent:
                 monkeypatch.setattr(running, "host_name", lambda host=host: host)
-                runner = running._Runner(campaign, self.lines.append, [], clock=ManualClock(pause=0.02))
+                runner = running._Runner(campaign, self.lines.append, [], clock=ManualClock())
                 runner.journal.open()
                 self.runners.append(runner)
 

@@ -769,8 +769,8 @@ class TestCompare:
         undecided = self.of_equal_hosts(hosts, 3, 0.05, 0.001, metrics).changes
         if hosts < needed:
             assert {(c.word, c.needs) for c in undecided} == {("undecided", f"{needed} hosts")}
-            more = self.of_equal_hosts(hosts, 15, 0.05, 0.001, metrics).changes
-            assert {c.word for c in more} == {"undecided"}
+            often = self.of_equal_hosts(hosts, 15, 0.05, 0.001, metrics).changes
+            assert {c.word for c in often} == {"undecided"}
         decided = self.of_equal_hosts(needed, 3, 0.05, 0.001, metrics).changes
         assert {(c.word, c.needs) for c in decided} == {("worse", "")}
         one_less = self.of_equal_hosts(needed - 1, 3, 0.05, 0.001, metrics).changes
