@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -105,53 +104,6 @@ class ReFrameRun:
         return [reason for name, reason in self.reasons.items() if self.results[name] == "fail"]
 
 
-#: Reads lines of JSON, and runs ReFrame for each in a fork, which need not import it.
-_FORKING = """\
-import json, os, sys
-from reframe.frontend.cli import main
-
-for line in sys.stdin:
-    sys.argv, folder, environment, files = json.loads(line)
-    if (pid := os.fork()) == 0:
-        os.chdir(folder)
-        os.environ.clear()
-        os.environ.update(environment)
-        for fd, file in enumerate(files):
-            os.dup2(os.open(file, os.O_RDWR), fd)
-        sys.exit(main())
-    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
-"""
-
-
-@contextlib.contextmanager
-def forking_reframe() -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
-    """Yield a function that runs ReFrame like ``subprocess.run`` with *cwd* and *env*, in 0.4 CPU seconds less."""
-    argv = [sys.executable, "-P", "-c", _FORKING]
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as forking,
-    ):
-        assert forking.stdin is not None
-        assert forking.stdout is not None
-        out, err = Path(folder, "out"), Path(folder, "err")
-
-        def run(
-            argv: Sequence[object], *, cwd: Path, env: Mapping[str, str], **_: object
-        ) -> subprocess.CompletedProcess[str]:
-            out.write_text("")
-            err.write_text("")
-            words = [str(word) for word in argv]
-            print(json.dumps([words, str(cwd), {**env}, [os.devnull, str(out), str(err)]]), file=forking.stdin)
-            forking.stdin.flush()
-            status = int(forking.stdout.readline())
-            return subprocess.CompletedProcess(words, status, out.read_text(), err.read_text())
-
-        try:
-            yield run
-        finally:
-            forking.terminate()
-
-
 def reported_cases(report: Path) -> dict[str, Mapping[str, Any]]:
     """Return the cases of a report file of ReFrame by their display names."""
     runs = json.loads(report.read_text())["runs"]
@@ -166,14 +118,13 @@ def run_reframe(
     system: str = "local",
     timeout: float = 300,
     environment: Mapping[str, str],
-    start: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run,
 ) -> ReFrameRun:
     """Run the *checks* of reframe/ whose names match *pattern*, once each, in *folder*."""
     report = folder / "report.json"
     files = [word for check in checks for word in ("-c", paths.ROOT / "reframe" / f"{check}.py")]
     argv = [REFRAME, "--nocolor", *files, "-r", "--system", system, "-n", pattern, "-S", "repetitions=1"]
     argv += ["--report-file", report, "--exec-policy", "serial", *options]
-    done = start(
+    done = subprocess.run(
         argv,
         cwd=folder,
         env={

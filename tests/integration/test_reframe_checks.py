@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from factories.processes import forking_reframe, run_reframe
+from factories.processes import run_reframe
 from firsttouch.records import schema
 from firsttouch.systems import draft
 
@@ -81,15 +81,8 @@ class emulated(Stored):
 """
 
 
-@pytest.fixture(scope="module")
-def start():
-    """Returns a function that runs ReFrame."""
-    with forking_reframe() as run:
-        yield run
-
-
 @pytest.fixture
-def reframe(start, tmp_path, lambda_part, native_probe):
+def reframe(tmp_path, lambda_part, native_probe):
     """Returns a function that runs checks on a system; its *probe* is the native one, built from this checkout."""
     systems = tmp_path / "systems"
     systems.mkdir()
@@ -102,7 +95,7 @@ def reframe(start, tmp_path, lambda_part, native_probe):
             "FIRSTTOUCH_MEASURED_ALIGNERS": "bwa-mem",  # every aligner would fail in the same way
             **environment,
         }
-        done = run_reframe(tmp_path, files, pattern, system=system, environment=given, start=start)
+        done = run_reframe(tmp_path, files, pattern, system=system, environment=given, timeout=250)
         assert (done.status == 0) == (set(done.results.values()) <= {"pass", "skip"})
         return done
 

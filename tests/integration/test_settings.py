@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from factories.processes import REFRAME, forking_reframe
+from factories.processes import REFRAME
 from firsttouch import paths
 
 CHECK = """\
@@ -72,12 +72,12 @@ def reframe(folder):
             **env,
         }
         here = folder / "here"
-        done = start([REFRAME, "--nocolor", "-c", folder / "checks", *argv], cwd=here, env=environment)
+        command = [REFRAME, "--nocolor", "-c", folder / "checks", *argv]
+        done = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, check=False)
         assert list(here.iterdir()) == []
         return done
 
-    with forking_reframe() as start:
-        yield run
+    return run
 
 
 @pytest.fixture(scope="module")
