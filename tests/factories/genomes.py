@@ -132,6 +132,14 @@ def repeats(folder, count):
     return reference, pairs(genome, count, 100, rng)
 
 
+def first(count, reads, folder):
+    """Return files in *folder* with the first *count* records of each file of *reads*, under their names."""
+    files = [folder / file.name for file in reads]
+    for file, whole in zip(files, reads, strict=True):
+        file.write_bytes(b"".join(records(whole)[:count]))
+    return files
+
+
 def mixed(folder, count):
     """Return the genomes of :func:`phage` and :func:`repeats` in one file, and *count* pairs of each in turn."""
     (phage_file, real), (repeats_file, generated) = phage(folder, count), repeats(folder, count)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from factories import genomes
 from factories.clocks import ManualClock
-from factories.genomes import records
 from firsttouch.advice import auto, saved, trials
 from firsttouch.genomics import fastq, launch
 from firsttouch.genomics.aligners import aligner
@@ -37,11 +37,7 @@ def inputs(lambda_work, tmp_path_factory):
 @pytest.fixture(scope="module")
 def few(lambda_work, tmp_path_factory):
     """Return two files with the first 3,000 pairs: three batches of 200,000 bases."""
-    folder = tmp_path_factory.mktemp("few")
-    files = [folder / file.name for file in lambda_work[1]]
-    for file, source in zip(files, lambda_work[1], strict=True):
-        file.write_bytes(b"".join(records(source)[:3000]))
-    return files
+    return genomes.first(3000, lambda_work[1], tmp_path_factory.mktemp("few"))
 
 
 def chosen(*words, messages=None, **settings):

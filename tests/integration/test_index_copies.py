@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from factories import genomes
-from factories.genomes import installed, records, scenario
+from factories.genomes import installed, scenario
 from factories.processes import wait_until
 from firsttouch.errors import BadInput, RunFailed
 from firsttouch.execution import ram_store, staging
@@ -29,11 +29,7 @@ KINDS = {"bowtie2": "mapped", "snap": "mapped", "bwa-mem": "loaded", "minimap2":
 
 @pytest.fixture(scope="module")
 def reads(lambda_work, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("few")
-    files = [folder / file.name for file in lambda_work[1]]
-    for file, whole in zip(files, lambda_work[1], strict=True):
-        file.write_bytes(b"".join(records(whole)[:500]))
-    return files
+    return genomes.first(500, lambda_work[1], tmp_path_factory.mktemp("few"))
 
 
 @pytest.fixture(scope="module")
