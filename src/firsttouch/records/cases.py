@@ -34,7 +34,7 @@ class Case(Struct, frozen=True, dict=True):  # noqa: PLW1641 - its parameters ar
 
     *distinctive* are those of the parameters that its name shows beside the usual ones, because another case of
     the same records differs in nothing else. *details* are further facts with their texts, if the name or the
-    title would still be that of another case. Both are no part of its identity.
+    title would still be that of another case. Neither is part of its identity.
     """
 
     system: str
