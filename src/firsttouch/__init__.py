@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from firsttouch.advice.advising import Choices as AdviceChoices
     from firsttouch.advice.advising import of_program as advise_program
     from firsttouch.advice.aligning import AlignRequest, align
+    from firsttouch.advice.timed_runs import RunRequest, run_aligner
     from firsttouch.benchmarks.measure import AspectRequest, measure_aspect
     from firsttouch.benchmarks.site_checks import ProgramSpec, measure_program
     from firsttouch.campaign.inputs import judge
@@ -34,6 +35,7 @@ else:
         "Missing": ("errors", "Missing"),
         "ProgramSpec": ("benchmarks.site_checks", "ProgramSpec"),
         "RunFailed": ("errors", "RunFailed"),
+        "RunRequest": ("advice.timed_runs", "RunRequest"),
         "advise_program": ("advice.advising", "of_program"),
         "align": ("advice.aligning", "align"),
         "append_records": ("records.schema", "append"),
@@ -44,6 +46,7 @@ else:
         "measure_program": ("benchmarks.site_checks", "measure_program"),
         "plan": ("scenarios.placement", "plan"),
         "read_records": ("records.schema", "read"),
+        "run_aligner": ("advice.timed_runs", "run_aligner"),
         "write_comparison": ("campaign.reporting", "write_comparison"),
         "write_report": ("campaign.reporting", "write_report"),
     }
@@ -72,6 +75,7 @@ __all__ = [
     "Missing",
     "ProgramSpec",
     "RunFailed",
+    "RunRequest",
     "advise_program",
     "align",
     "append_records",
@@ -82,6 +86,7 @@ __all__ = [
     "measure_program",
     "plan",
     "read_records",
+    "run_aligner",
     "write_comparison",
     "write_report",
 ]

@@ -22,7 +22,7 @@ from factories import held_programs
 from factories.genomes import PART, records
 from factories.host_records import measured
 from factories.processes import wait_until
-from firsttouch import cli
+from firsttouch import BadInput, RunRequest, cli, read_records, run_aligner
 from firsttouch.execution.process_runner import run_together
 from firsttouch.execution.sampling import Watching
 from firsttouch.genomics import dealing, stream
@@ -222,6 +222,19 @@ def test_a_scenario(align, whole, tmp_path, name):
         assert actual["looks"] >= 1
         assert set(actual["pus"]) <= set(asked["pus"])
         assert sum(actual["pages"].values()) > 0
+
+
+def test_a_script_runs_an_aligner_as_the_command_does(lambda_work, enough, tmp_path, capfd):
+    reads = {name: [file] for name, file in enough.items()}
+    output, kept = tmp_path / "out.sam", tmp_path / "records.jsonl"
+    asked = {"aligner": "bwa-mem", "scenario": SCENARIOS[0], "index": lambda_work[0], "output": output, **reads}
+    ran = run_aligner(RunRequest(**asked, program=["-Y"], records=kept))
+    assert (ran.fault, list(ran.files)) == ("", [output])
+    assert read_records(kept) == list(ran.records)
+    assert (ran.records[0].metric, ran.records[0].parameters["reads"]) == ("alignment_time", 2 * PART)
+    assert f"{SCENARIOS[0]} (1/1): " in capfd.readouterr().err
+    with pytest.raises(BadInput, match="--batch-bases 0: 1 to "):
+        run_aligner(RunRequest(**asked, batch_bases=0))
 
 
 def test_the_index_cache_is_put_into_one_state_before_every_repetition(align, lambda_work, enough, tmp_path):

@@ -194,7 +194,7 @@ def test_one_verb_runs_anything_and_words_of_earlier_releases_say_what_they_are_
 @pytest.mark.parametrize(
     ("line", "dest", "value", "message"),
     [
-        ("run 1x2-bound --aligner snap --sorted", "sorted", True, "--sorted is called --sort now"),
+        ("run 1x2-bound --aligner snap --sorted", "sort", True, "--sorted is called --sort now"),
         ("fleet due --system local --budget 2h", "budget", 7200, "--budget is called --node-hours now"),
         ("inside --check apptainer", "dry_run", True, "--check is called --dry-run now"),
         ("stage --on 0 --for 2h f", "seconds", 7200, "--for is called --keep now"),

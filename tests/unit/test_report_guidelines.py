@@ -359,7 +359,7 @@ def test_a_file_that_is_not_an_advice_is_named(tmp_path, text, message):
     ],
 )
 def test_a_place_that_cannot_store_the_advice_is_reported_before_any_work(tmp_path, monkeypatch, name, message):
-    monkeypatch.setattr(command.read_inputs, "program", lambda args: pytest.fail("work was begun"))
+    monkeypatch.setattr(command.options, "request", lambda *_: pytest.fail("work was begun"))
     from firsttouch import cli  # noqa: PLC0415
 
     (tmp_path / "file").touch()

@@ -17,6 +17,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from firsttouch.advice import advice_text, auto, saved
+from firsttouch.advice.aligner_inputs import Inputs
 from firsttouch.advice.comparison import Comparison, Goal, compare
 from firsttouch.advice.costs import aspects, candidates, default, index_banks, interval
 from firsttouch.advice.posterior import Prior, prior
@@ -24,7 +25,6 @@ from firsttouch.advice.trials import advise
 from firsttouch.errors import BadInput
 from firsttouch.execution import host_lock, index_cache
 from firsttouch.genomics import launch
-from firsttouch.genomics.aligners import Aligner
 from firsttouch.genomics.command_line import UserCommand
 from firsttouch.genomics.sinks import AlignOutput
 from firsttouch.host.topology import load
@@ -75,24 +75,8 @@ def _offered(
     return planned, prior(candidates(planned.scenarios), banks, aspects(host, choices.measured)), usual
 
 
-class Reads(Struct, frozen=True):
-    """The work of an *aligner* whose best scenario is asked for: the prefix of its *index* and the read *files*.
-
-    *batch_bases*: its batch size (None: its own). *interleaved*: the file has pairs. *index_state* is that of the
-    index in the page cache before each trial (:data:`index_cache.STATES`), *dataset* the name of the reads'.
-    """
-
-    aligner: Aligner
-    index: Path
-    files: Sequence[Path]
-    batch_bases: int | None = None
-    interleaved: bool = False
-    index_state: str = index_cache.AS_IS
-    dataset: str | None = None
-
-
 def of_aligner(
-    asked: Reads,
+    asked: Inputs,
     choices: Choices,
     budget: float,
     *,
@@ -114,11 +98,11 @@ def of_aligner(
     work = launch.prepare(
         aligner, asked.index, asked.files, asked.batch_bases, interleaved=asked.interleaved, say=say
     )
-    if asked.index_state != index_cache.AS_IS:
+    if asked.index_cache != index_cache.AS_IS:
         files = aligner.index_paths(asked.index)
         for scenario in planned.scenarios:
-            index_cache.check(files, asked.index_state, scenario.placements, load())
-        work = replace(work, index_cache=asked.index_state)
+            index_cache.check(files, asked.index_cache, scenario.placements, load())
+        work = replace(work, index_cache=asked.index_cache)
     with host_lock.holding(say, share_host=choices.share_host), host_lock.no_process_left():
         advice = advise(work, planned.scenarios, expected, budget, default=usual, say=say)
         document = advice_text.document(advice, usual, planned.infeasible, refused)

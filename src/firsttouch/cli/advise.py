@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from tabulate import tabulate
 
 from firsttouch.advice import advice_text, advising, auto
+from firsttouch.advice.aligner_inputs import InputRequest
 from firsttouch.advice.comparison import Goal
 from firsttouch.advice.replay import read, replay
-from firsttouch.cli import options, read_inputs
+from firsttouch.cli import options
 from firsttouch.errors import BadInput, one_line
 from firsttouch.execution import index_cache
 from firsttouch.execution.progress import say
@@ -60,7 +61,7 @@ def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "advise", run, EXAMPLES)
     options.add(parser, "--aligner")
-    read_inputs.add(parser)
+    options.add_inputs(parser)
     part = options.checked(options.part, "a part of the whole run: above 0, at most 1", lambda part: 0 < part <= 1)
     goals = {"dest": "goal", "choices": get_args(Goal), "default": "time"}
     options.add_table(
@@ -139,32 +140,22 @@ def _aligner(args: argparse.Namespace) -> int:
         raise BadInput("--apply and --output go together: the whole run needs a place for the alignments")
     if args.save:
         advice_text.check(args.save)
-    program = read_inputs.program(args)
-    program.version()
-    given = read_inputs.chosen(args, program)
-    given.check(program)
+    asked = options.request(InputRequest, args)
+    asked.with_options.version()
+    given = asked.inputs()
     outputs = [file for file in (args.output, args.save) if file]
-    atomic_files.refuse_overwriting(outputs, [*given.paths(program), *args.measured])
+    atomic_files.refuse_overwriting(outputs, [*given.paths(), *args.measured])
     output = AlignOutput(args.output, "sam") if args.output else None
     if output:
-        output.check(inputs=given.paths(program))
-    asked = advising.Reads(
-        program,
-        given.index,
-        given.files,
-        given.batch_bases,
-        interleaved=args.interleaved,
-        index_state=args.index_cache,
-        dataset=args.dataset,
-    )
+        output.check(inputs=given.paths())
     document = advising.of_aligner(
-        asked,
+        given,
         _choices(args),
         args.budget,
         say=say,
         save=args.save,
         output=output,
-        command_line=read_inputs.command_line(),
+        command_line=options.command_line(),
     )
     _print(document, as_json=args.json)
     return 1 if document["applied"] and document["applied"]["status"] == "invalid" else 0

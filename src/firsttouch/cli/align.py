@@ -69,10 +69,9 @@ def register(subparsers: options.Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Align, print or write what is asked for of the run, and return the aligner's exit status."""
-    given = {name: getattr(args, name) for name in AlignRequest.__struct_fields__ if hasattr(args, name)}
     tables = tuple(file for file in (args.multiqc, args.tsv) if file)
     try:
-        aligned = align(args.program, AlignRequest(**given, tables=tables))
+        aligned = align(args.program, options.request(AlignRequest, args, tables=tables))
     except ProgramFailed as error:
         if str(error):
             say(f"firsttouch: error: {error}")

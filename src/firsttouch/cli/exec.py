@@ -123,8 +123,8 @@ def run(args: argparse.Namespace) -> int:
             )
             keep([record])
         return _print_record(record, as_json=args.json)
-    given = {name: getattr(args, name) for name in ExecRequest.__struct_fields__}
-    document = execute(args.program, ExecRequest(**given), lambda parts: _tell(parts, as_json=args.json))
+    request = options.request(ExecRequest, args)
+    document = execute(args.program, request, lambda parts: _tell(parts, as_json=args.json))
     status: int = document["exit_status"]
     return _OF_PLACEMENT[document["placement"]] if args.verify and status == 0 else status
 

@@ -8,6 +8,8 @@ import json
 import math
 import os
 import re
+import shlex
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
@@ -383,6 +385,41 @@ def _value_keywords(value: str) -> dict[str, Any]:
     optional, metavar, several = parts.groups()
     number = {"nargs": ("*" if optional else "+") if several else "?"} if optional or several else {}
     return {"metavar": metavar, "type": _TYPES.get(metavar, str), **number}
+
+
+_INPUTS = """\
+--dataset            take index and reads from this dataset
+--index PREFIX       prefix of the aligner's index
+--reads FILE...      FASTQ file, plain or gzip; a single run takes several lanes, pipes and - (standard input), too
+--reads2 FILE...     the second file of a pair, or lane
+--unpaired           leave the second file of the dataset out
+--interleaved        --reads has pairs, mate 2 behind mate 1
+--batch-bases BASES  the aligner's batch size in bases, such as 10M, the same in all scenarios
+--block-bytes SIZE   bytes of a block, if not those of the aligner
+--reads-per-block N  reads (pairs) of a block, if not those of the aligner
+--index-cache        the index in the page cache before each timed run: {}; default: {}
+--threads"""
+
+
+def add_inputs(parser: argparse.ArgumentParser) -> None:
+    """Add the options of an aligner's input (:class:`firsttouch.advice.aligner_inputs.InputRequest`)."""
+    from firsttouch.execution.index_cache import AS_IS, STATES  # noqa: PLC0415 - see the package
+
+    states = ", ".join(f"{state} ({meaning})" for state, meaning in STATES.items())
+    chosen = {"choices": tuple(STATES), "default": AS_IS}
+    add_table(parser, _INPUTS.format(states, AS_IS), index={"type": Path}, index_cache=chosen)
+
+
+def request(kind: Callable[..., T], args: argparse.Namespace, **others: Any) -> T:
+    """Return the request of a *kind* (a Struct) that the options of the same names state, and *others*."""
+    names: tuple[str, ...] = getattr(kind, "__struct_fields__")  # noqa: B009 - mypy knows no such attribute
+    stated = {name: value for name, value in vars(args).items() if name in names and value is not None}
+    return kind(**stated, **others)
+
+
+def command_line() -> str:
+    """Return the user's command line, for the headers of outputs."""
+    return shlex.join(["firsttouch", *sys.argv[1:]])
 
 
 def print_json(document: Any) -> None:

@@ -382,12 +382,12 @@ def records(
     *,
     dataset: str,
     least_mapped: float = 0.0,
-    wanted: str | None = None,
+    wanted: Alignments | None = None,
 ) -> list[Record]:
     """Return the record of the repetitions' times (s), and those of their energies and of the events they counted.
 
     The record is invalid if a placement or the index cache did not hold, if a smaller fraction than *least_mapped*
-    of the reads maps, or if alignments differ between repetitions or from the checksum *wanted*.
+    of the reads maps, or if alignments differ between repetitions or from the common checksum of those *wanted*.
     """
     record = _times(work, scenario, results, dataset, _reason(results, least_mapped, wanted))
     if work.per_thread:
@@ -399,9 +399,10 @@ def records(
     return [record, *_counts(record, results)]
 
 
-def _reason(results: Sequence[Result], least_mapped: float, wanted: str | None) -> str:
+def _reason(results: Sequence[Result], least_mapped: float, wanted: Alignments | None) -> str:
     """Return why the run is invalid, or an empty string."""
-    sums = {r.alignments.sums.common for r in results if r.alignments.sums} | ({wanted} if wanted else set())
+    outputs = [*(r.alignments for r in results), *([wanted] if wanted else [])]
+    sums = {output.sums.common for output in outputs if output.sums}
     if len(sums) > 1:
         return "the alignments differ from those of the reference run or between repetitions"
     fraction = results[-1].alignments.mapped_fraction

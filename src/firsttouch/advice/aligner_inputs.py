@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an aligner aligns, as a user states it: a dataset, or an index and read files."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from firsttouch import paths
+from firsttouch.datasets import fetch
+from firsttouch.errors import BadInput
+from firsttouch.execution import index_cache
+from firsttouch.execution.progress import say
+from firsttouch.genomics import aligners
+from firsttouch.genomics.aligners import Aligner
+from firsttouch.genomics.command_line import check_own_outputs, extended, named_files, programs
+
+#: Aligners keep the batch's size in a C int.
+_MOST = (1 << 31) - 1
+
+
+class InputRequest(Struct, frozen=True):
+    """An aligner and its input; the options of the same names describe the fields.
+
+    *program* are the aligner's own options.
+    """
+
+    aligner: str
+    program: Sequence[str] = ()
+    dataset: str | None = None
+    index: Path | None = None
+    reads: Sequence[Path] = ()
+    reads2: Sequence[Path] = ()
+    unpaired: bool = False
+    interleaved: bool = False
+    batch_bases: int | None = None
+    block_bytes: int | None = None
+    reads_per_block: int | None = None
+    index_cache: str = index_cache.AS_IS
+
+    @property
+    def with_options(self) -> Aligner:
+        """The aligner with the user's own options; raises BadInput."""
+        aligner = extended(aligners.aligner(self.aligner), self.program)
+        return aligner.with_blocks(self.block_bytes, self.reads_per_block)
+
+    def inputs(self) -> Inputs:
+        """Return the input, which is there; builds a dataset's index if necessary. Raises BadInput or Missing."""
+        aligner, size = self.with_options, self.batch_bases
+        if size is not None and not 1 <= size <= _MOST:
+            raise BadInput(f"--batch-bases {size}: 1 to {_MOST}")
+        inputs = self._of_dataset(aligner) if self.dataset else self._of_files(aligner)
+        inputs.check()
+        return inputs
+
+    def _of_files(self, aligner: Aligner) -> Inputs:
+        if not (self.index and self.reads):
+            raise BadInput("--index and --reads are needed (or --dataset)")
+        if self.unpaired and self.reads2:
+            raise BadInput("--unpaired and --reads2 exclude each other: leave one of them out")
+        mates = [self.reads, *([self.reads2] if self.reads2 else [])]
+        if len(mates[0]) != len(mates[-1]):
+            raise BadInput(
+                f"{len(mates[0])} files of --reads, but {len(mates[1])} of --reads2: each lane has both"
+            )
+        lanes = tuple(zip(*mates, strict=True))
+        return Inputs(aligner, self.index, lanes, self.batch_bases, self.interleaved, self.index_cache)
+
+    def _of_dataset(self, aligner: Aligner) -> Inputs:
+        assert self.dataset is not None  # noqa: S101 - for mypy
+        if self.index or self.reads or self.reads2:
+            raise BadInput("--dataset brings index and reads: leave --index, --reads and --reads2 out")
+        data = fetch.get(self.dataset)
+        if not data.reads:
+            raise BadInput(f"dataset '{data.name}' is a reference without reads")
+        # They may not fit into blocks, and an index takes long.
+        files = fetch.reads_of(data, aligner, 1 if self.unpaired else 2, say=say)
+        prefix = aligners.built(aligner, data.reference, paths.data() / "index", sha256=data.sha256, say=say)
+        return Inputs(
+            aligner,
+            prefix,
+            (files,),
+            self.batch_bases or data.expect.batch_bases,
+            self.interleaved,
+            self.index_cache,
+            self.dataset,
+            data.expect.mapped_fraction(aligner.name),
+        )
+
+
+class Inputs(Struct, frozen=True):
+    """The aligner, the prefix of its index, the read files of each lane, and how they are aligned.
+
+    *batch_bases*: its batch size (None: its own). *interleaved*: a file has pairs. *index_cache* is the state of
+    the index in the page cache before each timed run (:data:`index_cache.STATES`). *least_mapped* is the least
+    fraction of the reads (0 to 1) that must map.
+    """
+
+    aligner: Aligner
+    index: Path
+    lanes: tuple[tuple[Path, ...], ...]
+    batch_bases: int | None = None
+    interleaved: bool = False
+    index_cache: str = index_cache.AS_IS
+    dataset: str | None = None
+    least_mapped: float = 0.0
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files of the only lane; raises BadInput if there are several."""
+        if len(self.lanes) > 1:
+            raise BadInput(
+                f"{len(self.lanes)} files of --reads: several lanes are read once, in a run without --repetitions "
+                "and --reads-per-thread; join them in one file"
+            )
+        return self.lanes[0]
+
+    @property
+    def mates(self) -> int:
+        """The number of mates of each read."""
+        return 2 if self.interleaved else len(self.lanes[0])
+
+    def paths(self) -> list[Path]:
+        """Return every file that a run reads or writes by the aligner's options: reads, index, programs."""
+        return [*self._read(), *named_files(self.aligner.own)]
+
+    def check(self) -> None:
+        """Raise BadInput if a file of reads is a folder, or if own options of the aligner write to an input."""
+        for file in itertools.chain.from_iterable(self.lanes):
+            if file.is_dir():
+                raise BadInput(f"cannot be read: {os.strerror(errno.EISDIR)}", file=file)
+        check_own_outputs(self.aligner, self._read())
+
+    def _read(self) -> list[Path]:
+        prefix = [] if self.index.is_dir() else [self.index]
+        steps = programs(step[0] for step in (*self.aligner.single, *self.aligner.paired))
+        return [*itertools.chain.from_iterable(self.lanes), *prefix, *self.aligner.index_paths(self.index), *steps]

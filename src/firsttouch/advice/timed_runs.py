@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An aligner under a scenario, timed and recorded: what `firsttouch run SCENARIO --aligner` does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from firsttouch.advice.aligner_inputs import InputRequest, Inputs
+from firsttouch.benchmarks.recording import watching_health
+from firsttouch.errors import NOT_INSTALLED, BadInput, CannotHere, Missing, TimedOut
+from firsttouch.execution import energy, host_lock, index_cache
+from firsttouch.execution.progress import Steps, live, say
+from firsttouch.genomics import launch
+from firsttouch.genomics.sinks import AlignOutput, default_threads
+from firsttouch.host.topology import load
+from firsttouch.records import atomic_files
+from firsttouch.records.schema import Record, append, check_appendable
+from firsttouch.scenarios import evidence
+from firsttouch.scenarios.placement import Scenario, plan
+
+
+class RunRequest(InputRequest, frozen=True, kw_only=True):
+    """How an aligner is run; the options of the same names describe the fields.
+
+    *tables* are files that the caller writes from the records: a run that would have to read or cannot write one
+    is refused. *command_line* is the user's, for the header of the output.
+    """
+
+    scenario: str
+    threads: int | None = None
+    output: Path | None = None
+    striped: bool = False
+    sort: bool = False
+    dynamic: bool = False
+    reads_per_thread: int | None = None
+    repetitions: int = 1
+    counters: bool = False
+    if_installed: bool = False
+    if_in_time: bool = False
+    timeout: float | None = None
+    idle: float | None = None
+    records: Path | None = None
+    share_host: bool = False
+    checksum: bool = False
+    expect_sha256: launch.Alignments | None = None
+    tables: tuple[Path, ...] = ()
+    command_line: str = ""
+
+    @property
+    def is_production(self) -> bool:
+        """Whether the alignments are wanted, and not the time: these are valid under any placement."""
+        measured = (self.records, self.repetitions > 1, self.checksum, self.expect_sha256, self.counters)
+        return self.output is not None and not any(measured)
+
+
+class TimedRuns(Struct, frozen=True):
+    """The *records* of a scenario, the *files* with its alignments, and why it failed (*fault*; empty: not).
+
+    A run for its alignments does not fail if its placement could not be verified.
+    """
+
+    records: Sequence[Record]
+    files: Sequence[Path]
+    fault: str
+
+
+def run_aligner(request: RunRequest) -> TimedRuns:
+    """Run an aligner under a scenario as *request* says, and say on standard error how it went.
+
+    Raises BadInput, Missing, CannotHere, RunFailed, or TimedOut.
+    """
+    scenario, work, given, output = _prepared(request)
+    production = request.is_production
+    if production and work.index_cache == index_cache.AS_IS:
+        work = replace(work, index_cache="")  # the alignments do not depend on it
+    results = []
+    work = work.with_copies()
+    assert work.copies is not None  # noqa: S101 - for mypy
+    watching = watching_health(request.records, say=say)
+    holding = host_lock.holding(say, share_host=request.share_host, shared=production)
+    with holding, watching, work.copies, Steps() as steps:
+        for number in range(request.repetitions):
+            steps.begin(scenario.name, request.repetitions - number)
+            try:
+                result = launch.run(
+                    work,
+                    scenario,
+                    output,
+                    command_line=request.command_line,
+                    timeout=request.timeout,
+                    on_progress=lambda now: live(f"{scenario.name}: {now.text()}"),
+                    idle=request.idle,
+                )
+            except TimedOut as error:
+                if request.if_in_time:
+                    raise CannotHere(f"omitted: {error}") from error
+                raise
+            steps.end()
+            results.append(result)
+            work = replace(work, reference=result.alignments if work.summed else None)
+            state = evidence.describe(result, unverified=evidence.COMPLETE if production else evidence.INVALID)
+            spent = f"{result.seconds:.3f} s, {energy.in_words(result.energy)}"
+            say(f"{scenario.name} ({number + 1}/{request.repetitions}): {spent}{state}")
+    if (caches := [r.index_cache for r in results if r.index_cache]) and (note := index_cache.difference(caches)):
+        say(f"note: {note}")
+    records = launch.records(
+        work,
+        scenario,
+        results,
+        dataset=given.dataset or "",
+        least_mapped=given.least_mapped,
+        wanted=request.expect_sha256,
+    )
+    if request.records:
+        append(request.records, records)
+    files = [each.named for each in output.stripes(scenario.instances)] if output else []
+    is_good = records[0].status == "valid" or (production and results[0].unverified == records[0].reason)
+    return TimedRuns(records, files, "" if is_good else records[0].reason)
+
+
+def _prepared(request: RunRequest) -> tuple[Scenario, launch.Work, Inputs, AlignOutput | None]:
+    """Return the scenario, the work, its inputs, and its output."""
+    if request.if_in_time and not request.timeout:
+        raise BadInput("--if-in-time needs --timeout, the seconds that a run may take")
+    aligner = request.with_options
+    try:
+        aligner.version()
+    except Missing as error:
+        if request.if_installed:
+            raise CannotHere(f"{aligner.name}{NOT_INSTALLED}{error}") from error
+        raise
+    if request.reads_per_thread:
+        for name in ("output", "dynamic", "checksum", "expect_sha256", "counters"):
+            if getattr(request, name):
+                option = f"--{name.replace('_', '-')}"
+                raise BadInput(f"--reads-per-thread repeats reads to measure throughput: leave {option} out")
+    elif not (request.dataset or request.output):
+        raise BadInput("--index, --reads and --output are needed (or --dataset)")
+    given = request.inputs()
+    if request.dynamic:
+        launch.check_dynamic(aligner, given.mates)
+    # Report wrong options before all reads are checked, which takes long.
+    host = load()
+    need = aligner.need(aligner.index_bytes(given.index), given.batch_bases)
+    scenario = plan(host, need, threads=request.threads).scenario(request.scenario)
+    launch.check_whole(aligner, scenario)
+    index_cache.check(aligner.index_paths(given.index), given.index_cache, scenario.placements, host)
+    output = _output(request, scenario, given.paths())
+    read_once = not (given.dataset or request.reads_per_thread) and request.repetitions == 1
+    work = launch.prepare(
+        aligner,
+        given.index,
+        given.lanes[0] if read_once else given.files,
+        given.batch_bases,
+        interleaved=given.interleaved,
+        remembered=bool(given.dataset),
+        read_once=read_once,
+        more_lanes=given.lanes[1:],
+        say=say,
+    )
+    work = replace(
+        work,
+        dynamic=request.dynamic,
+        per_thread=request.reads_per_thread or 0,
+        counted=request.counters,
+        summed=bool(request.checksum or request.expect_sha256),
+        reference=request.expect_sha256,
+        index_cache=given.index_cache,
+    )
+    return scenario, work, given, output
+
+
+def _output(request: RunRequest, scenario: Scenario, files: Sequence[Path]) -> AlignOutput | None:
+    """Return the output, or None if the alignments are not kept; raises BadInput if it cannot be written.
+
+    *files* are what the run reads, which no output may overwrite.
+    """
+    atomic_files.refuse_overwriting([], files)  # by the standard output
+    for table in request.tables:
+        atomic_files.refuse_overwriting([table], [*files, *([request.records] if request.records else [])])
+        atomic_files.check_place(table)
+    if request.records:
+        check_appendable(request.records)
+        atomic_files.refuse_overwriting([request.records], files)
+    if request.output is None:
+        if request.striped or request.sort:
+            raise BadInput(f"{'--sort' if request.sort else '--striped'} needs --output")
+        return None
+    output = AlignOutput(
+        request.output,
+        "bam" if request.sort else "sam",
+        sort=request.sort,
+        index=False,
+        threads=default_threads(scenario.instances * scenario.threads),
+        striped=request.striped,
+    )
+    for each in output.stripes(scenario.instances):
+        each.check(records=request.records, inputs=files)
+    return output
