@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from firsttouch.benchmarks import programs
+from firsttouch.benchmarks import measure, probe
 from firsttouch.errors import BadInput, Missing
 from firsttouch.host import emulation as hosts
+from firsttouch.records.schema import Record
 
 from . import image, kvm, machine, services, tsc
 
@@ -82,10 +85,24 @@ def test_slurm_is_for_machines_of_systems_that_are_used_through_it() -> None:
 
 
 def test_the_probes_arrays_are_small_on_an_emulated_host_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert programs.probe_options("contention") == []
+    def options(aspect: str, small: Sequence[str] = ()) -> list[str]:
+        """Return the options that the probe gets, without those of its repetitions."""
+        asked: list[str] = []
+
+        def follow(_: str, words: list[str], *, say: object) -> Generator[list[Record], None, SimpleNamespace]:
+            asked.extend(words)
+            yield []
+            return SimpleNamespace(status="complete")
+
+        monkeypatch.setattr(probe, "follow", follow)
+        assert [*measure.run(measure.AspectRequest(aspect), [], print, small=small)] == [[]]
+        return [word for word in asked if "-repetitions=" not in word]
+
+    assert options("contention", ["--sizes=1MiB"]) == []
     monkeypatch.setattr(hosts, "emulator", lambda: "QEMU with tcg")
-    assert programs.probe_options("contention") == ["--array-bytes=4MiB"]
-    (sizes,) = programs.probe_options("latency")
+    assert options("contention") == ["--array-bytes=4MiB"]
+    assert options("contention", ["--sizes=1MiB"]) == ["--sizes=1MiB"]
+    (sizes,) = options("latency")
     assert sizes.startswith("--sizes=4KiB,8KiB,")
     assert sizes.endswith(",4096KiB,8192KiB")
 

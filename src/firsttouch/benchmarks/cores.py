@@ -57,4 +57,10 @@ _TEST = ReframeTest(
     repetitions=None,
     time_limit="10m",
 )
-BENCHMARK = Benchmark(_measure, frozenset({"pu_nodes", "sustain"}), repeats=lambda _: False, tests=(_TEST,))
+BENCHMARK = Benchmark(
+    _measure,
+    frozenset({"pu_nodes", "sustain"}),
+    repeats=lambda _: False,
+    small=("--seconds=0.01", "--array-bytes=1MiB"),
+    tests=(_TEST,),
+)

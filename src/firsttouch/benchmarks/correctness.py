@@ -135,5 +135,6 @@ BENCHMARK = Benchmark(
     _measure,
     frozenset({"pu_nodes", "banks", "compare_output"}),
     repeats=lambda asked: asked.compare_output is not None,
+    small=("--array-bytes=1MiB", "--seconds=0.01"),
     tests=(_TEST,),
 )

@@ -142,4 +142,9 @@ _TEST = ReframeTest(
     least_records=_least_records,
     label=_label,
 )
-BENCHMARK = Benchmark(lambda *given: curves(_loaded(*given)), steps=_steps, tests=(_TEST,))
+BENCHMARK = Benchmark(
+    lambda *given: curves(_loaded(*given)),
+    steps=_steps,
+    small=("--sizes=1MiB", "--array-bytes=4MiB"),
+    tests=(_TEST,),
+)

@@ -141,4 +141,11 @@ _TEST = ReframeTest(
     least_records=lambda cases: len(cases.effort.lock_work) * (_CASES + _LOCKS * len(cases.effort.lock_batches)),
     label=_label,
 )
-BENCHMARK = Benchmark(_measure, frozenset({"pu_nodes", "banks", "threads"}), validates=False, tests=(_TEST,))
+BENCHMARK = Benchmark(
+    _measure,
+    frozenset({"pu_nodes", "banks", "threads"}),
+    validates=False,
+    # Threads that spin stop the others there.
+    small=("--array-bytes=1MiB", "--seconds=0.01", "--locks=mutex,atomic"),
+    tests=(_TEST,),
+)

@@ -24,7 +24,7 @@ from firsttouch.benchmarks.profiles import Effort
 from firsttouch.benchmarks.programs import Nodes
 from firsttouch.benchmarks.recording import recording
 from firsttouch.errors import BadInput
-from firsttouch.host import configuration, memory_modules
+from firsttouch.host import configuration, emulation, memory_modules
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology, load
 from firsttouch.records.cases import Case
@@ -139,6 +139,9 @@ class Benchmark(Struct, frozen=True):
     repeats: Callable[[AspectRequest], bool] = lambda _: True
     #: Returns the further arguments of each step in which a campaign measures it.
     steps: Callable[[Cases], list[list[str]]] = _one_step
+    #: The probe's options on an emulated host: touching memory of the usual size takes minutes in an emulator,
+    #: which has no caches to exceed. A curve keeps as many sizes as a check requires.
+    small: tuple[str, ...] = ()
     #: Whether campaigns that validate hosts measure it.
     validates: bool = True
     #: The tests of ReFrame that measure it, if no file in reframe/ has them.
@@ -239,21 +242,21 @@ def run(
     options: Sequence[str],
     say: probe.Say,
     *,
-    small: Sequence[str] | None = None,
+    small: Sequence[str] = (),
     most: int = MOST,
 ) -> Iterator[list[Record]]:
     """Yield the records of one run of the probe as they come; raises KeyboardInterrupt if it was interrupted.
 
-    *small* are its options on an emulated host (default: those of the aspect). *most* limits the repetitions of
-    each case.
+    *small* are its options on an emulated host (none: those of the aspect). *most* limits the repetitions of each
+    case.
     """
     effort = profiles.chosen()
     least = max(LEAST, min(asked.runs, effort.repetitions))
     # Prefetchers hide sequential latency, so nothing judges it.
     most = max(least, min(most, effort.repetitions)) if asked.order != "sequential" else least
-    repeats = aspects()[asked.aspect].repeats(asked)
-    repeated = [f"--min-repetitions={least}", f"--max-repetitions={most}"] if repeats else []
-    small = programs.probe_options(asked.aspect) if small is None else small
+    benchmark = aspects()[asked.aspect]
+    repeated = [f"--min-repetitions={least}", f"--max-repetitions={most}"] if benchmark.repeats(asked) else []
+    small = (small or benchmark.small) if emulation.emulator() else ()
     running = probe.follow(asked.aspect, [*options, *repeated, *small], say=say)
     while True:
         try:
@@ -407,13 +410,23 @@ _ASPECTS = {
         lambda _: False,
         tests=(_TOPOLOGY_TEST,),
     ),
-    "latency": Benchmark(_by_program, frozenset({"pu_nodes", "banks", "order"}), (probe.NAME, "lmbench")),
+    "latency": Benchmark(
+        _by_program,
+        frozenset({"pu_nodes", "banks", "order"}),
+        (probe.NAME, "lmbench"),
+        small=(f"--sizes={','.join(f'{4 << doubled}KiB' for doubled in range(12))}",),
+    ),
     "bandwidth": Benchmark(
         _by_program,
         frozenset({"pu_nodes", "set_sizes", "banks", "interleave"}),
         (probe.NAME, "likwid-bench", "stream"),
+        small=("--array-bytes=4MiB",),
     ),
     "contention": Benchmark(
-        _by_program, frozenset({"banks", "threads"}), (probe.NAME, "likwid-bench"), tests=_CONTENTION_TESTS
+        _by_program,
+        frozenset({"banks", "threads"}),
+        (probe.NAME, "likwid-bench"),
+        small=("--array-bytes=4MiB",),
+        tests=_CONTENTION_TESTS,
     ),
 }

@@ -20,6 +20,8 @@ from firsttouch.records.schema import Record, software
 CHECK = "pages"
 #: The page sizes of the probe. Every host has the first.
 PAGES = ("base", "thp", "huge")
+#: The probe's options for the latency on an emulated host.
+_SMALL = ("--sizes=1MiB",)
 
 
 def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
@@ -54,9 +56,8 @@ def _of_pages(asked: AspectRequest, node: int, bank: int, pages: str, say: probe
     where = [f"--pu-nodes={node}", f"--banks={bank}", f"--pages={pages}"]
     base = pages == PAGES[0]
     options = ["--sizes=memory", f"--order={'random,paged,sequential' if base else 'random'}"]
-    small = programs.probe_options("pages")
     of_orders: dict[str, Record] = {}
-    for records in run(replace(asked, aspect="latency"), [*where, *options], say, small=small):
+    for records in run(replace(asked, aspect="latency"), [*where, *options], say, small=_SMALL):
         of_orders |= {r.parameters["order"]: r for r in records}
     yield from (r for order, r in of_orders.items() if order == "random")
     if {"paged", "sequential"} <= of_orders.keys():

@@ -149,25 +149,6 @@ def rows(
 BETWEEN = 0.2
 #: Seconds of looking after which the caller checks the time limit of the program.
 AT_ONCE = 20.0
-#: Aspect -> the probe's options for small arrays: touching memory of the usual size takes minutes in an emulator,
-#: which has no caches to exceed. A curve keeps as many sizes as a check requires.
-_SMALL = {
-    "latency": [f"--sizes={','.join(f'{4 << doubled}KiB' for doubled in range(12))}"],
-    "bandwidth": ["--array-bytes=4MiB"],
-    "contention": ["--array-bytes=4MiB"],
-    "loaded-latency": ["--sizes=1MiB", "--array-bytes=4MiB"],
-    "tails": ["--sizes=1MiB", "--array-bytes=4MiB", "--accesses=16384"],
-    "pages": ["--sizes=1MiB"],
-    "locks": ["--array-bytes=1MiB", "--seconds=0.01", "--locks=mutex,atomic"],  # threads that spin stop the others
-    "cores": ["--seconds=0.01", "--array-bytes=1MiB"],
-    "correctness": ["--array-bytes=1MiB", "--seconds=0.01"],
-    "core-to-core": ["--pairs=8"],  # one thread of an emulator may run all PUs in turn
-}
-
-
-def probe_options(aspect: str) -> list[str]:
-    """Return the probe's options for an emulated host: none on a real one."""
-    return _SMALL.get(aspect, []) if emulation.emulator() else []
 
 
 def watching_of_host() -> Watching:

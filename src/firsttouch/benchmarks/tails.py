@@ -58,4 +58,4 @@ _TEST = ReframeTest(
     least_records=_least_records,
     label=_label,
 )
-BENCHMARK = Benchmark(_measure, tests=(_TEST,))
+BENCHMARK = Benchmark(_measure, small=("--sizes=1MiB", "--array-bytes=4MiB", "--accesses=16384"), tests=(_TEST,))
