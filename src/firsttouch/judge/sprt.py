@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
-from numpy.lib.stride_tricks import sliding_window_view
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
@@ -96,15 +96,25 @@ class Groups(Struct, frozen=True, dict=True):
         """Return the rows of one group in ``values``."""
         return slice(int(self.begins[group]), int(self.begins[group] + self.counts[group]))
 
+    @cached_property
+    def _sizes(self) -> list[tuple[int, Ints]]:
+        """Each size that groups have, ascending, and the numbers of the groups that have it."""
+        sizes = np.flatnonzero(np.bincount(self.counts)).tolist()
+        return [(size, np.flatnonzero(self.counts == size)) for size in sizes]
+
     def blocks(self) -> Iterator[tuple[Any, Floats]]:
         """Yield the index of groups of one size and their values (a row per group), the smallest sizes first.
 
         Blocks are small enough for a processor's caches.
         """
-        for size in np.flatnonzero(np.bincount(self.counts)).tolist():
-            which, step = np.flatnonzero(self.counts == size), max(1, _BLOCK // size)
-            is_alike = len(which) == len(self)
-            rows = self.values.reshape(-1, size) if is_alike else sliding_window_view(self.values, size)
+        for size, which in self._sizes:
+            step, is_alike = max(1, _BLOCK // size), len(which) == len(self)
+            if is_alike:
+                rows = self.values.reshape(-1, size)
+            else:  # windows, without the checks of sliding_window_view, which take as long as a block
+                (stride,) = self.values.strides
+                shape = (len(self.values) - size + 1, size)
+                rows = as_strided(self.values, shape, (stride, stride), writeable=False)
             for first in range(0, len(which), step):
                 part = slice(first, first + step)
                 yield (part, rows[part]) if is_alike else (which[part], rows[self.begins[which[part]]])
