@@ -237,9 +237,9 @@ def small_caches(variables_of_small_caches, monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def native_probe():
-    """Returns the probe, built from this checkout's sources."""
-    return probe.built_once()
+def native_probe(tmp_path_factory):
+    """Returns the probe, built from this checkout's sources: a copy of this run, as the cache may be removed."""
+    return caches.made_once(tmp_path_factory, PROBE, lambda copy: shutil.copy2(probe.built_once(), copy))
 
 
 @pytest.fixture(scope="session")

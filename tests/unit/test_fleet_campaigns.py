@@ -664,6 +664,33 @@ class TestStudies:
         assert (step.check, step.aligner, campaign.study) == ("weak_scaling", "bowtie-2018-batched", "scaling2018")
 
 
+class _EqualSteps:
+    """Lets threads take steps that end together."""
+
+    def __init__(self, threads):
+        self._threads, self._waiting, self._ended = threads, 0, 0
+        self._changed = threading.Condition()
+
+    def take_one(self):
+        """Return when all threads that have not left are here."""
+        with self._changed:
+            self._waiting += 1
+            ended = self._ended
+            self._end_if_all_wait()
+            self._changed.wait_for(lambda: self._ended > ended)
+
+    def leave(self):
+        """Take no more steps."""
+        with self._changed:
+            self._threads -= 1
+            self._end_if_all_wait()
+
+    def _end_if_all_wait(self):
+        if self._waiting == self._threads:
+            self._waiting, self._ended = 0, self._ended + 1
+            self._changed.notify_all()
+
+
 class TestShared:
     """Several hosts share the steps of a strategy campaign; their default scenarios make them comparable."""
 
@@ -677,15 +704,12 @@ class TestShared:
     def measured(self, campaign, hosts, monkeypatch, *, gain=1.0, fails=lambda host, step: False):
         """Run the campaign on all hosts at once, as jobs do; *gain* is the speedup of 8Inst_Original.
 
-        No host ends its first step before all have begun theirs: a host that comes late finds nothing to do.
+        All steps take equally long: no host ends one before all hosts that have something to do have begun theirs.
         """
-        begun = dict.fromkeys(hosts, False)
-        together = threading.Barrier(len(begun))
+        steps = _EqualSteps(len(hosts))
 
         def measure(runner, step, beat):
-            if not begun[runner.host]:
-                begun[runner.host] = True
-                together.wait()
+            steps.take_one()
             if fails(runner.host, step):
                 return "failed", "status 1", []
             factor, seconds = self.HOSTS[runner.host]
@@ -726,7 +750,14 @@ class TestShared:
             monkeypatch.setattr(running, "host_name", lambda host=host: host)
             runners.append(running._Runner(campaign, lambda text: None, []))
             runners[-1].journal.open()
-        threads = [threading.Thread(target=runner.share) for runner in runners]
+
+        def share(runner):
+            try:
+                runner.share()
+            finally:
+                steps.leave()
+
+        threads = [threading.Thread(target=share, args=(runner,)) for runner in runners]
         for thread in threads:
             thread.start()
         for thread in threads:
