@@ -58,7 +58,13 @@ def test_only_given_options_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> No
     ((name, given),) = seen  # type: ignore[misc]
     given.pop("progress")
     assert name == "x"
-    assert given == {"genome_size": "5MB", "seed": 0, "from_files": [Path("a.fq"), Path("b.fq")]}
+    assert given == {"genome_size": 5_000_000, "seed": 0, "from_files": [Path("a.fq"), Path("b.fq")]}
+
+
+def test_a_wrong_size_names_its_option(run_cli):
+    outcome = run_cli("data", "get", "synthetic", "--genome-size=-5")
+    assert outcome.status == 2
+    assert "argument --genome-size: '-5' is not a quantity of bytes" in outcome.err
 
 
 def test_progress_goes_to_stderr(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

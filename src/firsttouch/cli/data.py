@@ -46,8 +46,8 @@ def register(subparsers: options.Subparsers) -> None:
     for parser in (getting, verifying):
         parser.add_argument("name", metavar="DATASET", help=options.SHARED["--dataset"]["help"])
         generated = parser.add_argument_group("options of a generated dataset")
-        size, fraction, seed = {"type": str}, {"type": float}, {"type": options.natural}
-        options.add_table(generated, _GENERATED, genome_size=size, repeat_fraction=fraction, seed=seed)
+        fraction, seed = {"type": float}, {"type": options.natural}
+        options.add_table(generated, _GENERATED, repeat_fraction=fraction, seed=seed)
     source = "--from FILE...  take these files (one per downloaded file, in order) instead of downloading"
     options.add_table(getting, source, **{"from": {"dest": "from_files", "default": ()}})
 
