@@ -372,9 +372,13 @@ def blamed(host, reason, time, *, verdict="fail", system="amd-opteron"):
     return json.dumps(values) + "\n"
 
 
-def order(monkeypatch, folder):
-    """Return the steps of eight NUMA nodes after those of all PUs, by the log in *folder*, and lines."""
+def order(monkeypatch, folder, seconds=3600.0):
+    """Return the steps of eight NUMA nodes after those of all PUs, by the log in *folder*, and lines.
+
+    *seconds* is the time that the log may take.
+    """
     monkeypatch.setenv("FIRSTTOUCH_VERDICTS", str(folder))
+    monkeypatch.setattr(host_check, "_LOG_SECONDS", seconds)
     lines = []
     reasons = host_check.logged_reasons("n1", "amd-opteron", lines.append)
     opteron = topology.load(xml=paths.ROOT / "docs" / "examples" / "opteron.xml")
@@ -456,15 +460,24 @@ def test_a_folder_that_cannot_be_read_is_one_line(tmp_path, monkeypatch):
 def test_a_server_that_never_answers_is_not_waited_for(tmp_path, monkeypatch):
     usual, _ = order(monkeypatch, tmp_path)
     answer = threading.Event()
-    monkeypatch.setattr(host_check, "_LOG_SECONDS", 0.0)
     monkeypatch.setattr(verdict_log, "read", lambda **_: answer.wait() and {})
-    ordered, (line,) = order(monkeypatch, tmp_path)
+    ordered, (line,) = order(monkeypatch, tmp_path, 0.0)
     answer.set()
     assert ordered == usual
     assert "it took longer than 0 s" in line
 
 
-def test_the_order_of_a_check_is_that_of_the_log(firsttouch, tmp_path, probe):
+#: Runs `firsttouch`, which waits longer for the log than a busy host needs to read it.
+PATIENT = """if True:
+    import sys
+    from firsttouch import cli
+    from firsttouch.campaign import host_check
+    host_check._LOG_SECONDS = 3600.0
+    sys.exit(cli.main())
+"""
+
+
+def test_the_order_of_a_check_is_that_of_the_log(tmp_path, probe):
     """The worst of a failed verdict is the first rate that is measured; the log never decides."""
     host = topology.load()
     node = host.cpu_nodes[-1]
@@ -473,9 +486,14 @@ def test_the_order_of_a_check_is_that_of_the_log(firsttouch, tmp_path, probe):
     name = os.uname().nodename
     text = blamed(name, latency(node, bank), SYSTEM_CLOCK.time() - 60, system="checked")
     (tmp_path / "log" / f"{name}.jsonl").write_text(text)
-    options = ("--seconds", "3600", "--share-host", "--system", system_file(tmp_path), "--json")
-    small = probe(SMALL)
-    done = firsttouch("check", *options, **small, FIRSTTOUCH_VERDICTS=str(tmp_path))
+    options = ("--seconds", "3600", "--share-host", "--system", str(system_file(tmp_path)), "--json")
+    done = subprocess.run(
+        [sys.executable, "-c", PATIENT, "check", *options],
+        env={**os.environ, **probe(SMALL), "FIRSTTOUCH_VERDICTS": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     document = json.loads(done.stdout)
     assert document["measured"][0]["metric"].startswith(f"random latency, NUMA {node} to bank {bank}")
     assert document["verdict"] != "fail"
