@@ -30,6 +30,7 @@ from factories.fastq_files import (
 )
 from firsttouch.errors import BadInput
 from firsttouch.genomics import fastq as blocks_module
+from firsttouch.genomics import inputs
 from firsttouch.genomics.pipe_writer import Stopped
 from firsttouch.genomics.read_stream import ReadStream
 from firsttouch.genomics.reads import BatchRule
@@ -240,7 +241,8 @@ TRUNCATED = {
 
 
 @pytest.mark.parametrize("form", TRUNCATED)
-def test_truncated_data(tmp_path, form):
+def test_truncated_data(tmp_path, form, monkeypatch):
+    monkeypatch.setattr(inputs, "_PATIENCE", 60.0)  # beside busy processes, samtools ends later
     records = random_records(300, mates=2)
     if form in {"BAM", "CRAM"}:
         data = bam(records, paired=True, options=("-b" if form == "BAM" else "-C",))

@@ -34,7 +34,7 @@ _REFUSED = {"bzip2": "bzip2 -dc", "xz": "xz -dc", "zip": "unzip -p"}
 _IGZIP = (sys.executable, "-I", "-m", "isal.igzip", "-d", "-c")
 _SPLICE = 1 << 20
 #: Seconds in which samtools ends after it has read damaged data.
-_PATIENCE = 0.3
+_PATIENCE = 2.0
 #: How samtools reports the cause of an error, and data without an end, with which it has status 0.
 _CAUSES, _NO_END = ("[E::", "samtools "), "EOF marker is absent"
 #: CRAM from version 2.1 on ends with a block of this size, which has these letters. samtools does not look for it.
