@@ -502,20 +502,29 @@ PIN = "pu=$(taskset -cp $$ | sed 's/.*: //; s/[,-].*//')"
 
 #: Pins all threads of the program, and those that it started meanwhile.
 PIN_ALL = """\
-while taskset -acp $pu $! > /dev/null
-    grep -h Cpus_allowed_list: /proc/$!/task/*/status | grep -qv "\\s$pu$"
+while taskset -acp $pu $program > /dev/null
+    grep -h Cpus_allowed_list: /proc/$program/task/*/status | grep -qv "\\s$pu$"
 do :; done"""
-#: BWA does not end before its output is read, which is when it has been sampled with its threads.
+#: BWA gets its last file of reads when it has been sampled with its threads. It never had more of them before.
 SAMPLED_BWA = """\
 {before}
-mkfifo out
-{pinning} {bwa} "$@" > out &
-exec 8< out
-while [ $(ls /proc/$!/task | wc -l) -lt 2 ]; do :; done
+mkfifo in out
+words=$#
+for word do
+    shift
+    words=$((words - 1))
+    [ $words = 0 ] || set -- "$@" "$word"
+done
+{pinning} {bwa} "$@" in > out &
+program=$!
+exec 8< out 9> in
+while [ $(ls /proc/$program/task | wc -l) -lt 2 ]; do :; done
 {after}
 {wait}
+cat "$word" >&9 &
+exec 9>&-
 cat <&8
-wait $!
+wait $program
 """
 
 
