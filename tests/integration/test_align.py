@@ -19,7 +19,7 @@ import pytest
 from factories import small_parts
 from factories.genomes import built, installed, records
 from factories.processes import started, wait_until
-from firsttouch import AlignRequest, align, cli
+from firsttouch import AlignRequest, RunRequest, align, cli, run_aligner
 from firsttouch.errors import ProgramFailed
 from firsttouch.genomics import dealing, sam
 from firsttouch.genomics.aligners import aligner
@@ -177,6 +177,29 @@ def test_inputs_that_the_aligner_cannot_read_itself(placed, bwa, reads, tmp_path
     error = placed(scenario, "--", *argv[:-2], zstd, reads[1], status=2).stderr.decode().splitlines()[-1]
     assert "r_1.fq.zst: record " in error
     assert "the zstd data are truncated or damaged" in error
+
+
+@needs_two
+@pytest.mark.parametrize("form", [(2, 1), (3, 1), (3, 2)], ids="{0[0]} of a name, {0[1]} files".format)
+def test_reads_of_one_name_stay_together(placed, reads, index, tmp_path, form):
+    """minimap2 takes all reads that follow each other and have one name for one template."""
+    size, mates = form
+    prefix, files = index("minimap2"), [tmp_path / f"{number}.fq" for number in range(mates)]
+    of_mates = [records(file) for file in reads]
+    of_files = of_mates if mates == 2 else [[r for pair in zip(*of_mates, strict=True) for r in pair]]
+    for file, of_file in zip(files, of_files, strict=True):
+        renamed = (b"@g%d\n%s" % (n // size, r.split(b"\n", 1)[1]) for n, r in enumerate(of_file))
+        file.write_bytes(b"".join(renamed))
+    argv = ["minimap2", "-ax", "sr", "-t", "2", f"{prefix}.mmi", *map(str, files)]
+    expected = body(by_hand(*argv))
+    assert body(placed(TWO, "--", *argv).stdout) == expected
+    options = dict(zip(("reads", "reads2"), ([file] for file in files), strict=False))
+    for changes in ({}, {"dynamic": True}, {"repetitions": 2}):
+        output = tmp_path / "out.sam"
+        run_aligner(
+            RunRequest(aligner="minimap2", scenario=TWO, index=prefix, output=output, **options, **changes)
+        )
+        assert body(output.read_bytes()) == expected
 
 
 def test_a_script_aligns_as_the_command_does(bwa, tmp_path, capfd):

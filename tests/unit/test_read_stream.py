@@ -9,6 +9,7 @@ import random
 import re
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -421,6 +422,35 @@ def test_fasta(tmp_path, monkeypatch, *, records, newline, blank, least, size):
     borders = [*batch_starts([(count, 1) for count in bases], BatchRule(bases=least)), len(records)]
     expected = [(end - first, sum(bases[first:end])) for first, end in itertools.pairwise(borders)]
     assert [(part[0], part[1]) for part in parts] == expected
+
+
+@given(
+    names=st.lists(st.sampled_from(("a", "ab", "a/1", "a/2", "a/7", "b", "b x", "b\ty", "/1", "x/1")), min_size=1),
+    mates=st.sampled_from((1, 2)),
+    fasta=st.booleans(),
+    size=SIZES,
+)
+@common(60)
+def test_records_of_one_name_stay_together(tmp_path, monkeypatch, *, names, mates, fasta, size):
+    """Without the end /N, as minimap2 takes names."""
+    monkeypatch.setattr(blocks_module, "BLOCK", size[0])
+    monkeypatch.setattr("firsttouch.genomics.fastq.HEAD", size[1])
+    monkeypatch.setattr("firsttouch.genomics.read_stream.HEAD", size[1])
+    words = [name.split()[0] for name in names]
+    templates = [word[:-2] if len(word) > 2 and word[-2] == "/" else word for word in words]
+    rule = BatchRule(names=True)
+    if mates == 1:
+        reads = "".join(f">{n}\nAC\n" if fasta else f"@{n}\nAC\n+\nII\n" for n in names)
+        lanes = [(str(write(tmp_path / "r", reads.encode())),)]
+    else:
+        both = ("".join(f"@{t}/{m}\nAC\n+\nII\n" for t in templates) for m in (1, 2))
+        lanes = [tuple(str(write(tmp_path / f"r{m}", reads.encode())) for m, reads in enumerate(both))]
+    parts, _ = parts_of(lanes, rule=rule)
+    sizes = [len(list(group)) for _, group in itertools.groupby(templates)]
+    assert [part[0] for part in parts] == sizes
+    if not fasta or mates == 2:
+        index = blocks_module.inspect([Path(file) for file in lanes[0]], rule).batches
+        assert list(index.records) == [*itertools.accumulate(sizes, initial=0)]
 
 
 BAD_FASTA = [

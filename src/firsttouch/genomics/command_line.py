@@ -317,11 +317,7 @@ def parse(words: Sequence[str]) -> UserCommand:
     named = [a.values[-1] for a in arguments.items if a.role == "index"]
     if named and "index_made" in syntax.flags and not named[-1].endswith(syntax.index_suffix):
         reasons.append(f"each instance would index {named[-1]}: index it once, in a file *{syntax.index_suffix}")
-    by_name = "mates_by_name" in syntax.flags and (not syntax.mates_with or _has_mates(syntax, arguments))
-    # Reads of one file that have the same name, one after the other, are a pair.
-    if by_name and lanes and not interleaved and len(lanes[0]) == 1:
-        # A pair has two records that follow each other, so a part ends with an even number of them.
-        batch = replace(batch, records=2)
+    batch = batch.of(2 if interleaved or (lanes and len(lanes[0]) == 2) else 1)
     index = _index(aligner, syntax, named[-1]) if named else None
     if reasons and ("index_made" in syntax.flags or aligner.with_reference):
         # The program may get a FASTA file and make the index.

@@ -168,6 +168,8 @@ _SPACE = ord(" ")
 #: A name ends at a space or any control character.
 _NAME_END = re.compile(rb"[\x00-\x20]")
 _SLASH, _ONE, _TWO = b"/12"
+_ZERO, _NINE = b"09"
+_NUMBER = re.compile(rb"(?<=.)/[0-9]\Z", re.DOTALL)
 
 
 class ReadNames:
@@ -212,6 +214,18 @@ def first_mismatch(names_1: ReadNames, names_2: ReadNames) -> int | None:
     good |= mates & (a[last - 1] == _SLASH) & (a[last] == _ONE) & (b[last] == _TWO)
     pairs = ((int(n), names_1.name(int(n)), names_2.name(int(n))) for n in np.flatnonzero(~good))
     return next((number for number, name_1, name_2 in pairs if not _is_pair(name_1, name_2)), None)
+
+
+def same_templates(names: ReadNames) -> Bools:
+    """Return which records have the name of the one before, apart from a slash and a digit at its end (n - 1)."""
+    rows = names.rows(names.width())
+    end = (rows <= _SPACE).argmax(1)
+    row = np.arange(len(rows))
+    digit, slash = rows[row, np.maximum(end - 1, 0)], rows[row, np.maximum(end - 2, 0)]
+    end = end - 2 * ((end > 2) & (slash == _SLASH) & (digit >= _ZERO) & (digit <= _NINE))
+    differ = rows[1:] != rows[:-1]
+    same: Bools = (end[1:] == end[:-1]) & (~differ.any(1) | (differ.argmax(1) >= end[1:]))
+    return same
 
 
 def _is_pair(name_1: bytes, name_2: bytes) -> bool:
@@ -470,17 +484,23 @@ class BatchBorders:
         self._rule = rule
         # Records, bases and text of the unfinished batch; None: the last batch is complete.
         self._open: tuple[int, int, int] | None = None
+        #: The name of the last record, without its number.
+        self._last = b""
 
-    @property
-    def complete(self) -> bool:
-        """Whether the next record begins a batch."""
-        return self._open is None
+    def starts(self, bases: Ints, text: Ints, names: ReadNames | None = None) -> Ints:
+        """Add records (pairs) by their bases in all mates, their bytes of text and the *names* of mate 1.
 
-    def starts(self, bases: Ints, text: Ints) -> Ints:
-        """Add records (pairs) by their bases in all mates and their bytes of text of mate 1.
-
-        Returns the numbers of the added records that begin a batch.
+        Returns the numbers of the added records that begin a batch, and with which a part may begin.
         """
+        starts = self._starts(bases, text)
+        if names is None or not self._rule.names:
+            return starts
+        first, last = (_NUMBER.sub(b"", names.name(number)) for number in (0, len(bases) - 1))
+        is_same, self._last = np.append(first == self._last, same_templates(names)), last
+        chosen: Ints = starts[~is_same[starts]]
+        return chosen
+
+    def _starts(self, bases: Ints, text: Ints) -> Ints:
         rule, count = self._rule, len(bases)
         every_record = rule.records < 2 and int(bases.min()) >= rule.bases and int(text.min()) >= rule.text
         if self._open is None and every_record:
@@ -519,9 +539,9 @@ class BatchIndexer:
         self._kept = [np.empty((files + 1, 0), np.int64)]
         self._count = 0
 
-    def add(self, bases: Ints, text: Ints, offsets: list[Ints]) -> None:
-        """Add records (pairs): bases in all mates, bytes of text of mate 1, and the offset in each file."""
-        starts = self._borders.starts(bases, text)
+    def add(self, bases: Ints, text: Ints, offsets: list[Ints], names: ReadNames | None = None) -> None:
+        """Add records (pairs): bases in all mates, text and *names* of mate 1, and the offset in each file."""
+        starts = self._borders.starts(bases, text, names)
         numbers = np.arange(self.batches, self.batches + len(starts))
         starts = starts[numbers % self._stride == 0]
         if len(starts):
@@ -633,7 +653,7 @@ def inspect(
             offsets = [m.chunk.first + m.chunk.starts[m.records] for m in mates[: len(files)]]
             if blocks:
                 blocks.add(indexer.records, offsets)
-            indexer.add(bases, mates[0].chunk.text[mates[0].records], offsets)
+            indexer.add(bases, mates[0].chunk.text[mates[0].records], offsets, mates[0].names())
             if say is not None and time.monotonic() - last_message >= _MESSAGE_INTERVAL:
                 last_message = time.monotonic()
                 done = (f"{p.path.name} {p.records} records ({format_bytes(p.end)})" for p in parsers)

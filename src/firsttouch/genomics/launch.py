@@ -191,7 +191,7 @@ def prepare(
     mates = 2 if interleaved else len(files)
     aligner.steps(mates)
     aligner.index_bytes(index)
-    rule = aligner.batches(batch_bases)
+    rule = aligner.batches(batch_bases).of(mates)
     if read_once and not rule.block:
         return Work(aligner, index, Reads.unchecked(files, rule, interleaved=interleaved, more_lanes=more_lanes))
     if more_lanes:

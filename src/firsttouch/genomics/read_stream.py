@@ -317,7 +317,7 @@ class ReadStream:
     def _batches(self, mates: Sequence[Mate], bases: Ints) -> Iterator[tuple[int, int]]:
         """Yield the begin and the end of each stretch of a part, and (n, n) where a part ends: by text."""
         text = [mate.chunk.text[mate.records] for mate in mates]
-        starts = self._borders.starts(bases, text[0])
+        starts = self._borders.starts(bases, text[0], mates[0].names())
         self.progress = replace(self.progress, batches=self.progress.batches + len(starts))
         size = np.concatenate(([0], np.cumsum(np.sum(text, axis=0))))
         at = min(self._skip, len(bases))

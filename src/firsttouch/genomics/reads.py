@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from msgspec import Struct
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from firsttouch import __version__
 from firsttouch.errors import BadInput
@@ -171,13 +171,19 @@ class BatchRule(Struct, frozen=True):
 
     The batch has at least *bases* bases in all mates and *text* bytes of text of mate 1, and its number of records
     is a multiple of *records*. *block*: each batch is *records* records in that many bytes of each file, and the
-    last one may be less (0: of any size).
+    last one may be less (0: of any size). *names*: records of one name that follow each other stay together, as
+    the aligner takes them for one template.
     """
 
     bases: int = 0
     records: int = 0
     text: int = 0
     block: int = 0
+    names: bool = False
+
+    def of(self, mates: int) -> BatchRule:
+        """Return the rule for reads of so many *mates*: reads of one may be pairs, which no batch divides."""
+        return replace(self, records=2) if mates == 1 and self.names and self.bases else self
 
 
 class BatchIndex(Struct, frozen=True, eq=False):

@@ -554,6 +554,8 @@ def family(name: str, text: str, file: str) -> dict[str, Aligner]:
     align: Mapping[str, Any] = data["align"]
     templates = {key: tuple(map(tuple, align.get(key, []))) for key in ("single", "paired")}
     sized = any("size" in fields(step) for steps in templates.values() for step in steps)
+    command = _command(data)
+    batch = BatchRule(*(align.get(f"batch_{unit}", 0) for unit in ("bases", "reads", "bytes")))
     main = Aligner(
         name=name,
         program=data["program"],
@@ -569,7 +571,7 @@ def family(name: str, text: str, file: str) -> dict[str, Aligner]:
         paired=templates["paired"],
         in_order=align["in_order"],
         same=align["same"],
-        batch=BatchRule(*(align.get(f"batch_{unit}", 0) for unit in ("bases", "reads", "bytes"))),
+        batch=replace(batch, names=command is not None and "mates_by_name" in command.flags),
         instance_bytes=parse_bytes(data["memory"]["instance"]),
         thread_bytes=parse_bytes(data["memory"]["thread"]),
         batch_base_bytes=parse_bytes(data["memory"].get("batch_base", "0 B")),
@@ -578,7 +580,7 @@ def family(name: str, text: str, file: str) -> dict[str, Aligner]:
         index_mapped=tuple(data["index"].get("mapped", {}).get("words", ())),
         index_replaced=data["index"].get("mapped", {}).get("replaces", ""),
         index_loaded=tuple(data["index"].get("loaded", ())),
-        command=_command(data),
+        command=command,
         files=align.get("files", False),
         output=align.get("output", ""),
         command_of=data.get("command_of", places.get("command", name)),
