@@ -359,6 +359,22 @@ def test_a_resumed_run_that_starts_no_instance(placed, long_bwa, stand_in, tmp_p
     assert sorted(shown.splitlines()) == sorted(line.rstrip(b"\n") for line in expected)
 
 
+@needs_two
+def test_finished_parts_of_other_reads_are_not_used(placed, bwa, stand_in, tmp_path):
+    """Also if the file has the size and the time of modification that it had."""
+    stand_in("samtools", f'[ "$1" != sort ] || exit 1\nexec {shutil.which("samtools")} "$@"\n')
+    files = [Path(shutil.copy2(file, tmp_path)) for file in bwa[0][-2:]]
+    words = ["--share-host", "--resume", "--sort", "-o", tmp_path / "out.bam", "--checkpoint", "50k", TWO, "--"]
+    words += [*bwa[0][:-2], *files]
+    placed(*words, status=1)
+    state = files[0].stat()
+    with files[0].open("r+b") as file:
+        file.seek(file.read().index(b"\n") + 1)
+        file.write(b"ACGTACGT")
+    os.utime(files[0], ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert b"differs in inputs" in placed(*words, status=2).stderr
+
+
 @pytest.mark.parametrize("name", ["1Inst_Original", pytest.param(TWO, marks=needs_two)])
 def test_the_reader_of_the_output_goes(bwa, tmp_path, name):
     argv, _ = bwa

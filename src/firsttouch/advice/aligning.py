@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from firsttouch.advice.auto import BUDGET, Auto
 from firsttouch.errors import BadInput, ProgramFailed
 from firsttouch.execution import energy, host_lock
+from firsttouch.execution.file_copies import content_of
 from firsttouch.execution.progress import live, say, write
 from firsttouch.execution.ram_scratch import scratch_in
 from firsttouch.genomics import checkpoints, collecting, dealing, sam, stream
@@ -424,8 +425,7 @@ def _identity(request: AlignRequest, command: UserCommand, scenario: Scenario) -
 
 
 def _state(file: Path) -> list[Any]:
-    state = file.stat()
-    return [os.path.realpath(file), state.st_size, state.st_mtime_ns]
+    return [os.path.realpath(file), *content_of(file)]
 
 
 def _progress(request: AlignRequest) -> Callable[[stream.Progress], None]:

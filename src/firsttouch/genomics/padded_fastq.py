@@ -18,6 +18,7 @@ import numpy as np
 from msgspec import Struct
 
 from firsttouch.errors import BadInput
+from firsttouch.execution.file_copies import content_of
 from firsttouch.genomics.fastq import inspect
 from firsttouch.genomics.reads import BatchRule, Reads
 from firsttouch.genomics.sources import mate_lines
@@ -88,7 +89,7 @@ def blocked_copies(
     A lock prevents concurrent writes, and changed files get new copies. *say* gets progress messages. Raises
     BadInput for reads that do not fit into the blocks.
     """
-    states = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    states = [(file.name, content_of(file)) for file in files]
     digest = hashlib.sha256(repr(states).encode()).hexdigest()[:16]
     folder = store / f"{files[0].parent.name}-{rule.block}x{rule.records}-{digest}"
     copies = tuple(folder / f"{mate}.fq" for mate, _ in enumerate(files, 1))

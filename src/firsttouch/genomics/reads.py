@@ -24,6 +24,7 @@ from msgspec.structs import astuple, replace
 
 from firsttouch import __version__
 from firsttouch.errors import BadInput
+from firsttouch.execution.file_copies import content_of
 from firsttouch.records import atomic_files
 
 # ----------------------------------------------------------------------
@@ -324,6 +325,5 @@ def _place(files: Sequence[Path], rule: BatchRule) -> Path:
 
 
 def _stamp(files: Sequence[Path]) -> list[list[int]]:
-    """Return what changes if a file is written: no program can set the time of its last change back."""
-    states = [file.stat() for file in files]
-    return [[s.st_size, s.st_ino, s.st_mtime_ns, s.st_ctime_ns] for s in states]
+    """Return what changes if a file is written."""
+    return [[*content_of(file)] for file in files]
