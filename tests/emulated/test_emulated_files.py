@@ -85,7 +85,7 @@ def test_slurm_is_for_machines_of_systems_that_are_used_through_it() -> None:
 
 
 def test_the_probes_arrays_are_small_on_an_emulated_host_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    def options(aspect: str, small: Sequence[str] = ()) -> list[str]:
+    def options(aspect: str, small: Sequence[str] | None = None) -> list[str]:
         """Return the options that the probe gets, without those of its repetitions."""
         asked: list[str] = []
 
@@ -102,6 +102,7 @@ def test_the_probes_arrays_are_small_on_an_emulated_host_only(monkeypatch: pytes
     monkeypatch.setattr(hosts, "emulator", lambda: "QEMU with tcg")
     assert options("contention") == ["--array-bytes=4MiB"]
     assert options("contention", ["--sizes=1MiB"]) == ["--sizes=1MiB"]
+    assert options("contention", []) == []
     (sizes,) = options("latency")
     assert sizes.startswith("--sizes=4KiB,8KiB,")
     assert sizes.endswith(",4096KiB,8192KiB")

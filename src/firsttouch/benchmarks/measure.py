@@ -242,12 +242,12 @@ def run(
     options: Sequence[str],
     say: probe.Say,
     *,
-    small: Sequence[str] = (),
+    small: Sequence[str] | None = None,
     most: int = MOST,
 ) -> Iterator[list[Record]]:
     """Yield the records of one run of the probe as they come; raises KeyboardInterrupt if it was interrupted.
 
-    *small* are its options on an emulated host (none: those of the aspect). *most* limits the repetitions of each
+    *small* are its options on an emulated host (None: those of the aspect). *most* limits the repetitions of each
     case.
     """
     effort = profiles.chosen()
@@ -256,7 +256,7 @@ def run(
     most = max(least, min(most, effort.repetitions)) if asked.order != "sequential" else least
     benchmark = aspects()[asked.aspect]
     repeated = [f"--min-repetitions={least}", f"--max-repetitions={most}"] if benchmark.repeats(asked) else []
-    small = (small or benchmark.small) if emulation.emulator() else ()
+    small = (benchmark.small if small is None else small) if emulation.emulator() else ()
     running = probe.follow(asked.aspect, [*options, *repeated, *small], say=say)
     while True:
         try:
