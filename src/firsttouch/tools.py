@@ -133,18 +133,26 @@ def defer_signals() -> Iterator[None]:
             signal.raise_signal(seen[0])
 
 
+#: Held by the thread that changes the environment for the modules that it imports.
+_ENVIRONMENT = threading.RLock()
+
+
 @contextlib.contextmanager
 def no_idle_threads() -> Iterator[None]:
     """Keep numpy, if imported within, from starting a thread per PU: its linear algebra is not used.
 
-    The environment is restored for the programs that are measured.
+    The environment is restored for the programs that are measured. Other threads that call it wait.
     """
     name = "OPENBLAS_NUM_THREADS"
-    before = os.environ.get(name)
-    os.environ[name] = "1"
-    try:
-        yield
-    finally:
-        os.environ.pop(name)
-        if before is not None:
-            os.environ[name] = before
+    with _ENVIRONMENT:
+        if "numpy" in sys.modules:
+            yield
+            return
+        before = os.environ.get(name)
+        os.environ[name] = "1"
+        try:
+            yield
+        finally:
+            os.environ.pop(name)
+            if before is not None:
+                os.environ[name] = before

@@ -307,6 +307,8 @@ def test_bad_usage_ends_with_2_and_a_last_line_that_says_why(run_cli, argv):
         ("topology", "--fsroot", "/nowhere"),
         ("plan", "--aligner", "nobody"),
         ("plan", "--aligner", "bwa-mem", "--xml", XML, "--threads", "65"),
+        ("run", "--"),
+        ("run", "2Inst_Original", "--"),
         ("run", "1Inst_Original", "--aligner", "nobody"),
         ("run", "1Inst_Original", "--aligner", "bwa-mem"),
         ("run", "1Inst_Original", "--aligner", "bwa-mem", "--reads", "r", "--index", "i"),

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Short calls of other programs: their output, and the error for each way to fail."""
 
+import os
 import signal
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from firsttouch import tools
 from firsttouch.errors import Missing, RunFailed, TimedOut
 from firsttouch.tools import run_tool
 
@@ -46,3 +50,16 @@ def test_an_interrupt_leaves_no_tool_behind(monkeypatch, script, starting):
         run_tool(["sh", "-c", script])
     assert len(pids) == 1
     assert not Path(f"/proc/{pids[0]}").exists()
+
+
+def test_threads_that_load_numpy_together_restore_the_environment(monkeypatch):
+    monkeypatch.setattr(tools, "sys", SimpleNamespace(modules={}))
+    before = dict(os.environ)
+
+    def enter(_):
+        with tools.no_idle_threads():
+            return os.environ["OPENBLAS_NUM_THREADS"]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert {*pool.map(enter, range(2000))} == {"1"}
+    assert dict(os.environ) == before

@@ -61,7 +61,9 @@ class ProgramSpec(Struct, frozen=True):
     parameters: _Scalars = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raise BadInput for keys that contradict each other."""
+        """Raise BadInput for keys that contradict each other, and without a program."""
+        if not self.program:
+            raise BadInput("no program is named")
         documents.check_regex(self.regex)
         if self.regex and (groups := re.compile(self.regex).groups) != 1:
             raise BadInput(f"the regular expression has {groups} groups, one is needed: the number")

@@ -103,7 +103,7 @@ class Syntax(Struct, frozen=True):
 
     def beginning(self, words: Sequence[str]) -> int:
         """Return how many first words of *words* call this aligner, 0 if they do not."""
-        name = [words[0].rpartition("/")[2], *words[1:]]
+        name = [*(word.rpartition("/")[2] for word in words[:1]), *words[1:]]
         return next((len(b) for b in (*self.begins, *self.begins_paired) if name[: len(b)] == list(b)), 0)
 
     def has_role(self, option: str, *roles: str) -> bool:
