@@ -22,8 +22,11 @@ NO_THREAD, MORE_THREADS = (
 )
 #: The kernel's errors that a limit of this user causes, and what the user can do.
 _LIMITS = {errno.EMFILE: "raise the limit of open files (ulimit -n)", errno.EAGAIN: MORE_THREADS}
-#: The signals that stop a command and all programs that it started.
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+#: The signals that stop a command and all programs that it started. Batch systems send the last three.
+STOPPING = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
+    *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU),
+)
 #: Follows the name of a missing aligner in the reason.
 NOT_INSTALLED = " is not installed: "
 

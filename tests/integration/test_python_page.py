@@ -4,6 +4,10 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
 
 import documented
 import firsttouch
@@ -28,3 +32,20 @@ def test_the_page_lists_the_public_names():
     assert set(firsttouch.__all__) <= set(re.findall(r"\w+", PAGE))
     for name in firsttouch.__all__:
         assert getattr(firsttouch, name).__doc__
+        # As notebooks show them.
+        assert get_type_hints(getattr(firsttouch, name)) is not None
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (lambda: firsttouch.measure_aspect(firsttouch.AspectRequest("latencies")), "did you mean 'latency'"),
+        (lambda: firsttouch.ProgramSpec([], "x"), "no program is named"),
+        (lambda: firsttouch.measure_program(firsttouch.ProgramSpec(["true"], "x"), repetitions=0), "at least 1"),
+        (lambda: firsttouch.read_records(Path("none.jsonl")), "none.jsonl: cannot be read: No such file"),
+        (lambda: firsttouch.align([], firsttouch.AlignRequest()), "no command"),
+    ],
+)
+def test_wrong_requests_are_errors_of_this_package(call, reason):
+    with pytest.raises(firsttouch.BadInput, match=reason):
+        call()

@@ -607,7 +607,10 @@ def test_unpaired_leaves_the_second_file_of_a_dataset_out(lambda_part, run_here)
     ("name", "number"),
     [
         (SCENARIOS[0], signal.SIGTERM),
-        *((SCENARIOS[-1], number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)),
+        *(
+            (SCENARIOS[-1], number)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
+        ),
     ],
 )
 def test_an_interrupt_leaves_nothing(lambda_work, stand_in, tmp_path, number, name):

@@ -13,7 +13,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -23,7 +23,7 @@ from firsttouch.errors import BadInput, ProgramFailed
 from firsttouch.execution import energy, host_lock
 from firsttouch.execution.file_copies import content_of
 from firsttouch.execution.progress import live, say, write
-from firsttouch.execution.ram_scratch import scratch_in
+from firsttouch.execution.ram_scratch import InMemory, scratch_in
 from firsttouch.genomics import checkpoints, collecting, dealing, sam, stream
 from firsttouch.genomics.checkpoints import Checkpoints
 from firsttouch.genomics.command_line import UserCommand, parse
@@ -40,9 +40,6 @@ from firsttouch.scenarios.memory_fit import Need
 from firsttouch.scenarios.placement import Scenario, parse_name, plan
 from firsttouch.tools import no_idle_threads
 from firsttouch.units import text_range
-
-if TYPE_CHECKING:
-    from firsttouch.execution.ram_scratch import InMemory
 
 #: Bases after which a finished part of the output is kept for --resume.
 CHECKPOINT = 20_000_000_000
@@ -94,13 +91,13 @@ class Aligned(Struct, frozen=True):
         return self.document | {"energy": {"joules": None, "unknown": "parts of the output are of earlier runs"}}
 
 
-def align(words: Sequence[str], request: AlignRequest) -> Aligned:
+def align(words: Sequence[str | Path], request: AlignRequest) -> Aligned:
     """Run the command of an aligner as *request* says, and say on standard error how it went.
 
     Without an output file, the alignments go to the standard output of this process. Raises BadInput, Missing, or
     ProgramFailed, which has no text if the reader of the standard output has enough.
     """
-    command = parse(words)
+    command = parse([*map(str, words)])
     output = _output(request, command)
     host = load()
     if lacking := grant.lacking_pus(command.threads, host):

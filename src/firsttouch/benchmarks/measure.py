@@ -23,7 +23,7 @@ from firsttouch.benchmarks.cases import Cases
 from firsttouch.benchmarks.profiles import Effort
 from firsttouch.benchmarks.programs import Nodes
 from firsttouch.benchmarks.recording import recording
-from firsttouch.errors import BadInput
+from firsttouch.errors import BadInput, none_such
 from firsttouch.host import configuration, emulation, memory_modules
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import Topology, load
@@ -92,6 +92,8 @@ class AspectRequest(Struct, frozen=True):
 
     def by(self) -> str:
         """Return the program; raises BadInput if it cannot measure the aspect."""
+        if self.aspect not in aspects():
+            raise BadInput(none_such("aspect", self.aspect, aspects()))
         programs_of = aspects()[self.aspect].programs
         program = self.program or next(iter(programs_of), "")
         if program and program not in programs_of:

@@ -102,7 +102,7 @@ def load(name_or_file: str) -> ProgramSpec:
 
 
 def measure_program(
-    spec: ProgramSpec, *, repetitions: int, timeout: float | None, threads: int | None = None
+    spec: ProgramSpec, *, repetitions: int = 3, timeout: float | None = None, threads: int | None = None
 ) -> Record:
     """Run the program and return the record, which is invalid if a placement did not hold.
 
@@ -111,6 +111,8 @@ def measure_program(
     one instance, and RunFailed if the program or the search for its number fails or exceeds *timeout* (s), or if
     there is no number.
     """
+    if repetitions < 1:
+        raise BadInput(f"repetitions: at least 1, not {repetitions}")
     scenario = plan(load_topology()).of_one_instance(spec.scenario, threads)
     words = with_threads(spec.program, scenario.threads)
     place = scenario.placements[0]

@@ -395,9 +395,12 @@ def read(path: Path) -> list[Record]:
     """Return the records of one JSON-lines file.
 
     A part of a last line, which a killed writer leaves, is ignored. Any other bad line raises BadInput with file
-    and line.
+    and line, and so does a file that cannot be read.
     """
-    records, unread = read_good(path)
+    try:
+        records, unread = read_good(path)
+    except OSError as error:
+        raise BadInput(f"cannot be read: {error.strerror}", file=path) from error
     if unread is not None:
         raise unread.error
     return records
