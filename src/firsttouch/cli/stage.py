@@ -49,7 +49,7 @@ def register(subparsers: options.Subparsers) -> None:
     parser = options.command(subparsers, "stage", run, EXAMPLES, DESCRIPTION)
     stay = options.checked(_stay, "a time above 0, such as 12h or 2d", lambda stay: 0 < stay < math.inf)
     options.add_table(parser, _OPTIONS, keep={"dest": "seconds", "type": stay, "old": "--for"})
-    options.add_user_command(parser, "the command, with {1}, {2}, … and {folder}", "COMMAND")
+    options.add_user_command(parser, "the command, with {1}, {2}, … and {folder}", "COMMAND", absent=None)
 
 
 def _stay(text: str) -> float:
@@ -68,9 +68,11 @@ def run(args: argparse.Namespace) -> int:
     numa_nodes = _numa_nodes(args.on)
     if not args.files:
         raise BadInput("no file to stage: name files or folders, as in: firsttouch stage --on 0 ref.fa")
+    if args.program == []:
+        raise BadInput("no command behind --: give it there, or leave -- out to keep the copies")
     if args.program and args.seconds:
         raise BadInput("--keep is for copies that stay: with a command, they live as long as it runs")
-    staging.check_words(args.program, len(args.files))
+    staging.check_words(args.program or (), len(args.files))
     with staging.copies_of(
         args.files, numa_nodes, spill=args.spill, threads=args.threads, progress=_meter
     ) as copies:
@@ -90,7 +92,9 @@ def run(args: argparse.Namespace) -> int:
         print(staged.folder)
     job = os.environ.get("SLURM_JOB_ID")
     end = f"job {job} ends" if job else "this session ends, if that ends its processes"
-    after = f"for {args.seconds / 3600:g} h, or " if args.seconds else ""
+    seconds = args.seconds or 0.0
+    time_kept = f"{seconds / 3600:g} h" if seconds >= 3600 else f"{seconds:g} s"
+    after = f"for {time_kept}, or " if seconds else ""
     say(f"firsttouch: they stay {after}until `firsttouch staged drop {staged.id}`, or until {end}")
     return 0
 
