@@ -308,6 +308,8 @@ def test_bad_usage_ends_with_2_and_a_last_line_that_says_why(run_cli, argv):
         ("plan", "--aligner", "nobody"),
         ("plan", "--aligner", "bwa-mem", "--xml", XML, "--threads", "65"),
         ("run", "--"),
+        ("align", "--checkpoint", "5G", "-o", "o.sam", "--", "bwa", "mem", "-t", "2", "i", "r"),
+        ("advise", "--apply", "-o", "o", "--", "sort", "r"),
         ("stage", "--on", "0", __file__, "--"),
         ("run", "2Inst_Original", "--"),
         ("run", "1Inst_Original", "--aligner", "nobody"),

@@ -145,6 +145,12 @@ def _output(request: AlignRequest, command: UserCommand) -> AlignOutput:
             raise BadInput("--resume needs -o FILE: parts are kept beside that file")
         if request.json:
             raise BadInput("--json needs -o FILE: standard output has the alignments")
+    _check_parts(request, command, output)
+    return output
+
+
+def _check_parts(request: AlignRequest, command: UserCommand, output: AlignOutput) -> None:
+    """Raise BadInput if finished parts cannot be kept as *request* says, or are there and would not be used."""
     if request.resume:
         if command.whole:
             raise BadInput(f"--resume keeps parts, and this command cannot be divided: {command.whole}")
@@ -156,9 +162,10 @@ def _output(request: AlignRequest, command: UserCommand) -> AlignOutput:
             raise BadInput(
                 f"--resume and --dynamic: {command.aligner.name} gives other alignments in each division"
             )
+    elif request.checkpoint != CHECKPOINT:
+        raise BadInput("--checkpoint is the size of the parts that --resume keeps: add --resume")
     elif output.is_file:
         checkpoints.refuse_finished(output.named)
-    return output
 
 
 def _scenario(request: AlignRequest, command: UserCommand, output: AlignOutput, host: Topology) -> Scenario:

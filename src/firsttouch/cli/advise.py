@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from typing import Any, get_args
 
 from msgspec.structs import replace
@@ -95,12 +96,14 @@ def run(args: argparse.Namespace) -> int:
         return _replay(args)
     if not program:
         return _aligner(args)
+    if args.apply or args.output:
+        raise BadInput(
+            f"--apply and --output are for --aligner: `firsttouch run -- {shlex.join(program)}` follows the advice"
+        )
     command = parse(program) if calls_aligner(program) else None
     if command:
         command.refuse_overwriting()
     if command and not command.whole and args.goal == "time":
-        if args.apply:
-            raise BadInput(f"--apply: `firsttouch run -- {command.described()}` follows the advice")
         _print(advising.of_command(command, _choices(args), args.budget, say=say), as_json=args.json)
         return 0
     choices = _choices(args)
