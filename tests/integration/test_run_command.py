@@ -186,9 +186,9 @@ def described(lines, name):
 @pytest.mark.parametrize("form", [(), ("--sort",)])
 def test_samtools_takes_the_header(align, form):
     name = "2Inst_Original" if "2Inst_Original" in SCENARIOS else "1Inst_Original"
-    done = align(name, *form)
+    out = align.folder / ("out.bam" if form else "out.sam")
+    done = align(name, *form, output=out)
     assert done.returncode == 0, done.stderr
-    out = align.folder / "out.sam"
     subprocess.run(["samtools", "quickcheck", "-v", *([] if form else ["-u"]), out], check=True)
     shown = subprocess.run(
         ["samtools", "view", "-H", "--no-PG", out], capture_output=True, text=True, check=True
@@ -431,6 +431,14 @@ def test_the_index_of_another_genome(align, tmp_path, name):
 def test_output_into_a_folder_that_is_not_there(align, tmp_path):
     done = align(SCENARIOS[0], output=tmp_path / "no" / "out.sam")
     refused(done, 2, "out.sam: cannot be written: ", tmp_path / "output")
+
+
+@pytest.mark.parametrize("wrong", [("o.bam", False, "SAM"), ("o.sam.gz", False, "SAM"), ("o.sam", True, "BAM")])
+def test_an_output_whose_name_says_another_form(lambda_work, few, tmp_path, wrong):
+    name, sort, form = wrong
+    asked = {"aligner": "bwa-mem", "scenario": SCENARIOS[0], "index": lambda_work[0], "reads": few[:1]}
+    with pytest.raises(BadInput, match=f"the output is {form}: name it"):
+        run_aligner(RunRequest(**asked, output=tmp_path / name, sort=sort))
 
 
 def test_output_over_a_folder(align, tmp_path):

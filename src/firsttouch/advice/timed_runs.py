@@ -15,12 +15,15 @@ from firsttouch.errors import NOT_INSTALLED, BadInput, CannotHere, Missing, Time
 from firsttouch.execution import energy, host_lock, index_cache
 from firsttouch.execution.progress import Steps, live, say
 from firsttouch.genomics import launch
-from firsttouch.genomics.sinks import AlignOutput, default_threads
+from firsttouch.genomics.sinks import AlignOutput, Form, default_threads
 from firsttouch.host.topology import load
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import Record, append, check_appendable
 from firsttouch.scenarios import evidence
 from firsttouch.scenarios.placement import Scenario, plan
+
+#: Suffixes that state what a file of alignments holds.
+_SUFFIXES = (".sam", ".bam", ".cram", ".gz")
 
 
 class RunRequest(InputRequest, frozen=True, kw_only=True):
@@ -190,9 +193,13 @@ def _output(request: RunRequest, scenario: Scenario, files: Sequence[Path]) -> A
         if request.striped or request.sort:
             raise BadInput(f"{'--sort' if request.sort else '--striped'} needs --output")
         return None
+    form: Form = "bam" if request.sort else "sam"
+    if (suffix := request.output.suffix.lower()) in _SUFFIXES and suffix != f".{form}":
+        other = "leave --sort out for SAM" if request.sort else "add --sort for BAM"
+        raise BadInput(f"the output is {form.upper()}: name it *.{form}, or {other}", file=request.output)
     output = AlignOutput(
         request.output,
-        "bam" if request.sort else "sam",
+        form,
         sort=request.sort,
         index=False,
         threads=default_threads(scenario.instances * scenario.threads),
