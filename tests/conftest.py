@@ -39,20 +39,41 @@ for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
+# What a job of Slurm, a terminal or a user's profile sets is not what the tests are about.
+KEPT = {f"FIRSTTOUCH_{name}" for name in ("ACCELERATOR", "ALONE", "CACHE", "PROBE", "TEST_KILLS")}
+for name in {*os.environ} - KEPT:
+    if name.startswith(("FIRSTTOUCH_", "OMP_", "SBATCH_", "SLURM")):
+        del os.environ[name]
+os.environ["COLUMNS"] = "80"
+os.umask(0o022)
+
+
+def _empty_folder(variable):
+    """Set an environment variable to a new folder, which is removed when this process ends, and return it."""
+    folder = Path(tempfile.mkdtemp(prefix="firsttouch-tests-"))
+    folder.chmod(0o755)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.environ[variable] = str(folder)
+    return folder
+
+
 # A lock per worker: suites that run at the same time do not wait for each other's measurements. Tests that need a
 # quiet host use the fixture quiet_host.
-LOCK = Path(tempfile.mkdtemp(prefix="firsttouch-lock-"))
-LOCK.chmod(0o1777)
-atexit.register(shutil.rmtree, LOCK, ignore_errors=True)
-os.environ["FIRSTTOUCH_LOCK"] = str(LOCK)
+_empty_folder("FIRSTTOUCH_LOCK").chmod(0o1777)
 
 # What is downloaded or built for the tests does not depend on the checkout.
 caches.choose()
 
-# No test applies advice that another one, or a user of this checkout, has saved.
-ADVICE = Path(tempfile.mkdtemp(prefix="firsttouch-advice-"))
-atexit.register(shutil.rmtree, ADVICE, ignore_errors=True)
-os.environ["FIRSTTOUCH_ADVICE"] = str(ADVICE)
+# No test applies advice that another one, or a user of this checkout, has saved, or reads data files of the site.
+_empty_folder("FIRSTTOUCH_ADVICE")
+_empty_folder("FIRSTTOUCH_SITE")
+
+# Nor does it read the user's data files. Other programs find their settings: pip's may name a mirror.
+settings_folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+config_home = _empty_folder("XDG_CONFIG_HOME")
+for entry in settings_folder.glob("*"):
+    if entry.name != "firsttouch":
+        (config_home / entry.name).symlink_to(entry.absolute())
 
 # A probe that is older than its sources is not what the tests are about: `make setup` has not been run since.
 INSTALLED = Path(sys.executable).with_name(PROBE)
