@@ -46,6 +46,9 @@ for name in {*os.environ} - KEPT:
         del os.environ[name]
 os.environ["COLUMNS"] = "80"
 os.umask(0o022)
+# No proxy reaches the servers that tests start.
+NO_PROXY = os.environ.get("no_proxy") or os.environ.get("NO_PROXY", "")
+os.environ["no_proxy"] = os.environ["NO_PROXY"] = f"127.0.0.1,localhost,{NO_PROXY}"
 
 
 def _empty_folder(variable):

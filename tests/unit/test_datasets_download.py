@@ -20,7 +20,6 @@ CONTENT = os.urandom(700_000)
 @pytest.fixture(autouse=True)
 def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "RETRY_WAIT", 0.0)
-    monkeypatch.setenv("no_proxy", "*")
 
 
 @pytest.fixture

@@ -41,7 +41,6 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FIRSTTOUCH_DATASETS", str(tmp_path / "manifest"))
     monkeypatch.setenv("FIRSTTOUCH_DATA", str(tmp_path / "store"))
     monkeypatch.setattr(module, "RETRY_WAIT", 0.0)
-    monkeypatch.setenv("no_proxy", "*")
     return tmp_path / "store"
 
 
