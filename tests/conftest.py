@@ -140,6 +140,15 @@ class ByScope(LoadScopeScheduling):
         return scope(nodeid)
 
 
+def pytest_configure(config):
+    """Refuse a folder for temporary files whose name tests cannot write into a shell command or a pattern."""
+    for folder in (tempfile.gettempdir(), config.getoption("basetemp") or ""):
+        if not re.fullmatch(r"[\w./-]*", str(folder)):
+            raise pytest.UsageError(
+                f"set TMPDIR to a folder whose name has only letters, digits, '_', '.', '-': not {folder}"
+            )
+
+
 @pytest.hookimpl(optionalhook=True)  # with -p no:xdist nobody calls it
 def pytest_xdist_make_scheduler(config, log):
     """Distribute scopes instead of modules with ``--dist loadscope``."""
