@@ -7,10 +7,21 @@ import select
 import time
 from types import SimpleNamespace
 
+import pytest
+
 from factories.processes import wait_until
 from firsttouch.genomics.dealing import Feed
 from firsttouch.genomics.instance_files import FirstReads, InstanceFiles
 from firsttouch.genomics.pipe_writer import StopRequest
+
+
+@pytest.fixture
+def inotify():
+    """Skips a test if this user's other programs have all instances of inotify."""
+    library = ctypes.CDLL(None, use_errno=True)
+    if (handle := library.inotify_init1(os.O_CLOEXEC)) == -1:
+        pytest.skip(f"NOT TESTED: no instance of inotify: {os.strerror(ctypes.get_errno())}")
+    os.close(handle)
 
 
 def test_files_have_what_they_were_given_and_the_users_stay(tmp_path):
@@ -25,6 +36,7 @@ def test_files_have_what_they_were_given_and_the_users_stay(tmp_path):
     assert given.files[0].read_bytes() == b"ab"
 
 
+@pytest.mark.usefixtures("inotify")
 def test_when_a_program_began_to_read_a_file(tmp_path):
     file = tmp_path / "r.fq"
     file.write_bytes(bytes(1000))
@@ -55,6 +67,7 @@ def test_when_a_program_began_to_read_a_pipe():
         stop.close()
 
 
+@pytest.mark.usefixtures("inotify")
 def test_a_limit_of_watches_is_reported(tmp_path, monkeypatch, capsys):
     library = ctypes.CDLL(None)
     refusing = SimpleNamespace(inotify_init1=library.inotify_init1, inotify_add_watch=lambda *_: -1)
