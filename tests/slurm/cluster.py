@@ -205,13 +205,16 @@ class Slurm(Daemons):
 
 
 def free_ports(count: int) -> int:
-    """Return the first of *count* consecutive free ports. Two processes that ask at once try different ones."""
+    """Return the first of *count* consecutive ports that are free at every address, as slurmd needs them.
+
+    Two processes that ask at once try different ones.
+    """
     for base in range(26_000 + os.getpid() % (6_000 // count) * count, 33_000, count):
         with contextlib.ExitStack() as stack:
             try:
                 for port in range(base, base + count):
                     listener = stack.enter_context(socket.socket())
-                    listener.bind(("127.0.0.1", port))
+                    listener.bind(("", port))
             except OSError:
                 continue
             return base
