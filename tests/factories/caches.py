@@ -2,7 +2,7 @@
 """What the tests download, build or install, kept so that it is made once: for a run, or for all checkouts.
 
 The cache of all checkouts has a folder for each week, because Debian's packages in it become old. You can remove
-it at any time: ``rm -r ~/.cache/firsttouch-tests``.
+it whenever no tests run: ``rm -r ~/.cache/firsttouch-tests``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pytest
 
 from firsttouch import paths
 from firsttouch.records import atomic_files
-from firsttouch.records.file_lock import locked
+from firsttouch.records.file_lock import locked, try_lock
 
 #: Weeks after which the folder of a week is removed.
 _KEPT = 2
@@ -44,10 +44,22 @@ def _this_week() -> Path:
     weeks = [f"{today - datetime.timedelta(weeks=age):%G-W%V}" for age in range(_KEPT)]
     folder = base / weeks[0]
     folder.mkdir(parents=True, exist_ok=True)
+    _lock_week(folder, shared=True)
     for old in base.glob("[0-9][0-9][0-9][0-9]-W[0-9][0-9]"):
-        if old.name < weeks[-1]:
+        if old.name < weeks[-1] and _lock_week(old):
             shutil.rmtree(old, ignore_errors=True)
     return folder
+
+
+def _lock_week(folder: Path, *, shared: bool = False) -> bool:
+    """Lock the folder of a week until this process ends; return False if another process holds its lock.
+
+    The clock of another checkout's run may differ by weeks.
+    """
+    access = os.O_RDONLY if shared else os.O_RDWR  # NFS grants an exclusive lock only on a file open for writing
+    with contextlib.suppress(OSError):  # it is another user's, or its file system has no locks
+        return try_lock(os.open(folder / "in-use", access | os.O_CREAT | os.O_CLOEXEC, 0o666), shared=shared)
+    return False
 
 
 def folder(kind: str) -> Path:
