@@ -156,20 +156,24 @@ def _name(elf: bytearray, at: int) -> bytes:
 
 
 def call(*argv: object, cwd: Path | None = None) -> str:
-    """Return the output of a program; if it fails, raises CannotInstall with its last line."""
-    done = subprocess.run(
-        [str(a) for a in argv],
-        cwd=cwd,
-        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    """Return the output of a program; if it fails or takes too long, raises CannotInstall with its last line."""
+    reason = f"apptainer cannot be installed: {argv[0]} {argv[1]}"
+    try:
+        done = subprocess.run(
+            [str(a) for a in argv],
+            cwd=cwd,
+            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise CannotInstall(f"{reason}: it did not end in {error.timeout} s") from error
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines() or ["it printed nothing"]
-        raise CannotInstall(f"apptainer cannot be installed: {argv[0]} {argv[1]}: {lines[-1]}")
+        raise CannotInstall(f"{reason}: {lines[-1]}")
     return done.stdout
 
 

@@ -105,11 +105,14 @@ def _installed(name: str, pins: list[Path], install: Callable[[Path], None]) -> 
 
 
 def call(*argv: object) -> None:
-    """Run a program; if it fails, raises CannotInstall with its first error."""
+    """Run a program; if it fails or the network is too slow, raises CannotInstall with its first error."""
     words = [str(word) for word in argv]
-    done = subprocess.run(
-        words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=280, check=False
-    )
+    try:
+        done = subprocess.run(
+            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=280, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise CannotInstall(f"{words[0]} did not end in {error.timeout} s") from error
     if done.returncode:
         lines = (done.stderr + done.stdout).strip().splitlines() or ["it printed nothing"]
         raise CannotInstall(next((line for line in lines if "ERROR" in line), lines[-1]))
