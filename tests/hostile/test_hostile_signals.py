@@ -95,7 +95,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 CASES = [
     # Every signal ends a run in the same way, so each other kind of run gets one or two of them.
     *(stopped("a run", TO_OUTPUT, HANGING, number) for number in STOPPING),
-    stopped("a sorted run", [*TO_OUTPUT, "--sort"], HANGING, signal.SIGINT),
+    stopped("a sorted run", [*RUN, "-o", "o.bam", "--sort"], HANGING, signal.SIGINT),
     stopped("a striped run", [*TO_OUTPUT, "--striped"], HANGING, signal.SIGHUP),
     stopped("a run over an old output", [*RUN, "-o", "out.sam"], HANGING, signal.SIGTERM),
     *(stopped("a run without signals' default", TO_OUTPUT, DEAF, number) for number in STOPPING[:2]),
