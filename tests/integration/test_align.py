@@ -205,8 +205,10 @@ def test_reads_of_one_name_stay_together(placed, reads, index, tmp_path, form):
 def test_a_script_aligns_as_the_command_does(bwa, tmp_path, capfd):
     argv, expected = bwa
     output = tmp_path / "out.sam"
+    output.touch(0o600)
     aligned = align(argv, AlignRequest("1Inst_Original", output=output))
     assert body(output.read_bytes()) == expected
+    assert output.stat().st_mode & 0o777 == 0o600
     assert (aligned.sample, aligned.document["files"], aligned.document["command"]) == ("out", [str(output)], argv)
     assert aligned.summary == aligned.document
     assert "bwa-mem under 1Inst_Original: " in capfd.readouterr().err

@@ -44,6 +44,16 @@ def test_the_mode_is_what_the_umask_says(tmp_path, umask):
     assert stat.S_IMODE((tmp_path / "folder").stat().st_mode) == 0o777 & ~umask
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o664, 0o4755])
+def test_a_file_has_the_permissions_of_the_file_that_it_replaces(tmp_path, mode):
+    place, link = tmp_path / "file", tmp_path / "link"
+    place.touch()
+    place.chmod(mode)
+    link.symlink_to(place)
+    atomic_files.write(link, "new")
+    assert (place.read_text(), stat.S_IMODE(place.stat().st_mode)) == ("new", mode & 0o777)
+
+
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("folder", [False, True])
 def test_after_an_error_all_is_as_before(tmp_path, error, folder):

@@ -216,7 +216,7 @@ def references(header: bytes) -> Iterator[tuple[str, int]]:
 def rename(file: Path, name: Path) -> None:
     """Move *file* to *name*; if that is a link, to its target, which may be on another file system."""
     try:
-        file.replace(os.path.realpath(name))
+        atomic_files.rename(file, Path(os.path.realpath(name)))
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise

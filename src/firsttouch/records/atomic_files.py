@@ -2,7 +2,8 @@
 """Files and folders that appear whole or not at all: they are written beside their place, then renamed.
 
 Temporary names begin with :data:`PREFIX`, which readers of results ignore, and differ between processes and
-between the hosts of a shared file system. New files have the mode that the umask allows.
+between the hosts of a shared file system. New files have the mode that the umask allows, and those that replace
+another have its mode.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from firsttouch import paths
@@ -60,9 +61,18 @@ def replacing(place: Path, *, force: bool = False) -> Iterator[Path]:
         yield partial
         if force:
             sync(partial)
-        partial.replace(place)
+        rename(partial, place)
     if force:
         sync(place.parent)
+
+
+def rename(partial: Path, place: Path) -> None:
+    """Rename *partial* to *place*; a file gets the permissions of the file that it replaces."""
+    with suppress(FileNotFoundError):
+        before = place.lstat().st_mode
+        if stat.S_ISREG(before) and stat.S_ISREG(partial.lstat().st_mode):
+            partial.chmod(before & 0o777)
+    partial.replace(place)
 
 
 @contextmanager
