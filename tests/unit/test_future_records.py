@@ -10,21 +10,25 @@ from test_verdict import rates, system_of
 
 from factories.clocks import ManualClock
 from firsttouch.campaign import inputs
+from firsttouch.clock import SYSTEM_CLOCK
 from firsttouch.records.schema import append
 
 REFERENCE = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "order"}
 REFERENCE |= {"tolerance": {"lower": "-2 %"}}
+#: The time of the commands that read the records.
+NOW = datetime.datetime(2026, 3, 2, 12, tzinfo=datetime.UTC)
 
 
 def session(host, age, value):
     """Return a session of five repetitions, that many days ago (negative: in the future)."""
-    time = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=age)
+    time = NOW - datetime.timedelta(days=age)
     return rates(*[value] * 5, host=host, day=time.strftime("%Y-%m-%d"))
 
 
 @pytest.fixture
 def fleet(tmp_path, monkeypatch):
     """Hosts whose clocks were a year ahead in one session; returns the file of their records."""
+    monkeypatch.setattr(SYSTEM_CLOCK, "time", NOW.timestamp)
     monkeypatch.setenv("FIRSTTOUCH_SYSTEMS", str(tmp_path))
     system_of(tmp_path, REFERENCE)
     facts = {"source": "order", "processor": "x", "packages": 1, "numa_nodes": 1, "cores_per_numa_node": 2}
@@ -79,11 +83,8 @@ def test_the_newest_session_is_never_one_of_the_future(fleet, run_cli, tmp_path)
         "new": "pass",
         "other": "pass",
     }
-    now = datetime.datetime.now(datetime.UTC)
-    day = now.date() + datetime.timedelta(days=365)
-    lead = datetime.datetime.fromisoformat(f"{day}T00:00:04+00:00") - now
-    sentence = f"records are dated {day}, which is in the future, and do not count: "
-    sentence += f"the host's clock was {lead.days} days ahead or more"
+    sentence = "records are dated 2027-03-02, which is in the future, and do not count: "
+    sentence += "the host's clock was 364 days ahead or more"
     assert done.err.splitlines() == [f"firsttouch: {host}: {sentence}" for host in ("bad", "only", "repaired")]
     assert f"missing: {sentence}" in done.out
     document = json.loads(run_cli("validate", "--system", "s", fleet, "--json").out)
@@ -96,9 +97,8 @@ def test_the_newest_session_is_never_one_of_the_future(fleet, run_cli, tmp_path)
     assert prometheus.count("\nfirsttouch_dated_ahead_timestamp_seconds{") == 3
     assert 'firsttouch_verdict{host="bad",system="s",verdict="fail"} 1.0' in prometheus
     measured = [line for line in prometheus.splitlines() if line.startswith("firsttouch_measured_timestamp")]
-    today = datetime.datetime.now(datetime.UTC).timestamp() + 86400
     assert len(measured) == 5
-    assert all(float(line.split()[1]) < today for line in measured)
+    assert all(float(line.split()[1]) < NOW.timestamp() for line in measured)
 
 
 def test_a_few_hosts_have_the_same_verdicts(fleet, run_cli, tmp_path):
