@@ -61,7 +61,7 @@ class Server:
         if self.stall_after is not None:
             handler.wfile.write(body[: self.stall_after])
             handler.wfile.flush()
-            self.go.wait(20)
+            self.go.wait()
             body = body[self.stall_after :]
         cut = self.cuts.pop(0) if self.cuts else None
         if self.chunked:
