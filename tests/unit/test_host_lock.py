@@ -197,10 +197,15 @@ def test_a_file_that_is_removed_while_it_is_waited_for(tmp_path):
     """A waiting process must not lock a file that has been removed."""
     with holder() as (process, line):
         assert line == "held"
-        threading.Timer(0.5, lambda: ((tmp_path / lock_name()).unlink(), process.kill())).start()
         messages = []
-        with host_lock.measuring(messages.append):
-            assert messages
+
+        def say(message):
+            messages.append(message)
+            (tmp_path / lock_name()).unlink()
+            process.kill()
+
+        with host_lock.measuring(say):
+            assert len(messages) == 1
             assert host_lock._holders(os.open(tmp_path / lock_name(), os.O_RDONLY)) == {os.getpid()}
 
 
