@@ -7,13 +7,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from tests.factories.host_records import measured
 
-from factories.processes import write_program
+from factories.processes import wait_until, write_program
 from firsttouch.benchmarks import likwid, lmbench, programs, stream
 from firsttouch.host.topology import load
 
@@ -271,6 +270,27 @@ def test_a_broken_probe(measure_here, native_probe, tmp_path, script, reason):
     assert reason in done.err.splitlines()[-1], done
 
 
+#: Runs the probe in argv and passes on as many lines as the word before it states. The probe then waits, as the
+#: pipe is full. After SIGINT, which the probe gets, it passes on the other lines.
+HELD_PROBE = """\
+import fcntl, os, signal, subprocess, sys
+if sys.argv[3] == "topology":
+    os.execv(sys.argv[2], sys.argv[2:])
+read_end, write_end = os.pipe()
+fcntl.fcntl(write_end, fcntl.F_SETPIPE_SZ, 4096)
+probe = subprocess.Popen(sys.argv[2:], stdout=write_end)
+os.close(write_end)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+lines = open(read_end, "rb", buffering=0)
+for _ in range(int(sys.argv[1])):
+    os.write(1, lines.readline())
+signal.sigwait([signal.SIGINT])
+probe.send_signal(signal.SIGINT)
+os.write(1, lines.read())
+sys.exit(probe.wait())
+"""
+
+
 def test_an_interrupted_probe_leaves_what_it_measured(native_probe, tmp_path):
     """The file has the completed measurements only, and the exit status reports the interrupt."""
     file = tmp_path / "records.jsonl"
@@ -281,19 +301,19 @@ def test_an_interrupted_probe_leaves_what_it_measured(native_probe, tmp_path):
         f"--banks={BANK}",
         f"--records={file}",
     ]
+    (tmp_path / "held.py").write_text(HELD_PROBE)
+    held = write_program(tmp_path / "held", f'exec {sys.executable} {tmp_path}/held.py 4 {native_probe} "$@"')
     with subprocess.Popen(
         [*argv, f"--pu-nodes={NODE}"],
-        env={**os.environ, "FIRSTTOUCH_PROBE": str(native_probe)},
+        env={**os.environ, "FIRSTTOUCH_PROBE": str(held)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        deadline = time.monotonic() + 60
-        while not (file.exists() and file.stat().st_size) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_until(lambda: file.exists() and file.stat().st_size, "the first record", seconds=120)
         process.send_signal(signal.SIGTERM)
-        _, messages = process.communicate(timeout=60)
+        _, messages = process.communicate(timeout=120)
     assert process.returncode == 143, messages
     assert messages.splitlines()[-1] == "firsttouch: interrupted"
     records = measured(file)
