@@ -3,14 +3,15 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from factories.processes import started, wait_until
 from firsttouch.benchmarks import studies
 from firsttouch.campaign import campaigns, state
 from firsttouch.campaign.study import Choice, Planner
@@ -43,6 +44,11 @@ families = ["Bowtie 2"]
 scenario = "{{processes}}x{{each}}-unbound+shared"
 threads_each = 16
 """
+#: The aligner, which waits as long as there is a FIFO if a step of the campaign has ended.
+HELD = """\
+grep -qs '"done"' {folder}/hosts/*/steps.jsonl && [ -p {fifo} ] && read -r line <{fifo}
+exec {aligner} "$@"
+"""
 
 
 @pytest.fixture
@@ -70,20 +76,25 @@ def ends(folder):
 
 
 @pytest.mark.skipif(PUS < 2, reason="the study has two threads")
-def test_a_killed_study_continues_with_its_missing_runs(run_here, small, data_store, tmp_path):
+def test_a_killed_study_continues_with_its_missing_runs(run_here, small, data_store, tmp_path, stand_in):
     folder = tmp_path / "c"
     options = ("study", "run", "small", "--unpaired", "--threads", "1,2", "--campaign", folder)
     shown = run_here(*options, "--dry-run", "--json")
     steps = [step["name"] for step in json.loads(shown.stdout)["steps"]]
     assert len(steps) == 4
     assert not folder.exists()
+    # After the first step the aligner waits.
+    os.mkfifo(tmp_path / "held")
+    aligner = shutil.which("bowtie2-align-s")
+    stand_in("bowtie2-align-s", HELD.format(folder=folder, fifo=tmp_path / "held", aligner=aligner))
     program = Path(sys.executable).with_name("firsttouch")
-    with subprocess.Popen([program, *map(str, options)], stderr=subprocess.DEVNULL, start_new_session=True) as job:
-        while not ((folder / "campaign.json").exists() and sum(ends(folder).values())) and job.poll() is None:
-            time.sleep(0.1)
+    with started([program, *options], stderr=subprocess.DEVNULL, start_new_session=True) as job:
+        wait_until((folder / "campaign.json").exists, "the campaign", seconds=120)
+        wait_until(lambda: ends(folder) or job.poll() is not None, "the end of a step", seconds=240)
         os.killpg(job.pid, 9)
     before = ends(folder)
-    assert 0 < len(before) < len(steps)
+    assert sum(before.values()) == 1
+    (tmp_path / "held").unlink()
     # Without the options that chose its runs it keeps them.
     done = run_here("study", "run", "small", "--campaign", folder)
     assert done.returncode == 0, done.stderr
