@@ -28,7 +28,7 @@ def write_program(file: Path, script: str) -> Path:
     return file
 
 
-def wait_until(condition: Callable[[], object], what: str = "the condition", *, seconds: float = 30) -> None:
+def wait_until(condition: Callable[[], object], what: str = "the condition", *, seconds: float = 120) -> None:
     """Wait until *condition* holds; raises AssertionError after *seconds*."""
     deadline = time.monotonic() + seconds
     while not condition():

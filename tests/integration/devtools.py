@@ -136,4 +136,4 @@ def browser(profile: Path) -> Iterator[Page]:
         yield Page(to_test, from_test)
     finally:
         process.terminate()
-        process.wait(timeout=20)
+        process.wait(timeout=120)

@@ -437,7 +437,7 @@ def test_a_kill_leaves_nothing(bwa, tmp_path, victim, number):
     with started(command, stderr=subprocess.DEVNULL, env={**os.environ, "MARK": str(tmp_path)}) as process:
         wait_until(have_begun, "the aligner and the output's program")
         os.kill(pids[victim] if victim else process.pid, getattr(signal, number))
-        assert process.wait(30) == expected[victim]
+        assert process.wait(120) == expected[victim]
     wait_until(lambda: not running(marker), "the end of all processes")
     assert sorted(tmp_path.iterdir()) == sorted(many)
 

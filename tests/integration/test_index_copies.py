@@ -158,7 +158,7 @@ def test_nothing_is_left_of_a_stopped_run(built, reads, stand_in, tmp_path, numb
         held = [pid for pid in members if list(Path("/proc", str(pid), "root/dev/shm").glob("firsttouch-*/*.bt2"))]
         assert held
         launcher.send_signal(number)
-        launcher.wait(20)
+        launcher.wait(120)
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in members), "the end of all processes")
     assert not (tmp_path / "out.sam").exists()
 

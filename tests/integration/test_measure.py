@@ -311,7 +311,7 @@ def test_an_interrupted_probe_leaves_what_it_measured(native_probe, tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        wait_until(lambda: file.exists() and file.stat().st_size, "the first record", seconds=120)
+        wait_until(lambda: file.exists() and file.stat().st_size, "the first record")
         process.send_signal(signal.SIGTERM)
         _, messages = process.communicate(timeout=120)
     assert process.returncode == 143, messages

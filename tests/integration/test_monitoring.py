@@ -193,14 +193,14 @@ def test_prometheus_scrapes_the_summary_and_the_alert_fires(address: str, tmp_pa
         assert int(count["result"][0]["value"][1]) == 12 * 5
     finally:
         server.terminate()
-        server.wait(timeout=20)
+        server.wait(timeout=120)
 
 
 def _eventually(url: str, wanted: Any) -> dict[str, Any]:
     """Return the data of an answer of Prometheus, once it has what is wanted."""
     for _ in range(1200):
         try:
-            with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - its scheme is http
+            with urllib.request.urlopen(url, timeout=120) as answer:  # noqa: S310 - its scheme is http
                 data: dict[str, Any] = json.load(answer)["data"]
             if wanted(data):
                 return data

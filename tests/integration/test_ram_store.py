@@ -167,7 +167,7 @@ def test_a_killed_holder_is_one_line_whatever_comes_next(source, tmp_path):
             stack.enter_context(pytest.raises(RunFailed, match="the process that holds the RAM store was killed"))
             store = stack.enter_context(ram_store.hold([0], 16 << 20))
             os.kill(store.pid, signal.SIGKILL)
-            wait_until(lambda store=store: not store.folder.exists(), "the end of the holder", seconds=5)
+            wait_until(lambda store=store: not store.folder.exists(), "the end of the holder")
             step(store)
 
 
@@ -184,7 +184,7 @@ def test_nothing_is_left_of_a_killed_launcher(number, source):
         holder = int(launcher.stdout.readline())
         launcher.send_signal(number)
         launcher.wait()
-        wait_until(lambda: has_ended(holder), "the end of the holder", seconds=5)
+        wait_until(lambda: has_ended(holder), "the end of the holder")
 
 
 @pytest.mark.parametrize(

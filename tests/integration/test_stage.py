@@ -102,9 +102,11 @@ def test_a_folder_is_served_only_with_exactly_its_files(run_cli):
 
 
 def test_copies_with_a_time_limit_go_by_themselves(run_cli):
-    place = Path(run_cli("stage", "--on", "0", "--keep", "1s", "ref.fa").out.strip())
+    run_cli("stage", "--on", "0", "--keep", "1h", "ref.fa")
     assert json.loads(run_cli("staged", "list", "--json").out)["staged"][0]["until"]
-    wait_until(lambda: not place.exists(), "the end of the holder", seconds=5)
+    run_cli("staged", "drop")
+    place = Path(run_cli("stage", "--on", "0", "--keep", "1s", "ref.fa").out.strip())
+    wait_until(lambda: not place.exists(), "the end of the holder")
     assert run_cli("staged", "list").out == "nothing is staged on this host\n"
 
 

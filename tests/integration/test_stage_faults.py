@@ -46,7 +46,7 @@ def home(tmp_path, monkeypatch):
     yield tmp_path / "home"
     for each in staging.all_staged():
         staging.drop(each)
-    wait_until(lambda: not processes(tmp_path / "home"), "the end of all processes", seconds=60)
+    wait_until(lambda: not processes(tmp_path / "home"), "the end of all processes")
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def assert_nothing_is_left(home, launcher):
     """
     errors = launcher.communicate(timeout=120)[1]
     assert "Traceback" not in errors, errors
-    wait_until(lambda: not processes(home), "the end of all processes", seconds=60)
+    wait_until(lambda: not processes(home), "the end of all processes")
     assert staging.all_staged() == []
     return errors
 
@@ -130,7 +130,7 @@ def test_kills_at_any_moment(home, files, run_cli):
                 root = Path(f"/proc/{pid}/root")
                 wait_until(lambda root=root: not root.exists(), "the end of the holder")
                 # The command perhaps runs, with copies that have gone: it is the user's to stop.
-                wait_until(lambda: Path("ready").exists() or launcher.poll() is not None, "an end", seconds=60)
+                wait_until(lambda: Path("ready").exists() or launcher.poll() is not None, "an end")
                 launcher.terminate()
             if victim == "for":
                 launcher.wait(120)
@@ -332,11 +332,11 @@ def test_two_users_do_not_see_each_others_copies(as_nobody, run_cli):
     hidden = as_nobody.folder / "secret"
     hidden.touch(mode=0o600)
     theirs = subprocess.Popen(as_nobody("stage", "--on", "0", file, hidden), stderr=subprocess.PIPE, text=True)
-    assert "secret: cannot be copied: Permission denied" in theirs.communicate(timeout=20)[1]
+    assert "secret: cannot be copied: Permission denied" in theirs.communicate(timeout=120)[1]
     assert theirs.returncode == 2
     theirs = subprocess.Popen(as_nobody("stage", "--on", "0", "--json", file), stdout=subprocess.PIPE, text=True)
     ours = json.loads(run_cli("stage", "--on", "0", "--json", file).out)
-    other = json.loads(theirs.communicate(timeout=20)[0])
+    other = json.loads(theirs.communicate(timeout=120)[0])
     try:
         assert ours["id"] != other["id"]
         assert staged([file], [0]) == Path(ours["folder"])
@@ -485,7 +485,7 @@ def test_what_this_host_lacks_is_one_line_with_the_remedy(home, files, tmp_path)
     for name, (options, script, node, message) in LACKING.items():
         argv = ["unshare", *options, "sh", "-c", script, "sh", str(tmp_path / "top")]
         argv += [str(FIRSTTOUCH), "stage", "--on", node, str(files[1]), "--", "touch", "started"]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=20)
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
         lines = done.stderr.splitlines()
         assert (done.returncode, done.stdout, len(lines)) == (3, "", 1), (name, done.stderr)
         assert lines[0].startswith("firsttouch: cannot be done here: ")

@@ -89,7 +89,7 @@ def test_a_killed_study_continues_with_its_missing_runs(run_here, small, data_st
     stand_in("bowtie2-align-s", HELD.format(folder=folder, fifo=tmp_path / "held", aligner=aligner))
     program = Path(sys.executable).with_name("firsttouch")
     with started([program, *options], stderr=subprocess.DEVNULL, start_new_session=True) as job:
-        wait_until((folder / "campaign.json").exists, "the campaign", seconds=120)
+        wait_until((folder / "campaign.json").exists, "the campaign")
         wait_until(lambda: ends(folder) or job.poll() is not None, "the end of a step", seconds=240)
         os.killpg(job.pid, 9)
     before = ends(folder)

@@ -218,7 +218,7 @@ def test_a_pipe_is_written_into(tmp_path):
     reader = threading.Thread(target=lambda: texts.append(pipe.read_text()))
     reader.start()
     atomic_files.write(pipe, "through")
-    reader.join(20)
+    reader.join(120)
     assert texts == ["through"]
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     assert names(tmp_path) == ["pipe"]

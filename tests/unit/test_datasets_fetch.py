@@ -474,7 +474,7 @@ def test_a_killed_get_is_gone_on_with(data: Path, server: Server, end: signal.Si
     with start() as process:
         wait_for(lambda: part.is_file() and part.stat().st_size >= 65536)
         process.send_signal(end)
-        process.wait(20)
+        process.wait(120)
     assert leftovers(data / "web") == ["w.fq.part", "w.fq.part.json"]
     server.stall_after = None
     here = part.stat().st_size
@@ -500,7 +500,7 @@ def test_two_gets_at_once_download_once(data: Path, server: Server) -> None:
         waiting = re.compile(rf"-> FLOCK .* ({first.pid}|{second.pid}) ")
         wait_for(lambda: waiting.search(Path("/proc/locks").read_text()) is not None)
         server.go.set()
-        results = [process.communicate(timeout=60) for process in (first, second)]
+        results = [process.communicate(timeout=120) for process in (first, second)]
     assert results == [("got\n", "")] * 2
     assert server.asked == [None]
     assert json.loads((data / "web" / "state.json").read_text())["w.fq"]["from"] == server.url

@@ -25,8 +25,8 @@ def test_the_machines_topology_is_one_that_firsttouch_reads(nodes: int) -> None:
 
 def test_the_server_honours_ranges_only_of_its_version() -> None:
     with serving(b"0123456789") as server:
-        part = requests.get(server.url, headers={"Range": "bytes=4-", "If-Range": '"one"'}, timeout=5)
-        whole = requests.get(server.url, headers={"Range": "bytes=4-", "If-Range": '"old"'}, timeout=5)
+        part = requests.get(server.url, headers={"Range": "bytes=4-", "If-Range": '"one"'}, timeout=120)
+        whole = requests.get(server.url, headers={"Range": "bytes=4-", "If-Range": '"old"'}, timeout=120)
     assert (part.status_code, part.content) == (206, b"456789")
     assert (whole.status_code, whole.content) == (200, b"0123456789")
 

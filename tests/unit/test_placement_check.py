@@ -448,7 +448,7 @@ def test_a_living_process_and_its_child():
     script = "import subprocess, sys; x = bytearray(50 << 20); subprocess.run([sys.executable, '-c', 'input()'])"
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE) as process:
         try:
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 120
             what = Observed()
             while what.threads < 2 and time.monotonic() < deadline:
                 time.sleep(0.05)

@@ -93,7 +93,7 @@ def test_a_job_script(site: Site, slurm: dict[str, str]) -> None:
     assert site.run("bwa", "index", "genome.fa").returncode == 0
     done = site.run("sbatch", "--cpus-per-task=1", "--output=log", "align.sbatch", "a", **slurm)
     assert done.returncode == 0, done.stderr
-    wait_until(lambda: not site.run("squeue", "--noheader", **slurm).stdout, "the job to end", seconds=120)
+    wait_until(lambda: not site.run("squeue", "--noheader", **slurm).stdout, "the job to end")
     assert (site.folder / "a.flagstat").is_file(), (site.folder / "log").read_text()
     assert f"\n{2 * PAIRS} + 0 primary\n" in (site.folder / "a.flagstat").read_text()
     assert "1Inst_Original, 1 x 1 threads" in site.run("samtools", "view", "-H", "a.bam").stdout
