@@ -6,11 +6,13 @@ import os
 import shutil
 import subprocess
 import threading
+import time
 
 import pytest
 from msgspec.structs import replace
 
 from factories.genomes import records, scenario
+from firsttouch.clock import SYSTEM_CLOCK
 from firsttouch.errors import BadInput, RunFailed
 from firsttouch.genomics import launch
 from firsttouch.genomics.aligners import aligner
@@ -115,13 +117,19 @@ def test_outputs_that_cannot_be(tmp_path):
         AlignOutput(tmp_path, "sam").check()
 
 
-def test_an_instance_that_hangs(pairs, tmp_path, stand_in):
+def test_an_instance_that_hangs(pairs, tmp_path, stand_in, monkeypatch):
     prefix, files, _ = pairs
     bwa = shutil.which("bwa")
     work = launch.prepare(BWA, prefix, files, BATCH)
-    stand_in("bwa", f"[ $# = 0 ] && exec {bwa}\necho now waiting >&2; exec sleep 1000")
-    with pytest.raises(RunFailed, match=r"instance 0: bwa did not end within 5 s and was stopped: now waiting"):
-        launch.run(work, scenario(2), AlignOutput(tmp_path / "out.sam", "sam"), timeout=5)
+    stand_in("bwa", f"[ $# = 0 ] && exec {bwa}\necho now waiting >&2; echo >>{tmp_path}/waiting; exec sleep 1000")
+    waiting = tmp_path / "waiting"
+
+    def after_both_wait():
+        return time.monotonic() + 100 * (waiting.exists() and len(waiting.read_text()) == 2)
+
+    monkeypatch.setattr(SYSTEM_CLOCK, "monotonic", after_both_wait)
+    with pytest.raises(RunFailed, match=r"instance 0: bwa did not end within 100 s and was stopped: now waiting"):
+        launch.run(work, scenario(2), AlignOutput(tmp_path / "out.sam", "sam"), timeout=100)
     assert list(tmp_path.glob("*.sam")) == []
 
 
