@@ -19,7 +19,7 @@ from firsttouch.benchmarks.reframe_run import Trouble
 from firsttouch.cli import characterize
 from firsttouch.datasets import fetch
 from firsttouch.errors import BadInput, RunFailed
-from firsttouch.execution import progress
+from firsttouch.execution import child_process, progress
 from firsttouch.host import topology
 from firsttouch.records import schema
 from firsttouch.records.schema import Record
@@ -116,12 +116,25 @@ def test_the_log_that_reframe_opens_first_is_removed(stub_reframe, tmp_path, mon
     assert reframe_run.TMPDIR not in os.environ
 
 
-def test_lines_that_are_read_in_pieces_are_printed_whole(stub_reframe, tmp_path):
+def test_lines_that_are_read_in_pieces_are_printed_whole(stub_reframe, tmp_path, monkeypatch):
     start = "[       OK ] (1/3) lat"
     rest = "ency %pu_node=0 /1a2b3c4d @local:default+builtin"
     (tmp_path / "report").write_text(report(case("a", "pass")))
+    gate = tmp_path / "gate"
+
+    def follow(process, interval, read):
+        def read_and_release():
+            is_waiting = gate.exists()
+            read()
+            if is_waiting:
+                os.close(os.open(gate, os.O_WRONLY))
+                gate.unlink()
+
+        return child_process.follow(process, interval, read_and_release)
+
+    monkeypatch.setattr(reframe_run, "follow", follow)
     _, messages = stub_reframe(
-        f"printf '{start}'; printf half >> $FIRSTTOUCH_PROGRESS; sleep 0.5; echo '{rest}'; "
+        f"printf '{start}'; printf half >> $FIRSTTOUCH_PROGRESS; mkfifo {gate}; read -r _ <{gate}; echo '{rest}'; "
         f"printf ' a line' >> $FIRSTTOUCH_PROGRESS; cp {tmp_path / 'report'} $report"
     )
     assert "    half a line" in messages
