@@ -149,7 +149,7 @@ def test_what_this_host_lacks_is_one_line(built, reads, run_cli, monkeypatch, la
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_is_left_of_a_stopped_run(built, reads, stand_in, tmp_path, number):
     _, prefix = built("bowtie2")
-    stand_in("bowtie2-align-s", f'touch "{tmp_path}/started"; exec sleep 60')
+    stand_in("bowtie2-align-s", f'touch "{tmp_path}/started"; exec sleep 1000')
     argv = ["run", "1Inst_Original+node-index", "--aligner", "bowtie2", "--index", prefix, "--reads", reads[0]]
     argv = [Path(sys.executable).with_name("firsttouch"), *argv, "-o", tmp_path / "out.sam", "--share-host"]
     with subprocess.Popen(list(map(str, argv)), stderr=subprocess.DEVNULL) as launcher:

@@ -107,7 +107,7 @@ def assert_nothing_is_left(home, launcher):
 
 def test_kills_at_any_moment(home, files, run_cli):
     moments = random.Random(18)  # noqa: S311 - a fixed seed
-    sleeper = ["sh", "-c", 'exec 3<"$0" 4>ready; exec sleep 60', "{1}"]
+    sleeper = ["sh", "-c", 'exec 3<"$0" 4>ready; exec sleep 1000', "{1}"]
     with_command = ["stage", "--on", "0", *files, "--", *sleeper]
     victims = [*("launcher",) * 3, *("holder",) * 2, *("command",) * 3, *("for",) * 3]
     for n, victim in enumerate(victims):
@@ -151,7 +151,7 @@ def test_kills_at_any_moment(home, files, run_cli):
 
 def test_kills_of_the_launcher_of_copies_of_an_index(home, lambda_work, stand_in, tmp_path, tmp_path_factory):
     prefix = built(installed("bowtie2"), lambda_work[2], tmp_path_factory)
-    stand_in("bowtie2-align-s", "exec sleep 60")
+    stand_in("bowtie2-align-s", "exec sleep 1000")
     argv = ["run", "2Inst_Original+node-index", "--aligner", "bowtie2", "--index", prefix, "--threads", "2"]
     argv += ["--reads", lambda_work[1][0], "-o", tmp_path / "out.sam", "--share-host"]
     moments, there = random.Random(2), set(lambda_work[1][0].parent.iterdir())  # noqa: S311
@@ -414,7 +414,7 @@ def test_a_store_that_another_user_has_forged_is_not_served(as_nobody, setuid, c
 @root_only
 def test_what_is_no_record_of_copies_is_not_listed(home, tmp_path):
     """The user's own environment may name anything, too."""
-    script = 'mount -t tmpfs -o mode=700 firsttouch "$1" && cat >"$1/x.json" && mkdir "$1/x" && exec sleep 60'
+    script = 'mount -t tmpfs -o mode=700 firsttouch "$1" && cat >"$1/x.json" && mkdir "$1/x" && exec sleep 1000'
     for text in ("", "{", "[]", "5", "{}", '{"space": 1}', '{"space": [[0], 1], "copies": {"a": 5}, "links": {}}'):
         variables = {"RAM_STORE": f"{tmp_path}/x", "FIRSTTOUCH_HOME": str(home)}
         argv = ["unshare", "--mount", "--propagation=private", "sh", "-c", script, "sh", tmp_path]

@@ -338,7 +338,7 @@ def test_a_limit_that_has_passed_before_the_start_is_stated_as_it_was_given(job,
 
 def test_the_shortest_timeout_stops_a_job(job):
     with pytest.raises(RunFailed, match=r"sh did not end within 0.001 s"):
-        run_together([job("sleep 5")], timeout=0.001)
+        run_together([job("sleep 300")], timeout=0.001)
 
 
 def test_an_error_of_another_thread_stops_all_jobs(job, marker):
@@ -433,7 +433,7 @@ def test_a_program_without_a_thread_that_waits_for_it_is_stopped_with_its_childr
 
     monkeypatch.setattr(threading, "_start_new_thread", refuse)
     with pytest.raises(CannotHere, match="ulimit -v"):
-        run_together([job("sh -c 'sleep 60; true' sh $1 & wait", marker)])
+        run_together([job("sh -c 'sleep 1000; true' sh $1 & wait", marker)])
     assert gone(marker)
 
 
