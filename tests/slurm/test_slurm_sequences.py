@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import cluster
 from slurm_site import Site
 
+from factories.processes import started
 from firsttouch import paths
 from firsttouch.host.topology import load
 
@@ -126,31 +125,16 @@ def test_without_references_the_fleets_verdict_reaches_files_nhc_and_drain(shimm
 
 
 @contextlib.contextmanager
-def _busy(slurm: cluster.Slurm, host: str, pus: int) -> Iterator[None]:
-    """Let /proc/stat of a host show *pus* busy PUs."""
-    file, ended = slurm.folder / f"stat.{host}", threading.Event()
-    before = file.read_text()
-
-    def tick() -> None:
-        ticks = 1
-        # One write in place: a concurrent reader sees all of it, and the mount refers to this file.
-        with file.open("r+b", buffering=0) as out:
-            while not ended.wait(0.1):
-                ticks += 1
-                os.pwrite(
-                    out.fileno(),
-                    cluster.STAT.format(busy=ticks * 10 * pus, idle=ticks * 10 * (64 - pus)).encode(),
-                    0,
-                )
-
-    thread = threading.Thread(target=tick)
-    thread.start()
+def _busy(slurm: cluster.Slurm, host: str) -> Iterator[None]:
+    """Let a host have the real /proc/stat of this machine, which a loop keeps busy."""
+    spaces = Path(f"/proc/{slurm.running[f'slurmd.{host}'].pid}/ns")
+    inside = ["nsenter", f"--mount={spaces}/mnt", f"--pid={spaces}/pid_for_children"]
+    subprocess.run([*inside, "umount", "/proc/stat"], check=True)
     try:
-        yield
+        with started(["sh", "-c", "while :; do :; done"]):
+            yield
     finally:
-        ended.set()
-        thread.join()
-        file.write_text(before)
+        subprocess.run([*inside, "mount", "--bind", slurm.folder / f"stat.{host}", "/proc/stat"], check=True)
 
 
 def test_a_busy_host_is_neither_failed_nor_drained(shimmed: Site) -> None:
@@ -158,7 +142,7 @@ def test_a_busy_host_is_neither_failed_nor_drained(shimmed: Site) -> None:
     site.rates(n2=0.5)
     argv = ("--nodelist=n2", "slurm/validate.sbatch", "--system", "rated", "--step", "bandwidth-1", "--drain")
     argv += ("--no-collect",)
-    with _busy(site.slurm, "n2", 8):
+    with _busy(site.slurm, "n2"):
         job = site.sbatch(*argv, "--campaign", "busy")
         assert site.slurm.ends(job)[job][0] == "FAILED", site.slurm.output(job)
     assert "PUs are busy with other programs: looking again" in site.slurm.output(job)
