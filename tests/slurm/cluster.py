@@ -28,7 +28,7 @@ IMPATIENT = {
     "MessageTimeout": 20,
     "KillWait": 2,
     "UnkillableStepTimeout": 10,
-    "BatchStartTimeout": 5,
+    "BatchStartTimeout": 60,
 }
 #: PUs of each host in Slurm's configuration; the machine need not have them.
 PUS = 64
