@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.factories import huge_pages
 from tests.factories.held_programs import command, python_wait, shell_wait
 
 from firsttouch import paths
@@ -483,6 +484,7 @@ def held(tmp_path, option, program=HOLDING):
 @pytest.mark.parametrize(
     "option", ["thp", "no-thp", "mimalloc", "jemalloc", "tcmalloc", "thp+mimalloc", "thp+jemalloc"]
 )
+@huge_pages.needed()
 def test_memory_options_are_verified(folder, option):
     if reason := memory_options.refusal(memory_options.of_suffix(option)):
         assert "cannot be loaded" not in reason  # `make setup` installs the allocators
@@ -557,6 +559,7 @@ int main(int argc, char **argv)
 """
 
 
+@huge_pages.needed()
 def test_huge_pages_of_programs_to_which_the_first_tunable_gives_none(folder):
     if reason := memory_options.refusal(("thp",)):
         pytest.skip(reason)

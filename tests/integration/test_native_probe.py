@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from factories import topologies
+from factories import huge_pages, topologies
 from factories.native_probe import SOURCE, built_once
 from factories.stored_roots import hybrid_root, numa_root
 from firsttouch.benchmarks import probe
@@ -331,6 +331,7 @@ def test_cycles_of_odd_sizes(run, order, size):
     assert result["metric"] == ("sequential_latency" if order == "sequential" else "random_latency")
 
 
+@huge_pages.needed()
 def test_huge_pages(run):
     enabled = (ROOT / "/sys/kernel/mm/transparent_hugepage/enabled").read_text()
     done = run("latency", "--sizes=8MiB", "--pages=thp", f"--banks={BANK}", f"--pu-nodes={NODE}")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from factories import huge_pages
 from factories.processes import wait_until
 from firsttouch.errors import BadInput, CannotHere, RunFailed
 from firsttouch.execution import file_copies, ram_store, staging
@@ -34,6 +35,7 @@ def has_ended(pid):
 
 
 @pytest.mark.parametrize("even", [False, True])
+@huge_pages.needed()
 def test_copies_lie_where_they_were_asked_for(tmp_path, source, even):
     (tmp_path / "genome").mkdir()
     (tmp_path / "genome/empty").touch()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from factories import native_probe
+from factories import huge_pages, native_probe
 from factories.host_records import KIB, MIB, Machine
 from factories.http_server import serving
 from firsttouch.host.topology import parse_xml
@@ -105,3 +105,20 @@ def test_a_probe_is_built_once_and_again_if_its_file_is_damaged(tmp_path, monkey
     assert native_probe.built_once("-DA=1", libraries=[library]) == first
     assert first.read_text() == "program"
     assert len(builds) == 4
+
+
+@pytest.mark.parametrize(
+    ("counter", "is_excused"), [("thp_fault_fallback", True), ("thp_file_fallback", True), ("x", False)]
+)
+def test_a_failure_is_excused_only_if_the_kernel_lacked_huge_pages(tmp_path, monkeypatch, counter, is_excused):
+    monkeypatch.setattr(huge_pages, "VMSTAT", tmp_path / "vmstat")
+    counts = dict.fromkeys(("nr_free_pages", "thp_fault_fallback", "thp_file_fallback"), 7)
+
+    @huge_pages.needed()
+    def fail():
+        huge_pages.VMSTAT.write_text("".join(f"{name} {n}\n" for name, n in (counts | {counter: 9}).items()))
+        raise AssertionError
+
+    huge_pages.VMSTAT.write_text("".join(f"{name} {number}\n" for name, number in counts.items()))
+    with pytest.raises(pytest.skip.Exception if is_excused else AssertionError):
+        fail()
