@@ -82,7 +82,7 @@ def test_an_exception_in_the_middle_of_a_command_ends_the_guest(guest: Guest) ->
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_runner_that_is_stopped_leaves_no_qemu(sent: signal.Signals) -> None:
-    with subprocess.Popen([*SMALL, "--", "true"], stderr=subprocess.DEVNULL) as runner:
+    with subprocess.Popen([*SMALL, "--", "sleep", "1000"], stderr=subprocess.DEVNULL) as runner:
         assert wait_for(lambda: bool(qemus(runner.pid)), 120)
         started = descendants(runner.pid)
         runner.send_signal(sent)
@@ -91,7 +91,7 @@ def test_a_runner_that_is_stopped_leaves_no_qemu(sent: signal.Signals) -> None:
 
 
 def test_a_killed_lifeline_takes_qemu_with_it() -> None:
-    with subprocess.Popen([*SMALL, "--", "true"], stderr=subprocess.PIPE) as runner:
+    with subprocess.Popen([*SMALL, "--", "sleep", "1000"], stderr=subprocess.PIPE) as runner:
         assert wait_for(lambda: bool(qemus(runner.pid)), 120)
         started = qemus(runner.pid)
         (lifeline,) = set(descendants(runner.pid)) - set(started)
