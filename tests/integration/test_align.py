@@ -418,7 +418,7 @@ def running(marker):
 
 @needs_two
 @pytest.mark.parametrize(("victim", "number"), [(None, "SIGTERM"), ("bwa", "SIGKILL"), ("samtools", "SIGTERM")])
-def test_a_kill_leaves_nothing(bwa, tmp_path, victim, number):
+def test_a_kill_leaves_nothing(bwa, tmp_path, stand_in, victim, number):
     """Whichever process is killed while alignments are written: no output, no temporary file, no process."""
     argv, _ = bwa
     marker = f"MARK={tmp_path}"
@@ -426,7 +426,12 @@ def test_a_kill_leaves_nothing(bwa, tmp_path, victim, number):
     for target, source in zip(many, argv[-2:], strict=True):
         target.write_bytes(80 * Path(source).read_bytes())
     command = [*FIRSTTOUCH, "align", "-o", tmp_path / "out.bam", "--sort", TWO, "--", *argv[:-2], *many]
-    pids = {}
+    # The real program may end before it is seen; the script waits after it.
+    real, held = tmp_path / "real-bwa", tmp_path / "held"
+    real.symlink_to(shutil.which("bwa"))
+    os.mkfifo(held)
+    stand_in("bwa", f'[ $# = 0 ] && exec {real}\n{real} "$@"; read -r _ <{held}')
+    there, pids = sorted(tmp_path.iterdir()), {}
 
     def have_begun():
         pids.clear()
@@ -439,7 +444,7 @@ def test_a_kill_leaves_nothing(bwa, tmp_path, victim, number):
         os.kill(pids[victim] if victim else process.pid, getattr(signal, number))
         assert process.wait(120) == expected[victim]
     wait_until(lambda: not running(marker), "the end of all processes")
-    assert sorted(tmp_path.iterdir()) == sorted(many)
+    assert sorted(tmp_path.iterdir()) == there
 
 
 @needs_two
