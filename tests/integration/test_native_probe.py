@@ -629,7 +629,7 @@ def test_a_kernel_without_numa(run):
     assert [r["pages"]["verified"] for r in measured["results"]] == [False]
 
 
-#: The CPU time of a thread in which it has touched its memory and done some repetitions on 64 MB, but not 1000.
+#: The CPU time of a thread in which it has touched its memory and done some repetitions on 256 MB, but not 1000.
 BUSY = 0.1
 
 
@@ -651,7 +651,7 @@ def started(native_probe):
         argv = [
             native_probe,
             "bandwidth",
-            "--array-bytes=64MB",
+            "--array-bytes=256MB",
             "--min-repetitions=1000",
             "--max-repetitions=1000",
             *options,
@@ -712,7 +712,7 @@ def test_a_killed_probe_leaves_its_lines(native_probe):
 
 @TWO_PUS
 def test_a_thread_that_is_moved_is_an_error(native_probe):
-    argv = [native_probe, "bandwidth", "--array-bytes=8MB", "--min-repetitions=300", "--max-repetitions=300"]
+    argv = [native_probe, "bandwidth", "--array-bytes=64MB", "--min-repetitions=300", "--max-repetitions=300"]
     argv += [f"--banks={BANK}", f"--pu-nodes={NODE}", "--interleave=none", "--kernels=triad"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 60
