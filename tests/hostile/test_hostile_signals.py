@@ -33,6 +33,7 @@ def stand_in(script: str):
 HANGING = stand_in("printf partial; touch started; exec sleep 300")
 DEAF = stand_in("trap '' TERM HUP QUIT INT; touch started; while :; do sleep 0.1; done")
 SLOW = stand_in(f'touch started; sleep 1; exec {REAL} "$@"')
+HELD = stand_in(f'touch started; until [ -e signalled ]; do sleep 0.1; done; exec {REAL} "$@"')
 
 
 def pipe(folder: Path) -> None:
@@ -44,7 +45,7 @@ WITH_CHILDREN = stand_in("sleep 300 & setsid sleep 301 & touch started; wait")
 
 
 def wait_for(ready) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not ready() and time.monotonic() < deadline:
         time.sleep(0.02)
     assert ready(), "it has not begun"
@@ -59,6 +60,17 @@ def when_started(*numbers: int):
             process.send_signal(number)
 
     return send
+
+
+def while_held(number: int):
+    """Return a function that sends a signal once the aligner has started, which goes on then."""
+    send = when_started(number)
+
+    def send_and_release(process, folder: Path) -> None:
+        send(process, folder)
+        (folder / "signalled").touch()
+
+    return send_and_release
 
 
 def when_blocked(number: int):
@@ -123,9 +135,9 @@ CASES = [
         prefix=ignoring("CHLD"),
     ),
     Case(
-        *("nohup", TO_OUTPUT, 0, "o.sam", SLOW, ["started", "o.sam"], (), WITH_STAND_IN, True),
+        *("nohup", TO_OUTPUT, 0, "o.sam", HELD, ["started", "signalled", "o.sam"], (), WITH_STAND_IN, True),
         prefix=ignoring("HUP"),
-        during=when_started(signal.SIGHUP),
+        during=while_held(signal.SIGHUP),
     ),
     Case(
         *("an aligner that a real-time signal ends", TO_OUTPUT, 1, "signal 40"),
