@@ -218,9 +218,9 @@ def test_the_budget_counts_hosts_whose_submitter_was_killed_and_no_refused_ones(
     journal.note(campaign.folder, "5", 1, ["n1"])
     journal.note_without_job(campaign.folder, ["n2"], "no such host")
     now = time.time()
-    assert screening.spent_hours("amd-opteron", now - 60, 0.5) == 1.0
+    assert screening.spent_hours("amd-opteron", now - 3600, 0.5) == 1.0
     assert screening.spent_hours("amd-opteron", now + 60, 0.5) == 0.0
-    assert screening.spent_hours("intel-xeon", now - 60, 0.5) == 0.0
+    assert screening.spent_hours("intel-xeon", now - 3600, 0.5) == 0.0
     assert screening.node_hours("amd-opteron") == 1.0
     own = campaign.host("n1")
     own.open()
