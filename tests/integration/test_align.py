@@ -306,16 +306,22 @@ def test_pairs_with_empty_mates(placed, reads, index, tmp_path, form):
 
 
 @needs_two
-def test_a_sorted_file_and_a_resumed_run(long_bwa, tmp_path):
+def test_a_sorted_file_and_a_resumed_run(long_bwa, stand_in, tmp_path):
     """A run that is killed leaves its finished parts, and no output; the same command goes on there."""
     argv, expected = long_bwa
-    out = tmp_path / "out.bam"
+    out, held = tmp_path / "output" / "out.bam", tmp_path / "held"
+    out.parent.mkdir()
     command = [*FIRSTTOUCH, "align", "-o", out, "--sort", "--resume", "--checkpoint", "600k", TWO, "--", *argv]
-    journal = tmp_path / ".out.bam.firsttouch" / "journal.jsonl"
+    journal = out.parent / ".out.bam.firsttouch" / "journal.jsonl"
+    # After the first part the aligner waits, as long as there is a FIFO.
+    os.mkfifo(held)
+    is_first = f"[ ! -e {journal} ] || [ $(wc -l <{journal}) -le 1 ]"
+    stand_in("bwa", f'{is_first} || [ ! -p {held} ] || read -r _ <{held}\nexec {shutil.which("bwa")} "$@"')
     with started(command, stderr=subprocess.PIPE) as process:
         wait_until(lambda: journal.is_file() and len(journal.read_text().splitlines()) > 1, "a finished part")
         process.send_signal(signal.SIGKILL)
         process.communicate()  # until all that it started have ended
+    held.unlink()
     assert not out.exists()
     done = subprocess.run([*command[:3], "--json", *command[3:]], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -328,7 +334,7 @@ def test_a_sorted_file_and_a_resumed_run(long_bwa, tmp_path):
     assert document["output_cpu_seconds"] > 0
     shown = by_hand("samtools", "view", "--no-PG", out)
     assert sorted(shown.splitlines()) == sorted(line.rstrip(b"\n") for line in expected)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.bam", "out.bam.bai"]
+    assert sorted(path.name for path in out.parent.iterdir()) == ["out.bam", "out.bam.bai"]
 
 
 @needs_two
