@@ -178,7 +178,7 @@ def fill_and_kill(output, alignments, folder, number):
     with open_sink(output, scratch=folder) as sink:
         sink.begin(HEADER)
         for turn in range(200):
-            os.write(sink.fd, alignments)
+            sam.write_all(sink.fd, alignments)
             if turn == 20:
                 os.kill(children()[number], signal.SIGKILL)
         sink.finish()
