@@ -286,8 +286,15 @@ def small_caches(variables_of_small_caches, monkeypatch):
 
 @pytest.fixture(scope="session")
 def native_probe(tmp_path_factory):
-    """Returns the probe, built from this checkout's sources: a copy of this run, as the cache may be removed."""
-    return caches.made_once(tmp_path_factory, PROBE, lambda copy: shutil.copy2(probe.built_once(), copy))
+    """Returns the probe, built from this checkout's sources, in a copy of its folder for this run.
+
+    The cache may be removed at any time.
+    """
+
+    def copy(folder):
+        shutil.copytree(probe.built_once().parent, folder)
+
+    return caches.made_once(tmp_path_factory, "probe", copy) / PROBE
 
 
 @pytest.fixture(scope="session")
