@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Short calls of other programs: their output, and the error for each way to fail."""
 
+import importlib.util
 import os
 import signal
 import subprocess
@@ -50,6 +51,14 @@ def test_an_interrupt_leaves_no_tool_behind(monkeypatch, script, starting):
         run_tool(["sh", "-c", script])
     assert len(pids) == 1
     assert not Path(f"/proc/{pids[0]}").exists()
+
+
+def test_a_python_package_that_is_not_there_is_named_with_what_installs_it(monkeypatch):
+    with pytest.raises(Missing, match="package no_such_package is not installed: `make setup` installs it"):
+        tools.require_package("re", "no_such_package")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(Missing, match=r"the extra 'report' has it: .* -m pip install .*jinja2"):
+        tools.require_report()
 
 
 def test_threads_that_load_numpy_together_restore_the_environment(monkeypatch):
