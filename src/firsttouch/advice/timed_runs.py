@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -23,7 +24,7 @@ from firsttouch.scenarios import evidence
 from firsttouch.scenarios.placement import Scenario, plan
 
 #: Suffixes that state what a file of alignments holds.
-_SUFFIXES = (".sam", ".bam", ".cram", ".gz")
+_SUFFIXES = (*(f".{form}" for form in get_args(Form)), ".gz")
 
 
 class RunRequest(InputRequest, frozen=True, kw_only=True):

@@ -224,8 +224,8 @@ def same_templates(names: ReadNames) -> Bools:
     digit, slash = rows[row, np.maximum(end - 1, 0)], rows[row, np.maximum(end - 2, 0)]
     end = end - 2 * ((end > 2) & (slash == _SLASH) & (digit >= _ZERO) & (digit <= _NINE))
     differ = rows[1:] != rows[:-1]
-    same: Bools = (end[1:] == end[:-1]) & (~differ.any(1) | (differ.argmax(1) >= end[1:]))
-    return same
+    is_same: Bools = (end[1:] == end[:-1]) & (~differ.any(1) | (differ.argmax(1) >= end[1:]))
+    return is_same
 
 
 def _is_pair(name_1: bytes, name_2: bytes) -> bool:
