@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tasks of a step of srun: what each is granted, who divides what, and who reports."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -15,7 +16,7 @@ from firsttouch.errors import BadInput, CannotHere, RunFailed
 from firsttouch.execution import tasks
 from firsttouch.execution.tasks import Meeting, overlap, shares
 from firsttouch.host.topology import load
-from firsttouch.records.file_lock import try_lock
+from firsttouch.records.file_lock import locked, try_lock
 from firsttouch.scenarios.placement import plan_tasks
 
 STEP = {
@@ -168,6 +169,24 @@ def test_one_result_of_hosts_is_kept_by_each_and_told_by_the_last(tmp_path):
         assert first.ended({"host": "n1"}, kept.append) == [{"host": "n1"}, {"host": "n2"}]
     assert kept == [[None, {"host": "n2"}], [{"host": "n1"}, {"host": "n2"}]]
     assert not first.folder.exists()
+
+
+def test_a_host_that_waits_while_the_last_one_reports_keeps_nothing(tmp_path, monkeypatch):
+    first, second = hosts_meeting(tmp_path)
+    kept = []
+
+    @contextlib.contextmanager
+    def after_the_first(file):
+        with first.attended(), monkeypatch.context() as context:
+            context.setattr(tasks, "locked", locked)
+            assert first.ended({"host": "n1"}, kept.append) == [{"host": "n1"}, {"host": "n2"}]
+        yield
+
+    monkeypatch.setattr(tasks, "locked", after_the_first)
+    with second.attended():
+        assert second.ended({"host": "n2"}, kept.append) is None
+    assert kept == [[{"host": "n1"}, {"host": "n2"}]]
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_host_whose_tasks_were_killed_has_no_result(tmp_path):

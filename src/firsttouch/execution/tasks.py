@@ -83,6 +83,13 @@ class Meeting(Struct, frozen=True):
             yield
         finally:
             os.close(handle)
+            # On NFS, files that are open here cannot go, so every member tries.
+            shutil.rmtree(self._over, ignore_errors=True)
+
+    @property
+    def _over(self) -> Path:
+        """What the folder is called when all members have ended."""
+        return self.folder.with_name(f"{self.folder.name}.ended")
 
     def exchanged(
         self, statement: object, clock: Clock = SYSTEM_CLOCK, *, patience: float = _PATIENCE
@@ -129,18 +136,21 @@ class Meeting(Struct, frozen=True):
 
         None is a member without a result: it was killed, exceeded its time, or (to be kept) has not ended yet.
         """
+        files = [self.folder / f"result.{number}" for number in range(self.count)]
         try:
-            atomic_files.write(self.folder / f"result.{self.local}", json.dumps(result))
+            atomic_files.write(files[self.local], json.dumps(result))
             with locked(self.folder / "report.lock"):
+                if not files[self.local].exists():  # another member has reported while this one waited
+                    return None
                 has_ended = all(self._has_ended(number) for number in range(self.count))
-                files = [self.folder / f"result.{number}" for number in range(self.count)]
                 results = [json.loads(f.read_text(encoding="utf-8")) if f.exists() else None for f in files]
                 keep(results)
                 if not has_ended:
                     return None
                 # On file systems without locks between hosts, a host that lives may seem to have ended.
                 if not self.hosts or all(file.exists() for file in files):
-                    shutil.rmtree(self.folder)
+                    # At once: a member that opens the lock while files are removed would create it anew.
+                    self.folder.rename(self._over)
         except FileNotFoundError:  # another member has reported
             return None
         return results
