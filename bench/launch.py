@@ -1,22 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cost of launching: CPU time of ``firsttouch run`` and ``align`` with all processes over the plain aligner's.
 
-Method. The pairs of a dataset, repeated REPEAT times, are aligned with BWA-MEM by (1) the plain program with a
-thread per PU, ``firsttouch run 1Inst_Original`` and ``firsttouch align 1Inst_Original``; (2) two plain programs at
-once with one thread and half of the pairs each, and the same two commands with ``2Inst_Original_1t``. They run in
-turn in ROUNDS rounds, with output files in the same folder and batches of the same size. CPU time is the user and
-system time of all processes, so it includes Python's start-up, the inspection of the reads, feeding, watching and
-joining. Ratios compare times of the same round.
+Method. The first PAIRS pairs of a dataset, repeated REPEAT times, are aligned with BWA-MEM by (1) the plain
+program with a thread per PU, ``firsttouch run 1Inst_Original`` and ``firsttouch align 1Inst_Original``; (2) two
+plain programs at once with one thread and half of the pairs each, and the same two commands with
+``2Inst_Original_1t``. They have output files in the same folder and batches of the same size. CPU time is the user
+and system time of all processes, so it includes Python's start-up, the inspection of the reads, feeding, watching
+and joining. Ratios compare times of the same round.
 
-An aligner's own CPU time varies by several percent between runs if others use the host. Therefore the launcher's
-time is also stated alone: that of all processes minus that of the instances, as a share of the latter. The reads
-of ``lambda`` are the least work for an aligner, because its index fits into a cache: with ``--dataset synthetic``
-(a genome of 50 million bases) the launcher's share is smaller. ``--repeat`` and ``--rounds`` change the defaults.
+An aligner's own CPU time varies by several percent from run to run, and drifts with the host. Therefore each of
+ROUNDS rounds runs the three in another order, so that none of them has the better place more often; many short
+rounds tell more than few long ones; and the launcher's time is also stated alone: that of all processes minus that
+of the instances, as a share of the latter. The reads of ``lambda`` are the least work for an aligner, because its
+index fits into a cache: with ``--dataset synthetic --repeat 2 --pairs 20000`` (a genome of 50 million bases) the
+launcher's share is smaller.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import resource
@@ -38,6 +41,8 @@ from firsttouch.scenarios.placement import plan
 
 BWA = aligner("bwa-mem")
 BATCH_BASES = 1_000_000
+#: The orders of the commands, one for each round.
+ORDERS = [*itertools.permutations(("plain", "run", "align"))]
 FIRSTTOUCH = str(Path(sys.executable).with_name("firsttouch"))
 
 
@@ -84,9 +89,11 @@ def ours(command: str, prefix: Path, scenario: str, files: Sequence[Path], folde
     (folder / "ours.json").write_text(done.stdout, encoding="utf-8")
 
 
-def repeated(file: Path, times: int, target: Path) -> Path:
-    """Write the FASTQ *file* to *target*, *times* times; return *target*."""
-    target.write_bytes(file.read_bytes() * times)
+def repeated(file: Path, reads: int | None, times: int, target: Path) -> Path:
+    """Write the first *reads* (None: all) of the FASTQ *file* to *target*, *times* times; return *target*."""
+    with file.open("rb") as source:
+        text = b"".join(itertools.islice(source, None if reads is None else 4 * reads))
+    target.write_bytes(text * times)
     return target
 
 
@@ -97,7 +104,8 @@ def main() -> None:
     parser.add_argument(
         "--repeat", type=int, default=40, help="number of copies of the pairs, an even number (default: 40)"
     )
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--pairs", type=int, help="number of pairs that are taken (default: all)")
+    parser.add_argument("--rounds", type=int, default=6)
     args = parser.parse_args()
     data = fetch.get(args.dataset)
     prefix = aligners.built(BWA, data.reference, paths.data() / "index")
@@ -106,23 +114,27 @@ def main() -> None:
     cases: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
     with tempfile.TemporaryDirectory(prefix="firsttouch-bench-") as name:
         folder = Path(name)
-        whole = [repeated(f, args.repeat, folder / f.name) for f in data.reads]
-        half = [repeated(f, args.repeat // 2, folder / f"half.{f.name}") for f in data.reads]
+        whole = [repeated(f, args.pairs, args.repeat, folder / f.name) for f in data.reads]
+        half = [repeated(f, args.pairs, args.repeat // 2, folder / f"half.{f.name}") for f in data.reads]
+        with whole[0].open("rb") as lines:
+            pairs = sum(1 for _ in lines) // 4
         plain(prefix, [whole], pus, folder)  # reads the index from the disk, which takes CPU time, too
         for number in range(args.rounds):
+            order = ORDERS[number % len(ORDERS)]
             for scenario, shares, threads in (("1Inst_Original", [whole], pus), (two, [half, half], 1)):
-                by_hand = spent(lambda s=shares, t=threads: plain(prefix, s, t, folder))  # type: ignore[misc]
-                for command in ("run", "align"):
-                    launched = spent(lambda c=command, s=scenario: ours(c, prefix, s, whole, folder))  # type: ignore[misc]
+                times, own = {}, {}
+                for command in order:
+                    if command == "plain":
+                        times[command] = spent(lambda s=shares, t=threads: plain(prefix, s, t, folder))  # type: ignore[misc]
+                        continue
+                    times[command] = spent(lambda c=command, s=scenario: ours(c, prefix, s, whole, folder))  # type: ignore[misc]
                     document = json.loads((folder / "ours.json").read_text(encoding="utf-8"))
-                    aligners_own = document.get("parameters", document)["cpu_seconds"]
-                    cases.setdefault((command, scenario), []).append((by_hand, launched, launched - aligners_own))
-                    print(
-                        f"  round {number + 1}/{args.rounds}: {command} {scenario} {launched:.2f} s, "
-                        f"plain {by_hand:.2f} s",
-                        file=sys.stderr,
-                        flush=True,
-                    )
+                    own[command] = document.get("parameters", document)["cpu_seconds"]
+                for command, of_aligner in own.items():
+                    row = times["plain"], times[command], times[command] - of_aligner
+                    cases.setdefault((command, scenario), []).append(row)
+                text = ", ".join(f"{command} {seconds:.2f} s" for command, seconds in times.items())
+                print(f"  round {number + 1}/{args.rounds}: {scenario}: {text}", file=sys.stderr, flush=True)
     rows = []
     for (command, scenario), rounds in cases.items():
         ratios = [launched / by_hand for by_hand, launched, _ in rounds]
@@ -132,7 +144,7 @@ def main() -> None:
         rows.append(
             (command, scenario, *middle, f"{statistics.median(shares):.1%}", statistics.median(ratios), spread)
         )
-    print(f"{args.dataset}: {document['reads'] // 2} pairs, {args.rounds} rounds")
+    print(f"{args.dataset}: {pairs} pairs, {args.rounds} rounds")
     heads = (
         "command",
         "scenario",
