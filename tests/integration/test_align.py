@@ -20,8 +20,9 @@ from factories import small_parts
 from factories.genomes import built, installed, records
 from factories.processes import started, wait_until
 from firsttouch import AlignRequest, RunRequest, align, cli, run_aligner
+from firsttouch.advice import aligning
 from firsttouch.errors import ProgramFailed
-from firsttouch.genomics import dealing, sam
+from firsttouch.genomics import dealing, sam, stream
 from firsttouch.genomics.aligners import aligner
 from firsttouch.host.topology import load
 from firsttouch.scenarios.placement import plan
@@ -454,12 +455,17 @@ def test_a_kill_leaves_nothing(bwa, tmp_path, stand_in, victim, number):
 
 
 @needs_two
-def test_progress_as_json(placed, bwa, tmp_path):
+def test_progress_as_json_and_as_text(placed, bwa, tmp_path, monkeypatch):
     argv, _ = bwa
+    monkeypatch.setattr(stream, "_PROGRESS_INTERVAL", 0.01)
+    monkeypatch.setattr(aligning, "_PROGRESS_SECONDS", {"text": 0.0, "json": 0.0})
     done = placed("--progress", "json", "--per-instance", "-o", tmp_path / "out.sam", TWO, "--", *argv)
     lines = [json.loads(line) for line in done.stderr.splitlines() if line.startswith(b"{")]
+    assert lines
     assert all(sum(line["instances"]) == line["reads"] <= 2 * COUNT for line in lines)
     assert f"{2 * COUNT:,} reads (".encode() in done.stderr
+    done = placed("--progress", "text", "--per-instance", "-o", tmp_path / "out.sam", TWO, "--", *argv)
+    assert re.search(rb"^[\d,]+ reads, [\d,]+ reads/s, .* \([\d,]+, [\d,]+\)$", done.stderr, re.MULTILINE)
 
 
 @needs_two
@@ -487,15 +493,31 @@ def test_the_status_is_that_of_the_aligner(placed, bwa, stand_in):
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--resume"], "--resume needs -o FILE"),
-        (["--json"], "--json needs -o FILE"),
-        (["-o", "out.txt"], "its name does not end with"),
+        (["--resume", TWO], "--resume needs -o FILE"),
+        (["--json", TWO], "--json needs -o FILE"),
+        (["-o", "out.txt", TWO], "its name does not end with"),
+        (["--resume", "--dynamic", "-o", "out.sam", TWO], "--dynamic: bwa-mem gives other alignments in each"),
+        (["--output-threads", "9999", TWO], "--output-threads 9999: this process may use "),
+        (["4Inst_Original"], "4Inst_Original has 4 or more threads, and the command asks for 2: raise its"),
+        (["2Inst_Original_4t"], "2Inst_Original_4t has 2 x 4 threads, and the command asks for 2: raise its"),
     ],
 )
-def test_what_cannot_be_is_refused_before_the_run(placed, bwa, words, reason):
-    done = placed(*words, TWO, "--", *bwa[0], status=2)
+def test_what_cannot_be_is_refused_before_the_run(placed, bwa, tmp_path, words, reason):
+    with contextlib.chdir(tmp_path):
+        done = placed(*words, "--", *bwa[0], status=2)
     assert reason in done.stderr.decode()
     assert done.stdout == b""
+    assert not [*tmp_path.iterdir()]
+
+
+@needs_two
+def test_two_outputs_and_a_stream_to_be_resumed_are_refused(placed, bwa, tmp_path):
+    argv, out = bwa[0], tmp_path / "out.sam"
+    done = placed("-o", out, TWO, "--", *argv[:2], "-o", "own.sam", *argv[2:], status=2)
+    assert b"-o and the command's own output own.sam: name one of them" in done.stderr
+    done = placed("--resume", "-o", out, TWO, "--", *argv[:-2], "-", status=2)
+    assert b"and - can be read only once: save it in a file" in done.stderr
+    assert not [*tmp_path.iterdir()]
 
 
 @needs_two
@@ -507,10 +529,12 @@ def test_a_bad_record_is_named(placed, bwa, reads, tmp_path):
     assert not (tmp_path / "out.sam").exists()
 
 
-def test_a_command_that_cannot_be_divided_is_not(placed, bwa, index, reads):
+def test_a_command_that_cannot_be_divided_is_not(placed, index, reads, tmp_path):
     argv = ["bowtie2", "--no-unal", "-p", "2", "-x", index("bowtie2"), "-U", reads[0]]
     done = placed("2Inst_Original", "--", *argv, status=2)
     assert b"--no-unal" in done.stderr
+    done = placed("--resume", "-o", tmp_path / "out.sam", "--", *argv, status=2)
+    assert b"--resume keeps parts, and this command cannot be divided: --no-unal" in done.stderr
     assert sorted(body(placed("--", *argv).stdout)) == sorted(body(by_hand(*argv)))
 
 

@@ -103,6 +103,21 @@ def test_trials_are_made_once_and_within_the_budget(inputs, few, run_here, tmp_p
     assert (usual.scenario.name, usual.advised) == ("1Inst_Original", False)
 
 
+def test_advice_for_a_command_is_told_before_it_runs(inputs, run_here, tmp_path):
+    prefix, files = inputs
+    words = ["bwa", "mem", "-t", len(os.sched_getaffinity(0)), "-K", 200_000, prefix, *files]
+    done = run_here("advise", "--budget", "0.5", "--json", "--", *words, FIRSTTOUCH_ADVICE=tmp_path)
+    assert done.returncode == 0, done
+    document = json.loads(done.stdout)
+    assert document["command"] == list(map(str, words))
+    assert 0 < document["head"] <= 1
+    best = document["recommended"]
+    assert best in done.stderr
+    # On a host that is too busy for two trials, there is nothing to compare and to save.
+    stored = [json.loads(file.read_text())["scenario"] for file in tmp_path.glob("*.json")]
+    assert stored == ([best] if document["compared"] else [])
+
+
 def test_a_command_that_cannot_be_tried_runs_as_it_is(inputs, lambda_work, tmp_path, monkeypatch):
     monkeypatch.setenv("FIRSTTOUCH_ADVICE", str(tmp_path))  # other tests save advice for such commands
     prefix, files = inputs
