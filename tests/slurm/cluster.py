@@ -35,6 +35,8 @@ PUS = 64
 DOMAIN = ".cluster.example"
 #: /proc/stat of a host, reduced to the lines that programs read.
 STAT = "cpu 0 0 0 1000 0 0 0 0 0 0\n" + "cpu0 0 0 0 0 0 0 0 0 0 0\n" * 64
+#: What sacct calls a job that it does not know the end of.
+_UNFINISHED = {"RUNNING", "PENDING", "COMPLETING", "REQUEUED"}
 PROGRAMS = ("slurmctld", "slurmd", "slurmdbd", "sbatch", "munged", "mariadbd", "unshare")
 
 
@@ -153,13 +155,15 @@ class Slurm(Daemons):
     def ends(self, job: str) -> dict[str, tuple[str, str]]:
         """Wait for the end of a job (all of an array) and return, by its sacct number, (state, exit code)."""
         self.until(self._is_over(job), f"job {job} to end")
-        over, rows = re.compile(r"RUNNING|PENDING|COMPLETING|REQUEUED"), self._rows(job)
+        rows: dict[str, tuple[str, str]] = {}
 
-        # slurmdbd learns of it a moment later.
+        # slurmdbd learns of it a moment later, and on a busy host of the exit code after the state.
         def is_accounted() -> bool:
             nonlocal rows
-            rows = rows if rows and not over.search(str(rows)) else self._rows(job)
-            return bool(rows) and not over.search(str(rows))
+            rows = self._rows(job)
+            return bool(rows) and not any(
+                state in _UNFINISHED or (state, code) == ("FAILED", "0:0") for state, code in rows.values()
+            )
 
         self.until(is_accounted, f"job {job} to be accounted for")
         return rows
