@@ -10,6 +10,7 @@ what all of them left. The hosts of a step may meet too, in a folder that they s
 from __future__ import annotations
 
 import contextlib
+import glob
 import itertools
 import json
 import os
@@ -234,7 +235,8 @@ def of_this_step(joined: Path | None = None) -> Iterator[Step | None]:
         place = stack.enter_context(_meeting(folder, launched.local))
         tasks, hosts = Meeting(launched.local, launched.nodes[launched.node], place), None
         if joined and len(launched.nodes) > 1:
-            _remove_left_over(joined.parent.glob(f".{joined.name}.*"), "task.*")
+            # Those of jobs: the user may have hidden folders that begin in the same way.
+            _remove_left_over(joined.parent.glob(f".{glob.escape(joined.name)}{'.[0-9]*' * 4}"), "task.*")
             shared = joined.parent / f".{joined.name}.{launched.name}.{place.name}"
             shared.mkdir(exist_ok=True)
             from firsttouch.execution.slurm import hosts_of_step  # noqa: PLC0415 - most steps have one host
