@@ -319,6 +319,20 @@ def test_one_result_tells_of_the_hosts_of_a_step_also_of_a_killed_one(folder):
     assert "--tsv has one row, and each of 2 hosts would write its own" in (folder / "err.0").read_text()
 
 
+def test_a_host_whose_record_cannot_be_written_has_its_result(folder):
+    for number in range(2):
+        (folder / f"kept.{number}").mkdir()
+    program = shlex.quote("rmdir kept.$SLURM_NODEID; touch kept.$SLURM_NODEID")
+    options = "--joined joined.json --share-host --records kept.$n/r.jsonl"
+    assert shell(HOSTS.format(options=options, program=program) + "wait").returncode == 0
+    errors = [(folder / f"err.{number}").read_text() for number in range(2)]
+    for number in range(2):
+        assert f"kept.{number}" in errors[number].splitlines()[-1], errors
+    assert "1Inst_Original, 2 tasks on n1, n2: " in "".join(errors)
+    hosts = json.loads((folder / "joined.json").read_text())["hosts"]
+    assert [host["tasks"][0]["exit_status"] for host in hosts] == [0, 0]
+
+
 @pytest.mark.parametrize("option", ["--tsv", "--joined", "--records"])
 def test_a_file_that_cannot_be_written_is_named_before_the_program_starts(folder, run_here, option):
     (folder / "file").touch()

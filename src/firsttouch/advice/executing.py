@@ -163,11 +163,17 @@ class _Ending(Struct, frozen=True):
 
     def end(self, document: Mapping[str, Any] | None) -> None:
         """Leave the result of this program (None: it has none), and tell of all tasks that end with it."""
-        step, joined = self.step, self.request.joined
-        results = step.tasks.ended(document) if step else [document]
-        if results is None or (not step and document is None):
+        results = self.step.tasks.ended(document) if self.step else [document]
+        if results is None or (not self.step and document is None):
             return
-        self._keep(results)
+        try:
+            self._keep(results)
+        finally:  # the other hosts wait for this result, also if the disk of the records is full
+            self._report(results)
+
+    def _report(self, results: Sequence[Mapping[str, Any] | None]) -> None:
+        """Tell of the tasks of this host, or of all hosts if this one ends last."""
+        step, joined = self.step, self.request.joined
         part = {"host": host_name(), "scenario": self.scenario.name, "numbers": self.numbers, "tasks": results}
         if step and step.hosts and joined:
             names = step.hosts.hosts
