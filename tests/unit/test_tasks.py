@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import json
 import os
+import shutil
 import tempfile
 import time
 
@@ -187,6 +188,14 @@ def test_a_host_that_waits_while_the_last_one_reports_keeps_nothing(tmp_path, mo
         assert second.ended({"host": "n2"}, kept.append) is None
     assert kept == [[{"host": "n1"}, {"host": "n2"}]]
     assert not [*tmp_path.iterdir()]
+
+
+def test_a_member_whose_folder_was_removed_says_so(tmp_path):
+    _, second = hosts_meeting(tmp_path)
+    with second.attended():
+        shutil.rmtree(second.folder)
+        with pytest.raises(FileNotFoundError, match=r"meeting/result\.1"):
+            second.ended({"host": "n2"})
 
 
 def test_a_host_whose_tasks_were_killed_has_no_result(tmp_path):

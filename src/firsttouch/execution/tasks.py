@@ -138,8 +138,8 @@ class Meeting(Struct, frozen=True):
         None is a member without a result: it was killed, exceeded its time, or (to be kept) has not ended yet.
         """
         files = [self.folder / f"result.{number}" for number in range(self.count)]
+        atomic_files.write(files[self.local], json.dumps(result))
         try:
-            atomic_files.write(files[self.local], json.dumps(result))
             with locked(self.folder / "report.lock"):
                 if not files[self.local].exists():  # another member has reported while this one waited
                     return None
