@@ -219,6 +219,15 @@ def test_a_host_that_does_not_come_is_named(tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().err == "firsttouch: waiting for hosts n2, n3\n"
 
 
+def test_a_host_that_comes_late_does_not_start_without_those_that_gave_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(tasks, "_PAUSE", 1.0)
+    first, late = hosts_meeting(tmp_path)
+    with pytest.raises(RunFailed, match=r"^host n2 did not appear"):
+        first.exchanged("n1", ManualClock())
+    with pytest.raises(RunFailed, match=r"^host n1 did not appear"):
+        late.exchanged("n2", ManualClock())
+
+
 def test_the_hosts_of_a_step_have_one_result_if_it_is_asked_for(step, tmp_path):
     one_each = {"SLURM_STEP_TASKS_PER_NODE": "1(x2)", "SLURM_LOCALID": "0", "SLURM_STEP_NODELIST": "n[1-2]"}
     joined = tmp_path / "joined.json"

@@ -106,6 +106,8 @@ class Meeting(Struct, frozen=True):
         while missing := [number for number in missing if not files[number].exists()]:
             waited = clock.monotonic() - begun
             if waited > patience:
+                # The members that come later must not start without this one.
+                files[self.local].unlink(missing_ok=True)
                 raise RunFailed(self._absent(missing, patience))
             if waited > _REPORTED and not reported and self.local == min({*range(self.count)} - {*missing}):
                 say(f"firsttouch: waiting for {self._named(missing)}")
