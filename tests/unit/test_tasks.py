@@ -288,11 +288,27 @@ def test_what_a_rank_has_started_is_no_rank(step):
 
 
 def test_the_tasks_of_a_host_name_one_file(tmp_path):
-    (tmp_path / "statement.1").write_text(json.dumps([1, [1], "/elsewhere.json"]))
+    (tmp_path / "statement.1").write_text(json.dumps([1, [1], "/elsewhere.json", ""]))
     with pytest.raises(
         BadInput, match=r"--joined has one file for all tasks, and they name /elsewhere.json, /.*/here"
     ):
         tasks.Step(Meeting(0, 2, tmp_path), 0, joined=tmp_path / "here.json").grants(frozenset({0}))
+
+
+def test_all_tasks_of_a_host_end_when_another_host_does_not_come(tmp_path, monkeypatch):
+    absent = "host n2 did not appear in /joined"
+
+    def exchanged(meeting, statement, **_):
+        if meeting.hosts:
+            raise RunFailed(absent)
+        (tmp_path / f"stated.{meeting.local}").write_text(json.dumps(statement))
+        return [json.loads((tmp_path / f"stated.{number}").read_text()) for number in range(meeting.local + 1)]
+
+    monkeypatch.setattr(Meeting, "exchanged", exchanged)
+    hosts = Meeting(0, 2, tmp_path, ("n1", "n2"))
+    for local in range(2):
+        with pytest.raises(RunFailed, match=f"^{absent}$"):
+            tasks.Step(Meeting(local, 2, tmp_path), local, hosts=hosts).grants(frozenset({0}))
 
 
 def test_who_divides_what():

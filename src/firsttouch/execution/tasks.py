@@ -192,15 +192,21 @@ class Step(Struct, frozen=True):
         Raises RunFailed if a task or a host has not begun after two minutes, and BadInput if the tasks name
         different files of one result.
         """
+        absent = ""
         if self.hosts and self.tasks.local == 0:
-            self.hosts.exchanged(host_name())
-        stated = [self.number, sorted(own), self.joined and str(self.joined.absolute())]
+            try:
+                self.hosts.exchanged(host_name())
+            except RunFailed as error:  # the other tasks of this host wait for this one
+                absent = str(error)
+        stated = [self.number, sorted(own), self.joined and str(self.joined.absolute()), absent]
         # The first task may wait for other hosts, and says so itself.
         statements = self.tasks.exchanged(stated, patience=(2 if self.hosts else 1) * _PATIENCE)
-        if len(files := {file for *_, file in statements}) > 1:
+        if absent := next(filter(None, (absent for *_, absent in statements)), ""):
+            raise RunFailed(absent)
+        if len(files := {file for *_, file, _ in statements}) > 1:
             named = ", ".join(sorted(file or "none" for file in files))
             raise BadInput(f"--joined has one file for all tasks, and they name {named}")
-        return {number: frozenset(pus) for number, pus, _ in statements}
+        return {number: frozenset(pus) for number, pus, *_ in statements}
 
 
 class _Launched(Struct, frozen=True):
