@@ -319,6 +319,13 @@ def test_one_result_tells_of_the_hosts_of_a_step_also_of_a_killed_one(folder):
     assert "--tsv has one row, and each of 2 hosts would write its own" in (folder / "err.0").read_text()
 
 
+def test_the_only_task_has_no_result_in_the_joined_file_if_it_exceeds_its_time(folder):
+    done = shell("$ft --joined joined.json --timeout 0.2 1Inst_Original -- sleep 1000")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done
+    (host,) = json.loads((folder / "joined.json").read_text())["hosts"]
+    assert (host["scenario"], host["numbers"], host["tasks"]) == ("1Inst_Original", [0], [None])
+
+
 def test_a_host_whose_record_cannot_be_written_has_its_result(folder):
     for number in range(2):
         (folder / f"kept.{number}").mkdir()

@@ -164,7 +164,7 @@ class _Ending(Struct, frozen=True):
     def end(self, document: Mapping[str, Any] | None) -> None:
         """Leave the result of this program (None: it has none), and tell of all tasks that end with it."""
         results = self.step.tasks.ended(document) if self.step else [document]
-        if results is None or (not self.step and document is None):
+        if results is None:
             return
         try:
             self._keep(results)
@@ -183,7 +183,8 @@ class _Ending(Struct, frozen=True):
             return
         if joined:
             _join(joined, [part])
-        self.tell([part])
+        if step or results != [None]:
+            self.tell([part])
 
     def _keep(self, results: Sequence[Mapping[str, Any] | None]) -> None:
         """Write the record and the table of a program, in one or several tasks that ran side by side here."""
