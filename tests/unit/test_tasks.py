@@ -172,22 +172,27 @@ def test_one_result_of_hosts_is_kept_by_each_and_told_by_the_last(tmp_path):
     assert not first.folder.exists()
 
 
-def test_a_host_that_waits_while_the_last_one_reports_keeps_nothing(tmp_path, monkeypatch):
-    first, second = hosts_meeting(tmp_path)
+@pytest.mark.parametrize("killed", [0, 1])
+def test_a_host_that_waits_while_the_last_one_reports_keeps_nothing(tmp_path, monkeypatch, killed):
+    first, second, *others = hosts_meeting(tmp_path, 2 + killed)
+    for other in others:
+        with other.attended():
+            pass
+    results = [{"host": "n1"}, {"host": "n2"}, *[None] * killed]
     kept = []
 
     @contextlib.contextmanager
     def after_the_first(file):
         with first.attended(), monkeypatch.context() as context:
             context.setattr(tasks, "locked", locked)
-            assert first.ended({"host": "n1"}, kept.append) == [{"host": "n1"}, {"host": "n2"}]
+            assert first.ended({"host": "n1"}, kept.append) == results
         yield
 
     monkeypatch.setattr(tasks, "locked", after_the_first)
     with second.attended():
         assert second.ended({"host": "n2"}, kept.append) is None
-    assert kept == [[{"host": "n1"}, {"host": "n2"}]]
-    assert not [*tmp_path.iterdir()]
+    assert kept == [results]
+    assert bool([*tmp_path.iterdir()]) == bool(killed)
 
 
 def test_a_member_whose_folder_was_removed_says_so(tmp_path):

@@ -143,7 +143,8 @@ class Meeting(Struct, frozen=True):
         atomic_files.write(files[self.local], json.dumps(result))
         try:
             with locked(self.folder / "report.lock"):
-                if not files[self.local].exists():  # another member has reported while this one waited
+                # Another member has reported this result while this one waited.
+                if not files[self.local].exists() or (self.folder / f"told.{self.local}").exists():
                     return None
                 has_ended = all(self._has_ended(number) for number in range(self.count))
                 results = [json.loads(f.read_text(encoding="utf-8")) if f.exists() else None for f in files]
@@ -154,6 +155,10 @@ class Meeting(Struct, frozen=True):
                 if not self.hosts or all(file.exists() for file in files):
                     # At once: a member that opens the lock while files are removed would create it anew.
                     self.folder.rename(self._over)
+                else:
+                    for number, file in enumerate(files):
+                        if file.exists():
+                            (self.folder / f"told.{number}").touch()
         except FileNotFoundError:  # another member has reported
             return None
         return results
