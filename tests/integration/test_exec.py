@@ -407,6 +407,7 @@ def test_auto_follows_the_saved_advice_if_it_can(folder, monkeypatch):
         ("1Inst_Original x y", 2, "put -- before the program: -- x y"),
         ("1Inst_Original -- ./program.py", 3, "./program.py is not executable"),
         ("1x1-default --threads 2 -- true", 2, "1x1-default has 1 threads, --threads asks for 2"),
+        ("--joined /dev/null -- true", 2, "/dev/null: --joined is written more than once: name a file"),
         ("--on 4096 -- true", 2, "there is no NUMA node 4096"),
         ("--on x -- true", 2, "'x' is not a list of numbers such as 0-3,8"),
         ("1Inst_Original -- not-there", 3, "'not-there' is not on PATH"),

@@ -117,6 +117,8 @@ def _check_files(request: ExecRequest) -> None:
         check_appendable(request.records)
     for file in filter(None, (request.tsv, request.joined)):
         atomic_files.check_place(file)
+    if request.joined and atomic_files.is_stream(request.joined):
+        raise BadInput("--joined is written more than once: name a file, not a stream", file=request.joined)
     if request.tsv and (hosts := len(grant.numbers_of_job("SLURM_STEP_TASKS_PER_NODE"))) > 1:
         raise BadInput(f"--tsv has one row, and each of {hosts} hosts would write its own: use --joined")
 
