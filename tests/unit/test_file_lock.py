@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Locks between processes: who waits, who is told, and when a lock ends."""
 
+import errno
+import fcntl
 import os
 import subprocess
 import sys
+
+import pytest
 
 from firsttouch.records.file_lock import lock_folder, locked, try_lock
 
@@ -36,6 +40,16 @@ def test_the_lock_ends_with_its_block(tmp_path):
         with locked(file, on_wait=lambda: waits.append(1)):
             pass
     assert not waits
+
+
+def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
+    def flock(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(OSError, match="cannot be locked: No locks available") as caught, locked(tmp_path / "lock"):
+        pass
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOLCK, str(tmp_path / "lock"))
 
 
 def test_a_file_that_may_only_be_read_is_locked_too(tmp_path, monkeypatch):

@@ -20,7 +20,7 @@ def try_lock(handle: int, *, shared: bool = False) -> bool:
     Raises OSError if the file system has no locks.
     """
     try:
-        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        _flock(handle, fcntl.LOCK_NB, shared=shared)
     except BlockingIOError:
         return False
     return True
@@ -28,7 +28,17 @@ def try_lock(handle: int, *, shared: bool = False) -> bool:
 
 def lock(handle: int, *, shared: bool = False) -> None:
     """Lock an open file; wait while another process holds its lock. Raises OSError if it cannot be locked."""
-    fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+    _flock(handle, 0, shared=shared)
+
+
+def _flock(handle: int, flags: int, *, shared: bool) -> None:
+    try:
+        fcntl.flock(handle, flags | (fcntl.LOCK_SH if shared else fcntl.LOCK_EX))
+    except BlockingIOError:
+        raise
+    except OSError as error:  # the kernel's names no file
+        file = Path(f"/proc/self/fd/{handle}").readlink()
+        raise OSError(error.errno, f"cannot be locked: {error.strerror}", str(file)) from error
 
 
 @contextmanager
