@@ -246,6 +246,7 @@ def test_the_hosts_of_a_step_have_one_result_if_it_is_asked_for(step, tmp_path):
     step(**one_each | {"SLURM_STEP_TASKS_PER_NODE": "1,1,1"})
     with pytest.raises(BadInput, match="SLURM_STEP_NODELIST has 2 hosts"), tasks.of_this_step(joined):
         pass
+    assert not (tmp_path / ".joined.json.7.0.0.1").exists()
 
 
 def test_only_folders_of_earlier_steps_are_removed_beside_the_joined_file(step, tmp_path):

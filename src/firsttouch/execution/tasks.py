@@ -250,13 +250,13 @@ def of_this_step(joined: Path | None = None) -> Iterator[Step | None]:
         if joined and len(launched.nodes) > 1:
             # Those of jobs: the user may have hidden folders that begin in the same way.
             _remove_left_over(joined.parent.glob(f".{glob.escape(joined.name)}{'.[0-9]*' * 4}"), "task.*")
-            shared = joined.parent / f".{joined.name}.{launched.name}.{place.name}"
-            shared.mkdir(exist_ok=True)
             from firsttouch.execution.slurm import hosts_of_step  # noqa: PLC0415 - most steps have one host
 
             names = tuple(hosts_of_step())
             if len(names) != len(launched.nodes):
                 raise BadInput(f"SLURM_STEP_NODELIST has {len(names)} hosts, SLURM_STEP_TASKS_PER_NODE others")
+            shared = joined.parent / f".{joined.name}.{launched.name}.{place.name}"
+            shared.mkdir(exist_ok=True)
             hosts = Meeting(launched.node, len(names), shared, names)
             stack.enter_context(hosts.attended())
         stack.enter_context(tasks.attended())
