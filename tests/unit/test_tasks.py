@@ -103,6 +103,9 @@ def test_what_killed_tasks_left_is_removed_when_it_is_old(step, tmp_path):
         with step(SLURM_JOB_ID="8"):
             assert folder.exists()  # a task is there
     os.utime(folder, (time.time() - 7200,) * 2)
+    with step() as again:  # another task of the step, which starts now, may have looked into the folder
+        assert again.tasks.folder == folder / "1"
+    os.utime(folder, (time.time() - 7200,) * 2)
     with step(SLURM_JOB_ID="9"):
         assert not folder.exists()
 

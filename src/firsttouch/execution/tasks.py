@@ -241,8 +241,9 @@ def of_this_step(joined: Path | None = None) -> Iterator[Step | None]:
         yield None
         return
     base = paths.private(f"firsttouch-tasks-{os.getuid()}-{os.uname().nodename}")
-    _remove_left_over(base.iterdir(), "*/task.*")
     folder = base / f"{launched.name}.{launched.node}"
+    # Of an old folder of this step, other tasks may make use at this moment.
+    _remove_left_over({*base.iterdir()} - {folder}, "*/task.*")
     folder.mkdir(exist_ok=True)
     with contextlib.ExitStack() as stack:
         place = stack.enter_context(_meeting(folder, launched.local))
