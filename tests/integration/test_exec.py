@@ -326,6 +326,14 @@ def test_the_only_task_has_no_result_in_the_joined_file_if_it_exceeds_its_time(f
     assert (host["scenario"], host["numbers"], host["tasks"]) == ("1Inst_Original", [0], [None])
 
 
+def test_a_host_that_cannot_start_the_program_has_the_null_results_of_its_tasks(folder):
+    options = "--joined joined.json --share-host $(test $n = 0 || echo --scratch ram:1000TB)"
+    assert shell(HOSTS.format(options=options, program="true") + "wait").returncode == 0
+    first, second = json.loads((folder / "joined.json").read_text())["hosts"]
+    assert first["tasks"][0]["exit_status"] == 0
+    assert (second["numbers"], second["tasks"]) == ([1], [None]), (folder / "err.1").read_text()
+
+
 def test_a_host_whose_record_cannot_be_written_has_its_result(folder):
     for number in range(2):
         (folder / f"kept.{number}").mkdir()

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -79,6 +80,7 @@ def execute(words: Sequence[str], request: ExecRequest, tell: Tell) -> dict[str,
         is_shared = not request.records or step is not None
         # Of one run, nothing is measured that another could disturb, unless it is recorded. Tasks run together.
         with (
+            ending.also_without_result(),
             host_lock.holding(say, share_host=request.share_host, shared=is_shared),
             scratch_in(request.scratch, own.numa_nodes) as memory,
             # With a time limit, all that the program started ends with it. Without one, it may leave daemons.
@@ -89,13 +91,9 @@ def execute(words: Sequence[str], request: ExecRequest, tell: Tell) -> dict[str,
             elif isinstance(request.scratch, Path):
                 environment["TMPDIR"] = str(request.scratch.absolute())
             meter.begin(request.idle)
-            try:
-                outcome = run_in_foreground(
-                    argv, own, env=environment, timeout=request.timeout, watching=meter.watching()
-                )
-            except FirstTouchError:
-                ending.end(None)
-                raise
+            outcome = run_in_foreground(
+                argv, own, env=environment, timeout=request.timeout, watching=meter.watching()
+            )
             used, detached = meter.end(), names_of_living(started())
         if detached:
             say(_left(detached, is_stopped=request.timeout is not None))
@@ -162,6 +160,15 @@ class _Ending(Struct, frozen=True):
     step: tasks.Step | None
     scenario: Scenario
     numbers: Sequence[int]
+
+    @contextlib.contextmanager
+    def also_without_result(self) -> Iterator[None]:
+        """Tell of all tasks also if this is the last one, and an error keeps its program from a result."""
+        try:
+            yield
+        except FirstTouchError:
+            self.end(None)
+            raise
 
     def end(self, document: Mapping[str, Any] | None) -> None:
         """Leave the result of this program (None: it has none), and tell of all tasks that end with it."""
