@@ -202,6 +202,24 @@ def test_two_compactions_of_different_files_are_not_read_twice(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_a_reduction_and_a_join_of_the_same_files_at_once_lose_nothing(tmp_path, monkeypatch):
+    for number in range(3):
+        store.append(tmp_path, some("n1", number))
+    before = store.listing(tmp_path)
+    store.compact(tmp_path, keep=1.0)
+    listings = iter([before])
+    with monkeypatch.context() as patch:
+        listing = store.listing
+        patch.setattr(store, "listing", lambda folder: next(listings, None) or listing(folder))
+        store.compact(tmp_path)
+    values = [("n1", float(number)) for number in range(3)]
+    assert seen(tmp_path) == values
+    store.compact(tmp_path, patience=0)
+    assert seen(tmp_path) == values
+    (joined,) = tmp_path.iterdir()
+    assert "firsttouch.reduced" not in pl.read_parquet_metadata(joined)
+
+
 #: The user id of another writer of a store.
 OTHER = 65534
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")

@@ -572,6 +572,8 @@ def _values_only() -> dict[str, pl.Expr]:
 def _is_reduced(file: Path) -> bool:
     try:
         return file.name.startswith(COMPACT) and _REDUCED in pl.read_parquet_metadata(file)
+    except FileNotFoundError:  # another compaction has deleted it
+        raise
     except (pl.exceptions.PolarsError, OSError) as error:
         raise _no_table(error, file) from error
 
@@ -644,16 +646,25 @@ def _delete(folder: Path, patience: float) -> int:
 
 
 def _lacking(files: Sequence[Path], standing: Sequence[Path]) -> list[Path]:
-    """Return those of *files* with a record that none of *standing* has."""
+    """Return those of *files* with a record that none of *standing* has.
+
+    Records are compared by their values if either file was reduced.
+    """
     if not files:
         return []
-    reduced = [file for file in standing if _is_reduced(file)]
+    reduced = {file for file in (*files, *standing) if _is_reduced(file)}
     rows = pl.scan_parquet(list(files), glob=False, include_file_paths="file")
     is_held = pl.lit(value=False)
-    for holders, dropped in (([f for f in standing if f not in reduced], {}), (reduced, _values_only())):
+    whole = [file for file in standing if file not in reduced]
+    of_reduced = pl.col("file").is_in([str(file) for file in files if file in reduced])
+    for holders, dropped, where in (
+        (whole, {}, True),
+        ([file for file in standing if file in reduced], _values_only(), True),
+        (whole if reduced.intersection(files) else [], _values_only(), of_reduced),
+    ):
         digest = pl.struct([name for name in columns() if name not in dropped]).hash()
         if holders:
             held = tables(holders).select(digest=digest).unique().collect(engine="streaming")["digest"]
-            is_held |= digest.is_in(held.implode())
+            is_held |= digest.is_in(held.implode()) & where
     unmatched = rows.filter(~is_held).select(pl.col("file").unique())
     return sorted(map(Path, unmatched.collect(engine="streaming")["file"]))
