@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import random
+import re
 import sys
 import zipfile
 from pathlib import Path
@@ -243,7 +244,7 @@ class TestFitting:
         assert summaries.facts(table)
 
     @pytest.mark.parametrize(
-        "damage", ["empty", "half", "a bit", "no json", "not a zip", "a folder", "a link to nowhere"]
+        "damage", ["empty", "half", "a bit", "no json", "not a zip", "a folder", "a link to nowhere", "a pipe"]
     )
     def test_a_damaged_summary_is_written_anew(self, table, damage):
         file = summaries.path_of(table)
@@ -254,6 +255,8 @@ class TestFitting:
         file.unlink()
         if damage == "a folder":
             file.mkdir()
+        elif damage == "a pipe":
+            os.mkfifo(file)
         elif damage == "a link to nowhere":
             file.symlink_to("nowhere")
         elif damage == "no json":
@@ -264,6 +267,21 @@ class TestFitting:
         samples = inputs.gather([table.parent]).samples()
         same(samples, without_summaries(table.parent))
         assert summaries.facts(table) or damage == "a folder"
+
+    def test_no_changed_bit_of_the_directory_of_a_summary_changes_the_samples(self, table):
+        file = summaries.path_of(table)
+        content, expected = file.read_bytes(), without_summaries(table.parent)
+        directory = zipfile.ZipFile(file).start_dir
+        entries = [match.start() for match in re.finditer(b"PK\x01\x02", content) if match.start() >= directory]
+        # Flags (encrypted), method (deflated), and lengths of what follows, which hide the next entry.
+        bits = {8: (1, 8), 10: (1, 8), 31: (1, 2), 33: (1, 64, 128), 32: (1, 16, 32, 64)}
+        for entry, (place, masks) in itertools.product(entries, bits.items()):
+            for mask in masks:
+                damaged = bytearray(content)
+                damaged[entry + place] ^= mask
+                file.write_bytes(damaged)
+                samples = inputs.gather([table.parent]).samples()
+                same(samples, expected)
 
     def test_one_of_another_version_does_not_count(self, table, monkeypatch):
         monkeypatch.setattr(summaries, "_version", lambda: "later")

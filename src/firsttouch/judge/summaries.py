@@ -20,6 +20,7 @@ import io
 import json
 import os
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
@@ -58,8 +59,8 @@ SOURCES = (
 _FACTS, _CONFIGURED, _ROWS = "facts.json", "configured", "rows"
 #: The lists of a piece of a part.
 _LISTS = ("hosts", "namings", "reasons")
-#: What makes a file no summary.
-_BAD_FILE = (OSError, ValueError, KeyError, TypeError, EOFError, NotImplementedError, zipfile.BadZipFile)
+#: What makes a file no summary. A member with a wrong flag or method is a RuntimeError or an error of zlib.
+_BAD_FILE = (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile)
 
 
 class Facts(Struct, frozen=True):
@@ -200,7 +201,7 @@ def read(table: Path, *, keep_open: bool = True) -> Summary | None:
     import polars as pl  # noqa: PLC0415 - a large import
 
     with contextlib.suppress(*_BAD_FILE, pl.exceptions.PolarsError), contextlib.ExitStack() as stack:
-        file = stack.enter_context(zipfile.ZipFile(path_of(table)))
+        file = stack.enter_context(_opened(table))
         document = _document(file, table)
         if file.testzip() is not None:
             raise ValueError("damaged")
@@ -217,7 +218,8 @@ def read(table: Path, *, keep_open: bool = True) -> Summary | None:
             counts = np.array(piece["counts"], dtype=np.int64)
             # Parts share their lists: most have the same hosts.
             lists: dict[str, Any] = {name: shared.setdefault(tuple(piece[name]), piece[name]) for name in _LISTS}
-            rows = functools.partial(_columns, file, piece["rows"])
+            # A damaged directory may lack it, which raises KeyError here, not while cases are judged.
+            rows = functools.partial(_columns, file, file.getinfo(piece["rows"]))
             parts.append(Reduced(**lists, counts=counts, rows=rows, **tables))
             tables = {name: content.clear() for name, content in tables.items()}
         configurations = _content(file, _CONFIGURED)
@@ -227,13 +229,20 @@ def read(table: Path, *, keep_open: bool = True) -> Summary | None:
     return None
 
 
-def _content(file: zipfile.ZipFile, name: str) -> pl.DataFrame:
+def _opened(table: Path) -> zipfile.ZipFile:
+    """Open the summary of a *table*; raises OSError if it is not a file."""
+    if not (file := path_of(table)).is_file():  # opening a pipe would block forever
+        raise FileNotFoundError(file)
+    return zipfile.ZipFile(file)
+
+
+def _content(file: zipfile.ZipFile, name: str | zipfile.ZipInfo) -> pl.DataFrame:
     import polars as pl  # noqa: PLC0415 - a large import
 
     return pl.read_ipc(io.BytesIO(file.read(name)))
 
 
-def _columns(file: zipfile.ZipFile, name: str) -> dict[str, NDArray[Any]]:
+def _columns(file: zipfile.ZipFile, name: zipfile.ZipInfo) -> dict[str, NDArray[Any]]:
     rows = _content(file, name)
     return {column: rows[column].to_numpy() for column in reduced.COLUMNS}
 
@@ -245,7 +254,7 @@ def _read(table: Path, convert: Callable[[dict[str, Any], Callable[[str], pl.Dat
     """
     import polars as pl  # noqa: PLC0415 - a large import
 
-    with contextlib.suppress(*_BAD_FILE, pl.exceptions.PolarsError), zipfile.ZipFile(path_of(table)) as file:
+    with contextlib.suppress(*_BAD_FILE, pl.exceptions.PolarsError), _opened(table) as file:
         return convert(_document(file, table), functools.partial(_content, file))
     return None
 
