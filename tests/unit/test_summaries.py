@@ -114,6 +114,19 @@ def test_samples_and_configurations_of_summaries_are_those_of_the_records(tmp_pa
         patch.__exit__(None, None, None)
 
 
+def test_a_configuration_between_those_of_another_table_is_a_change_and_so_is_the_way_back(tmp_path):
+    def of(kernel, day):
+        return replace(configuration("n1", "a", day), parameters={"settings": {"kernel.release": kernel}})
+
+    store.append(tmp_path, [of("6.1", 1), of("6.1", 2), of("6.1", 5), of("6.1", 6), of("6.3", 9)])
+    store.append(tmp_path, [of("6.2", 3)])
+    for gathered in (inputs.gather([tmp_path]), inputs.gather([tmp_path])):
+        gathered.samples()  # which writes the summaries at first
+        for configurations in (gathered.configurations(), inputs.gather([tmp_path]).configurations()):
+            steps = [(c.time // 86_400_000 - 20_453, c.settings["kernel.release"]) for c in configurations["n1"]]
+            assert steps == [(1, "6.1"), (3, "6.2"), (5, "6.1"), (9, "6.3")]
+
+
 @pytest.fixture
 def small_pieces(monkeypatch):
     """Let each case be a piece of a table, and judge a few hosts as many are judged."""

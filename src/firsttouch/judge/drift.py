@@ -125,10 +125,11 @@ class Drift(Struct, frozen=True):
 
 
 def changes(source: pl.DataFrame | Iterable[Record]) -> pl.DataFrame:
-    """Return the rows of configurations that differ from the host's row before, with the host's last row.
+    """Return the times of all configurations, with their parameters where the host's row before has others.
 
-    *source* are records, or tables of them, or results of this function. The columns are host, time (ms since
-    1970) and parameters (JSON).
+    *source* are records, or tables of them, or results of this function, also concatenated. The columns are host,
+    time (ms since 1970) and parameters (JSON; null for those of the row before). All times are kept: a
+    configuration of another source may be of a time between them.
     """
     import polars as pl  # noqa: PLC0415 - a large import
 
@@ -137,10 +138,12 @@ def changes(source: pl.DataFrame | Iterable[Record]) -> pl.DataFrame:
     if "check" in source.columns:
         source = source.filter(check=CHECK, metric=METRIC, status="valid")
         source = source.select("host", milliseconds(source["time"]), "parameters")
-    ordered = source.sort("host", "time", "parameters")
-    new = (pl.col("parameters") != pl.col("parameters").shift().over("host")).fill_null(value=True)
-    last = pl.col("host") != pl.col("host").shift(-1)
-    return ordered.filter(new | last.fill_null(value=True))
+    # Numbers stand for the long texts, of which there are few, in the order of the texts.
+    texts = pl.Enum(source["parameters"].drop_nulls().unique().sort())
+    number = pl.col("parameters").cast(texts).forward_fill()
+    ordered = source.with_columns(number).sort("host", "time", "parameters")
+    is_new = (pl.col("parameters") != pl.col("parameters").shift().over("host")).fill_null(value=True)
+    return ordered.with_columns(pl.when(is_new).then("parameters").cast(pl.String).alias("parameters"))
 
 
 def nothing() -> pl.DataFrame:
@@ -152,7 +155,10 @@ def nothing() -> pl.DataFrame:
 
 def latest(source: pl.DataFrame | Iterable[Record]) -> dict[str, Configuration]:
     """Return the newest configuration of each host of some records, or of a table of them."""
-    newest = changes(source).group_by("host", maintain_order=True).last()
+    import polars as pl  # noqa: PLC0415 - a large import
+
+    of_hosts = changes(source).group_by("host", maintain_order=True)
+    newest = of_hosts.agg(pl.col("time").last(), pl.col("parameters").drop_nulls().last())
     return {host: Configuration(time, *_read(text)) for host, time, text in newest.iter_rows()}
 
 
@@ -162,7 +168,7 @@ def sequences(source: pl.DataFrame | Iterable[Record]) -> dict[str, list[Configu
     Changes of what :func:`comparable` leaves out are no changes.
     """
     seen: dict[str, list[Configuration]] = {}
-    for host, time, text in changes(source).iter_rows():
+    for host, time, text in changes(source).drop_nulls().iter_rows():
         now, its = Configuration(time, *_read(text)), seen.setdefault(host, [])
         if not its or differences(host, its[-1], host, now):
             its.append(now)
