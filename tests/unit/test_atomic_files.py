@@ -88,6 +88,15 @@ def test_a_name_that_cannot_be_taken_leaves_nothing(tmp_path):
     assert names(tmp_path) == ["taken"]
 
 
+def test_a_read_only_file_system_is_named_and_no_name_that_was_never_there(tmp_path, monkeypatch):
+    def unlink(path, *, missing_ok=False):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(Path, "unlink", unlink)  # it refuses before it looks for the file
+    with pytest.raises(OSError, match="the folder"), atomic_files.scratch(tmp_path / "x"):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), "the folder")
+
+
 def test_a_disk_that_is_full_leaves_the_old_file(tmp_path):
     place = tmp_path / "place"
     place.write_text("old")
