@@ -523,7 +523,8 @@ def compact(
     """Join the small files of the store in *folder*, and delete files that were joined *patience* seconds ago.
 
     With *keep* (seconds), files whose records are all older are reduced to what judging and the history need: see
-    :func:`_values_only`. *dry_run* changes nothing, and tells what would be joined and reduced.
+    :func:`_values_only`. Small ones become one file. *dry_run* changes nothing, and tells what would be joined and
+    reduced.
 
     It may be killed at any moment and run again, even while another one runs. Other tables, such as a report's,
     are not changed. Raises BadInput for a file that is not a table of records.
@@ -538,7 +539,10 @@ def compact(
     size = sum(file.stat().st_size for file in old)
     if dry_run:
         return Compacted(None, joined, 0, old, size)
-    after = sum(_replace(folder, [file], before.covering, is_reduced=True).stat().st_size for file in old)
+    # The small ones become one file.
+    groups = [[f] for f in old if f.stat().st_size >= _SMALL] + [[f for f in old if f.stat().st_size < _SMALL]]
+    reductions = [_replace(folder, group, before.covering, is_reduced=True) for group in groups if group]
+    after = sum(file.stat().st_size for file in reductions)
     new = _replace(folder, small, before.covering) if joined else None
     return Compacted(new, joined, _delete(folder, patience), old, size, after)
 
