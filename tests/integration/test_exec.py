@@ -264,6 +264,17 @@ def test_tasks_of_different_programs_are_named_and_give_no_record(folder):
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two PUs")
+def test_tasks_that_fill_their_tmpdir_have_their_results(folder, small_disk):
+    (folder / "tmp").symlink_to(small_disk("1m"))
+    os.mkfifo(folder / "full")
+    fill = "head -c 2000000 /dev/zero >tmp/zeros; echo >full"
+    program = f"if test $SLURM_LOCALID = 0; then {fill}; else read x <full; fi; exit 5"
+    errors = tasks(folder, "--json", program, "wait; rm tmp/zeros")
+    (line,) = [line for line in errors.splitlines() if line.startswith("{")]
+    assert [task["exit_status"] for task in json.loads(line)["tasks"]] == [5, 5]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two PUs")
 def test_a_task_that_is_killed_is_named_by_the_others(folder):
     for number in range(2):
         os.mkfifo(folder / f"pid.{number}")

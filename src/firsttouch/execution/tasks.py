@@ -44,6 +44,8 @@ _PAUSE, _LONGEST_PAUSE = 0.02, 0.25
 _LEFT_OVER = 3600.0
 #: The most bytes of a line with the number of a meeting and a process.
 _LINE = 64
+#: Bytes that each member keeps for its result, because programs may fill the disk.
+_ROOM = 64 << 10
 #: Tasks or hosts that are printed.
 _DESCRIBED = 16
 #: Slurm's variables in each task.
@@ -99,6 +101,7 @@ class Meeting(Struct, frozen=True):
 
         Raises RunFailed if a member has not left any within *patience* (s).
         """
+        (self.folder / f"room.{self.local}").write_bytes(bytes(_ROOM))
         atomic_files.write(self.folder / f"statement.{self.local}", json.dumps(statement))
         files = [self.folder / f"statement.{number}" for number in range(self.count)]
         begun, reported, pause = clock.monotonic(), False, _PAUSE
@@ -140,6 +143,7 @@ class Meeting(Struct, frozen=True):
         None is a member without a result: it was killed, exceeded its time, or (to be kept) has not ended yet.
         """
         files = [self.folder / f"result.{number}" for number in range(self.count)]
+        (self.folder / f"room.{self.local}").unlink(missing_ok=True)
         atomic_files.write(files[self.local], json.dumps(result))
         try:
             with locked(self.folder / "report.lock"):
