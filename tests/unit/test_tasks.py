@@ -252,14 +252,15 @@ def test_the_hosts_of_a_step_have_one_result_if_it_is_asked_for(step, tmp_path):
     assert not (tmp_path / ".joined.json.7.0.0.1").exists()
 
 
-def test_only_folders_of_earlier_steps_are_removed_beside_the_joined_file(step, tmp_path):
+def test_only_what_earlier_steps_left_is_removed_beside_the_joined_file(step, tmp_path):
     step(SLURM_STEP_TASKS_PER_NODE="1(x2)", SLURM_LOCALID="0", SLURM_STEP_NODELIST="n[1-2]")
     users, step_folder = tmp_path / ".joined[1].old", tmp_path / ".joined[1].6.0.0.0"
-    for folder in (users, step_folder):
-        folder.mkdir()
-        os.utime(folder, (time.time() - 7200,) * 2)
+    partial = tmp_path / ".partial-n1+joined[1]-0123abcd"
+    for left in (users, step_folder, partial):
+        left.touch() if left == partial else left.mkdir()
+        os.utime(left, (time.time() - 7200,) * 2)
     with tasks.of_this_step(tmp_path / "joined[1]"):
-        assert (users.exists(), step_folder.exists()) == (True, False)
+        assert [left.exists() for left in (users, step_folder, partial)] == [True, False, False]
 
 
 OPEN_MPI = {"LOCAL_RANK": "1", "LOCAL_SIZE": "2", "RANK": "5", "SIZE": "8"}

@@ -254,7 +254,9 @@ def of_this_step(joined: Path | None = None) -> Iterator[Step | None]:
         tasks, hosts = Meeting(launched.local, launched.nodes[launched.node], place), None
         if joined and len(launched.nodes) > 1:
             # Those of jobs: the user may have hidden folders that begin in the same way.
-            _remove_left_over(joined.parent.glob(f".{glob.escape(joined.name)}{'.[0-9]*' * 4}"), "task.*")
+            name = glob.escape(joined.name)
+            for pattern in (f".{name}{'.[0-9]*' * 4}", f"{atomic_files.PREFIX}*+{name}-????????"):
+                _remove_left_over(joined.parent.glob(pattern), "task.*")
             from firsttouch.execution.slurm import hosts_of_step  # noqa: PLC0415 - most steps have one host
 
             names = tuple(hosts_of_step())
@@ -354,11 +356,11 @@ def _opened(file: Path) -> int:
 
 
 def _remove_left_over(folders: Iterable[Path], members: str) -> None:
-    """Remove those of *folders* that tasks which were killed have left; *members* matches their locks."""
+    """Remove those of *folders*, or files, that killed tasks have left; *members* matches their locks."""
     for folder in folders:
         with contextlib.suppress(FileNotFoundError):
             if time.time() - folder.stat().st_mtime > _LEFT_OVER and not any(map(_is_held, folder.glob(members))):
-                shutil.rmtree(folder, ignore_errors=True)
+                atomic_files.remove(folder)
 
 
 def _is_held(file: Path) -> bool:
