@@ -252,6 +252,16 @@ def test_the_hosts_of_a_step_have_one_result_if_it_is_asked_for(step, tmp_path):
     assert not (tmp_path / ".joined.json.7.0.0.1").exists()
 
 
+def test_what_another_user_left_beside_the_joined_file_stays(step, tmp_path):
+    step(SLURM_STEP_TASKS_PER_NODE="1(x2)", SLURM_LOCALID="0", SLURM_STEP_NODELIST="n[1-2]")
+    folder = tmp_path / ".joined.6.0.0.0"
+    folder.mkdir()
+    (folder / "task.0").symlink_to("task.0")  # root can open every file that is one
+    os.utime(folder, (time.time() - 7200,) * 2)
+    with tasks.of_this_step(tmp_path / "joined"):
+        assert folder.exists()
+
+
 def test_only_what_earlier_steps_left_is_removed_beside_the_joined_file(step, tmp_path):
     step(SLURM_STEP_TASKS_PER_NODE="1(x2)", SLURM_LOCALID="0", SLURM_STEP_NODELIST="n[1-2]")
     users, step_folder = tmp_path / ".joined[1].old", tmp_path / ".joined[1].6.0.0.0"

@@ -358,7 +358,7 @@ def _opened(file: Path) -> int:
 def _remove_left_over(folders: Iterable[Path], members: str) -> None:
     """Remove those of *folders*, or files, that killed tasks have left; *members* matches their locks."""
     for folder in folders:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # they are gone, or another user's
             if time.time() - folder.stat().st_mtime > _LEFT_OVER and not any(map(_is_held, folder.glob(members))):
                 atomic_files.remove(folder)
 
