@@ -5,9 +5,11 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import shutil
 import tempfile
 import time
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -220,8 +222,11 @@ def test_a_host_whose_tasks_were_killed_has_no_result(tmp_path):
 def test_a_host_that_does_not_come_is_named(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(tasks, "_PAUSE", 1.0)
     first, _, _ = hosts_meeting(tmp_path, 3)
+    monkeypatch.chdir(tmp_path)
+    first = replace(first, folder=Path("meeting"))
+    place = re.escape(str(tmp_path))
     with pytest.raises(
-        RunFailed, match=r"^hosts n2, n3 did not appear in .* within 120 s: .* --joined in a folder"
+        RunFailed, match=rf"^hosts n2, n3 did not appear in {place} within 120 s: .* --joined in a folder"
     ):
         first.exchanged("n1", ManualClock())
     assert capsys.readouterr().err == "firsttouch: waiting for hosts n2, n3\n"

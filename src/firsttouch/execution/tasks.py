@@ -127,8 +127,8 @@ class Meeting(Struct, frozen=True):
     def _absent(self, missing: Sequence[int], patience: float) -> str:
         if self.hosts:
             return (
-                f"{self._named(missing)} did not appear in {self.folder.parent} within {patience:g} s: let all "
-                "tasks of a step start firsttouch, with --joined in a folder that their hosts share"
+                f"{self._named(missing)} did not appear in {self.folder.parent.absolute()} within {patience:g} s: "
+                "let all tasks of a step start firsttouch, with --joined in a folder that their hosts share"
             )
         return (
             f"{self._named(missing)} did not start firsttouch within {patience:g} s: let all tasks of a step "
