@@ -114,23 +114,23 @@ def main() -> None:
     cases: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
     with tempfile.TemporaryDirectory(prefix="firsttouch-bench-") as name:
         folder = Path(name)
-        whole = [repeated(f, args.pairs, args.repeat, folder / f.name) for f in data.reads]
-        half = [repeated(f, args.pairs, args.repeat // 2, folder / f"half.{f.name}") for f in data.reads]
-        with whole[0].open("rb") as lines:
+        files = [repeated(f, args.pairs, args.repeat, folder / f.name) for f in data.reads]
+        halves = [repeated(f, args.pairs, args.repeat // 2, folder / f"half.{f.name}") for f in data.reads]
+        with files[0].open("rb") as lines:
             pairs = sum(1 for _ in lines) // 4
-        plain(prefix, [whole], pus, folder)  # reads the index from the disk, which takes CPU time, too
+        plain(prefix, [files], pus, folder)  # reads the index from the disk, which takes CPU time, too
         for number in range(args.rounds):
             order = ORDERS[number % len(ORDERS)]
-            for scenario, shares, threads in (("1Inst_Original", [whole], pus), (two, [half, half], 1)):
-                times, own = {}, {}
+            for scenario, shares, threads in (("1Inst_Original", [files], pus), (two, [halves, halves], 1)):
+                times, of_aligners = {}, {}
                 for command in order:
                     if command == "plain":
                         times[command] = spent(lambda s=shares, t=threads: plain(prefix, s, t, folder))  # type: ignore[misc]
                         continue
-                    times[command] = spent(lambda c=command, s=scenario: ours(c, prefix, s, whole, folder))  # type: ignore[misc]
+                    times[command] = spent(lambda c=command, s=scenario: ours(c, prefix, s, files, folder))  # type: ignore[misc]
                     document = json.loads((folder / "ours.json").read_text(encoding="utf-8"))
-                    own[command] = document.get("parameters", document)["cpu_seconds"]
-                for command, of_aligner in own.items():
+                    of_aligners[command] = document.get("parameters", document)["cpu_seconds"]
+                for command, of_aligner in of_aligners.items():
                     row = times["plain"], times[command], times[command] - of_aligner
                     cases.setdefault((command, scenario), []).append(row)
                 text = ", ".join(f"{command} {seconds:.2f} s" for command, seconds in times.items())

@@ -254,9 +254,8 @@ def of_this_step(joined: Path | None = None) -> Iterator[Step | None]:
         tasks, hosts = Meeting(launched.local, launched.nodes[launched.node], place), None
         if joined and len(launched.nodes) > 1:
             # Those of jobs: the user may have hidden folders that begin in the same way.
-            name = glob.escape(joined.name)
-            for pattern in (f".{name}{'.[0-9]*' * 4}", f"{atomic_files.PREFIX}*+{name}-????????"):
-                _remove_left_over(joined.parent.glob(pattern), "task.*")
+            of_steps = joined.parent.glob(f".{glob.escape(joined.name)}{'.[0-9]*' * 4}")
+            _remove_left_over([*of_steps, *atomic_files.unfinished(joined)], "task.*")
             from firsttouch.execution.slurm import hosts_of_step  # noqa: PLC0415 - most steps have one host
 
             names = tuple(hosts_of_step())

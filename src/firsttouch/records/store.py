@@ -532,18 +532,18 @@ def compact(
     before, rights = listing(folder), _Rights(folder)
     own = [f for f in before.current if NAME.fullmatch(f.name) and rights.here(f) and not _is_reduced(f)]
     old = [file for file in own if keep is not None and _is_older(file, time.time() - keep)]
-    small = [file for file in own if file.stat().st_size < _SMALL and file not in old]
-    for file in (*small, *old):
+    small = {file for file in own if file.stat().st_size < _SMALL}
+    to_join = [file for file in own if file in small and file not in old]
+    for file in (*to_join, *old):
         check_columns(file, list(columns()))
-    joined = len(small) if len(small) > 1 else 0
+    joined = len(to_join) if len(to_join) > 1 else 0
     size = sum(file.stat().st_size for file in old)
     if dry_run:
         return Compacted(None, joined, 0, old, size)
-    # The small ones become one file.
-    groups = [[f] for f in old if f.stat().st_size >= _SMALL] + [[f for f in old if f.stat().st_size < _SMALL]]
+    groups = [[file] for file in old if file not in small] + [[file for file in old if file in small]]
     reductions = [_replace(folder, group, before.covering, is_reduced=True) for group in groups if group]
     after = sum(file.stat().st_size for file in reductions)
-    new = _replace(folder, small, before.covering) if joined else None
+    new = _replace(folder, to_join, before.covering) if joined else None
     return Compacted(new, joined, _delete(folder, patience), old, size, after)
 
 
@@ -659,12 +659,12 @@ def _lacking(files: Sequence[Path], standing: Sequence[Path]) -> list[Path]:
     reduced = {file for file in (*files, *standing) if _is_reduced(file)}
     rows = pl.scan_parquet(list(files), glob=False, include_file_paths="file")
     is_held = pl.lit(value=False)
-    whole = [file for file in standing if file not in reduced]
+    complete = [file for file in standing if file not in reduced]
     of_reduced = pl.col("file").is_in([str(file) for file in files if file in reduced])
     for holders, dropped, where in (
-        (whole, {}, True),
+        (complete, {}, True),
         ([file for file in standing if file in reduced], _values_only(), True),
-        (whole if reduced.intersection(files) else [], _values_only(), of_reduced),
+        (complete if reduced.intersection(files) else [], _values_only(), of_reduced),
     ):
         digest = pl.struct([name for name in columns() if name not in dropped]).hash()
         if holders:
