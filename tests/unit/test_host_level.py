@@ -2,11 +2,14 @@
 """What a host reaches now and reached before, and verdicts by promise, siblings and own level kept apart."""
 
 import datetime
+import math
 import random
 from collections import Counter
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 from test_verdict import rates
 
@@ -23,6 +26,45 @@ def stretch(*sessions):
     values = np.array([v for session in sessions for v in session])
     numbers = np.repeat(np.arange(len(sessions)), [len(session) for session in sessions])
     return int(host_level.newest(Groups(values, np.array([len(values)])), numbers, numbers).before[0])
+
+
+def last_change(means, sizes, error):
+    """Return the number of sessions before the last change of a host, by the definition."""
+    variances = [error.session**2 + 1.5 * error.repetition**2 / size for size in sizes]
+    begin, count = 0, len(means)
+    while True:
+        clearest, place = 0.0, None
+        for middle in range(begin + 1, count):
+            sides = []
+            for side in (range(begin, middle), range(middle, count)):
+                weight = sum(1 / variances[n] for n in side)
+                sides.append((sum(means[n] / variances[n] for n in side) / weight, 1 / weight))
+            (before, of_before), (after, of_after) = sides
+            clear = round(abs(after - before) / math.sqrt(of_before + of_after), 9)
+            if clear >= max(clearest, 3.5):
+                clearest, place = clear, middle
+        if place is None:
+            return begin
+        begin = place
+
+
+@given(st.integers(0, 10**6), st.sampled_from([1e-3, 1.0, 1e9]))
+def test_the_last_change_is_that_of_the_definition(seed, unit):
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(1, 9, 12)
+    error = host_level.Errors(rng.choice([0.0025, 0.02]), rng.choice([0.0025, 0.01]), 0.01, 0.01, 5.0)
+    sizes = rng.integers(1, 4, counts.sum())
+    deviation = math.hypot(error.session, error.repetition)
+    noise = rng.choice([0.1, 1.0]) * rng.standard_normal(len(sizes))
+    steps = rng.choice([0, 1], len(sizes), p=[0.8, 0.2]) * rng.uniform(-6, 6, len(sizes))
+    means = math.log(unit) + deviation * (noise + steps.cumsum())
+    ends = np.cumsum(counts)
+    sessions = host_level.Sessions(means, sizes, np.cumsum(sizes) - sizes, counts)
+    expected = [
+        last_change(means[end - count : end], sizes[end - count : end], error)
+        for end, count in zip(ends.tolist(), counts.tolist(), strict=True)
+    ]
+    assert host_level.changes(sessions, error).tolist() == expected
 
 
 class TestChanges:

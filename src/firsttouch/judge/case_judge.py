@@ -554,9 +554,11 @@ class CaseJudge:
         valid = self.may_use if self.busy is None else self.may_use & (self.busy < BUSY)
         valid = valid & (self.session >= np.repeat(self.firsts, self.samples.counts))
         # Bad for the fleet and for the host: some good hosts are always nearer to the limit than others.
-        medians = np.repeat(self.samples.medians(), self.samples.counts)
-        narrow = replace(self.fleet, value=1.0)
         is_bad = out_of_limits(self.samples.values, self.case.better, self.fleet)[0] & valid
+        if not ((self.samples.sums(is_bad.astype(np.int64)) >= _FEWEST_BAD_RUNS) & (words < SUSPECT)).any():
+            return {}
+        medians = np.repeat(self.samples.medians, self.samples.counts)
+        narrow = replace(self.fleet, value=1.0)
         is_bad &= out_of_limits(
             self.samples.values / np.where(medians > 0, medians, 1.0), self.case.better, narrow
         )[0]

@@ -136,7 +136,7 @@ def _levels(samples: SamplesTable, case: int) -> Floats:
     """Return the median of the valid samples of each host in a case, NaN for a host without any."""
     groups, hosts, _, _ = samples.good([case])
     levels = np.full(len(samples.hosts), np.nan)
-    levels[hosts] = groups.medians()
+    levels[hosts] = groups.medians
     return levels
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import astuple, replace
 from numpy.typing import NDArray
 
 from firsttouch.judge import event_limits, fleet_level, host_level, sprt
@@ -88,7 +89,7 @@ def _reason(
     suspicion that of :func:`firsttouch.judge.statistics.beyond_chance`.
     """
     parts = [compared(value, len(values), reference, whose)]
-    outside = int(np.count_nonzero(out_of_limits(np.array(values), better, reference)[0]))
+    outside = 0 if evidence is not None else int(out_of_limits(np.array(values), better, reference)[0].sum())
     fine = evidence <= 0 if evidence is not None else 2 * outside < len(values)
     if word == "fail":
         parts.append("certain" if evidence is not None or len(values) == 1 else "all outside the limits")
@@ -153,12 +154,12 @@ class Measured(Struct, frozen=True):
         """Return the columns of *samples*; *now* marks the rows that count, and *is_open* the open groups."""
         groups = Groups(samples.value, samples.counts)
         if now.all():
-            n, medians = samples.counts, groups.medians()
+            n, medians = samples.counts, groups.medians
         else:
             n = groups.sums(now.astype(np.int64))
             medians = np.full(len(n), np.nan)
             if n.any():
-                medians[n > 0] = Groups(samples.value[now], n[n > 0]).medians()
+                medians[n > 0] = Groups(samples.value[now], n[n > 0]).medians
         open_groups = np.flatnonzero(is_open)
         begins, counted = samples.begins[open_groups], np.flatnonzero(now)
         firsts = np.append(counted, len(now))[np.searchsorted(counted, begins)]
@@ -177,19 +178,26 @@ class Measured(Struct, frozen=True):
         )
 
     @classmethod
-    def joined(cls, parts: Sequence[Measured]) -> Measured:
-        """Return the columns of consecutive *parts* of a table, of which there is at least one."""
-        columns = {name: np.concatenate([getattr(p, name) for p in parts]) for name in cls.__struct_fields__}
-        firsts = np.cumsum([0, *(len(part.n) for part in parts)])
-        columns["open"] = np.concatenate(
-            [first + p.open for first, p in zip(firsts.tolist(), parts, strict=False)]
-        )
-        return cls(**columns)
+    def joined(cls, parts: list[Measured]) -> Measured:
+        """Return the columns of consecutive *parts* (one or more) of a table, and clear these."""
+        firsts = np.cumsum([0, *(len(part.n) for part in parts)]).tolist()
+        pieces = [[*astuple(replace(p, open=first + p.open))] for first, p in zip(firsts, parts, strict=False)]
+        parts.clear()
+        return cls(*joined_columns(pieces))
 
     def moments(self, groups: Ints) -> tuple[Ints, Ints]:
         """Return *since* and *before* of some open *groups*."""
         places = np.searchsorted(self.open, groups)
         return self.since[places], self.before[places]
+
+
+def joined_columns(pieces: list[list[NDArray[Any]]]) -> list[NDArray[Any]]:
+    """Return the columns of *pieces* (a list of columns each), of which there is at least one, and clear these.
+
+    The columns of a large fleet are large, so each is joined alone.
+    """
+    count = len(pieces[0])
+    return [np.concatenate([piece.pop(0) for piece in pieces]) for _ in range(count)]
 
 
 def _sessions(samples: SamplesTable, now: Bools, n: Ints) -> NDArray[np.uint16]:

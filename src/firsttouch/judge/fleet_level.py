@@ -72,14 +72,14 @@ def _step_of(samples: Groups) -> float:
     if 0 < rounded < _FINE_STEP:
         return rounded
     changes = np.diff(samples.values)
-    owners = np.repeat(np.arange(len(samples)), samples.counts)
-    used = (owners[1:] == owners[:-1]) & (changes != 0)
-    changes, owners = changes[used], owners[1:][used]
-    if not len(changes):
+    changes[samples.begins[1:] - 1] = 0.0  # from one group to the next
+    sizes = np.abs(changes)
+    step = float(sizes.min(where=sizes > 0, initial=math.inf))
+    if math.isinf(step):
         return 0.0
-    step = float(np.abs(changes).min())
-    smallest = np.abs(changes) < 1.5 * step
-    up, down = owners[smallest & (changes > 0)], owners[smallest & (changes < 0)]
+    smallest = np.flatnonzero((sizes > 0) & (sizes < 1.5 * step))
+    owners = np.searchsorted(samples.begins, smallest, side="right") - 1
+    up, down = owners[changes[smallest] > 0], owners[changes[smallest] < 0]
     many = np.union1d(up, down) if rounded and min(len(up), len(down)) > 1 else np.intersect1d(up, down)
     return 0.0 if 4 * len(many) < len(samples) else step / median
 
@@ -122,7 +122,7 @@ def divided(samples: Groups, hosts: Sequence[str], better: Better, least: float 
     """
     if len(samples) < _FEWEST_DIVIDED or samples.values.min() <= 0:
         return None
-    levels = samples.medians()
+    levels = samples.medians
     order = np.argsort(levels, kind="stable")
     ordered = levels[order]
     begin, end = 0, len(ordered)
@@ -159,7 +159,7 @@ def separated(
     count = len(samples)
     if count < _FEWEST_DIVIDED or samples.values.min() <= 0 or better == "neither":
         return None
-    levels = samples.medians()
+    levels = samples.medians
     order = np.argsort(levels, kind="stable")
     ordered = levels[order] / levels[order[count // 2]]
     fewest = max(_FEWEST, math.ceil(_GAP_SHARE * count))
@@ -225,7 +225,7 @@ def host_levels(samples: Groups) -> HostLevels | None:
     """Return the levels of hosts; None for fewer than :data:`FEWEST_HOSTS`, and for values of 0 or less."""
     if len(samples) < FEWEST_HOSTS or samples.values.min() <= 0:
         return None
-    unit = float(medians(samples.medians()))
+    unit = float(medians(samples.medians))
     relative = Groups(samples.values / unit, samples.counts)
     error = _error(relative)
     levels = relative.apply(lambda rows: robust_location(rows, error or 0.0))

@@ -102,7 +102,7 @@ class Series(Struct, frozen=True, dict=True):
         group = groups[begins]
         firsts = np.flatnonzero(np.diff(group, prepend=-1))
         counts = np.diff(firsts, append=len(group))
-        medians = of_session.medians() if len(of_session) else value
+        medians = of_session.medians if len(of_session) else value
         which = group[firsts]
         return cls(
             samples.case[which].astype(np.int64),
@@ -126,7 +126,7 @@ def _errors(series: Series, cases: Sequence[Case]) -> tuple[Floats, Floats]:
     group = np.repeat(np.arange(len(counts)), counts)[inner]
     own = np.zeros(len(counts))
     several = counts > 1
-    own[several] = Groups(steps, counts[several] - 1).medians()
+    own[several] = Groups(steps, counts[several] - 1).medians
     pooled, freedom = np.zeros(len(counts)), np.ones(len(counts))
     of_case = series.case[group]
     number = np.bincount(of_case, minlength=len(cases))
@@ -270,7 +270,7 @@ def _disturbance(raw: Floats, levels: _Levels, error: Floats, shares: Floats) ->
     of_side = Groups(raw.ravel()[rows], sizes)
     step = means[side] - means[other]
     # Means are of values that were drawn near. Two sessions that are much worse make no bad one of a third.
-    hidden = np.abs(of_side.medians() - means[other]) - np.abs(step) if len(sizes) else step
+    hidden = np.abs(of_side.medians - means[other]) - np.abs(step) if len(sizes) else step
     limit = np.maximum(np.abs(step), np.minimum(hidden, 4 * _NEAR * error)) / 2
     away = (of_side.values - np.repeat(means[other], sizes)) * np.repeat(np.sign(step), sizes)
     number = of_side.sums((away > np.repeat(limit, sizes)).astype(np.int64)) if len(sizes) else sizes

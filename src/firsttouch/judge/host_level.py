@@ -92,7 +92,7 @@ class Sessions(Struct, frozen=True, dict=True):
         begins = np.flatnonzero(new)
         sizes = np.diff(begins, append=len(new))
         logs = Groups(np.log(samples.values), sizes)
-        return cls(logs.medians(), sizes, begins, samples.sums(new.astype(np.int64)))
+        return cls(logs.medians, sizes, begins, samples.sums(new.astype(np.int64)))
 
     @cached_property
     def starts(self) -> Ints:
@@ -110,8 +110,10 @@ def errors(samples: Groups, sessions: Sessions) -> Errors:
 
     The means of *sessions* are without the changes that most hosts have in common.
     """
-    logs = Groups(np.log(samples.values), sessions.sizes)
-    repetition = _deviation([np.diff(rows, axis=1) for _, rows in logs.blocks() if rows.shape[1] > 1])
+    repetition = None
+    if sessions.sizes.max() > 1:
+        logs = Groups(np.log(samples.values), sessions.sizes)
+        repetition = _deviation([np.diff(rows, axis=1) for _, rows in logs.blocks() if rows.shape[1] > 1])
     of_group = Groups(sessions.means, sessions.counts)
     total = _deviation([np.diff(rows, axis=1) for _, rows in of_group.blocks() if rows.shape[1] > 1])
     size = float(sessions.sizes.mean())
@@ -134,9 +136,12 @@ def _with_wander(error: Errors, sessions: Sessions, before: Ints) -> Errors:
     of many is how far hosts wander, unless it is much further: an update, for example, reaches one host after the
     other.
     """
-    wander, count = _wander(sessions, np.column_stack([before, sessions.counts - before]).ravel())
+    changed, means = before > 0, Groups(sessions.means, sessions.counts)
+    divided, steady = means.chosen(changed), _distances(means.chosen(~changed))
+    parts = np.column_stack([before[changed], divided.counts - before[changed]])
+    wander, count = _wander([*steady, *_distances(Groups(divided.values, parts.ravel()))])
     if np.count_nonzero(sessions.counts > STABLE_SESSIONS) >= _FEWEST_HOSTS:
-        whole, of_whole = _wander(sessions, sessions.counts)
+        whole, of_whole = _wander([*steady, *_distances(divided)])
         if whole <= _UPDATED * wander:
             wander, count = whole, of_whole
     if count < _FEWEST_STEPS:
@@ -144,13 +149,17 @@ def _with_wander(error: Errors, sessions: Sessions, before: Ints) -> Errors:
     return replace(error, wander=max(error.wander, wander), freedom=_FREEDOM * count)
 
 
-def _wander(sessions: Sessions, parts: Ints) -> tuple[float, float]:
-    """Return how far sessions are from the level of their part, and their number.
+def _distances(parts: Groups) -> list[Floats]:
+    """Return how far sessions are from the level of their part, in blocks of parts with as many sessions."""
+    return [np.abs(rows - medians(rows)[:, None]) for _, rows in parts.blocks() if rows.shape[1] > 2]
 
-    *parts* are the numbers of sessions in the parts of all hosts.
+
+def _wander(around: list[Floats]) -> tuple[float, float]:
+    """Return how far sessions typically are from the level of their part, and how many sessions show it.
+
+    *around* are the distances of some parts (see :func:`_distances`).
     """
-    stretches = [rows for _, rows in Groups(sessions.means, parts[parts > 0]).blocks() if rows.shape[1] > 2]
-    around = [np.abs(rows - medians(rows)[:, None]) for rows in stretches]
+    around = sorted(around, key=lambda rows: rows.shape[1])
     if not around:
         return 0.0, 0.0
     count = sum(weight * rows.size for weight, rows in zip(_weights(around), around, strict=True))
@@ -282,12 +291,16 @@ def _last_change(rows: Floats, sizes: Floats, error: Errors) -> Ints:
     weights = 1 / (error.session**2 + np.maximum(error.repetition, _LEAST_ERROR) ** 2 * 1.5 / sizes)
     # A column for each row of session means, as numpy is slow on short rows.
     total, moment = np.zeros((2, count + 1, len(rows)))
+    squares = np.zeros(len(rows))
     for place, (weight, mean) in enumerate(zip(weights.T, rows.T, strict=True)):
         np.add(total[place], weight, out=total[place + 1])
-        np.add(moment[place], weight * mean, out=moment[place + 1])
+        of_place = weight * mean
+        np.add(moment[place], of_place, out=moment[place + 1])
+        squares += of_place * mean
     begins, places = np.zeros(len(rows), dtype=np.int64), np.arange(1, count)[:, None]
-    # The rows that are still divided.
-    divided = np.arange(len(rows))
+    # The rows that are still divided. The square of the clearest change is at most the sum of squares in a row.
+    within = squares - moment[-1] ** 2 / total[-1]
+    divided = np.flatnonzero(~(within < 0.999 * _CHANGED**2))
     with np.errstate(divide="ignore", invalid="ignore"):
         while len(divided):
             begin, of_total, of_moment = begins[divided], total.take(divided, 1), moment.take(divided, 1)
@@ -327,11 +340,12 @@ class OwnLevels(Struct, frozen=True):
 
 
 class _Siblings(Struct, frozen=True):
-    """The sessions of the hosts that show what all have in common.
+    """The sessions of the *hosts* (numbers of groups) that show what all have in common.
 
-    Each session has its host (*owners*), time, mean and whether its host is now as it was then.
+    Each session has its host (*owners*: places in *hosts*), time, mean and whether its host is now as it was then.
     """
 
+    hosts: Ints
     owners: Ints
     times: Ints
     means: Floats
@@ -339,8 +353,8 @@ class _Siblings(Struct, frozen=True):
 
     def others(self, group: int) -> _Siblings:
         """Return the sessions of other hosts than *group*."""
-        rows = self.owners != group
-        return _Siblings(self.owners[rows], self.times[rows], self.means[rows], self.is_now[rows])
+        rows = self.hosts[self.owners] != group
+        return _Siblings(self.hosts, self.owners[rows], self.times[rows], self.means[rows], self.is_now[rows])
 
 
 class SiblingChanges(Struct, frozen=True):
@@ -395,14 +409,14 @@ class Newest(Struct, frozen=True, dict=True):
     @cached_property
     def _siblings(self) -> _Siblings:
         hosts = sampled(len(self.sessions.counts))
-        owners = np.repeat(np.arange(len(self.sessions.counts)), self.sessions.counts)
-        chosen = np.isin(owners, hosts)
+        counts, before = self.sessions.counts[hosts], self.before[hosts]
+        rows = _rows(self.sessions.starts[hosts], counts)
         # What siblings reach now: those that an update has reached later than this host have changed, too.
         # A single session may be a disturbance.
-        first_now = np.where(self.sessions.counts - self.before > 1, self.before, 0)
-        places = np.arange(len(owners)) - np.repeat(self.sessions.starts, self.sessions.counts)
-        is_now = places >= np.repeat(first_now, self.sessions.counts)
-        return _Siblings(owners[chosen], self.times[chosen], self.sessions.means[chosen], is_now[chosen])
+        first_now = np.where(counts - before > 1, before, 0)
+        is_now = np.arange(len(rows)) >= np.repeat(np.cumsum(counts) - counts + first_now, counts)
+        owners = np.repeat(np.arange(len(hosts)), counts)
+        return _Siblings(hosts, owners, self.times[rows], self.sessions.means[rows], is_now)
 
     @property
     def has_period(self) -> Bools:
@@ -424,7 +438,7 @@ class Newest(Struct, frozen=True, dict=True):
         is_before = places < np.repeat(before, goodness.counts)
         is_own = is_before & (places >= np.repeat(self.of_other_parts[has_period], goodness.counts))
         best = np.maximum.reduceat(np.where(is_own, goodness.values, -np.inf), goodness.begins)
-        now = Groups(goodness.values[~is_before], goodness.counts - before).medians()
+        now = Groups(goodness.values[~is_before], goodness.counts - before).medians
         return np.flatnonzero(has_period)[best - now > loss]
 
     def sibling_changes(self, levels: OwnLevels, places: Ints, sign: float) -> list[SiblingChanges | None]:
@@ -456,14 +470,14 @@ class Newest(Struct, frozen=True, dict=True):
         later = times > change
         then = (times >= begin) & (times <= end) & ~later
         later &= siblings.is_now
-        size = len(self.sessions.counts)
+        size = len(siblings.hosts)
         counts = np.array([np.bincount(owners[rows], minlength=size) for rows in (then, later)])
         both: Bools = np.all(counts > 0, axis=0)
         if np.count_nonzero(both) < _FEWEST_SIBLINGS:
             return None
         # Medians, as some sessions around a period are on the other side of a change.
         before, since = (
-            Groups(means[rows & both[owners]], of_host[both]).medians()
+            Groups(means[rows & both[owners]], of_host[both]).medians
             for rows, of_host in zip((then, later), counts, strict=True)
         )
         chance = self.errors.step**2 * float((1 / counts[:, both]).sum(axis=0).mean())
@@ -510,10 +524,10 @@ class Newest(Struct, frozen=True, dict=True):
             worst[which] = np.where(is_earlier, medians, np.inf).min(axis=1)
         period = _stretches_of(of_all, offsets + first, last - first + 1)
         sizes_since = self.sessions.counts[groups] - others - before
-        level, since = period.medians(), _stretches_of(of_all, offsets + before, sizes_since).medians()
+        level, since = period.medians, _stretches_of(of_all, offsets + before, sizes_since).medians
         distances = Groups(np.abs(period.values - np.repeat(level, period.counts)), period.counts)
         own_error = np.maximum(
-            distances.medians() / NORMAL_MEDIAN,
+            distances.medians / NORMAL_MEDIAN,
             distances.apply(lambda rows: quantiles(rows, _TAIL)) / _TAIL_OF_NORMAL,
         )
         error = np.maximum(self.errors.wander, own_error / _NOISY)
@@ -535,8 +549,13 @@ class Newest(Struct, frozen=True, dict=True):
 
 def _stretches_of(values: Floats, begins: Ints, counts: Ints) -> Groups:
     """Return *counts* of *values* from each of *begins* on."""
-    offsets = begins - np.cumsum(counts) + counts
-    return Groups(values[np.repeat(offsets, counts) + np.arange(counts.sum())], counts)
+    return Groups(values[_rows(begins, counts)], counts)
+
+
+def _rows(begins: Ints, counts: Ints) -> Ints:
+    """Return the numbers of *counts* rows from each of *begins* on."""
+    rows: Ints = np.repeat(begins - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+    return rows
 
 
 def newest(samples: Groups, session: Ints, times: Ints, firsts: Ints | None = None) -> Newest:

@@ -42,10 +42,10 @@ from firsttouch.judge.case_judge import (
     verdict_rows,
 )
 from firsttouch.judge.drift import Configuration, latest
-from firsttouch.judge.findings import Findings, Measured
+from firsttouch.judge.findings import Findings, Measured, joined_columns
 from firsttouch.judge.fleet_level import Divided
 from firsttouch.judge.samples_table import CaseTable, Joined, SamplesTable
-from firsttouch.judge.sprt import Bools, Floats
+from firsttouch.judge.sprt import Bools, Floats, Ints
 from firsttouch.judge.statistics import beyond_chance
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records.schema import Record
@@ -107,8 +107,9 @@ def judged(
     """
     judging = _Judging(samples, system, fleet=fleet)
     cases: list[_Case] = []
-    # What is joined is not kept in pieces: the columns of a large fleet are large.
-    groups, measured, judgements = [], [], []
+    groups: list[list[NDArray[Any]]] = []
+    judgements: list[list[NDArray[Any]]] = []
+    measured: list[Measured] = []
     for numbers, piece in judging.pieces():
         of_piece = list(judging.cases(numbers, piece))
         now, is_open = (
@@ -117,15 +118,15 @@ def judged(
         )
         verdicts = np.concatenate([_NO_VERDICT, *(case.verdicts for case in of_piece)])
         measured.append(Measured.of(piece, now, is_open))
-        groups.append((piece.case, piece.host, piece.counts))
+        groups.append([piece.case, piece.host, piece.counts])
         judgements.append([np.ascontiguousarray(verdicts[name]) for name in VERDICT.names or ()])
         cases += [case._replace(verdicts=_NO_VERDICT, now=_NO_ROW) for case in of_piece]
         if also is not None:
             also(piece)
-    case, host, counts = _joined(groups)
-    words, by, more, evidence = _joined(judgements)
+        del piece, of_piece, now, is_open, verdicts  # the next piece takes their memory
+    case, host, counts = joined_columns(groups)
+    words, by, more, evidence = joined_columns(judgements)
     values = Measured.joined(measured)
-    measured.clear()
     of_hosts = samples.settings, samples.replaced, samples.replaced_of
     table = CaseTable(samples.hosts, samples.cases, case, host, counts, *of_hosts)
     numbered = list(zip(table.of_case.tolist(), cases, strict=False))
@@ -152,13 +153,6 @@ def judged(
         awaiting_session={first + group for first, case in numbered for group in case.awaiting_session},
         configurations=configurations,
     )
-
-
-def _joined(pieces: list[Any]) -> list[Any]:
-    """Return the columns of *pieces* (a list of columns each), of which there is at least one, and clear these."""
-    columns = [np.concatenate(column) for column in zip(*pieces, strict=True)]
-    pieces.clear()
-    return columns
 
 
 _NO_VERDICT, _NO_ROW = verdict_rows(0, PASS, NONE), np.empty(0, dtype=np.bool_)
@@ -264,17 +258,26 @@ def _bad_together(
     bad = (words == SUSPECT) & (evidence >= -math.log(sprt.CHANCE)) & (n > 1) & (more > 0)
     if not bad.any():
         return together
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(case.check for case in samples.cases))}
-    check = np.array([numbers[case.check] for case in samples.cases])[samples.case]
-    host, weighed = samples.host.astype(np.int64), np.isfinite(evidence)
-    for key, size in (
-        (host * len(numbers) + check, len(numbers) * len(samples.hosts)),
-        (host, len(samples.hosts)),
-    ):
-        of_host = np.bincount(key[bad], minlength=size)
-        many = (of_host >= _BAD_TOGETHER) & (of_host >= _BAD_SHARE * np.bincount(key[weighed], minlength=size))
-        together |= bad & many[key]
+    checks = {name: number for number, name in enumerate(dict.fromkeys(case.check for case in samples.cases))}
+    check_of = [checks[case.check] for case in samples.cases]
+    # How many metrics of each check and host are bad, and how many have evidence. A case has a host once.
+    counts = np.zeros((2, len(checks), len(samples.hosts)), dtype=np.int64)
+    for number, check in enumerate(check_of):
+        groups = samples.groups(number)
+        counts[:, check, samples.host[groups]] += (bad[groups], np.isfinite(evidence[groups]))
+    of_checks = _are_many(*counts)
+    of_all = _are_many(*counts.sum(axis=1))
+    bad_groups = np.flatnonzero(bad)
+    hosts = samples.host[bad_groups]
+    checks_of_bad = np.array(check_of)[samples.case[bad_groups]]
+    together[bad_groups] = of_all[hosts] | of_checks[checks_of_bad, hosts]
     return together
+
+
+def _are_many(bad: Ints, judged: Ints) -> Bools:
+    """Return whether so many of some *judged* metrics are *bad* that they fail a host together."""
+    many: Bools = (bad >= _BAD_TOGETHER) & (bad >= _BAD_SHARE * judged)
+    return many
 
 
 # ----------------------------------------------------------------------

@@ -231,7 +231,7 @@ class SamplesTable(CaseTable, frozen=True, dict=True):
 #: The columns of rows of :class:`SamplesTable`, but for :attr:`SamplesTable.busy_pus`.
 _ROWS = ("time", "value", "valid", "judged", "reason", "sessions_of_rows")
 #: The fewest rows of the cases of a table that are in memory at a time.
-PIECE = 1 << 22
+PIECE = 1 << 21
 
 
 def of_records(records: Iterable[Record], system: str | None = None) -> SamplesTable:
@@ -426,11 +426,10 @@ class _Rows:
             # Parts have few rows each, and are sorted as the cases are.
             needed = {number for number, _, _ in self._stretches[case]}
             self._loaded = {n: self._loaded.get(n) or self._parts[n].rows() for n in needed}
-            host, columns = self._of_case(case, self._loaded)
+            host, keys, columns = self._of_case(case, self._loaded)
             begin, end = end, end + len(host)
             for name, column in columns.items():
                 rows[name][begin:end] = column
-            keys = _keys(host, columns["time"])
             rows["sessions_of_rows"][begin:end] = self._sessions_at(keys)
             if self._busy is not None and busy_pus is not None:
                 busy_pus[begin:end] = self._busy.at(keys, rows["sessions_of_rows"][begin:end])
@@ -449,8 +448,8 @@ class _Rows:
 
     def _of_case(
         self, case: int, parts: Mapping[int, Columns]
-    ) -> tuple[NDArray[np.int32], dict[str, NDArray[Any]]]:
-        """Return the host of each row of a case, and the rows' columns, sorted by host and time."""
+    ) -> tuple[NDArray[np.int32], Ints, dict[str, NDArray[Any]]]:
+        """Return the host of each row of a case, its key (see :func:`_keys`) and the other columns, by key."""
         stretches = self._stretches[case]
         host = np.concatenate([self._hosts[n][parts[n]["host"][rows]] for n, rows, _ in stretches])
         columns = {
@@ -462,9 +461,10 @@ class _Rows:
         )
         keys = _keys(host, columns["time"])
         if _is_ascending(keys):
-            return host, columns
+            return host, keys, columns
         order = self._sorting(keys)
-        if (np.diff(keys[order]) == 0).any():
+        ordered = keys[order]
+        if (ordered[1:] == ordered[:-1]).any():
             naming = np.repeat(
                 [place for _, _, place in stretches], [rows.stop - rows.start for _, rows, _ in stretches]
             )
@@ -474,7 +474,8 @@ class _Rows:
             # A record that was read twice (from a store and from a report made of it) is one repetition.
             differs = [np.diff(column[order], prepend=column[order[:1]] - 1) != 0 for column in sorting]
             order = order[np.logical_or.reduce(differs)]
-        return host[order], {name: column[order] for name, column in columns.items()}
+            ordered = keys[order]
+        return host[order], ordered, {name: column[order] for name, column in columns.items()}
 
     def _sorting(self, keys: Ints) -> NDArray[np.intp]:
         """Return the order of *keys*: that of the case before, if all hosts measured both in the same sessions."""

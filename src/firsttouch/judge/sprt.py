@@ -126,8 +126,9 @@ class Groups(Struct, frozen=True, dict=True):
             result[which] = function(rows)
         return result
 
+    @cached_property
     def medians(self) -> Floats:
-        """Return the median of each group."""
+        """The median of each group."""
         return self.apply(medians)
 
     def sums(self, values: NDArray[Any]) -> NDArray[Any]:

@@ -176,11 +176,11 @@ def _points(samples: SamplesTable, change: Change) -> tuple[Ints, Floats, Floats
     order = np.argsort(keys, kind="stable")
     _, counts = np.unique(keys, return_counts=True)
     values, times = Groups(value[order], counts), Groups(time[order].astype(float), counts)
-    middle = values.medians()
+    middle = values.medians
     if len(change.hosts) == 1:
-        return times.medians().astype(np.int64), middle, middle, middle
+        return times.medians.astype(np.int64), middle, middle, middle
     low, high = (values.apply(partial(np.quantile, q=q, axis=1)) for q in (0.25, 0.75))
-    return times.medians().astype(np.int64), middle, low, high
+    return times.medians.astype(np.int64), middle, low, high
 
 
 def _levels(host: Ints, value: Floats, before: np.ndarray) -> Floats:
