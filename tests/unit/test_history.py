@@ -27,16 +27,22 @@ DAY = 86_400_000
 START = 20_500 * DAY  # 2026-02-16
 
 
-def changes_of(values, days=30):
-    """Return the changes of an array metric x host x session."""
+def votes_of(values, days=30):
+    """Return what hosts vote for of an array metric x host x session, the number of hosts, and the cases."""
     metrics, hosts, sessions = values.shape
     cases = [Case("s", "bandwidth", "copy_bandwidth", {"bank": n}, "GB/s", "higher") for n in range(metrics)]
     times = np.tile(START + np.arange(sessions) * days * DAY, metrics * hosts)
     case = np.repeat(np.arange(metrics), hosts)
     groups = Groups(values.ravel(), np.full(metrics * hosts, sessions))
     series = Series(case, np.tile(np.arange(hosts), metrics), groups, times)
-    extent = Extent([f"n{h}" for h in range(hosts)], cases, np.full(metrics, hosts))
-    return history.merged(history.columns(series, cases, history.VOTE), extent)
+    return history.columns(series, cases, history.VOTE), hosts, cases
+
+
+def changes_of(values, days=30):
+    """Return the changes of an array metric x host x session."""
+    votes, hosts, cases = votes_of(values, days)
+    extent = Extent([f"n{h}" for h in range(hosts)], cases, np.full(len(cases), hosts))
+    return history.merged(votes, extent)
 
 
 @pytest.fixture
@@ -266,6 +272,18 @@ class TestSeries:
         assert series.values.values.tolist() == [12.0, 20.0]
         assert series.values.counts.tolist() == [2]
         assert history.changes(samples_table.of_records(records)) == []
+
+    @pytest.mark.parametrize("values_at_once", [1, 700, 2500])
+    def test_it_does_not_matter_how_many_cases_are_looked_at_at_once(self, values_at_once, monkeypatch):
+        rng = np.random.default_rng(8)
+        values = 50 * (1 + 0.01 * rng.standard_t(3, (8, 40, 12)))  # long tails, which are learnt of each case
+        values[:, :30, 6:] *= 0.97
+        values[:, 30:, 7:] *= 0.965
+        expected, *_ = votes_of(values)
+        monkeypatch.setattr(history, "_AT_ONCE", values_at_once)
+        votes, *_ = votes_of(values)
+        assert (votes.host.tolist(), votes.chance.tolist()) == (expected.host.tolist(), expected.chance.tolist())
+        assert len(votes) > 100
 
 
 class TestOffenders:

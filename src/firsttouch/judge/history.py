@@ -66,7 +66,7 @@ _POOLED = 100
 #: Degrees of freedom of an error per difference of sessions: neighbouring differences share a session, and a
 #: median is less efficient than a mean.
 _FREEDOM = 0.25
-#: Values at a time, so that temporary tables stay small.
+#: About how many values at a time, so that temporary tables stay small.
 _AT_ONCE = 1 << 19
 
 
@@ -191,13 +191,22 @@ def columns(series: Series, cases: Sequence[Case], chance: float) -> Columns:
     parts = [_none()]
     counts = series.values.counts
     for size in np.unique(counts[counts >= 2 * FEWEST_SESSIONS]).tolist():
-        which = np.flatnonzero(counts == size)
-        step = max(1, _AT_ONCE // size)
-        for begin in range(0, len(which), step):
-            some = which[begin : begin + step]
-            parts.append(_of_equal(series, some, (error[some], freedom[some]), chance))
+        for groups in _whole_cases(np.flatnonzero(counts == size), series.case, _AT_ONCE // size):
+            parts.append(_of_equal(series, groups, (error[groups], freedom[groups]), chance))
     listed = Columns.joined(parts)
     return listed.part(np.lexsort((listed.after, listed.host, listed.case)))
+
+
+def _whole_cases(groups: Ints, case: Ints, most: int) -> Iterator[Ints]:
+    """Yield *most* of some *groups* at a time, or all of a case: what is learnt of a case needs all of its groups.
+
+    *case* is that of each group, ascending.
+    """
+    ends = np.flatnonzero(np.diff(case[groups], append=-1)) + 1
+    begin = 0
+    while begin < len(groups):
+        place = max(*np.searchsorted(ends, (begin, begin + most), side="right") - (0, 1))
+        yield groups[begin : (begin := int(ends[place]))]
 
 
 def _none() -> Columns:
