@@ -303,6 +303,20 @@ def test_a_program_that_is_pinned_while_its_threads_run_is_held_where_it_is_last
     assert "held on PUs 1 of 0-1" in verify(asked("original", "whole"), 2, what)
 
 
+def test_a_program_that_a_helper_pins_is_held_where_it_is_last(proc):
+    """While taskset moves the threads, it holds memory, too."""
+    of_program, of_helper = (PAGE.format(mode="default", n=n, node=0, kb=4) for n in (2000, 400))
+    what = Observed()
+    for pus, helpers in (("0-1", [200]), ("1", [])):
+        root = proc(100, "bwa", [(pus, "R")] * 4, of_program, children=helpers)
+        if helpers:
+            proc(200, "taskset", [("0-1", "R")], of_helper)
+        look(100, what, root)
+        shutil.rmtree(root / "100")
+    assert what.held == {1}
+    assert "held on PUs 1 of 0-1" in verify(asked("original", "whole"), 2, what)
+
+
 def test_pages_of_files_do_not_count_and_huge_ones_count_as_what_they_are(proc):
     maps = (
         "5500 default file=/usr/bin/bwa mapped=3 N7=3 kernelpagesize_kB=4\n"

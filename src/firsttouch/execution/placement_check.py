@@ -36,10 +36,11 @@ Affinities = dict[int, frozenset[int]]
 
 
 class _Sample(NamedTuple):
-    """One look: pages and PUs of all processes, the PUs held by the program, and the number of its threads."""
+    """One look: pages and PUs of all processes; the pages, the PUs and the number of threads of the program."""
 
     pages: int = 0
     pus: frozenset[int] = frozenset()
+    of_program: int = 0
     held: frozenset[int] = frozenset()
     together: int = 0
 
@@ -142,10 +143,11 @@ class Observed(Struct):
     def _add(self, sample: _Sample, affinities: Affinities) -> None:
         """Add one look, at which the threads of the process with the most pages had these *affinities*.
 
-        :attr:`held` and :attr:`together` are those of the look with the most pages among the looks with more than
-        half of the most threads: before and after its threads run, a program may hold its memory and have one
-        thread that is bound to one PU. Looks at which threads have ended, and no other has moved, do not change
-        them.
+        :attr:`held` and :attr:`together` are those of the look with the most pages of that process among the
+        looks with more than half of the most threads: before and after its threads run, a program may hold its
+        memory and have one thread that is bound to one PU. The newest of equal looks counts, whatever helpers ran
+        beside the program at an older one. Looks at which threads have ended, and no other has moved, do not
+        change them.
         """
         before = self._fullest
         if affinities.items() < self._affinities.items():
@@ -158,7 +160,7 @@ class Observed(Struct):
         self.pus = frozenset[int]().union(*(sample.pus for sample in self._samples))
         most = max(sample.together for sample in self._samples)
         running = [sample for sample in self._samples if 2 * sample.together > most]
-        self._fullest = max(reversed(running), key=lambda sample: sample.pages)
+        self._fullest = max(reversed(running), key=lambda sample: sample.of_program)
         self.held, self.together = self._fullest.held, self._fullest.together
         if self._fullest is sample:
             self._affinities = affinities
@@ -270,7 +272,7 @@ def look(pid: int, observed: Observed, proc: Path = PROC) -> None:
     held = frozenset[int]().union(*affinities.values())
     online = _online(proc)
     pus, held = (pus & online, held & online) if online else (pus, held)
-    observed._add(_Sample(nodes.total(), pus, held, threads_of[largest]), affinities)
+    observed._add(_Sample(nodes.total(), pus, max(most, 0), held, threads_of[largest]), affinities)
     observed.anonymous = max(observed.anonymous, anonymous)
     observed.add_sizes(pages.sizes(status) for _, _, status in members)
     file_bytes = sum(pages.file_bytes(pages.maps(process)) for process, _, _ in members)
