@@ -25,6 +25,9 @@ up to IN_SESSION repetitions, and the sessions are a day apart.
   slower, or an update in week 20 that slows hosts by 18 to 22 % and one by 8 % more, judged each week. The update
   reaches all hosts in one week, or one after the other in 16. Flaps are changes of a host's word in the year.
 
+- own: fleets in sessions a week apart, each with one repetition. A tenth of the hosts lose a part of one metric,
+  and have failed if that metric fails after 3, 4 or 6 sessions. All others are good, also by their own levels.
+
 - natures: how good hosts differ is normal, exponential or log-normal towards slow hosts, uniform, half that of the
   rack (four of them), or half that of the host in all its metrics. Then fleets follow in which a group of hosts
   loses a part of one metric: they are named if each fails or is suspect.
@@ -541,7 +544,48 @@ def natures(seed: int, *, quick: bool) -> Iterator[str]:
             yield f"| {hosts}, {bad} | {metrics} | {100 * loss:g} % | {named} of {fleets} | {' | '.join(texts)} |"
 
 
-TABLES = {"conditions": conditions, "references": references, "year": year, "natures": natures}
+def own(seed: int, *, quick: bool) -> Iterator[str]:
+    """Yield the lines of a table: false fails and detection by own levels, by noise and number of sessions."""
+    after = (3, 4, 6)
+    yield (
+        "| hosts | noise of a session | sessions | false fails per 1,000 | false suspects | loss | "
+        f"failed after {', '.join(map(str, after))} sessions |"
+    )
+    yield "|---|---|---|---|---|---|---|"
+    cases = [
+        (hosts, kind, noise, sessions)
+        for hosts in ((100,) if quick else (100, 1000))
+        for kind, noise in (("normal", 0.01), ("normal", 0.03), ("normal", 0.05), ("normal", 0.12), ("t", 0.03))
+        for sessions in ((12,) if quick else (12, 24, 52))
+    ]
+    for number, (hosts, kind, noise, sessions) in enumerate(cases):
+        loss = max(0.05, min(5 * noise, 0.4))
+        words: Counter[str] = Counter()
+        failed, bad = Counter[int](), 0
+        for fleet in range(3 if quick else 2000 // hosts):
+            for count in after:
+                rng = np.random.default_rng([seed, number, fleet, count])
+                levels = 1 + 0.01 * rng.standard_normal((hosts, METRICS))
+                values = repeated(levels, sessions, noise, kind, rng)
+                values[::10, 0, -count:] *= 1 - loss
+                verdicts = verdicts_of([frame(values, 7 * np.arange(sessions))])
+                bad_hosts = {f"n{host}" for host in range(0, hosts, 10)}
+                good = words_of(verdicts)
+                for host in bad_hosts:
+                    del good[host]
+                    findings = [f for f in verdicts.of(host).findings if f.verdict == "fail"]
+                    failed[count] += any((f.metric, f.case["bank"]) == ("copy_bandwidth", 0) for f in findings)
+                words.update(good.values())
+            bad += len(bad_hosts)
+        of_good = sum(words.values())
+        shares = ", ".join(f"{100 * failed[count] / bad:.0f} %" for count in after)
+        yield (
+            f"| {hosts} | {100 * noise:g} %, {kind} | {sessions} | {rate(words['fail'], of_good)} | "
+            f"{rate(words['suspect'], of_good)} | {100 * loss:g} % | {shares} |"
+        )
+
+
+TABLES = {"conditions": conditions, "references": references, "year": year, "own": own, "natures": natures}
 
 
 def main() -> None:

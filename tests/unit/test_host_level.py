@@ -7,16 +7,19 @@ import random
 from collections import Counter
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from test_verdict import rates
 
-from firsttouch.judge import host_level
-from firsttouch.judge.judging import Undescribed, judge
+from firsttouch.judge import host_level, samples_table
+from firsttouch.judge.case_judge import FAIL, PASS, SUSPECT
+from firsttouch.judge.judging import Undescribed, judge, judged
+from firsttouch.judge.reduced import reduced
 from firsttouch.judge.sprt import Groups
-from firsttouch.records.schema import Record, read
+from firsttouch.records.schema import Record, read, to_frame
 
 DAY = datetime.timedelta(days=1)
 
@@ -294,6 +297,35 @@ class TestBlindness:
 
     def test_many_alike_hosts_see_small_losses(self):
         assert "sees losses" not in verdicts([1.0], hosts=40, spread=0.004, count=5)["n1"].line()
+
+
+def judged_sessions(values):
+    """Return the findings of an array host x metric x session, weekly sessions of one repetition."""
+    hosts, metrics, sessions = values.shape
+    listed = [replace(rates(1.0)[0], parameters={"pu_nodes": [0], "bank": bank}) for bank in range(metrics)]
+    begin = datetime.datetime(2026, 1, 5, tzinfo=datetime.UTC)
+    times = [(begin + 7 * week * DAY).isoformat(timespec="milliseconds") for week in range(sessions)]
+    host, session, _ = (index.ravel() for index in np.indices((hosts, sessions, metrics)))
+    frame = pl.concat([to_frame(listed)] * (hosts * sessions)).with_columns(
+        host=pl.Series([f"n{number:04d}" for number in range(hosts)]).gather(host),
+        time=pl.Series(times).gather(session),
+        value=values.transpose(0, 2, 1).ravel(),
+    )
+    return judged(samples_table.of_parts([reduced(frame)]), Undescribed("s"))
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.05])
+def test_good_hosts_with_many_metrics_do_not_fail_by_their_own_levels(noise):
+    """One of 2,000 good hosts may. Each of 60,000 series has a best period, and a worst end."""
+    rng = np.random.default_rng(4)
+    values = 100 * np.exp(0.01 * rng.standard_normal((1000, 60, 1)) + noise * rng.standard_normal((1000, 60, 12)))
+    slow = np.arange(0, 1000, 50)
+    values[slow, 7, -4:] *= 1 - 6 * noise
+    words = judged_sessions(values).words.reshape(60, 1000)
+    assert np.mean(words[7, slow] == FAIL) > 0.9
+    words[:, slow] = PASS
+    assert np.count_nonzero(words == FAIL) == 0
+    assert np.count_nonzero((words == SUSPECT).any(axis=0)) < 5
 
 
 def test_many_bad_metrics_fail_a_host_after_two_repetitions():

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import compress
+from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -22,7 +23,7 @@ from firsttouch.judge import event_limits, fleet_level, host_level, sprt
 from firsttouch.judge.fleet_level import FEWEST_HOSTS, LOSS, Divided, Level, divided, level, separated
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
-from firsttouch.judge.statistics import binomial_tail, student_quantiles
+from firsttouch.judge.statistics import binomial_tail, chance_of_change, student_quantiles
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records.cases import Case
 from firsttouch.systems.references import Reference
@@ -153,6 +154,34 @@ def _strongest(sides: list[Floats], counted: Bools, session: Ints) -> tuple[Ints
     """
     sums = np.maximum.reduce([np.cumsum(np.where(counted, side, 0.0)[:, ::-1], axis=1)[:, ::-1] for side in sides])
     return np.argmax(np.where(_firsts(counted, session), sums, -np.inf), axis=1), sums
+
+
+class _Reached(NamedTuple):
+    """The own levels of some groups: values, limits, and errors of a session.
+
+    The *uncertainty* is that of a level, relative, and *freedom* its degrees of freedom.
+    """
+
+    value: Floats
+    limit: Floats
+    error: Floats
+    uncertainty: Floats
+    freedom: Floats
+
+    def chance(self, losses: Floats, sessions: Ints, possible: Ints) -> Floats:
+        """Return the probability that chance makes such *losses* since a level (logarithms, a row per group; NaN).
+
+        They are of a number of *sessions*. The level has an error, too, and these sessions are those of all
+        *possible* ones that are furthest from it.
+        """
+        error = self.error[:, None]
+        with np.errstate(all="ignore"):
+            middle = np.nanmedian(losses, axis=1, keepdims=True)
+            # A single session may be disturbed.
+            loss = np.nanmean(np.clip(losses, middle - 1.5 * error, middle + 1.5 * error), axis=1)
+        distance = loss / np.hypot(self.uncertainty, self.error / np.sqrt(np.maximum(sessions, 1)))
+        # Half of the changes are gains.
+        return chance_of_change(np.maximum(np.nan_to_num(distance), 0.0), self.freedom, possible / 2)
 
 
 def _firsts(counted: Bools, session: Ints) -> Bools:
@@ -619,16 +648,24 @@ class CaseJudge:
         errors = np.maximum(levels.error, newest.errors.repetition)
         commons = np.zeros(len(groups))
         last_rows = np.flatnonzero(calm)[levels.last_row]
-        judged, counted = self._by_own_levels(groups, last_rows, current, (levels.value, limits, errors))
+        reached = _Reached(levels.value, limits, errors, levels.uncertainty, levels.freedom)
+        judged, counted = self._by_own_levels(groups, last_rows, current, reached)
         candidates = np.flatnonzero(judged["words"] > verdicts["words"][groups])
         changes = newest.sibling_changes(levels, candidates, sign)
         changed_together = candidates[[of_siblings is not None for of_siblings in changes]]
         if len(changed_together):
-            of_siblings = [(c.limit(tail), min(0.0, c.spread.centre * sign) * sign) for c in changes if c]
-            widened, commons[changed_together] = np.array(of_siblings).T
+            of_siblings = [
+                (c.limit(tail), min(0.0, c.spread.centre * sign) * sign, c.spread.deviation) for c in changes if c
+            ]
+            widened, commons[changed_together], natural = np.array(of_siblings).T
             limits[changed_together] = np.maximum(limits[changed_together], widened)
-            values = levels.value[changed_together] * np.exp(commons[changed_together])
-            reached = values, limits[changed_together], errors[changed_together]
+            reached = _Reached(
+                levels.value[changed_together] * np.exp(commons[changed_together]),
+                limits[changed_together],
+                errors[changed_together],
+                np.hypot(levels.uncertainty[changed_together], natural),
+                levels.freedom[changed_together],
+            )
             judged[changed_together], again = self._by_own_levels(
                 groups[changed_together], last_rows[changed_together], current, reached
             )
@@ -655,18 +692,19 @@ class CaseJudge:
         return np.repeat(chosen, self.samples.counts)
 
     def _by_own_levels(
-        self, groups: Ints, last_rows: Ints, current: Bools, reached: tuple[Floats, Floats, Floats]
+        self, groups: Ints, last_rows: Ints, current: Bools, reached: _Reached
     ) -> tuple[Verdicts, Bools]:
         """Return the verdicts of own levels on *groups*, and which rows of these count.
 
-        *last_rows* are those of the stable periods, *current* marks the rows since the last change. *reached* are
-        the values of the levels, their limits and errors. A host that is bad now was so for the newest sessions
-        that are most evidence together, whether its bad level changed or not.
+        *last_rows* are those of the stable periods, *current* marks the rows since the last change. A host that is
+        bad now was so for the newest sessions that are most evidence together, whether its bad level changed or
+        not.
         """
         sign = -1.0 if self.case.better == "lower" else 1.0
         verdicts, used = verdict_rows(len(groups), PASS, OWN), np.zeros(len(current), dtype=np.bool_)
         for which, rows in self._blocks(groups):
-            value, limit, error = (column[which, None] for column in reached)
+            level = _Reached(*(column[which] for column in reached))
+            value, limit, error = level.value[:, None], level.limit[:, None], level.error[:, None]
             samples, session = self.samples.values[rows], self.session[rows]
             counted = self.valid[rows] & (rows > last_rows[which, None])
             if self.busy is not None:
@@ -680,8 +718,14 @@ class CaseJudge:
             strongest, sums = _strongest([side], counted, session)
             begin = np.where(is_bad, strongest, np.argmax(newest, axis=1))
             counted &= np.arange(rows.shape[1]) >= begin[:, None]
+            evidence = sums[np.arange(len(which)), begin]
+            losses = np.where(counted, -sign * np.log(samples / value), np.nan)
+            possible = _firsts(self.valid[rows], session).sum(axis=1)
+            chance = level.chance(losses, _firsts(counted, session).sum(axis=1), possible)
+            is_by_chance = chance > fleet_level.TAIL / self.metrics
+            evidence[is_by_chance] = np.minimum(evidence[is_by_chance], -np.log(chance[is_by_chance]))
             judged = verdict_rows(len(which), PASS, OWN)
-            _decide(judged, sums[np.arange(len(which)), begin], counted.sum(axis=1), limit[:, 0], error[:, 0])
+            _decide(judged, evidence, counted.sum(axis=1), limit[:, 0], error[:, 0])
             # The newest session decides.
             decides = (newest & (session == session[:, -1:])).any(axis=1)
             verdicts[which[decides]], used[rows] = judged[decides], counted

@@ -35,7 +35,7 @@ from firsttouch.judge.drift import Configuration
 from firsttouch.judge.reduced import GAP
 from firsttouch.judge.samples_table import PIECE, Joined, SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints, medians
-from firsttouch.judge.statistics import NORMAL_MEDIAN, binomial_tail, normal_tails, student_as_normal
+from firsttouch.judge.statistics import NORMAL_MEDIAN, binomial_tail, chance_of_change
 from firsttouch.judge.verdict_log import Logged
 from firsttouch.records.cases import Case
 from firsttouch.units import Better, percent, quantity_range
@@ -232,7 +232,8 @@ def _of_equal(series: Series, groups: Ints, errors: tuple[Floats, Floats], chanc
     levels = _, counts, means, at = _levels(values, rows, places)
     step = means[at] - means[at - 1]
     deviation = np.sqrt(1 / counts[at] + 1 / counts[at - 1]) * error[rows]
-    probability = _chance(np.abs(step) / deviation, freedom[rows], counts[at] + counts[at - 1])
+    possible = np.maximum(counts[at] + counts[at - 1] - 2 * FEWEST_SESSIONS + 1, 1)
+    probability = chance_of_change(np.abs(step) / deviation, freedom[rows], possible)
     off = raw - np.repeat(means, counts).reshape(raw.shape)
     disturbed = _shares(off / error[:, None], case)[case[rows]]
     probability = np.maximum(probability, _disturbance(raw, levels, error[rows], disturbed))
@@ -375,7 +376,7 @@ def _places(values: Floats, error: Floats, freedom: Floats, chance: float) -> tu
         apart = np.abs(sums[:, -1:] * (sizes / count) - left) * np.sqrt(count / (sizes * (count - sizes)))
         best = np.argmax(apart, axis=1)
         distance = apart[np.arange(len(row)), best] / error[row]
-        divided = np.flatnonzero(_chance(distance, freedom[row], count) <= chance)
+        divided = np.flatnonzero(chance_of_change(distance, freedom[row], len(sizes)) <= chance)
         row, begin, before = row[divided], begin[divided], sizes[best[divided]]
         rows.append(row)
         places.append(begin + before)
@@ -383,17 +384,6 @@ def _places(values: Floats, error: Floats, freedom: Floats, chance: float) -> tu
             for length in np.unique(side).tolist():
                 parts.setdefault(length, []).append((row[side == length], start[side == length]))
     return np.concatenate(rows), np.concatenate(places)
-
-
-def _chance(distance: Floats, freedom: Floats, sessions: Ints | int) -> Floats:
-    """Return the probability that chance makes a change at any place of a stable series of some *sessions*.
-
-    *distance* is in standard deviations that were learnt with some degrees of *freedom*: Student's distribution.
-    """
-    tail = normal_tails(student_as_normal(distance, freedom))
-    places: Ints = np.maximum(np.asarray(sessions) - 2 * FEWEST_SESSIONS + 1, 1)
-    result: Floats = np.minimum(tail * places, 1.0)
-    return result
 
 
 # ----------------------------------------------------------------------

@@ -149,6 +149,16 @@ def student_as_normal(distance: Floats, freedom: Floats) -> Floats:
     return normal
 
 
+def chance_of_change(distance: Floats, freedom: Floats, places: Floats | Ints | int) -> Floats:
+    """Return an upper bound of the probability that chance makes a change in a stable series of values.
+
+    *distance* (0 or more) is that of both sides in standard deviations, which were learnt with some degrees of
+    *freedom*. The change is the clearest one at some *places*.
+    """
+    chance: Floats = np.minimum(normal_tails(student_as_normal(distance, freedom)) * places, 1.0)
+    return chance
+
+
 @lru_cache(maxsize=1 << 12)
 def student_quantile(tail: float, freedom: float) -> float:
     """Return the quantile of Student's distribution with this upper *tail* probability, for any *freedom*.
