@@ -14,6 +14,8 @@ of groups stay. So memory grows with hosts and cases, and hardly with the number
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import functools
 import math
 import os
@@ -127,6 +129,7 @@ def judged(
     case, host, counts = joined_columns(groups)
     words, by, more, evidence = joined_columns(judgements)
     values = Measured.joined(measured)
+    _return_freed_memory()
     of_hosts = samples.settings, samples.replaced, samples.replaced_of
     table = CaseTable(samples.hosts, samples.cases, case, host, counts, *of_hosts)
     numbered = list(zip(table.of_case.tolist(), cases, strict=False))
@@ -153,6 +156,12 @@ def judged(
         awaiting_session={first + group for first, case in numbered for group in case.awaiting_session},
         configurations=configurations,
     )
+
+
+def _return_freed_memory() -> None:
+    """Return to the system what pieces have left free between what stays, if this is the GNU C library."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 _NO_VERDICT, _NO_ROW = verdict_rows(0, PASS, NONE), np.empty(0, dtype=np.bool_)
