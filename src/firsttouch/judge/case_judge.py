@@ -168,20 +168,26 @@ class _Reached(NamedTuple):
     uncertainty: Floats
     freedom: Floats
 
-    def chance(self, losses: Floats, sessions: Ints, possible: Ints) -> Floats:
-        """Return the probability that chance makes such *losses* since a level (logarithms, a row per group; NaN).
+    def part(self, which: Ints) -> _Reached:
+        """Return the own levels of groups with these places."""
+        return _Reached(*(column[which] for column in self))
 
-        They are of a number of *sessions*. The level has an error, too, and these sessions are those of all
-        *possible* ones that are furthest from it.
+    def most_evidence(self, losses: Floats, sessions: Ints, possible: Ints, tail: float) -> Floats:
+        """Return the most that *losses* since a level may be as evidence.
+
+        They are logarithms, a row per group (NaN: does not count), of a number of *sessions*. The level has an
+        error, too, and these sessions are those of all *possible* ones that are furthest from it. So their
+        distance is evidence by the probability that chance makes it, without a limit if that is at most *tail*.
         """
         error = self.error[:, None]
         with np.errstate(all="ignore"):
             middle = np.nanmedian(losses, axis=1, keepdims=True)
             # A single session may be disturbed.
             loss = np.nanmean(np.clip(losses, middle - 1.5 * error, middle + 1.5 * error), axis=1)
-        distance = loss / np.hypot(self.uncertainty, self.error / np.sqrt(np.maximum(sessions, 1)))
+        distance = loss / np.hypot(self.uncertainty, self.error / np.sqrt(sessions))
         # Half of the changes are gains.
-        return chance_of_change(np.maximum(np.nan_to_num(distance), 0.0), self.freedom, possible / 2)
+        chance = chance_of_change(np.maximum(distance, 0.0), self.freedom, possible / 2)
+        return np.where(chance > tail, -np.log(np.maximum(chance, tail)), np.inf)
 
 
 def _firsts(counted: Bools, session: Ints) -> Bools:
@@ -703,7 +709,7 @@ class CaseJudge:
         sign = -1.0 if self.case.better == "lower" else 1.0
         verdicts, used = verdict_rows(len(groups), PASS, OWN), np.zeros(len(current), dtype=np.bool_)
         for which, rows in self._blocks(groups):
-            level = _Reached(*(column[which] for column in reached))
+            level = reached.part(which)
             value, limit, error = level.value[:, None], level.limit[:, None], level.error[:, None]
             samples, session = self.samples.values[rows], self.session[rows]
             counted = self.valid[rows] & (rows > last_rows[which, None])
@@ -719,11 +725,14 @@ class CaseJudge:
             begin = np.where(is_bad, strongest, np.argmax(newest, axis=1))
             counted &= np.arange(rows.shape[1]) >= begin[:, None]
             evidence = sums[np.arange(len(which)), begin]
-            losses = np.where(counted, -sign * np.log(samples / value), np.nan)
-            possible = _firsts(self.valid[rows], session).sum(axis=1)
-            chance = level.chance(losses, _firsts(counted, session).sum(axis=1), possible)
-            is_by_chance = chance > fleet_level.TAIL / self.metrics
-            evidence[is_by_chance] = np.minimum(evidence[is_by_chance], -np.log(chance[is_by_chance]))
+            against = np.flatnonzero(evidence > 0)
+            losses = np.where(counted, -sign * np.log(samples / value), np.nan)[against]
+            sessions, possible = (
+                _firsts(each, session)[against].sum(axis=1) for each in (counted, self.valid[rows])
+            )
+            tail = fleet_level.TAIL / self.metrics
+            most = level.part(against).most_evidence(losses, sessions, possible, tail)
+            evidence[against] = np.minimum(evidence[against], most)
             judged = verdict_rows(len(which), PASS, OWN)
             _decide(judged, evidence, counted.sum(axis=1), limit[:, 0], error[:, 0])
             # The newest session decides.
