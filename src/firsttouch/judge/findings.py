@@ -332,9 +332,10 @@ class Findings(Struct, frozen=True, dict=True):
     @cached_property
     def losses(self) -> Floats:
         """The column ``loss`` of the table."""
-        signs = {"higher": -1.0, "lower": 1.0, "neither": np.nan}
-        sign = np.array([signs[case.better] for case in self.samples.cases])[self.samples.case]
-        losses = np.where(np.isnan(sign), np.abs(self.change), self.change * sign)
+        signs = np.array([-1 if case.better == "higher" else 1 for case in self.samples.cases], dtype=np.int8)
+        is_neither = np.array([case.better == "neither" for case in self.samples.cases], dtype=np.bool_)
+        losses: Floats = self.change * signs[self.samples.case]
+        np.abs(losses, out=losses, where=is_neither[self.samples.case])
         np.nan_to_num(losses, copy=False)
         losses[self.words == PASS] = 0.0
         return np.clip(losses, 0.0, 1.0, out=losses)
