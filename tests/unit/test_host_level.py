@@ -328,6 +328,15 @@ def test_good_hosts_with_many_metrics_do_not_fail_by_their_own_levels(noise):
     assert np.count_nonzero((words == SUSPECT).any(axis=0)) < 5
 
 
+def test_a_noisy_host_does_not_fail_by_its_calmest_period():
+    """One host in ten is three times as noisy as the others. The best of 24 sessions are calm ones."""
+    rng = np.random.default_rng(7)
+    noise = np.where(np.arange(400) % 10 == 0, 0.03, 0.01)[:, None, None]
+    values = 100 * np.exp(0.01 * rng.standard_normal((400, 60, 1)) + noise * rng.standard_normal((400, 60, 24)))
+    words = judged_sessions(values).words.reshape(60, 400)
+    assert np.count_nonzero((words == FAIL).any(axis=0)) <= 2
+
+
 def test_many_bad_metrics_fail_a_host_after_two_repetitions():
     rng = random.Random(5)  # noqa: S311
     records = [

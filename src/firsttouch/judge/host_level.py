@@ -36,6 +36,8 @@ _FREEDOM = 0.4
 _TAIL, _TAIL_OF_NORMAL = 0.9, 1.645
 #: A host's own error counts if it is this many times that of the fleet: a few sessions overstate it as often.
 _NOISY = 1.3
+#: The error that a host's steps show may be too large by this share, divided by the root of their number.
+_DOUBT = 2.0
 #: The largest number of siblings that show what hosts have in common.
 _SIBLINGS = 100
 #: The largest number of moments at which hosts may have changed together, and the sessions that show it on each
@@ -526,11 +528,17 @@ class Newest(Struct, frozen=True, dict=True):
         sizes_since = self.sessions.counts[groups] - others - before
         level, since = period.medians, _stretches_of(of_all, offsets + before, sizes_since).medians
         distances = Groups(np.abs(period.values - np.repeat(level, period.counts)), period.counts)
+        # The best period of a noisy host is a calm one. Its steps from session to session are not chosen.
+        of_all_sessions = _stretches_of(of_all, offsets, before + sizes_since)
+        is_step = np.ones(len(of_all_sessions.values), dtype=np.bool_)
+        is_step[of_all_sessions.begins] = False
+        steps = Groups(np.abs(np.diff(of_all_sessions.values, prepend=0.0))[is_step], before + sizes_since - 1)
         own_error = np.maximum(
             distances.medians / NORMAL_MEDIAN,
             distances.apply(lambda rows: quantiles(rows, _TAIL)) / _TAIL_OF_NORMAL,
         )
-        error = np.maximum(self.errors.wander, own_error / _NOISY)
+        of_steps = steps.medians / NORMAL_MEDIAN / math.sqrt(2) / (1 + _DOUBT / np.sqrt(steps.counts))
+        error = np.maximum.reduce([np.full(len(groups), self.errors.wander), own_error / _NOISY, of_steps])
         lasting = np.sqrt(np.maximum(0.0, error**2 - self.errors.step**2))
         begins, sizes = self.sessions.begins, self.sessions.sizes
         return OwnLevels(
