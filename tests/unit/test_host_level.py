@@ -337,6 +337,19 @@ def test_a_noisy_host_does_not_fail_by_its_calmest_period():
     assert np.count_nonzero((words == FAIL).any(axis=0)) <= 2
 
 
+def test_good_hosts_with_more_noise_than_others_do_not_fail_by_their_own_levels():
+    """A best period is also the quietest one. All sessions of a host show its noise."""
+    rng = np.random.default_rng(5)
+    noise = np.where(np.arange(300) < 60, 0.09, 0.03)[:, None, None]
+    values = 100 * np.exp(0.01 * rng.standard_normal((300, 20, 1)) + noise * rng.standard_normal((300, 20, 52)))
+    slow = np.arange(50, 70)
+    values[slow, 7, -6:] *= 0.5
+    words = judged_sessions(values).words.reshape(20, 300)
+    assert np.all(words[7, slow] == FAIL)
+    words[:, slow] = PASS
+    assert np.count_nonzero((words == FAIL).any(axis=0)) == 0
+
+
 def test_many_bad_metrics_fail_a_host_after_two_repetitions():
     rng = random.Random(5)  # noqa: S311
     records = [

@@ -510,7 +510,8 @@ class Newest(Struct, frozen=True, dict=True):
         first, last = np.empty_like(before), np.empty_like(before)
         # The worst level of the stable sessions before the period.
         worst = np.empty(len(groups))
-        reach, earliest = 4 * self.errors.wander, STABLE_SESSIONS - 1
+        steps = np.maximum(self.errors.step, self._own_steps(groups))
+        reach, earliest = 4 * np.maximum(self.errors.wander, steps), STABLE_SESSIONS - 1
         for size in np.unique(before).tolist():
             which = np.flatnonzero(before == size)
             each, places = np.arange(len(which)), np.arange(size)
@@ -518,7 +519,7 @@ class Newest(Struct, frozen=True, dict=True):
             # Four of five sessions reach a level. One session may be disturbed, or better by luck.
             windows = np.sort(np.lib.stride_tricks.sliding_window_view(goodness, STABLE_SESSIONS, axis=1), axis=2)
             best, medians = np.argmax(windows[:, :, 1], axis=1), windows[:, :, STABLE_SESSIONS // 2]
-            away = np.abs(goodness - medians[each, best][:, None]) > reach
+            away = np.abs(goodness - medians[each, best][:, None]) > reach[which, None]
             left, right = places < best[:, None], places > best[:, None] + earliest
             first[which] = np.where(away & left, places, -1).max(axis=1) + 1
             last[which] = np.where(away & right, places, size).min(axis=1) - 1
@@ -528,17 +529,11 @@ class Newest(Struct, frozen=True, dict=True):
         sizes_since = self.sessions.counts[groups] - others - before
         level, since = period.medians, _stretches_of(of_all, offsets + before, sizes_since).medians
         distances = Groups(np.abs(period.values - np.repeat(level, period.counts)), period.counts)
-        # The best period of a noisy host is a calm one. Its steps from session to session are not chosen.
-        of_all_sessions = _stretches_of(of_all, offsets, before + sizes_since)
-        is_step = np.ones(len(of_all_sessions.values), dtype=np.bool_)
-        is_step[of_all_sessions.begins] = False
-        steps = Groups(np.abs(np.diff(of_all_sessions.values, prepend=0.0))[is_step], before + sizes_since - 1)
         own_error = np.maximum(
             distances.medians / NORMAL_MEDIAN,
             distances.apply(lambda rows: quantiles(rows, _TAIL)) / _TAIL_OF_NORMAL,
         )
-        of_steps = steps.medians / NORMAL_MEDIAN / math.sqrt(2) / (1 + _DOUBT / np.sqrt(steps.counts))
-        error = np.maximum.reduce([np.full(len(groups), self.errors.wander), own_error / _NOISY, of_steps])
+        error = np.maximum(np.maximum(self.errors.wander, own_error / _NOISY), steps)
         lasting = np.sqrt(np.maximum(0.0, error**2 - self.errors.step**2))
         begins, sizes = self.sessions.begins, self.sessions.sizes
         return OwnLevels(
@@ -553,6 +548,20 @@ class Newest(Struct, frozen=True, dict=True):
             freedom=np.maximum(period.counts - 1.0, self.errors.freedom),
             has_returned=worst < (level + since) / 2,
         )
+
+    def _own_steps(self, groups: Ints) -> Floats:
+        """Return the deviation of a session from the next one that the host of each of *groups* has at least.
+
+        All its sessions show it, and not only those of a period that was chosen among them. That from one side of
+        the last change to the other one does not.
+        """
+        starts, counts = self.sessions.starts[groups], self.sessions.counts[groups]
+        sizes = np.abs(np.diff(self.steady, append=np.nan))
+        sizes[starts + self.before[groups] - 1] = np.nan
+        steps = _stretches_of(sizes, starts, counts - 1)
+        # NaN is sorted last.
+        middles = steps.apply(lambda rows: medians(np.sort(rows, axis=1)[:, :-1]))
+        return middles / NORMAL_MEDIAN / math.sqrt(2) / (1 + _DOUBT / np.sqrt(counts - 2))
 
 
 def _stretches_of(values: Floats, begins: Ints, counts: Ints) -> Groups:
