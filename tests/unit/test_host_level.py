@@ -350,6 +350,18 @@ def test_good_hosts_with_more_noise_than_others_do_not_fail_by_their_own_levels(
     assert np.count_nonzero((words == FAIL).any(axis=0)) == 0
 
 
+def test_few_siblings_that_differ_by_chance_hide_no_loss():
+    rng = np.random.default_rng(7)
+    failed = 0
+    for _ in range(60):
+        values = 1 + 0.01 * rng.standard_normal((4, 10, 1)) + 0.02 * rng.standard_normal((4, 10, 30))
+        values[0, :5, -6:] *= 0.75
+        words = judged_sessions(100 * values).words.reshape(10, 4)
+        failed += np.count_nonzero(words[:5, 0] == FAIL)
+        assert not (words[:, 1:] == FAIL).any()
+    assert failed >= 297  # of 300
+
+
 def test_many_bad_metrics_fail_a_host_after_two_repetitions():
     rng = random.Random(5)  # noqa: S311
     records = [

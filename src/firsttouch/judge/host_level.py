@@ -485,7 +485,9 @@ class Newest(Struct, frozen=True, dict=True):
         chance = self.errors.step**2 * float((1 / counts[:, both]).sum(axis=0).mean())
         spread = natural_spread.spread_of(since - before)
         variance = natural_spread.variance_without(spread.deviation, spread.freedom, chance)
-        if spread.deviation**2 <= chance * (1 + _BY_CHANCE * math.sqrt(2 / spread.freedom)):
+        # The cube root of a variance is about normal (E. B. Wilson and M. M. Hilferty, 1931).
+        part = 2 / (9 * spread.freedom)
+        if spread.deviation**2 <= chance * (1 - part + _BY_CHANCE * math.sqrt(part)) ** 3:
             variance = 0.0
         spread = replace(spread, deviation=math.sqrt(variance))
         # Hosts whose level is drawn anew now and then get better as often as worse, and bad ones do not.
