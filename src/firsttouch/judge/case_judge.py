@@ -23,7 +23,7 @@ from firsttouch.judge import event_limits, fleet_level, host_level, sprt
 from firsttouch.judge.fleet_level import FEWEST_HOSTS, LOSS, Divided, Level, divided, level, separated
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
-from firsttouch.judge.statistics import binomial_tail, chance_of_change, student_quantiles
+from firsttouch.judge.statistics import HUBER, binomial_tail, chance_of_change, student_quantiles
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records.cases import Case
 from firsttouch.systems.references import Reference
@@ -172,7 +172,7 @@ class _Reached(NamedTuple):
         """Return the own levels of groups with these places."""
         return _Reached(*(column[which] for column in self))
 
-    def most_evidence(self, losses: Floats, sessions: Ints, possible: Ints, tail: float) -> Floats:
+    def evidence_bounds(self, losses: Floats, sessions: Ints, possible: Ints, tail: float) -> Floats:
         """Return the most that *losses* since a level may be as evidence.
 
         They are logarithms, a row per group (NaN: does not count), of a number of *sessions*. The level has an
@@ -183,7 +183,7 @@ class _Reached(NamedTuple):
         with np.errstate(all="ignore"):
             middle = np.nanmedian(losses, axis=1, keepdims=True)
             # A single session may be disturbed.
-            loss = np.nanmean(np.clip(losses, middle - 1.5 * error, middle + 1.5 * error), axis=1)
+            loss = np.nanmean(np.clip(losses, middle - HUBER * error, middle + HUBER * error), axis=1)
         distance = loss / np.hypot(self.uncertainty, self.error / np.sqrt(sessions))
         # Half of the changes are gains.
         chance = chance_of_change(np.maximum(distance, 0.0), self.freedom, possible / 2)
@@ -731,8 +731,8 @@ class CaseJudge:
                 _firsts(each, session)[against].sum(axis=1) for each in (counted, self.valid[rows])
             )
             tail = fleet_level.TAIL / self.metrics
-            most = level.part(against).most_evidence(losses, sessions, possible, tail)
-            evidence[against] = np.minimum(evidence[against], most)
+            bounds = level.part(against).evidence_bounds(losses, sessions, possible, tail)
+            evidence[against] = np.minimum(evidence[against], bounds)
             judged = verdict_rows(len(which), PASS, OWN)
             _decide(judged, evidence, counted.sum(axis=1), limit[:, 0], error[:, 0])
             # The newest session decides.

@@ -19,6 +19,8 @@ from firsttouch.judge.sprt import Bools, Floats, Ints, medians
 
 #: Median of the absolute value of a standard normal variable.
 NORMAL_MEDIAN = 0.6745
+#: Values farther from a centre than this many deviations are drawn near (see :func:`robust_location`).
+HUBER = 1.5
 #: The decimal places of a value that is taken for rounded.
 _MOST_DECIMALS = 6
 
@@ -40,15 +42,16 @@ def robust_variance(values: Floats) -> float:
 def robust_location(rows: Floats, deviation: float) -> Floats:
     """Return Huber's location of each row (P. J. Huber, Robust estimation of a location parameter, 1964).
 
-    It is the mean after values beyond 1.5 times *deviation*, the standard deviation of a value, are drawn near.
+    It is the mean after values beyond :data:`HUBER` times *deviation*, the standard deviation of a value, are
+    drawn near.
     """
     if rows.shape[1] == 1:
         return rows[:, 0]
     centre = medians(rows)
     if rows.shape[1] > 2:
         for _ in range(5):
-            near = np.maximum(rows, (centre - 1.5 * deviation)[:, None])
-            centre = np.minimum(near, (centre + 1.5 * deviation)[:, None]).mean(axis=1)
+            near = np.maximum(rows, (centre - HUBER * deviation)[:, None])
+            centre = np.minimum(near, (centre + HUBER * deviation)[:, None]).mean(axis=1)
     return centre
 
 
