@@ -39,7 +39,7 @@ def campaign(folder):
     journal.open()
     for step in created.steps:
         begin, end = journal.add([record(), record(value=9.0)])
-        for state, where in (("began", (0, 0)), ("done", (begin, end))):
+        for state, where in (("began", (0, 0)), ("measured", (begin, end))):
             journal.write(Entry(step.name, state, now(), "n1", "7", "7", "", 1.0, *where))
     note(created.folder, "7", 1, ["n1"])
     return created

@@ -46,7 +46,7 @@ threads_each = 16
 """
 #: The aligner, which waits as long as there is a FIFO if a step of the campaign has ended.
 HELD = """\
-grep -qs '"done"' {folder}/hosts/*/steps.jsonl && [ -p {fifo} ] && read -r line <{fifo}
+grep -qs '"measured"' {folder}/hosts/*/steps.jsonl && [ -p {fifo} ] && read -r line <{fifo}
 exec {aligner} "$@"
 """
 
@@ -72,7 +72,7 @@ def small(tmp_path, monkeypatch):
 def ends(folder):
     """Return how often each step of a campaign ended well, on any host."""
     entries = [e for journal in campaigns.read(folder).hosts() for e in journal.entries(whole=True)]
-    return Counter(e.step for e in entries if e.state == "done")
+    return Counter(e.step for e in entries if e.state == "measured")
 
 
 @pytest.mark.skipif(PUS < 2, reason="the study has two threads")

@@ -135,7 +135,7 @@ class Steps:
         self.journal, self.file = Journal(folder), folder / "steps.jsonl"
 
     def append(self, number):
-        self.journal.write(Entry(str(number), "done", now(), "n1"))
+        self.journal.write(Entry(str(number), "measured", now(), "n1"))
 
     def numbers(self):
         journal = Journal(self.file.parent)

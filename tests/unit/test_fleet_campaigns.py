@@ -14,7 +14,7 @@ from typing import ClassVar
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from factories.clocks import ManualClock
 from firsttouch import cli
@@ -24,11 +24,11 @@ from firsttouch.campaign import run as running
 from firsttouch.campaign.journal import Entry, Journal, note, now
 from firsttouch.campaign.leases import BEAT, GONE, Holder, Leases, last
 from firsttouch.campaign.state import overview
-from firsttouch.errors import CANNOT_HERE, NOT_INSTALLED, BadInput
+from firsttouch.errors import NOT_INSTALLED, BadInput
 from firsttouch.execution.progress import say
 from firsttouch.judge import verdict_log
 from firsttouch.judge.verdict import HostVerdict
-from firsttouch.records import schema
+from firsttouch.records import schema, step_outcome
 from firsttouch.records.catalogue import checks
 from firsttouch.records.schema import Record
 from firsttouch.report import guidelines, model
@@ -48,16 +48,16 @@ def record(host="n1", value=1.0, **more):
     return Record("topology", "pus", "1", "neither", (value,), host=host, system="amd-opteron", **more)
 
 
-def finish(campaign, host, *steps, ended="done", job=""):
+def finish(campaign, host, *steps, ended="measured", job=""):
     """Write the journal of a host as a run does."""
     journal = campaign.host(host)
     journal.open()
     for step in steps:
         journal.write(Entry(step, "began", now(), host, job, job))
         if ended != "began":
-            begin, end = journal.add([record(host)]) if ended == "done" else (0, 0)
+            begin, end = journal.add([record(host)]) if ended == "measured" else (0, 0)
             journal.write(
-                Entry(step, ended, now(), host, job, job, "" if ended == "done" else "why", 1.0, begin, end)
+                Entry(step, ended, now(), host, job, job, "" if ended == "measured" else "why", 1.0, begin, end)
             )
     return journal
 
@@ -255,14 +255,14 @@ class TestJournal:
         journal.open()
         for step in "abc":
             begin, end = journal.add([record(value=float(ord(step)))])
-            journal.write(Entry(step, "done", now(), "n1", begin=begin, end=end))
+            journal.write(Entry(step, "measured", now(), "n1", begin=begin, end=end))
         whole = journal.file.read_bytes()
         cut = whole[: max(0, len(whole) - lost)]
         journal.file.write_bytes(cut)
         # A line that only lacks its newline is complete.
         assert [e.step for e in journal.entries()] == list("abc")[: cut.count(b"\n") + cut.endswith(b"}")]
         begin, end = journal.add([record(value=1.0)])
-        journal.write(Entry("d", "done", now(), "n1", begin=begin, end=end))
+        journal.write(Entry("d", "measured", now(), "n1", begin=begin, end=end))
         assert journal.entries()[-1].step == "d"
         assert list(journal.measured())[-1][1][0].value == 1.0
 
@@ -276,7 +276,7 @@ class TestJournal:
         journal = Journal(tmp_path / "n1")
         journal.open()
         journal.file.write_text('{"no": 1}\n')
-        journal.write(Entry("a", "done", now(), "n1"))
+        journal.write(Entry("a", "measured", now(), "n1"))
         assert [e.step for e in journal.entries()] == ["a"]
         assert len(journal.damage) == 1
         assert "steps.jsonl:1: not a line" in journal.damage[0]
@@ -309,12 +309,12 @@ class TestJournal:
     def test_lines_are_read_once(self, tmp_path, monkeypatch):
         journal = Journal(tmp_path / "n1")
         journal.open()
-        journal.write(Entry("a", "done", now(), "n1"))
+        journal.write(Entry("a", "measured", now(), "n1"))
         reader = Journal(tmp_path / "n1")
         assert len(reader.entries()) == 1
         read = []
         monkeypatch.setattr(reader._log, "_parse", lambda data: read.append(data) or Entry(**data))
-        journal.write(Entry("b", "done", now(), "n1"))
+        journal.write(Entry("b", "measured", now(), "n1"))
         assert [e.step for e in reader.entries()] == ["a", "b"]
         assert [data["step"] for data in read] == ["b"]
 
@@ -560,7 +560,7 @@ def test_a_host_whose_records_have_another_name_gets_its_verdict(tmp_path, monke
     campaign = campaigns.create(planned(tmp_path / "c", "validate", only=["topology"]))
     journal = finish(campaign, "nid001", "topology")
     begin, end = journal.add([record("login7"), record("nid001")])
-    journal.write(Entry("topology", "done", now(), "nid001", begin=begin, end=end))
+    journal.write(Entry("topology", "measured", now(), "nid001", begin=begin, end=end))
     runner = running._Runner(campaign, print, ["firsttouch"])
     runner.judge(1)
     assert runner.outcome.verdict.host == "nid001"
@@ -598,7 +598,7 @@ def test_a_step_states_the_seconds_that_it_took(tmp_path, monkeypatch):
 
     def measure(step, beat):
         clock.sleep(4711)
-        return "done", "", [record(runner.host)]
+        return "measured", "", [record(runner.host)]
 
     monkeypatch.setattr(runner, "_measure", measure)
     with runner.progress:
@@ -616,7 +616,7 @@ class TestNames:
         seen = state.state(campaign)
         assert (seen.hosts, seen.whole) == (("n5",), True)
         assert {r.host for r in collect.measured(seen)} == {"n5"}
-        assert campaign.host("n5").entries()[-1].state == "done"
+        assert campaign.host("n5").entries()[-1].state == "measured"
 
     def test_records_with_the_domain_are_of_the_campaigns_host(self, tmp_path):
         campaign = campaigns.create(planned(tmp_path / "c", only=["topology"]))
@@ -728,7 +728,7 @@ class TestShared:
             }
             samples = tuple(base * chance.lognormvariate(0, 0.01) for _ in range(3))
             return (
-                "done",
+                "measured",
                 "",
                 [
                     Record(
@@ -762,7 +762,7 @@ class TestShared:
             thread.start()
         for thread in threads:
             thread.join()
-        return {j.host: [e.step for e in j.entries() if e.state == "done"] for j in campaign.hosts()}
+        return {j.host: [e.step for e in j.entries() if e.state == "measured"] for j in campaign.hosts()}
 
     def test_each_host_measures_the_default_first_and_other_steps_are_done_once(self, tmp_path, monkeypatch):
         campaign = self.campaign(tmp_path, monkeypatch)
@@ -788,9 +788,10 @@ class TestShared:
         campaign = self.campaign(tmp_path, monkeypatch)
         started = []
 
-        def command(runner, argv, log, beat):
+        def command(runner, argv, log, stated, beat):
             started.append(argv[1])
-            log.write_text(f"{CANNOT_HERE}bwa-mem{NOT_INSTALLED}no bwa\n")
+            outcome = step_outcome.StepOutcome("skipped", f"bwa-mem{NOT_INSTALLED}no bwa")
+            stated.write_text(json.dumps(asdict(outcome)))
             return 3
 
         monkeypatch.setattr(running._Runner, "_command", command)

@@ -402,7 +402,7 @@ def measure(campaign, host, step, rates):
             for bank, rate in enumerate(rates)
         ]
         begin, end = journal.add(records)
-        journal.write(Entry(step, "done", now(), host, begin=begin, end=end))
+        journal.write(Entry(step, "measured", now(), host, begin=begin, end=end))
     return journal
 
 
@@ -569,7 +569,7 @@ def test_a_release_says_how_little_its_tests_judged(fake, rated):
             Record("bandwidth", f"{k}_bandwidth", "GB/s", "higher", (20.0,), **fields) for k in ("add", "triad")
         ]
         begin, end = journal.add(others)
-        journal.write(Entry("topology", "done", now(), "n1", begin=begin, end=end))
+        journal.write(Entry("topology", "measured", now(), "n1", begin=begin, end=end))
         lines = tended(clock)
         clock.sleep(2)
     assert "n1 is released: 2 tests in a row passed (the last one judged 1 of 3 measured metrics)" in lines

@@ -79,7 +79,7 @@ class Job:
             runner.clock.now += 60.0
             self.measured[runner.host].append(step.name)
             loss = losses.get((runner.host, step.name), 0.0) + noise[runner.host].gauss(0, error)
-            return "done", "", [record(runner.host, step.name, loss)]
+            return "measured", "", [record(runner.host, step.name, loss)]
 
         monkeypatch.setattr(running._Runner, "_measure", measure)
         self.runners = []
@@ -214,7 +214,7 @@ def test_a_host_that_died_in_a_round_continues_where_it_was(campaign, monkeypatc
     dead.leases.take("n5")
     with dead.progress:
         dead.go()
-    dead.journal.write(Entry(rounds.ROUND, "done", now(), "n5", "77", "77", "0 0"))
+    dead.journal.write(Entry(rounds.ROUND, "measured", now(), "n5", "77", "77", "0 0"))
     dead.journal.write(Entry("bandwidth-1", "began", now(), "n5", "77", "77"))
     monkeypatch.setattr(running.Leases, "_age", lambda leases, file: 1e9 if file.name.startswith("n5.") else 0.0)
     assert words(job.run()["n1"])["n3"] == "fail"

@@ -581,13 +581,13 @@ class TestCommand:
             journal = campaigns.read(campaign).host(host)
             journal.open()
             begin, end = journal.add(host_records)
-            journal.write(Entry("bandwidth", "done", "2026-01-01T00:01:00", host, begin=begin, end=end))
+            journal.write(Entry("bandwidth", "measured", "2026-01-01T00:01:00", host, begin=begin, end=end))
             if host == "n003":
                 journal.write(
                     Entry("latency", "failed", "2026-01-01T00:02:00", host, reason="the probe was killed")
                 )
             else:
-                journal.write(Entry("latency", "done", "2026-01-01T00:02:00", host))
+                journal.write(Entry("latency", "measured", "2026-01-01T00:02:00", host))
         done = command("report", campaign, "-o", tmp_path / "out")
         assert done.returncode == 0, done.stderr
         (first, *_) = json.loads((tmp_path / "out" / "summary.json").read_text())["missing"]

@@ -224,7 +224,7 @@ def test_the_budget_counts_hosts_whose_submitter_was_killed_and_no_refused_ones(
     assert screening.node_hours("amd-opteron") == 1.0
     own = campaign.host("n1")
     own.open()
-    own.write(journal.Entry("topology", "done", journal.now(), "n1", seconds=1800.0))
+    own.write(journal.Entry("topology", "measured", journal.now(), "n1", seconds=1800.0))
     assert screening.node_hours("amd-opteron") == 0.5
 
 

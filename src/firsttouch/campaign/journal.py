@@ -19,7 +19,7 @@ from msgspec.structs import asdict, replace
 
 from firsttouch.errors import BadInput, Missing
 from firsttouch.host.emulation import name_among
-from firsttouch.records import append_log, atomic_files, schema
+from firsttouch.records import append_log, atomic_files, schema, step_outcome
 from firsttouch.records.append_log import AppendLog
 from firsttouch.records.schema import Record
 
@@ -64,9 +64,10 @@ def full_disk_as_missing(folder: Path) -> Iterator[None]:
 # ----------------------------------------------------------------------
 # The journal of a host
 
-State = Literal["began", "done", "invalid", "skipped", "failed", "stopped", "lost"]
+#: The outcome of a step, and what its command cannot state.
+State = Literal["began", step_outcome.Word, "stopped", "lost"]
 #: States in which a step is not run again.
-FINISHED = frozenset({"done", "skipped"})
+FINISHED = frozenset({"measured", "found", "skipped"})
 #: Bytes reserved for the last line of a journal on a full disk.
 _RESERVE = 8192
 

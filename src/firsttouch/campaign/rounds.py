@@ -118,7 +118,7 @@ class Meeting:
         holder, job = self.leases.holder, slurm.Job.here()
         ids = (job.job, job.array) if job else ("", "")
         mark = f"{holder.restarts} {number}"
-        self.journal.write(Entry(ROUND, "done" if is_measured else "skipped", now(), holder.host, *ids, mark))
+        self.journal.write(Entry(ROUND, "measured" if is_measured else "skipped", now(), holder.host, *ids, mark))
         absent: set[str] = set()
         began = asked = self.clock.monotonic()
         is_announced = False
@@ -139,7 +139,7 @@ class Meeting:
             self.clock.sleep(_POLL)
         self.present = [host for host in self.hosts if host in states]
         self.ended = (ROUND, ids[0], mark)
-        return "done" in states.values()
+        return "measured" in states.values()
 
     def _state(self, host: str, job: str, mark: str) -> str:
         """Return how a host ended the round with this *mark*, "" if it did not."""

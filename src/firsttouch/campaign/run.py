@@ -23,7 +23,7 @@ from firsttouch.campaign.journal import FINISHED, Entry, Journal, Mark, State, f
 from firsttouch.campaign.leases import Holder, Lease, Leases
 from firsttouch.campaign.state import missing_of
 from firsttouch.clock import SYSTEM_CLOCK, Clock
-from firsttouch.errors import CANNOT_HERE, NOT_INSTALLED, RunFailed
+from firsttouch.errors import NOT_INSTALLED, RunFailed
 from firsttouch.execution import backends, host_lock, slurm
 from firsttouch.execution.child_process import child, follow, last_lines
 from firsttouch.execution.progress import Steps
@@ -33,7 +33,7 @@ from firsttouch.judge.findings import Findings
 from firsttouch.judge.fleet_level import FEWEST_HOSTS
 from firsttouch.judge.judging import MOST_REPETITIONS, judged, undecided, undecided_cases
 from firsttouch.judge.verdict import HostVerdict, exit_status
-from firsttouch.records import schema
+from firsttouch.records import schema, step_outcome
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import System, load
@@ -62,8 +62,8 @@ class Outcome(Struct):
 
     @property
     def good(self) -> bool:
-        """Return whether every step that began ended well."""
-        return not set(self.ended) - FINISHED
+        """Return whether every step that began ended well, and none found a defect of the host."""
+        return not set(self.ended) - (FINISHED - {"found"})
 
     def exit_status(self, *, strict: bool) -> int:
         """Return the exit status of a job that judged; *strict*: undecided hosts count."""
@@ -281,9 +281,10 @@ class _Runner:
         self.journal.write(Entry(step.name, state, now(), self.host, *job, reason, round(seconds, 3), begin, end))
 
     def _measure(self, step: Step, beat: Callable[[], None]) -> tuple[State, str, list[Record]]:
-        """Run the step's command; return its state, the reason unless it is done, and its records.
+        """Run the step's command; return its outcome, the reason unless it was measured, and its records.
 
-        A step is skipped if its bridge was skipped because the aligner is not installed.
+        A step that failed keeps the records that it wrote before. A step is skipped if its bridge was skipped
+        because the aligner is not installed.
         """
         bridge = self.campaign.bridge(step)
         if bridge and bridge != step:
@@ -291,25 +292,19 @@ class _Runner:
             if reason.startswith(f"{step.aligner}{NOT_INSTALLED}"):
                 return "skipped", reason, []
         with tempfile.TemporaryDirectory(prefix="firsttouch-") as name:
-            out, log = Path(name) / "records.jsonl", Path(name) / "log"
-            status = self._command(step.command(out), log, beat)
+            out, log, stated = (Path(name) / file for file in ("records.jsonl", "log", "outcome.json"))
+            status = self._command(step.command(out), log, stated, beat)
             records = schema.read(out) if out.exists() else []
-            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-            cannot = next((line for line in lines if line.startswith(CANNOT_HERE)), None)
-            if cannot is not None and not records:
-                return "skipped", cannot.removeprefix(CANNOT_HERE), []
-            invalid = next((r.reason for r in records if r.status != "valid"), None)
-            if invalid is not None:
-                return "invalid", invalid, records
-            if status or not records:
-                reason = last_lines(log, 1).removeprefix("firsttouch: error: ") or "it printed nothing"
-                if os.strerror(errno.ENOSPC) in reason:
-                    reason += f" (temporary files are in {tempfile.gettempdir()}: TMPDIR names another folder)"
-                return "failed", f"status {status}: {reason}", []
-            return "done", "", records
+            last_words = last_lines(log, 1).removeprefix("firsttouch: error: ")
+            outcome = step_outcome.read(stated, status, has_records=bool(records), last_words=last_words)
+            reason = outcome.reason
+            if outcome.word == "failed" and os.strerror(errno.ENOSPC) in reason:
+                reason += f" (temporary files are in {tempfile.gettempdir()}: TMPDIR names another folder)"
+            return outcome.word, reason, records
 
-    def _command(self, argv: list[str], log: Path, beat: Callable[[], None]) -> int:
+    def _command(self, argv: list[str], log: Path, stated: Path, beat: Callable[[], None]) -> int:
         env = {
+            step_outcome.VARIABLE: str(stated),
             profiles.VARIABLE: self.campaign.effort,
             "FIRSTTOUCH_SYSTEM": self.campaign.system,
             "FIRSTTOUCH_PARTITION": slurm.partition(),
@@ -327,7 +322,7 @@ class _Runner:
             replace(r, system=self.campaign.system, partition=slurm.partition()) for r in kernel_settings.records()
         ]
         begin, end = self.journal.add(records)
-        self._note(Step("settings", ()), "done", begin=begin, end=end)
+        self._note(Step("settings", ()), "measured", begin=begin, end=end)
         return next((r.value for r in records if r.metric == "busy_pus"), 0.0)
 
     def is_quiet(self) -> bool:

@@ -16,6 +16,7 @@ from msgspec.structs import asdict, replace
 
 from firsttouch.campaign.campaigns import Campaign
 from firsttouch.campaign.journal import FINISHED, Entry, Journal, Submission, submissions
+from firsttouch.campaign.journal import State as StepState
 from firsttouch.errors import first_of, one_line
 from firsttouch.execution import slurm
 from firsttouch.judge.verdict import ORDER, HostVerdict
@@ -35,9 +36,10 @@ class Gap(Struct, frozen=True):
 
 
 class State(Struct, frozen=True):
-    """The state of a campaign: the hosts with a journal, *finished* of *wanted* steps, skipped steps, and gaps.
+    """The state of a campaign: the hosts with a journal, *finished* of *wanted* steps, and gaps.
 
-    *unsure* has a sentence if Slurm's accounting does not answer.
+    *skipped* and *found* are finished steps: what hosts cannot do, and what proves a defect of the host. *unsure*
+    has a sentence if Slurm's accounting does not answer.
     """
 
     campaign: Campaign
@@ -45,6 +47,7 @@ class State(Struct, frozen=True):
     finished: int
     wanted: int
     skipped: tuple[Gap, ...]
+    found: tuple[Gap, ...]
     gaps: tuple[Gap, ...]
     unsure: str = ""
     journals: Sequence[Journal] = ()
@@ -68,6 +71,7 @@ class State(Struct, frozen=True):
             "steps": {"finished": self.finished, "wanted": self.wanted},
             "missing": [asdict(gap) for gap in self.gaps],
             "skipped": [asdict(gap) for gap in self.skipped],
+            "found": [asdict(gap) for gap in self.found],
             "unsure": self.unsure,
         }
 
@@ -127,12 +131,19 @@ def state(campaign: Campaign) -> State:
     gaps = [gap for gap, entry in pairs if not _is_finished(entry)]
     gaps += [Gap(j.host, "", line) for j in journals for line in j.damage]
     gaps += [Gap("", "", line) for line in (*damage, *campaign.strangers())]
+
+    def reached(word: StepState) -> tuple[Gap, ...]:
+        return tuple(
+            Gap(gap.host, gap.step, entry.reason) for gap, entry in pairs if entry and entry.state == word
+        )
+
     return State(
         campaign=campaign,
         hosts=tuple(entries),
         finished=sum(_is_finished(entry) for _, entry in pairs),
         wanted=sum(bool(gap.step) for gap, _ in pairs),
-        skipped=tuple(Gap(g.host, g.step, e.reason) for g, e in pairs if e and e.state == "skipped"),
+        skipped=reached("skipped"),
+        found=reached("found"),
         # Missing hosts come before missing steps.
         gaps=tuple(sorted(gaps, key=lambda g: (bool(g.step), g.host))),
         unsure=ends.unsure,
@@ -268,6 +279,8 @@ def overview(campaign_state: State, verdicts: Sequence[HostVerdict], notes: Sequ
         parts.append("## Missing\n" + _gaps(campaign_state.gaps))
     if campaign_state.unsure:
         parts.append(campaign_state.unsure + ".")
+    if campaign_state.found:
+        parts.append("## Found\n" + _gaps(campaign_state.found))
     if campaign_state.skipped:
         parts.append("## Skipped\n" + _gaps(campaign_state.skipped))
     if verdicts:

@@ -34,6 +34,7 @@ from firsttouch.errors import (
     one_line,
     os_reason,
 )
+from firsttouch.records import step_outcome
 from firsttouch.tools import lacking_package, no_idle_threads
 
 #: Task -> command -> its line in the help. `firsttouch COMMAND` imports the module of that command only.
@@ -268,9 +269,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 128 + received[0] if status == INTERRUPTED and received else status
     except CannotHere as error:
         _print_error(f"{CANNOT_HERE}{error}")
+        step_outcome.state("skipped", str(error))
         return error.exit_status
     except FirstTouchError as error:
         _print_error(f"firsttouch: error: {error}")
+        step_outcome.state("failed", str(error))
         return error.exit_status
     except KeyboardInterrupt:
         _print_error("firsttouch: interrupted")

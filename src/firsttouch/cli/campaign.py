@@ -368,4 +368,4 @@ def collect_campaign(args: argparse.Namespace) -> int:
             status = max(status, _drain(collected.verdicts, campaign, args.reservation, collected.judged))
         _conclude(collected.verdicts, strict=args.strict)
         return status
-    return 0 if collected.state.whole else 1
+    return 0 if collected.state.whole and not collected.state.found else 1

@@ -12,10 +12,10 @@ from typing import Any
 from firsttouch.benchmarks import measure, probe
 from firsttouch.benchmarks.recording import recording
 from firsttouch.cli import options
-from firsttouch.errors import BadInput
+from firsttouch.errors import BadInput, first_of
 from firsttouch.execution.progress import say
 from firsttouch.host.cpusets import format_list
-from firsttouch.records import catalogue
+from firsttouch.records import catalogue, step_outcome
 from firsttouch.records.cases import Case
 from firsttouch.systems import theoretical_bandwidth
 from firsttouch.systems.definition import load
@@ -105,7 +105,7 @@ def _pairs(text: str) -> str:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, and print the records or a line for each; 1 if a placement did not hold."""
+    """Measure, and print the records or a line for each; 1 if one is invalid or proves a defect of the host."""
     chosen = {name: getattr(args, name) for name in ("program_name", "repetitions", *measure.OPTIONS)}
     if args.program is not None:
         if given := [name for name, value in chosen.items() if value is not None]:
@@ -130,12 +130,18 @@ def run(args: argparse.Namespace) -> int:
     for line in measure.spread(measured):
         say(line)
     wrong = [r for r in measured if r.status == "valid" and catalogue.is_exceeded(r.check, r.metric, r.value)]
-    for record in wrong:
-        say(f"firsttouch: {Case.of(record).title}: {record.value:g}, which fails a host")
+    findings = [f"{Case.of(record).title}: {record.value:g}, which fails a host" for record in wrong]
+    for text in findings:
+        say(f"firsttouch: {text}")
     invalid = [r for r in measured if r.status != "valid"]
     if invalid:
         say(f"firsttouch: {len(invalid)} of {len(measured)} records are invalid: {invalid[0].reason}")
-    return 1 if invalid or wrong else 0
+        step_outcome.state("invalid", invalid[0].reason)
+    elif findings:
+        step_outcome.state("found", first_of(findings, 1, "; "))
+    else:
+        step_outcome.state("measured")
+    return 1 if invalid or findings else 0
 
 
 def _run_probe(

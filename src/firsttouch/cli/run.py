@@ -11,7 +11,7 @@ from firsttouch.cli import options
 from firsttouch.execution.progress import say
 from firsttouch.genomics import launch
 from firsttouch.genomics.sam import Checksums
-from firsttouch.records import atomic_files
+from firsttouch.records import atomic_files, step_outcome
 
 EXAMPLES = """\
   firsttouch run -- bwa mem -t 64 ref.fa r1.fq.gz r2.fq.gz > out.sam         placed by saved advice, or by trials
@@ -94,4 +94,5 @@ def run(args: argparse.Namespace) -> int:
         options.print_files(ran.files)
     if ran.fault:
         say(f"firsttouch: invalid: {ran.fault}")
+    step_outcome.state("invalid" if ran.fault else "measured", ran.fault)
     return 1 if ran.fault else 0
