@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The check for LBNL NHC, called as NHC calls it: in its own shell, with its ``die``."""
 
+import os
 import shutil
 import socket
 import subprocess
@@ -13,19 +14,25 @@ from firsttouch.judge import verdict_file
 from firsttouch.judge.verdict import Finding, HostVerdict
 
 CHECK = paths.ROOT / "slurm" / "nhc" / "firsttouch.nhc"
-SCRIPT = 'die() { echo "died: ${*:2}"; exit "$1"; }; . "$0"; check_firsttouch "$@"; exit $?'
+SCRIPT = """
+die() { echo "died: ${*:2}"; exit "$1"; }
+HOSTNAME=${KERNEL_NAME:-$HOSTNAME}
+. "$0"
+check_firsttouch "$@"
+exit $?
+"""
 
 
 @pytest.fixture
 def check(tmp_path):
     """Return a function that runs the check and returns its exit status and message."""
 
-    def run(*argv):
+    def run(*argv, hostname=""):
         # Its PATH has no program.
-        env = {"FIRSTTOUCH_VERDICTS": str(tmp_path), "PATH": ""}
+        env = {"FIRSTTOUCH_VERDICTS": str(tmp_path), "PATH": "", "KERNEL_NAME": hostname}
         bash = shutil.which("bash")
         done = subprocess.run(
-            [bash, "-c", SCRIPT, CHECK, *argv], env=env, capture_output=True, text=True, check=False
+            [bash, "-c", SCRIPT, CHECK, *argv], env=env, capture_output=True, text=True, check=False, timeout=60
         )
         assert done.stderr == ""
         return done.returncode, done.stdout
@@ -80,6 +87,23 @@ def test_a_verdict_of_the_future_is_not_fresh(check, tmp_path):
 def test_slurms_name_is_found_on_a_host_with_a_domain(check, tmp_path):
     (tmp_path / socket.gethostname().partition(".")[0]).write_text("fail 1 n1 s it is slow\n")
     assert check()[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("kernel", "slurm"),
+    [("N7", "n7"), ("N7.Cluster.Example", "n7"), ("N7.Cluster.Example", "n7.cluster.example"), ("n7.lab", "N7")],
+)
+def test_slurms_name_is_found_in_other_letters_than_the_kernels(check, tmp_path, kernel, slurm):
+    (tmp_path / "n70").write_text("pass 1 n70 s\n")
+    (tmp_path / slurm).write_text(f"fail 1 {slurm} s it is slow\n")
+    status, message = check(hostname=kernel)
+    assert (status, "it is slow" in message) == (1, True)
+
+
+def test_a_verdict_file_that_is_a_pipe_is_not_read(check, tmp_path):
+    os.mkfifo(tmp_path / "n7")
+    status, message = check(hostname="n7")
+    assert (status, "is not a verdict" in message) == (1, True)
 
 
 @pytest.mark.parametrize(
