@@ -214,6 +214,16 @@ def test_the_prolog_drains_a_host_that_fails_only(tmp_path, status, line, health
         assert words == ["update", "NodeName=n1", "State=DRAIN", "Reason=firsttouch: verdict n1 fail: it is slow"]
 
 
+def test_the_prolog_takes_its_settings_from_a_file(tmp_path):
+    program = tmp_path / "its own"
+    program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/words\n')
+    program.chmod(0o755)
+    (tmp_path / "prolog.env").write_text(f"seconds=25\nsystem=rome\nFIRSTTOUCH='{program}'\n")
+    env = {"PATH": os.environ["PATH"], "FIRSTTOUCH_SITE": str(tmp_path)}
+    subprocess.run([paths.ROOT / "slurm" / "prolog.sh"], env=env, check=True)
+    assert (tmp_path / "words").read_text().splitlines() == ["check", "--seconds", "25", "--system", "rome"]
+
+
 # ----------------------------------------------------------------------
 # Its own trouble proves nothing, and a wrong answer counts whatever happens afterwards
 
