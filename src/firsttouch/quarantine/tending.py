@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from firsttouch import paths
 from firsttouch.benchmarks import profiles
@@ -520,7 +521,7 @@ def verdict_of(host: str, name: str, source: str, earlier: Sequence[str] = ()) -
             # What only the other hosts have is not missing here: a test may be less than they did.
             if compared.findings and not [f for f in compared.findings if f.verdict != "pass"]:
                 return "pass", "", measured
-            verdict = compared if compared.verdict == "fail" else verdict
+            verdict = replace(compared, missing=()) if compared.findings else verdict
     if verdict.verdict == "pass":
         total = len(verdict.findings) + verdict.unjudged
         few = f"the last one judged {len(verdict.findings)} of {total} measured metrics"
