@@ -158,6 +158,20 @@ class TestCreate:
         with pytest.raises(BadInput, match="system 'amd-opteron', not 'intel-xeon'"):
             campaigns.create(planned(tmp_path, system="intel-xeon"))
 
+    @pytest.mark.parametrize("effort", ["quick", "full"])
+    def test_every_task_of_a_job_takes_the_repetitions_that_the_first_one_planned(
+        self, tmp_path, monkeypatch, effort
+    ):
+        monkeypatch.setenv("FIRSTTOUCH_EFFORT", "quick")
+        folder = str(tmp_path / "c")
+        request = here.CampaignRequest("validate", folder, system="amd-opteron", repetitions=6, steps=["topology"])
+        first = request.prepared()
+        # The effort that limits them is the campaign's, whatever a later task's environment says.
+        monkeypatch.setenv("FIRSTTOUCH_EFFORT", effort)
+        assert request.prepared() == first
+        with pytest.raises(BadInput, match="repetitions"):
+            replace(request, repetitions=0).prepared()
+
     @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"schema": 9}', '{"schema": 1, "kind": "x"}'])
     def test_a_file_that_is_not_a_campaign(self, tmp_path, text):
         (tmp_path / "campaign.json").write_text(text)

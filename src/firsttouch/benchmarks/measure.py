@@ -253,9 +253,9 @@ def run(
     case.
     """
     effort = profiles.chosen()
-    least = max(LEAST, min(asked.runs, effort.repetitions))
+    least = max(LEAST, effort.allowed(asked.runs))
     # Prefetchers hide sequential latency, so nothing judges it.
-    most = max(least, min(most, effort.repetitions)) if asked.order != "sequential" else least
+    most = max(least, effort.allowed(most)) if asked.order != "sequential" else least
     benchmark = aspects()[asked.aspect]
     repeated = [f"--min-repetitions={least}", f"--max-repetitions={most}"] if benchmark.repeats(asked) else []
     small = (benchmark.small if small is None else small) if emulation.emulator() else ()

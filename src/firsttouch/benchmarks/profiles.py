@@ -65,6 +65,10 @@ class Effort(Struct, frozen=True):
         """The parameters that a record gets from the effort: none from the full one."""
         return {} if self.name == FULL else {"effort": self.name}
 
+    def allowed(self, repetitions: int) -> int:
+        """Return how many of so many requested repetitions are made."""
+        return min(repetitions, self.repetitions)
+
     def banks_of(self, host: Topology, nodes: Sequence[int], banks: Sequence[int]) -> list[int]:
         """Return the banks among *banks* that the PU-set of *nodes* is measured with."""
         if self.banks == "all":

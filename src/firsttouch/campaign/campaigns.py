@@ -199,7 +199,7 @@ def plan(
     names = cases.aligners() if aligners or wanted.aligners else []
     if names:
         manifest.load(dataset)
-    count = min(repetitions, thorough.repetitions)
+    count = thorough.allowed(repetitions)
     steps = [*(_aspects(cases, count, wanted) if wanted.aspects else ())]
     # A campaign of all aligners skips those that a host does not have.
     more = ("--if-installed",) if thorough.aligners is None else ()
@@ -230,7 +230,7 @@ def of_study(
     """
     load(system)
     thorough = effort_module.chosen()
-    count = min(repetitions, thorough.repetitions)
+    count = thorough.allowed(repetitions)
     options = ["--repetitions", str(count), "--index-cache", effort_module.index_cache(), *more]
     if time_limit is not None:
         options += ["--timeout", f"{time_limit:g}", "--if-in-time"]

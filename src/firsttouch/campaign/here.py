@@ -73,7 +73,10 @@ class CampaignRequest(Struct, frozen=True):
         if not (folder / "campaign.json").exists():
             return None
         campaign = campaigns.read(folder)
-        campaigns.check(campaign, {k: v for k, v in {"kind": self.kind, **wanted}.items() if v is not None})
+        given = {k: v for k, v in {"kind": self.kind, **wanted}.items() if v is not None}
+        if "repetitions" in given:
+            given["repetitions"] = profiles.chosen(campaign.effort).allowed(given["repetitions"])
+        campaigns.check(campaign, given)
         campaigns.chosen(campaign.steps, self.steps)
         return campaign
 
