@@ -30,7 +30,7 @@ fi
 # BACKEND=apptainer|spack: the programs come from an image (FIRSTTOUCH_IMAGE) or a view (FIRSTTOUCH_VIEW).
 # shellcheck disable=SC2034  # used by the scripts
 backend=(${BACKEND:+--backend "$BACKEND"})
-# One task per host, without srun's binding: numactl places the threads.
+# One task per host, without srun's binding: numactl places the threads. A host that dies ends no other task.
 if ((${SLURM_JOB_NUM_NODES:-1} > 1)); then
-    firsttouch=(srun --ntasks-per-node=1 --whole --cpu-bind=none --kill-on-bad-exit=0 --wait=0 "${firsttouch[@]}")
+    firsttouch=(srun --ntasks-per-node=1 --whole --cpu-bind=none --no-kill --kill-on-bad-exit=0 --wait=0 "${firsttouch[@]}")
 fi

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -70,6 +71,29 @@ def test_died_cancelled_timed_out_and_requeued(shimmed: Site) -> None:
     again["late"] = _submitted_again(site, "n2", "late")
     for name, job in again.items():
         _resumed(site, name, job)
+
+
+def test_the_living_hosts_of_a_job_are_judged_when_one_dies(shimmed: Site) -> None:
+    site = shimmed
+    site.hold("n3")
+    steps = ("--step=topology", "--step=bandwidth-1")
+    nodes = ("-N3", "--nodelist=n[1-3]", "--no-requeue")
+    job = site.sbatch(*nodes, "slurm/validate.sbatch", "--system", "sound", *steps)
+    name = f"validate-{job}"
+    site.begun(name, "n3", "bandwidth-1")
+    site.slurm.kill("n3")
+    state, code = site.slurm.ends(job)[job]
+    output = site.slurm.output(job)
+    assert (state, code) == ("FAILED", "3:0"), output
+    verdicts = dict(re.findall(r"^verdict (\S+) (\w+: .*)", output, re.MULTILINE))
+    assert verdicts["n3"].startswith("suspect: ")
+    assert "missing: it stopped answering during bandwidth-1" in verdicts["n3"]
+    assert all(not verdicts[host].startswith(("suspect", "fail")) for host in ("n1", "n2"))
+    assert {e["state"] for e in site.lines(name, "n1") if e["step"] == "bandwidth-1"} == {"began", "measured"}
+    site.collected(job, state="FAILED")
+    assert site.verdicts()["n3"] == "suspect"
+    overview = (site.campaign(name) / "report" / "overview.md").read_text()
+    assert "- n3 bandwidth-1: it stopped answering during bandwidth-1: " in overview
 
 
 def _again(site: Site, host: str, name: str, jobs: dict[str, str]) -> str:

@@ -22,7 +22,7 @@ from firsttouch.benchmarks import studies
 from firsttouch.campaign import campaigns, collect, here, inputs, state
 from firsttouch.campaign import run as running
 from firsttouch.campaign.journal import Entry, Journal, note, now
-from firsttouch.campaign.leases import BEAT, GONE, Holder, Leases, last
+from firsttouch.campaign.leases import BEAT, GONE, Holder, Leases, abandoned, last
 from firsttouch.campaign.state import overview
 from firsttouch.errors import NOT_INSTALLED, BadInput
 from firsttouch.execution.progress import say
@@ -255,6 +255,23 @@ class TestLeases:
     def test_a_lease_of_an_earlier_start_of_the_job_is_free(self, tmp_path):
         Leases(tmp_path, Holder("n1", "7", 0)).take("step")
         assert Leases(tmp_path, Holder("n1", "7", 1)).take("step")
+
+    def test_a_lease_without_an_end_is_abandoned_when_its_job_is_over(self, tmp_path, stand_in):
+        for host, job in (("n1", "7"), ("n2", "8"), ("n3", ""), ("n4", "7")):
+            lease = Leases(tmp_path, Holder(host, job, 0, hosts=4)).take(host)
+            if host == "n4":
+                lease.release()
+        (tmp_path / "n5.1").write_text('{"host": "n5", "job": ["7"], "restarts": 0}')
+        (tmp_path / "n6.1").write_text("{")
+        stand_in("squeue", "echo 8 RUNNING 0")
+        assert set(abandoned(tmp_path)) == {"n1"}
+        stand_in("squeue", "echo 8 RUNNING 1")  # it was put back into the queue
+        assert set(abandoned(tmp_path)) == {"n1", "n2"}
+        stand_in("squeue", "exit 1")
+        assert not abandoned(tmp_path)
+        os.utime(tmp_path / "n2.1", (time.time() - GONE - 5,) * 2)
+        assert set(abandoned(tmp_path)) == {"n2"}
+        assert not abandoned(tmp_path / "none")
 
     def test_the_last_number_counts(self):
         names = ["a.1.free", "a.2", "a.10.free", "b.1", "b.1.free", ".c.5"]

@@ -15,6 +15,7 @@ from factories.clocks import ManualClock
 from firsttouch import cli
 from firsttouch.campaign import campaigns
 from firsttouch.campaign.journal import Entry, now
+from firsttouch.campaign.leases import Holder, Leases
 from firsttouch.errors import BadInput
 from firsttouch.execution import slurm
 from firsttouch.quarantine import actions, site_settings, tending
@@ -552,6 +553,17 @@ def test_without_references_a_test_is_compared_with_the_campaign_that_blamed_the
     assert tending.verdict_of("n7", "hold-good", "no-such")[0] not in {"pass", "fail"}
     assert tending.verdict_of("n1", "hold-good", "due") == ("", "its job measured nothing", 0.0)
     assert tending.verdict_of("n7", "removed", "due")[0] == ""
+
+
+def test_a_test_that_its_host_did_not_survive_passes_nothing(fake, rated):
+    campaign_of(fake, "hold-dead", {"n7": [20.0]}, system="rated")
+    assert tending.verdict_of("n7", "hold-dead", "due")[0] == "pass"
+    claims = campaigns.existing("hold-dead").folder / "claims"
+    lease = Leases(claims, Holder("n7", "71", 0)).take("n7")
+    word, reason, _ = tending.verdict_of("n7", "hold-dead", "due")
+    assert (word, "it stopped answering after" in reason) == ("suspect", True)
+    lease.release()
+    assert tending.verdict_of("n7", "hold-dead", "due")[0] == "pass"
 
 
 def test_a_release_says_how_little_its_tests_judged(fake, rated):

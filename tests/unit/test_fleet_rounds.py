@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from factories.clocks import ManualClock
-from firsttouch.campaign import campaigns, rounds
+from firsttouch.campaign import campaigns, collect, rounds, state
 from firsttouch.campaign import run as running
 from firsttouch.campaign.journal import Entry, now
 from firsttouch.execution import slurm
@@ -206,9 +206,9 @@ def test_a_host_that_decides_late_decides_as_the_others(campaign, monkeypatch):
     assert len({steps.count("bandwidth-1") for steps in job.measured.values()}) == 1
 
 
-def test_a_host_that_died_in_a_round_continues_where_it_was(campaign, monkeypatch):
+def died_in_its_second_round(campaign, monkeypatch):
+    """Return a job whose n5 was killed in its second round: neither its lease nor its last step has an end."""
     job = Job(campaign, monkeypatch, {("n3", "bandwidth-1"): 0.25})
-    # n5 was killed in its second round: its lease has no end, and its last step none either.
     (dead,) = (runner for runner in job.runners if runner.host == "n5")
     job.runners.remove(dead)
     dead.leases.take("n5")
@@ -216,10 +216,43 @@ def test_a_host_that_died_in_a_round_continues_where_it_was(campaign, monkeypatc
         dead.go()
     dead.journal.write(Entry(rounds.ROUND, "measured", now(), "n5", "77", "77", "0 0"))
     dead.journal.write(Entry("bandwidth-1", "began", now(), "n5", "77", "77"))
-    monkeypatch.setattr(running.Leases, "_age", lambda leases, file: 1e9 if file.name.startswith("n5.") else 0.0)
-    assert words(job.run()["n1"])["n3"] == "fail"
+    return job
+
+
+SILENT = "it stopped answering during bandwidth-1"
+
+
+def missing_after(campaign):
+    return collect.missing(state.state(campaign))["n5"]
+
+
+@pytest.mark.parametrize("sign", ["no heartbeat", "down"])
+def test_a_host_that_died_in_a_round_is_suspect_until_it_is_measured_again(campaign, monkeypatch, stand_in, sign):
+    stand_in("sacct", "true")
+    stand_in("squeue", "echo 77 RUNNING 0")
+    job = died_in_its_second_round(campaign, monkeypatch)
+    if sign == "down":
+        stand_in("sinfo", "echo 'n5|down*|Not responding'")
+    else:
+        is_old = {"n5": 1e9}
+        monkeypatch.setattr(
+            running.Leases, "_age", lambda leases, file: is_old.get(file.name.partition(".")[0], 0.0)
+        )
+    outcome = job.run()["n1"]
+    assert words(outcome) == {host: {"n3": "fail", "n5": "suspect"}.get(host, "pass") for host in HOSTS}
+    (verdict,) = (v for v in outcome.verdicts if v.host == "n5")
+    assert verdict.missing == (SILENT,)
+    assert outcome.stands_for == ["n1", "n5"]
+    # While the job runs, only its hosts can know.
+    assert missing_after(campaign) == []
+    stand_in("squeue", "true")
+    stand_in("sacct", "echo '77|77|FAILED|1:0|n[1-6]'")
+    assert missing_after(campaign) == [f"{SILENT}: job 77 FAILED with 1:0"]
+    (gap,) = state.state(campaign).gaps
+    assert (gap.host, gap.step) == ("n5", "bandwidth-1")
     again = Job(campaign, monkeypatch, {("n3", "bandwidth-1"): 0.25}, number="78")
     assert words(again.run()["n1"])["n5"] == "pass"
+    assert missing_after(campaign) == []
     assert campaign.host("n5").entries()[-1].step == rounds.ROUND
 
 

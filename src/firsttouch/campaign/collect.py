@@ -113,8 +113,12 @@ def missing(campaign_state: State) -> dict[str, list[str]]:
         ]
         for j in campaign_state.journals
     }
+    for host, gap in campaign_state.silent.items():
+        if (host, gap.step) in gaps:
+            others = [line for line in by_host.get(host, ()) if not line.startswith(f"{gap.step}: ")]
+            by_host[host] = [gap.reason, *others]
     for gap in campaign_state.gaps:
-        if gap.host and not gap.step:
+        if gap.host and not gap.step and gap.host not in campaign_state.silent:
             by_host.setdefault(gap.host, []).append(gap.reason)
     return by_host
 

@@ -8,11 +8,12 @@ creates N + 1. A holder that is done renames its file to ``TASK.N.free``.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -42,6 +43,11 @@ class Holder(Struct, frozen=True):
         """Return the holder for this process on *host*."""
         job = slurm.Job.here()
         return cls(host, job.job, job.restarts, job.hosts) if job else cls(host, "", 0)
+
+    def is_over(self, jobs: Mapping[str, tuple[str, int]]) -> bool:
+        """Return whether its run of the job has ended, by the (state, restarts) of the active *jobs*."""
+        state, restarts = jobs.get(self.job, ("", 0))
+        return not state or state == "PENDING" or state in slurm.ENDING or restarts != self.restarts
 
 
 class Lease:
@@ -94,15 +100,12 @@ class Leases:
         squeue lists the job with the same number of requeues. The last heartbeat decides for a holder without a
         job, if squeue does not answer, and for a job of several hosts, which outlives each of them.
         """
-        try:
-            holder = Holder(**json.loads(file.read_text(encoding="utf-8")))
-        except FileNotFoundError:  # it has just been released
+        if (holder := _holder(file)) is None:  # it has just been released
             return False
         if holder.host == self.holder.host:
             return False
         if holder.job and (jobs := slurm.active([holder.job])) is not None:
-            state, restarts = jobs.get(holder.job, ("", 0))
-            if not state or state == "PENDING" or state in slurm.ENDING or restarts != holder.restarts:
+            if holder.is_over(jobs):
                 return False
             if holder.hosts == 1:
                 return True
@@ -125,10 +128,7 @@ class Leases:
         """Return the last holder of a lease (None: there was none), whether it still has it, and its file."""
         number, is_held = last(entry.name for entry in os.scandir(self.folder)).get(task, (0, False))
         file = self.folder / f"{task}.{number}{'' if is_held else '.free'}"
-        try:
-            return Holder(**json.loads(file.read_text(encoding="utf-8"))), is_held, file
-        except FileNotFoundError:  # none, or it has just been released
-            return None, is_held, file
+        return _holder(file), is_held, file
 
     def _age(self, file: Path) -> float:
         """Return the seconds since a lease's last heartbeat; both times are the file server's."""
@@ -137,6 +137,33 @@ class Leases:
                 return os.fstat(now.fileno()).st_mtime - file.stat().st_mtime
             except FileNotFoundError:
                 return GONE
+
+
+def _holder(file: Path) -> Holder | None:
+    """Return the holder of a lease, None without the file: it was never taken, or has just been released."""
+    try:
+        return Holder(**json.loads(file.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None
+
+
+def abandoned(folder: Path) -> dict[str, Holder]:
+    """Return, by task, the holders in *folder* whose job is over although they never released their lease.
+
+    They were killed, or their host died. If Slurm does not answer, they have given no heartbeat for GONE seconds.
+    """
+    names = [entry.name for entry in os.scandir(folder)] if folder.is_dir() else []
+    files = {task: folder / f"{task}.{number}" for task, (number, is_held) in last(names).items() if is_held}
+    holders: dict[str, Holder] = {}
+    for task, file in files.items():
+        with contextlib.suppress(OSError, ValueError, TypeError):  # a damaged file is no evidence
+            if (holder := _holder(file)) and str(holder.job).isdecimal():
+                holders[task] = holder
+    jobs = slurm.active(holder.job for holder in holders.values())
+    if jobs is None:
+        now = SYSTEM_CLOCK.time()
+        return {task: holder for task, holder in holders.items() if now - files[task].stat().st_mtime >= GONE}
+    return {task: holder for task, holder in holders.items() if holder.is_over(jobs)}
 
 
 def last(names: Iterable[str]) -> dict[str, tuple[int, bool]]:

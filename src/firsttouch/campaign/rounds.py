@@ -14,6 +14,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from firsttouch.campaign import state
 from firsttouch.campaign.campaigns import Campaign
 from firsttouch.campaign.journal import Entry, Journal, Mark, now
 from firsttouch.campaign.leases import BEAT, GONE, Leases
@@ -91,9 +92,10 @@ def plan(
 class Meeting:
     """Where the *hosts* of a job wait for each other at the end of each round.
 
-    *hosts* has this process's host. A host that has left, or that gives no heartbeat, is not waited for; *present*
-    are the hosts that ended the last round, and *ended* is the mark of that round in their journals (None: there
-    is none yet). A decision about the next round rests on what stands before it: others may already measure again.
+    *hosts* has this process's host. A host is not waited for if it has left, if Slurm has it as down, or if it
+    gives no heartbeat. *present* are the hosts that ended the last round, *absent* says why the others did not.
+    The mark of that round in the journals is *ended* (None: there is none yet). A decision about the next round
+    rests on what stands before it: others may already measure again.
     """
 
     def __init__(
@@ -106,9 +108,11 @@ class Meeting:
         say: Callable[[str], None],
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self.campaign = campaign
         self.journal, self.leases, self.hosts, self.say, self.clock = journal, leases, hosts, say, clock
         self.journals = {host: journal if host == journal.host else campaign.host(host) for host in hosts}
         self.present: list[str] = list(hosts)
+        self.absent: dict[str, str] = {}
         self.ended: Mark | None = None
 
     def end_round(self, number: int, *, is_measured: bool, beat: Callable[[], None]) -> bool:
@@ -119,29 +123,38 @@ class Meeting:
         ids = (job.job, job.array) if job else ("", "")
         mark = f"{holder.restarts} {number}"
         self.journal.write(Entry(ROUND, "measured" if is_measured else "skipped", now(), holder.host, *ids, mark))
-        absent: set[str] = set()
-        began = asked = self.clock.monotonic()
+        absent: dict[str, str] = {}
+        began = self.clock.monotonic()
+        # Hosts that did not end the last round are looked for at once.
+        asked = began - (BEAT if self.absent else 0.0)
         is_announced = False
         while True:
-            states = {host: self._state(host, ids[0], mark) for host in self.hosts if host not in absent}
-            if not (waiting := [host for host, state in states.items() if not state]):
+            ends = {host: self._end(host, ids[0], mark) for host in self.hosts if host not in absent}
+            if not (waiting := [host for host, end in ends.items() if not end]):
                 break
-            absent |= {host for host in waiting if self.leases.has_left(host)}
+            absent |= {host: "it ended before the others" for host in waiting if self.leases.has_left(host)}
             if (moment := self.clock.monotonic()) - asked >= BEAT:
                 asked = moment
-                absent |= {host for host in waiting if self.leases.silence(host, moment - began) >= GONE}
-            if set(waiting) <= absent:
+                dead = slurm.down(waiting) if ids[0] else set()
+                dead |= {host for host in waiting if self.leases.silence(host, moment - began) >= GONE}
+                absent |= dict.fromkeys(dead, state.SILENT)
+            if set(waiting) <= set(absent):
                 continue
             if self.speaks and not is_announced and moment - began >= _PATIENCE:
                 self.say(f"{holder.host}: waiting for {folded(waiting)} to end round {number + 1}")
                 is_announced = True
             beat()
             self.clock.sleep(_POLL)
-        self.present = [host for host in self.hosts if host in states]
+        self.present = [host for host in self.hosts if host in ends]
+        self.absent = {}
+        for host, why in absent.items():
+            entries = [e for e in self.journals[host].entries() if e.job == ids[0]]
+            ended = f"{why} {state.last_step(self.campaign, entries)[1]}"
+            self.absent[host] = ended if entries else "it measured nothing in this job"
         self.ended = (ROUND, ids[0], mark)
-        return "measured" in states.values()
+        return "measured" in ends.values()
 
-    def _state(self, host: str, job: str, mark: str) -> str:
+    def _end(self, host: str, job: str, mark: str) -> str:
         """Return how a host ended the round with this *mark*, "" if it did not."""
         lines = (e for e in self.journals[host].entries() if e.step == ROUND)
         return next((e.state for e in lines if (e.job, e.reason) == (job, mark)), "")

@@ -378,8 +378,8 @@ class _Runner:
         together = len(self.meeting.hosts) > 1
         journals = self._all_journals() if together else [self.journal]
         missing = {j.host: missing_of(self.campaign, j) for j in journals}
-        for host in self.meeting.hosts:
-            missing.setdefault(host, ["it measured nothing in this job"])
+        for host, why in self.meeting.absent.items():
+            missing[host] = [why, *missing.get(host, ())]
         records = [record for journal in journals for record in journal.all_records()]
         fleet = judged(samples_table.of_records(records, system.name), system, missing=missing)
         hosts = [host for host in fleet.by_severity if host in self.meeting.hosts]

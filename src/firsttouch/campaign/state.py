@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from msgspec import Struct
@@ -17,9 +17,13 @@ from msgspec.structs import asdict, replace
 from firsttouch.campaign.campaigns import Campaign
 from firsttouch.campaign.journal import FINISHED, Entry, Journal, Submission, submissions
 from firsttouch.campaign.journal import State as StepState
+from firsttouch.campaign.leases import abandoned
 from firsttouch.errors import first_of, one_line
 from firsttouch.execution import slurm
 from firsttouch.judge.verdict import ORDER, HostVerdict
+
+#: What a host did that died in a job.
+SILENT = "it stopped answering"
 
 
 class Gap(Struct, frozen=True):
@@ -49,6 +53,8 @@ class State(Struct, frozen=True):
     skipped: tuple[Gap, ...]
     found: tuple[Gap, ...]
     gaps: tuple[Gap, ...]
+    #: The hosts that stopped answering in their last job, at which step. Each has a gap of that step.
+    silent: Mapping[str, Gap] = {}
     unsure: str = ""
     journals: Sequence[Journal] = ()
 
@@ -86,6 +92,15 @@ def unfinished(campaign: Campaign, journal: Journal) -> dict[str, str]:
 def missing_of(campaign: Campaign, journal: Journal) -> list[str]:
     """Return a line for each step that a host did not finish (see :func:`unfinished`)."""
     return [f"{name}: {reason}" for name, reason in unfinished(campaign, journal).items()]
+
+
+def last_step(campaign: Campaign, entries: Sequence[Entry]) -> tuple[str, str]:
+    """Return the last step of the *campaign* in *entries*, and the words "during" or "after" it ("": no step)."""
+    names = {step.name for step in campaign.steps}
+    last = next((entry for entry in reversed(entries) if entry.step in names), None)
+    if last is None:
+        return "", "before its first step"
+    return last.step, f"{'during' if last.state == 'began' else 'after'} {last.step}"
 
 
 def without_superseded(states: Sequence[State]) -> list[State]:
@@ -129,6 +144,9 @@ def state(campaign: Campaign) -> State:
     steps = _shared_steps if campaign.shared else _steps_of_each_host
     pairs = list(steps(campaign, entries, submitted, ends))
     gaps = [gap for gap, entry in pairs if not _is_finished(entry)]
+    silent = {} if campaign.shared else _silent_hosts(campaign, entries, ends)
+    stopped = {(gap.host, gap.step) for gap in silent.values()}
+    gaps = [*silent.values(), *(gap for gap in gaps if (gap.host, gap.step) not in stopped)]
     gaps += [Gap(j.host, "", line) for j in journals for line in j.damage]
     gaps += [Gap("", "", line) for line in (*damage, *campaign.strangers())]
 
@@ -146,6 +164,7 @@ def state(campaign: Campaign) -> State:
         found=reached("found"),
         # Missing hosts come before missing steps.
         gaps=tuple(sorted(gaps, key=lambda g: (bool(g.step), g.host))),
+        silent=silent,
         unsure=ends.unsure,
         journals=tuple(journals),
     )
@@ -184,6 +203,20 @@ class _Ends:
     def array(self, submission: Submission) -> list[slurm.Ended]:
         """Return the last try of each element of a submission."""
         return list({t.job: t for t in self.tries if t.array == submission.job}.values())
+
+
+def _silent_hosts(campaign: Campaign, entries: Mapping[str, Sequence[Entry]], ends: _Ends) -> dict[str, Gap]:
+    """Return the gaps of hosts whose job is over although they never left it: they stopped answering.
+
+    Journals do not show that a host died when it measured its steps again.
+    """
+    gaps = {}
+    for host, holder in abandoned(campaign.folder / "claims").items():
+        if host not in entries:
+            continue
+        step, when = last_step(campaign, entries[host])
+        gaps[host] = Gap(host, step, f"{SILENT} {when}: {ends.of(holder.job, host)}")
+    return gaps
 
 
 def _reason(entry: Entry | None, ends: _Ends, default: str) -> str:

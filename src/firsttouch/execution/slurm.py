@@ -282,17 +282,26 @@ class Node(Struct, frozen=True):
 
 def unavailable(hosts: Sequence[str]) -> Mapping[str, str]:
     """Return state and reason of those of *hosts* that are down, drained or otherwise out of service."""
+    return {
+        node.name: node.text([state.lower() for state in node.out_of_service])
+        for node in _states(hosts)
+        if node.out_of_service
+    }
+
+
+def down(hosts: Sequence[str]) -> set[str]:
+    """Return those of *hosts* that are down: nothing runs on them. Without an answer of Slurm there are none."""
+    return {node.name for node in _states(hosts) if "DOWN" in node.states}
+
+
+def _states(hosts: Sequence[str]) -> list[Node]:
+    """Return *hosts* as sinfo knows them, none without an answer."""
     rows: list[list[str]] = []
     wanted = set(hosts)
     listed = ",".join(hosts) if len(hosts) < _MOST_LISTED else folded(hosts)
     with contextlib.suppress(RunFailed):
         rows = _rows(["sinfo", "-h", "-N", "-n", listed, "-o", "%N|%T|%E"], "|", 3)
-    nodes = (Node.of(*row) for row in rows if row[0] in wanted)
-    return {
-        node.name: node.text([state.lower() for state in node.out_of_service])
-        for node in nodes
-        if node.out_of_service
-    }
+    return [Node.of(*row) for row in rows if row[0] in wanted]
 
 
 def nodes(partition: str = "") -> Mapping[str, Node]:
