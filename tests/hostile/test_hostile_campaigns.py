@@ -271,7 +271,7 @@ SLURM = [
         "sbatch that refuses all",
         hosts("n[1-2]"),
         1,
-        "no job was submitted.*n1: sbatch: no partition",
+        r"no job was submitted: n\[1-2\]: sbatch: no partition",
         slurm(sbatch="echo no partition >&2; exit 1"),
         leaves=NEW,
     ),

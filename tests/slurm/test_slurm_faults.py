@@ -151,6 +151,20 @@ def test_the_hosts_of_an_array_that_are_left_do_a_dead_ones_scenarios(aligning: 
     assert len({r.parameters["scenario"] for r in done}) == len(left.campaign.steps)
 
 
+def test_nothing_waits_for_a_host_in_another_reservation(shimmed: Site) -> None:
+    site = shimmed
+    when = ("starttime=now", "duration=60", "users=daemon", "flags=maint")
+    site.slurm.ask("scontrol", "create", "reservation=service", "nodes=n4", *when)
+    try:
+        hosts = ("--hosts", "n[3-4]", "--system", "sound", "--step", "topology")
+        submitted = site.submitted("validate", *hosts, status=1)
+        assert len(submitted["jobs"]) == 1
+        assert "no job for n4: Slurm has it reserved (service) until 20" in submitted["stderr"]
+        assert list(submitted["refused"]) == ["n4"]
+    finally:
+        site.slurm.ask("scontrol", "delete", "reservation=service")
+
+
 def test_two_campaigns_at_once_do_not_touch_each_other(shimmed: Site) -> None:
     site = shimmed
     jobs = [site.sbatch("slurm/characterize.sbatch", "--step", "bandwidth-1", "--no-collect") for _ in "ab"]

@@ -59,6 +59,14 @@ def test_an_option_without_its_value_is_refused():
         submit.collector_options(["--partition"])
 
 
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_wrong_option_is_refused_before_anything_is_submitted(campaign, sbatch, tmp_path, wait):
+    with pytest.raises(BadInput):
+        submit.submit(campaign, ["n1"], ["--partition"], [], wait=wait)
+    assert not (tmp_path / "calls").exists()
+    assert not (campaign.folder / "submissions").exists()
+
+
 def test_one_refused_host_costs_neither_the_collector_nor_its_place(campaign, sbatch):
     submission = submit.submit(campaign, ["n1", "nosuch", "n2"], ["-p", "all"], [], collecting=["--drain"])
     assert (submission.jobs, submission.collector) == (["101", "102"], "103")
@@ -127,6 +135,39 @@ def test_hosts_that_cannot_start_are_left_out_without_wait(campaign, sbatch, sta
     assert (len(submission.jobs), list(submission.refused)) == (1, ["n2"])
     assert "fan of psu 2" in next(gap.reason for gap in state.state(campaign).gaps if gap.host == "n2")
     assert len(submit.submit(campaign, ["n1", "n2"], [], [], wait=True).jobs) == 2
+
+
+RESERVATIONS = """\
+echo 'ReservationName=maint EndTime=2026-11-30T18:00:00 Nodes=n[2-4] Users=root State=ACTIVE'
+echo 'ReservationName=later EndTime=2026-12-30T18:00:00 Nodes=n1 Users=root State=INACTIVE'
+"""
+
+
+def test_reserved_hosts_are_named_in_one_line_and_nothing_waits_for_them(
+    sbatch, stand_in, tmp_path, monkeypatch, run_cli
+):
+    monkeypatch.setenv("FIRSTTOUCH_OUT", str(tmp_path / "out"))
+    monkeypatch.setenv("FIRSTTOUCH_EFFORT", "smoke")
+    stand_in("scontrol", RESERVATIONS)
+    stand_in("sinfo", "echo 'n1|idle|none'; echo 'n4|reserved|none'; echo 'n5|down*|fan of psu 2'")
+    argv = ["campaign", "submit", "validate", "--system", "amd-opteron", "--hosts", "n[1-5]", "--step", "topology"]
+    lines = [
+        "n[2-4]: Slurm has it reserved (maint) until 2026-11-30T18:00:00; --wait submits a job that waits for it",
+        "n5: Slurm has it down: fan of psu 2; --wait submits a job that waits for it",
+    ]
+    shown = run_cli(*argv, "--dry-run")
+    assert shown.err.splitlines()[1:] == [f"firsttouch: no job for {line}" for line in lines]
+    done = run_cli(*argv)
+    assert done.status == 1
+    assert done.err.splitlines()[1:] == [f"firsttouch: error: no job for {line}" for line in lines]
+    job, collector = sbatch()
+    assert "--nodelist=n1" in job
+    assert "--dependency=afterany:101 " in collector
+    # Who may use the reservation names it.
+    assert run_cli(*argv, "--sbatch=--reservation=maint").err.count("no job for") == 1
+    monkeypatch.setenv("SBATCH_RESERVATION", "other,maint")
+    assert run_cli(*argv).err.count("no job for") == 1
+    assert run_cli(*argv, "--wait").status == 0
 
 
 def test_nothing_is_submitted_or_left_where_slurm_does_not_answer(

@@ -135,8 +135,10 @@ def submit(
 
     *options* are sbatch's and follow those of the system. *argv* are the template's arguments, *collecting* those
     of the collecting job. All hosts are stored before, so that hosts without a job are listed as missing. Hosts
-    that are down or drained get a job only with *wait*. If Slurm refuses a job, the others are still collected.
+    that are down, drained or reserved get a job only with *wait*. If Slurm refuses a job, the others are still
+    collected.
     """
+    away = {} if wait else unavailable(campaign, hosts, options)
     options = _with_access(campaign, options)
     collector_options(options)
     of_jobs = [*options, *_given(campaign, argv)]
@@ -154,8 +156,8 @@ def submit(
         except RunFailed as error:
             refuse(host, str(error))
 
-    for host, why in ({} if wait else slurm.unavailable(hosts)).items():
-        refuse(host, f"Slurm has it {why}; --wait submits a job that waits for it")
+    for host, why in away.items():
+        refuse(host, why)
     collector = ""
     try:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -167,6 +169,14 @@ def submit(
             except RunFailed as error:
                 refused["the job that collects"] = str(error)
     return Submitted(sorted(jobs, key=int), collector, refused)
+
+
+def unavailable(campaign: Campaign, hosts: Sequence[str], options: Sequence[str]) -> Mapping[str, str]:
+    """Return why jobs with sbatch's *options* would not start on some of *hosts*."""
+    given = collector_options(_with_access(campaign, options))
+    names = [option.partition("=")[2] for option in given if option.startswith("--reservation=")]
+    reasons = slurm.unavailable(hosts, *(names or [os.environ.get("SBATCH_RESERVATION", "")]))
+    return {host: f"Slurm has it {why}; --wait submits a job that waits for it" for host, why in reasons.items()}
 
 
 def submit_alone(campaign: Campaign, host: str, options: Sequence[str], *, fds: Sequence[int] = ()) -> str:

@@ -26,7 +26,7 @@ from firsttouch.errors import BadInput, RunFailed, one_line
 from firsttouch.execution import backends, slurm
 from firsttouch.execution.progress import coloured, say
 from firsttouch.host.emulation import HOST, host_name
-from firsttouch.host.host_lists import unfolded
+from firsttouch.host.host_lists import folded, unfolded
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import MOST_REPETITIONS
 from firsttouch.judge.verdict import HostVerdict, conclusion, exit_status
@@ -97,7 +97,7 @@ def register(subparsers: options.Subparsers) -> None:
     options.add(submitting, "--hosts", required=True, help="hosts in Slurm's notation: n[1-8],m2")
     options.add(submitting, "--drain", help="validate: drain the hosts that fail in Slurm")
     _add_again(submitting)
-    options.add_table(submitting, "--wait  also submit jobs for hosts that are down or drained")
+    options.add_table(submitting, "--wait  also submit jobs for hosts that are down, drained or reserved")
     options.add_table(submitting, "--dry-run  show the commands, run none")
     add_action("list", "list the campaigns in the folder for results", list_campaigns)
     summary = "show what is finished, waiting and missing; exit status 1 if something is missing"
@@ -245,13 +245,15 @@ def submit_hosts(args: argparse.Namespace) -> int:
         say(f"firsttouch: {strangers}")
     again = submit.Again(args.resubmit, request.steps, options_of_sbatch, drains=args.drain)
     if args.dry_run:
-        away = {} if args.wait else slurm.unavailable(hosts)
+        away = {} if args.wait else submit.unavailable(campaign, hosts, options_of_sbatch)
+        for line in _by_reason(away):
+            say(f"firsttouch: no job for {line}")
         _show_submission(
             campaign, again.commands(campaign, [h for h in hosts if h not in away]), as_json=args.json
         )
         return 0
     submitted = again.submit(campaign, hosts, wait=args.wait)
-    jobs, refused = submitted.jobs, [f"{host}: {why}" for host, why in submitted.refused.items()]
+    jobs, refused = submitted.jobs, _by_reason(submitted.refused)
     if not jobs:
         raise RunFailed(f"no job was submitted: {'; '.join(refused)}")
     if args.json:
@@ -263,6 +265,14 @@ def submit_hosts(args: argparse.Namespace) -> int:
     for line in refused:
         say(f"firsttouch: error: no job for {line}")
     return 1 if refused else 0
+
+
+def _by_reason(refused: Mapping[str, str]) -> list[str]:
+    """Return a line for each reason, with the hosts that it refuses."""
+    hosts: dict[str, list[str]] = {}
+    for host, why in refused.items():
+        hosts.setdefault(why, []).append(host)
+    return [f"{folded(names) if len(names) > 1 else names[0]}: {why}" for why, names in hosts.items()]
 
 
 def _show_submission(campaign: Campaign, commands: Sequence[Sequence[str]], *, as_json: bool) -> None:

@@ -280,13 +280,20 @@ class Node(Struct, frozen=True):
         return "+".join(states) + (f": {self.reason}" if states and self.reason else "")
 
 
-def unavailable(hosts: Sequence[str]) -> Mapping[str, str]:
-    """Return state and reason of those of *hosts* that are down, drained or otherwise out of service."""
-    return {
-        node.name: node.text([state.lower() for state in node.out_of_service])
-        for node in _states(hosts)
-        if node.out_of_service
-    }
+def unavailable(hosts: Sequence[str], reservation: str = "") -> Mapping[str, str]:
+    """Return why some of *hosts* take no jobs: they are down, drained, or reserved.
+
+    Jobs that may use a *reservation*, or several with commas between, can run on its hosts.
+    """
+    reasons: dict[str, str] = {}
+    with contextlib.suppress(RunFailed):
+        for name, held in reservations().items():
+            if held.active and name not in reservation.split(","):
+                reasons |= dict.fromkeys(held.hosts, f"reserved ({name}) until {held.end or 'it is released'}")
+    for node in _states(hosts):
+        if node.out_of_service:
+            reasons[node.name] = node.text([state.lower() for state in node.out_of_service])
+    return {host: reasons[host] for host in hosts if host in reasons}
 
 
 def down(hosts: Sequence[str]) -> set[str]:
@@ -386,10 +393,11 @@ def reserved(reservation: str) -> list[str]:
 
 
 class Reservation(Struct, frozen=True):
-    """A reservation: its *hosts*, and whether it applies now."""
+    """A reservation: its *hosts*, whether it applies now, and when it ends ("": unknown)."""
 
     hosts: tuple[str, ...]
     active: bool
+    end: str = ""
 
 
 def reservations() -> dict[str, Reservation]:
@@ -399,6 +407,7 @@ def reservations() -> dict[str, Reservation]:
         facts["ReservationName"]: Reservation(
             () if facts.get("Nodes", "(null)") in {"", "(null)"} else tuple(unfolded(facts["Nodes"])),
             facts.get("State", "ACTIVE") == "ACTIVE",
+            facts.get("EndTime", ""),
         )
         for facts in map(_fields, lines)
         if "ReservationName" in facts
