@@ -170,15 +170,33 @@ def test_reserved_hosts_are_named_in_one_line_and_nothing_waits_for_them(
     assert run_cli(*argv, "--wait").status == 0
 
 
+#: What Slurm 22.05 prints without a configuration.
+UNREACHABLE = """\
+sinfo: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host
+sinfo: error: fetch_config: DNS SRV lookup failed
+sinfo: error: _establish_config_source: failed to fetch config
+sinfo: fatal: Could not establish a configuration source
+"""
+
+
+def test_the_messages_of_a_command_are_one_line_without_their_prefixes(stand_in):
+    first, second = (
+        "invalid partition specified: x",
+        "Batch job submission failed: Invalid partition name specified",
+    )
+    stand_in("sbatch", f"printf 'sbatch: error: {first}\\nsbatch: error: {second}\\n' >&2; exit 1")
+    with pytest.raises(RunFailed, match=f"^sbatch: {first}; {second}$"):
+        slurm.submit(["script"])
+
+
 def test_nothing_is_submitted_or_left_where_slurm_does_not_answer(
     sbatch, stand_in, tmp_path, monkeypatch, run_cli
 ):
     monkeypatch.setenv("FIRSTTOUCH_OUT", str(tmp_path / "out"))
-    down = "Could not establish a configuration source"
-    stand_in("sinfo", f"echo 'sinfo: error: {down}' >&2; exit 1")
+    stand_in("sinfo", f"printf '{UNREACHABLE}' >&2; exit 1")
     done = run_cli("campaign", "submit", "validate", "--system", "amd-opteron", "--hosts", "n[1-65537]")
-    assert (done.status, done.err.count("\n")) == (1, 1)
-    assert down in done.err
+    why = "Slurm cannot be reached from this host: Could not establish a configuration source"
+    assert (done.status, done.err) == (1, f"firsttouch: error: sinfo: {why}\n")
     assert not (tmp_path / "calls").exists()
     assert not (tmp_path / "out").exists()
 

@@ -30,6 +30,9 @@ _LOOKS = (0, 5, 20)
 _UNKNOWN = re.compile(r"invalid job id|job/step already completing", re.IGNORECASE)
 #: Slurm's messages about a controller that does not answer.
 _UNANSWERED = re.compile("timed out|unable to contact|communication|connection", re.IGNORECASE)
+#: The beginning of Slurm's messages, and those of a host that finds no controller.
+_SEVERITY = re.compile(r"^\w+: (?:error|fatal): ")
+_UNREACHABLE = re.compile("unable to contact slurm controller|establish a configuration source", re.IGNORECASE)
 #: The text of a reason, and who wrote it when.
 _REASON = re.compile(r".*?\[[^\s\]]+@[^\]]*\]")
 #: Slurm's message while jobs still use a reservation, and seconds before each further try.
@@ -509,6 +512,13 @@ def _lines(
     except TimedOut as error:
         raise TimedOut(f"{title}: no answer within {_PATIENCE} s") from error
     if done.returncode:
-        message = " ".join((done.stderr or done.stdout).split())
-        raise RunFailed(f"{title}: {message or f'status {done.returncode}'}")
+        raise RunFailed(f"{title}: {_message(done.stderr or done.stdout) or f'status {done.returncode}'}")
     return done.stdout.splitlines()
+
+
+def _message(text: str) -> str:
+    """Return the messages of a command of Slurm as one line; without Slurm, only the one that says so."""
+    lines = [" ".join(_SEVERITY.sub("", line).split()) for line in text.splitlines() if line.strip()]
+    if unreachable := next((line for line in lines if _UNREACHABLE.search(line)), ""):
+        return f"Slurm cannot be reached from this host: {unreachable}"
+    return "; ".join(dict.fromkeys(lines))
