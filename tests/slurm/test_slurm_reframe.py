@@ -12,6 +12,7 @@ from slurm_site import Site
 
 from factories.processes import REFRAME, reported_cases
 from firsttouch import paths
+from firsttouch.host import topology
 from firsttouch.records import schema
 from firsttouch.systems import draft
 
@@ -24,7 +25,13 @@ def reframe(site: Site) -> Run:
     systems = site.folder / "systems"
     systems.mkdir()
     text = draft.of_this_host("lab").replace("scheduler: local", 'scheduler: slurm\n    access: ["--exclusive"]')
-    (systems / "lab.yaml").write_text(text.replace("max_jobs: 1", "max_jobs: 64"))
+    text = text.replace("max_jobs: 1", "max_jobs: 64")
+    (systems / "lab.yaml").write_text(text)
+    (systems / "stepping.yaml").write_text(
+        text.replace("launcher: local", "launcher: srun").replace("name: lab", "name: stepping")
+    )
+    more = re.sub("cores_per_numa_node: [0-9]+", "cores_per_numa_node: 256", text)
+    (systems / "wide.yaml").write_text(more.replace("name: lab", "name: wide"))
     site.env |= {"FIRSTTOUCH_SYSTEMS": str(systems), "RFM_CONFIG_FILES": str(paths.SETTINGS)}
 
     def run(
@@ -72,6 +79,13 @@ def test_the_first_host_is_that_of_all_checks(site: Site, reframe: Run) -> None:
     assert hosts(site) == {"n2"}
 
 
+def test_a_step_of_srun_has_all_cpus_of_its_host(site: Site, reframe: Run) -> None:
+    cases = reframe(system="stepping")
+    assert {c["result"] for c in cases.values()} == {"pass"}, cases
+    (pus,) = [r.value for r in schema.collect([site.folder / "reframe" / "output"]) if r.metric == "pus"]
+    assert pus == len(topology.load().pus)
+
+
 def test_several_hosts_on_purpose(site: Site, reframe: Run) -> None:
     site.slurm.ask("scontrol", "update", "nodename=n[4-6]", "state=drain", "reason=no fan")
     cases = reframe("--distribute")
@@ -79,10 +93,12 @@ def test_several_hosts_on_purpose(site: Site, reframe: Run) -> None:
     assert hosts(site) == {"n1", "n2", "n3"}
 
 
-def test_a_host_of_another_system_is_one_failure(site: Site, reframe: Run) -> None:
-    cases = reframe(system="amd-opteron")
+@pytest.mark.parametrize("system", ["amd-opteron", "wide"])
+def test_a_host_of_another_system_is_one_failure(site: Site, reframe: Run, system: str) -> None:
+    """Slurm accepts the jobs of a system with more PUs than it has CPUs: they ask for whole hosts."""
+    cases = reframe(system=system)
     (failed,) = [c for c in cases.values() if c["result"] == "fail"]
-    assert re.search(r"this host has \d+ .*, amd-opteron has ", failed["fail_reason"])
+    assert re.search(rf"this host has \d+ .*, {system} has ", failed["fail_reason"])
     assert {c["result"] for c in cases.values()} == {"fail", "fail_deps"}
 
 

@@ -33,7 +33,7 @@ class OneHost(RunOnlyRegressionTest):
     """Runs ``firsttouch`` on one exclusive host. The base of the checks and of the choice of their host.
 
     A subclass sets ``executable_opts``, the arguments of ``firsttouch``, before the run phase. Set here in the
-    setup phase: ``executable``, ``env_vars``, ``num_tasks``, ``num_cpus_per_task``.
+    setup phase: ``executable``, ``env_vars``, ``num_tasks``.
     """
 
     #: Where the programs come from: native, apptainer or spack (default: the partition's backend).
@@ -53,8 +53,10 @@ class OneHost(RunOnlyRegressionTest):
         self.executable = shlex.join(backends.command(*chosen))
         # A scheduler may not pass on the environment that ReFrame was started with.
         self.env_vars[profiles.VARIABLE] = cases().effort.name
+        # An exclusive job has all CPUs of its host, however Slurm counts them; a step of srun has to ask for them.
         self.num_tasks = 1
-        self.num_cpus_per_task = system().facts.pus
+        if self.current_partition.launcher_type.registered_name == "srun":
+            self.job.launcher.options = ["--whole", "--cpu-bind=none"]
 
     @property
     def by_slurm(self) -> bool:
