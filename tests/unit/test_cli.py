@@ -71,8 +71,7 @@ def test_every_argument_has_a_help_text_and_an_option_the_same_placeholder_every
     for command, parser in PARSERS.items():
         for action in parser._actions:
             assert action.help or isinstance(action, argparse._SubParsersAction), (command, action.dest)
-            # Spellings of earlier releases are not shown.
-            if action.nargs != 0 and action.help != argparse.SUPPRESS:
+            if action.nargs != 0:
                 shown = action.metavar or action.choices
                 assert shown, (command, action.dest)
                 # An output is a file or a folder; `measure` takes several numbers of threads.
@@ -151,61 +150,21 @@ def test_the_first_screen_has_the_usual_commands_and_help_all_the_others(run_cli
 
 
 @pytest.mark.parametrize(
-    ("line", "now", "message"),
+    ("line", "resolved"),
     [
-        ("run -- bwa mem -t 2 i r.fq", "align -- bwa mem -t 2 i r.fq", ""),
-        ("run 2Inst_Original -o o.sam -- /x/bwa mem", "align 2Inst_Original -o o.sam -- /x/bwa mem", ""),
-        ("run --json -- bwa index r.fa", "exec --json -- bwa index r.fa", ""),
-        ("run --verify -- sort --aligner", "exec --verify -- sort --aligner", ""),
-        ("run", "run", ""),
-        ("run 1Inst_Original --aligner snap -- -x", "run 1Inst_Original --aligner snap -- -x", ""),
-        ("run 1Inst_Original --aligner=snap -- -x", "run 1Inst_Original --aligner=snap -- -x", ""),
-        ("probe topology", "measure topology --", "measure ASPECT -- OPTIONS"),
-        (
-            "probe --json latency --sizes 1MiB --records r --share-host",
-            "measure latency --json --share-host --records=r -- --sizes 1MiB",
-            "measure",
-        ),
-        ("probe latency --system=a -h", "measure latency --system=a -- -h", "measure"),
-        ("probe latency --records", "measure latency --records", "measure"),
-        ("probe --help", "measure --help", "measure"),
-        ("record --check x --scenario 1x2-bound -- true", "exec 1x2-bound --check x -- true", "`firsttouch exec`"),
-        (
-            "record --scenario=1x2-bound --json -- t --scenario y",
-            "exec 1x2-bound --json -- t --scenario y",
-            "exec",
-        ),
-        ("record --scenario", "exec --scenario", "exec"),
-        ("advise --list --json", "advice list --json", "advice list"),
-        ("advise --forget a b", "advice forget a b", "advice forget"),
-        ("advise -- ./program --list", "advise -- ./program --list", ""),
-        ("stage --json --list", "staged list --json", "staged list"),
-        ("stage --drop", "staged drop", "staged drop"),
-        ("stage --on 0 list -- x --drop", "stage --on 0 list -- x --drop", ""),
+        ("run -- bwa mem -t 2 i r.fq", "align -- bwa mem -t 2 i r.fq"),
+        ("run 2Inst_Original -o o.sam -- /x/bwa mem", "align 2Inst_Original -o o.sam -- /x/bwa mem"),
+        ("run --json -- bwa index r.fa", "exec --json -- bwa index r.fa"),
+        ("run --verify -- sort --aligner", "exec --verify -- sort --aligner"),
+        ("run --", "exec --"),
+        ("run", "run"),
+        ("run 1Inst_Original --aligner snap -- -x", "run 1Inst_Original --aligner snap -- -x"),
+        ("run 1Inst_Original --aligner=snap -- -x", "run 1Inst_Original --aligner=snap -- -x"),
+        ("exec -- run -- true", "exec -- run -- true"),
     ],
 )
-def test_one_verb_runs_anything_and_words_of_earlier_releases_say_what_they_are_now(capsys, line, now, message):
-    assert cli.resolved(line.split()) == now.split()
-    err = capsys.readouterr().err
-    assert message in err
-    assert bool(err) is bool(message)
-
-
-@pytest.mark.parametrize(
-    ("line", "dest", "value", "message"),
-    [
-        ("run 1x2-bound --aligner snap --sorted", "sort", True, "--sorted is called --sort now"),
-        ("fleet due --system local --budget 2h", "budget", 7200, "--budget is called --node-hours now"),
-        ("inside --check apptainer", "dry_run", True, "--check is called --dry-run now"),
-        ("stage --on 0 --for 2h f", "seconds", 7200, "--for is called --keep now"),
-        ("stage --on 0 --keep 1.5 f", "seconds", 5400, "--keep takes a unit now: --keep 1.5h"),
-        ("campaign collect c --max-repetitions 12", "resubmit", 12, "--max-repetitions is called --resubmit now"),
-    ],
-)
-def test_options_of_earlier_releases_say_what_they_are_called_now(capsys, line, dest, value, message):
-    words = line.split()
-    assert getattr(cli.parser(words[:1]).parse_args(words), dest) == value
-    assert capsys.readouterr().err == f"firsttouch: {message}\n"
+def test_run_is_align_for_the_command_of_an_aligner_and_exec_for_any_other(line, resolved):
+    assert cli.resolved(line.split()) == resolved.split()
 
 
 @pytest.mark.parametrize(

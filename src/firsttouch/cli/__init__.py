@@ -91,8 +91,6 @@ COMMANDS = {
     for commands in tasks.values()
     for name, summary in commands.items()
 }
-#: The first words of command lines that may stand for another one.
-_TO_RESOLVE = frozenset(["advise", "probe", "record", "run", "stage"])
 #: Exit status after Ctrl-C. After another signal it is 128 plus its number.
 INTERRUPTED = 128 + signal.SIGINT
 DESCRIPTION = """\
@@ -223,12 +221,16 @@ class _PrintCompletion(argparse.Action):
 
 
 def resolved(given: Sequence[str]) -> list[str]:
-    """Return the command line that *given* stands for; see :func:`firsttouch.cli.words.resolved`."""
-    if not given or given[0] not in _TO_RESOLVE:
-        return list(given)
-    from firsttouch.cli import words  # noqa: PLC0415 - most command lines stand for themselves
+    """Return *given*, but `run` with a command behind ``--`` as `align` or `exec`, whichever fits the command."""
+    words = list(given)
+    if words[:1] != ["run"] or "--" not in words:
+        return words
+    end = words.index("--")
+    if any(word.partition("=")[0] == "--aligner" for word in words[:end]):
+        return words
+    from firsttouch.genomics.command_line import calls_aligner  # noqa: PLC0415 - only `run` needs it
 
-    return words.resolved(given)
+    return ["align" if calls_aligner(words[end + 1 :]) else "exec", *words[1:]]
 
 
 def parser(commands: Iterable[str] = COMMANDS) -> _Top:

@@ -114,7 +114,7 @@ def register(subparsers: options.Subparsers) -> None:
 
 def _add_again(parser: argparse.ArgumentParser) -> None:
     repeated = {"action": "append", "default": []}
-    options.add_table(parser, _AGAIN, resubmit={"old": "--max-repetitions"}, sbatch=repeated)
+    options.add_table(parser, _AGAIN, sbatch=repeated)
 
 
 def _add_plan(parser: argparse.ArgumentParser) -> None:

@@ -47,7 +47,7 @@ def register(add_action: options.AddAction) -> None:
         _OPTIONS,
         system={"required": True},
         max_age={"type": duration},
-        node_hours={"dest": "budget", "type": duration, "old": "--budget"},
+        node_hours={"dest": "budget", "type": duration},
         records={"nargs": "*"},
     )
 

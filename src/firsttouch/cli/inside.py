@@ -26,14 +26,14 @@ def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "inside", run, EXAMPLES)
     parser.add_argument("backend", choices=backends.NAMES, help="where the programs come from")
-    options.add_table(parser, _OPTIONS, image={"default": ""}, dry_run={"old": "--check"})
+    options.add_table(parser, _OPTIONS, image={"default": ""})
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND", help="the command, after --")
 
 
 def run(args: argparse.Namespace) -> int:
     """Replace this process by the command, which then gets its signals and sets its exit status."""
     words = args.words[1:] if args.words[:1] == ["--"] else args.words
-    if words and words[0].partition("=")[0] in {"--image", "--dry-run", "--check"}:
+    if words and words[0].partition("=")[0] in {"--image", "--dry-run"}:
         raise BadInput(f"'{words[0]}' goes before the backend's name")
     if not words and not args.dry_run:
         raise BadInput("no command: give one of firsttouch's after --")

@@ -12,7 +12,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from firsttouch import paths
 from firsttouch.cli import COMMANDS, UserCommand
@@ -101,29 +101,6 @@ def add_user_command(
     parser.add_argument(
         "program", nargs="*", action=UserCommand, const=const, default=[], metavar=f"-- {what}", help=help
     )
-
-
-class _OldSpelling(argparse.Action):
-    """An option of an earlier release, which says what it is called now."""
-
-    def __init__(self, option_strings: Sequence[str], *, now: argparse.Action, **_: Any) -> None:
-        """Create an option that does what *now* does."""
-        super().__init__(
-            option_strings,
-            now.dest,
-            nargs=now.nargs,
-            type=cast("Callable[[str], Any] | None", now.type),
-            choices=now.choices,
-            default=argparse.SUPPRESS,
-            metavar=now.metavar,
-            help=argparse.SUPPRESS,
-        )
-        self._now = now
-
-    def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option: Any = None) -> None:
-        """Say the new name, and take the value."""
-        say(f"firsttouch: {option} is called {self._now.option_strings[-1]} now")
-        self._now(parser, namespace, values, option)
 
 
 def add_topology(parser: argparse.ArgumentParser) -> None:
@@ -351,8 +328,7 @@ def add_table(parser: argparse._ActionsContainer, table: str, **changes: Mapping
     A line has an argument's names, the placeholder of its value if it takes one (``FILE...``: several values,
     ``[FILE]``: it may be left out, ``{a,b}``: choices), which states the type, and behind two blanks the help,
     which indented lines continue. Names of :data:`SHARED` are these, several in a line or one with another help.
-    *changes* are further keywords of an argument, by its name with underscores; *old* is its name in earlier
-    releases.
+    *changes* are further keywords of an argument, by its name with underscores.
     """
     for line in re.sub(r"\n +", "  ", table).splitlines():
         usage, _, text = (" ".join(part.split()) for part in line.partition("  "))
@@ -362,13 +338,10 @@ def add_table(parser: argparse._ActionsContainer, table: str, **changes: Mapping
             continue
         *others, last = usage.split(", ")
         name, _, value = last.partition(" ")
-        changed = dict(changes.get(_destination(name), {}))
-        old = changed.pop("old", None)
+        changed = changes.get(_destination(name), {})
         takes_value = value or "choices" in changed or not name.startswith("-")
         keywords = _value_keywords(value) if takes_value else {"action": "store_true"}
-        argument = parser.add_argument(*others, name, **{"help": text, **keywords, **changed})
-        if old:
-            parser.add_argument(old, action=_OldSpelling, now=argument)
+        parser.add_argument(*others, name, **{"help": text, **keywords, **changed})
 
 
 def _destination(name: str) -> str:

@@ -63,7 +63,7 @@ def register(subparsers: options.Subparsers) -> None:
     options.add_table(parser, "-o, --output FILE  the output file (default with --dataset: not kept)")
     form = parser.add_mutually_exclusive_group()
     options.add_table(form, "--striped  a SAM file per instance: out.0.sam, out.1.sam, ...")
-    options.add_table(form, "--sort  one BAM file, by `samtools sort`", sort={"old": "--sorted"})
+    options.add_table(form, "--sort  one BAM file, by `samtools sort`")
     sums = options.checked(_reference, "a SHA-256 in hexadecimal, or two of them and two numbers")
     options.add_table(parser, _OPTIONS, repetitions={"default": 1}, expect_sha256={"type": sums})
     options.add_user_command(parser, "the aligner's own options, for every instance", "OPTION")

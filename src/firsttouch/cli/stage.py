@@ -19,7 +19,7 @@ from firsttouch.execution.jobs import Outcome
 from firsttouch.execution.progress import live, say, time_left, write
 from firsttouch.execution.staging import Copies
 from firsttouch.host.cpusets import format_list, parse_list
-from firsttouch.units import format_bytes, parse
+from firsttouch.units import format_bytes
 
 EXAMPLES = """\
   firsttouch stage --on 0 ref.fa -- wc -l {1}                         the copy lives as long as the command
@@ -47,20 +47,8 @@ files [FILE...]  a file, or a folder with all in it
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "stage", run, EXAMPLES, DESCRIPTION)
-    stay = options.checked(_stay, "a time above 0, such as 12h or 2d", lambda stay: 0 < stay < math.inf)
-    options.add_table(parser, _OPTIONS, keep={"dest": "seconds", "type": stay, "old": "--for"})
+    options.add_table(parser, _OPTIONS, keep={"dest": "seconds"})
     options.add_user_command(parser, "the command, with {1}, {2}, … and {folder}", "COMMAND", absent=None)
-
-
-def _stay(text: str) -> float:
-    """Return a time in seconds; a number without a unit is one of hours, as in earlier releases."""
-    try:
-        hours = options.number(text)
-    except ValueError:
-        return parse(text, "seconds")
-    if hours > 0:
-        say(f"firsttouch: --keep takes a unit now: --keep {text}h")
-    return hours * 3600
 
 
 def run(args: argparse.Namespace) -> int:
