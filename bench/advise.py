@@ -17,14 +17,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 
 import numpy as np
+from replay import TIMES, Cell, Row, Simulated, read, replay
 from tabulate import tabulate
 
-from firsttouch.advice.replay import Cell, Row, Simulated, read, replay
-
-TIMES = Path(__file__).resolve().parents[1] / "reports/published/lenis2017_execution_times.csv"
 #: Returns the index of the chosen row, and the cost of the trials as a part of its time.
 Method = Callable[[Cell, int, float], tuple[int, float]]
 

@@ -38,10 +38,10 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+from replay import COLUMNS
 from tabulate import tabulate
 
 from firsttouch import paths
-from firsttouch.advice.replay import COLUMNS
 from firsttouch.datasets import fetch
 from firsttouch.errors import CannotHere
 from firsttouch.genomics import aligners
@@ -340,7 +340,7 @@ def report(series: Series) -> None:
 
 
 def write_times(file: Path, measurements: Sequence[Series], system: str) -> None:
-    """Write the times for `firsttouch advise --replay`: of each option the default's mean times the mean ratio."""
+    """Write the times for bench/replay.py: of each option the default's mean times the mean ratio."""
     threads = len(os.sched_getaffinity(0))
     with file.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
@@ -374,9 +374,7 @@ def main() -> None:
     parser.add_argument(
         "--option", action="append", default=[], help="only this one, such as +thp; may be repeated"
     )
-    parser.add_argument(
-        "--times", type=Path, metavar="FILE", help="also write a table for `firsttouch advise --replay`"
-    )
+    parser.add_argument("--times", type=Path, metavar="FILE", help="also write a table for bench/replay.py")
     parser.add_argument("--system", default="local", help="name of this host in that table (default: local)")
     parser.add_argument(
         "--share-host", action="store_true", help="do not wait for other measurements on this host"

@@ -164,7 +164,7 @@ CASES = [
     ),
     *(
         Case(f"{' '.join(argv)} {device}", [*argv, device], 2, f"{device}: a device")
-        for argv in (("aligner", "check"), ("advise", "--replay"))
+        for argv in (("aligner", "check"),)
         for device in ("/dev/zero", "/dev/full", "/dev/null")
     ),
     *(
@@ -177,7 +177,6 @@ CASES = [
             (["aligner", "check", "p"], 2, "p.toml: a pipe, not a file"),
             (["study", "show", "p"], 2, "p.toml: a pipe, not a file"),
             (["plan", "--aligner=bwa-mem"], 0, "policies.toml: a pipe, not a file"),
-            (["advise", "--replay", "p.yaml"], 2, "p.yaml: a pipe, not a file"),
         )
     ),
     *(

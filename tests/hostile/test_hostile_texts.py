@@ -7,7 +7,6 @@ import pytest
 from msgspec.structs import replace
 
 from factories.host_records import Machine
-from firsttouch.advice.replay import COLUMNS
 from firsttouch.records import schema
 from firsttouch.records.schema import Record
 from hostile import VM, Case
@@ -95,15 +94,3 @@ def test_no_text_of_a_record_is_a_command_to_a_ci_service(hostile, argv, hosts, 
     printed = (outcome.out + outcome.err).splitlines()
     assert printed
     assert not [line for line in printed if line.lstrip().startswith("::") or "##[" in line or "##vso[" in line]
-
-
-@pytest.mark.parametrize("policy", ["original", "{}"])
-@pytest.mark.parametrize("text", [HOSTILE, CI])
-def test_no_text_of_stored_times_is_a_command_or_forges_a_line(hostile, text, policy):
-    names = [f'"{text}{name}"' for name in ("aligner", "system", "dataset")]
-    times = [*names, "1", "8", policy.format(f'"{text}"'), "9.5", "1"]
-    make = {"times.csv": f"{','.join(COLUMNS)}\n{','.join(times)}\n"}
-    outcome = hostile(Case("times", ["advise", "--replay", "times.csv"], 0, "", make))
-    printed = (outcome.out + outcome.err).splitlines()
-    assert printed
-    assert not [li for li in printed if li.lstrip().startswith(("::", FORGED)) or "##[" in li or "\x1b" in li]

@@ -28,7 +28,7 @@ def test_runs_and_advice_become_a_guideline(run_here, lambda_part, tmp_path):
     (guide,) = json.loads((out / "summary.json").read_text())["guidelines"]
     assert (guide["system"], guide["aligner"]) == ("amd-opteron", "bwa-mem")
     by_source = {c["source"]: c for c in guide["choices"]}
-    assert set(by_source) == {"measured", "advised", "published"}
+    assert set(by_source) == {"measured", "advised"}
     times = {r.parameters["scenario"]: r.value for r in schema.collect([file])}
     shown = {a["scenario"]: a["value"]["value"] for a in by_source["measured"]["alternatives"]}
     assert shown == pytest.approx(times)

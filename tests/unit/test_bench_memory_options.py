@@ -7,9 +7,9 @@ import subprocess
 import sys
 
 import pytest
+import replay
 
 from firsttouch import paths
-from firsttouch.advice import replay
 from firsttouch.scenarios import memory_options
 
 BENCH = paths.ROOT / "bench"

@@ -15,5 +15,5 @@ Public: :mod:`advising` (advice for an aligner on given reads, a user's command,
 :mod:`advice_text` (JSON document, text, stored files); :mod:`saved` (advice that is applied again to equal cases);
 :class:`auto.Auto` (the scenario of a user's command); :mod:`aligning` and :mod:`executing` (a user's aligner
 command, and any program, under the advised or a named scenario); :mod:`timed_runs` (an aligner under a scenario,
-measured); :mod:`replay` (the search on stored times).
+measured).
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch advise``: recommends a scenario from trials within a budget, or from stored times."""
+"""``firsttouch advise``: recommends a scenario from trials within a budget."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from tabulate import tabulate
 from firsttouch.advice import advice_text, advising, auto
 from firsttouch.advice.aligner_inputs import InputRequest
 from firsttouch.advice.comparison import Goal
-from firsttouch.advice.replay import read, replay
 from firsttouch.cli import options
-from firsttouch.errors import BadInput, one_line
+from firsttouch.errors import BadInput
 from firsttouch.execution import index_cache
 from firsttouch.execution.progress import say
 from firsttouch.genomics.command_line import calls_aligner, parse
@@ -31,7 +30,6 @@ EXAMPLES = """\
   firsttouch advise --aligner bwa-mem --dataset lambda --budget 1 --save results/bwa-mem.advice.json
   firsttouch advise --aligner bwa-mem --index idx/hg --reads r.fq.gz --index-cache interleave
   firsttouch advise --aligner bwa-mem --index idx/hg --reads r.fq.gz -- -Y -R '@RG\\tID:a\\tSM:b'
-  firsttouch advise --replay times.csv --seed 7 --json
   firsttouch advise -- bwa mem -t 64 idx/hg r1.fq.gz r2.fq.gz
   firsttouch advise --repetitions 5 -- ./program --its-option
 
@@ -49,10 +47,8 @@ _OPTIONS = f"""\
 --apply                     run the recommended scenario; needs --output
 -o, --output FILE           the output file of --apply
 --save FILE                 store the advice as …advice.json, for `firsttouch report`
---replay FILE               choose from the times in this CSV file instead
 --for GOAL                  with -- PROGRAM: what should be least, time (default) or energy, which is that of the
                             whole host and needs whole runs
---seed N                    seed of the noise of --replay (default: 0)
 --repetitions               runs of PROGRAM under each promising scenario (default: 3)
 --timeout                   stop a run of PROGRAM after this time, such as 90 (seconds) or 12h
 --share-host"""
@@ -70,7 +66,6 @@ def register(subparsers: options.Subparsers) -> None:
         _OPTIONS,
         budget={"type": part, "default": auto.BUDGET},
         measured={"default": ()},
-        seed={"type": options.natural, "default": 0},
         repetitions={"default": 3},
         **{"for": goals},
     )
@@ -80,20 +75,16 @@ def register(subparsers: options.Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Advise from a replay, for a program, or for an aligner on this host."""
+    """Advise for a program, or for an aligner on this host."""
     program = args.program if not args.aligner else ()
-    ways = {"--aligner": args.aligner, "--replay": args.replay, "-- PROGRAM": program}
-    given = [name for name, value in ways.items() if value]
-    if len(given) != 1:
-        raise BadInput(f"one of {', '.join(ways)} is needed" + (f", not {' and '.join(given)}" if given else ""))
+    if not args.aligner and not program:
+        raise BadInput("--aligner or -- PROGRAM is needed")
     if args.save and not args.aligner:
         raise BadInput("--save stores the advice for an aligner: it needs --aligner")
     if args.index_cache != index_cache.AS_IS and not args.aligner:
         raise BadInput("--index-cache is for trials of an aligner: it needs --aligner")
     if args.goal == "energy" and not program:
         raise BadInput("--for energy compares whole runs: put the program, or the aligner's command, after --")
-    if args.replay:
-        return _replay(args)
     if not program:
         return _aligner(args)
     if args.apply or args.output:
@@ -116,25 +107,6 @@ def run(args: argparse.Namespace) -> int:
         options.print_json(document)
     else:
         _table(document)
-    return 0
-
-
-def _replay(args: argparse.Namespace) -> int:
-    replayed = [replay(cell, args.seed, args.budget) for cell in read(args.replay)]
-    if args.json:
-        options.print_json({"cells": [c.to_dict() for c in replayed]})
-        return 0
-    rows = [
-        (
-            *map(one_line, (c.cell.aligner, c.cell.system, c.cell.dataset, c.row.name)),
-            c.row.seconds,
-            *(c.row.seconds / c.best.seconds, c.cell.default and c.cell.default.seconds / c.row.seconds),
-            f"{c.spent:.2%}",
-        )
-        for c in replayed
-    ]
-    heads = ("aligner", "system", "dataset", "chosen", "s", "/ best", "default /", "spent")
-    print(tabulate(rows, heads, floatfmt=("", "", "", "", ".2f", ".3f", ".2f"), missingval="-"))
     return 0
 
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import geometric_mean
@@ -13,8 +12,6 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from firsttouch import paths
-from firsttouch.advice import replay
 from firsttouch.documents import attributes
 from firsttouch.judge.gains import CONFIDENCE, SAME, Interval, gains
 from firsttouch.records.cases import grouped, identifying
@@ -36,7 +33,7 @@ USE, DEFAULT = "use this", "default"
 class Alternative(Struct, frozen=True):
     """A scenario with its time or rate (*value*) and its *gain*, the speed-up over the default run.
 
-    *repetitions* counts runs or trials (None: unknown) on all *hosts*. The value of an untried scenario is its
+    *repetitions* is the number of runs or trials on all *hosts*. The value of an untried scenario is its
     prediction.
     """
 
@@ -44,7 +41,7 @@ class Alternative(Struct, frozen=True):
     shape: str
     policy: str
     value: Interval | None
-    repetitions: int | None
+    repetitions: int
     gain: Interval | None
     note: str = ""
     hosts: int = 1
@@ -94,7 +91,7 @@ def mark(name: str, chosen: str, default: str) -> str:
 
 
 # ----------------------------------------------------------------------
-# Choices from records, stored advice and published times.
+# Choices from records and stored advice.
 
 #: (system, aligner), and a choice for them.
 Keyed = tuple[tuple[str, str], Choice]
@@ -351,54 +348,8 @@ def _of_advice(document: Mapping[str, Any]) -> Choice:
     )
 
 
-def published() -> dict[tuple[str, str], list[Choice]]:
-    """Return the choices from published times by system and aligner; empty without the tables."""
-    index = paths.TABLES / "guidelines.toml"
-    sources = tomllib.loads(index.read_text(encoding="utf-8")) if index.is_file() else {}
-    cells = [(cell, source) for name, source in sources.items() for cell in replay.read(paths.TABLES / name)]
-    by_key = grouped(cells, lambda item: (item[0].system, item[0].aligner))
-    return {key: [_of_cell(*item) for item in items] for key, items in by_key.items()}
-
-
-def _of_cell(cell: replay.Cell, source: str) -> Choice:
-    ordered = sorted(cell.rows, key=lambda r: r.seconds)
-    best, default = ordered[0], cell.default
-    return Choice(
-        "published",
-        f"published, {cell.dataset} ({source})",
-        best.name,
-        default.name if default else "",
-        f"the shortest mean time of {count(len(ordered), 'scenario')} with all threads",
-        _published_gain(best, default),
-        "by the published errors",
-        "mean time",
-        "s",
-        tuple(
-            Alternative(
-                row.name,
-                f"{row.instances} x {row.threads}",
-                row.policy,
-                Interval(row.seconds, row.seconds * (1 - row.error), row.seconds * (1 + row.error)),
-                None,
-                _published_gain(row, default),
-                mark(row.name, best.name, default.name if default else ""),
-            )
-            for row in ordered
-        ),
-    )
-
-
-def _published_gain(row: replay.Row, default: replay.Row | None) -> Interval | None:
-    if default is None:
-        return None
-    if row is default:
-        return SAME
-    ratio, error = default.seconds / row.seconds, math.hypot(row.error, default.error)
-    return Interval(ratio, ratio * (1 - error), ratio * (1 + error))
-
-
 # ----------------------------------------------------------------------
-# Guidelines. Measured scenarios, stored advice and published times stay separate, because their inputs differ.
+# Guidelines. Measured scenarios and stored advice stay separate, because their inputs differ.
 
 
 class Guideline(Struct, frozen=True):
@@ -422,21 +373,17 @@ class Guideline(Struct, frozen=True):
         return [f"{sentence(self.deciding)}; {self.because}", *lines] if self.because else lines
 
     @property
-    def _of_site(self) -> Sequence[Choice]:
-        return [c for c in self.choices if c.source != "published"] or self.choices
-
-    @property
     def deciding(self) -> Choice:
         """The choice that is recommended: a known gain counts first, then a measured one, then the most reads."""
-        return max(self._of_site, key=_weight)
+        return max(self.choices, key=_weight)
 
     @property
     def because(self) -> str:
-        """Why one of several choices of this site is recommended; an empty string if there is only one."""
-        first, of_site = self.deciding, self._of_site
-        others = [c for c in of_site if c.chosen != first.chosen]
+        """Why one of several choices is recommended; an empty string if there is only one."""
+        first = self.deciding
+        others = [c for c in self.choices if c.chosen != first.chosen]
         if not others:
-            return f"all {len(of_site)} inputs agree" if len(of_site) > 1 else ""
+            return f"all {len(self.choices)} inputs agree" if len(self.choices) > 1 else ""
         differing = listed((f"{c.chosen} ({c.title})" for c in others), most=_NAMED)
         (is_gain_known, is_measured, _), second = _weight(first), max(map(_weight, others))
         if (is_gain_known, is_measured) == second[:2]:
@@ -451,15 +398,9 @@ def _weight(choice: Choice) -> tuple[bool, bool, int]:
 
 
 def guidelines(views: Sequence[HostView], advice: Sequence[Mapping[str, Any]]) -> list[Guideline]:
-    """Return the guideline of every system and aligner with measurements or advice, ascending.
-
-    Published times of the same system and aligner are added.
-    """
-    by_key, papers = grouped((*measured(views), *advised(advice)), lambda item: item[0]), published()
-    return [
-        Guideline(*key, (*(choice for _, choice in items), *papers.get(key, ())))
-        for key, items in sorted(by_key.items())
-    ]
+    """Return the guideline of every system and aligner with measurements or advice, ascending."""
+    by_key = grouped((*measured(views), *advised(advice)), lambda item: item[0])
+    return [Guideline(*key, tuple(choice for _, choice in items)) for key, items in sorted(by_key.items())]
 
 
 def sentence(choice: Choice) -> str:
@@ -482,7 +423,7 @@ _EXPLAINED = (
     "A gain is the speed-up over the default run: one instance, no placement options, the most threads that were "
     "run. With several hosts, each host is compared with its own default run, and the interval includes the "
     "differences between hosts. A scenario is recommended only if the whole interval is above 1. Compare times "
-    "only for the same input; published gains are there for comparison with yours."
+    "only for the same input."
 )
 
 
@@ -524,9 +465,8 @@ def _alternatives(choice: Choice) -> Table:
     header = ("scenario", "instances", "policy", f"{choice.quantity} ({choice.unit})", "from", "to", "n", "hosts")
     rows: list[tuple[Entry, ...]] = []
     for a in choice.alternatives:
-        counts: Sequence[Entry] = ("", "") if a.repetitions is None else (a.repetitions, a.hosts)
-        cells = (*_cells(a.value, number), *counts, *_cells(a.gain, times))
-        rows.append((a.scenario, a.shape, a.policy, *cells, a.note))
+        before: tuple[Entry, ...] = (a.scenario, a.shape, a.policy, *_cells(a.value, number))
+        rows.append((*before, a.repetitions, a.hosts, *_cells(a.gain, times), a.note))
     return Table(f"Alternatives: {choice.title}", (*header, "gain", "from", "to", ""), rows, kind="compact")
 
 

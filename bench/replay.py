@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replays the search on published or stored times: what the method would have chosen and spent.
+"""The search of `firsttouch advise` on stored times: the scenario that it chooses in each cell, and the cost.
 
 Times are read from a CSV file with the columns of the published tables; memory options are a suffix of the policy
 (``original+thp``). A simulated trial uses a thousandth of the
@@ -10,23 +10,26 @@ evenly.
 
 from __future__ import annotations
 
+import argparse
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from msgspec import Struct
+from tabulate import tabulate
 
+from firsttouch.advice.auto import BUDGET
 from firsttouch.advice.costs import Candidate
 from firsttouch.advice.posterior import Prior, Trial, prior
 from firsttouch.advice.search import Outcome, Rules, search
-from firsttouch.errors import BadInput
+from firsttouch.errors import BadInput, one_line
 from firsttouch.scenarios import memory_options
 from firsttouch.scenarios.placement import extent_of
 from firsttouch.scenarios.policies import policies
 from firsttouch.systems import references
 
+TIMES = Path(__file__).resolve().parents[1] / "reports/published/lenis2017_execution_times.csv"
 COLUMNS = ("aligner", "system", "dataset", "instances", "threads_per_instance", "policy", "mean_s", "error_pct")
 #: The error (percent) of scenarios in a cell without any errors.
 USUAL_ERROR = 5.0
@@ -161,19 +164,6 @@ class Chosen(Struct, frozen=True):
     spent: float
     outcome: Outcome
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON object of ``advise --replay --json``."""
-        return {
-            "aligner": self.cell.aligner,
-            "system": self.cell.system,
-            "dataset": self.cell.dataset,
-            "seed": self.seed,
-            "chosen": self.row.name,
-            "chosen_s": self.row.seconds,
-            "best_s": self.best.seconds,
-            "spent": self.spent,
-        }
-
 
 class Simulated:
     """Simulated trials; the noise of a scenario's n-th trial depends on *seed*, scenario and n only.
@@ -236,3 +226,33 @@ def replay(cell: Cell, seed: int, budget: float) -> Chosen:
     row = cell.rows[outcome.belief.best]
     best = min(cell.rows, key=lambda r: r.seconds)
     return Chosen(cell, seed, row, best, simulated.cost / row.seconds, outcome)
+
+
+def table(chosen: Sequence[Chosen]) -> str:
+    """Return the table of the choices."""
+    rows = [
+        (
+            *map(one_line, (c.cell.aligner, c.cell.system, c.cell.dataset, c.row.name)),
+            c.row.seconds,
+            *(c.row.seconds / c.best.seconds, c.cell.default and c.cell.default.seconds / c.row.seconds),
+            f"{c.spent:.2%}",
+        )
+        for c in chosen
+    ]
+    heads = ("aligner", "system", "dataset", "chosen", "s", "/ best", "default /", "spent")
+    return tabulate(rows, heads, floatfmt=("", "", "", "", ".2f", ".3f", ".2f"), missingval="-")
+
+
+def main() -> None:
+    """Print the choice in each cell of a file."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument(
+        "times", type=Path, nargs="?", default=TIMES, help="a CSV file (default: published times)"
+    )
+    options.add_argument("--seed", type=int, default=0, help="of the noise")
+    args = options.parse_args()
+    print(table([replay(cell, args.seed, BUDGET) for cell in read(args.times)]))
+
+
+if __name__ == "__main__":
+    main()

@@ -3,8 +3,9 @@
 
 import csv
 import itertools
-import json
 import math
+import runpy
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from replay import COLUMNS, TIMES, Cell, Row, read, replay
 
-from firsttouch import cli
-from firsttouch.advice.replay import COLUMNS, Cell, Row, read, replay
 from firsttouch.errors import BadInput
 
-TIMES = Path(__file__).parents[2] / "reports/published/lenis2017_execution_times.csv"
 CELLS = read(TIMES)
 BUDGET = 0.03
 
@@ -156,20 +155,15 @@ def test_without_noise_a_clear_best_is_found():
     assert replay(Cell("a", "s", "d", turned), 0, BUDGET).row.name == "1Inst_Interleave"
 
 
-def test_the_command_prints_what_was_chosen(capsys):
-    assert cli.main(["advise", "--replay", str(TIMES), "--json", "--seed", "5"]) == 0
-    out, err = capsys.readouterr()
-    cells = json.loads(out)["cells"]
-    assert err == ""
-    assert len(cells) == 16
-    for cell in cells:
-        keys = ["aligner", "system", "dataset", "seed", "chosen", "chosen_s", "best_s", "spent"]
-        assert list(cell) == keys
-        assert cell["seed"] == 5
-        assert cell["best_s"] <= cell["chosen_s"]
-        assert 0 < cell["spent"] <= BUDGET
-    assert cli.main(["advise", "--replay", str(TIMES)]) == 0
-    assert "bowtie2" in capsys.readouterr().out
+def test_the_benchmark_prints_the_choice_in_each_cell(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["replay.py", "--seed", "5"])
+    runpy.run_path(replay.__code__.co_filename, run_name="__main__")
+    _, _, *lines = capsys.readouterr().out.splitlines()
+    chosen = [replay(cell, 5, BUDGET) for cell in CELLS]
+    assert [line.split()[:4] for line in lines] == [
+        [c.cell.aligner, c.cell.system, c.cell.dataset, c.row.name] for c in chosen
+    ]
+    assert [float(line.split()[4]) for line in lines] == [pytest.approx(c.row.seconds, abs=0.005) for c in chosen]
 
 
 HEAD = ",".join(COLUMNS)
@@ -203,17 +197,13 @@ GOOD = "a,s,d,1,8,original,10.5,1.0"
         (f'{HEAD}\n"a,s,d,1\n', 2, "not CSV"),
     ],
 )
-def test_bad_files(tmp_path, capsys, text, line, reason):
+def test_bad_files(tmp_path, text, line, reason):
     file = tmp_path / "t.csv"
     file.write_text(text)
     with pytest.raises(BadInput) as error:
         read(file)
     assert (error.value.file, error.value.line) == (file, line)
     assert reason in str(error.value)
-    assert cli.main(["advise", "--replay", str(file)]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err) == ("", f"firsttouch: error: {error.value}\n")
-    assert err.count("\n") == 1
 
 
 def test_files_that_are_no_text_or_not_there(tmp_path):
@@ -231,12 +221,3 @@ def test_a_missing_error_is_the_cells_usual_one(tmp_path):
     first, second = read(file)
     assert [r.error for r in first.rows] == [0.02, 0.04, 0.04, 0.09]
     assert second.rows[0].error == 0.05
-
-
-@pytest.mark.parametrize(
-    "combination", [(["--replay", "x"], ["--aligner", "a"]), (["--replay", "x"], ["--", "true"])]
-)
-def test_one_thing_at_a_time(capsys, combination):
-    assert cli.main(["advise", *combination[0], *combination[1]]) == 2
-    assert cli.main(["advise"]) == 2
-    assert "one of --aligner, --replay, -- PROGRAM is needed" in capsys.readouterr().err
