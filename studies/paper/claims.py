@@ -17,11 +17,11 @@ from firsttouch import documents
 from firsttouch.benchmarks.cases import topology_of
 from firsttouch.errors import BadInput, none_such
 from firsttouch.genomics.aligners import aligner
-from firsttouch.report.published_tables import Row, Sheets, groups, matches
 from firsttouch.report.text import count, listed
 from firsttouch.scenarios.placement import plan
 from firsttouch.systems import definition
 from paper import sheets as published
+from paper.published_tables import Row, Sheets, groups, matches
 from paper.sheets import Taken, number, take
 
 #: The claims: a TOML file per paper.

@@ -15,9 +15,9 @@ from firsttouch.report.aspects.placement import KINDS
 from firsttouch.report.document import Cell, Entry, Figure, Panel, Table
 from firsttouch.report.figures import drawing
 from firsttouch.report.figures.drawing import Bar, Point
-from firsttouch.report.published_tables import Row, Sheets, heading, matches, rows_of
 from firsttouch.report.text import count, times
 from firsttouch.units import number
+from paper.published_tables import Row, Sheets, heading, matches, rows_of
 from paper.sheets import is_default
 
 _RATIO_ERRORS = " The error of a ratio is the square root of the sum of the squares of both errors."

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 import firsttouch
 from firsttouch.benchmarks.studies import Study
 from firsttouch.benchmarks.studies import Table as Planned
-from firsttouch.report import forms, published_tables
+from firsttouch.report import forms
+from firsttouch.report.aspects import study as study_page
 from firsttouch.report.document import (
     Block,
     Document,
@@ -26,9 +27,9 @@ from firsttouch.report.document import (
     Text,
     contents,
 )
-from firsttouch.report.published_tables import Sheets
-from paper import claims, figures, sheets
+from paper import claims, figures, published_tables, sheets
 from paper.claims import Outcome
+from paper.published_tables import Sheets
 
 #: The files of :func:`build`.
 FILES = ("index.html", "claims.json")
@@ -198,7 +199,7 @@ def _scenarios(study: Study, described: Planned, sheets: Sheets) -> Table:
                 rows.append((family.name, shape, policy, scenario.name, table, *fits))
     memory = (f"{title} memory" for title, _ in study.systems.values())
     return Table(
-        published_tables.caption(described),
+        study_page.caption(described),
         ("Aligner", "#Inst x Threads", "Policy", "Name", "In table", *memory),
         rows,
     )

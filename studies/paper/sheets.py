@@ -12,8 +12,8 @@ from msgspec import Struct
 from firsttouch.benchmarks import studies
 from firsttouch.benchmarks.studies import Sheet, Study
 from firsttouch.errors import BadInput
-from firsttouch.report import published_tables
-from firsttouch.report.published_tables import Row, Sheets, groups
+from paper import published_tables
+from paper.published_tables import Row, Sheets, groups
 
 
 def published() -> list[Study]:

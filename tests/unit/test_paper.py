@@ -21,12 +21,12 @@ from firsttouch.benchmarks.cases import topology_of
 from firsttouch.benchmarks.studies import study
 from firsttouch.errors import BadInput
 from firsttouch.report.document import Table
-from firsttouch.report.published_tables import Sheets
 from firsttouch.systems.definition import load
 from paper import __main__ as paper
 from paper import claims, page, sheets
 from paper import figures as paper_figures
 from paper.claims import Outcome
+from paper.published_tables import Sheets
 
 TIMES = "lenis2017_execution_times.csv"
 PEAKS = "langmead2018_peak_throughput.csv"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports of studies of threads: figures, peaks beside the published ones, and sentences, from real records."""
+"""Reports of studies of threads: figures, peaks, and sentences, from real records."""
 
 from __future__ import annotations
 
@@ -90,30 +90,21 @@ def test_each_run_is_shown_once() -> None:
     assert len(list(guidelines.measured([alone]))) == 2
 
 
-def test_peaks_stand_beside_the_published_ones() -> None:
+def test_a_table_has_the_peaks_of_what_ran_on_this_host() -> None:
     first, second, last = study.aspect(view_of(STORED)).tables
     assert first.caption.startswith("Table 2 on this host. Peak throughputs for four lock types")
-    assert [name for name, _ in first.groups[0]] == [
-        "",
-        "This host",
-        "Skylake (96 threads)",
-        "Broadwell (112 threads)",
-        "KNL (272 threads)",
-    ]
-    assert {len(row) for row in second.texts} == {len(second.header)} == {2 + 2 * 4 + 3 * 2 * 2}
+    assert [name for name, _ in first.groups[0]] == ["", "This host"]
+    assert {len(row) for row in second.texts} == {len(second.header)} == {2 + 2 * 4}
     rows = {row[1]: row for row in second.texts}
     best = max(
         (r for r in STORED if r.parameters["aligner"].endswith("batched") and r.parameters["instances"] == 1),
         key=lambda r: r.value,
     )
     assert rows["B-parsing"][6:8] == (str(best.parameters["threads"]), f"{best.value:,.2f} (1)")
-    # Of the published peaks, the first is that with paired reads on Skylake.
-    assert rows["B-parsing"][10:12] == ("96", "72.00 (1)")
     # Paired reads count once, so the peak is half of the record's reads.
     pairs = [r for r in STORED if r.parameters["reads"] == 20_000 and r.parameters["aligner"] == "bwa-mem"]
     assert {row[1]: row for row in last.texts}["default"][3] == f"{pairs[0].value / 2:,.2f} (1)"
-    # A configuration that was not run here is there with its published peaks.
-    assert {row[1]: row for row in first.texts}["O-parsing, TBB spin"][2:12] == ("",) * 8 + ("88", "68.02 (1)")
+    assert "O-parsing, TBB spin" not in {row[1] for row in first.texts}
 
 
 def test_sentences_on_many_threads() -> None:

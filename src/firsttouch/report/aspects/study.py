@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Studies of threads repeated on a host: seconds and throughput against threads, peaks beside the published ones.
+"""Studies of threads repeated on a host: seconds and throughput against threads, and the peaks.
 
 A study file (:mod:`firsttouch.benchmarks.studies`) says which records belong together. Throughput is that of the
 publication: reads per thread times threads, divided by the time of the slowest thread. Pairs count once.
@@ -8,21 +8,18 @@ publication: reads per thread times threads, divided by the time of the slowest 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 
 from msgspec import Struct, field
 from msgspec.structs import astuple, replace
 
-from firsttouch import paths
 from firsttouch.benchmarks import studies as study_files
 from firsttouch.benchmarks.studies import MATES, Family, Reads, Study
 from firsttouch.benchmarks.studies import Table as PlannedTable
-from firsttouch.errors import BadInput
 from firsttouch.judge.gains import Interval
 from firsttouch.records.cases import grouped
 from firsttouch.records.schema import Record
-from firsttouch.report import published_tables
 from firsttouch.report.aspect import Aspect, Chart, Draw, Result, measured, spread, value_table, without_unit
 from firsttouch.report.document import Cell, Entry, Table
 from firsttouch.report.figures.drawing import Point, draw_lines, wide
@@ -55,9 +52,8 @@ def aspect(view: HostView) -> Aspect:
     tables = [
         table
         for study in studies
-        for values in [_published(study.study)]
         for planned in {t.name: t for figure in study.figures for t in figure.tables}.values()
-        for table in _peak_table(study, planned, values)
+        for table in _peak_table(study, planned)
     ]
     # The runs of a campaign that have no record, because they took longer than the limit of the study.
     left_out = [f"Left out: {p.name} ({p.reason})." for p in view.problems if p.reason.startswith("omitted:")]
@@ -312,56 +308,43 @@ def _omitted(study: Repeated, names: Sequence[str], reads: Reads, dataset: str) 
 
 
 # ----------------------------------------------------------------------
-# Peaks in the layout of the published tables, this host beside the published systems
+# Peaks in the layout of the published tables
+
+#: The marks replace the colours of the publications.
+MARKED = " ((1) and (2): highest and second highest of the aligner)"
 
 _NORMALIZED = (
     "Th is the number of threads at the peak, Krd/s its thousands of reads per second: threads times reads per "
     "thread, divided by the time of the slowest thread. For paired reads it counts pairs, as the scripts of the "
-    "study did. Cells of this host are medians of n repetitions, with spread (largest - smallest) / median; the "
-    "published ones are single runs, on other systems, with another index and other reads."
+    "study did. Cells are medians of n repetitions, with spread (largest - smallest) / median."
 )
 
 
-def _published(study: Study) -> published_tables.Sheets | None:
-    if not study.sheets:
-        return None
-    try:
-        return published_tables.read(paths.TABLES, [study])
-    except BadInput:  # `make paper` reports it; the host's own values need none of them
-        return None
-
-
-def _peak_table(study: Repeated, described: PlannedTable, values: published_tables.Sheets | None) -> list[Table]:
+def _peak_table(study: Repeated, described: PlannedTable) -> list[Table]:
     """Return the table of peaks, or none without a peak."""
     names = described.configurations
     here = {(c, run.line): run for c in study.comparisons for run in c.peaks(names)}
     if not here:
         return []
-    families, order = {run.family.name for run in here.values()}, list(study.study.families)
+    ran, order = {(run.family.name, run.configuration) for run in here.values()}, list(study.study.families)
     rows = [
         (family.name, configuration.name)
         for family, configuration in sorted(study.study.pairs(), key=lambda pair: order.index(pair[0].name))
-        if family.name in families and configuration.name in names
+        if (family.name, configuration.name) in ran
     ]
-    caption = f"{described.title}, on this host"
+    title = f"{described.title}, on this host"
     if described.number:
-        caption = published_tables.caption(described).replace(". ", " on this host. ", 1)
+        title = caption(described).replace(". ", " on this host. ", 1)
     columns = {_column(study, c) for c in study.comparisons if any(run in c.runs for run in here.values())}
-    own = pivot(
-        caption + published_tables.MARKED,
+    table = pivot(
+        title + MARKED,
         corner=("Aligner", "Configuration"),
         rows=rows,
         columns=sorted(columns),
         cells=_cells(study, here),
         heads=("Th", "Krd/s", "spread (%)", "n"),
     )
-    beside = _beside(study.study, described, values, rows)
-    if beside is None:
-        return [own]
-    # Both have the same rows, and the same columns at the left.
-    header, joined = (*own.header, *beside.header[2:]), zip(own.rows, beside.rows, strict=True)
-    headings = tuple((*a, *b[1:]) for a, b in zip(own.groups, beside.groups, strict=True))
-    return [Table(own.caption, header, [(*row, *other[2:]) for row, other in joined], headings)]
+    return [table]
 
 
 def _column(study: Repeated, comparison: Comparison) -> Key:
@@ -373,24 +356,29 @@ def _cells(study: Repeated, here: Mapping[tuple[Comparison, str], Run]) -> dict[
     cells: dict[tuple[Key, Key], Sequence[Entry]] = {}
     for comparison in study.comparisons:
         runs = {line: run for (of, line), run in here.items() if of is comparison}
-        places = published_tables.places([((line,), run.rate.value) for line, run in runs.items()])
+        place_of = places([((line,), run.rate.value) for line, run in runs.items()])
         for line, run in runs.items():
-            rate = Cell(run.rate.value, published_tables.marked("{:,.2f}".format, places.get((line,))))
+            rate = Cell(run.rate.value, marked("{:,.2f}".format, place_of.get((line,))))
             peak = (run.threads, rate, spread(run.record, without_unit), run.record.repetitions)
             cells[(run.family.name, run.configuration), _column(study, comparison)] = peak
     return cells
 
 
-def _beside(
-    study: Study, described: PlannedTable, values: published_tables.Sheets | None, rows: Sequence[Key]
-) -> Table | None:
-    """Return the published table with the same rows, None if there is none."""
-    if values is None or not described.sheet:
-        return None
-    (table,) = published_tables.tables(study, described, values)
-    cells = {tuple(row[:2]): row for row in table.rows}
-    none = ("",) * len(table.header)
-    return replace(table, rows=[cells.get(row, none) for row in rows])
+def caption(described: PlannedTable) -> str:
+    """Return the caption of a table, with its number and that in the thesis."""
+    thesis = f" (thesis: {described.thesis})" if described.thesis else ""
+    return f"Table {described.number}{thesis}. {described.title}" if described.number else described.title
+
+
+def marked(form: Callable[[float], str], place: int | None) -> Callable[[float], str]:
+    """Return the format of a number with its *place* behind it, if it has one."""
+    return form if place is None else lambda value: f"{form(value)} ({place})"
+
+
+def places(rivals: Sequence[tuple[Key, float]]) -> dict[Key, int]:
+    """Return the place, 1 or 2, of the highest two values; equal values share a place, and one has no rival."""
+    ranks = {key: 1 + sum(other > value for _, other in rivals) for key, value in rivals}
+    return {key: rank for key, rank in ranks.items() if rank <= 2 and len(rivals) > 1}
 
 
 # ----------------------------------------------------------------------

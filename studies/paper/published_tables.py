@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,11 @@ from firsttouch.benchmarks.studies import Layout, Sheet, Study
 from firsttouch.benchmarks.studies import Table as Planned
 from firsttouch.errors import BadInput
 from firsttouch.records.cases import grouped
+from firsttouch.report.aspects.study import MARKED, caption, marked, places
 from firsttouch.report.document import Cell, Table
 from firsttouch.report.speedups import Key, pivot
 from firsttouch.scenarios.placement import parse_name
 from firsttouch.systems import references
-
-#: The marks replace the colours of the publications.
-MARKED = " ((1) and (2): highest and second highest of the aligner)"
 
 # ----------------------------------------------------------------------
 # Rows
@@ -185,20 +183,9 @@ def _places_of(study: Study, layout: Layout, rows: Sequence[Row]) -> Mapping[str
     return {label: place for of_rivals in values for (label,), place in places(of_rivals).items()}
 
 
-def marked(form: Callable[[float], str], place: int | None) -> Callable[[float], str]:
-    """Return the format of a number with its *place* behind it, if it has one."""
-    return form if place is None else lambda value: f"{form(value)} ({place})"
-
-
 def rows_of(described: Planned, sheets: Sheets) -> list[Row]:
     """Return the published rows of a table."""
     return [row for row in sheets[described.sheet] if matches(row, described.select)]
-
-
-def caption(described: Planned) -> str:
-    """Return the caption of a table, with its number and that in the thesis."""
-    thesis = f" (thesis: {described.thesis})" if described.thesis else ""
-    return f"Table {described.number}{thesis}. {described.title}" if described.number else described.title
 
 
 def heading(study: Study, column: str, value: object) -> str:
@@ -207,12 +194,6 @@ def heading(study: Study, column: str, value: object) -> str:
         return study.systems[str(value)][0]
     text = str(value)
     return text[:1].upper() + text[1:]
-
-
-def places(rivals: Sequence[tuple[Key, float]]) -> dict[Key, int]:
-    """Return the place, 1 or 2, of the highest two values; equal values share a place, and one has no rival."""
-    ranks = {key: 1 + sum(other > value for _, other in rivals) for key, value in rivals}
-    return {key: rank for key, rank in ranks.items() if rank <= 2 and len(rivals) > 1}
 
 
 def printed(value: float, form: str = "") -> str:
