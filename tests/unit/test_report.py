@@ -50,7 +50,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Report:
 
 def test_the_files_of_a_report(whole: Report) -> None:
     names = {p.name for p in whole.folder.iterdir()}
-    assert names == FILES - {"summary.csv"}  # no table of a site
+    assert names == FILES
     assert (whole.folder / "topology.xml").read_text(encoding="utf-8") == whole.machine.xml()
     assert pl.read_parquet(whole.folder / "records.parquet").height == len(whole.records)
 
@@ -305,4 +305,4 @@ def test_a_home_that_cannot_be_written_costs_no_message(tmp_path: Path) -> None:
     )
     assert (done.stdout, done.stderr) == ("", "")
     names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert names == FILES - {"topology.xml", "summary.csv"}  # nothing temporary is left
+    assert names == FILES - {"topology.xml"}  # nothing temporary is left

@@ -77,25 +77,6 @@ def test_pooled_variance_is_that_of_an_analysis_of_variance(seed, sizes):
         assert between / variance == pytest.approx(scipy.stats.f_oneway(*groups).statistic, rel=1e-6)
 
 
-@given(SEEDS, st.integers(1, 40))
-def test_descriptive_statistics(seed, size):
-    values = samples(seed, size)
-    computed = {name: statistic(values) for name, statistic in statistics.DESCRIPTIVE.items()}
-    expected = {f"p{rank}": scipy.stats.scoreatpercentile(values, rank) for rank in (1, 5, 10, 25, 75, 90, 95, 99)}
-    described = scipy.stats.describe(values, ddof=size > 1)
-    expected |= {"minimum": described.minmax[0], "maximum": described.minmax[1], "mean": described.mean}
-    expected |= {
-        "median": scipy.stats.scoreatpercentile(values, 50),
-        "robust_deviation": scipy.stats.median_abs_deviation(values),
-    }
-    expected["robust_deviation"] /= statistics.NORMAL_MEDIAN
-    expected["deviation"] = math.sqrt(described.variance) if size > 1 else math.nan
-    expected["spread"] = (described.minmax[1] - described.minmax[0]) / abs(expected["median"])
-    interval = scipy.stats.quantile_test(values).confidence_interval(0.99)
-    expected |= {"median_low": interval.low, "median_high": interval.high}
-    assert computed == pytest.approx(expected, nan_ok=True)
-
-
 # ----------------------------------------------------------------------
 # Distributions
 

@@ -26,7 +26,7 @@ from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.judge.samples_table import Joined
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import Unread
-from firsttouch.report import FEW_HOSTS, guidelines, model, site_tables, summary
+from firsttouch.report import FEW_HOSTS, guidelines, model, summary
 from firsttouch.report import pages as report_pages
 from firsttouch.report.fleet import comparison as fleet_comparison
 from firsttouch.report.fleet import fleet_pages
@@ -35,7 +35,6 @@ from firsttouch.report.fleet.fleet_pages import Fleet
 from firsttouch.report.fleet.history import History, Timeline, of_fleet
 from firsttouch.report.model import Problem
 from firsttouch.report.render import Summary
-from firsttouch.report.site_tables import TableForm
 from firsttouch.systems.definition import System, available, from_file, load
 
 
@@ -115,7 +114,6 @@ def report_of(
     Records older than *max_age* seconds are left out.
     """
     described = load(system) if system else None
-    forms = site_tables.load()
     damaged: list[BadInput] = []
     advice = advice_text.find(records, damaged.append)
     kept = [path for path in records if path.is_dir() or not path.name.endswith(advice_text.SUFFIX)]
@@ -126,7 +124,7 @@ def report_of(
     if described is not None:
         gathered.refuse_without(described.name, samples.by_system(described.name)[described.name].hosts)
     if len({*samples.hosts, *samples.settings, *gathered.missing, *gathered.ahead()}) <= FEW_HOSTS:
-        return _of_few(gathered, samples, described, advice, topology_xml, forms=forms), gathered
+        return _of_few(gathered, samples, described, advice, topology_xml), gathered
     votes: dict[str, Votes] = {}
     fleets = _judged(samples, described, gathered, votes)
     configurations = gathered.configurations()
@@ -149,7 +147,6 @@ def report_of(
             histories=histories,
             configurations=newest,
             dated_ahead=gathered.dated_ahead,
-            of_site=site_tables.of_fleets(forms, fleets, newest),
         )
 
     return write, gathered
@@ -203,8 +200,6 @@ def _of_few(
     described: System | None,
     advice: list[dict[str, object]],
     xml: str | None,
-    *,
-    forms: Sequence[TableForm],
 ) -> Callable[[Path], Summary]:
     records = gathered.records()
     problems = _problems(gathered)
@@ -226,7 +221,6 @@ def _of_few(
         common_losses=common_losses,
         advice=advice,
         timeline=_timeline(samples, gathered),
-        forms_of_site=forms,
     )
 
 

@@ -23,7 +23,7 @@ _FOLDERS: dict[str, tuple[Callable[[], Path], str]] = {
     "config": (
         paths.config,
         "your own systems/, datasets/, studies/, aligners/, checks/, and the tables policies.toml, "
-        "memory_options.toml, causes.toml, metrics.toml, and the settings fleet.yaml and summary.yaml",
+        "memory_options.toml, causes.toml, metrics.toml, and the settings fleet.yaml",
     ),
     "site": (paths.site, "the same files of the site"),
     "data": (paths.data, "datasets and indexes"),

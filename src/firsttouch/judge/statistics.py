@@ -8,8 +8,8 @@ quantiles and deviations come out. The tests compare each function with SciPy, w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache, lru_cache, partial
+from collections.abc import Sequence
+from functools import cache, lru_cache
 from statistics import NormalDist
 
 import numpy as np
@@ -78,42 +78,6 @@ def pooled_variance(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
     freedom = sum(len(values) - 1 for values in groups)
     squares = sum(float(np.sum(np.square(np.array(values) - np.mean(values)))) for values in groups)
     return (squares / freedom if freedom else 0.0), freedom
-
-
-# ----------------------------------------------------------------------
-# Descriptive statistics
-
-#: Confidence of the ends of :data:`DESCRIPTIVE`'s interval.
-_CONFIDENCE = 0.99
-
-
-def _deviation(values: Floats) -> float:
-    return float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
-
-
-def _spread(values: Floats) -> float:
-    centre = float(np.median(values))
-    return float(np.ptp(values)) / abs(centre) if centre else math.nan
-
-
-def _interval_end(values: Floats, end: int) -> float:
-    interval = median_interval(values, _CONFIDENCE)
-    return math.nan if interval is None else interval[end]
-
-
-#: The statistics of a sample that is not empty, by their names in files of a site; NaN: not defined for it.
-DESCRIPTIVE: Mapping[str, Callable[[Floats], float]] = {
-    "median": lambda values: float(np.median(values)),
-    "mean": lambda values: float(np.mean(values)),
-    "minimum": lambda values: float(np.min(values)),
-    "maximum": lambda values: float(np.max(values)),
-    **{f"p{rank}": partial(np.percentile, q=rank) for rank in (1, 5, 10, 25, 75, 90, 95, 99)},
-    "deviation": _deviation,
-    "robust_deviation": lambda values: robust_deviation(values - np.median(values)),
-    "spread": _spread,
-    "median_low": partial(_interval_end, end=0),
-    "median_high": partial(_interval_end, end=1),
-}
 
 
 # ----------------------------------------------------------------------

@@ -26,7 +26,6 @@ from firsttouch.report import (
     multiqc,
     openmetrics,
     render,
-    site_tables,
     summary,
     tables,
 )
@@ -52,7 +51,6 @@ from firsttouch.report.document import (
 from firsttouch.report.guidelines import Guideline
 from firsttouch.report.model import HostView, Problem, References
 from firsttouch.report.render import Summary
-from firsttouch.report.site_tables import SiteTable, TableForm
 from firsttouch.report.text import anchors, count
 
 if TYPE_CHECKING:
@@ -67,7 +65,6 @@ PURPOSES = {
     "summary.json": "for programs",
     "records.parquet": "with each repetition",
     "findings.parquet": "with a row per host and metric",
-    site_tables.FILE: "with the tables of the site",
     "summary.prom": "for Prometheus",
     "metrics.prom": "with a series per case",
     "junit.xml": "for continuous integration",
@@ -107,7 +104,6 @@ def build(
     advice: Sequence[Mapping[str, Any]] = (),
     drawn: Collection[str] | None = None,
     timeline: Timeline | None = None,
-    forms_of_site: Sequence[TableForm] = (),
     fleet_page: str = "",
     generated: datetime.datetime | None = None,
 ) -> Summary:
@@ -116,7 +112,7 @@ def build(
     *topology_xml* is hwloc's XML of the host. *references* returns a record's reference. *common_losses* has the
     loss that most hosts of a system share, or None, by system. *advice* is the result of
     :func:`firsttouch.advice.advice_text.find`. *drawn* are the hosts with figures (default: all); guidelines use
-    the records of all hosts. *forms_of_site* are those of the tables that the site adds. *fleet_page* is the
+    the records of all hosts. *fleet_page* is the
     address of the fleet's page, if this one belongs to it. *generated* is the time that the pages state (default:
     now); the same arguments give the same files, byte for byte. Raises BadInput if there is nothing to report or
     the XML is not a topology.
@@ -132,7 +128,6 @@ def build(
     expected = model.judging_references(verdicts, references)
     all_views = [replace(view, expected=expected) for view in model.split(records, problems, host)]
     views = [view for view in all_views if drawn is None or view.host in drawn]
-    of_site = site_tables.of_hosts(forms_of_site, views)
     now = generated or datetime.datetime.now(datetime.UTC)
     report = _Report(
         title=title,
@@ -144,11 +139,8 @@ def build(
         guidelines=guidelines.guidelines(all_views, advice),
         references=references,
         timeline=timeline,
-        of_site=of_site,
         fleet_page=fleet_page,
-        files=FILES
-        - ({"topology.xml"} if not topology_xml else set())
-        - (set() if of_site else {site_tables.FILE}),
+        files=FILES - ({"topology.xml"} if not topology_xml else set()),
     )
     lines = tuple((host.view, host.results) for host in report.hosts)
     counts = {name: sum(len(getattr(view, name)) for view in views) for name in ("valid", "invalid")}
@@ -159,7 +151,6 @@ def build(
         problems=[asdict(p) for p in report.problems],
         verdicts=[v.to_dict() for v in verdicts],
         guidelines=[g.to_dict() for g in report.guidelines],
-        site_tables=[table.to_dict() for table in of_site],
         hosts=[summary.host(view, of_host, references) for view, of_host in lines],
     )
     summaries = [verdict.summary for verdict in verdicts]
@@ -170,7 +161,6 @@ def build(
         ),
         "junit.xml": junit.text(views, summaries, report.problems, title=title, generated=report.stated),
         **multiqc.of_hosts(views, summaries),
-        **site_tables.files(of_site),
         **({} if topology_xml is None else {"topology.xml": topology_xml}),
     }
     forms.write(out, _page(report), _ticket(report), document, files)
@@ -218,7 +208,6 @@ class _Report(Struct, frozen=True):
     guidelines: Sequence[Guideline]
     references: References | None
     timeline: Timeline | None
-    of_site: Sequence[SiteTable]
     fleet_page: str
     files: Collection[str]
 
@@ -246,7 +235,6 @@ def _page(report: _Report) -> Document:
         [Paragraph([*which, *when_made(report.stated), *fleet], "small")],
         [
             *_cards(report),
-            *site_tables.page_sections(report.of_site),
             *(problems if report.is_grave else []),
             *([Section("Verdicts", [counts, verdicts], "verdicts")] if report.verdicts else []),
             *([Section("History", report.timeline.blocks, "history")] if report.timeline else []),
@@ -274,7 +262,6 @@ def _ticket(report: _Report) -> Document:
         [Paragraph(when_made(report.stated))],
         [
             *([Section(of_verdicts.counted(report.verdicts), [rows])] if report.verdicts else []),
-            *site_tables.ticket_sections(report.of_site),
             Section(_PROBLEMS, blocks),
             *guidelines.short_sections(report.guidelines),
             *(

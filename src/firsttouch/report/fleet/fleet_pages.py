@@ -21,7 +21,7 @@ from firsttouch.judge.findings import Findings
 from firsttouch.judge.history import iso
 from firsttouch.judge.verdict import ORDER, HostSummary, HostVerdict, Word, natural
 from firsttouch.records import catalogue
-from firsttouch.report import forms, guidelines, junit, multiqc, openmetrics, pages, site_tables, summary
+from firsttouch.report import forms, guidelines, junit, multiqc, openmetrics, pages, summary
 from firsttouch.report import verdicts as of_verdicts
 from firsttouch.report.document import (
     Block,
@@ -43,7 +43,6 @@ from firsttouch.report.fleet.history import History, Timeline
 from firsttouch.report.fleet.ranks import Ranks
 from firsttouch.report.guidelines import Guideline
 from firsttouch.report.model import Problem
-from firsttouch.report.site_tables import SiteTable
 from firsttouch.report.text import clean, count, listed
 
 # ----------------------------------------------------------------------
@@ -156,12 +155,11 @@ def build(
     generated: datetime.datetime | None = None,
     histories: Mapping[str, History] = MappingProxyType({}),
     dated_ahead: Mapping[tuple[str, str], int] = MappingProxyType({}),
-    of_site: Sequence[SiteTable] = (),
 ) -> Fleet:
     """Write the report of fleets (one per system) into the existing folder *out*; return its summary.
 
     *problems* are checks without a result, *pages_of* the pages of single hosts by host, *guided* the guidelines
-    of aligners, *of_site* the tables that the site adds. *generated* is the time that the page states (default:
+    of aligners. *generated* is the time that the page states (default:
     now), *histories* are those of the systems by name, *configurations* those of hosts. *dated_ahead* has the
     latest time (ms since 1970) of records of the future by system and host.
     """
@@ -199,7 +197,6 @@ def build(
             problems=[attributes(p, "name", "kind", "reason", "host") for p in problems],
             systems=[system.to_dict(of_system) for system, of_system in zip(systems, summaries, strict=True)],
             guidelines=[guide.to_dict() for guide in guided],
-            site_tables=[table.to_dict() for table in of_site],
             dated_ahead=[
                 {"system": system, "host": host, "time": iso(latest)}
                 for (system, host), latest in sorted(dated_ahead.items())
@@ -216,7 +213,7 @@ def build(
             deviating=sum(len({host for group in its.groups for host in group.hosts}) for its in drifted),
             generated=now,
         )
-        shown = _Shown(document, systems, missing, guided, of_site)
+        shown = _Shown(document, systems, missing, guided)
         common = {fleet.system.name: fleet.common_loss for fleet in judged}
         of_verdicts_only = openmetrics.summary(
             (), hosts, generated=now.timestamp(), common_losses=common, dated_ahead=dated_ahead
@@ -227,7 +224,6 @@ def build(
             "metrics.prom": of_each or of_verdicts_only,
             "junit.xml": junit.text((), hosts, problems, title=title, generated=document["generated"], each=each),
             **multiqc.of_hosts((), hosts),
-            **site_tables.files(of_site),
         }
         page = shown.page(of_fleet, pages_of, each=each)
         forms.write(out, page, shown.ticket(), document, files, indent=None)
@@ -413,7 +409,6 @@ class _Shown(Struct, frozen=True):
     systems: Sequence[_System]
     missing: Missing
     guided: Sequence[Guideline]
-    of_site: Sequence[SiteTable]
 
     def page(self, of_fleet: Card, pages_of: Mapping[str, str], *, each: bool) -> Document:
         """Return the page; *each*: its files have each result, and not only the verdicts."""
@@ -425,12 +420,11 @@ class _Shown(Struct, frozen=True):
             [Paragraph(when_made(self.document["generated"]), "small")],
             [
                 of_fleet,
-                *site_tables.page_sections(self.of_site),
                 *(system.section(number, pages_of) for number, system in enumerate(self.systems, start=1)),
                 Section(_MISSING, self.missing.table.first(_ROWS, _WHERE) if rows else [nothing], "missing"),
                 *guidelines.sections(self.guided),
             ],
-            pages.foot(FILES if self.of_site else FILES - {site_tables.FILE}, "" if each else brief),
+            pages.foot(FILES, "" if each else brief),
         )
 
     def ticket(self) -> Document:
@@ -441,7 +435,6 @@ class _Shown(Struct, frozen=True):
             self.document["title"],
             [Paragraph(self.document["line"]), Paragraph(when_made(self.document["generated"]))],
             [
-                *site_tables.ticket_sections(self.of_site),
                 Section(_MISSING, missing),
                 *guidelines.short_sections(self.guided),
                 *(system.short_section() for system in self.systems),
