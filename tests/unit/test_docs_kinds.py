@@ -14,7 +14,7 @@ import documented
 from documented import ROOT
 from factories.fleet_records import records_by_host
 from factories.host_records import Machine, invalid
-from factories.memory_records import Host
+from factories.memory_records import FAULTS, Host
 from firsttouch.judge import samples_table
 from firsttouch.judge.comparison import compare
 from firsttouch.judge.drift import Configuration
@@ -73,6 +73,19 @@ def of_a_host(out: Path) -> list[str]:
     finding = Finding("latency", "random_latency", {}, "ns", (99.0,), None, "suspect", "too slow")
     memory = Host(like["host"], at_once=True)
     loads = [*memory.loaded((1.0,)), *memory.pairs(2), *memory.locks(2), *memory.pages(), *memory.stores()]
+    slow = Host(like["host"], at_once=True, fault=FAULTS["slow caches of a core"][1])
+    wrong_word = memory.add(
+        "correctness",
+        "wrong_words",
+        "1",
+        "lower",
+        1.0,
+        bank=1,
+        physical_address="0x4e600ef38",
+        modules=["A1"],
+        units=5,
+    )
+    loads += [*slow.cores(), *memory.tails(), *wrong_word]
     build(
         [
             *some,
