@@ -8,7 +8,6 @@ import re
 import shutil
 import socket
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 from firsttouch import paths
@@ -82,12 +81,13 @@ def draft(
     name: str,
     topology: Topology,
     *,
-    hostnames: Sequence[str] = (".*",),
+    host: str = "",
     processor: str | None = None,
     slurm: bool = False,
 ) -> str:
     """Return the YAML of a system of hosts with this *topology*: facts, one partition, no references.
 
+    Only *host* is of the system, with any domain, until the admin names the others; without it every host is.
     The partition's scheduler is Slurm if *slurm*, or else local. *processor* is the model's name if the topology
     lacks it. Raises BadInput for a *name* that ReFrame does not accept.
     """
@@ -114,8 +114,8 @@ def draft(
         optional.append(f"  pus: {len(topology.pus)}\n")
     return _TEMPLATE.format(
         name=name,
-        description=_quoted("this host" if list(hostnames) == [".*"] else f"hosts such as {', '.join(hostnames)}"),
-        hostnames=json.dumps(list(hostnames), ensure_ascii=False),
+        description=_quoted(f"hosts such as {host}" if host else "this host"),
+        hostnames=json.dumps([rf"{re.escape(host)}(\..*)?$" if host else ".*"], ensure_ascii=False),
         processor=_quoted(_clean(processor or topology.info.get("CPUModel", "")) or "unknown: fill in"),
         packages=count,
         numa_nodes=len(nodes),
@@ -132,14 +132,13 @@ def draft(
 def of_this_host(name: str) -> str:
     """Return the draft of *name* from this host; ``local`` fits any host. Raises Missing without the probe."""
     check_name(name)
-    hostnames = [".*"] if name == paths.LOCAL else [rf"{re.escape(short_name(socket.gethostname()))}(\..*)?$"]
+    host = "" if name == paths.LOCAL else short_name(socket.gethostname())
     # The system "local" is measured without a scheduler.
     slurm = name != paths.LOCAL and shutil.which("sbatch") is not None
     lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     # Some architectures have no name of the model.
     named = (line.partition(":")[2].strip() for line in lines if line.partition(":")[0].strip() == "model name")
-    host = topology_module.of_this_host()
-    return draft(name, host, hostnames=hostnames, processor=next(named, None), slurm=slurm)
+    return draft(name, topology_module.of_this_host(), host=host, processor=next(named, None), slurm=slurm)
 
 
 def check_name(name: str) -> None:
