@@ -62,6 +62,25 @@ def test_the_second_waits_for_the_first():
     assert messages == [f"waiting for another run on this host to end: process {os.getpid()} of {user()}"]
 
 
+def test_a_command_that_can_share_the_host_says_so_while_it_waits():
+    messages = []
+
+    def second():
+        with host_lock.holding(messages.append, share_host=False):
+            pass
+
+    with host_lock.measuring(messages.append):
+        waiting = threading.Thread(target=second)
+        waiting.start()
+        while not messages and waiting.is_alive():
+            waiting.join(0.01)
+    waiting.join(20)
+    (message,) = messages
+    assert "--share-host" in message
+    with host_lock.measuring(messages.append), host_lock.holding(messages.append, share_host=True):
+        assert len(messages) == 1
+
+
 def test_an_error_lets_go(tmp_path):
     with pytest.raises(ZeroDivisionError), host_lock.measuring(print):
         raise ZeroDivisionError

@@ -29,13 +29,13 @@ _PAUSE = 0.2
 
 
 @contextlib.contextmanager
-def measuring(say: Callable[[str], None], *, shared: bool = False) -> Iterator[None]:
-    """Hold the host lock during a measurement; report the holder through *say* before waiting.
+def measuring(say: Callable[[str], None], *, shared: bool = False, hint: str = "") -> Iterator[None]:
+    """Hold the host lock during a measurement; report the holder through *say*, with a *hint*, before waiting.
 
     *shared* is for runs that are not timed: they may hold the lock together, but exclude measurements. Processes
     that a holder started count as holders.
     """
-    handle = _take(_file(), say, shared=shared)
+    handle = _take(_file(), lambda message: say(message + hint), shared=shared)
     try:
         yield
     finally:
@@ -47,7 +47,9 @@ def holding(
     say: Callable[[str], None], *, share_host: bool, shared: bool = False
 ) -> contextlib.AbstractContextManager[None]:
     """Hold this host as :func:`measuring` does, unless it is to be shared with other measurements."""
-    return contextlib.nullcontext() if share_host else measuring(say, shared=shared)
+    if share_host:
+        return contextlib.nullcontext()
+    return measuring(say, shared=shared, hint=" (--share-host does not wait, and both runs may be slower)")
 
 
 def _file() -> Path:
