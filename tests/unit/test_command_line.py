@@ -203,6 +203,9 @@ def test_another_number_of_threads_keeps_the_batches_of_the_command():
     assert shlex.join(understood("bowtie -S -x i a hits").unsplit(2)) == "bowtie -p 2 -S -x i a"
     command = understood("snap-aligner single i a.fq -t 2 -o out.sam -x")
     assert shlex.join(command.unsplit()) == "snap-aligner single i a.fq -t 2 -x -o -sam -"
+    command = understood("bwa mem -o out.sam -t 4 ref.fa a").with_threads(2)
+    assert (shlex.join(command.words), command.threads) == ("bwa mem -K 40000000 -o out.sam -t 2 ref.fa a", 2)
+    assert understood("bowtie2 -x i -U a").with_threads(3).threads == 3
     # Its own file is that of a command that cannot be divided.
     assert understood("snap-aligner single i a.fq -so -o out.bam").output is None
     assert shlex.join(understood("bowtie2 -x i -U a --no-unal").unsplit(3)) == "bowtie2 -p 3 -x i -U a --no-unal"

@@ -60,6 +60,7 @@ class AlignRequest(Struct, frozen=True):
     sort: bool = False
     markdup: bool = False
     reference: Path | None = None
+    threads: int | None = None
     output_threads: int | None = None
     resume: bool = False
     checkpoint: int = CHECKPOINT
@@ -98,6 +99,8 @@ def align(words: Sequence[str | Path], request: AlignRequest) -> Aligned:
     ProgramFailed, which has no text if the reader of the standard output has enough.
     """
     command = parse([*map(str, words)])
+    if request.threads:
+        command = command.with_threads(request.threads)
     output = _output(request, command)
     host = load()
     if lacking := grant.lacking_pus(command.threads, host):

@@ -43,6 +43,7 @@ scenario [SCENARIO]         a scenario of `firsttouch plan`, or auto (default)
                             stopped; needs -o
 --checkpoint BASES          with --resume: bases of a part that is kept (default: 20G)
 --dynamic                   give reads to the instance with the most room, instead of in turn
+--threads                   threads in total, in place of the command's own number
 --progress {{text,json,none}}
                             messages about the progress (default: text)
 --per-instance              show the progress of each instance too

@@ -370,17 +370,18 @@ _INPUTS = """\
 --batch-bases BASES  the aligner's batch size in bases, such as 10M, the same in all scenarios
 --block-bytes SIZE   bytes of a block, if not those of the aligner
 --reads-per-block N  reads (pairs) of a block, if not those of the aligner
---index-cache        the index in the page cache before each timed run: {}; default: {}
---threads"""
+--index-cache        the index in the page cache before each timed run: {}; default: {}"""
 
 
-def add_inputs(parser: argparse.ArgumentParser) -> None:
+def add_inputs(parser: argparse._ActionsContainer, *, threads: bool = True) -> None:
     """Add the options of an aligner's input (:class:`firsttouch.advice.aligner_inputs.InputRequest`)."""
     from firsttouch.execution.index_cache import AS_IS, STATES  # noqa: PLC0415 - see the package
 
     states = ", ".join(f"{state} ({meaning})" for state, meaning in STATES.items())
     chosen = {"choices": tuple(STATES), "default": AS_IS}
     add_table(parser, _INPUTS.format(states, AS_IS), index={"type": Path}, index_cache=chosen)
+    if threads:
+        add(parser, "--threads")
 
 
 def request(kind: Callable[..., T], args: argparse.Namespace, **others: Any) -> T:

@@ -31,20 +31,23 @@ EXAMPLES = """\
 DESCRIPTION = """\
 Run a command of yours, or an aligner on a dataset, under a placement that is verified while it runs.
 
-  firsttouch run [SCENARIO] -- COMMAND            your command as it is: its options are those of
-                                                  `firsttouch help align` for an aligner, else of `help exec`
+  firsttouch run [SCENARIO] -- COMMAND            your command as it is; `firsttouch help align` has all options
+                                                  for the command of an aligner, `firsttouch help exec` for others
   firsttouch run SCENARIO --aligner ALIGNER ...   an aligner on a dataset, or on an index and reads, timed and
-                                                  recorded; the options below are for this form"""
+                                                  recorded"""
 _EXPECTED = re.compile(r"[0-9a-fA-F]{64}(,[0-9a-fA-F]{64},[0-9]{1,18},[0-9]{1,18})?")
 
 
+_COMMON = """\
+--threads  threads in total (default: those of COMMAND, else all usable PUs)
+--timeout --idle --share-host"""
 _OPTIONS = """\
 --dynamic             give batches to the instances as they take them, instead of one fixed part to each
 --reads-per-thread N  measure throughput: N reads (pairs) per thread, repeated if there are too few; no output
 --repetitions         timed runs (default: 1)
 --counters            count events with perf stat (thesis section 2.5.2)
 --if-installed        skip the run, instead of failing, if the aligner is not installed
---timeout --idle --records --share-host
+--records
 --if-in-time          skip the run, instead of failing, if it takes longer than --timeout
 --multiqc
 --checksum            record SHA-256 sums of the alignments
@@ -58,14 +61,16 @@ def register(subparsers: options.Subparsers) -> None:
     parser = options.command(subparsers, "run", run, EXAMPLES, DESCRIPTION)
     scenario_help = "a scenario of `firsttouch plan`, or NxT-unbound: N x T threads, not bound"
     parser.add_argument("scenario", metavar="SCENARIO", help=scenario_help)
-    options.add(parser, "--aligner", required=True)
-    options.add_inputs(parser)
-    options.add_table(parser, "-o, --output FILE  the output file (default with --dataset: not kept)")
-    form = parser.add_mutually_exclusive_group()
+    options.add_table(parser, _COMMON)
+    measuring = parser.add_argument_group("with --aligner only")
+    options.add(measuring, "--aligner", required=True)
+    options.add_inputs(measuring, threads=False)
+    options.add_table(measuring, "-o, --output FILE  the output file (default with --dataset: not kept)")
+    form = measuring.add_mutually_exclusive_group()
     options.add_table(form, "--striped  a SAM file per instance: out.0.sam, out.1.sam, ...")
     options.add_table(form, "--sort  one BAM file, by `samtools sort`")
     sums = options.checked(_reference, "a SHA-256 in hexadecimal, or two of them and two numbers")
-    options.add_table(parser, _OPTIONS, repetitions={"default": 1}, expect_sha256={"type": sums})
+    options.add_table(measuring, _OPTIONS, repetitions={"default": 1}, expect_sha256={"type": sums})
     options.add_user_command(parser, "the aligner's own options, for every instance", "OPTION")
 
 

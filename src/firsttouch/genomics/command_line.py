@@ -154,6 +154,16 @@ class UserCommand(Struct, frozen=True):
             argv = self._joined(self.words[: self.first], replaced, further)
         return use.argv(self.aligner, argv, self.first)
 
+    def with_threads(self, threads: int) -> UserCommand:
+        """Return the command with *threads* in place of the user's number, and the same batches.
+
+        Raises BadInput for a program without an option for threads.
+        """
+        if not self._syntax.roles.get("threads"):
+            raise BadInput(f"--threads: {shlex.join(self.words[: self.first])} has no option for threads")
+        program = self.words[: self.first]
+        return parse(self._joined(program, self._numbers(threads), self._absent(threads)))
+
     def files(self) -> list[Path]:
         """Return every file that the command may read: the program, the index, and what its words name."""
         # The command is run without the words that name its output.
