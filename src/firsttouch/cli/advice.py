@@ -34,6 +34,9 @@ def list_advice(args: argparse.Namespace) -> int:
     if args.json:
         options.print_json([{**s.to_dict(), "applies_here": s.key.host == here} for s in stored])
         return 0
+    if not stored:
+        print("no advice: `firsttouch advise -- PROGRAM` or the trials of `firsttouch run -- COMMAND` save some")
+        return 0
     rows = [
         (
             s.key.id,

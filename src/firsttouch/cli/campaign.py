@@ -312,6 +312,9 @@ def list_campaigns(args: argparse.Namespace) -> int:
     else:
         from tabulate import tabulate  # noqa: PLC0415 - jobs do without
 
+        if not rows and status == 0:
+            print("no campaign: `firsttouch campaign submit` or `firsttouch campaign run` starts one")
+            return 0
         shown = [{**row, "hosts": len(row["hosts"])}.values() for row in rows]
         print(tabulate(shown, ("campaign", "kind", "system", "created", "hosts")))
     return status
