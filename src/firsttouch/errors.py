@@ -27,6 +27,8 @@ STOPPING = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
     *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU),
 )
+#: Names that a question suggests at most.
+_SUGGESTED = 4
 #: Follows the name of a missing aligner in the reason.
 NOT_INSTALLED = " is not installed: "
 
@@ -60,12 +62,15 @@ def none_such(what: str, name: str, names: Iterable[str]) -> str:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return a question with the one of *names* that *name*, a misspelling, is nearest to; "" if none is near."""
+    """Return a question with the *names* that begin with *name*, or else the nearest one; "" without any."""
     import difflib  # noqa: PLC0415 - only after an error
 
     by_case = {other.lower(): other for other in names}
-    near = difflib.get_close_matches(name.lower(), by_case, 1)
-    return f"; did you mean '{by_case[near[0]]}'?" if near else ""
+    near = [other for other in by_case if name and other.startswith(name.lower())]
+    if not 0 < len(near) <= _SUGGESTED:
+        near = difflib.get_close_matches(name.lower(), by_case, 1)
+    *others, last = [f"'{by_case[other]}'" for other in near] or [""]
+    return f"; did you mean {' or '.join([*filter(None, [', '.join(others)]), last])}?" if near else ""
 
 
 class FirstTouchError(Exception):

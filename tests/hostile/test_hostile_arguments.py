@@ -33,8 +33,8 @@ def pipes(folder):
 
 CASES = [
     Case("no command", [], 2, "the following arguments are required: COMMAND"),
-    Case("unknown command", ["measure-all"], 2, "invalid choice"),
-    Case("empty command", [""], 2, "invalid choice"),
+    Case("unknown command", ["measure-all"], 2, "no command"),
+    Case("empty command", [""], 2, "no command"),
     Case("process", VALIDATE, 0, "undecided", INPUT, process=True),
     *(Case(f"{command}: unknown option", [command, "--nosuch"], 2, "") for command in COMMANDS),
     *(Case(f"{command}: help", [command, "--help"], 0, "usage") for command in COMMANDS),

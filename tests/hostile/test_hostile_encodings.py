@@ -156,7 +156,7 @@ CASES = [
         "",
         {"r.jsonl": VM.read_bytes()},
     ),
-    Case("control characters in a command", ["vali\x1bdate\n"], 2, "invalid choice"),
+    Case("control characters in a command", ["vali\x1bdate\n"], 2, "no command"),
     Case("control characters in a file's name", ["report", "a\x1b\nb", "-o", "out"], 2, r"a\\x1b\\nb"),
 ]
 

@@ -50,13 +50,46 @@ PARSERS = {p.prog.removeprefix("firsttouch "): p for p in parsers(cli.parser())}
 @pytest.mark.parametrize("command", PARSERS)
 def test_help_has_examples_that_can_be_parsed(run_cli, command):
     _, out, _ = run_cli(*command.split(), "--help")
-    lines = [li.strip() for li in out.split("examples:\n")[1].splitlines() if li.startswith("  firsttouch ")]
+    examples = re.sub(r" \\\n +", " ", out.split("examples:\n")[1])
+    lines = [li.strip() for li in examples.splitlines() if li.startswith("  firsttouch ")]
     assert lines
     for line in lines:
         words = shlex.split(line.split("     ")[0].split(" | ")[0].split(" # ")[0])
         assert f"{shlex.join(words)} ".startswith(f"firsttouch {command} ")
         words = cli.resolved(words[1:])
         cli.parser(words[:1]).parse_args(words)
+
+
+@pytest.mark.parametrize("columns", [80, 100, 132])
+def test_help_is_not_wider_than_the_terminal(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    top = cli.parser()
+    shown = [top.format_help(), top.format_all(), *(parser.format_help() for parser in PARSERS.values())]
+    assert [line for text in shown for line in text.splitlines() if len(line) > columns] == []
+
+
+def test_wrapped_help_has_every_word_of_its_examples_and_comments(monkeypatch):
+    example = "  do 'a b' --long-option value > out    why it is done"
+    parser = cli.Parser(prog="do", epilog=f"Prose that goes on.\nAnd on.\n\nexamples:\n{example}\n  do x")
+    monkeypatch.setenv("COLUMNS", "32")
+    assert parser.format_help().endswith(
+        "Prose that goes on. And on.\n\nexamples:\n  do 'a b' --long-option \\\n      value > out\n"
+        "          why it is done\n  do x\n"
+    )
+    monkeypatch.setenv("COLUMNS", "80")
+    assert parser.format_help().endswith(f"{example}\n  do x\n")
+
+
+def test_the_options_of_run_work_for_every_command_unless_they_are_for_an_aligner_on_a_dataset():
+    usual, _, with_aligner = PARSERS["run"].format_help().partition("\nwith --aligner only:\n")
+    names = re.findall(r"^  (?:-\w(?: \w+)?, )?(--[\w-]+)", usual.partition("\noptions:\n")[2], re.MULTILINE)
+    assert {"--json", "--threads", "--timeout", "--idle", "--share-host"} == {*names} - {"--help"}
+    assert "--dataset" in with_aligner
+    for name in {*names} - {"--help"}:
+        value = [] if PARSERS["run"]._option_string_actions[name].nargs == 0 else ["2"]
+        for command in (["bwa", "mem", "i", "r.fq"], ["sort"]):
+            words = cli.resolved(["run", name, *value, "--", *command])
+            assert cli.parser(words[:1]).parse_args(words).program == command
 
 
 @pytest.mark.parametrize("command", PARSERS)
@@ -103,7 +136,17 @@ def test_the_users_command_is_not_assigned_to_an_optional_argument_before_it():
     ("argv", "message"),
     [
         (("exec", "--check", "x", "sort", "a b"), "put -- before the program: -- sort 'a b' "),
-        (("plna",), "firsttouch: error: argument COMMAND: invalid choice: .*; did you mean 'plan'\\?"),
+        (
+            ("plna",),
+            "^firsttouch: error: no command 'plna'; did you mean 'plan'\\? \\(help: firsttouch --help\\)$",
+        ),
+        (("nix",), "^firsttouch: error: no command 'nix' \\(help: firsttouch --help\\)$"),
+        (("validate", "--sys", "x"), "unrecognized arguments: --sys; did you mean '--system'\\?"),
+        (("run", "--threads", "2", "--index=i", "--", "bwa", "mem"), "unrecognized arguments: --index=i"),
+        (
+            ("run", "1x1-bound", "--aligner", "bwa", "--dataset", "lambda"),
+            "did you mean 'bwa-aln', 'bwa-mem', 'bwa-mem2' or 'bwa-mem3'\\?",
+        ),
         (
             ("topology", "--jsn"),
             "firsttouch topology: error: unrecognized arguments: --jsn; did you mean '--json'",
@@ -144,7 +187,9 @@ def test_the_first_screen_has_the_usual_commands_and_help_all_the_others(run_cli
         listed = [li.split()[0] for li in lines if li.startswith("  ") and li[2] != " "]
         assert listed == [name for commands in tasks.values() for name in commands]
         assert [li[:-1] for li in lines if li.endswith(":")] == list(tasks)[1:]
-        assert "0 if all is well, 1 if a program or a verdict failed, 2 for bad input, 3 if" in out
+        assert "0 if all is well, 1 if a program or a verdict failed, 2 for bad input, 3 if" in " ".join(
+            out.split()
+        )
     assert sum(map(len, cli.TASKS.values())) == 16
     assert set(listed) == set(cli.COMMANDS)
 

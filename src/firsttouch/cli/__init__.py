@@ -14,11 +14,14 @@ import gc
 import importlib
 import io
 import os
+import re
 import shlex
 import signal
 import sys
+import textwrap
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -127,16 +130,81 @@ def _path(text: str) -> Path:
     return Path(text)
 
 
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Formats help for the width of the terminal: prose is filled, examples and tables are wrapped."""
+
+    #: An indented line: its command or name, and behind two blanks a comment.
+    _ROW = re.compile(r"( +)(\S.*?)(?:( {2,})(\S.*))?")
+    #: The column of a comment below its command; a line that is indented deeper continues a comment.
+    _BELOW = 10
+    #: A word of a shell, which may have blanks between quotes.
+    _WORD = re.compile(r"(?:'[^']*'|\"[^\"]*\"|\S)+")
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        width -= len(indent)
+        filled: list[str] = []
+        for is_row, lines in groupby(text.splitlines(), key=lambda line: not line or line[0].isspace()):
+            block = [*lines]
+            filled += self._rows(block, width) if is_row else textwrap.wrap(" ".join(block), width)
+        return "\n".join(f"{indent}{line}".rstrip() for line in filled)
+
+    def _format_usage(self, *args: Any) -> str:
+        # argparse indents all lines by the name of the command, also those that do not fit then.
+        lines = super()._format_usage(*args).split("\n")
+        spare = [self._width - len(line.strip()) for line in lines]
+        indents = [
+            min(len(line) - len(line.lstrip()), max(2, room)) for line, room in zip(lines, spare, strict=True)
+        ]
+        return "\n".join(" " * indent + line.strip() for indent, line in zip(indents, lines, strict=True))
+
+    def _rows(self, lines: Sequence[str], width: int) -> Iterator[str]:
+        if max(map(len, lines)) <= width:
+            yield from lines
+            return
+        rows: list[str] = []
+        for line in lines:
+            if rows and line.startswith(" " * self._BELOW):
+                rows[-1] += f" {line.strip()}"
+            else:
+                rows.append(line)
+        for row in rows:
+            yield from self._wrapped(row, width) if len(row) > width else [row]
+
+    def _wrapped(self, row: str, width: int) -> Iterator[str]:
+        match = self._ROW.fullmatch(row)
+        margin, command, gap, comment = match.groups(default="") if match else ("", row, "", "")
+        column = len(margin + command + gap)
+        if comment and column <= width // 2:
+            yield from textwrap.wrap(comment, width, initial_indent=row[:column], subsequent_indent=" " * column)
+            return
+        line = margin
+        for word in self._WORD.findall(command):
+            if line.strip() and len(line) + len(word) + 2 >= width:
+                yield f"{line} \\"
+                line = f"{margin}    {word}"
+            else:
+                line += f" {word}" if line.strip() else word
+        yield line
+        indent = " " * self._BELOW
+        yield from textwrap.wrap(comment, width, initial_indent=indent, subsequent_indent=indent)
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that takes no abbreviated options, and whose errors are one line that suggests what was meant."""
 
     def __init__(self, **kwargs: Any) -> None:
         """Create the parser; sub-commands get parsers of the same kind."""
-        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs)
+        super().__init__(allow_abbrev=False, formatter_class=_HelpFormatter, **kwargs)
         self.register("type", Path, _path)  # of every argument with type=Path
+        self._given: Sequence[str] = ()
 
     def error(self, message: str) -> NoReturn:
         """Print the error and where the help is, and exit."""
+        if message.startswith("the following arguments are required") and not self._subparsers:
+            # argparse looks for missing arguments before it reports what it does not know.
+            names = (word.partition("=")[0] for word in self._given if word.startswith("--"))
+            if unknown := [name for name in names if name not in self._option_string_actions]:
+                message = self._unrecognized(unknown)
         self.exit(2, f"{self.prog}: error: {one_line(message)} (help: {self.prog} --help)\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
@@ -147,17 +215,25 @@ class Parser(argparse.ArgumentParser):
         given = [*(sys.argv[1:] if args is None else args)]
         user = next((action for action in self._actions if isinstance(action, UserCommand)), None)
         words = None
-        if user and "--" in given:
-            given, words = given[: given.index("--")], given[given.index("--") + 1 :]
+        end = given.index("--") if "--" in given else len(given)
+        self._given = given[:end]
+        if user and end < len(given):
+            given, words = given[:end], given[end + 1 :]
         parsed, unknown = super().parse_known_args(given, namespace)
         if user and words is not None:
             setattr(parsed, user.dest, words)
         if unknown:
-            near = did_you_mean(unknown[0].partition("=")[0], self._option_string_actions)
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{near}")
+            self.error(self._unrecognized(unknown))
         return parsed, unknown
 
+    def _unrecognized(self, words: Sequence[str]) -> str:
+        near = did_you_mean(words[0].partition("=")[0], self._option_string_actions)
+        return f"unrecognized arguments: {' '.join(words)}{near}"
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.dest == "command" and value not in COMMANDS:
+            # `firsttouch --help`, which the error names, lists them by task.
+            raise argparse.ArgumentError(None, f"no command '{value}'{did_you_mean(str(value), COMMANDS)}")
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
