@@ -544,15 +544,18 @@ def test_memory_options_are_verified(folder, option):
 GROWING = f"""\
 import mmap
 {python_wait(Path())}
-mmap.mmap(-1, int(os.environ["MIB"]) << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
+flags = mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE | getattr(mmap, os.environ["SHARING"])
+mmap.mmap(-1, int(os.environ["MIB"]) << 20, flags=flags)
 """
 
 
+@pytest.mark.parametrize("sharing", ["MAP_PRIVATE", "MAP_SHARED"])
 @pytest.mark.parametrize(("option", "mebibytes"), [("", 300), ("", 900), ("+jemalloc", 300)])
-def test_a_program_is_verified_only_if_most_of_its_memory_was_sampled(option, mebibytes):
+def test_a_program_is_verified_only_if_most_of_its_memory_was_sampled(option, mebibytes, sharing):
     if option and (reason := memory_options.refusal(memory_options.of_suffix(option[1:]))):
         pytest.skip(reason)
-    done = shell(f'$ft 1Inst_Original{option} --json -- {sys.executable} -c "$P"', P=GROWING, MIB=str(mebibytes))
+    env = {"P": GROWING, "MIB": str(mebibytes), "SHARING": sharing}
+    done = shell(f'$ft 1Inst_Original{option} --json -- {sys.executable} -c "$P"', **env)
     document = json.loads(done.stderr)
     (placement,) = document["placement_found"]
     seen = 4096 * sum(placement["pages"].values())

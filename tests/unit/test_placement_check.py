@@ -333,6 +333,42 @@ def test_pages_of_files_do_not_count_and_huge_ones_count_as_what_they_are(proc):
     assert what.modes == {"default": 10, "prefer (many):0-1": 1, "bind:0": 1024}
 
 
+#: Memory that a program shares with its children, as Python's mmap.mmap(-1, size), and a file in memory.
+SHARED, IN_MEMORY = "/dev/zero\\040(deleted)", "/mnt/ram/index"
+
+
+@pytest.mark.parametrize(
+    ("file", "sampled_late", "reason"),
+    [
+        (SHARED, False, "had at least 402 MiB at its peak"),
+        (SHARED, True, ""),
+        ("/memfd:block\\040(deleted)", True, ""),
+        (IN_MEMORY, True, ""),
+        (IN_MEMORY, False, "had at least 402 MiB at its peak"),
+    ],
+)
+def test_shared_memory_is_sampled_and_never_taken_for_pages_of_files(proc, file, sampled_late, reason):
+    """A program may fill its memory in its last moment, after the last look, and be measured while it does."""
+    status = "VmHWM:\t {} kB\nRssAnon:\t 1540 kB\nRssFile:\t 1024 kB\nRssShmem:\t {} kB\n"
+    small = PAGE.format(mode="interleave:0-1", n=385, node=0, kb=4)
+    root, what = proc(100, "sleeper", [("0-1", "R")], small), Observed()
+    (root / "100" / "status").write_text(status.format(2564, 0))
+    look(100, what, root)
+    full = 400 * MIB >> 10
+    (root / "100" / "status").write_text(status.format(full + 2564, full))
+    assert placement_check.grown(100, what, root)
+    if sampled_late:
+        shared = f"7f10 interleave:0-1 file={file} dirty=102400 N0=51200 N1=51200 kernelpagesize_kB=4\n"
+        (root / "100" / "numa_maps").write_text(small + shared)
+        look(100, what, root)
+        assert not placement_check.grown(100, what, root)
+        assert sum(what.pages.values()) == 385 + (0 if file == IN_MEMORY else 102_400)
+    # What wait4(2) reports at the end.
+    what.largest_peak = 403 * MIB
+    message = placement_check.unverified(what)
+    assert (reason in message, bool(message)) == (True, bool(reason))
+
+
 @pytest.mark.parametrize("comm", ["numactl", "setpriv"])
 def test_what_sets_the_placement_up_has_not_grown(proc, comm):
     root = proc(100, comm, [("0", "R")], "")
@@ -360,7 +396,7 @@ def test_a_program_that_has_grown_is_looked_at_again(proc):
         if not what.looks:
             look(100, what, root)
     assert seen == [True, False, True, True]
-    assert (what.anonymous, what.largest_peak, what.file_bytes) == (10_240_000, 40_100 << 10, (4 << 20) + 4096)
+    assert (what.resident, what.largest_peak, what.file_bytes) == (10_240_000, 40_100 << 10, (4 << 20) + 4096)
 
 
 def test_what_a_program_gave_back_before_its_end_was_its_memory(proc):

@@ -22,7 +22,7 @@ from firsttouch.scenarios.evidence import Coverage
 from firsttouch.scenarios.placement import Placement
 
 PROC = Path("/proc")
-#: A program that has this many times the anonymous memory of its last look is looked at again.
+#: A program that has this many times the memory of its last look, without files, is looked at again.
 GROWTH = 1.25
 #: Growth below this (bytes) causes no further sample.
 _GROWN = 1 << 20
@@ -127,13 +127,13 @@ class Observed(Struct):
     index: IndexPages | None = None
     unreadable: str = ""
     #: The largest sums (bytes) over the processes at one time: of their peak resident sets, of their anonymous
-    #: memory, of their resident pages of files, and of the sizes of their mappings of files.
+    #: memory, of their resident pages of files (in memory, too), and of the sizes of their mappings of files.
     peak_bytes: int = 0
     most_anonymous: int = 0
     file_resident: int = 0
     file_bytes: int = 0
-    #: Anonymous memory (bytes) at the largest look.
-    anonymous: int = 0
+    #: Anonymous and shared memory (bytes) at the largest look.
+    resident: int = 0
     #: Largest resident set (bytes) of one process, until it ends as sampled (VmHWM), afterwards by wait4(2).
     largest_peak: int = 0
     _samples: list[_Sample] = field(default_factory=list)
@@ -167,15 +167,20 @@ class Observed(Struct):
         elif self._fullest is not before:
             self._affinities = {}
 
-    def add_sizes(self, sizes: Iterable[Sizes]) -> int:
-        """Add the *sizes* of all processes at one time; return their anonymous memory (bytes)."""
+    def add_sizes(self, sizes: Iterable[Sizes], sampled_shared: int | None = None) -> int:
+        """Add the *sizes* of all processes at one time; return their anonymous and shared memory (bytes).
+
+        *sampled_shared* bytes of the shared memory were sampled, and what they have beyond it are files in memory.
+        None: nothing was sampled, and the shared memory may be either.
+        """
         sizes = list(sizes)
-        anonymous = sum(size.anonymous for size in sizes)
-        self.most_anonymous = max(self.most_anonymous, anonymous)
-        self.file_resident = max(self.file_resident, sum(size.files for size in sizes))
+        anonymous, shared = sum(size.anonymous for size in sizes), sum(size.shared for size in sizes)
+        of_files = 0 if sampled_shared is None else max(0, shared - sampled_shared)
+        self.most_anonymous = max(self.most_anonymous, anonymous + (sampled_shared or 0))
+        self.file_resident = max(self.file_resident, sum(size.files for size in sizes) + of_files)
         self.peak_bytes = max(self.peak_bytes, sum(size.peak for size in sizes))
         self.largest_peak = max([self.largest_peak, *(size.peak for size in sizes)])
-        return anonymous
+        return anonymous + shared
 
     @property
     def coverage(self) -> Coverage:
@@ -229,14 +234,15 @@ def look(pid: int, observed: Observed, proc: Path = PROC) -> None:
     """Sample *pid* and its descendants once and add the sample to *observed*."""
     if _starting(pid, proc):
         return
-    threads, anonymous = 0, 0
+    threads, shared = 0, 0
     nodes, modes, copied, pus = Counter[int](), Counter[str](), 0, frozenset[int]()
     affinities, most, largest, threads_of = Affinities(), -1, "", Counter[str]()
     members: list[tuple[Path, str, str]] = []
+    sizes: list[Sizes] = []
     for process in (proc / str(member) for member in family(pid, proc)):
         tasks = _affinities(process)
-        # Before the pages: what a program gets while they are read counts as growth.
-        anonymous += pages.sizes(pages.status(process)).anonymous
+        # Before the pages: what a program gets while they are read is growth, and was not sampled.
+        sizes.append(pages.sizes(pages.status(process)))
         try:
             numa_maps = pages.numa_maps(process)
         except FileNotFoundError:
@@ -257,7 +263,7 @@ def look(pid: int, observed: Observed, proc: Path = PROC) -> None:
         sampled = pages.anonymous_pages(numa_maps)
         nodes.update(sampled.nodes)
         modes.update(sampled.modes)
-        copied += sampled.copied
+        copied, shared = copied + sampled.copied, shared + sampled.shared
         threads += len(tasks)
         pus = pus.union(*tasks.values())
         observed.thread_modes |= _policies_of_threads(process, tasks)
@@ -273,8 +279,7 @@ def look(pid: int, observed: Observed, proc: Path = PROC) -> None:
     online = _online(proc)
     pus, held = (pus & online, held & online) if online else (pus, held)
     observed._add(_Sample(nodes.total(), pus, max(most, 0), held, threads_of[largest]), affinities)
-    observed.anonymous = max(observed.anonymous, anonymous)
-    observed.add_sizes(pages.sizes(status) for _, _, status in members)
+    observed.resident = max(observed.resident, observed.add_sizes(sizes, pages.UNIT * shared))
     file_bytes = sum(pages.file_bytes(pages.maps(process)) for process, _, _ in members)
     observed.file_bytes = max(observed.file_bytes, file_bytes)
     if nodes.total() >= sum(observed.pages.values()):
@@ -292,14 +297,14 @@ def _memory(members: Iterable[tuple[Path, str, str]]) -> Memory:
 
 
 def grown(pid: int, observed: Observed, proc: Path = PROC) -> bool:
-    """Return whether *pid* and its descendants hold so much more anonymous memory that another look is due.
+    """Return whether *pid* and its descendants hold so much more memory, without files, that another look is due.
 
     It costs far less than a look, because it does not read the page tables.
     """
     if _starting(pid, proc):
         return False
     sizes = (pages.sizes(pages.status(proc / str(member))) for member in family(pid, proc))
-    return observed.add_sizes(sizes) > GROWTH * observed.anonymous + _GROWN
+    return observed.add_sizes(sizes) > GROWTH * observed.resident + _GROWN
 
 
 def _program(process: Path) -> str:

@@ -30,6 +30,8 @@ _HUGE_PAGE_FILE = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
 _PART = 1 << 30
 _MAPPING = re.compile(r"([0-9a-f]+)-[0-9a-f]+ \S+ [0-9a-f]+ ([0-9a-f]+):([0-9a-f]+) (\d+) *(.*)")
 _NODES = re.compile(r" N(\d+)=(\d+)")
+#: What the kernel calls files, and no file system has: huge pages, shared memory, memfd_create(2).
+_NAMELESS = re.compile(r"(?: file=)?/(?:anon_hugepage|dev/zero|memfd:)")
 _KILOBYTES = re.compile(r" kernelpagesize_kB=(\d+)")
 #: A policy in numa_maps: mode (two contain a space), flags, and NUMA nodes (mm/mempolicy.c, mpol_to_str).
 #: So much (bytes) of the first line of numa_maps has the policy.
@@ -87,22 +89,22 @@ def has_numa_maps(proc: Path = Path("/proc")) -> bool:
 
 
 class Sizes(NamedTuple):
-    """The sizes of a process (bytes): its peak resident set, its anonymous memory, its resident pages of files.
+    """The sizes of a process (bytes): its peak resident set, and its resident pages by kind.
 
-    The peak counts from the start of the program that the process runs. Files include shared memory.
+    The peak counts from the start of the program that the process runs. *shared* is memory that processes share,
+    and what they map of files in memory: the kernel does not tell the two apart here.
     """
 
     peak: int = 0
     anonymous: int = 0
     files: int = 0
+    shared: int = 0
 
 
 def sizes(status: str) -> Sizes:
     """Return the sizes that a process's *status* states; 0 if it has ended."""
     values = _kilobytes(status)
-    return Sizes(
-        values.get("VmHWM", 0), values.get("RssAnon", 0), values.get("RssFile", 0) + values.get("RssShmem", 0)
-    )
+    return Sizes(*(values.get(name, 0) for name in ("VmHWM", "RssAnon", "RssFile", "RssShmem")))
 
 
 def _kilobytes(text: str) -> dict[str, int]:
@@ -190,7 +192,11 @@ def file_mapping(line: str) -> FileMapping | None:
 
 def file_bytes(maps: str) -> int:
     """Return the sum of the sizes (bytes) of all mappings of files in a process's maps."""
-    ranges = (line.split(" ", 1)[0] for line in maps.splitlines() if (m := file_mapping(line)) and m.file[1])
+    ranges = (
+        line.split(" ", 1)[0]
+        for line in maps.splitlines()
+        if (m := file_mapping(line)) and m.file[1] and not _NAMELESS.match(m.path)
+    )
     return sum(int(end, 16) - int(begin, 16) for begin, _, end in (text.partition("-") for text in ranges))
 
 
@@ -213,30 +219,34 @@ def mode(line: str) -> str:
 
 
 class AnonymousPages(NamedTuple):
-    """Anonymous pages per NUMA node, and per memory policy; *copied* pages of files have been written to."""
+    """Anonymous pages per NUMA node, and per memory policy; *copied* pages of files have been written to.
+
+    *shared* pages, which are among the first, are those of memory that processes share.
+    """
 
     nodes: Counter[int]
     modes: Counter[str]
     copied: int
+    shared: int
 
 
 def anonymous_pages(numa_maps: str) -> AnonymousPages:
-    """Return the anonymous pages in a text of numa_maps.
+    """Return the anonymous pages in a text of numa_maps, among them memory that processes share.
 
-    Mappings of files do not count: their first reader decides where their pages lie in the page cache, not this
+    Mappings of files are left out: their first reader decides where their pages lie in the page cache, not this
     policy, and of the copied ones, the kernel does not show where they lie.
     """
-    nodes, modes, copied = Counter[int](), Counter[str](), 0
+    nodes, modes, copied, shared = Counter[int](), Counter[str](), 0, 0
     for line in numa_maps.splitlines():
-        if " anon=" not in line:
-            continue
-        if " file=" in line and " file=/anon_hugepage" not in line:
+        is_file, is_private = " file=" in line and not _NAMELESS.search(line), " anon=" in line
+        if is_file and is_private:
             copied += int(line.partition(" anon=")[2].split(" ", 1)[0]) * _unit(line)
         # A mapping without pages has no part in the policies.
-        elif counts := node_pages(line):
+        elif not is_file and (counts := node_pages(line)):
             nodes.update(counts)
             modes[mode(line)] += counts.total()
-    return AnonymousPages(nodes, modes, copied)
+            shared += 0 if is_private else counts.total()
+    return AnonymousPages(nodes, modes, copied, shared)
 
 
 def mapped_pages(numa_maps: str, addresses: Collection[int]) -> Counter[int]:
