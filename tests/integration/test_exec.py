@@ -18,7 +18,8 @@ from tests.factories.held_programs import command, python_wait, shell_wait
 
 from firsttouch import paths
 from firsttouch.advice import saved
-from firsttouch.host.cpusets import parse_list
+from firsttouch.host.cpusets import format_list, parse_list
+from firsttouch.host.emulation import host_name
 from firsttouch.host.topology import load
 from firsttouch.records import schema
 from firsttouch.scenarios import memory_options
@@ -209,157 +210,87 @@ def test_pus_that_were_not_granted_are_named(folder):
 
 #: Starts two tasks as srun does, their output in files.
 TASKS = """\
-export SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_NODEID=0 SLURM_STEP_TASKS_PER_NODE=2 TMPDIR=$PWD/tmp; mkdir -p tmp
+mkdir -p tmp; export TMPDIR=$PWD/tmp SLURM_NODEID=0 SLURM_STEP_TASKS_PER_NODE=2
 for n in 0 1; do SLURM_LOCALID=$n SLURM_PROCID=$n $ft {options} -- sh -c {program} >out.$n 2>err.$n & done
 """
 
 
 def tasks(folder, options, program, then="wait"):
-    """Run two tasks of a step, and return what they wrote on standard error, and the names in TMPDIR."""
+    """Run two tasks of a step, and return what each wrote on standard error."""
     done = shell(TASKS.format(options=options, program=shlex.quote(program)) + then)
     assert done.returncode == 0, done
-    errors = sorted((folder / f"err.{number}").read_text() for number in range(2))
-    # On a busy host a task says that it waits for the other one.
-    errors = [re.sub(r"^firsttouch: waiting for task .*\n", "", text, flags=re.MULTILINE) for text in errors]
-    left = {path.name for path in (folder / "tmp").rglob("*") if path.is_file()}
-    assert left <= {"begun.0", "begun.1"}
-    return "".join(errors)
+    # They share no folder, whose names others could foresee.
+    assert not [*(folder / "tmp").iterdir()]
+    return [(folder / f"err.{number}").read_text() for number in range(2)]
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two PUs")
-def test_the_tasks_of_a_step_divide_what_they_were_granted(folder):
-    held = f"taskset -cp $$ | sed s/.*:.//; {shell_wait(folder)}"
-    errors = tasks(folder, "--verify --records r.jsonl", held)
-    lists = [(folder / f"out.{number}").read_text() for number in range(2)]
-    own = [set(parse_list(text.strip())) for text in lists]
-    assert own[0].isdisjoint(own[1]), lists
-    assert len(own[0]) == len(own[1]) == len(os.sched_getaffinity(0)) // 2
-    assert re.search(
-        r"^firsttouch: 2 tasks on \S+: task 0 on PUs? \S+ \(NUMA node .*\), task 1 on", errors, re.MULTILINE
-    )
-    assert re.search(
-        r"^firsttouch: 2Inst_Original, 2 tasks on .* s, all placements verified$", errors, re.MULTILINE
-    )
-    assert len(errors.splitlines()) == 2
-    (record,) = schema.read(folder / "r.jsonl")
-    assert (record.status, record.parameters["scenario"]) == ("valid", "2Inst_Original")
-    asked = [placement["pus"] for placement in record.placement_asked]
-    assert [set(pus) for pus in asked] == own
-    assert [set(placement["pus"]) for placement in record.placement_found] == own
-
-    # The same tasks start another program, whose second one fails.
-    errors = tasks(folder, "--json", f"test $SLURM_LOCALID = 0 || exit 7; {shell_wait(folder)}")
-    (line,) = [line for line in errors.splitlines() if line.startswith("{")]
-    document = json.loads(line)
-    assert [task["exit_status"] for task in document["tasks"]] == [0, 7]
+def test_the_tasks_of_a_step_divide_what_they_were_granted_and_each_records_its_own_placement(folder):
+    options = "--verify --records r.jsonl --tsv run.%t.tsv"
+    errors = tasks(folder, options, f"taskset -cp $$ | sed s/.*:.//; {shell_wait(folder)}")
+    divided = [parse_list((folder / f"out.{number}").read_text().strip()) for number in range(2)]
+    assert divided[0].isdisjoint(divided[1])
+    assert len(divided[0]) == len(divided[1]) == len(os.sched_getaffinity(0)) // 2
+    for number, text in enumerate(errors):
+        pus = re.escape(format_list(divided[number]))
+        ending = r"2Inst_Original: \d+\.\d+ s, placement verified"
+        assert re.fullmatch(rf"firsttouch: task {number} on \S+, PUs? {pus}: {ending}\n", text), text
+        assert "\t2Inst_Original\tverified\t" in f"\t{(folder / f'run.{number}.tsv').read_text()}"
+    records = schema.read(folder / "r.jsonl")
+    for record in records:
+        assert (record.status, record.parameters["scenario"]) == ("valid", "2Inst_Original")
+        assert [set(placement["pus"]) for placement in record.placement_found] == [
+            set(placement["pus"]) for placement in record.placement_asked
+        ]
+    assert sorted(record.placement_found[0]["pus"] for record in records) == sorted(map(sorted, divided))
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two PUs")
-def test_tasks_of_different_programs_are_named_and_give_no_record(folder):
-    programs = "$(test $n = 0 && echo env || echo nice)"
-    errors = tasks(folder, f"--records r.jsonl -- {programs}", shell_wait(folder))
-    assert "warning: tasks ran different programs (env, nice), so there is no record\n" in errors
-    assert "2 tasks on" in errors.splitlines()[-1]
-    assert not (folder / "r.jsonl").exists()
-
-
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two PUs")
-def test_tasks_that_fill_their_tmpdir_have_their_results(folder, small_disk):
-    (folder / "tmp").symlink_to(small_disk("1m"))
-    os.mkfifo(folder / "full")
-    fill = "head -c 2000000 /dev/zero >tmp/zeros; echo >full"
-    program = f"if test $SLURM_LOCALID = 0; then {fill}; else read x <full; fi; exit 5"
-    errors = tasks(folder, "--json", program, "wait; rm tmp/zeros")
-    (line,) = [line for line in errors.splitlines() if line.startswith("{")]
-    assert [task["exit_status"] for task in json.loads(line)["tasks"]] == [5, 5]
-
-
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two PUs")
-def test_a_task_that_is_killed_is_named_by_the_others(folder):
+def test_each_task_has_its_own_result_whatever_becomes_of_the_others(folder):
     for number in range(2):
         os.mkfifo(folder / f"pid.{number}")
         os.mkfifo(folder / f"go.{number}")
-    program = f"echo $PPID >pid.$SLURM_LOCALID; read x <go.$SLURM_LOCALID; {shell_wait(folder)}"
+    program = f"echo $PPID >pid.$SLURM_LOCALID; read x <go.$SLURM_LOCALID; {shell_wait(folder)}; exit 7"
     # Nobody writes for the task that is killed.
     kill = "read first <pid.0; read second <pid.1; kill -KILL $second; wait %2; echo >go.0; wait"
-    errors = tasks(folder, "", program, kill)
-    assert "1 of 2 succeeded with a verified placement; task 1: no result: it was killed" in errors
+    first, second = tasks(folder, "--json --records r.%t.jsonl", program, kill)
+    document = json.loads(first)
+    assert (document["host"], document["task"], document["exit_status"]) == (host_name(), 0, 7)
+    assert document["placement"] == "verified"
+    assert second == ""
+    assert not list(folder.glob("*.jsonl"))
 
 
-#: Starts a task on each of two hosts of a step, their output in files.
-HOSTS = """\
-export SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_LOCALID=0 SLURM_STEP_TASKS_PER_NODE="1(x2)" SLURM_STEP_NODELIST=n[1-2]
-for n in 0 1; do
-    mkdir -p tmp.$n && TMPDIR=$PWD/tmp.$n SLURM_NODEID=$n SLURM_PROCID=$n SLURMD_NODENAME=n$((n + 1)) \\
-        $ft {options} -- sh -c {program} >out.$n 2>err.$n &
-done
-"""
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two PUs")
+def test_a_task_whose_placement_did_not_hold_says_so_itself(folder):
+    elsewhere = f"test $SLURM_LOCALID = 0 || exec numactl --membind=0 sh -c '{shell_wait(folder)}'"
+    program = f"{elsewhere}; {shell_wait(folder)}"
+    first, second = tasks(folder, "--verify --records r.%t.jsonl 1Inst_Localalloc", program)
+    assert first.endswith(", placement verified\n")
+    assert "INVALID: memory policy is bind:0" in second
+    (record,) = schema.read(folder / "r.1.jsonl")
+    assert (record.status, record.reason.partition("memory")[0]) == ("invalid", "task 1: ")
+    (record,) = schema.read(folder / "r.0.jsonl")
+    assert (record.status, record.reason) == ("valid", "")
 
 
-def test_one_result_tells_of_the_hosts_of_a_step_also_of_a_killed_one(folder):
-    options = "--joined joined.json --share-host"
-    held = HOSTS.format(options=f"{options} --json", program=shlex.quote(shell_wait(folder)))
-    assert shell(f"{held} wait").returncode == 0
-    errors = "".join((folder / f"err.{number}").read_text() for number in range(2))
-    (line,) = [line for line in errors.splitlines() if line.startswith("{")]
-    document = json.loads((folder / "joined.json").read_text())
-    assert json.loads(line) == document
-    assert [(host["host"], host["numbers"]) for host in document["hosts"]] == [("n1", [0]), ("n2", [1])]
-    assert [host["tasks"][0]["placement"] for host in document["hosts"]] == ["verified"] * 2
-    assert not list(folder.glob(".joined*"))
-
-    for number in range(2):
-        os.mkfifo(folder / f"pid.{number}")
-        os.mkfifo(folder / f"go.{number}")
-    program = f"echo $PPID >pid.$SLURM_NODEID; read x <go.$SLURM_NODEID; {shell_wait(folder)}"
-    kill = "read first <pid.0; read second <pid.1; kill -KILL $second; wait %2; echo >go.0; wait"
-    # The results of the earlier step are gone before a program of this one starts.
-    kill = kill.replace("kill -KILL", "cp joined.json begun.json; kill -KILL")
-    done = shell(HOSTS.format(options=options, program=shlex.quote(program)) + kill)
-    assert done.returncode == 0, done
-    ending = r"1Inst_Original, 1 task on n1: .* s, all placements verified; no result of n2"
-    assert re.search(ending, (folder / "err.0").read_text())
-    nothing = {"scenario": None, "numbers": None, "tasks": None}
-    first, second = json.loads((folder / "joined.json").read_text())["hosts"]
-    assert (first["host"], first["numbers"], len(first["tasks"])) == ("n1", [0], 1)
-    assert second == {"host": "n2", **nothing}
-    begun = json.loads((folder / "begun.json").read_text())
-    assert begun == {"hosts": [{"host": "n1", **nothing}, {"host": "n2", **nothing}]}
-    done = shell(HOSTS.format(options="--tsv run.tsv", program="true") + "wait %1")
-    assert done.returncode == 2
-    assert "--tsv has one row, and each of 2 hosts would write its own" in (folder / "err.0").read_text()
+def test_a_file_that_all_tasks_would_write_is_refused(folder):
+    refused = "--tsv has one row, and each of 2 tasks would write its own: put %t, the number of the task, into"
+    for text in tasks(folder, "--tsv run.tsv", "touch started"):
+        assert (refused in text, text.count("\n")) == (True, 1)
+    assert not (folder / "started").exists()
+    assert shell("$ft --tsv run.%t.tsv -- true").returncode == 0
+    assert (folder / "run.0.tsv").exists()
 
 
-def test_the_only_task_has_no_result_in_the_joined_file_if_it_exceeds_its_time(folder):
-    done = shell("$ft --joined joined.json --timeout 0.2 1Inst_Original -- sleep 1000")
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done
-    (host,) = json.loads((folder / "joined.json").read_text())["hosts"]
-    assert (host["scenario"], host["numbers"], host["tasks"]) == ("1Inst_Original", [0], [None])
+def test_a_result_is_told_also_if_its_record_cannot_be_written(folder):
+    (folder / "kept").mkdir()
+    done = shell("$ft --records kept/r.jsonl 1Inst_Original -- sh -c 'rmdir kept; touch kept'")
+    assert re.match(r"firsttouch: 1Inst_Original: .* s, .*\nfirsttouch: error: .*kept", done.stderr), done
+    assert done.returncode != 0
 
 
-def test_a_host_that_cannot_start_the_program_has_the_null_results_of_its_tasks(folder):
-    options = "--joined joined.json --share-host $(test $n = 0 || echo --scratch ram:1000TB)"
-    assert shell(HOSTS.format(options=options, program="true") + "wait").returncode == 0
-    first, second = json.loads((folder / "joined.json").read_text())["hosts"]
-    assert first["tasks"][0]["exit_status"] == 0
-    assert (second["numbers"], second["tasks"]) == ([1], [None]), (folder / "err.1").read_text()
-
-
-def test_a_host_whose_record_cannot_be_written_has_its_result(folder):
-    for number in range(2):
-        (folder / f"kept.{number}").mkdir()
-    program = shlex.quote("rmdir kept.$SLURM_NODEID; touch kept.$SLURM_NODEID")
-    options = "--joined joined.json --share-host --records kept.$n/r.jsonl"
-    assert shell(HOSTS.format(options=options, program=program) + "wait").returncode == 0
-    errors = [(folder / f"err.{number}").read_text() for number in range(2)]
-    for number in range(2):
-        assert f"kept.{number}" in errors[number].splitlines()[-1], errors
-    assert "1Inst_Original, 2 tasks on n1, n2: " in "".join(errors)
-    hosts = json.loads((folder / "joined.json").read_text())["hosts"]
-    assert [host["tasks"][0]["exit_status"] for host in hosts] == [0, 0]
-
-
-@pytest.mark.parametrize("option", ["--tsv", "--joined", "--records"])
+@pytest.mark.parametrize("option", ["--tsv", "--records"])
 def test_a_file_that_cannot_be_written_is_named_before_the_program_starts(folder, run_here, option):
     (folder / "file").touch()
     (folder / "link").symlink_to("new/x")
@@ -380,19 +311,15 @@ def test_a_file_that_cannot_be_written_is_named_before_the_program_starts(folder
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two PUs")
-def test_tasks_say_that_their_share_is_too_small_and_which_exceeded_its_time(folder, monkeypatch):
+def test_one_task_says_that_their_shares_are_too_small(folder, monkeypatch):
     pus = len(os.sched_getaffinity(0))
     monkeypatch.setenv("OMP_NUM_THREADS", str(pus))
-    os.mkfifo(folder / "never")
-    program = f"test $SLURM_LOCALID = 0 || read x <never; {shell_wait(folder)}"
-    errors = tasks(folder, "--timeout $((n ? 1 : 100)) --json", program)
+    first, second = tasks(folder, "--json", shell_wait(folder))
     warning = f"firsttouch: warning: {pus} threads are asked for, and this process may use {pus // 2} "
-    assert errors.count(warning) == 1
-    (line,) = [line for line in errors.splitlines() if line.startswith("{")]
-    first, second = json.loads(line)["tasks"]
-    assert (first["placement"], second) == ("verified", None)
-    assert first["lacking"][0] in errors
-    assert "did not end within 1 s" in errors
+    assert first.startswith(warning)
+    documents = [json.loads(text.splitlines()[-1]) for text in (first, second)]
+    assert [len(second.splitlines()), *(document["placement"] for document in documents)] == [1, *["verified"] * 2]
+    assert all(document["lacking"][0] in first for document in documents)
 
 
 def test_a_scenario_that_leaves_pus_to_the_kernel_is_not_for_tasks(folder):
@@ -426,7 +353,6 @@ def test_auto_follows_the_saved_advice_if_it_can(folder, monkeypatch):
         ("1Inst_Original x y", 2, "put -- before the program: -- x y"),
         ("1Inst_Original -- ./program.py", 3, "./program.py is not executable"),
         ("1x1-default --threads 2 -- true", 2, "1x1-default has 1 threads, --threads asks for 2"),
-        ("--joined /dev/null -- true", 2, "/dev/null: --joined is written more than once: name a file"),
         ("--on 4096 -- true", 2, "there is no NUMA node 4096"),
         ("--on x -- true", 2, "'x' is not a list of numbers such as 0-3,8"),
         ("1Inst_Original -- not-there", 3, "'not-there' is not on PATH"),

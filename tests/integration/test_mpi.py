@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,6 +13,7 @@ import pytest
 from tests.factories import held_programs, mpi
 
 from firsttouch.host.topology import load
+from firsttouch.records import schema
 
 needs_two_pus = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two PUs")
 
@@ -24,8 +25,7 @@ def test_ranks_of_mpirun_divide_the_host(library: str, tmp_path: Path) -> None:
     mpirun = shutil.which(f"mpirun.{library}")
     if mpirun is None:
         pytest.skip(f"missing here: mpirun.{library}")
-    joined = tmp_path / "joined.json"
-    firsttouch = held_programs.command(tmp_path, "exec", "--verify", "--joined", joined)
+    firsttouch = held_programs.command(tmp_path, "exec", "--verify", "--records", tmp_path / "r.%t.jsonl")
     done = subprocess.run(
         [mpirun, "--bind-to", "none", "-n", "2", *firsttouch, "--", program, tmp_path],
         env=os.environ | mpi.VARIABLES | {"TMPDIR": str(tmp_path)},
@@ -37,10 +37,9 @@ def test_ranks_of_mpirun_divide_the_host(library: str, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == [f"rank {rank} of 2: the sum is 3" for rank in range(2)]
-    assert "2 tasks on" in done.stderr
-    assert "all placements verified" in done.stderr
-    (host,) = json.loads(joined.read_text())["hosts"]
-    assert (host["scenario"], host["numbers"]) == ("2Inst_Original", [0, 1])
-    first, second = (set(task["placement_asked"][0]["pus"]) for task in host["tasks"])
+    line = r"^firsttouch: task [01] on .*: 2Inst_Original: .* s, placement verified$"
+    assert len(re.findall(line, done.stderr, re.MULTILINE)) == 2
+    records = [schema.read(tmp_path / f"r.{rank}.jsonl") for rank in range(2)]
+    first, second = (set(placement["pus"]) for (record,) in records for placement in record.placement_asked)
     assert first.isdisjoint(second)
     assert len(first) == len(second) == load().usable_pu_count // 2

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tasks that the real srun starts: each has its own PUs, and one result tells of those of a host, or of all."""
+"""Tasks that the real srun starts: each has its own PUs, and its own result."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -31,36 +30,37 @@ def srun(site: Site, folder: Path, *words: object, pmi: str = "none") -> subproc
     )
 
 
+def results(done: subprocess.CompletedProcess[str]) -> list[tuple[int, str]]:
+    """Return the tasks and hosts that report a verified placement."""
+    line = r"^firsttouch: task (\d) on (\w+), PU.*: 2Inst_Original: .* s, placement verified$"
+    return sorted((int(task), host) for task, host in re.findall(line, done.stderr, re.MULTILINE))
+
+
 @needs_two_pus
 def test_tasks_of_two_hosts(site: Site, tmp_path: Path) -> None:
     records = tmp_path / "records.jsonl"
     program = ["sh", "-c", held_programs.shell_wait(Path())]
     done = srun(site, tmp_path, "exec", "--verify", "--records", records, "--", *program)
     assert done.returncode == 0, done.stderr
-    joined = re.findall(
-        r"^firsttouch: 2Inst_Original, 2 tasks on (\S+): .* all placements verified$", done.stderr, re.M
-    )
-    assert sorted(joined) == ["n1", "n2"], done.stderr
+    assert results(done) == [(task, "n1" if task < 2 else "n2") for task in range(4)], done.stderr
     kept = schema.read(records)
-    assert sorted(record.host for record in kept) == ["n1", "n2"]
-    for record in kept:
-        pus = [set(placement["pus"]) for placement in record.placement_found]
-        assert len(pus) == 2
-        assert pus[0].isdisjoint(pus[1])
+    for host in ("n1", "n2"):
+        first, second = (
+            set(placement["pus"]) for record in kept if record.host == host for placement in record.placement_found
+        )
+        assert first.isdisjoint(second)
 
 
 @needs_two_pus
 @pytest.mark.parametrize(("pmi", "library"), [("pmi2", "mpich"), ("pmix", "openmpi")])
-def test_ranks_of_mpi_on_two_hosts_have_one_result(site: Site, tmp_path: Path, pmi: str, library: str) -> None:
+def test_ranks_of_mpi_on_two_hosts(site: Site, tmp_path: Path, pmi: str, library: str) -> None:
     """What srun gives the ranks to find each other, such as PMI_FD, reaches the program through firsttouch."""
-    program, joined = mpi.program(library, tmp_path), tmp_path / "joined.json"
-    done = srun(site, tmp_path, "exec", "--verify", "--joined", joined, "--", program, ".", pmi=pmi)
+    program, records = mpi.program(library, tmp_path), tmp_path / "r.%t.jsonl"
+    done = srun(site, tmp_path, "exec", "--verify", "--records", records, "--", program, ".", pmi=pmi)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == [f"rank {rank} of 4: the sum is 10" for rank in range(4)]
-    (line,) = [line for line in done.stderr.splitlines() if " s, " in line]
-    assert line.startswith("firsttouch: 2Inst_Original, 4 tasks on n1, n2: ")
-    assert line.endswith(" s, all placements verified")
-    hosts = json.loads(joined.read_text())["hosts"]
-    assert [(host["host"], host["numbers"]) for host in hosts] == [("n1", [0, 1]), ("n2", [2, 3])]
-    assert [task["placement"] for host in hosts for task in host["tasks"]] == ["verified"] * 4
-    assert not list(tmp_path.glob(".joined.json.*"))
+    assert results(done) == [(task, "n1" if task < 2 else "n2") for task in range(4)], done.stderr
+    records = [schema.read(tmp_path / f"r.{task}.jsonl") for task in range(4)]
+    assert [(record.host, record.status) for (record,) in records] == [
+        (host, "valid") for _, host in results(done)
+    ]

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from firsttouch.advice.executing import NAMED, ExecRequest, execute
+from firsttouch.advice.executing import ExecRequest, execute
 from firsttouch.cli import options
-from firsttouch.errors import BadInput, first_of
+from firsttouch.errors import BadInput
 from firsttouch.execution import energy
 from firsttouch.execution.child_process import signal_text
 from firsttouch.execution.progress import say, write
+from firsttouch.host.cpusets import format_list
 from firsttouch.records.schema import CHOICES, Record
 from firsttouch.scenarios import evidence
 from firsttouch.units import UNITS
@@ -43,10 +43,8 @@ document, because the standard output belongs to the program.
 With --check or --site-check, the program is measured instead: it runs several times, its output is kept for
 --regex, the record is printed, and the exit status is 1 if the placement did not hold."""
 #: Options of a run in the foreground, and of a measurement.
-_FOREGROUND = ("on", "threads_env", "verify", "scratch", "idle", "tsv", "joined")
+_FOREGROUND = ("on", "threads_env", "verify", "scratch", "idle", "tsv")
 _MEASURING = ("metric", "unit", "better", "regex", "file", "repetitions")
-#: What is said of a task that is not known to have run its program to the end.
-_NO_RESULT = "no result: it was killed, stopped by --timeout, or could not start the program"
 #: The exit status of --verify by the state of the placement.
 _OF_PLACEMENT = {"verified": 0, "invalid": 1, "unverified": 3}
 
@@ -62,10 +60,9 @@ _OPTIONS = f"""\
 --timeout           stop the program and all that it started after this time, such as 90 (seconds) or 12h
 --idle
 --scratch           set TMPDIR: {options.SHARED["--scratch"]["help"]}
---records           append a record of its run time to this JSON-lines file if it succeeds
---tsv               write its time, placement and energy as a table of one row (TSV) if it succeeds
---joined FILE       write one result of the tasks on all hosts of a step of srun to this JSON file, in a folder
-                    that these hosts share
+--records           append a record of its run time to this JSON-lines file if it succeeds; %%t in the name is the
+                    number of the task that srun or mpirun started (0 without them)
+--tsv               write its time, placement and energy as a table of one row (TSV) if it succeeds; %%t as above
 --share-host"""
 _MEASURING_OPTIONS = """\
 --check NAME        name of the check in the record
@@ -124,46 +121,25 @@ def run(args: argparse.Namespace) -> int:
             keep([record])
         return _print_record(record, as_json=args.json)
     request = options.request(ExecRequest, args)
-    document = execute(args.program, request, lambda parts: _tell(parts, as_json=args.json))
+    document = execute(args.program, request, lambda result: _tell(result, as_json=args.json))
     status: int = document["exit_status"]
     return _OF_PLACEMENT[document["placement"]] if args.verify and status == 0 else status
 
 
-def _tell(parts: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
-    """Print how the program went, in one or several tasks on each host; None is what was killed."""
-    results = [
-        (number, part["host"], result)
-        for part in parts
-        if part["tasks"]
-        for number, result in zip(part["numbers"], part["tasks"], strict=True)
-    ]
+def _tell(result: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print how the program went."""
     if as_json:
-        document = {"hosts": parts} if len(parts) > 1 else parts[0] if len(results) > 1 else results[0][2]
-        write(json.dumps(document) + "\n")
+        write(json.dumps(result) + "\n")
         return
-    scenarios = ", ".join(dict.fromkeys(part["scenario"] for part in parts if part["tasks"]))
-    if len(parts) == len(results) == 1:
-        ((_, _, only),) = results
-        spent = f"{only['seconds']:.3f} s, {energy.in_words(only['energy'])}"
-        say(f"firsttouch: {scenarios}: {spent}{_ending(only)}{_held(only)}")
-        return
-    seconds = sorted(result["seconds"] for _, _, result in results if result)
-    odd = [
-        f"task {number}{f' on {name}' * (len(parts) > 1)}: "
-        f"{_NO_RESULT if result is None else _ending(result) + _held(result)}"
-        for number, name, result in sorted(results, key=operator.itemgetter(0))
-        if result is None or result["exit_status"] or result["placement"] != "verified"
-    ]
-    span = f"{seconds[0]:.3f} to {seconds[-1]:.3f} s, " if seconds else ""
-    how = "all placements verified"
-    if odd:
-        good = len(results) - len(odd)
-        how = f"{good} of {len(results)} succeeded with a verified placement; {first_of(odd, NAMED, '; ')}"
-    if silent := [part["host"] for part in parts if not part["tasks"]]:
-        how += f"; no result of {first_of(silent, NAMED)}"
-    where = first_of([part["host"] for part in parts if part["tasks"]], NAMED)
-    number_of_tasks = f"{len(results)} task{'s' * (len(results) != 1)}"
-    say(f"firsttouch: {scenarios}, {number_of_tasks} on {where}: {span}{how}")
+    where, used = "", ""
+    if result["task"] is None:
+        used = energy.in_words(result["energy"])
+    else:  # each task counts the energy of the whole host
+        (asked,) = result["placement_asked"]
+        pus = f"PU{'s' * (len(asked['pus']) > 1)} {format_list(asked['pus'])}"
+        where = f"task {result['task']} on {result['host']}, {pus}: "
+    spent = f"{result['seconds']:.3f} s, {used}"
+    say(f"firsttouch: {where}{result['scenario']}: {spent}{_ending(result)}{_held(result)}")
 
 
 def _ending(result: Mapping[str, Any]) -> str:

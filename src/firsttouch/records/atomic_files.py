@@ -49,11 +49,6 @@ def scratch(place: Path) -> Iterator[Path]:
         remove(partial)
 
 
-def unfinished(place: Path) -> Iterator[Path]:
-    """Return the unfinished files and folders of *place* (see :func:`scratch`), those of other hosts, too."""
-    return place.parent.glob(f"{glob.escape(PREFIX)}*+{glob.escape(place.name)}-????????")
-
-
 @contextmanager
 def replacing(place: Path, *, force: bool = False) -> Iterator[Path]:
     """Yield a path beside *place* for a file, link or folder, which is renamed to *place* at the end.

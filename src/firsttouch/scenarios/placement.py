@@ -30,9 +30,10 @@ __all__ = [
     "Plan",
     "Scenario",
     "ScenarioName",
+    "TaskShare",
     "distinct",
     "plan",
-    "plan_tasks",
+    "plan_task",
 ]
 
 #: The name of a scenario: instances, policy and, optionally, threads of each instance.
@@ -277,6 +278,14 @@ def _refuse_several(name: str, instances: int) -> None:
         )
 
 
+class TaskShare(NamedTuple):
+    """The PUs of a task, its place among the tasks that divide them, and how many these are."""
+
+    pus: frozenset[int]
+    place: int = 0
+    dividing: int = 1
+
+
 def with_threads(words: Iterable[str], threads: int) -> list[str]:
     """Return the *words* of a command with the number of threads in place of {threads}."""
     return [word.replace("{threads}", str(threads)) for word in words]
@@ -317,34 +326,28 @@ def plan(
     return Plan(tuple(scenarios), tuple(infeasible), planner)
 
 
-def plan_tasks(
-    topology: Topology, grants: Sequence[tuple[frozenset[int], int, int]], name: str, threads: int | None = None
-) -> Scenario:
-    """Return the scenario of tasks that start together, whose placement each of them has.
+def plan_task(topology: Topology, share: TaskShare, tasks: int, name: str, threads: int | None = None) -> Scenario:
+    """Return the scenario of *tasks* that start together on this host, with the placement of the one with *share*.
 
-    *grants* has, for each task, its PUs, its place among the tasks that divide them, and how many they are. *name*
-    is a scenario of one instance, whose policy each task gets, or of all tasks; *threads* are those of a task, if
-    the name does not state them. Raises BadInput and CannotHere as :meth:`Plan.of_one_instance` does.
+    *name* is a scenario of one instance, whose policy each task gets, or of all tasks; *threads* are those of a
+    task, if the name does not state them. Raises BadInput and CannotHere as :meth:`Plan.of_one_instance` does.
     """
     parts = parse_name(name)
     if parts is None:
-        raise BadInput(f"no scenario '{name}' for {len(grants)} tasks: use a name such as 1Inst_Localalloc")
-    if len(grants) == 1:
+        raise BadInput(f"no scenario '{name}' for {tasks} tasks: use a name such as 1Inst_Localalloc")
+    if tasks == 1:
         _refuse_several(name, parts.instances)
-    if parts.instances not in {1, len(grants)}:
-        raise BadInput(
-            f"{name} has {parts.instances} instances, and {len(grants)} tasks were started on this host"
-        )
+    if parts.instances not in {1, tasks}:
+        raise BadInput(f"{name} has {parts.instances} instances, and {tasks} tasks were started on this host")
     _refuse_other_threads(name, parts, threads)
-    layouts = {grant: Layout(replace(topology, allowed_pus=grant), None) for grant, _, _ in grants}
     if not parts.policy.binds:
         raise BadInput(f"{name} leaves the PUs to the kernel: --on and the tasks of srun state them")
-    shares = [layouts[grant].parts(count, threads or parts.threads)[place] for grant, place, count in grants]
-    planner = _Planner(layouts[grants[0][0]], Need(), {})
-    placements = tuple(planner.placement(share, "part", parts.policy) for share in shares)
-    each = min(len(share.pus) for share in shares)
-    base = str(ScenarioName(len(grants), parts.policy, threads or parts.threads))
-    scenario = Scenario(base, len(grants), each, parts.policy.name, placements).with_options(parts.options)
+    layout = Layout(replace(topology, allowed_pus=share.pus), None)
+    part = layout.parts(share.dividing, threads or parts.threads)[share.place]
+    planner = _Planner(layout, Need(), {})
+    placement = planner.placement(part, "part", parts.policy)
+    base = str(ScenarioName(tasks, parts.policy, threads or parts.threads))
+    scenario = Scenario(base, tasks, len(part.pus), parts.policy.name, (placement,)).with_options(parts.options)
     if reason := planner.reason(scenario):
         raise CannotHere(f"scenario {scenario.name}: {reason}")
     return scenario
