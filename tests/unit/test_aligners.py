@@ -208,6 +208,9 @@ def test_what_a_base_gives(monkeypatch, tmp_path, stand_in):
     place = aligners.index_prefix(fast, reference, tmp_path)
     assert place == aligners.index_prefix(aligners.aligner("aln"), reference, tmp_path)
     assert place.parent.name.startswith("aln-7-")
+    write("other", 'base = "fast"\nindex = 3')
+    with pytest.raises(BadInput, match=r"other\.toml:2: .*index"):
+        aligners.family_of("other")
     # A base is checked like every file, and errors name the file that has them.
     write("aln", "program = 3")
     with pytest.raises(BadInput, match=rf"^{tmp_path}/aln\.toml:1: "):
@@ -218,6 +221,10 @@ def test_what_a_base_gives(monkeypatch, tmp_path, stand_in):
     write("fast", '\nbase = "aln2"')
     with pytest.raises(BadInput, match=r"fast\.toml:2: base: no aligner 'aln2': there are .*mean 'aln'\?$"):
         aligners.family_of("fast")
+    for base in ("{}", "[]", "3"):
+        write("fast", f"base = {base}")
+        with pytest.raises(BadInput, match=r"fast\.toml:1: base: no aligner '"):
+            aligners.family_of("fast")
     aligners.aligner.cache_clear()
 
 

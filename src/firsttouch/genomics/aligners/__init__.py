@@ -127,7 +127,7 @@ def _with_base(document: documents.Document, names: tuple[str, ...]) -> tuple[do
     if base is None:
         return document, places
     files = _files()
-    if base not in files:
+    if not isinstance(base, str) or base not in files:
         raise document.error(f"base: {none_such('aligner', str(base), files)}", "base")
     if base in names:
         raise document.error(f"base: {' is based on '.join([*names, base])}", "base")
@@ -141,7 +141,8 @@ def _with_base(document: documents.Document, names: tuple[str, ...]) -> tuple[do
         both = isinstance(value, dict) and isinstance(data.get(key), dict)
         data[key] = {**data[key], **value} if both else value
     # Another way to use an index does not make it another index.
-    if set(own.get("index", {})) <= {"mapped", "loaded"}:
+    index = own.get("index", {})
+    if isinstance(index, dict) and set(index) <= {"mapped", "loaded"}:
         places.pop("index", None)
     # The text identifies what has been validated.
     whole = replace(document, text=f"{document.text}\0{inherited.text}", data=data)
