@@ -470,10 +470,22 @@ def test_a_closed_output():
     assert (done.returncode, done.stderr) == (2, "firsttouch: error: No space left on device\n")
 
 
-def test_a_log_on_a_full_disk_does_not_stop_a_program():
+@pytest.mark.parametrize("words", ["topology", "topology --json", "help topology", "--version"])
+def test_output_to_a_closed_stream_is_an_error(words):
+    done = subprocess.run(
+        ["bash", "-c", f"{FIRSTTOUCH} {words} >&-"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (2, "firsttouch: error: standard output: Bad file descriptor\n")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_log_on_a_full_disk_does_not_stop_a_program(monkeypatch, unbuffered):
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     script = f"{FIRSTTOUCH} exec 1Inst_Original -- echo done 2>/dev/full"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, "done\n")
+    done = subprocess.run(["bash", "-c", f"{FIRSTTOUCH} exec 2Inst_Original -- true 2>/dev/full"], check=False)
+    assert done.returncode == 2
 
 
 def test_programs_inherit_the_streams_that_were_closed():

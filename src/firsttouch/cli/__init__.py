@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import gc
 import importlib
 import io
@@ -23,7 +24,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from firsttouch import __version__, installed_version
 from firsttouch.errors import (
@@ -356,9 +357,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         _print_error("firsttouch: interrupted")
         return 128 + received[0] if received else INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output has ended (`firsttouch plan | head`).
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader of our output has ended (`firsttouch plan | head`)
         return 141
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
@@ -378,18 +377,20 @@ def _open_streams() -> None:
         except OSError:
             fd = os.open(os.devnull, mode)  # gets the lowest free number
             os.set_inheritable(fd, True)
-    for name in ("stdout", "stderr"):
+    for number, name in ((1, "stdout"), (2, "stderr")):
         stream = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115 - until the process ends
+            setattr(sys, name, open(number, "w", errors="backslashreplace", closefd=False))  # noqa: SIM115
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _print_error(text: str) -> None:
     """Print one line to standard error, which may not exist any more after a hang-up."""
-    with contextlib.suppress(OSError):
+    try:
         print(one_line(text), file=sys.stderr, flush=True)
+    except OSError:
+        _drop(sys.stderr)
 
 
 @contextlib.contextmanager
@@ -491,5 +492,24 @@ def _run(given: Sequence[str], *, alone: bool) -> int:
             raise CannotHere(f"{error}: {MORE_THREADS}") from error
         raise
     finally:
-        # If the reader has ended, flushing at Python's exit would print a traceback.
+        _flush()
+
+
+def _flush() -> None:
+    """Write the end of the output and of the messages; only lost output is an error."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        _drop(sys.stderr)
+    try:
         sys.stdout.flush()
+    except OSError as error:
+        _drop(sys.stdout)
+        if error.errno == errno.EBADF:
+            error.filename = "standard output"
+        raise
+
+
+def _drop(stream: TextIO) -> None:
+    """Drop what could not be written to a stream, or Python would fail at its exit again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
