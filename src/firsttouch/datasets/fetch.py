@@ -20,6 +20,7 @@ from firsttouch.datasets.manifest import UNPINNED, DataFile, Dataset, Expect, Op
 from firsttouch.datasets.store import NoRoom, Place, Progress, need_space, write_json, writing
 from firsttouch.errors import BadInput, FirstTouchError, Missing, RunFailed
 from firsttouch.tools import run_tool
+from firsttouch.units import format_bytes
 
 if TYPE_CHECKING:
     import requests
@@ -63,6 +64,8 @@ GIVE_UP = 3
 RETRY_WAIT = 2.0
 _TIMEOUT = (20, 60)  # seconds to connect, and between two packets
 _CHUNK = 1 << 16  # bytes of a read; an incomplete read is lost when the connection breaks
+#: The most bytes of a content whose length the server does not state, if its manifest does not state it either.
+_MOST_UNSTATED = 1 << 40
 
 
 class _Interrupted(Exception):
@@ -78,16 +81,26 @@ class _Version(NamedTuple):
     total: int | None  #: bytes of the whole content, up to the limit
 
 
-def download(url: str, part: Path, progress: Progress, *, limit: int | None = None) -> None:
+def download(
+    url: str, part: Path, progress: Progress, *, limit: int | None = None, bound: int = _MOST_UNSTATED
+) -> None:
     """Download the content of *url*, or its first *limit* bytes, to *part*, which may hold its beginning.
 
     Raises Missing (unreachable, absent, disk full) or RunFailed (repeatedly interrupted); *part* stays for the
-    next call to resume.
+    next call to resume. If the server does not state the length, more than *bound* bytes are a RunFailed, and go.
     """
+
+    def bounded(text: str, size: int, total: int | None) -> None:
+        if total is None and size > bound:
+            _discard(part)
+            shown = f"{without_login(url)}: the server does not say how long it is"
+            raise RunFailed(f"{shown}, and sends more than {format_bytes(bound)}")
+        progress(text, size, total)
+
     stalled, most = 0, _size(part)
     while True:
         try:
-            _attempt(url, part, progress, limit)
+            _attempt(url, part, bounded, limit)
             return
         except _Interrupted as error:
             size = _size(part)
@@ -383,7 +396,9 @@ def _fetch(request: _Request, file: DataFile, part: Path, progress: Progress) ->
         raise Missing(f"{dataset.name} cannot be downloaded: {dataset.how}")
     try:
         need_space(request.place.folder, file.bytes_about or 0, f"the unpacked {file.name}")
-        download(file.source, part, progress, limit=file.first_bytes)
+        # A part of the reads says nothing about the size of all.
+        about = None if file.first_reads or file.truncate else file.bytes_about
+        download(file.source, part, progress, limit=file.first_bytes, bound=2 * about if about else _MOST_UNSTATED)
     except NoRoom:
         raise
     except FirstTouchError as error:
