@@ -59,6 +59,17 @@ def test_only_a_fail_is_a_proof_against_a_host(check, tmp_path, word):
     assert check("60") == (0, "")
 
 
+def test_a_pipe_in_place_of_a_verdict_blocks_neither_the_check_nor_the_next_verdict(check, tmp_path):
+    file = tmp_path / socket.gethostname()
+    os.mkfifo(file)
+    status, message = check()
+    assert (status, "is not a verdict" in message) == (1, True)
+    verdict = HostVerdict(host=file.name, system="s", findings=(), unjudged=0, missing=())
+    verdict_file.write(verdict, time.time(), file)
+    assert file.read_text().split()[0] == verdict.verdict
+    assert check()[0] == 0
+
+
 def test_a_fail_dies_with_the_reason(check, tmp_path):
     write(tmp_path, "fail", why="it's $(slow); `x`")
     status, message = check()

@@ -42,11 +42,15 @@ def write(verdict: HostVerdict, measured: float, *files: Path) -> None:
     for file in files:
         if _stated(file) <= int(measured):
             file.parent.mkdir(parents=True, exist_ok=True)
-            atomic_files.write(file, line(verdict, measured) + "\n")
+            # Whatever stands there is replaced: to write into a FIFO would block.
+            with atomic_files.replacing(file) as partial:
+                partial.write_text(line(verdict, measured) + "\n", encoding="utf-8")
 
 
 def _stated(file: Path) -> int:
     """Return the time of the verdict in a file; 0 if there is none, or if it is damaged or in the future."""
+    if not file.is_file():
+        return 0
     try:
         stated = int(file.read_bytes().split()[1])
     except (OSError, IndexError, ValueError):
