@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import shlex
 import shutil
 import signal
@@ -17,10 +18,13 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from firsttouch.errors import STOPPING, Missing, RunFailed, TimedOut, os_reason
+from firsttouch.errors import STOPPING, CannotHere, Missing, RunFailed, TimedOut, os_reason
+from firsttouch.units import format_bytes
 
 #: The modules of the packages that the extra ``report`` installs: they judge hosts, and write reports.
 REPORT = ("polars", "reframe", "jinja2", "junitparser", "prometheus_client")
+#: The address space (bytes) that they need on hosts with up to 64 PUs; with less, polars aborts this process.
+_ADDRESSES = 2 << 30
 
 
 def require(*programs: str) -> None:
@@ -44,8 +48,17 @@ def require_package(*modules: str) -> None:
 
 
 def require_report() -> None:
-    """Raise Missing, before any work, if a package of the extra ``report`` is not installed."""
+    """Raise Missing, before any work, if a package of the extra ``report`` is not installed.
+
+    Raises CannotHere under a limit of memory in which these packages would abort this process.
+    """
     require_package(*REPORT)
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < _ADDRESSES:
+        raise CannotHere(
+            f"the packages of the extra 'report' need {format_bytes(_ADDRESSES)} of address space, and the limit "
+            f"is {format_bytes(limit)}: raise the limit of memory (ulimit -v)"
+        )
 
 
 def lacking_package(module: str) -> Missing:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from firsttouch import cli
+from firsttouch import cli, paths
 from firsttouch.cli import options
 from firsttouch.errors import CANNOT_HERE, MORE_THREADS, BadInput, CannotHere, Missing, RunFailed, os_reason
 from firsttouch.genomics.aligners import aligner
@@ -370,6 +370,11 @@ def test_bad_input_ends_with_2_and_one_line(run_cli, argv):
             3,
             f"{CANNOT_HERE}can't start new thread: {MORE_THREADS}",
         ),
+        (
+            MemoryError(),
+            3,
+            f"{CANNOT_HERE}no memory is left: raise the limit of memory (ulimit -v) or take less input",
+        ),
     ],
 )
 def test_how_errors_end(run_cli, monkeypatch, error, status, message):
@@ -379,6 +384,18 @@ def test_how_errors_end(run_cli, monkeypatch, error, status, message):
     monkeypatch.setattr(topology, "parse_xml", fail)
     monkeypatch.setattr("firsttouch.cli.topology.run", fail)
     assert run_cli("topology", "--xml", XML) == (status, "", message + "\n")
+
+
+def test_a_report_without_room_for_its_packages_says_so(tmp_path):
+    """The library of tables would end the process by a signal, or by an error within itself."""
+    records = paths.ROOT / "docs/examples/vm.jsonl"
+    script = f"ulimit -v 900000; {FIRSTTOUCH} report {records} -o {tmp_path / 'out'}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1), done
+    assert (
+        "need 2 GiB of address space, and the limit is 879 MiB: raise the limit of memory (ulimit -v)"
+        in done.stderr
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

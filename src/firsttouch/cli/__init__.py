@@ -487,6 +487,8 @@ def _run(given: Sequence[str], *, alone: bool) -> int:
         if error.name is None or error.name.startswith("firsttouch"):
             raise
         raise lacking_package(error.name.partition(".")[0]) from error
+    except MemoryError as error:
+        raise CannotHere("no memory is left: raise the limit of memory (ulimit -v) or take less input") from error
     except RuntimeError as error:
         if str(error) == NO_THREAD:  # of a pool
             raise CannotHere(f"{error}: {MORE_THREADS}") from error
