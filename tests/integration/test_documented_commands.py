@@ -119,7 +119,8 @@ COVERED = {
     },
     "slurm/test_slurm_tasks.py": {
         r"srun -n 8 --cpus-per-task=8 firsttouch exec .*": "test_tasks_of_two_hosts",
-        r"srun .*--mpi=pmi2 .*firsttouch exec .*": "test_ranks_of_mpi_on_two_hosts_have_one_result",
+        r"srun -n 8 --error=.* firsttouch exec .*": "test_tasks_of_two_hosts",
+        r"srun .*--mpi=pmi2 .*firsttouch exec .*": "test_ranks_of_mpi_on_two_hosts",
     },
     "slurm/test_slurm_sequences.py": {
         r"firsttouch campaign submit .*": "test_hosts_with_a_domain_are_validated_drained_and_unhealthy",
