@@ -195,12 +195,26 @@ def test_missing_results_are_named_and_keep_a_host_from_passing(bandwidth):
     assert (fails.verdict, never.host, never.verdict) == ("fail", "n9", "suspect")
 
 
-def test_a_metric_that_only_other_hosts_have_is_missing(bandwidth):
+def test_a_metric_that_most_hosts_have_is_missing_on_the_others(bandwidth):
     elsewhere = {"bank": 1, "pu_nodes": [0]}
-    records = [*rates(10.0), *rates(10.0, parameters=elsewhere), *rates(10.0, host="n2")]
-    whole, partial = judge(records, bandwidth)
-    assert (whole.verdict, partial.verdict) == ("pass", "suspect")
+    hosts = ("n1", "n2", "n3")
+    records = [r for host in hosts for r in rates(10.0, host=host)]
+    records += [r for host in hosts[:2] for r in rates(10.0, host=host, parameters=elsewhere)]
+    *complete, partial = judge(records, bandwidth)
+    assert [v.verdict for v in [*complete, partial]] == ["pass", "pass", "suspect"]
     assert partial.missing == ("copy, NUMA 0 to bank 1: other hosts were judged by it",)
+
+
+def test_a_metric_that_some_hosts_measured_is_not_missing_on_the_others(bandwidth):
+    """A host that fails in it says nothing about hosts that never measured it."""
+    hosts = [f"n{number}" for number in range(16)]
+    records = [r for host in hosts for r in rates(10.0, host=host)]
+    elsewhere = {"bank": 1, "pu_nodes": [0]}
+    for host in hosts[:4]:
+        records += rates(*[7.0 if host == "n0" else 10.0] * 2, host=host, parameters=elsewhere)
+    words = {v.host: (v.verdict, v.missing) for v in judge(records, bandwidth)}
+    assert words.pop("n0") == ("fail", ())
+    assert set(words.values()) == {("pass", ())}
 
 
 def test_records_of_another_system_are_left_out(bandwidth):

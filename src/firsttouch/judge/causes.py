@@ -222,7 +222,7 @@ class _Place(Struct, frozen=True):
 class Symptoms(Struct, frozen=True, dict=True):
     """The input of the rules: findings, the host's counts and settings by metric, and its system's facts.
 
-    *missing* are check and parameters of the cases that other hosts were judged by and that this host lacks,
+    *missing* are check and parameters of the cases that most hosts have and that this host lacks,
     *modules* how its memory modules deviate from those of the others.
     """
 

@@ -377,12 +377,21 @@ class Findings(Struct, frozen=True, dict=True):
 
     @cached_property
     def deciding_cases(self) -> NDArray[np.bool_]:
-        """Which cases judge at least one host, and should be known of every host.
+        """Which cases judge at least one host.
 
         Cases of events are known of those hosts only on which there were some.
         """
         counts = np.bincount(self.samples.case[self.by != NONE], minlength=len(self.samples.cases))
         return (counts > 0) & ~self._of_events
+
+    @cached_property
+    def expected_cases(self) -> NDArray[np.bool_]:
+        """Which of the :attr:`deciding_cases` every host should have: most hosts have them.
+
+        What only some hosts have measured was not planned for the others.
+        """
+        hosts = np.bincount(self.samples.case, minlength=len(self.samples.cases))
+        return self.deciding_cases & (2 * hosts > len(self.samples.hosts))
 
     @cached_property
     def _of_events(self) -> Bools:
@@ -421,11 +430,11 @@ class Findings(Struct, frozen=True, dict=True):
 
     @cached_property
     def absent(self) -> Ints:
-        """How many of these cases each host has no repetition of, or none any more."""
-        is_present = self.deciding_cases[self.samples.case]
-        is_present[self.overdue] = False
-        hosts = self.samples.host[is_present]
-        return np.count_nonzero(self.deciding_cases) - np.bincount(hosts, minlength=len(self.samples.hosts))
+        """How many of the expected cases each host lacks, and how many of its cases are overdue."""
+        hosts, count = self.samples.host, len(self.samples.hosts)
+        present = np.bincount(hosts[self.expected_cases[self.samples.case]], minlength=count)
+        overdue = np.bincount(hosts[self.overdue], minlength=count)
+        return np.count_nonzero(self.expected_cases) - present + overdue
 
     @cached_property
     def unsure(self) -> Bools:
@@ -588,7 +597,7 @@ class Findings(Struct, frozen=True, dict=True):
         table, of_table = self._samples_of(host)
         metrics = list(self._findings(groups, (table, of_table), settings.get(BANK_BANDWIDTH)))
         findings = tuple(f for f in metrics if f.reference or f.verdict != "pass")
-        absent_cases = self._absent_cases(groups)
+        absent_cases = self.absent_cases(host)
         slow = any(f.verdict in {"suspect", "fail"} for f in findings)
         modules = self._drift.modules(host, lambda name: self.word(name) == PASS) if slow else None
         missing = [(case.check, case.parameters) for case in absent_cases]
@@ -652,11 +661,11 @@ class Findings(Struct, frozen=True, dict=True):
         ]
         return (float(np.median(losses)), max(losses)) if losses else None
 
-    def _absent_cases(self, groups: NDArray[np.intp]) -> list[Case]:
-        """Return the cases that judge other hosts and that a measured host lacks."""
-        if not len(groups):
+    def absent_cases(self, host: str) -> list[Case]:
+        """Return the expected cases that a measured *host* lacks."""
+        if not len(groups := self.groups(host)):
             return []
-        is_absent = self.deciding_cases.copy()
+        is_absent = self.expected_cases.copy()
         is_absent[self.samples.case[groups]] = False
         return [self.samples.cases[number] for number in np.flatnonzero(is_absent).tolist()]
 

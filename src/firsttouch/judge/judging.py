@@ -83,8 +83,8 @@ def judge(
 ) -> list[HostVerdict]:
     """Return the verdict of every host that has records of *system*, or that is among *missing*, by name.
 
-    *missing* names, by host, what should have been measured and was not. A case that judges some hosts and that
-    another host lacks is missing there, too. A metric without a reference, or with one without the error of a
+    *missing* names, by host, what should have been measured and was not. A case that judges hosts and that most
+    hosts have is missing on the others, too. A metric without a reference, or with one without the error of a
     repetition, is judged by what the majority of the hosts reach, if there are enough hosts.
     """
     records = list(records)

@@ -95,11 +95,8 @@ def missing_results(findings: Sequence[Findings], problems: Sequence[Problem]) -
 
 
 def _absent(findings: Findings, host: str) -> str:
-    absent = findings.deciding_cases.copy()
-    absent[findings.samples.case[findings.groups(host)]] = False
-    cases = np.flatnonzero(absent).tolist()
-    metrics = listed((findings.samples.cases[case].title for case in cases), most=_NAMED)
-    return f"{count(len(cases), 'metric')} that other hosts were judged by: {metrics}"
+    titles = [case.title for case in findings.absent_cases(host)]
+    return f"{count(len(titles), 'metric')} that other hosts were judged by: {listed(titles, most=_NAMED)}"
 
 
 # ----------------------------------------------------------------------
