@@ -847,6 +847,45 @@ class TestCompare:
             assert re.search(r"-(49|50)\.\d %", text)
         assert "Nothing: both have the same hosts" not in page
 
+    @staticmethod
+    def of_wrong_answers(counts_before, counts_after):
+        """Return the comparison of hosts with these numbers of wrong answers."""
+        campaigns = [
+            [
+                Record(
+                    *("correctness", "wrong_answers", "1", "lower"),
+                    (float(count),),
+                    parameters={"work": "crc", "bank": 0},
+                    host=f"n{host:02}",
+                    system="s",
+                    time=f"{day}T00:00:00.000+00:00",
+                )
+                for host, count in enumerate(counts)
+            ]
+            for day, counts in (("2026-01-01", counts_before), ("2026-02-01", counts_after))
+        ]
+        return compare(*map(samples_table.of_records, campaigns))
+
+    def test_a_change_from_zero_is_compared_and_named(self, tmp_path):
+        compared = self.of_wrong_answers([0] * 20, [7] * 20)
+        (change,) = compared.changes
+        assert (change.word, change.before, change.after, change.size) == ("worse", 0.0, 7.0, 1.0)
+        assert (change.hosts, change.low, change.high) == (20, 1.0, 1.0)
+        assert not compared.cases_before
+        comparison.build(compared, tmp_path, names=("before", "after"))
+        document = json.loads((tmp_path / "summary.json").read_text())
+        assert document["line"].startswith("1 metric of 20 hosts in both: 1 worse. ")
+        assert document["missing"] == []
+        (repaired,) = self.of_wrong_answers([7] * 20, [0] * 20).changes
+        assert (repaired.word, repaired.size) == ("better", -1.0)
+
+    def test_the_first_wrong_answers_of_some_hosts_are_named_though_the_others_have_none(self):
+        compared = self.of_wrong_answers([0] * 20, [0] * 17 + [7, 1, 2])
+        (change,) = compared.changes
+        assert (change.word, change.size) == ("unchanged", 0.0)
+        assert sorted(change.unlike) == [("n17", 1.0), ("n18", 1.0), ("n19", 1.0)]
+        assert [host.name for host in compared.changed] == ["n17", "n18", "n19"]
+
     def test_few_hosts_decide_nothing(self):
         before, after = records_by_host(hosts=7), records_by_host(hosts=7, day="2026-02-01", slower=0.5)
         compared = compare(

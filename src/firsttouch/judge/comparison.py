@@ -44,9 +44,9 @@ _MOST_TIMES = 100
 class Change(Struct, frozen=True):
     """The change of a metric: its medians *before* and *after* (in the unit of the case) on a number of *hosts*.
 
-    *size* is the median relative change, between *low* and *high* with :data:`CONFIDENCE` (None: too few hosts).
-    *p* is corrected. *unlike* are the hosts that changed unlike most, with their changes. *needs* says what would
-    decide an undecided change.
+    *size* is the median relative change (1: from 0), between *low* and *high* with :data:`CONFIDENCE` (None: too
+    few hosts). *p* is corrected. *unlike* are the hosts that changed unlike most, with their changes. *needs* says
+    what would decide an undecided change.
     """
 
     case: Case
@@ -115,7 +115,7 @@ def compare(before: SamplesTable, after: SamplesTable) -> Comparison:
             for by_host, changed in ((lost, had & ~has), (new, has & ~had)):
                 for host in np.flatnonzero(changed).tolist():
                     by_host.setdefault(shared[host], []).append(case)
-        both = had & has & (old != 0)
+        both = had & has
         if both.any():
             hosts = [shared[host] for host in np.flatnonzero(both).tolist()]
             changes.append(_change(case, hosts, old[both], values[both]))
@@ -155,8 +155,15 @@ def _hosts(
     return sorted(hosts, key=lambda h: h.worst, reverse=True)
 
 
+def _relative(before: Floats, after: Floats) -> Floats:
+    """Return the relative changes; one from 0 is relative to the value after it (1: up)."""
+    base = np.where(before == 0, np.abs(after), before)
+    changes: Floats = np.divide(after - before, base, out=np.zeros_like(base), where=base != 0)
+    return changes
+
+
 def _change(case: Case, hosts: Sequence[str], before: Floats, after: Floats) -> Change:
-    changes = after / before - 1
+    changes = _relative(before, after)
     size = float(np.median(changes))
     low, high = median_interval(changes, CONFIDENCE) or (None, None)
     far = np.abs(changes - size)

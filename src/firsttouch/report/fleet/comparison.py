@@ -197,8 +197,8 @@ def change_blocks(short: Table, changes: Table) -> list[Block]:
     changed, undecided = (Span(word, "b") for word in ("changed", "undecided"))
     confidence, negligible, within = (f"{100 * x:g} %" for x in (CONFIDENCE, NEGLIGIBLE, WITHIN))
     how = [
-        "Each host is compared with itself. The change is the median over the hosts. In its bar, the middle "
-        "stands for no change, ",
+        "Each host is compared with itself. The change is the median over the hosts; a change from 0 is stated as "
+        "100 %. In its bar, the middle stands for no change, ",
         Span("better is to the right, worse to the left", "b"),
         f", and the box around the dot is the {confidence} confidence interval of the median (between two order "
         "statistics, for any distribution). p is that of the sign test, corrected for the number of metrics by "
