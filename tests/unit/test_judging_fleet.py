@@ -19,7 +19,7 @@ from test_verdict import LIMITS, document_of, rates, system_of
 from factories.fleet_records import learn
 from firsttouch.judge import baseline, fleet_level, samples_table, sprt
 from firsttouch.judge.fleet_level import divided
-from firsttouch.judge.judging import Undescribed, judge, judged, undecided
+from firsttouch.judge.judging import Undescribed, judge, judged, undecided, undecided_cases
 from firsttouch.judge.sprt import Groups
 from firsttouch.judge.statistics import beyond_chance
 from firsttouch.judge.verdict import ORDER
@@ -255,12 +255,12 @@ class TestNow:
         weeks = [[100.0]] * 10 + [[50.0]] * 6 + [[100.0]] * 2
         assert self.words(learnt, *weeks)[9:] == [
             "pass",
-            "undecided",
+            "suspect",  # half of the speed is missing
             "suspect",  # the third session below its own level is certain
             *["fail"] * 4,
             *["pass"] * 2,
         ]
-        assert self.words(ordered, *weeks)[9:] == ["pass", "undecided", *["fail"] * 5, *["pass"] * 2]
+        assert self.words(ordered, *weeks)[9:] == ["pass", "suspect", *["fail"] * 5, *["pass"] * 2]
 
     def test_a_noisy_metric_needs_its_history_and_changes_later(self, tmp_path):
         entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "100 GB/s", "source": "fleet"}
@@ -401,6 +401,40 @@ class TestWords:
         assert f"1 repetition, needs about {verdicts['n7'].more} more repetitions" in verdicts["n7"].line()
         again = {v.host: v for v in judge(fleet(count=1 + verdicts["n7"].more, n7=0.9), system_of(tmp_path))}
         assert (again["n7"].verdict, again["n7"].more) == ("fail", 0)
+
+    @pytest.mark.parametrize(
+        ("metric", "level", "word"),
+        [
+            ("copy_bandwidth", 0.33, "suspect"),
+            ("copy_bandwidth", 0.6, "undecided"),
+            ("random_latency", 3.0, "suspect"),
+        ],
+    )
+    def test_one_measurement_far_below_agreeing_siblings_is_suspect_and_measured_again(self, metric, level, word):
+        unit, better = ("ns", "lower") if metric == "random_latency" else ("GB/s", "higher")
+        check = "latency" if unit == "ns" else "bandwidth"
+        noise = random.Random(1)  # noqa: S311
+        records = [
+            r
+            for i in range(8)
+            for bank in range(30)
+            for r in rates(
+                100 * (level if (i, bank) == (7, 3) else 1) * (1 + noise.uniform(-0.002, 0.002)),
+                host=f"n{i}",
+                **{"check": check, "metric": metric, "unit": unit, "better": better},
+                parameters={"bank": bank, "pu_nodes": [0], "size_bytes": 1 << 28},
+            )
+        ]
+        findings = judged(samples_table.of_records(records, "s"), Undescribed("s"))
+        verdict = findings.of("n7")
+        assert verdict.verdict == word
+        (finding,) = [f for f in verdict.findings if f.verdict != "pass"]
+        assert re.search(
+            r", 1 repetition, (half of the speed is missing or more, )?needs about \d more", finding.why
+        )
+        assert ("half of the speed is missing or more" in finding.why) == (word == "suspect")
+        assert [*undecided_cases(findings, "n7")] == [finding.identity.key]
+        assert {findings.of(f"n{i}").verdict for i in range(7)} == {"pass"}
 
     def test_a_pass_that_rests_on_little_says_so(self, tmp_path):
         entry = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "100 GB/s", "source": "order"}

@@ -254,7 +254,7 @@ def test_disturbed_repetitions_do_not_count(bandwidth):
 
 
 def test_repetitions_before_a_change_of_the_host_do_not_count(bandwidth):
-    changed = [*rates(10.0, 10.0, 10.0), *rates(5.0, day="2026-01-02")]
+    changed = [*rates(10.0, 10.0, 10.0), *rates(8.0, day="2026-01-02")]
     assert word(changed, bandwidth) == "undecided"
     assert list(undecided(changed, bandwidth).values()) == [1]
 
@@ -282,7 +282,7 @@ def test_the_worst_word_counts(words):
 
 def test_exit_status(bandwidth):
     expected = {"pass": 0, "undecided": 0, "suspect": 3, "invalid": 1, "fail": 1}
-    of = {"pass": rates(10.0), "undecided": rates(1.0), "fail": rates(1.0, 1.0)}
+    of = {"pass": rates(10.0), "undecided": rates(8.0), "suspect": rates(1.0), "fail": rates(1.0, 1.0)}
     of["invalid"] = rates(1.0, status="invalid")
     for name, records in of.items():
         assert exit_status(judge(records, bandwidth)) == expected[name]

@@ -44,6 +44,9 @@ _UNUSUAL = 3.0
 _FEWEST_BAD_RUNS, _REPAIRED = 3, 0.1
 #: A smaller loss after a stable period may be a disturbance of one session; more repetitions of it tell nothing.
 _SUDDEN = 0.2
+#: A policy: a host that lacks this share of the speed in a few repetitions is suspect if that is so many times the
+#: limit or more. A disturbed repetition of a good host loses up to 30 % (bench/simulated_fleets.py).
+_HALF, _FAR = 0.5, 4.0
 #: The largest fleet whose metrics are taken together to learn how far good hosts differ.
 _POOLED_HOSTS = 64
 #: The largest number of further repetitions that is counted.
@@ -104,7 +107,15 @@ def _test(samples: Groups, better: Better, reference: Reference, by: int, *, exa
 
 def _widest(reference: Reference) -> float:
     """Return the larger one of the limits of a *reference*, a fraction."""
-    return max(abs(end) for end in (reference.lower, reference.upper) if end)
+    return max((abs(end) for end in (reference.lower, reference.upper) if end), default=0.0)
+
+
+def lacks_half(value: float, better: Better, reference: Reference) -> bool:
+    """Return whether *value* lacks half of the expected speed or more, and is far outside of the limits."""
+    if better == "neither" or value <= 0 or reference.value <= 0:
+        return False
+    share = value / reference.value if better == "higher" else reference.value / value
+    return share <= 1 - _HALF and abs(value / reference.value - 1) >= _FAR * _widest(reference)
 
 
 def _decide(

@@ -31,6 +31,7 @@ from firsttouch.judge.case_judge import (
     SUSPECT,
     SYSTEM,
     UNDECIDED,
+    lacks_half,
     out_of_limits,
 )
 from firsttouch.judge.causes import Symptoms, causes
@@ -89,19 +90,22 @@ def _reason(
     suspicion that of :func:`firsttouch.judge.statistics.beyond_chance`.
     """
     parts = [compared(value, len(values), reference, whose)]
+    is_far = word == "suspect" and lacks_half(value, better, reference)
     outside = 0 if evidence is not None else int(out_of_limits(np.array(values), better, reference)[0].sum())
     fine = evidence <= 0 if evidence is not None else 2 * outside < len(values)
     if word == "fail":
         parts.append("certain" if evidence is not None or len(values) == 1 else "all outside the limits")
     elif word == "suspect" and fine and reference.line:
         parts.append("better than it can be: a wrong measurement or reference")
+    elif is_far:
+        parts.append("half of the speed is missing or more")
     elif word == "suspect" and evidence is not None and more:
         parts.append(f"over {100 * (1 - sprt.CHANCE):.0f} % certain")
     elif word == "suspect" and natural_suspicion:
         parts.append(f"further than {100 * (1 - fleet_level.SUSPECT_TAIL):.0f} % of good hosts by nature")
     elif word == "undecided" and evidence is None:
         parts.append(f"outside the limits in {outside} of {len(values)}")
-    if word == "undecided" and more:
+    if (word == "undecided" or is_far) and more:
         count = f"over {MOST_COUNTED - 1}" if more >= MOST_COUNTED else f"about {more}"
         parts.append(f"needs {count} more {'repetition' if more == 1 else 'repetitions'}")
     return ", ".join(parts)

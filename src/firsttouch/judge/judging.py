@@ -40,6 +40,7 @@ from firsttouch.judge.case_judge import (
     CaseJudge,
     Verdicts,
     is_small,
+    lacks_half,
     pooled_judges,
     verdict_rows,
 )
@@ -138,7 +139,7 @@ def judged(
     words[list(intermittent)], more[list(intermittent)] = SUSPECT, 0
     bad_together = _bad_together(table, values.n, words, evidence, more)
     words[bad_together], more[bad_together] = FAIL, 0
-    return Findings(
+    findings = Findings(
         table,
         samples,
         values,
@@ -156,6 +157,11 @@ def judged(
         awaiting_session={first + group for first, case in numbered for group in case.awaiting_session},
         configurations=configurations,
     )
+    for group in np.flatnonzero(words == UNDECIDED).tolist():
+        reference, better = findings.decider(group), table.cases[table.case[group]].better
+        if reference is not None and lacks_half(float(values.value[group]), better, reference):
+            words[group] = SUSPECT
+    return findings
 
 
 def _return_freed_memory() -> None:
