@@ -551,6 +551,9 @@ def test_without_references_a_test_is_compared_with_the_campaign_that_blamed_the
     # Tests that did not decide add their repetitions.
     assert tending.verdict_of("n7", "hold-slower", "due", ["hold-slow", "removed"])[0] == "fail"
     assert tending.verdict_of("n7", "hold-good", "no-such")[0] not in {"pass", "fail"}
+    # Hosts that differ by up to 14 % cannot show that one has lost nothing.
+    campaign_of(fake, "unlike", {f"n{i}": [20.0 - 0.4 * i] for i in range(8)})
+    assert tending.verdict_of("n7", "hold-good", "unlike")[0] == "undecided"
     assert tending.verdict_of("n1", "hold-good", "due") == ("", "its job measured nothing", 0.0)
     assert tending.verdict_of("n7", "removed", "due")[0] == ""
 

@@ -148,6 +148,17 @@ def test_no_more_than_the_wanted_repetitions_are_made(campaign, monkeypatch):
     assert "; at most 2 repetitions are made; still undecided: n3: copy" in outcome.spent.text()
 
 
+def test_hosts_that_cannot_be_compared_are_measured_again_to_the_most_repetitions(campaign, monkeypatch):
+    """Six hosts that differ by up to 40 % show no level; their latencies do."""
+    losses = {(host, "bandwidth-1"): 0.08 * number for number, host in enumerate(HOSTS)}
+    job = Job(campaign, monkeypatch, losses, most=4)
+    outcome = job.run()["n1"]
+    assert set(words(outcome).values()) == {"undecided"}
+    assert {steps.count("bandwidth-1") for steps in job.measured.values()} == {4}
+    assert "; at most 4 repetitions are made; still undecided: " in outcome.spent.text()
+    assert "n1: the comparison in bandwidth" in outcome.spent.text()
+
+
 @pytest.mark.parametrize("host", ["n2", "n1"])
 def test_a_host_that_never_comes_is_not_waited_for_and_the_next_job_measures_it(campaign, monkeypatch, host):
     job = Job(campaign, monkeypatch, {("n3", "bandwidth-1"): 0.25}, absent=[host])

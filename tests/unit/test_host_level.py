@@ -164,7 +164,7 @@ class TestOwnLevel:
         slower = [
             replace(r, samples=(r.samples[0] * (after[r.host] if r.time > "2026-01-12" else 1),)) for r in records
         ]
-        assert {v.verdict for v in judge(slower, Undescribed("s"))} <= {"pass", "suspect"}
+        assert {v.verdict for v in judge(slower, Undescribed("s"))} <= {"pass", "undecided", "suspect"}
         after["n5"] = 0.77 * 0.88
         slower = [
             replace(r, samples=(r.samples[0] * (after[r.host] if r.time > "2026-01-12" else 1),)) for r in records
@@ -279,10 +279,10 @@ class TestIntermittent:
 
 class TestBlindness:
     def test_few_unlike_hosts_say_which_losses_they_would_have_missed(self):
-        line = verdicts([1.0], hosts=6, spread=0.02, count=5)["n1"].line()
+        line = verdicts([1.0], hosts=8, spread=0.015, count=5)["n1"].line()
         assert "the comparison with the fleet sees losses of " in line
         assert line.endswith(", its own level is not known yet (1 of 5 sessions)")
-        old = verdicts([1.0] * 5, hosts=6, spread=0.02, count=5)["n1"].line()
+        old = verdicts([1.0] * 5, hosts=8, spread=0.015, count=5)["n1"].line()
         assert "sees losses of " in old
         assert "own level" not in old
 
@@ -523,8 +523,10 @@ class TestOtherModels:
 
     def test_a_decline_that_all_hosts_share(self, rng):
         level = 30 * (1 + 0.01 * rng.standard_normal((16, 1, 1))) * (1 - 0.004 * np.arange(40))[None, :, None]
-        words, _ = fleet_words(level * (1 + 0.01 * rng.standard_normal((16, 40, 2))))
-        assert words == {"pass": 16}
+        words, verdicts = fleet_words(level * (1 + 0.01 * rng.standard_normal((16, 40, 2))))
+        # Of hosts that decline for ever no level is known well.
+        assert words == {"undecided": 16}
+        assert "sees only losses above 3" in verdicts["n001"].line()
 
     def test_a_value_of_zero_hides_no_other_host(self, rng):
         values = 30 * (1 + 0.01 * rng.standard_normal((20, 4, 5)))
@@ -606,4 +608,7 @@ class TestOtherModels:
         levels = 1 + 0.003 * rng.standard_normal((6, 1, 1))
         levels[:3] *= 0.7
         _, verdicts = fleet_words(30 * levels * (1 + 0.01 * rng.standard_normal((6, 6, 5))))
-        assert "the comparison with the fleet sees no loss: its hosts differ too much" in verdicts["n000"].line()
+        assert (
+            "undecided: the comparison with the fleet sees no loss in bandwidth, and a pass needs 20 %: "
+            "a reference, more hosts or more repetitions would help"
+        ) in verdicts["n000"].line()

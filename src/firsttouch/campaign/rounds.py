@@ -213,7 +213,8 @@ def spent(verdicts: Sequence[HostVerdict], seconds: float, limit: str) -> Spent:
     for verdict in verdicts:
         findings = [f for f in verdict.findings if f.verdict in {"undecided", "suspect"}]
         if verdict.verdict == "undecided" and not findings:
-            titles[verdict.host] = ["nothing was judged"]
+            checks = ", ".join(check.replace("_", " ") for check in verdict.blind)
+            titles[verdict.host] = [f"the comparison in {checks}" if checks else "nothing was judged"]
         elif findings:
             titles[verdict.host] = [f.title for f in worst_first(findings)]
     return Spent(seconds, (min(counts), max(counts)), limit, titles)

@@ -245,6 +245,8 @@ class CaseJudge:
         self.own: Reference | None = None
         self.fleet: Reference | None = None
         self.level: Level | None = None
+        #: The smallest loss that the comparison with the fleet finds (1: none). None: too few hosts to compare.
+        self.visible: float | None = None
         self.spread: tuple[float, float] | None = None
         #: By the number of the group within the case, the reference of hosts that no common one has judged: their
         #: own level, or what the fleet reached before an update.
@@ -365,7 +367,7 @@ class CaseJudge:
             if self.fleet is None:  # the groups are too small to know their spreads, and still apart
                 values, limit = self.divided.values, min(self.divided.apart / 2, 0.5)
                 source = f"{len(self.divided.better)} of {len(current)} hosts of this fleet"
-                self.fleet = self._reference(values[0], limit, source, None)
+                self.visible, self.fleet = limit, self._reference(values[0], limit, source, None)
                 self.worse = self._reference(values[1], limit, source, None)
 
     def _lasting(self, groups: Divided | None) -> Divided | None:
@@ -387,12 +389,15 @@ class CaseJudge:
             session=newest.session_variance if newest else (0.0, 1.0),
             least=self._least,
         )
-        if reached is None or reached.doubt > reached.limit / 4:
+        if reached is None:
             return None
-        if reached.visible >= 1:  # what cannot find any loss compares nothing
-            self.level = reached
+        self.visible = min(reached.visible, 1.0)
+        if reached.doubt > reached.limit / 4:
+            self.visible = 1.0
             return None
         self.level = reached
+        if self.visible == 1:  # what cannot find any loss compares nothing
+            return None
         source = f"{reached.hosts} of {hosts} hosts of this fleet"
         return self._reference(reached.value, reached.limit, source, reached.error)
 

@@ -41,7 +41,18 @@ from firsttouch.judge.fleet_level import Divided
 from firsttouch.judge.reduced import BANK_BANDWIDTH
 from firsttouch.judge.samples_table import CaseTable, Joined, SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
-from firsttouch.judge.verdict import ORDER, Finding, HostSummary, HostVerdict, Word, compared, natural
+from firsttouch.judge.verdict import (
+    METRIC_SIGHT,
+    ORDER,
+    PASS_SIGHT,
+    Finding,
+    HostSummary,
+    HostVerdict,
+    Word,
+    blind_text,
+    compared,
+    natural,
+)
 from firsttouch.records.cases import Case, grouped
 from firsttouch.systems.references import FACTS, Reference
 from firsttouch.units import Better, percent, quantity, quantity_range
@@ -453,11 +464,54 @@ class Findings(Struct, frozen=True, dict=True):
         return invalid & self.measured.is_valid & ~self._of_events[self.samples.case]
 
     @cached_property
+    def _blind(self) -> Mapping[str, Floats]:
+        """The smallest loss that the comparison with the fleet finds, by check and host (0: no pass needs less).
+
+        A check sees what its median metric sees. What the system's references judge needs no comparison.
+        """
+        by_check = grouped(self.visible, lambda number: self.samples.cases[number].check)
+        blind = {}
+        for check, numbers in by_check.items():
+            if max(self.visible[number] for number in numbers) <= PASS_SIGHT:
+                continue
+            sights = np.full((len(numbers), len(self.samples.hosts)), np.nan)
+            for row, number in zip(sights, numbers, strict=True):
+                groups = self.samples.groups(number)
+                row[self.samples.host[groups]] = np.where(self.by[groups] == SYSTEM, 0.0, self.visible[number])
+            hosts = np.flatnonzero(np.isfinite(sights).any(axis=0))
+            medians, worst = np.nanmedian(sights[:, hosts], axis=0), np.nanmax(sights[:, hosts], axis=0)
+            sees_little = np.where(medians > PASS_SIGHT, medians, np.where(worst > METRIC_SIGHT, worst, 0.0))
+            if sees_little.any():
+                blind[check] = np.zeros(len(self.samples.hosts))
+                blind[check][hosts] = sees_little
+        return blind
+
+    def blind_checks(self, host: str) -> dict[str, float]:
+        """Return the checks in which a *host* cannot pass, with the smallest loss that the comparison finds."""
+        number = self.number.get(host)
+        if number is None:
+            return {}
+        return {check: float(sights[number]) for check, sights in self._blind.items() if sights[number]}
+
+    def blind_groups(self, host: str) -> Bools:
+        """Return which :meth:`groups` of a host see too little in a check in which the host cannot pass for it."""
+        groups, checks = self.groups(host), self.blind_checks(host)
+        sees_little = [
+            self.samples.cases[number].check in checks and self.visible.get(number, 0.0) > PASS_SIGHT
+            for number in self.samples.case[groups].tolist()
+        ]
+        which: Bools = np.array(sees_little, dtype=np.bool_) & (self.by[groups] != SYSTEM)
+        return which
+
+    @cached_property
     def _worst(self) -> NDArray[np.intp]:
-        """The worst verdict of each host's metrics, as a number."""
+        """The worst verdict of each host's metrics and of what the comparison sees, as a number."""
         is_present = self.counts[:, : len(ORDER)] > 0
         last = len(ORDER) - 1 - np.argmax(is_present[:, ::-1], axis=1)
-        return np.where(is_present.any(axis=1), last, UNDECIDED)
+        worst = np.where(is_present.any(axis=1), last, UNDECIDED)
+        for sights in self._blind.values():
+            worst[sights > 0] = np.maximum(worst[sights > 0], UNDECIDED)
+        return worst
 
     def word(self, host: str) -> int:
         """Return the number of a host's verdict."""
@@ -554,6 +608,7 @@ class Findings(Struct, frozen=True, dict=True):
         parts = [f"{summary.counts.get('pass', 0)} of {sum(summary.counts.values())} judged metrics pass"]
         parts += [f"{count} {word}" for word, count in summary.counts.items() if word != "pass"]
         parts += [f"{summary.missing} missing"] if summary.missing else []
+        parts += [blind_text(blind)] if (blind := self.blind_checks(host)) else []
         return f"verdict {host} {summary.verdict}: {'; '.join(parts)}"
 
     def notes(self) -> list[str]:
@@ -620,6 +675,7 @@ class Findings(Struct, frozen=True, dict=True):
             tuple(causes(symptoms)) if slow else (),
             described=self.system.facts is not None,
             visible=self._visible(groups),
+            blind=self.blind_checks(host),
             loss=float(self.host_losses[self.number[host]]) if host in self.number else 0.0,
             newest=int(self.host_newest[self.number[host]]) if host in self.number else 0,
             replaced=self._replaced(host, sessions),

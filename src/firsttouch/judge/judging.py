@@ -254,7 +254,7 @@ class _Judging:
             judge.own_references,
             intermittent,
             judge.awaiting_session,
-            None if judge.level is None else judge.level.visible,
+            judge.visible,
             judge.divided,
         )
 
@@ -320,12 +320,12 @@ def undecided_cases(verdicts: Findings, host: str, most: int = MOST_REPETITIONS)
     """Return the keys of the cases of a *host* that one more repetition may decide, with their repetitions so far.
 
     These have fewer than *most* repetitions and are undecided, suspect or unsure, were only measured while other
-    processes used the host, or cannot be compared with the fleet yet.
+    processes used the host, cannot be compared with the fleet yet, or see too little in that comparison.
     """
     table, groups = verdicts.samples, verdicts.groups(host)
     is_count = np.array([table.cases[number].unit == "1" for number in table.case[groups]], dtype=np.bool_)
     unknown = (verdicts.by[groups] == NONE) & ~is_count
-    wanted = verdicts.unsure[groups] | unknown | verdicts.disturbed[groups]
+    wanted = verdicts.unsure[groups] | unknown | verdicts.disturbed[groups] | verdicts.blind_groups(host)
     of_events = np.array([event_limits.limit_of(table.cases[n]) is not None for n in table.case[groups]], np.bool_)
     groups = groups[wanted & ~of_events & (table.counts[groups] < most)]
     return {table.cases[table.case[group]].key: int(table.counts[group]) for group in groups}

@@ -28,6 +28,10 @@ ORDER: Sequence[Word] = ("pass", "undecided", "suspect", "invalid", "fail")
 STATUS: Mapping[Word, int] = {"pass": 0, "undecided": 0, "suspect": 3, "invalid": 1, "fail": 1}
 #: What is stated in place of the cause of a fail if no rule fits.
 NO_CAUSE = "no known signature"
+#: A policy: a pass needs a comparison with the fleet that sees losses of this fraction (a missing channel of five)
+#: in the median metric of each check, and of a third in each metric. A good fleet of 32 hosts whose processors
+#: differ by 4 % sees 21 % in one metric and 15 % in the other (bench/real_fleets.py, dahu).
+PASS_SIGHT, METRIC_SIGHT = 0.2, 1 / 3
 #: A verdict that sees losses of this fraction is not called blind.
 _SEEN = 0.06
 #: How many findings the line of a host shows.
@@ -164,12 +168,13 @@ class HostVerdict(Struct, frozen=True, dict=True):
     """The verdict of a *host*: the worst of its *findings*.
 
     *unjudged* counts the metrics without a reference. *missing* names what should have been measured and was not,
-    with the reason. A host never passes if something is missing or nothing was judged. *causes* are the possible
-    causes of a fail: those whose signatures it has. *described* is whether a system's file gives references.
-    *visible* are the smallest losses (fractions) that a comparison with the fleet finds: in the median metric,
-    and in the metric that shows losses worst. *loss* and *newest* are those of :class:`HostSummary`. *sessions* is
-    the number of the host's sessions with its present parts (None: unknown), and *replaced* says that these are
-    few, as parts were replaced ("": they were not, or long ago).
+    with the reason. A host never passes if something is missing, nothing was judged, or the comparison with the
+    fleet sees too little: *blind* are the checks in which it does, with the smallest loss that it finds. *causes*
+    are the possible causes of a fail: those whose signatures it has. *described* is whether a system's file gives
+    references. *visible* are the smallest losses (fractions) that a comparison with the fleet finds: in the median
+    metric, and in the metric that shows losses worst. *loss* and *newest* are those of :class:`HostSummary`.
+    *sessions* is the number of the host's sessions with its present parts (None: unknown), and *replaced* says
+    that these are few, as parts were replaced ("": they were not, or long ago).
     """
 
     host: str
@@ -180,6 +185,7 @@ class HostVerdict(Struct, frozen=True, dict=True):
     causes: tuple[str, ...] = ()
     described: bool = True
     visible: tuple[float, float] | None = None
+    blind: Mapping[str, float] = {}
     loss: float = 0.0
     newest: int = 0
     sessions: int | None = None
@@ -188,8 +194,9 @@ class HostVerdict(Struct, frozen=True, dict=True):
     @property
     def verdict(self) -> Word:
         """Return the host's verdict."""
-        worst_finding = worst(f.verdict for f in self.findings)
-        return worst([worst_finding, "suspect"]) if self.missing else worst_finding
+        of_findings = worst(f.verdict for f in self.findings)
+        of_blind: Word = "undecided" if self.blind else of_findings
+        return worst([of_findings, of_blind, "suspect" if self.missing else of_findings])
 
     @cached_property
     def summary(self) -> HostSummary:
@@ -205,9 +212,11 @@ class HostVerdict(Struct, frozen=True, dict=True):
     def findings_evidence(self) -> list[Evidence]:
         """What is not a pass, the worst and surest first, and what is missing."""
         lines = [Evidence(f.verdict, f.text()) for f in self._bad()]
+        if self.blind_reason:
+            lines.append(Evidence("undecided", self.blind_reason))
         # For a host that was not measured only the reason is shown.
-        if not self.findings and (self.unjudged or not self.missing):
-            text = _BLIND if self._is_blind else _NOTHING if self.described else _UNDESCRIBED
+        elif not self.findings and (self.unjudged or not self.missing):
+            text = _NOTHING if self.described else _UNDESCRIBED
             lines.append(
                 Evidence("", text.format(system=self.system, unjudged=self.unjudged, fewest=FEWEST_HOSTS))
             )
@@ -276,9 +285,9 @@ class HostVerdict(Struct, frozen=True, dict=True):
         return "; ".join(parts)
 
     @property
-    def _is_blind(self) -> bool:
-        """Whether nothing but a comparison that finds no loss was possible."""
-        return not self.findings and self.visible is not None and self.visible[0] >= 1
+    def blind_reason(self) -> str:
+        """Return why the comparison with the fleet leaves the host undecided, "" if it does not."""
+        return blind_text(self.blind) if self.blind and self.verdict == "undecided" else ""
 
     @property
     def blindness(self) -> str:
@@ -286,7 +295,7 @@ class HostVerdict(Struct, frozen=True, dict=True):
 
         A host's own level finds smaller ones, once it is known.
         """
-        if self.visible is None or self.visible[0] <= _SEEN or self._is_blind:
+        if self.visible is None or self.visible[0] <= _SEEN or self.blind_reason:
             return ""
         usual, largest = (f"{100 * min(loss, 1):.0f} %" for loss in self.visible)
         worst_metric = f" ({largest} in the worst metric)" if largest != usual else ""
@@ -324,11 +333,22 @@ _UNDESCRIBED = (
     "nothing was judged: too few hosts have any of the {unjudged} metrics ({fewest} are needed), and "
     "--system {system} (which reads the system's references) was not given"
 )
-_BLIND = "nothing was judged: the comparison with the fleet sees no loss: its hosts differ too much"
 _NOTHING = (
     "nothing was judged: system {system} has no reference for any of the {unjudged} measured metrics, and "
     "a comparison of hosts needs {fewest} or more that have them"
 )
+
+
+def blind_text(blind: Mapping[str, float]) -> str:
+    """Return which losses the comparison with the fleet finds in *blind* checks, and what would help."""
+    unseen = [check.replace("_", " ") for check, loss in blind.items() if loss >= 1]
+    seen = [f"{100 * loss:.0f} % in {check.replace('_', ' ')}" for check, loss in blind.items() if loss < 1]
+    parts = [*([f"no loss in {', '.join(unseen)}"] if unseen else [])]
+    parts += [f"only losses above {', '.join(seen)}"] if seen else []
+    return (
+        f"the comparison with the fleet sees {' and '.join(parts)}, and a pass needs {100 * PASS_SIGHT:.0f} %: "
+        "a reference, more hosts or more repetitions would help"
+    )
 
 
 def natural(host: str) -> list[tuple[int, int | str]]:

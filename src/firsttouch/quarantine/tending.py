@@ -519,7 +519,7 @@ def verdict_of(host: str, name: str, source: str, earlier: Sequence[str] = ()) -
         if others:
             compared = _of(host, judge([*records, *others], system, missing=missing))
             # What only the other hosts have is not missing here: a test may be less than they did.
-            if compared.findings and not [f for f in compared.findings if f.verdict != "pass"]:
+            if compared.findings and not compared.blind and {f.verdict for f in compared.findings} == {"pass"}:
                 return "pass", "", measured
             verdict = replace(compared, missing=()) if compared.findings else verdict
     if verdict.verdict == "pass":

@@ -94,7 +94,9 @@ def _findings(verdict: HostVerdict, names: dict[int, str]) -> Iterator[TestCase]
         yield _case(f.check, f"{f.metric} {name}", f.verdict, f.why)
     for missing in verdict.missing:
         yield _case("verdict", f"missing: {missing}", "missing", missing)
-    if not verdict.findings:
+    if verdict.blind_reason:
+        yield _case("verdict", "the comparison with the fleet", "undecided", verdict.blind_reason)
+    elif not verdict.findings:
         yield _case("verdict", "nothing was judged", "undecided", "; ".join(verdict.evidence))
 
 

@@ -99,7 +99,7 @@ def card_of_host(
     else:
         passed = sum(f.verdict == "pass" for f in verdict.findings)
         sentence = f"{passed} of {count(len(verdict.findings), 'judged metric')} pass."
-        if reason := verdict.reason() or (f"missing: {verdict.missing[0]}" if verdict.missing else ""):
+        if reason := verdict.why():
             sentence += f" {reason}."
     return Card(
         key=f"{view.key}-card",
