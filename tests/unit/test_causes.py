@@ -237,7 +237,8 @@ def test_a_host_of_one_bank(fleet):
     )
 
 
-MODULES = {f"memory.modules.PROC  {p} DIMM  {d}": "16 GiB DDR3-1600, HP" for p in (1, 2) for d in (1, 3, 6, 8)}
+MODULE = "16 GiB DDR3-1600, configured 1600 MT/s, HP"
+MODULES = {f"memory.modules.PROC  {p} DIMM  {d}": MODULE for p in (1, 2) for d in (1, 3, 6, 8)}
 
 
 def configured(name, modules):
@@ -268,7 +269,11 @@ SLOTS = [f"PROC  {p} DIMM  {d}" for p in (1, 2) for d in (3, 6, 8)]
         ),
         (
             changed(SLOTS[:2], "16 GiB DDR3-1066, HP"),
-            "other memory modules: slots PROC 1 DIMM 3, 6: 16 GiB DDR3-1066, HP here, 16 GiB DDR3-1600, HP on 8 ",
+            f"other memory modules: slots PROC 1 DIMM 3, 6: 16 GiB DDR3-1066, HP here, {MODULE} on 8 ",
+        ),
+        (
+            dict.fromkeys(MODULES, "16 GiB DDR3-1600, configured 1333 MT/s, HP"),
+            "other memory modules: all 8 modules: configured 1333 MT/s instead of configured 1600 MT/s on 8 ",
         ),
         (MODULES, "memory channel missing: "),
     ],
@@ -287,6 +292,17 @@ def test_empty_slots_are_named_for_a_suspect_host(system, fleet):
     records = [*fleet, *few, *configurations, configured("bad", changed(SLOTS[:1]))]
     verdict = {v.host: v for v in judge(records, system)}["bad"]
     assert (verdict.verdict, named(verdict)) == ("suspect", ["memory modules missing"])
+
+
+def test_an_absent_module_explains_memory_that_is_too_small_though_no_rate_is_lost(system, fleet):
+    configurations = [configured(f"n{number}", MODULES) for number in range(8)]
+    small = host(values={"memory": 112.0})
+    verdict = next(
+        v
+        for v in judge([*fleet, *small, *configurations, configured("bad", changed(SLOTS[:1]))], system)
+        if v.host == "bad"
+    )
+    assert (verdict.verdict, named(verdict)) == ("fail", ["memory modules missing"])
 
 
 def test_channels_that_the_slots_names_have():

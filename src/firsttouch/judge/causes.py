@@ -558,7 +558,7 @@ def _modules(condition: _Modules, symptoms: Symptoms) -> dict[str, Any] | None:
     """Return the fields of a condition on the memory modules: those that explain a loss of memory's speed."""
     if symptoms.modules is None:
         return None
-    slow = [p for places in symptoms.places.values() for p in places if p.bad and p.of_memory]
+    slow = [p for places in symptoms.places.values() for p in places if p.bad and (p.of_memory or p.unit == "GiB")]
     packages = _package_of_socket(symptoms.modules, symptoms.facts)
     deviations = [
         d
@@ -608,13 +608,18 @@ def _absent(deviations: Sequence[ModuleDeviation], usual: Mapping[str, str]) -> 
     )
 
 
-def _different(deviations: Sequence[ModuleDeviation], _: Mapping[str, str]) -> str:
-    """Return which slots have other modules than those of the siblings."""
+def _different(deviations: Sequence[ModuleDeviation], usual: Mapping[str, str]) -> str:
+    """Return which slots have other modules than those of the siblings, and how all of them differ."""
     by_module = grouped(deviations, lambda d: (without_channel(d.value), without_channel(d.usual)))
     siblings = f"on {min(d.siblings for d in deviations)} siblings"
+    if len(by_module) == 1 and len(deviations) == len(usual) > 1:
+        here, there = (set(text.split(", ")) for text in next(iter(by_module)))
+        apart = [", ".join(sorted(parts)) for parts in (here - there, there - here)]
+        if all(apart):
+            return f"all {len(usual)} modules: {apart[0]} instead of {apart[1]} {siblings}"
     return "; ".join(
-        f"slot{'s' * (len(slots) > 1)} {_slots([d.slot for d in slots])}: {value} here, {usual} {siblings}"
-        for (value, usual), slots in by_module.items()
+        f"slot{'s' * (len(slots) > 1)} {_slots([d.slot for d in slots])}: {value} here, {usual_text} {siblings}"
+        for (value, usual_text), slots in by_module.items()
     )
 
 
