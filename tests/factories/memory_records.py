@@ -80,6 +80,23 @@ def _core(**shares: float) -> Fault:
     return factor
 
 
+def _link(metric: str, case: dict[str, Any]) -> float:
+    """Return the share of a rate between NUMA nodes; the links are slow."""
+    remote = "pu_nodes" in case and case["pu_nodes"] != [case.get("bank")]
+    is_rate = metric.endswith("_bandwidth")
+    return 0.6 if is_rate and (remote or case.get("load") in {"outgoing", "incoming"}) else 1.0
+
+
+def _timing(metric: str, case: dict[str, Any]) -> float:
+    """Return the factor of a latency of bank 1, whose memory is slow to answer."""
+    of_memory = case.get("size_bytes", 1 << 28) >= 1 << 28
+    if case.get("bank") != 1 or not of_memory:
+        return 1.0
+    return {"unloaded_latency": 1.15, "random_latency": 1.15, "latency_p99_9": 1.3, "latency_p99_99": 1.5}.get(
+        metric, 1.0
+    )
+
+
 #: Cause -> faults that show it.
 FAULTS: dict[str, tuple[Fault, ...]] = {
     "memory saturates early": (
@@ -90,6 +107,8 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
         _only(0, saturation_bandwidth=0.8, load=0),
         _only(None, saturation_bandwidth=0.85, load=0),
     ),
+    "slow link": (_link,),
+    "slow memory timing": (_timing,),
     "links saturate early": (
         _only(1, saturation_bandwidth=0.7, load=1),
         _only(None, saturation_bandwidth=0.8, load=1),

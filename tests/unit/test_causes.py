@@ -64,7 +64,7 @@ SIGNATURES = {
     "banks interleaved by the firmware": {"values": {"numa_nodes": 1.0}},
     "fewer NUMA nodes": {"values": {"numa_nodes": 4.0}},
     "more NUMA nodes": {"values": {"numa_nodes": 16.0}},
-    "one slow link": {"rate": lambda pu, bank, _: 0.6 if {pu, bank} == {1, 3} else 1.0},
+    "slow link": {"rate": lambda pu, bank, _: 0.6 if {pu, bank} == {1, 3} else 1.0},
     "frequency or power cap": {"wait": lambda *of: 0.8 if of[2] == 4096 else 0.95, "rate": alike(0.93)},
     "huge pages off": {"values": {"huge_pages": 0.0}, "wait": lambda *of: 1.0 if of[2] == 4096 else 0.8},
     "automatic NUMA balancing on": {
@@ -305,6 +305,42 @@ def test_an_absent_module_explains_memory_that_is_too_small_though_no_rate_is_lo
     assert (verdict.verdict, named(verdict)) == ("fail", ["memory modules missing"])
 
 
+def test_wrong_answers_are_a_cause(system, fleet):
+    wrong = [
+        Record(
+            *("correctness", "wrong_answers", "1", "lower", (3.0,)),
+            parameters={"program": "firsttouch-probe", "work": "crc", "bank": 2, "pu": 17},
+            host="bad",
+            system="amd-opteron",
+            time="2026-01-01T00:00:00",
+        )
+    ]
+    verdict = next(v for v in judge([*fleet, *host(), *wrong], system) if v.host == "bad")
+    assert verdict.verdict == "fail"
+    (cause,) = verdict.causes
+    assert cause == (
+        "wrong answers: wrong answers, bank 2, work crc, pu 17: a core, a cache or a memory module is defective, "
+        "however fast it is"
+    )
+
+
+@pytest.mark.parametrize(
+    ("slow", "pairs"),
+    [
+        (lambda pu, bank: {pu, bank} == {1, 3}, "1 and 3"),
+        # Between two packages of two NUMA nodes each.
+        (lambda pu, bank: pu // 2 != bank // 2, "0 and 2, 0 and 3, 1 and 2, 1 and 3"),
+        (lambda pu, bank: pu != bank, "0 and 1, 0 and 2, 0 and 3, 1 and 2, 1 and 3, 2 and 3"),
+    ],
+)
+def test_slow_links_are_named_as_long_as_nothing_else_is_slow(system, fleet, slow, pairs):
+    bad = host(rate=lambda pu, bank, _: 0.6 if slow(pu, bank) else 1.0)
+    verdict = next(v for v in judge([*fleet, *bad], system) if v.host == "bad")
+    assert verdict.causes == (
+        f"slow link: between NUMA nodes {pairs}: 60.0 % of the bandwidth, and all of it elsewhere",
+    )
+
+
 def test_channels_that_the_slots_names_have():
     usual = {
         f"CPU{p} CH{c} D{d}": f"64 GiB, channel cpu{p} {c}" for p in range(2) for c in range(8) for d in range(2)
@@ -378,7 +414,7 @@ def test_a_loss_in_one_kernel_is_not_a_missing_channel(system, fleet):
 def test_every_rule_has_a_test_and_settings_that_exist():
     assert {rule.name for rule in rules()} == {
         *(*SIGNATURES, *FAULTS, "hyperthreading off"),
-        *("memory modules missing", "other memory modules", "cooling or power fault"),
+        *("memory modules missing", "other memory modules", "cooling or power fault", "wrong answers"),
     }
     rule_settings = {c.setting for rule in rules() for c in rule.when if hasattr(c, "setting")}
     # Busy PUs explain nothing: they make repetitions invalid.
@@ -517,12 +553,12 @@ def test_a_suspect_host_has_no_cause(system, fleet):
 #: The rest of an entry of causes.toml -> the line and the reason why the file is ignored.
 WRONG = {
     'text = "{nope}"\nwhen = [{ slow = true }]': ":3: unknown placeholder {nope}: its conditions give none",
-    'text = "{pair}"\nwhen = [{ check = "latency", by = "bank", groups = "one", share = [0, 1] }]': ":3: unknown ",
+    'text = "{pair}"\nwhen = [{ check = "latency", by = "bank", groups = "any", share = [0, 1] }]': ":3: unknown ",
     'text = "{share.a}"\nwhen = [{ setting = "busy_pus" }]': ":3: unknown placeholder {share.a}",
     'text = "{setting:d}"\nwhen = [{ setting = "busy_pus" }]': ":3: not a text with placeholders",
     'text = "{"\nwhen = [{ slow = true }]': ":3: not a text with placeholders",
     'text = ""\nwhen = [{ check = "latency" }]': ":4: a condition with the key 'check' needs the key 'by'",
-    'text = ""\nwhen = [{ check = "latency", by = "bank", groups = "one" }]': ":4: .* needs the key 'share'",
+    'text = ""\nwhen = [{ check = "latency", by = "bank", groups = "any" }]': ":4: .* needs the key 'share'",
     'text = ""\nwhen = [{ check = "latency", by = "bank", share = [0, 1] }]': ":4: .* needs the key 'groups'",
     'text = ""\nwhen = [{ count = "pus" }]': ":4: a condition with the key 'count' needs the key 'is'",
     'text = ""\nwhen = [{ slow = true, by = "bank" }]': ":4: a condition with the key 'slow' has no key 'by'",

@@ -38,8 +38,10 @@ _SPILL, _REMOTE_SPILL = 0.96, 0.8
 _THROTTLED = 0.75, 0.975
 #: The least share of the siblings that have the same module in a slot.
 _SIBLINGS = 2 / 3
-#: Most slots that are named.
-_NAMED = 16
+#: Most slots that are named, and most metrics.
+_NAMED, _FEW_NAMED = 16, 3
+#: Loads that use no link between NUMA nodes.
+_LOCAL_LOADS = {"none", "local"}
 #: The least share of all other groups if a condition is about some of the groups.
 _HEALTHY = 0.97
 _HEALTHY_LOSS = 1 - _HEALTHY
@@ -72,6 +74,14 @@ class _Slow(_Condition, frozen=True):
     """Whether a metric with a unit fails."""
 
     slow: bool
+
+
+class _Fails(_Condition, frozen=True):
+    """A check that fails."""
+
+    fails: str
+
+    FIELDS = ("cases",)
 
 
 class _Missing(_Condition, frozen=True):
@@ -120,7 +130,7 @@ class _Groups(_Condition, frozen=True):
 
     check: str
     by: Literal["bank", "pu_node", "pair", "shared", "host"]
-    groups: Literal["one", "some", "any", "all"]
+    groups: Literal["some", "any", "all"]
     share: Annotated[tuple[float, ...], {"minItems": 2, "maxItems": 2}]
     metric: str | None = None
     where: dict[str, Any] = field(default_factory=dict)
@@ -132,7 +142,7 @@ class _Groups(_Condition, frozen=True):
     only: _True = False
     if_measured: _True = False
 
-    FIELDS = ("share", "losses")
+    FIELDS = ("share", "losses", "selected")
 
 
 _KINDS: dict[str, type[_Condition]] = {kind.__struct_fields__[0]: kind for kind in _Condition.__subclasses__()}
@@ -216,6 +226,8 @@ class _Place(Struct, frozen=True):
             return self.bank is None or not {str(b) for b in _listed(self.bank)}.isdisjoint(keys)
         if by == "pu_node":
             return not self.nodes or not {str(n) for n in self.nodes}.isdisjoint(keys)
+        if by == "pair" and self.case.get("load", "none") not in _LOCAL_LOADS:
+            return True
         return self.key(by) in {"", *keys}
 
 
@@ -328,6 +340,12 @@ def _slow(condition: _Slow, symptoms: Symptoms) -> dict[str, Any] | None:
 
 
 @_holds.register
+def _fails(condition: _Fails, symptoms: Symptoms) -> dict[str, Any] | None:
+    titles = [f.title for f in symptoms.findings if f.check == condition.fails and f.verdict == "fail"]
+    return {"cases": first_of(titles, _FEW_NAMED)} if titles else None
+
+
+@_holds.register
 def _missing(condition: _Missing, symptoms: Symptoms) -> dict[str, Any] | None:
     where = condition.where.items()
     lacks = any(
@@ -390,7 +408,7 @@ def _groups(condition: _Groups, symptoms: Symptoms) -> dict[str, Any] | None:
         ):
             grouped.setdefault(key, []).append(place)
     if not grouped and condition.if_measured:
-        return {by: "", "share": "", "losses": ""}
+        return {by: "", "share": "", "losses": "", "selected": ""}
     low, high = condition.share
     shares = {key: [p.left for p in places if p.left is not None] for key, places in grouped.items()}
     medians = {key: statistics.median(values) for key, values in shares.items()}
@@ -408,14 +426,13 @@ def _groups(condition: _Groups, symptoms: Symptoms) -> dict[str, Any] | None:
     elif condition.groups == "any":
         holds = bool(meant)
     else:
-        few = len(meant) == 1 if condition.groups == "one" else bool(meant)
         healthy = all(median >= _HEALTHY for key, median in medians.items() if key not in meant)
-        holds = few and len(meant) < len(grouped) and healthy
+        holds = 0 < len(meant) < len(grouped) and healthy
     if not holds or (condition.only and not _only(meant, by, symptoms, spill=condition.channels)):
         return None
     key = min(meant, key=lambda k: meant[k])
     losses = _channel_losses(meant, symptoms.facts) if condition.channels else ""
-    return {by: key, "share": percent(meant[key]), "losses": losses}
+    return {by: key, "share": percent(meant[key]), "losses": losses, "selected": ", ".join(sorted(meant))}
 
 
 def _is_slow(places: Sequence[_Place], *, throughout: bool) -> bool:
