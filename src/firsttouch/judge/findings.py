@@ -465,7 +465,7 @@ class Findings(Struct, frozen=True, dict=True):
 
     @cached_property
     def _blind(self) -> Mapping[str, Floats]:
-        """The smallest loss that the comparison with the fleet finds, by check and host (0: no pass needs less).
+        """The smallest loss that the comparison with the fleet finds, by check and host (0: enough for a pass).
 
         A check sees what its median metric sees. What the system's references judge needs no comparison.
         """
@@ -608,7 +608,8 @@ class Findings(Struct, frozen=True, dict=True):
         parts = [f"{summary.counts.get('pass', 0)} of {sum(summary.counts.values())} judged metrics pass"]
         parts += [f"{count} {word}" for word, count in summary.counts.items() if word != "pass"]
         parts += [f"{summary.missing} missing"] if summary.missing else []
-        parts += [blind_text(blind)] if (blind := self.blind_checks(host)) else []
+        blind = self.blind_checks(host) if summary.verdict == "undecided" else {}
+        parts += [blind_text(blind)] if blind else []
         return f"verdict {host} {summary.verdict}: {'; '.join(parts)}"
 
     def notes(self) -> list[str]:
