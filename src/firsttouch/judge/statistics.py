@@ -49,7 +49,7 @@ def robust_location(rows: Floats, deviation: float) -> Floats:
         return rows[:, 0]
     centre = medians(rows)
     if rows.shape[1] > 2:
-        for _ in range(5):
+        for _ in range(8):
             near = np.maximum(rows, (centre - HUBER * deviation)[:, None])
             centre = np.minimum(near, (centre + HUBER * deviation)[:, None]).mean(axis=1)
     return centre
