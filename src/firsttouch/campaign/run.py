@@ -28,7 +28,7 @@ from firsttouch.execution import backends, host_lock, slurm
 from firsttouch.execution.child_process import child, follow, last_lines
 from firsttouch.execution.progress import Steps
 from firsttouch.host.emulation import host_name
-from firsttouch.judge import samples_table, verdict_log
+from firsttouch.judge import drift, samples_table, verdict_log
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.fleet_level import FEWEST_HOSTS
 from firsttouch.judge.judging import MOST_REPETITIONS, judged, undecided, undecided_cases
@@ -381,7 +381,8 @@ class _Runner:
         for host, why in self.meeting.absent.items():
             missing[host] = [why, *missing.get(host, ())]
         records = [record for journal in journals for record in journal.all_records()]
-        fleet = judged(samples_table.of_records(records, system.name), system, missing=missing)
+        table = samples_table.of_records(records, system.name)
+        fleet = judged(table, system, missing=missing, configurations=lambda: drift.latest(records))
         hosts = [host for host in fleet.by_severity if host in self.meeting.hosts]
         verdicts = {host: fleet.of(host) for host in hosts}
         self.outcome.verdict = verdicts[self.host]
