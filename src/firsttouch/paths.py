@@ -168,6 +168,11 @@ def private(name: str) -> Path:
     return folder
 
 
+def deciders(folder: Path) -> set[int]:
+    """Return the ids of the users who decide what this user reads in *folder*: root, this user and its owner."""
+    return {0, os.geteuid(), folder.stat().st_uid}
+
+
 def resolved(path: Path) -> Path:
     """Return *path* without links; raises BadInput for a link that leads to itself."""
     try:

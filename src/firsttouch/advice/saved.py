@@ -11,7 +11,6 @@ import datetime
 import hashlib
 import json
 import math
-import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -208,7 +207,9 @@ def save(key: Key, scenario: str, gain: dict[str, float] | None, details: dict[s
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     text = json.dumps(Saved(key, scenario, gain, now, details).to_dict(), indent=2) + "\n"
     try:
-        atomic_files.write(file, text, creates=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_files.replacing(file) as partial:
+            partial.write_text(text, encoding="utf-8")
     except OSError as error:
         raise BadInput(f"the advice cannot be saved: {error.strerror}", file=file) from error
     return file
@@ -300,8 +301,11 @@ _FORM = {
 def _read(file: Path) -> Saved:
     """Return the advice in *file*; raises BadInput if it is none, or another version's."""
     # Whoever owns the folder can replace every file in it.
-    if (owner := file.stat().st_uid) not in {os.geteuid(), 0, file.parent.stat().st_uid}:
-        raise BadInput(f"saved advice of another user ({owner}), who does not own its folder either", file=file)
+    deciders = paths.deciders(file.parent)
+    for owner in (file.lstat().st_uid, file.stat().st_uid):
+        if owner not in deciders:
+            reason = f"saved advice of another user ({owner}), who does not own its folder either"
+            raise BadInput(reason, file=file)
     again = "`firsttouch advise` writes it again"
     data = documents.read_json(file, "saved advice", document=DOCUMENT, schema=SCHEMA, form=_FORM, again=again)
     key = documents.build(Key, data["key"])

@@ -122,10 +122,10 @@ def publish(avoided: Exclusions, file: Path) -> None:
         # Everybody reads the list, whatever the umask of its publisher is.
         for folder in reversed([folder for folder in file.parents if not folder.exists()]):
             folder.mkdir(exist_ok=True)
-            folder.chmod(0o755)
+            atomic_files.set_mode(folder, 0o755)
         with atomic_files.replacing(file) as partial:
             partial.write_text(json.dumps(avoided.to_dict(), indent=1) + "\n", encoding="utf-8")
-            partial.chmod(0o644)
+            atomic_files.set_mode(partial, 0o644)
     except OSError as error:
         raise BadInput(f"the list of hosts to avoid cannot be written: {error.strerror}", file=file) from error
 

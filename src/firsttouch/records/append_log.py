@@ -8,12 +8,14 @@ otherwise readers leave it out and the next writer removes it.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, Generic, TypeVar
 
+from firsttouch import paths
 from firsttouch.errors import BadInput
 from firsttouch.records.atomic_files import naming
 
@@ -78,9 +80,12 @@ class AppendLog(Generic[T]):
 def append(file: Path, text: str) -> tuple[int, int]:
     """Append the lines of *text* to *file*, which is created if need be, and force them to the disk: all or none.
 
-    Returns where they begin and end (bytes). Raises OSError.
+    Returns where they begin and end (bytes). Raises OSError, also for a link of somebody who does not decide what
+    the folder holds: its target would be changed.
     """
     data = text.encode()
+    if file.is_symlink() and file.lstat().st_uid not in paths.deciders(file.parent):
+        raise OSError(errno.ELOOP, "a link of another user", str(file))
     with naming(file), file.open("a+b", buffering=0) as out:
         begin, size, newline = _end_of_lines(out), out.seek(0, os.SEEK_END), b""
         if begin < size:

@@ -2,8 +2,8 @@
 """Files and folders that appear whole or not at all: they are written beside their place, then renamed.
 
 Temporary names begin with :data:`PREFIX`, which readers of results ignore, and differ between processes and
-between the hosts of a shared file system. New files have the mode that the umask allows, and those that replace
-another have its mode.
+between the hosts of a shared file system. New files have the mode that the umask allows. A file that replaces one
+of the same owner keeps its mode.
 """
 
 from __future__ import annotations
@@ -63,16 +63,44 @@ def replacing(place: Path, *, force: bool = False) -> Iterator[Path]:
             sync(partial)
         rename(partial, place)
     if force:
-        sync(place.parent)
+        try:
+            sync(place.parent)
+        except OSError as error:
+            reason = f"is written, but a crash of the host may lose it: {error.strerror}"
+            raise OSError(error.errno, reason, str(place)) from error
 
 
 def rename(partial: Path, place: Path) -> None:
-    """Rename *partial* to *place*; a file gets the permissions of the file that it replaces."""
+    """Rename *partial* to *place*; a file keeps the permissions of the file of the same owner that it replaces.
+
+    Somebody else who may write to the folder decides no mode: neither by a file of that name, nor by a link or
+    another file in place of *partial*.
+    """
     with suppress(FileNotFoundError):
-        before = place.lstat().st_mode
-        if stat.S_ISREG(before) and stat.S_ISREG(partial.lstat().st_mode):
-            partial.chmod(before & 0o777)
+        before = place.lstat()
+        if stat.S_ISREG(before.st_mode):
+            set_mode(partial, before.st_mode & 0o777, owner=before.st_uid)
     partial.replace(place)
+
+
+def set_mode(path: Path, mode: int, *, owner: int | None = None) -> None:
+    """Set the permissions of a new file or folder, if it is this user's or *owner*'s.
+
+    A link, or a file with another name, which somebody has put there meanwhile, keeps its own.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return
+        raise
+    try:
+        status = os.fstat(handle)
+        is_new = stat.S_ISDIR(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_nlink == 1)
+        if is_new and status.st_uid == (os.geteuid() if owner is None else owner):
+            os.fchmod(handle, mode)
+    finally:
+        os.close(handle)
 
 
 @contextmanager
