@@ -2,7 +2,6 @@
 """The store: real processes append at once and are killed, files are compacted meanwhile, and nothing is lost."""
 
 import contextlib
-import datetime
 import itertools
 import json
 import multiprocessing
@@ -15,7 +14,6 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from msgspec.structs import replace
 
 from firsttouch.errors import BadInput, RunFailed
 from firsttouch.judge import reduced
@@ -204,38 +202,6 @@ def test_two_compactions_of_different_files_are_not_read_twice(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_reduction_and_a_join_of_the_same_files_at_once_lose_nothing(tmp_path, monkeypatch):
-    for number in range(3):
-        store.append(tmp_path, some("n1", number))
-    now = datetime.datetime.now(datetime.UTC).isoformat()
-    store.append(tmp_path, [replace(record, time=now) for record in some("n1", 3)])
-    # The join has listed the files before the reduction writes one.
-    listings, listing = iter([store.listing(tmp_path)]), store.listing
-    assert len(store.compact(tmp_path, keep=86400.0).reduced) == 3
-    with monkeypatch.context() as patch:
-        patch.setattr(store, "listing", lambda folder: next(listings, None) or listing(folder))
-        assert store.compact(tmp_path).joined == 4
-    values = [("n1", float(number)) for number in range(4)]
-    assert seen(tmp_path) == values
-    assert store.compact(tmp_path, patience=0).deleted == 5
-    assert seen(tmp_path) == values
-    (joined,) = tmp_path.iterdir()
-    assert pl.read_parquet(joined)["samples"].list.len().unique().to_list() == [2]
-
-
-def test_small_files_with_old_records_become_one(tmp_path):
-    for number in range(5):
-        store.append(tmp_path, some("n1", number))
-    done = store.compact(tmp_path, keep=86400.0)
-    assert (len(done.reduced), done.bytes_after) == (
-        5,
-        sum(f.stat().st_size for f in store.listing(tmp_path).current),
-    )
-    assert len(store.listing(tmp_path).current) == 1
-    assert store.compact(tmp_path, keep=86400.0, patience=0).deleted == 5
-    assert len(store.scan([tmp_path]).collect()) == 15
-
-
 #: The user id of another writer of a store.
 OTHER = 65534
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
@@ -265,6 +231,17 @@ def test_no_writer_of_a_sticky_store_hides_or_deletes_the_records_of_others(tmp_
         store.compact(tmp_path, patience=0)
         assert sorted({*seen(tmp_path)}) == appends
     assert not evil.exists()  # root has joined it
+
+
+@root_only
+def test_a_second_compaction_beside_a_file_that_may_replace_nothing_deletes_nothing(tmp_path):
+    tmp_path.chmod(0o1777)
+    names = [store.append(tmp_path, some("n1", number)).name for number in range(2)]
+    forged(tmp_path, names, some("evil", 7))
+    assert store.compact(tmp_path).joined == 3
+    files = sorted(tmp_path.iterdir())
+    assert store.compact(tmp_path) == store.Compacted(None, 0, 0)
+    assert sorted(tmp_path.iterdir()) == files
 
 
 @root_only

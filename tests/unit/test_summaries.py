@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Summaries of tables: verdicts, reports and histories are those of the records, whatever happens to the files."""
 
-import contextlib
 import datetime
 import itertools
 import json
@@ -17,16 +16,14 @@ import polars as pl
 import pytest
 from msgspec.structs import replace
 from test_judging_columns import simulated
-from test_store import die_after, until_killed
 from test_verdict import document_of
 
 from firsttouch import cli
 from firsttouch.campaign import inputs
-from firsttouch.errors import BadInput, RunFailed
 from firsttouch.judge import case_judge, drift, findings, history, reduced, samples_table, summaries
 from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.judge.samples_table import SamplesTable
-from firsttouch.records import catalogue, schema, store
+from firsttouch.records import catalogue, store
 from firsttouch.records.schema import Record
 from firsttouch.report.fleet.history import History, of_fleet
 from firsttouch.systems.definition import load
@@ -435,120 +432,3 @@ class TestTime:
                 patch.setattr(summaries, "LEAST", 1 << 60)
                 same(samples, inputs.gather([tmp_path], days * 86400).samples())
             assert (len(samples.value) == 0) == (days < 0.1)
-
-
-# ----------------------------------------------------------------------
-# Retention: older records keep their values only
-
-
-def everything(folder):
-    """Return what verdicts are made of: the samples and configurations of all records, read without summaries."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(summaries, "LEAST", 1 << 60)
-        gathered = inputs.gather([folder])
-        return gathered.samples(), gathered.configurations()
-
-
-def test_reduced_records_have_the_same_verdicts(tmp_path, capsys):
-    filled(tmp_path, 6, hosts=8)
-    aligned = replace(simulated(1, hosts=1)[0], check="bowtie2", samples=(1.0, 2.0, 4.0), status="valid")
-    store.append(tmp_path, [replace(aligned, check=name) for name in catalogue.of_kind("aligner")])
-    samples, configurations = everything(tmp_path)
-    before = pl.concat([pl.read_parquet(f) for f in tmp_path.glob("*.parquet")])
-    arguments = ["store", "compact", str(tmp_path), "--keep", "1d"]
-    assert cli.main([*arguments, "--dry-run"]) == 0
-    assert "nothing was changed" in capsys.readouterr().out
-    assert not [*tmp_path.glob(f"{store.COMPACT}*")]
-    assert cli.main([*arguments, "--json"]) == 0
-    count = json.loads(capsys.readouterr().out)["reduced"]
-    assert count == len([*tmp_path.glob("n*.parquet")]) > 1
-    assert len([*tmp_path.glob(f"{store.COMPACT}*")]) == 1
-    reduced, of_hosts = everything(tmp_path)
-    assert of_hosts == configurations
-    same_rows(reduced, samples)
-    rows = store.scan([tmp_path]).collect()
-    assert len(rows) == len(before)
-    of_aligners = pl.col("check").is_in(catalogue.of_kind("aligner"))
-    assert rows.filter(of_aligners)["samples"].list.len().to_list() == [3] * count_of(before, of_aligners)
-    others = rows.filter(~of_aligners)
-    assert others["samples"].list.len().unique().to_list() == [1]
-    assert others["minimum"].is_nan().all()
-    assert [r.value for r in schema.from_frame(others)] == others["value"].to_list()
-    # Again, there is nothing left to do but to delete what was replaced.
-    assert store.compact(tmp_path, keep=1.0, patience=0).reduced == []
-    assert len([*tmp_path.glob("*.parquet")]) == 1
-    same_rows(everything(tmp_path)[0], samples)
-
-
-def count_of(frame, condition):
-    """Return the number of rows for which a condition holds."""
-    return len(frame.filter(condition))
-
-
-def same_rows(table, other):
-    """Assert that two tables have the same rows; their cases may be in another order."""
-    keys = [case.key + case.system for case in table.cases]
-    others = [case.key + case.system for case in other.cases]
-    assert sorted(keys) == sorted(others)
-    for number, key in enumerate(keys):
-        ours, theirs = table.rows_of(table.groups(number)), other.rows_of(other.groups(others.index(key)))
-        for name in ("time", "value", "valid", "judged"):
-            assert np.array_equal(getattr(table, name)[ours], getattr(other, name)[theirs]), name
-
-
-def test_younger_records_stay_whole(tmp_path):
-    now = datetime.datetime.now(datetime.UTC)
-    for days in (1, 100):
-        time = (now - datetime.timedelta(days=days)).isoformat()
-        store.append(tmp_path, [replace(r, time=time) for r in simulated(2, hosts=2)])
-    done = store.compact(tmp_path, keep=30 * 86400.0)
-    assert len(done.reduced) == 1
-    rows = store.scan([tmp_path]).collect()
-    is_old = rows["time"] < (now - datetime.timedelta(days=50)).isoformat()
-    assert {*rows.filter(is_old)["software"]} == {"{}", '{"emulator": "QEMU"}'}
-    assert rows.filter(~is_old)["software"].str.contains("linux").any()
-
-
-def test_a_reduced_file_that_lacks_a_value_deletes_nothing(tmp_path):
-    file = store.append(tmp_path, simulated(2, hosts=2))
-    store.compact(tmp_path, keep=1.0)
-    (reduced,) = tmp_path.glob(f"{store.COMPACT}*")
-    metadata = {k: v for k, v in pl.read_parquet_metadata(reduced).items() if k.startswith("firsttouch.")}
-    frame = pl.read_parquet(reduced).with_columns(pl.col("value") + 1, samples=pl.concat_list(pl.col("value") + 1))
-    frame.write_parquet(reduced, metadata=metadata)
-    with pytest.raises(RunFailed, match="does not have all records"):
-        store.compact(tmp_path, patience=0)
-    assert file.exists()
-
-
-def maintainer(folder, events):
-    """Joins, reduces and summarises again and again, until it is killed."""
-    summaries.LEAST = 1
-    die_after(events)
-    while True:
-        with contextlib.suppress(BadInput, FileNotFoundError):
-            store.compact(folder, patience=0, keep=86400.0)
-            summaries.prune(folder)
-            inputs.gather([folder]).summarise()
-
-
-def test_what_is_killed_while_it_reduces_and_summarises_changes_no_verdict(tmp_path):
-    rng = random.Random(9)  # noqa: S311
-    kills = int(os.environ.get("FIRSTTOUCH_TEST_KILLS", "4"))
-    folder, plain = tmp_path / "store", tmp_path / "plain"
-    for turn in range(kills // 2):
-        for host in range(3):
-            records = [replace(r, host=f"t{turn}-{r.host}") for r in simulated(turn * 10 + host, hosts=3)]
-            store.append(folder, records)
-            store.append(plain, records)
-        until_killed(maintainer, folder, [rng.randint(20, 1500) for _ in range(2)])
-        expected = everything(plain)
-        for samples, configurations in (everything(folder), everything_summarised(folder)):
-            same_rows(samples, expected[0])
-            assert configurations == expected[1]
-
-
-def everything_summarised(folder):
-    """Return what verdicts are made of, from summaries where these fit."""
-    gathered = inputs.gather([folder])
-    return gathered.samples(), gathered.configurations()

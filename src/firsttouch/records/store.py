@@ -101,9 +101,10 @@ def listing(folder: Path, *, strict: bool = True) -> Listing:
     for file in files:
         if file.name.startswith(COMPACT):
             with contextlib.nullcontext() if strict else contextlib.suppress(BadInput):
-                if claimed := covers(file):
-                    # A name without a file is kept: another machine may have deleted the file.
-                    covering[file] = frozenset(n for n in claimed if n not in names or rights.has(file, names[n]))
+                # A name without a file is kept: another machine may have deleted the file.
+                claimed = covers(file) or ()
+                if allowed := frozenset(n for n in claimed if n not in names or rights.has(file, names[n])):
+                    covering[file] = allowed
     read: list[Path] = []
     done: set[str] = set()
     for file in sorted(covering, key=lambda f: (not rights.has_all(f), -len(covering[f]), f.name)):
@@ -504,100 +505,38 @@ _ROWS = 1 << 17
 
 
 class Compacted(Struct, frozen=True):
-    """The result of a compaction: the new *file*, and how many files were *joined* and *deleted*.
-
-    *reduced* are the files whose records were reduced to their values. The bytes of these before and after follow.
-    """
+    """The result of a compaction: the new *file*, and how many files were *joined* and *deleted*."""
 
     file: Path | None
     joined: int
     deleted: int
-    reduced: Sequence[Path] = ()
-    bytes_before: int = 0
-    bytes_after: int = 0
 
 
-def compact(
-    folder: Path, *, patience: float = PATIENCE, keep: float | None = None, dry_run: bool = False
-) -> Compacted:
+def compact(folder: Path, *, patience: float = PATIENCE) -> Compacted:
     """Join the small files of the store in *folder*, and delete files that were joined *patience* seconds ago.
-
-    With *keep* (seconds), files whose records are all older are reduced to what judging and the history need: see
-    :func:`_values_only`. Small ones become one file. *dry_run* changes nothing, and tells what would be joined and
-    reduced.
 
     It may be killed at any moment and run again, even while another one runs. Other tables, such as a report's,
     are not changed. Raises BadInput for a file that is not a table of records.
     """
     before, rights = listing(folder), _Rights(folder)
-    own = [f for f in before.current if NAME.fullmatch(f.name) and rights.here(f) and not _is_reduced(f)]
-    old = [file for file in own if keep is not None and _is_older(file, time.time() - keep)]
-    small = {file for file in own if file.stat().st_size < _SMALL}
-    to_join = [file for file in own if file in small and file not in old]
-    for file in (*to_join, *old):
+    small = [
+        file
+        for file in before.current
+        if NAME.fullmatch(file.name) and rights.here(file) and file.stat().st_size < _SMALL
+    ]
+    for file in small:
         check_columns(file, list(columns()))
-    joined = len(to_join) if len(to_join) > 1 else 0
-    size = sum(file.stat().st_size for file in old)
-    if dry_run:
-        return Compacted(None, joined, 0, old, size)
-    groups = [[file] for file in old if file not in small] + [[file for file in old if file in small]]
-    reductions = [_replace(folder, group, before.covering, is_reduced=True) for group in groups if group]
-    after = sum(file.stat().st_size for file in reductions)
-    new = _replace(folder, to_join, before.covering) if joined else None
-    return Compacted(new, joined, _delete(folder, patience), old, size, after)
+    if len(small) < 2:
+        return Compacted(None, 0, _delete(folder, patience))
+    new = _replace(folder, small, before.covering)
+    return Compacted(new, len(small), _delete(folder, patience))
 
 
-#: The key of the metadata of a file with reduced records.
-_REDUCED = "firsttouch.reduced"
-
-
-def _values_only() -> dict[str, pl.Expr]:
-    """Return the columns of reduced records that differ: the value is the only sample, the rest is not kept.
-
-    Verdicts, own levels and the history are the same. Extremes and spread, which are not kept, are NaN.
-    Records of aligners stay whole: guidelines are made of them.
-    """
-    # An emulated host is judged otherwise.
-    emulator = pl.col("software").str.json_path_match("$.emulator").fill_null("").str.replace_all(r'["\\]', "'")
-    named = pl.concat_str(pl.lit('{"emulator": "'), emulator, pl.lit('"}'))
-    values = {
-        "samples": pl.concat_list("value"),
-        "placement_asked": pl.lit("[]"),
-        "placement_found": pl.lit("[]"),
-        "software": pl.when(schema.is_emulated()).then(named).otherwise(pl.lit("{}")),
-        **dict.fromkeys(("spread", "minimum", "maximum"), pl.lit(math.nan)),
-    }
-    return {
-        name: pl.when(schema.is_of_aligner()).then(name).otherwise(value).alias(name)
-        for name, value in values.items()
-    }
-
-
-def _is_reduced(file: Path) -> bool:
-    try:
-        return file.name.startswith(COMPACT) and _REDUCED in pl.read_parquet_metadata(file)
-    except FileNotFoundError:  # another compaction has deleted it
-        raise
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise _no_table(error, file) from error
-
-
-def _is_older(file: Path, since: float) -> bool:
-    """Return whether all records of *file* are from before a time (seconds since 1970)."""
-    # Times are texts, which may have another offset from UTC.
-    day_before = time.strftime("%Y-%m-%d", time.gmtime(since - 86400))
-    return not _count([file], pl.col("time") >= day_before)
-
-
-def _replace(
-    folder: Path, small: Sequence[Path], covering: Mapping[Path, frozenset[str]], *, is_reduced: bool = False
-) -> Path:
+def _replace(folder: Path, small: Sequence[Path], covering: Mapping[Path, frozenset[str]]) -> Path:
     """Write a file that replaces some others, and return it."""
     # A file that replaces others passes them on: they may still exist.
     names = sorted({f.name for f in small}.union(*(covering.get(f, ()) for f in small)))
-    name = hashlib.sha256("\n".join([*names, *([_REDUCED] if is_reduced else [])]).encode()).hexdigest()[:16]
-    table = tables(small).with_columns(_values_only().values() if is_reduced else [])
-    metadata = {REPLACES: json.dumps(names), **({_REDUCED: "1"} if is_reduced else {})}
+    name = hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
 
     def check(written: Path) -> None:
         # The files that it replaces will be deleted, so the records are counted before.
@@ -605,7 +544,8 @@ def _replace(
             raise RunFailed(f"{folder}: {joined} of {wanted} records are in the new file: nothing was changed")
 
     # The files' names sort by host and time, so the rows need no sorting.
-    write = partial(table.sink_parquet, metadata=metadata, row_group_size=_ROWS)
+    metadata = {REPLACES: json.dumps(names)}
+    write = partial(tables(small).sink_parquet, metadata=metadata, row_group_size=_ROWS)
     return put(folder / f"{COMPACT}{name}{SUFFIX}", write, check)
 
 
@@ -650,25 +590,11 @@ def _delete(folder: Path, patience: float) -> int:
 
 
 def _lacking(files: Sequence[Path], standing: Sequence[Path]) -> list[Path]:
-    """Return those of *files* with a record that none of *standing* has.
-
-    Records are compared by their values if either file was reduced.
-    """
+    """Return those of *files* with a record that none of *standing* has."""
     if not files:
         return []
-    reduced = {file for file in (*files, *standing) if _is_reduced(file)}
+    digest = pl.struct(list(columns())).hash()
+    held = tables(standing).select(digest=digest).unique().collect(engine="streaming")["digest"]
     rows = pl.scan_parquet(list(files), glob=False, include_file_paths="file")
-    is_held = pl.lit(value=False)
-    complete = [file for file in standing if file not in reduced]
-    of_reduced = pl.col("file").is_in([str(file) for file in files if file in reduced])
-    for holders, dropped, where in (
-        (complete, {}, True),
-        ([file for file in standing if file in reduced], _values_only(), True),
-        (complete if reduced.intersection(files) else [], _values_only(), of_reduced),
-    ):
-        digest = pl.struct([name for name in columns() if name not in dropped]).hash()
-        if holders:
-            held = tables(holders).select(digest=digest).unique().collect(engine="streaming")["digest"]
-            is_held |= digest.is_in(held.implode()) & where
-    unmatched = rows.filter(~is_held).select(pl.col("file").unique())
+    unmatched = rows.filter(~digest.is_in(held.implode())).select(pl.col("file").unique())
     return sorted(map(Path, unmatched.collect(engine="streaming")["file"]))
