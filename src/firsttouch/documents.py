@@ -10,7 +10,6 @@ from __future__ import annotations
 import bisect
 import contextlib
 import functools
-import hashlib
 import json
 import math
 import re
@@ -45,10 +44,6 @@ _LONGEST_MESSAGE = 200
 _MOST_VALUES = 100_000
 #: What a name can stand for beside a file and a folder.
 _SPECIAL = {stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
-#: Most bytes of the file with the digests of valid documents, which is begun anew then.
-_LARGEST_CACHE = 1 << 16
-#: Identifies this version of the validation.
-_VALIDATOR = Path(__file__).stat().st_mtime_ns
 
 
 class Document(Struct, frozen=True):
@@ -86,24 +81,12 @@ class Document(Struct, frozen=True):
 
         A schema's ``description`` completes the sentence "VALUE is not ...". Beyond JSON Schema there are the
         keywords ``quantity`` (a dimension of :data:`firsttouch.units.UNITS`), ``percent`` (the sign: "negative" or
-        "positive") and ``regex``. A text that was valid is not validated again: importing the validator takes
-        longer than most commands.
+        "positive") and ``regex``.
         """
-        digest = hashlib.sha256(f"{schema}\0{_VALIDATOR}\0{self.text}".encode()).hexdigest()
-        valid = paths.cache() / "valid-documents"
-        with contextlib.suppress(OSError, UnicodeDecodeError):
-            if digest in valid.read_text(encoding="ascii").split():
-                return
         for error in _validator(schema).iter_errors(self.data):
             for where, reason in _reasons(error):
                 self.problem(reason, *where)
         self.refuse_problems()
-        with contextlib.suppress(OSError):  # a cache that this user may not write
-            valid.parent.mkdir(parents=True, exist_ok=True)
-            is_full = valid.exists() and valid.stat().st_size > _LARGEST_CACHE
-            # Other processes append, too; what they overwrite is validated once more.
-            with valid.open("w" if is_full else "a", encoding="ascii") as out:
-                out.write(f"{digest}\n")
 
 
 def refuse_special(file: Path) -> None:
