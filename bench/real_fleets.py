@@ -48,7 +48,7 @@ import polars as pl
 from firsttouch.cli import main as firsttouch
 from firsttouch.errors import BadInput
 from firsttouch.host.memory_modules import Module
-from firsttouch.judge import reduced, samples_table
+from firsttouch.judge import samples_table
 from firsttouch.judge.drift import latest
 from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.judge.verdict import ORDER
@@ -361,7 +361,7 @@ def run(scenario: Scenario, system: str) -> Outcome:  # noqa: PLR0912
     for end in ends:
         records = frame.filter(pl.col("time") < iso(end))
         verdicts = judged(
-            samples_table.of_parts([reduced.reduced(records)], system),
+            samples_table.of_frames([records], system),
             Undescribed(system),
             configurations=partial(latest, records),
         )

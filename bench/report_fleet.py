@@ -179,7 +179,7 @@ def stages(folder: Path, out: Path) -> None:
     from firsttouch.report.fleet import fleet_pages  # noqa: PLC0415
 
     marks = [time.monotonic()]
-    samples = inputs.gather([folder]).joined()
+    samples = inputs.gather([folder]).samples()
     marks.append(time.monotonic())
     verdicts = judged(samples, Undescribed("bench"))
     marks.append(time.monotonic())

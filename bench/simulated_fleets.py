@@ -55,7 +55,7 @@ import polars as pl
 from numpy.typing import NDArray
 from verdict import below, paper, repository
 
-from firsttouch.judge import reduced, samples_table
+from firsttouch.judge import samples_table
 from firsttouch.judge.baseline import learnt, put
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import MOST_REPETITIONS, Undescribed, judged
@@ -342,7 +342,7 @@ def frame(values: NDArray[np.float64], days: NDArray[np.int64], prefix: str = "n
 
 def verdicts_of(frames: Iterable[pl.DataFrame], system: System | Undescribed | None = None) -> Findings:
     """Return the verdicts of tables of records, as `report` gives them."""
-    return judged(samples_table.of_parts(map(reduced.reduced, frames), SYSTEM), system or Undescribed(SYSTEM))
+    return judged(samples_table.of_frames(frames, SYSTEM), system or Undescribed(SYSTEM))
 
 
 def words_of(verdicts: Findings) -> dict[str, str]:
@@ -426,9 +426,7 @@ def references(seed: int, *, quick: bool) -> Iterator[str]:
                 with tempfile.TemporaryDirectory() as folder:
                     file = Path(folder) / f"{SYSTEM}.yaml"
                     file.write_text(text, encoding="utf-8")
-                    table = samples_table.of_parts(
-                        [reduced.reduced(frame(first, _days(repetitions), "r"))], SYSTEM
-                    )
+                    table = samples_table.of_frames([frame(first, _days(repetitions), "r")], SYSTEM)
                     learned = learnt(table, load(file))
                     file.write_text(put(text, learned), encoding="utf-8")
                     system = load(file)

@@ -21,7 +21,7 @@ from factories.fleet_records import records_by_host
 from factories.host_records import Machine, matrix_records
 from firsttouch.benchmarks import probe
 from firsttouch.benchmarks.site_checks import ProgramSpec
-from firsttouch.judge import reduced, samples_table
+from firsttouch.judge import samples_table
 from firsttouch.judge.judging import Undescribed, judged, undecided_cases
 from firsttouch.judge.verdict import Finding, HostVerdict
 from firsttouch.records import catalogue
@@ -131,7 +131,7 @@ def test_report_and_verdict_take_the_newest_known_theoretical_bandwidth(days, ba
     (view,) = model.split(records, (), None)
     assert topology.bank_bandwidth(view) == bank
     settings = samples_table.of_records(records, "s").settings["n1"]
-    assert settings.get(reduced.BANK_BANDWIDTH) == bank
+    assert settings.get(samples_table.BANK_BANDWIDTH) == bank
     shown = f"{bank:.0f} GB/s" if bank else "unknown"
     assert [r.value for r in topology.aspect(view).results if r.label == "theoretical bandwidth"] == [shown]
 

@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 from factories.memory_records import FAULTS, PEAK, SATURATION, THEORY, Host
-from firsttouch.judge import reduced, samples_table
+from firsttouch.judge import samples_table
 from firsttouch.judge.baseline import learnt, put
 from firsttouch.judge.judging import Undescribed, judge
 from firsttouch.systems.definition import load
@@ -165,7 +165,7 @@ def test_points_and_states_are_not_judged_and_states_are_the_smallest_of_all_ban
     assert {case.metric for case in table.cases if case.check == "core_to_core"} == {"transfer_latency"}
     assert table.settings["n1"]["clusters_agree"] == 1
     assert table.settings["n1"]["huge_pages_free"] == pytest.approx(6.25, rel=0.02)
-    assert table.settings["n1"][reduced.BANK_BANDWIDTH] == pytest.approx(THEORY)
+    assert table.settings["n1"][samples_table.BANK_BANDWIDTH] == pytest.approx(THEORY)
 
 
 def test_a_baseline_learns_references_that_judge(fleet, tmp_path):

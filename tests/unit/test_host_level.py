@@ -17,7 +17,6 @@ from test_verdict import rates
 from firsttouch.judge import host_level, samples_table
 from firsttouch.judge.case_judge import FAIL, PASS, SUSPECT
 from firsttouch.judge.judging import Undescribed, judge, judged
-from firsttouch.judge.reduced import reduced
 from firsttouch.judge.sprt import Groups
 from firsttouch.records.schema import Record, read, to_frame
 
@@ -311,7 +310,7 @@ def judged_sessions(values):
         time=pl.Series(times).gather(session),
         value=values.transpose(0, 2, 1).ravel(),
     )
-    return judged(samples_table.of_parts([reduced(frame)]), Undescribed("s"))
+    return judged(samples_table.of_frames([frame]), Undescribed("s"))
 
 
 @pytest.mark.parametrize("noise", [0.01, 0.05])

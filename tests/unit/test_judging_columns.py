@@ -17,7 +17,7 @@ from test_verdict import LIMITS, document_of, rates, system_of
 from factories.fleet_records import learn
 from firsttouch import cli
 from firsttouch.cli import validate
-from firsttouch.judge import judging, reduced, samples_table, sprt
+from firsttouch.judge import judging, samples_table, sprt
 from firsttouch.judge.judging import Undescribed, judge, judged
 from firsttouch.judge.sprt import Groups
 from firsttouch.judge.statistics import beyond_chance
@@ -358,7 +358,7 @@ def test_tables_may_come_in_any_parts(seed, size):
     records = simulated(seed, hosts=5)
     whole = samples_table.of_records(records)
     frames = [to_frame(records[i : i + size]) for i in range(0, len(records), size)]
-    parts = samples_table.of_parts(map(reduced.reduced, frames))
+    parts = samples_table.of_frames(frames)
     assert whole.hosts == parts.hosts
     assert whole.cases == parts.cases
     for name in ("value", "time", "valid", "judged", "case", "host", "counts"):

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firsttouch.errors import BadInput
-from firsttouch.judge import reduced, samples_table
+from firsttouch.judge import samples_table
 from firsttouch.records import schema, store
 from firsttouch.records.schema import Record
 from firsttouch.units import UNITS
@@ -261,7 +261,7 @@ def test_a_time_in_any_form_of_iso_8601_is_read_in_utc(tmp_path, form):
     (frame,) = store.batches(store.find([tmp_path]), list(schema.columns()))
     assert sorted(frame["time"]) == sorted(TIMES.values())
     moments = [datetime.datetime.fromisoformat(time).timestamp() * 1000 // 1 for time in TIMES.values()]
-    assert sorted(reduced.milliseconds(frame["time"])) == sorted(moments)
+    assert sorted(samples_table.milliseconds(frame["time"])) == sorted(moments)
     assert {*samples_table.of_records(records).time} == {*moments}
 
 

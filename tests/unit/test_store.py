@@ -16,7 +16,7 @@ import polars as pl
 import pytest
 
 from firsttouch.errors import BadInput, RunFailed
-from firsttouch.judge import reduced
+from firsttouch.judge.samples_table import READ
 from firsttouch.records import atomic_files, schema, store
 from firsttouch.records.schema import Record
 
@@ -291,7 +291,7 @@ def test_lines_tables_stores_and_reports_are_read_together(tmp_path):
     files = store.find([tmp_path, single])
     assert (len(files.tables), len(files.lines)) == (3, 1)
     assert store.scan([tmp_path, single]).collect()["host"].n_unique() == 4
-    rows = sum(len(t) for t in store.batches(files, reduced.READ))
+    rows = sum(len(t) for t in store.batches(files, READ))
     assert rows == 12
 
 
@@ -338,15 +338,15 @@ def test_what_is_no_table_of_records_is_named(tmp_path):
     bad = tmp_path / "bad.parquet"
     bad.write_bytes(b"PAR1")
     with pytest.raises(BadInput, match=r"bad\.parquet: not a table of records"):
-        list(store.batches(store.find([bad]), reduced.READ))
+        list(store.batches(store.find([bad]), READ))
     pl.DataFrame({"host": ["n1"]}).write_parquet(bad)
     with pytest.raises(BadInput, match=r"bad\.parquet: not a table of records: column \w+ is not there"):
-        list(store.batches(store.find([bad]), reduced.READ))
+        list(store.batches(store.find([bad]), READ))
     frame = schema.to_frame(some("n1", 1))
     for column, value in (("value", float("nan")), ("better", "fast"), ("status", "fine")):
         frame.with_columns(pl.lit(value).alias(column)).write_parquet(bad)
         with pytest.raises(BadInput, match=r"bad\.parquet: "):
-            list(store.batches(store.find([bad]), reduced.READ))
+            list(store.batches(store.find([bad]), READ))
     with pytest.raises(BadInput, match="no such file or folder"):
         store.find([tmp_path / "nowhere"])
 
@@ -372,7 +372,7 @@ def test_what_a_store_did_not_write_is_not_joined(tmp_path):
     assert store.scan([tmp_path]).collect()["host"].n_unique() == 2
 
 
-@pytest.mark.parametrize("columns", [reduced.READ, ("time", "host")])
+@pytest.mark.parametrize("columns", [READ, ("time", "host")])
 def test_small_tables_are_read_together_in_any_order_of_columns(tmp_path, columns):
     for host in range(5):
         store.append(tmp_path, some(f"n{host}", 1, count=4))

@@ -7,10 +7,10 @@ import datetime
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -23,14 +23,12 @@ from firsttouch.campaign.state import State, state, without_superseded
 from firsttouch.clock import MOST_SKEW, SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, one_line
 from firsttouch.host.emulation import name_among, short_name
-from firsttouch.judge import drift, reduced, samples_table, summaries
+from firsttouch.judge import drift, samples_table
 from firsttouch.judge.drift import Configuration
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import judged
-from firsttouch.judge.reduced import Reduced
-from firsttouch.judge.samples_table import Joined, SamplesTable
-from firsttouch.judge.summaries import Facts, Summariser, Summary
-from firsttouch.records import catalogue, schema
+from firsttouch.judge.samples_table import SamplesTable, milliseconds, renamed
+from firsttouch.records import schema
 from firsttouch.records.schema import Record, Unread
 from firsttouch.systems.definition import System
 from firsttouch.tools import require_report
@@ -43,8 +41,6 @@ if TYPE_CHECKING:
 
 #: The most unreadable files that are named.
 _MOST_PRINTED = 20
-#: So many files with summaries stay open while these are needed; those of further ones are read at once.
-_MOST_OPEN = 256
 #: From this number of hours on, a lead is stated in days.
 _HOURS_IN_DAYS = 48
 
@@ -118,10 +114,6 @@ class Gathered(Struct, frozen=True, dict=True):
         return [r for seen in self.campaigns for r in collect.measured(seen)]
 
     def samples(self, system: str | None = None, *, few: int | None = None) -> SamplesTable:
-        """Return the samples of :meth:`joined` as a whole."""
-        return self.joined(system, few=few).table()
-
-    def joined(self, system: str | None = None, *, few: int | None = None) -> Joined:
         """Return the samples of all records, or only those of *system*.
 
         With *few*, the rows that :meth:`records` returns are kept: of so many hosts all of them, of more hosts
@@ -130,108 +122,13 @@ class Gathered(Struct, frozen=True, dict=True):
         self.systems.clear()
         self.configured.clear()
         self.kept.clear()
-        columns: Sequence[str] = reduced.READ
-        summarised = self._summarised()
+        wanted: Sequence[str] = samples_table.READ
         if few is not None:
-            columns = list(schema.columns())
+            wanted = list(schema.columns())
             self.kept.append(Kept(few))
-            hosts = {host for facts in summarised.values() for host in facts.hosts}
-            if len(hosts) > few:
-                self.kept[0].hosts.update(hosts)
-            else:  # all records are needed
-                summarised = {}
-        samples = samples_table.joined(self._parts(columns, summarised), system)
+        samples = samples_table.of_frames(self._noted(self._frames(wanted)), system)
         self.hosts[:] = samples.hosts
         return samples
-
-    def _summarised(self) -> dict[Path, Facts]:
-        """Return the facts of the tables whose summaries can stand for their records: all of these count."""
-        latest = (self.clock.time() + MOST_SKEW) * 1000
-        of_tables = {table: summaries.facts(table) for table in self.sources.tables}
-        return {
-            t: facts
-            for t, facts in of_tables.items()
-            if facts and self.since <= facts.first <= facts.last <= latest
-        }
-
-    def _parts(self, columns: Sequence[str], summarised: Mapping[Path, Facts]) -> Iterator[Reduced]:
-        """Yield what judging needs of all records, in their order; large tables get a summary."""
-        yield from self._of_records(replace(self.sources, tables=[]), columns)
-        others: list[Path] = []
-        for number, table in enumerate(self.sources.tables):
-            identity = summaries.identity(table)
-            if identity is None:
-                others.append(table)
-                continue
-            yield from self._of_records(self._only(others), columns)
-            others = []
-            read = partial(summaries.read, table, keep_open=number < _MOST_OPEN)
-            if table not in summarised or (summary := read()) is None:
-                yield from self._of_large(table, identity, columns, read)
-                continue
-            yield from self._of_summary(table, summary, columns)
-        yield from self._of_records(self._only(others), columns)
-        yield from map(reduced.reduced, self._counted(self._of_campaigns(columns)))
-
-    def _only(self, tables: Sequence[Path]) -> Sources:
-        return replace(self.sources, tables=tables, lines=[], piped=[])
-
-    def _of_records(self, sources: Sources, columns: Sequence[str]) -> Iterator[Reduced]:
-        if not (sources.tables or sources.lines or sources.piped):
-            return
-        frames = map(self._counting, self._read(sources, columns))
-        yield from map(reduced.reduced, self._counted(frames))
-
-    def _of_summary(self, table: Path, summary: Summary, columns: Sequence[str]) -> Iterator[Reduced]:
-        names = self._names(summary.facts.hosts)
-        self.systems.update(summary.facts.records)
-        self.configured.append(reduced.renamed(summary.configured, names))
-        if self.kept and not {*catalogue.of_kind("aligner")}.isdisjoint(summary.facts.checks):
-            for frame in self._read(self._only([table]), columns, schema.is_of_aligner()):
-                self.kept[0].add(frame)
-        yield from self._parts_of(summary)
-
-    def _of_large(
-        self,
-        table: Path,
-        identity: Mapping[str, Any],
-        columns: Sequence[str],
-        read: Callable[[], Summary | None] = lambda: None,
-    ) -> Sequence[Reduced]:
-        """Return what judging needs of a large table, and write its summary if all its records can be read.
-
-        Then the rows are not kept in memory, but those of the summary that *read* returns are used.
-        """
-        from firsttouch.records.store import batches  # noqa: PLC0415 - loads the table library
-
-        damaged: list[Unread] = []
-        summariser, parts, counts_whole = Summariser(), [], True
-        for frame in batches(self._only([table]), columns, damaged.append):
-            part, names = summariser.add(frame), self._names(frame["host"].unique())
-            counting = self._counting(reduced.renamed(frame, names))
-            for counted in self._counted([counting]):
-                is_whole = len(counted) == len(frame)
-                parts.append(part.renamed(names) if is_whole else reduced.reduced(counted))
-                counts_whole &= is_whole
-        for unread in damaged:
-            self._keep_unread(unread)
-        if damaged or not summaries.write(table, identity, summariser.summary()):
-            return parts
-        summary = read() if counts_whole else None
-        return parts if summary is None else list(self._parts_of(summary))
-
-    def _parts_of(self, summary: Summary) -> Iterator[Reduced]:
-        names = self._names(summary.facts.hosts)
-        for part in summary.parts:
-            yield part.renamed(names)
-
-    def summarise(self) -> int:
-        """Write the summaries of the tables that have none; return how many tables have one then."""
-        for table in self.sources.tables:
-            identity = summaries.identity(table)
-            if identity is not None and summaries.facts(table) is None:
-                self._of_large(table, identity, reduced.READ)
-        return sum(summaries.facts(table) is not None for table in self.sources.tables)
 
     def records(self, hosts: Sequence[str] | None = None, *, aligners: bool = False) -> list[Record]:
         """Return all records, or only those of *hosts* or of *aligners*' checks, each once, the oldest first."""
@@ -248,20 +145,20 @@ class Gathered(Struct, frozen=True, dict=True):
         once = {json.dumps(r.to_dict(), sort_keys=True): r for r in records}
         return sorted(once.values(), key=lambda r: r.time)
 
-    def _frames(
-        self, columns: Sequence[str], where: pl.Expr | None = None, sources: Sources | None = None
-    ) -> Iterator[pl.DataFrame]:
-        yield from map(self._counting, self._read(sources or self.sources, columns, where))
-        yield from self._of_campaigns(columns)
+    def _frames(self, columns: Sequence[str], where: pl.Expr | None = None) -> Iterator[pl.DataFrame]:
+        """Yield the records that count, with the names of hosts in campaigns, which may omit the domain."""
+        from firsttouch.records.store import batches  # noqa: PLC0415 - loads the table library
 
-    def _of_campaigns(self, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        for frame in batches(self.sources, columns, self._keep_unread, where):
+            hosts = frame["host"].unique() if self.missing else ()
+            yield self._counting(renamed(frame, {host: name_among(host, self.missing) for host in hosts}))
         if self._measured:
             yield self._counting(schema.to_frame(self._measured).select(columns))
 
     def _counting(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return the rows of *frame* that count: neither too old, nor of the future."""
         frame = self._of_the_past(frame)
-        return frame.filter(reduced.milliseconds(frame["time"]) >= self.since) if self.since else frame
+        return frame.filter(milliseconds(frame["time"]) >= self.since) if self.since else frame
 
     def _of_the_past(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Note records of the future; return *frame* without them: the newest session would be theirs."""
@@ -273,7 +170,7 @@ class Gathered(Struct, frozen=True, dict=True):
         recent = frame["time"] >= yesterday
         if not recent.any():
             return frame
-        times = reduced.milliseconds(frame["time"].filter(recent))
+        times = milliseconds(frame["time"].filter(recent))
         ahead = frame.filter(recent).select("system", "host").with_columns(latest=times)
         ahead = ahead.filter(pl.col("latest") > (now + MOST_SKEW) * 1000)
         if ahead.is_empty():
@@ -282,7 +179,7 @@ class Gathered(Struct, frozen=True, dict=True):
             self.dated_ahead[system, host] = max(latest, self.dated_ahead.get((system, host), 0))
         if self.keeps_future:
             return frame
-        is_ahead = reduced.milliseconds(frame["time"]) > (now + MOST_SKEW) * 1000
+        is_ahead = milliseconds(frame["time"]) > (now + MOST_SKEW) * 1000
         return frame.filter(~is_ahead)
 
     def ahead(self, system: str | None = None) -> dict[str, str]:
@@ -310,19 +207,8 @@ class Gathered(Struct, frozen=True, dict=True):
             for first, second in sorted(pairs)
         ]
 
-    def _read(
-        self, sources: Sources, columns: Sequence[str], where: pl.Expr | None = None
-    ) -> Iterator[pl.DataFrame]:
-        from firsttouch.records.store import batches  # noqa: PLC0415 - loads the table library
-
-        for frame in batches(sources, columns, self._keep_unread, where):
-            yield reduced.renamed(frame, self._names(frame["host"].unique()) if self.missing else {})
-
-    def _names(self, hosts: Iterable[str]) -> dict[str, str]:
-        """Return the names of *hosts* in the campaigns, which may omit the domain."""
-        return {host: name_among(host, self.missing) for host in hosts} if self.missing else {}
-
-    def _counted(self, frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    def _noted(self, frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+        """Yield *frames*, and note their systems, their configurations and the rows that are kept."""
         for frame in frames:
             self.systems.update(dict(frame["system"].value_counts().iter_rows()))
             self.configured.append(drift.changes(frame))
@@ -334,18 +220,8 @@ class Gathered(Struct, frozen=True, dict=True):
         """Return the configurations of each host, oldest first, read with the samples if these have been read."""
         import polars as pl  # noqa: PLC0415 - see firsttouch.records
 
-        return drift.sequences(pl.concat([drift.nothing(), *(self.configured or self._configurations())]))
-
-    def _configurations(self) -> Iterator[pl.DataFrame]:
-        summarised, others = self._summarised(), []
-        for table in self.sources.tables:
-            of_table = summaries.configured(table) if table in summarised else None
-            if of_table is None:
-                others.append(table)
-            else:
-                yield reduced.renamed(of_table, self._names(of_table["host"].unique()))
-        sources = replace(self.sources, tables=others)
-        yield from map(drift.changes, self._frames(drift.READ, sources=sources))
+        configured = self.configured or map(drift.changes, self._frames(drift.READ))
+        return drift.sequences(pl.concat([drift.nothing(), *configured]))
 
     def newest_configurations(self) -> dict[str, Configuration]:
         """Return the newest configuration of each host."""
@@ -448,9 +324,7 @@ def gather(paths: Sequence[Path], max_age: float | None = None) -> Gathered:
         since = int(begin.timestamp() * 1000)
         # Times may have another offset from UTC.
         day_before = (begin - datetime.timedelta(days=1)).strftime("%Y-%m-%d")
-        of_tables = {table: summaries.facts(table) for table in sources.tables}
-        recent = [table for table, facts in of_tables.items() if facts is None or facts.last >= since]
-        sources = replace(sources, tables=newer(recent, day_before))
+        sources = replace(sources, tables=newer(sources.tables, day_before))
     return Gathered(paths, sources, without_superseded(campaigns), troubles, unread, since=since)
 
 
@@ -489,13 +363,13 @@ def judge(records: Sequence[Path], system: System) -> Judgement:
     )
 
 
-def of_system(paths: Sequence[Path], system: System) -> tuple[Joined, Gathered]:
+def of_system(paths: Sequence[Path], system: System) -> tuple[SamplesTable, Gathered]:
     """Return the samples of *system* among *paths*, and print how many records are of others.
 
     Raises BadInput if there is none.
     """
     gathered = gather(paths)
-    samples = gathered.joined(system.name)
+    samples = gathered.samples(system.name)
     gathered.refuse_without(system.name, {*samples.hosts, *samples.settings})
     if of_others := gathered.of_others(system.name):
         print(

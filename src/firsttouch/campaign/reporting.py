@@ -21,9 +21,9 @@ from firsttouch.errors import BadInput
 from firsttouch.host import topology
 from firsttouch.judge.comparison import compare
 from firsttouch.judge.findings import Findings
-from firsttouch.judge.history import Votes, changes
+from firsttouch.judge.history import changes
 from firsttouch.judge.judging import Undescribed, judged
-from firsttouch.judge.samples_table import Joined
+from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import Unread
 from firsttouch.report import FEW_HOSTS, guidelines, model, summary
@@ -120,17 +120,14 @@ def report_of(
     gathered = inputs.gather(kept, max_age)
     # Advice is no record of any host: the records of all hosts are complete without it.
     gathered.unread.update({str(error): Unread(error, hosts=frozenset()) for error in damaged})
-    samples = gathered.joined(few=FEW_HOSTS)
+    samples = gathered.samples(few=FEW_HOSTS)
     if described is not None:
         gathered.refuse_without(described.name, samples.by_system(described.name)[described.name].hosts)
     if len({*samples.hosts, *samples.settings, *gathered.missing, *gathered.ahead()}) <= FEW_HOSTS:
         return _of_few(gathered, samples, described, advice, topology_xml), gathered
-    votes: dict[str, Votes] = {}
-    fleets = _judged(samples, described, gathered, votes)
+    fleets = _judged(samples, described, gathered)
     configurations = gathered.configurations()
-    histories = {
-        name: History(of_system.changes(configurations), configurations) for name, of_system in votes.items()
-    }
+    histories = {f.system.name: History(changes(f.samples, configurations), configurations) for f in fleets}
     guided = guidelines.guidelines(model.split(gathered.records(aligners=True), (), None), advice)
 
     def write(out: Path) -> Fleet:
@@ -168,13 +165,8 @@ def comparison(before: Path, after: Path, system: str | None) -> Callable[[Path]
     return partial(fleet_comparison.build, compared, names=names)
 
 
-def _judged(
-    samples: Joined, described: System | None, gathered: Gathered, votes: dict[str, Votes] | None = None
-) -> list[Findings]:
-    """Return the verdicts of each system's hosts, with the missing results of its campaigns.
-
-    The *votes* about the history of each system are added, which is read at the same time.
-    """
+def _judged(samples: SamplesTable, described: System | None, gathered: Gathered) -> list[Findings]:
+    """Return the verdicts of each system's hosts, with the missing results of its campaigns."""
     parts = samples.by_system()
     fleets = []
     names = sorted({*parts, *gathered.missing_of, *(system for system, _ in gathered.dated_ahead)})
@@ -182,9 +174,7 @@ def _judged(
         judging = described if described is not None and described.name == name else _judging(name)
         part = parts[name] if name in parts else samples.by_system(name)[name]
         missing = gathered.lost(name, part.hosts, strangers=names == [name] or judging is described)
-        also = None if votes is None else votes.setdefault(name, Votes(part)).add
-        newest = gathered.newest_configurations
-        fleets.append(judged(part, judging, missing=missing, configurations=newest, also=also))
+        fleets.append(judged(part, judging, missing=missing, configurations=gathered.newest_configurations))
     return fleets
 
 
@@ -196,7 +186,7 @@ def _judging(name: str) -> System | Undescribed:
 
 def _of_few(
     gathered: Gathered,
-    samples: Joined,
+    samples: SamplesTable,
     described: System | None,
     advice: list[dict[str, object]],
     xml: str | None,
@@ -224,7 +214,7 @@ def _of_few(
     )
 
 
-def _timeline(samples: Joined, gathered: Gathered) -> Timeline | None:
+def _timeline(samples: SamplesTable, gathered: Gathered) -> Timeline | None:
     """Return the section about the history of a few hosts, None if nothing changed."""
     configurations = gathered.configurations()
     listed = [change for part in samples.by_system().values() for change in changes(part, configurations)]

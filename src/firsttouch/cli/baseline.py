@@ -15,7 +15,7 @@ from firsttouch.errors import BadInput, Missing, one_line
 from firsttouch.host.host_lists import folded, unfolded
 from firsttouch.judge import baseline
 from firsttouch.judge.fleet_level import LOSS
-from firsttouch.judge.samples_table import Joined, SamplesTable
+from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.records import atomic_files
 from firsttouch.systems import definition as systems
 from firsttouch.systems.definition import load
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     samples, given = inputs.of_system(args.records, system)
     given.print_ahead()
     given.refuse_unread()
-    table = samples.table() if args.hosts is None else _of_hosts(samples, args.hosts)
+    table = samples if args.hosts is None else _of_hosts(samples, args.hosts)
     learned = baseline.learnt(table, before, loss=args.loss)
     if not learned.learnt:
         reasons = sorted(set(learned.not_learnt.values())) or ["none of the records is a metric of a check"]
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _of_hosts(samples: Joined, text: str) -> SamplesTable:
+def _of_hosts(samples: SamplesTable, text: str) -> SamplesTable:
     unknown = sorted((names := set(unfolded(text))) - set(samples.hosts))
     if unknown:
         raise BadInput(f"--hosts: no record of {folded(unknown[:_LISTED])}")

@@ -124,7 +124,7 @@ def _show_this_host(*, json: bool) -> int:
 
 def _replaced(args: argparse.Namespace) -> int:
     """Append the record that ends what a host's measurements before now say about it."""
-    from firsttouch.judge.reduced import REPLACED  # noqa: PLC0415 - see the package
+    from firsttouch.judge.samples_table import REPLACED  # noqa: PLC0415 - see the package
     from firsttouch.records.schema import Record, append  # noqa: PLC0415
 
     record = Record(

@@ -15,7 +15,7 @@ from firsttouch.errors import BadInput, did_you_mean, one_line
 
 if TYPE_CHECKING:
     from firsttouch.judge.history import Change, Offender
-    from firsttouch.judge.samples_table import Joined
+    from firsttouch.judge.samples_table import SamplesTable
 
 #: Rows of a table; --json has all.
 _SHOWN = 40
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     changes: list[Change] = []
     gathered = inputs.gather(args.records) if args.records else None
     if gathered is not None:
-        samples = gathered.joined()
+        samples = gathered.samples()
         if not samples.hosts:
             raise gathered.nothing()
         _check_names(samples, args.host, args.metric)
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check_names(samples: Joined, host: str | None, metric: str | None) -> None:
+def _check_names(samples: SamplesTable, host: str | None, metric: str | None) -> None:
     metrics = sorted({case.metric for case in samples.cases})
     if host and host not in samples.hosts:
         raise BadInput(f"no record of host '{host}'{did_you_mean(host, samples.hosts)}")

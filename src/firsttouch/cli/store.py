@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from firsttouch.campaign import inputs
 from firsttouch.cli import options
 from firsttouch.errors import BadInput
-from firsttouch.judge import summaries
 
 EXAMPLES = """\
   firsttouch store append /shared/store results/ --json
@@ -55,12 +54,9 @@ def _compact(args: argparse.Namespace) -> int:
     if not args.store.is_dir():
         raise BadInput("no such folder", file=args.store)
     done = store.compact(args.store)
-    summaries.prune(args.store)
-    summarised = inputs.gather([args.store]).summarise()
     if args.json:
-        counts = {"joined": done.joined, "deleted": done.deleted, "summarised": summarised}
-        options.print_json({"file": done.file and str(done.file), **counts})
+        options.print_json({"file": done.file and str(done.file), "joined": done.joined, "deleted": done.deleted})
     else:
         joined = f"{done.joined} files joined: {done.file}" if done.file else "nothing to join"
-        print(f"{joined}; {done.deleted} files of earlier joins deleted; {summarised} large files have summaries")
+        print(f"{joined}; {done.deleted} files of earlier joins deleted")
     return 0

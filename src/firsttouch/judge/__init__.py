@@ -9,7 +9,6 @@ In: records of hosts and the references of a system. Out: the verdict of each ho
 - ``baseline``: references learnt from a fleet
 - ``fleet_level``: the level that good hosts reach, outliers, and divided fleets
 - ``comparison``, ``gains``: what changed between two campaigns; the gains of scenarios over the default run
-- ``reduced``: what judging needs of a table of records; ``summaries``: files that keep it
 - ``samples_table``: the measurements of many hosts as one table
 - ``sprt``, ``causes``: the sequential test, and the causes of bad verdicts
 """

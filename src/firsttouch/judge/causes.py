@@ -19,7 +19,7 @@ from firsttouch import documents
 from firsttouch.errors import first_of
 from firsttouch.host.memory_modules import channel_of, socket_of_slot, without_channel
 from firsttouch.judge.drift import ABSENT, ModuleDeviation, ModuleDeviations
-from firsttouch.judge.reduced import loss_state
+from firsttouch.judge.samples_table import loss_state
 from firsttouch.judge.verdict import Finding, natural
 from firsttouch.records.cases import grouped
 from firsttouch.records.catalogue import Check, checks

@@ -19,7 +19,7 @@ from msgspec import Struct, field
 from firsttouch.errors import BadInput, did_you_mean, first_of
 from firsttouch.host.configuration import MODULE
 from firsttouch.host.memory_modules import socket_of_slot
-from firsttouch.judge.reduced import milliseconds
+from firsttouch.judge.samples_table import milliseconds
 from firsttouch.judge.verdict import natural
 from firsttouch.records.cases import grouped
 from firsttouch.records.schema import Record, columns, to_frame

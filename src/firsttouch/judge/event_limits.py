@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firsttouch.host.cpusets import parse_list
-from firsttouch.judge.samples_table import Joined, SamplesTable
+from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.sprt import Bools, Floats
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records import catalogue
@@ -43,9 +43,9 @@ def limit_of(case: Case) -> Limit | None:
 class EventLimits:
     """Judges the cases of *samples* that have a limit: :meth:`judge` takes the number of one."""
 
-    def __init__(self, samples: SamplesTable | Joined) -> None:
+    def __init__(self, samples: SamplesTable) -> None:
         numbers = [number for number, case in enumerate(samples.cases) if limit_of(case)]
-        self._samples = samples.table(numbers)
+        self._samples = samples
         hosts = len(samples.hosts)
         self._newest_of = {samples.cases[number].check: np.full(hosts, -1) for number in numbers}
         begins, ends = np.full(hosts, np.inf), np.full(hosts, -np.inf)

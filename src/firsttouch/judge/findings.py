@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import astuple, replace
 from numpy.typing import NDArray
 
 from firsttouch.judge import event_limits, fleet_level, host_level, sprt
@@ -38,8 +37,7 @@ from firsttouch.judge.causes import Symptoms, causes
 from firsttouch.judge.common_loss import CommonLoss, alike_hosts, changed_together, common_loss
 from firsttouch.judge.drift import Configuration, Drift, drift
 from firsttouch.judge.fleet_level import Divided
-from firsttouch.judge.reduced import BANK_BANDWIDTH
-from firsttouch.judge.samples_table import CaseTable, Joined, SamplesTable
+from firsttouch.judge.samples_table import BANK_BANDWIDTH, SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
 from firsttouch.judge.verdict import (
     METRIC_SIGHT,
@@ -137,10 +135,6 @@ def _of_theory(metric: str, value: float, reference: Reference, theory: float | 
 # The findings of all hosts
 
 
-#: Hosts whose repetitions are read at a time: sentences are asked for in the order of severity.
-_AT_ONCE = 200
-
-
 class Measured(Struct, frozen=True):
     """What the repetitions of each group are, in columns.
 
@@ -192,27 +186,10 @@ class Measured(Struct, frozen=True):
             samples.time[np.where(firsts > begins, firsts - 1, firsts)],
         )
 
-    @classmethod
-    def joined(cls, parts: list[Measured]) -> Measured:
-        """Return the columns of consecutive *parts* (one or more) of a table, and clear these."""
-        firsts = np.cumsum([0, *(len(part.n) for part in parts)]).tolist()
-        pieces = [[*astuple(replace(p, open=first + p.open))] for first, p in zip(firsts, parts, strict=False)]
-        parts.clear()
-        return cls(*joined_columns(pieces))
-
     def moments(self, groups: Ints) -> tuple[Ints, Ints]:
         """Return *since* and *before* of some open *groups*."""
         places = np.searchsorted(self.open, groups)
         return self.since[places], self.before[places]
-
-
-def joined_columns(pieces: list[list[NDArray[Any]]]) -> list[NDArray[Any]]:
-    """Return the columns of *pieces* (a list of columns each), of which there is at least one, and clear these.
-
-    The columns of a large fleet are large, so each is joined alone.
-    """
-    count = len(pieces[0])
-    return [np.concatenate([piece.pop(0) for piece in pieces]) for _ in range(count)]
 
 
 def _sessions(samples: SamplesTable, now: Bools, n: Ints) -> NDArray[np.uint16]:
@@ -234,11 +211,10 @@ def _sessions(samples: SamplesTable, now: Bools, n: Ints) -> NDArray[np.uint16]:
 class Findings(Struct, frozen=True, dict=True):
     """The findings of the hosts of a *system*.
 
-    A row stands for a host and a case, as a group of *samples* does, and has the same number. The repetitions
-    themselves are read from their *source* for those who ask. The verdict of a row is one
-    of the *words* as numbers (see :data:`~firsttouch.judge.case_judge.PASS`), *by* the reference that decided (3:
-    none), with the *evidence* (NaN: no error is known), and about how many *more* repetitions would decide an
-    undecided or suspect row (0: none would). :attr:`table` has these and the values.
+    A row stands for a host and a case, as a group of *samples* does, and has the same number. The verdict of a row
+    is one of the *words* as numbers (see :data:`~firsttouch.judge.case_judge.PASS`), *by* the reference that
+    decided (3: none), with the *evidence* (NaN: no error is known), and about how many *more* repetitions would
+    decide an undecided or suspect row (0: none would). :attr:`table` has these and the values.
 
     By the number of the case, *references* are the system's and the fleet's, *visible* is the smallest loss
     that a comparison with the fleet finds, and *divided* has each metric in which the hosts form two groups;
@@ -250,8 +226,7 @@ class Findings(Struct, frozen=True, dict=True):
     *missing* names, by host, what should have been measured and was not, with the reason.
     """
 
-    samples: CaseTable
-    source: SamplesTable | Joined
+    samples: SamplesTable
     measured: Measured
     system: System | Undescribed
     references: Sequence[tuple[Reference | None, Reference | None]]
@@ -430,11 +405,11 @@ class Findings(Struct, frozen=True, dict=True):
         old = np.flatnonzero((last + _DAY < self.host_newest[samples.host]) & self.deciding_cases[samples.case])
         cases = np.unique(samples.case[old]).tolist()
         overdue: list[int] = []
-        for case, table in ((case, table) for part, table in self.source.pieces(cases) for case in part):
-            groups = table.groups(case)
+        for case in cases:
+            groups = samples.groups(case)
             siblings = (groups.start + host_level.sampled(groups.stop - groups.start)).tolist()
             begins = [
-                table.time[table.rows_of(sibling)][np.diff(table.session(sibling), prepend=-1) != 0]
+                samples.time[samples.rows_of(sibling)][np.diff(samples.session(sibling), prepend=-1) != 0]
                 for sibling in (slice(group, group + 1) for group in siblings)
             ]
             for group in old[samples.case[old] == case].tolist():
@@ -654,14 +629,13 @@ class Findings(Struct, frozen=True, dict=True):
         """Return the verdict of one host with its evidence."""
         groups = self.groups(host)
         settings = self.samples.settings.get(host, {})
-        table, of_table = self._samples_of(host)
-        metrics = list(self._findings(groups, (table, of_table), settings.get(BANK_BANDWIDTH)))
+        metrics = list(self._findings(groups, settings.get(BANK_BANDWIDTH)))
         findings = tuple(f for f in metrics if f.reference or f.verdict != "pass")
         absent_cases = self.absent_cases(host)
         slow = any(f.verdict in {"suspect", "fail"} for f in findings)
         modules = self._drift.modules(host, lambda name: self.word(name) == PASS) if slow else None
         missing = [(case.check, case.parameters) for case in absent_cases]
-        sessions = int(table.sessions[of_table].max(initial=0))
+        sessions = int(self.samples.sessions[groups].max(initial=0))
         symptoms = Symptoms(findings, settings, self.system.facts, missing, modules)
         return HostVerdict(
             host,
@@ -682,24 +656,6 @@ class Findings(Struct, frozen=True, dict=True):
             replaced=self._replaced(host, sessions),
             sessions=sessions,
         )
-
-    @cached_property
-    def _read(self) -> dict[str, SamplesTable]:
-        """The repetitions of the hosts that were asked for last."""
-        return {}
-
-    def _samples_of(self, host: str) -> tuple[SamplesTable, NDArray[np.intp]]:
-        """Return a table with the repetitions of a host, and its groups there, by case."""
-        if host not in self.number:
-            return self.source.table(()), np.empty(0, dtype=np.intp)
-        if host not in self._read:
-            place = self.by_severity.index(host)
-            names = {*self.by_severity[place : place + _AT_ONCE]}
-            table = self.source.of_hosts(names)
-            self._read.clear()
-            self._read.update(dict.fromkeys(names, table))
-        table = self._read[host]
-        return table, table.groups_of_host(table.hosts.index(host))
 
     def _replaced(self, host: str, sessions: int) -> str:
         """Return a line about a host's new board or processors, unless *sessions* with them are enough."""
@@ -738,30 +694,25 @@ class Findings(Struct, frozen=True, dict=True):
             day = f"{datetime.fromtimestamp(newest / 1000, UTC):%Y-%m-%d}"
             yield f"{samples.cases[samples.case[group]].title}: last measured on {day}, other hosts still are"
 
-    def _findings(
-        self, groups: NDArray[np.intp], of_host: tuple[SamplesTable, NDArray[np.intp]], theory: float | None
-    ) -> Iterator[Finding]:
+    def _findings(self, groups: NDArray[np.intp], theory: float | None) -> Iterator[Finding]:
         """Yield the finding of each group; its reference is None if nothing judges it.
 
-        *of_host* is a table with the repetitions, and the same groups there. *theory* is the theoretical bandwidth
-        of one bank (GB/s).
+        *theory* is the theoretical bandwidth of one bank (GB/s).
         """
-        samples, (table, of_table), kept = self.samples, of_host, ~self._quiet[groups]
-        groups, of_table = groups[kept], of_table[kept]
-        columns = samples.case, self.by, self.words, self.evidence, self.more, self.value, samples.begins
+        samples = self.samples
+        groups = groups[~self._quiet[groups]]
+        columns = samples.case, self.by, self.words, self.evidence, self.more, self.value
         lists = (column[groups].tolist() for column in columns)
-        for group, place, of_case, by, verdict, weight, more, value, begin in zip(
-            groups.tolist(), of_table.tolist(), *lists, strict=True
-        ):
-            case, word, of_group = samples.cases[of_case], ORDER[verdict], slice(place, place + 1)
-            rows = table.rows_of(of_group)
-            values = tuple(table.value[rows][self.counts_now[begin : begin + rows.stop - rows.start]].tolist())
+        for group, of_case, by, verdict, weight, more, value in zip(groups.tolist(), *lists, strict=True):
+            case, word, of_group = samples.cases[of_case], ORDER[verdict], slice(group, group + 1)
+            rows = samples.rows_of(of_group)
+            values = tuple(samples.value[rows][self.counts_now[rows]].tolist())
             reference = self.decider(group)
             evidence = None if math.isnan(weight) else weight
             division = self.divided.get(of_case)
             in_worse = division is not None and samples.hosts[samples.host[group]] in division.worse
             if word == "invalid":
-                values, why = (), _invalid(table, of_group)
+                values, why = (), _invalid(samples, of_group)
             elif reference is None:
                 why = _NO_REFERENCE
             elif reference.source == FACTS:

@@ -32,8 +32,7 @@ from msgspec.structs import replace
 
 from firsttouch.judge import drift
 from firsttouch.judge.drift import Configuration
-from firsttouch.judge.reduced import GAP
-from firsttouch.judge.samples_table import PIECE, Joined, SamplesTable
+from firsttouch.judge.samples_table import GAP, SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints, medians
 from firsttouch.judge.statistics import NORMAL_MEDIAN, binomial_tail, chance_of_change
 from firsttouch.judge.verdict_log import Logged
@@ -54,6 +53,8 @@ VOTE = 0.01
 FEWEST_HOSTS, SHARE = 5, 0.1
 #: The largest ratio of the change of a host to that of the fleet, and of the latter to the former.
 _FACTOR = 2.5
+#: The fewest rows of the cases whose temporary tables are in memory at a time.
+_PIECE = 1 << 21
 #: Smaller changes are not listed: neither are they of use, nor is any error known that well.
 LEAST = 0.005
 #: Standard deviations that a value may be away from the median of its neighbours.
@@ -483,40 +484,22 @@ def _is_worse(change: float, better: Better) -> bool:
     return (change < 0) == (better == "higher")
 
 
-class Votes:
-    """Collects the votes of hosts (see :func:`columns`) from the pieces of *samples*, one after the other."""
-
-    def __init__(self, samples: SamplesTable | Joined) -> None:
-        self._samples = samples
-        self._votes, self._of_case = [_none()], np.zeros(len(samples.cases), dtype=np.int64)
-
-    def add(self, piece: SamplesTable) -> None:
-        """Add the votes of a piece."""
-        if len(piece.counts) == 0 or piece.counts.max() < 2 * FEWEST_SESSIONS:
-            return
-        for groups in _in_pieces(piece):
-            series = Series.of(piece, groups)
-            long = series.values.counts >= 2 * FEWEST_SESSIONS
-            self._of_case += np.bincount(series.case[long], minlength=len(self._of_case))
-            self._votes.append(columns(series, piece.cases, VOTE))
-
-    def changes(self, configurations: Mapping[str, Sequence[Configuration]] | None = None) -> list[Change]:
-        """Return the changes of the fleet: those of many hosts first, then the newest first.
-
-        *configurations* are those of each host, oldest first (:func:`firsttouch.judge.drift.sequences`).
-        """
-        extent = Extent(self._samples.hosts, self._samples.cases, self._of_case)
-        return with_causes(merged(Columns.joined(self._votes), extent), configurations or {})
-
-
 def changes(
-    samples: SamplesTable | Joined, configurations: Mapping[str, Sequence[Configuration]] | None = None
+    samples: SamplesTable, configurations: Mapping[str, Sequence[Configuration]] | None = None
 ) -> list[Change]:
-    """Return the changes of all pieces of a table (see :meth:`Votes.changes`)."""
-    votes = Votes(samples)
-    for _, piece in samples.pieces():
-        votes.add(piece)
-    return votes.changes(configurations)
+    """Return the changes of the fleet: those of many hosts first, then the newest first.
+
+    *configurations* are those of each host, oldest first (:func:`firsttouch.judge.drift.sequences`).
+    """
+    votes, of_case = [_none()], np.zeros(len(samples.cases), dtype=np.int64)
+    if samples.counts.max(initial=0) >= 2 * FEWEST_SESSIONS:
+        for groups in _in_pieces(samples):
+            series = Series.of(samples, groups)
+            long = series.values.counts >= 2 * FEWEST_SESSIONS
+            of_case += np.bincount(series.case[long], minlength=len(of_case))
+            votes.append(columns(series, samples.cases, VOTE))
+    extent = Extent(samples.hosts, samples.cases, of_case)
+    return with_causes(merged(Columns.joined(votes), extent), configurations or {})
 
 
 def _in_pieces(samples: SamplesTable) -> Iterator[slice]:
@@ -525,7 +508,7 @@ def _in_pieces(samples: SamplesTable) -> Iterator[slice]:
     for case in range(len(samples.cases)):
         end, last = int(samples.of_case[case + 1]), case + 1 == len(samples.cases)
         rows = samples.rows_of(slice(begin, end))
-        if end > begin and (last or rows.stop - rows.start >= PIECE):
+        if end > begin and (last or rows.stop - rows.start >= _PIECE):
             yield slice(begin, end)
             begin = end
 

@@ -7,21 +7,15 @@ stable period (:mod:`firsttouch.judge.host_level`)? It fails if one of them is c
 
 A verdict describes the host now: the repetitions since its last change decide. A single noisy repetition never
 decides. A value better than the tolerance is never a fail, but the measurement or the reference is wrong.
-
-Cases are judged a piece of the table at a time (:meth:`firsttouch.judge.samples_table.Joined.pieces`), and columns
-of groups stay. So memory grows with hosts and cases, and hardly with the number of sessions.
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import functools
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -39,15 +33,14 @@ from firsttouch.judge.case_judge import (
     VERDICT,
     CaseJudge,
     Verdicts,
-    is_small,
     lacks_half,
     pooled_judges,
     verdict_rows,
 )
 from firsttouch.judge.drift import Configuration, latest
-from firsttouch.judge.findings import Findings, Measured, joined_columns
+from firsttouch.judge.findings import Findings, Measured
 from firsttouch.judge.fleet_level import Divided
-from firsttouch.judge.samples_table import CaseTable, Joined, SamplesTable
+from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Ints
 from firsttouch.judge.statistics import beyond_chance
 from firsttouch.judge.verdict import HostVerdict
@@ -95,52 +88,33 @@ def judge(
 
 
 def judged(
-    samples: SamplesTable | Joined,
+    samples: SamplesTable,
     system: System | Undescribed,
     *,
     missing: Mapping[str, Sequence[str]] | None = None,
     fleet: bool = True,
     configurations: Callable[[], Mapping[str, Configuration]] = dict,
-    also: Callable[[SamplesTable], None] | None = None,
 ) -> Findings:
     """Return the verdicts of *samples*, all of *system*, in columns; without *fleet*, only references judge.
 
-    *configurations* returns the newest configuration of each host, to name causes. *also* gets each piece of the
-    samples, so that their rows are read once.
+    *configurations* returns the newest configuration of each host, to name causes.
     """
     judging = _Judging(samples, system, fleet=fleet)
-    cases: list[_Case] = []
-    groups: list[list[NDArray[Any]]] = []
-    judgements: list[list[NDArray[Any]]] = []
-    measured: list[Measured] = []
-    for numbers, piece in judging.pieces():
-        of_piece = list(judging.cases(numbers, piece))
-        now, is_open = (
-            np.concatenate([piece.valid[:0], *(getattr(case, name) for case in of_piece)])
-            for name in ("now", "is_open")
-        )
-        verdicts = np.concatenate([_NO_VERDICT, *(case.verdicts for case in of_piece)])
-        measured.append(Measured.of(piece, now, is_open))
-        groups.append([piece.case, piece.host, piece.counts])
-        judgements.append([np.ascontiguousarray(verdicts[name]) for name in VERDICT.names or ()])
-        cases += [case._replace(verdicts=_NO_VERDICT, now=_NO_ROW) for case in of_piece]
-        if also is not None:
-            also(piece)
-        del piece, of_piece, now, is_open, verdicts  # the next piece takes their memory
-    case, host, counts = joined_columns(groups)
-    words, by, more, evidence = joined_columns(judgements)
-    values = Measured.joined(measured)
-    _return_freed_memory()
-    of_hosts = samples.settings, samples.replaced, samples.replaced_of
-    table = CaseTable(samples.hosts, samples.cases, case, host, counts, *of_hosts)
-    numbered = list(zip(table.of_case.tolist(), cases, strict=False))
+    cases = judging.cases()
+    now, is_open = (
+        np.concatenate([samples.valid[:0], *(getattr(case, name) for case in cases)])
+        for name in ("now", "is_open")
+    )
+    verdicts = np.concatenate([_NO_VERDICT, *(case.verdicts for case in cases)])
+    words, by, more, evidence = (np.ascontiguousarray(verdicts[name]) for name in VERDICT.names or ())
+    values = Measured.of(samples, now, is_open)
+    numbered = list(zip(samples.of_case.tolist(), cases, strict=False))
     intermittent = {first + group: text for first, case in numbered for group, text in case.intermittent.items()}
-    words[(words == UNDECIDED) & beyond_chance(evidence, table.host, sprt.CHANCE)] = SUSPECT
+    words[(words == UNDECIDED) & beyond_chance(evidence, samples.host, sprt.CHANCE)] = SUSPECT
     words[list(intermittent)], more[list(intermittent)] = SUSPECT, 0
-    bad_together = _bad_together(table, values.n, words, evidence, more)
+    bad_together = _bad_together(samples, values.n, words, evidence, more)
     words[bad_together], more[bad_together] = FAIL, 0
     findings = Findings(
-        table,
         samples,
         values,
         system,
@@ -158,19 +132,13 @@ def judged(
         configurations=configurations,
     )
     for group in np.flatnonzero(words == UNDECIDED).tolist():
-        reference, better = findings.decider(group), table.cases[table.case[group]].better
+        reference, better = findings.decider(group), samples.cases[samples.case[group]].better
         if reference is not None and lacks_half(float(values.value[group]), better, reference):
             words[group] = SUSPECT
     return findings
 
 
-def _return_freed_memory() -> None:
-    """Return to the system what pieces have left free between what stays, if this is the GNU C library."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
-
-
-_NO_VERDICT, _NO_ROW = verdict_rows(0, PASS, NONE), np.empty(0, dtype=np.bool_)
+_NO_VERDICT = verdict_rows(0, PASS, NONE)
 
 
 class _Case(NamedTuple):
@@ -201,31 +169,25 @@ class _Case(NamedTuple):
 class _Judging:
     """Judges the cases of some samples, each alone but for the spreads that the metrics of few hosts share."""
 
-    def __init__(self, samples: SamplesTable | Joined, system: System | Undescribed, *, fleet: bool) -> None:
-        # The metrics of a small fleet are judged together.
-        self._samples = samples.table() if is_small(samples.hosts) else samples
-        self._system, self._fleet = system, fleet
+    def __init__(self, samples: SamplesTable, system: System | Undescribed, *, fleet: bool) -> None:
+        self._samples, self._system, self._fleet = samples, system, fleet
         self._events = event_limits.EventLimits(self._samples)
         metrics = sum(not case.exact and event_limits.limit_of(case) is None for case in samples.cases)
         self._metrics = max(1, metrics)
-        of_few = self._samples if fleet and isinstance(self._samples, SamplesTable) else None
-        self._pooled = pooled_judges(of_few, self._metrics) if of_few is not None else {}
+        # The metrics of a small fleet are judged together.
+        self._pooled = pooled_judges(samples, self._metrics) if fleet else {}
 
-    def pieces(self) -> Iterator[tuple[Sequence[int], SamplesTable]]:
-        """Yield the tables of some cases, with the numbers of these."""
-        return self._samples.pieces()
-
-    def cases(self, numbers: Sequence[int], piece: SamplesTable) -> Iterator[_Case]:
-        """Yield the verdicts of the cases of a *piece*. Those of a large one are judged by several threads."""
-        threads = min(len(os.sched_getaffinity(0)), _THREADS) if len(piece.value) >= _LARGE else 1
-        judge = functools.partial(self._case, piece)
+    def cases(self) -> list[_Case]:
+        """Return the verdicts of all cases. Those of a large table are judged by several threads."""
+        numbers = range(len(self._samples.cases))
+        threads = min(len(os.sched_getaffinity(0)), _THREADS) if len(self._samples.value) >= _LARGE else 1
         if threads == 1:
-            yield from map(judge, numbers)
-            return
+            return [*map(self._case, numbers)]
         with ThreadPoolExecutor(threads) as pool:
-            yield from pool.map(judge, numbers)
+            return [*pool.map(self._case, numbers)]
 
-    def _case(self, samples: SamplesTable, number: int) -> _Case:
+    def _case(self, number: int) -> _Case:
+        samples = self._samples
         case, groups = samples.cases[number], samples.groups(number)
         if limit := event_limits.limit_of(case):
             limited = self._events.judge(number, limit)
@@ -260,7 +222,11 @@ class _Judging:
 
 
 def _bad_together(
-    samples: CaseTable, n: NDArray[np.uint32], words: NDArray[np.uint8], evidence: Floats, more: NDArray[np.int32]
+    samples: SamplesTable,
+    n: NDArray[np.uint32],
+    words: NDArray[np.uint8],
+    evidence: Floats,
+    more: NDArray[np.int32],
 ) -> Bools:
     """Return the groups that fail because many metrics of a host, or of one check of it, are bad in a few samples.
 

@@ -2,20 +2,18 @@
 """The measurements of many hosts as one table, sorted by case, host and time.
 
 Records of one host and case are repetitions: the same thing measured again. The table has a row per repetition and
-a group of rows per host and case.
-
-A large table is never whole in memory. :class:`Joined` knows where the rows of each case are, in parts of records
-or in the files of their summaries, and makes the table of some cases at a time (:meth:`Joined.pieces`), with the
-numbers that hosts and cases have in the whole. Judging and the history take each piece once, and keep columns of
-groups (:class:`CaseTable`). The rows of a host or of a case are read again if they are asked for.
+a group of rows per host and case. Only the columns of records that judging needs are read, and their texts are
+numbered while the records are read (:class:`_Rows`), so a row takes about 40 bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+import itertools
+import json
+import reprlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from itertools import compress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from msgspec import Struct
@@ -23,14 +21,36 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from firsttouch.benchmarks.kernel_settings import BUSY
-from firsttouch.judge.reduced import GAP, PARTS, TABLES, Columns, Reduced, cases_of, nothing, reduced, system_of
+from firsttouch.benchmarks.kernel_settings import METRICS as SETTINGS
+from firsttouch.errors import BadInput
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
-from firsttouch.records.cases import Case
-from firsttouch.records.schema import Record, to_frame
+from firsttouch.records.cases import Case, distinguished, identifying, in_order
+from firsttouch.records.catalogue import better_of, checks, counts_if_emulated
+from firsttouch.records.schema import Record, columns, in_utc, is_emulated, to_frame
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from firsttouch.units import Better
+
+#: A session of a host ends if the host has no record for longer than this (ms). Several campaigns of a day are
+#: separate sessions. A job that is requeued after hours is two sessions, which does no harm.
+GAP = 3_600_000
+#: The theoretical bandwidth of one bank (GB/s), which follows from that of a package.
+BANK_BANDWIDTH = "theoretical_bandwidth_of_a_bank"
+#: The metric of the check ``configuration`` by which a person states that a host has got another board.
+REPLACED = "replaced"
+#: What tells the board and the processors of a host in the parameters of its configuration.
+PARTS = {
+    "board": "$.parts.board",
+    "processors": "$.parts.processors",
+    "interfaces": "$.parts.interfaces",
+    "model": "$.settings['cpu.model']",
+    "product": "$.settings['board.product']",
+}
+#: The columns of a table of records that name a case, and all columns that are read.
+_NAMING = ("system", "check", "metric", "unit", "better", "parameters")
+READ = (*_NAMING, "host", "value", "status", "reason", "software", "time")
 #: Times are below this (ms since 1970: the year 2109), so that host number x _SPAN + time sorts by host and time.
 _SPAN = 1 << 42
 
@@ -46,8 +66,8 @@ class Replacement(Struct, frozen=True):
     session: int
 
 
-class CaseTable(Struct, frozen=True, dict=True):
-    """The groups of a table of repetitions, sorted by case and host. A *group* stands for one host and case.
+class SamplesTable(Struct, frozen=True, dict=True):
+    """All repetitions, sorted by case, host and time: the rows of a group (one host and case) are together.
 
     *hosts* are in alphabetical order, *cases* in the order of the catalogue. Columns of groups are
 
@@ -57,6 +77,13 @@ class CaseTable(Struct, frozen=True, dict=True):
     *settings* are the latest values of each host that explain its speed: the topology check's,
     :data:`BANK_BANDWIDTH` if it is known, and the smallest of each state of the banks. *replaced* is the last
     replacement of each host that had one, and *replaced_of* that of each system in a table of several.
+
+    Columns of rows are
+
+    - *time* (ms since 1970) and *value*
+    - *valid*, *reason* (why not: a number of *reasons*), and *judged*: whether references may judge the value
+    - *sessions_of_rows*: a number that grows with time for each host
+    - *busy_pus*: how many PUs other processes used; None if no host was found busy
     """
 
     hosts: Sequence[str]
@@ -67,6 +94,14 @@ class CaseTable(Struct, frozen=True, dict=True):
     settings: Mapping[str, Mapping[str, float]]
     replaced: Mapping[str, Replacement]
     replaced_of: Mapping[str, Mapping[str, Replacement]]
+    time: Ints
+    value: Floats
+    valid: Bools
+    judged: Bools
+    reason: NDArray[np.unsignedinteger]
+    sessions_of_rows: NDArray[np.int32]
+    busy_pus: Floats | None
+    reasons: Sequence[str]
 
     @cached_property
     def first_sessions(self) -> Ints:
@@ -116,27 +151,6 @@ class CaseTable(Struct, frozen=True, dict=True):
         begins, order = self._of_host
         return order[begins[host] : begins[host + 1]].astype(np.intp)
 
-
-class SamplesTable(CaseTable, frozen=True, dict=True):
-    """All repetitions, sorted by case, host and time: the rows of a group are together, oldest first.
-
-    Columns of rows are
-
-    - *time* (ms since 1970) and *value*
-    - *valid*, *reason* (why not: a number of *reasons*), and *judged*: whether references may judge the value
-    - *sessions_of_rows*: a number that grows with time for each host
-    - *busy_pus*: how many PUs other processes used; None if no host was found busy
-    """
-
-    time: Ints
-    value: Floats
-    valid: Bools
-    judged: Bools
-    reason: NDArray[np.unsignedinteger]
-    sessions_of_rows: NDArray[np.int32]
-    busy_pus: Floats | None
-    reasons: Sequence[str]
-
     @cached_property
     def sessions(self) -> Ints:
         """The number of sessions of each group with the host's present board and processors."""
@@ -184,14 +198,6 @@ class SamplesTable(CaseTable, frozen=True, dict=True):
     def _host_of_rows(self, groups: slice) -> NDArray[np.int32]:
         return np.repeat(self.host[groups], self.counts[groups])
 
-    def pieces(self, cases: Sequence[int] | None = None) -> Iterator[tuple[Sequence[int], SamplesTable]]:
-        """Yield the table, as :meth:`Joined.pieces` does."""
-        yield range(len(self.cases)) if cases is None else cases, self
-
-    def table(self, _cases: Collection[int] | None = None) -> SamplesTable:
-        """Return the table, as :meth:`Joined.table` does."""
-        return self
-
     def of_hosts(self, names: Collection[str]) -> SamplesTable:
         """Return the repetitions of some hosts, with hosts numbered anew."""
         is_named = np.array([name in names for name in self.hosts], dtype=np.bool_)
@@ -230,32 +236,29 @@ class SamplesTable(CaseTable, frozen=True, dict=True):
 
 #: The columns of rows of :class:`SamplesTable`, but for :attr:`SamplesTable.busy_pus`.
 _ROWS = ("time", "value", "valid", "judged", "reason", "sessions_of_rows")
-#: The fewest rows of the cases of a table that are in memory at a time.
-PIECE = 1 << 21
 
 
 def of_records(records: Iterable[Record], system: str | None = None) -> SamplesTable:
     """Return the table of *records*, of one *system* only if it is given."""
-    listed = list(records)
-    return of_parts([reduced(to_frame(listed))] if listed else [], system)
+    return of_frames([to_frame(records)], system)
 
 
-def of_parts(parts: Iterable[Reduced], system: str | None = None) -> SamplesTable:
-    """Return the table of several parts of records, of one *system* only if it is given."""
-    return joined(parts, system).table()
+def of_frames(frames: Iterable[pl.DataFrame], system: str | None = None) -> SamplesTable:
+    """Return the table of the records in *frames*, of one *system* only if it is given.
 
-
-def joined(parts: Iterable[Reduced], system: str | None = None) -> Joined:
-    """Return the same as :func:`of_parts`, to be had a piece at a time."""
+    A frame has the columns :data:`READ` of :func:`firsttouch.records.schema.to_frame`, and is not kept.
+    """
     import polars as pl  # noqa: PLC0415 - a large import
 
-    listed = [part if system is None else part.of_system(system) for part in parts]
-    listed = listed or [nothing()]
-    states, spans, configured = (pl.concat([getattr(p, name) for p in listed]) for name in TABLES)
-    hosts = sorted({name for names in {id(p.hosts): p.hosts for p in listed}.values() for name in names})
-    namings = list(dict.fromkeys(naming for part in listed for naming in part.namings))
-    reasons = list(dict.fromkeys(["", *(reason for part in listed for reason in part.reasons)]))
-    cases, case_of = cases_of(namings)
+    rows = _Rows()
+    tables: list[tuple[pl.DataFrame, ...]] = []
+    for frame in itertools.chain([pl.DataFrame(schema=columns())], frames):
+        chosen = frame.select(READ) if system is None else frame.select(READ).filter(system=system)
+        chosen = chosen.with_columns(milliseconds(chosen["time"]))
+        rows.add(chosen)
+        tables.append((_states(chosen), _spans(chosen), _parts(chosen)))
+    states, spans, configured = (pl.concat(parts) for parts in zip(*tables, strict=True))
+    hosts, cases, sorted_rows = rows.sorted()
     sessions = _sessions(_keyed(spans, hosts))
     busy = _busy_pus(_keyed(states.filter(metric="busy_pus"), hosts), sessions)
     settings: dict[str, dict[str, float]] = {}
@@ -267,237 +270,214 @@ def joined(parts: Iterable[Reduced], system: str | None = None) -> Joined:
     replaced_of = {
         name: _replaced(configured.filter(system=name), hosts, sessions) for name in configured["system"].unique()
     }
-    return Joined(
+    case, host, time = (sorted_rows[name].to_numpy() for name in ("case", "host", "time"))
+    keys = _keys(host, time)
+    begins = np.flatnonzero((np.diff(case, prepend=-1) != 0) | (np.diff(host, prepend=-1) != 0))
+    sessions_of_rows = np.searchsorted(sessions, keys, side="right").astype(np.int32)
+    return SamplesTable(
         hosts,
         cases,
+        case[begins],
+        host[begins],
+        np.diff(begins, append=len(case)),
         settings,
         replaced_of.get(next(iter(systems)), {}) if len(systems) == 1 else {},
         replaced_of,
-        _Rows(listed, hosts, dict(zip(namings, case_of, strict=True)), reasons, sessions=sessions, busy=busy),
+        **{name: sorted_rows[name].to_numpy() for name in ("time", "value", "valid", "judged", "reason")},
+        sessions_of_rows=sessions_of_rows,
+        busy_pus=None if busy is None else busy.at(keys, sessions_of_rows),
+        reasons=rows.reasons,
     )
 
 
-class Joined(Struct, frozen=True):
-    """A table of repetitions (see :class:`SamplesTable`) that is made in pieces: those of some cases at a time.
-
-    *first_case* is the number of the first of *cases* in *rows*. *numbers* are those of *hosts*, by their numbers
-    in *rows* (None: the same).
-    """
-
-    hosts: Sequence[str]
-    cases: Sequence[Case]
-    settings: Mapping[str, Mapping[str, float]]
-    replaced: Mapping[str, Replacement]
-    replaced_of: Mapping[str, Mapping[str, Replacement]]
-    rows: _Rows
-    first_case: int = 0
-    numbers: NDArray[np.int32] | None = None
-
-    def pieces(self, cases: Sequence[int] | None = None) -> Iterator[tuple[Sequence[int], SamplesTable]]:
-        """Yield some numbers of all cases, or of ascending *cases*, at a time, and their table.
-
-        Hosts and cases have the numbers of the whole table there.
-        """
-        chosen = range(len(self.cases)) if cases is None else cases
-        begin = size = 0
-        for end, number in enumerate(chosen, start=1):
-            size += self.rows.size(self.first_case + number)
-            if size >= PIECE and end < len(chosen):
-                yield chosen[begin:end], self.table(chosen[begin:end])
-                begin, size = end, 0
-        yield chosen[begin:], self.table(chosen[begin:])
-
-    def table(self, cases: Collection[int] | None = None) -> SamplesTable:
-        """Return the table of all cases, or of those with some ascending numbers."""
-        chosen = range(len(self.cases)) if cases is None else cases
-        columns = self.rows.columns([self.first_case + number for number in chosen])
-        columns["case"] -= np.int32(self.first_case)
-        if self.numbers is not None:
-            columns["host"] = self.numbers[columns["host"]]
-        return SamplesTable(
-            self.hosts,
-            self.cases,
-            settings=self.settings,
-            replaced=self.replaced,
-            replaced_of=self.replaced_of,
-            reasons=self.rows.reasons,
-            **columns,
-        )
-
-    def of_hosts(self, names: Collection[str]) -> SamplesTable:
-        """Return the repetitions of some hosts, with hosts numbered anew."""
-        if len(names) >= len(self.hosts):
-            return self.table()
-        return replace(self, rows=self.rows.of_hosts(names)).table().of_hosts(names)
-
-    def by_system(self, *names: str) -> dict[str, Joined]:
-        """Return the repetitions of each system, and of *names*, which may have none."""
-        systems = dict.fromkeys([*(case.system for case in self.cases), *names])
-        if len(systems) == 1 and self.cases:
-            return dict.fromkeys(systems, self)
-        return {name: self._of_system(name) for name in systems}
-
-    def _of_system(self, name: str) -> Joined:
-        cases = [number for number, case in enumerate(self.cases) if case.system == name]
-        hosts = self.rows.hosts_of(cases)
-        numbers = np.cumsum(hosts, dtype=np.int32) - 1
-        return replace(
-            self,
-            hosts=list(compress(self.hosts, hosts.tolist())),
-            cases=[self.cases[number] for number in cases],
-            replaced=self.replaced_of.get(name, self.replaced),
-            first_case=cases[0] if cases else 0,
-            numbers=numbers,
-        )
-
-
 class _Rows:
-    """Joins the rows of parts, case by case: each part has those of a case together."""
+    """Collects the repetitions of metrics that are judged, with numbers in place of their texts."""
 
-    def __init__(
-        self,
-        parts: Sequence[Reduced],
-        hosts: Sequence[str],
-        case_of: Mapping[str, int],
-        reasons: Sequence[str],
-        *,
-        sessions: Ints,
-        busy: _BusyPus | None,
-    ) -> None:
-        self._parts, self.reasons, self._sessions, self._busy = parts, reasons, sessions, busy
-        self._names = hosts, case_of
-        #: Session n is from place n to place n + 1.
-        self._bounds = np.concatenate([[np.iinfo(np.int64).min], sessions, [np.iinfo(np.int64).max]])
-        number_of_host, number_of_naming, number_of_reason = (
-            {text: number for number, text in enumerate(texts)} for texts in (hosts, case_of, reasons)
+    def __init__(self) -> None:
+        self._numbers: dict[str, dict[str, int]] = {"host": {}, "naming": {}, "reason": {"": 0}}
+        self._frames: list[pl.DataFrame] = []
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why repetitions are not valid, by number."""
+        return list(self._numbers["reason"])
+
+    def add(self, frame: pl.DataFrame) -> None:
+        """Add the repetitions among some records."""
+        import polars as pl  # noqa: PLC0415 - a large import
+
+        valid = pl.col("status") == "valid"
+        rows = frame.filter(~pl.col("metric").is_in(SETTINGS) & ~_is_data()).select(
+            "host",
+            "time",
+            "value",
+            naming=pl.concat_str(_NAMING, separator="\0"),
+            valid=valid,
+            judged=_counts_if_emulated() | ~is_emulated(),
+            reason=pl.when(valid).then(pl.lit("")).otherwise("reason"),
         )
-        # Most parts share their list of hosts.
-        lists = {id(part.hosts): part.hosts for part in parts}
-        numbers = {
-            key: np.array([number_of_host[host] for host in names], dtype=np.int32) for key, names in lists.items()
-        }
-        self._hosts = [numbers[id(part.hosts)] for part in parts]
-        self._count = len(hosts)
-        self._kind = np.min_scalar_type(len(reasons))
-        self._reasons = [np.array([number_of_reason[r] for r in p.reasons], dtype=self._kind) for p in parts]
-        #: By case: the part, its rows, and the number of their naming.
-        self._stretches: dict[int, list[tuple[int, slice, int]]] = {case: [] for case in case_of.values()}
-        for number, part in enumerate(parts):
-            ends = np.cumsum(part.counts).tolist()
-            for naming, end, count in zip(part.namings, ends, part.counts.tolist(), strict=True):
-                stretch = (number, slice(end - count, end), number_of_naming[naming])
-                self._stretches[case_of[naming]].append(stretch)
-        #: Those of the case before: its parts, the order of its rows, and the sessions of these.
-        self._loaded: dict[int, Columns] = {}
-        self._order: NDArray[np.intp] | None = None
-        self._last_sessions: NDArray[np.intp] = np.empty(0, dtype=np.intp)
+        self._frames.append(rows.with_columns(self._numbered(rows[name], name) for name in self._numbers))
 
-    def of_hosts(self, names: Collection[str]) -> _Rows:
-        """Return the rows of some hosts, in memory."""
-        parts = [part.of_hosts(names) for part in self._parts]
-        return _Rows(parts, *self._names, self.reasons, sessions=self._sessions, busy=self._busy)
+    def _numbered(self, column: pl.Series, name: str) -> pl.Series:
+        import polars as pl  # noqa: PLC0415 - a large import
 
-    def size(self, case: int) -> int:
-        """Return the number of rows of a case, with those that were read twice."""
-        return sum(rows.stop - rows.start for _, rows, _ in self._stretches[case])
+        texts, numbers = column.unique(maintain_order=True), self._numbers[name]
+        of_texts = np.array([numbers.setdefault(text, len(numbers)) for text in texts], dtype=np.int32)
+        places = column.cast(pl.Enum(texts)).to_physical().to_numpy()
+        return pl.Series(name, of_texts[places])
 
-    def hosts_of(self, cases: Collection[int]) -> Bools:
-        """Return which hosts have a row of some *cases*: all cases of a system."""
-        chosen = np.zeros(self._count, dtype=np.bool_)
-        for number in {number for case in cases for number, _, _ in self._stretches[case]}:
-            part, hosts = self._parts[number], self._hosts[number]
-            if len({system_of(naming) for naming in part.namings}) == 1:
-                chosen[hosts] = True
-                continue
-            for case in cases:
-                for other, rows, _ in self._stretches[case]:
-                    if other == number:
-                        chosen[hosts[part.rows()["host"][rows]]] = True
-        return chosen
+    def sorted(self) -> tuple[list[str], list[Case], pl.DataFrame]:
+        """Return hosts, cases, and the rows with their numbers, sorted by case, host and time.
 
-    def columns(self, cases: Sequence[int]) -> dict[str, Any]:
-        """Return the columns of :class:`SamplesTable`, those of groups and those of rows."""
-        size = sum(map(self.size, cases))
-        kinds = (np.int64, np.float64, np.bool_, np.bool_, self._kind, np.int32)
-        rows = {name: np.empty(size, dtype=kind) for name, kind in zip(_ROWS, kinds, strict=True)}
-        busy_pus = None if self._busy is None else np.zeros(size)
-        case_of_groups, hosts, counts, end = [], [], [], 0
-        for case in filter(self._stretches.get, cases):
-            # Parts have few rows each, and are sorted as the cases are.
-            needed = {number for number, _, _ in self._stretches[case]}
-            self._loaded = {n: self._loaded.get(n) or self._parts[n].rows() for n in needed}
-            host, keys, columns = self._of_case(case, self._loaded)
-            begin, end = end, end + len(host)
-            for name, column in columns.items():
-                rows[name][begin:end] = column
-            rows["sessions_of_rows"][begin:end] = self._sessions_at(keys)
-            if self._busy is not None and busy_pus is not None:
-                busy_pus[begin:end] = self._busy.at(keys, rows["sessions_of_rows"][begin:end])
-            firsts = np.flatnonzero(np.diff(host, prepend=-1))
-            hosts.append(host[firsts])
-            counts.append(np.diff(firsts, append=len(host)))
-            case_of_groups.append(np.full(len(firsts), case, dtype=np.int32))
-        return {
-            "case": np.concatenate([np.empty(0, np.int32), *case_of_groups]),
-            "host": np.concatenate([np.empty(0, np.int32), *hosts]),
-            "counts": np.concatenate([np.empty(0, np.int64), *counts]),
-            # Without the records that were read twice.
-            **{name: column[:end] for name, column in rows.items()},
-            "busy_pus": None if busy_pus is None else busy_pus[:end],
-        }
+        A record that was read twice (from a store and from a report made of it) is one repetition. Of two that
+        differ in nothing but their validity, the worse one counts, whichever was read first.
+        """
+        import polars as pl  # noqa: PLC0415 - a large import
 
-    def _of_case(
-        self, case: int, parts: Mapping[int, Columns]
-    ) -> tuple[NDArray[np.int32], Ints, dict[str, NDArray[Any]]]:
-        """Return the host of each row of a case, its key (see :func:`_keys`) and the other columns, by key."""
-        stretches = self._stretches[case]
-        host = np.concatenate([self._hosts[n][parts[n]["host"][rows]] for n, rows, _ in stretches])
-        columns = {
-            name: np.concatenate([parts[n][name][rows] for n, rows, _ in stretches])
-            for name in ("time", "value", "valid", "judged")
-        }
-        columns["reason"] = np.concatenate(
-            [self._reasons[n][parts[n]["reason"][rows]] for n, rows, _ in stretches]
+        rows = pl.concat(self._frames)
+        self._frames.clear()
+        hosts = sorted(self._numbers["host"])
+        cases, case_of = _cases_of(self._numbers["naming"])
+        place_of_host = np.argsort([self._numbers["host"][host] for host in hosts]).astype(np.int32)
+        reason = np.min_scalar_type(len(self.reasons))
+        rows = rows.with_columns(
+            pl.Series("host", place_of_host[rows["host"].to_numpy()]),
+            pl.Series("case", np.array(case_of, dtype=np.int32)[rows["naming"].to_numpy()]),
+            pl.Series("reason", rows["reason"].to_numpy().astype(reason)),
         )
-        keys = _keys(host, columns["time"])
-        if _is_ascending(keys):
-            return host, keys, columns
-        order = self._sorting(keys)
-        ordered = keys[order]
-        if (ordered[1:] == ordered[:-1]).any():
-            naming = np.repeat(
-                [place for _, _, place in stretches], [rows.stop - rows.start for _, rows, _ in stretches]
-            )
-            sorting = (naming, columns["value"], columns["time"], host)
-            # Of two that differ in nothing else, the worse one counts, whichever is read first.
-            order = np.lexsort((columns["judged"], columns["valid"], *sorting))
-            # A record that was read twice (from a store and from a report made of it) is one repetition.
-            differs = [np.diff(column[order], prepend=column[order[:1]] - 1) != 0 for column in sorting]
-            order = order[np.logical_or.reduce(differs)]
-            ordered = keys[order]
-        return host[order], ordered, {name: column[order] for name, column in columns.items()}
-
-    def _sorting(self, keys: Ints) -> NDArray[np.intp]:
-        """Return the order of *keys*: that of the case before, if all hosts measured both in the same sessions."""
-        order = self._order
-        if order is None or len(order) != len(keys) or not _is_ascending(keys[order]):
-            order = np.argsort(keys, kind="stable")
-            self._order = order
-        return order
-
-    def _sessions_at(self, keys: Ints) -> NDArray[np.intp]:
-        """Return the number of the session of each of ascending *keys*: mostly those of the case before."""
-        sessions = self._last_sessions
-        if len(sessions) != len(keys) or not (
-            (self._bounds[sessions] <= keys).all() and (keys < self._bounds[sessions + 1]).all()
-        ):
-            sessions = np.searchsorted(self._sessions, keys, side="right")
-            self._last_sessions = sessions
-        return sessions
+        rows = rows.sort("case", "host", "time", "value", "naming", "valid", "judged", maintain_order=True)
+        same = [pl.col(name) == pl.col(name).shift() for name in ("case", "host", "time", "value", "naming")]
+        return hosts, cases, rows.filter(~pl.all_horizontal(same).fill_null(value=False)).drop("naming")
 
 
-def _is_ascending(keys: Ints) -> bool:
-    return bool((keys[1:] > keys[:-1]).all())
+def renamed(table: pl.DataFrame, names: Mapping[str, str]) -> pl.DataFrame:
+    """Return a *table* with other names of hosts."""
+    return table.with_columns(table["host"].replace(dict(names))) if names else table
+
+
+def _spans(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the hours with records of each host: consecutive ones make sessions."""
+    import polars as pl  # noqa: PLC0415 - a large import
+
+    hours = frame.group_by("system", "host", pl.col("time").floordiv(GAP).alias("hour"))
+    return hours.agg(time=pl.col("time").min(), end=pl.col("time").max()).drop("hour")
+
+
+def _states(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the values that explain a host's speed."""
+    import polars as pl  # noqa: PLC0415 - a large import
+
+    states = frame.filter((pl.col("check") == "topology") | (_is_data() & (pl.col("better") == "neither")))
+    bank = pl.col("parameters").str.json_path_match("$.bank").fill_null("")
+    states = states.select("host", "metric", "value", "time", "system", bank=bank)
+    return pl.concat([states, _of_a_bank(frame), _losses(frame)])
+
+
+def _parts(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return what tells the board and the processors of each host."""
+    import polars as pl  # noqa: PLC0415 - a large import
+
+    configured = frame.filter(
+        pl.col("metric").is_in(["settings", REPLACED]), check="configuration", status="valid"
+    )
+    of_parts = {name: configured["parameters"].str.json_path_match(path) for name, path in PARTS.items()}
+    stated = configured.select("host", "time", "system", stated=pl.col("metric") == REPLACED)
+    return stated.with_columns(**of_parts)
+
+
+def _counts_if_emulated() -> pl.Expr:
+    """Return whether a row holds for an emulated host, too (see :attr:`Record.judged`)."""
+    import polars as pl  # noqa: PLC0415 - a large import
+
+    counting = [name for name in checks() if counts_if_emulated(name, "1")]
+    return pl.col("check").is_in(counting) & (pl.col("unit") == "1")
+
+
+def _is_data() -> pl.Expr:
+    """Return whether a row is of a metric that nothing judges."""
+    import polars as pl  # noqa: PLC0415 - a large import
+
+    of_checks = [
+        (pl.col("check") == name) & pl.col("metric").is_in(list(check.data))
+        for name, check in checks().items()
+        if check.data
+    ]
+    without_metrics = [name for name, check in checks().items() if not check.metrics]
+    return pl.any_horizontal(pl.col("check").is_in(without_metrics), *of_checks)
+
+
+def _of_a_bank(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the theoretical bandwidth of one bank of each host; all banks are assumed to be alike."""
+    import polars as pl  # noqa: PLC0415 - a large import
+
+    packages, banks = (
+        pl.col("parameters").str.json_path_match(f"$.{name}").cast(pl.Float64, strict=False)
+        for name in ("packages", "banks")
+    )
+    of_packages = frame.filter(check="topology", metric="theoretical_bandwidth").filter(banks > 0)
+    return of_packages.select(
+        "host",
+        metric=pl.lit(BANK_BANDWIDTH),
+        value=pl.col("value") * packages / banks,
+        time="time",
+        system="system",
+        bank=pl.lit(""),
+    ).drop_nulls()
+
+
+def loss_state(pu: object, chain: object) -> str:
+    """Return the name of the state that says how much slower a PU is than its siblings in a chain of ``cores``."""
+    return f"loss of PU {pu} in {chain}"
+
+
+def _losses(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return how much slower each slow PU is in each chain, while all run (fractions)."""
+    import polars as pl  # noqa: PLC0415 - a large import
+
+    pu, chain, loss = (pl.col("parameters").str.json_path_match(f"$.{name}") for name in ("pu", "chain", "loss"))
+    slow = frame.filter(check="cores", metric="slow_cores", status="valid")
+    return slow.select(
+        "host",
+        metric=pl.format(loss_state("{}", "{}"), pu, chain.fill_null("registers")),
+        value=loss.cast(pl.Float64, strict=False),
+        time="time",
+        system="system",
+        bank=pl.lit(""),
+    ).drop_nulls()
+
+
+def _cases_of(namings: Iterable[str]) -> tuple[list[Case], list[int]]:
+    """Return the cases that texts of the naming columns stand for, and the number of the case of each text."""
+    numbers: dict[str, int] = {}
+    cases: list[Case] = []
+    number_of: list[int] = []
+    for naming in namings:
+        system, check, metric, unit, better, parameters = naming.split("\0")
+        direction = better_of(check, metric, cast("Better", better))
+        case = Case(system, check, metric, identifying(check, json.loads(parameters)), unit, direction)
+        key = f"{system}\0{case.key}"
+        if key not in numbers:
+            numbers[key] = len(cases)
+            cases.append(case)
+        number_of.append(numbers[key])
+    order = sorted(range(len(cases)), key=lambda number: in_order(cases[number]))
+    place = {number: position for position, number in enumerate(order)}
+    return distinguished([cases[number] for number in order]), [place[number] for number in number_of]
+
+
+#: Stands for the time of a record that has none.
+_UNKNOWN_TIME = "1970-01-01T00:00:00+00:00"
+
+
+def milliseconds(texts: pl.Series) -> pl.Series:
+    """Return the times of records in ms since 1970, 0 for an empty one; raises BadInput for what is not a time."""
+    texts = texts.replace("", _UNKNOWN_TIME)
+    times = texts.str.to_datetime("%+", time_zone="UTC", strict=False)
+    if times.null_count():
+        times = in_utc(texts).str.to_datetime("%+", time_zone="UTC", strict=False)
+    if times.null_count():
+        raise BadInput(f"not a time: {reprlib.repr(texts.filter(times.is_null())[0])}")
+    return times.dt.epoch("ms")
 
 
 def _keys(host: NDArray[np.integer], time: Ints) -> Ints:

@@ -176,7 +176,7 @@ def build(
             _System(
                 of_system,
                 [host.detail for host in its_hosts[:MOST_DETAILED] if host.verdict != "pass" and host.detail],
-                history.of_fleet(fleet.source, histories.get(fleet.system.name), f"change{number}-"),
+                history.of_fleet(fleet.samples, histories.get(fleet.system.name), f"change{number}-"),
                 configuration.drifted(configurations, fleet),
             )
             for number, (fleet, of_system, its_hosts) in enumerate(zip(judged, of_systems, summaries, strict=True))

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from firsttouch.judge.drift import Configuration
 from firsttouch.judge.history import Change, day, settings_changed
-from firsttouch.judge.samples_table import Joined, SamplesTable
+from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.sprt import Floats, Groups, Ints
 from firsttouch.records.cases import grouped
 from firsttouch.report.document import Block, Cell, Drawing, Drawings, Entry, Paragraph, Table, how_to_read
@@ -58,17 +58,15 @@ class Timeline(Struct, frozen=True):
     documents: Sequence[dict[str, Any]]
 
 
-def of_fleet(samples: SamplesTable | Joined, history: History | None, key: str = "change") -> Timeline:
+def of_fleet(samples: SamplesTable, history: History | None, key: str = "change") -> Timeline:
     """Return the section of the *history* of *samples*; *key* begins the names of its drawings."""
     history = history or History()
     changes = history.changes
     if not changes:
         return Timeline([Paragraph(_NO_CHANGE)], ())
     drawn = changes[:MOST_DRAWN]
-    cases = {samples.cases.index(change.case) for change in drawn}
-    table = samples.table(sorted(cases))
     drawings = [
-        _drawn(table, change, history.configurations, f"{key}{number}") for number, change in enumerate(drawn)
+        _drawn(samples, change, history.configurations, f"{key}{number}") for number, change in enumerate(drawn)
     ]
     blocks: list[Block] = [
         Paragraph(f"{_line(changes)}. {_SEEN}"),
