@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import shutil
 import subprocess
@@ -13,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+import firsttouch
 
 #: The id of the other user and of the group.
 OTHER = 65534
@@ -34,12 +38,18 @@ def run_as_other(
     *argv: object, folder: Path, user: int = OTHER, **options: int
 ) -> subprocess.CompletedProcess[str]:
     """Run a program as another *user* in *folder*, in the group of :data:`OTHER`."""
-    words = [str(word) for word in argv]
-    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "FIRSTTOUCH_HOME": str(folder)}
+    modules = [Path(firsttouch.__file__).parents[1], *(word for word in sys.path if "site-packages" in word)]
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "FIRSTTOUCH_HOME": str(folder),
+        "PYTHONPATH": ":".join(map(str, modules)),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     return subprocess.run(
-        words,
+        [str(word) for word in argv],
         cwd=folder,
-        env={**environment, "PYTHONDONTWRITEBYTECODE": "1"},
+        env=environment,
         user=user,
         group=OTHER,
         extra_groups=(),
@@ -51,11 +61,18 @@ def run_as_other(
     )
 
 
+@functools.cache
+def _python() -> str:
+    """Return a Python by which another user can run ``firsttouch``; skips the test without one."""
+    for python in (sys.executable, f"/usr/bin/python3.{sys.version_info.minor}"):
+        with contextlib.suppress(OSError), shared_folder(0o777) as folder:
+            if run_as_other(python, "-m", "firsttouch", "--version", folder=folder).returncode == 0:
+                return python
+    pytest.skip("NOT TESTED: another user cannot read this checkout or run its Python")
+
+
 def firsttouch_as_other(
     *words: object, folder: Path, user: int = OTHER, **options: int
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``firsttouch`` as another user; skips the test if that user cannot read this checkout."""
-    command = [sys.executable, "-m", "firsttouch"]
-    if run_as_other(*command, "--version", folder=folder, user=user).returncode:
-        pytest.skip("NOT TESTED: another user cannot read this checkout")
-    return run_as_other(*command, *words, folder=folder, user=user, **options)
+    """Run ``firsttouch`` as another user."""
+    return run_as_other(_python(), "-m", "firsttouch", *words, folder=folder, user=user, **options)

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that root writes where another user may write, too: who decides their modes, content and places."""
 
+import json
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
-from factories.users import OTHER, root_only, run_as_other, shared_folder
+from factories.users import OTHER, firsttouch_as_other, root_only, run_as_other, shared_folder
 from firsttouch.advice import saved
 from firsttouch.judge import verdict_file
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.quarantine import exclusion
-from firsttouch.records import append_log, atomic_files
+from firsttouch.records import append_log, atomic_files, schema, store
+from firsttouch.records.schema import Record
 
 pytestmark = root_only
 TEXT = "of root"
@@ -119,3 +122,147 @@ def test_no_line_is_appended_where_a_link_of_another_user_leads(folder, secret):
     (folder / "own.jsonl").symlink_to(secret)
     append_log.append(folder / "own.jsonl", "{}\n")
     assert secret.read_text() == "{}\n"
+
+
+# ----------------------------------------------------------------------
+# Stores that several users share
+
+
+def measured(host, number=1):
+    """Return a record of a host."""
+    return Record("latency", "random_latency", "ns", "lower", (float(number),), host=host, system="local")
+
+
+def hosts(path):
+    """Return the hosts whose records are read, and why the others are not."""
+    unread = []
+    sources = store.find([path], unread.append)
+    read = [host for part in store.batches(sources, ["host"], unread.append) for host in part["host"]]
+    return sorted(read), [str(u) for u in unread]
+
+
+@pytest.fixture
+def shared():
+    """Returns a store of root that the group of the other user shares, as the manual says."""
+    with shared_folder() as folder:
+        path = folder / "store"
+        path.mkdir()
+        os.chown(path, 0, OTHER)
+        path.chmod(0o3775)
+        yield path
+
+
+@pytest.mark.parametrize("umask", [0o002, 0o077, 0o022])
+def test_no_member_of_a_shared_store_changes_the_records_of_another(shared, umask):
+    schema.append(shared.parent / "records.jsonl", [measured("n1")])
+    for user in (OTHER - 1, OTHER):
+        words = ("store", "append", shared, shared.parent / "records.jsonl")
+        done = firsttouch_as_other(*words, folder=shared.parent, user=user, umask=umask)
+        assert done.returncode == 0, done.stderr
+    files = {file.stat().st_uid: file for file in shared.iterdir()}
+    assert sorted(files) == [OTHER - 1, OTHER]
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files.values()} == {0o644}
+    names = files[OTHER].name, files[OTHER - 1].name
+    for command in (
+        'cp "$1" "$2"',
+        ': > "$2"',
+        'mv "$1" "$2"',
+        'rm -f "$2"',
+        'chmod g+w "$2"',
+        'ln -sf "$1" "$2"',
+    ):
+        assert shell(shared, command, *names).returncode != 0, command
+    assert hosts(shared) == (["n1", "n1"], [])
+
+
+def test_files_of_a_folder_without_the_sticky_bit_count_only_of_its_owner_root_and_this_user(shared):
+    shared.chmod(0o2775)
+    file = store.append(shared, [measured("n1")])
+    (shared / "sub").mkdir()
+    foreign = store.append(shared / "sub", [measured("n2")]).rename(shared / "n2-1-1-0123abcd.parquet")
+    store.append(shared / "sub", [measured("n3")])
+    for path in (foreign, shared / "sub"):
+        os.chown(path, OTHER, OTHER)
+    read, unread = hosts(shared)
+    assert read == ["n1"]
+    reason = f"ignored: of another user ({OTHER}), who does not own the folder: its owner shares it by mode 3775"
+    assert sorted(unread) == sorted([f"{foreign}: {reason}", f"{shared / 'sub'}: {reason}"])
+    assert store.compact(shared).joined == 0
+    os.chown(file, OTHER - 1, OTHER)
+    os.chown(shared, OTHER, OTHER)
+    assert hosts(shared)[0] == ["n2", "n3"]
+    shared.chmod(0o3775)
+    assert hosts(shared) == (["n1", "n2", "n3"], [])
+
+
+def test_who_would_append_for_nobody_is_told_before(shared):
+    shared.chmod(0o2775)
+    schema.append(shared.parent / "records.jsonl", [measured("n1")])
+    words = ("store", "append", shared, shared.parent / "records.jsonl")
+    done = firsttouch_as_other(*words, folder=shared.parent)
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        f"firsttouch: error: {shared}: the store of another user, where records of this user do not count: "
+        "its owner shares it by mode 3775"
+    ]
+    assert not list(shared.iterdir())
+
+
+def test_a_new_store_can_be_written_by_its_owner_only(shared):
+    schema.append(shared.parent / "records.jsonl", [measured("n1")])
+    (shared.parent / "open").mkdir()
+    (shared.parent / "open").chmod(0o777)
+    words = ("store", "append", shared.parent / "open" / "st", shared.parent / "records.jsonl")
+    assert firsttouch_as_other(*words, folder=shared.parent, umask=0).returncode == 0
+    assert stat.S_IMODE((shared.parent / "open" / "st").stat().st_mode) == 0o755
+
+
+def test_links_in_a_shared_store_are_followed_only_for_those_who_decide(shared, secret):
+    store.append(shared, [measured("n1")])
+    elsewhere = store.append(secret.parent / "st", [measured("n2")])
+    schema.append(secret.parent / "lines" / "records.jsonl", [measured("n3")])
+    for name, target in (("folder", elsewhere.parent), ("n2-1-1-0123abcd.parquet", elsewhere), ("root", "/")):
+        assert shell(shared, 'ln -s "$1" "$2"', target, name).returncode == 0
+    lines = secret.parent / "lines" / "records.jsonl"
+    assert shell(shared, 'mkdir sub && ln -s "$1" sub/records.jsonl', lines).returncode == 0
+    read, unread = hosts(shared)
+    assert read == ["n1"]
+    reason = f"ignored: a link of another user ({OTHER}), who does not decide what this store reads"
+    names = ("folder", "n2-1-1-0123abcd.parquet", "root", "sub/records.jsonl")
+    assert sorted(unread) == [f"{shared / name}: {reason}" for name in names]
+    for entry in shared.iterdir():
+        if entry.is_symlink():
+            entry.unlink()
+    (shared / "folder").symlink_to(elsewhere.parent)
+    assert hosts(shared)[0] == ["n1", "n2"]
+    os.chown(shared / "folder", OTHER, OTHER, follow_symlinks=False)
+    assert hosts(shared)[0] == ["n1"]
+    os.chown(shared, OTHER, OTHER)
+    assert hosts(shared) == (["n1", "n2", "n3"], [])
+
+
+def test_nothing_below_proc_is_read(shared, tmp_path, monkeypatch):
+    store.append(tmp_path / "st", [measured("n2")])
+    monkeypatch.chdir(tmp_path / "st")
+    store.append(shared, [measured("n1")])
+    (shared / "link").symlink_to(f"/proc/{os.getpid()}")
+    read, unread = hosts(shared)
+    assert (read, unread) == (["n1"], [f"{shared / 'link'}: ignored: a link into /proc"])
+    assert hosts(Path("/proc/self")) == ([], [])
+
+
+def test_no_member_of_a_shared_store_hides_it_by_a_campaign(shared):
+    store.append(shared, [measured("n1")])
+    assert shell(shared, ": > campaign.json").returncode == 0
+    reason = f"ignored: a campaign of another user ({OTHER}), who does not decide what this store reads"
+    assert hosts(shared) == (["n1"], [f"{shared / 'campaign.json'}: {reason}"])
+
+
+def test_what_a_stranger_adds_is_named_and_leaves_verdicts_as_they_are(shared, run_cli):
+    store.append(shared, [measured("n1", number) for number in range(1, 4)])
+    expected = run_cli("validate", "--system", "local", "--json", shared)
+    assert shell(shared, "ln -s / n9.parquet; ln -s / all; : > campaign.json").returncode == 0
+    done = run_cli("validate", "--system", "local", "--json", shared)
+    assert done.status == 2
+    assert json.loads(done.out)["hosts"] == json.loads(expected.out)["hosts"]
+    assert done.err.count("left out: ") == 3

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The store: Parquet files in one folder that many hosts append records to, without a lock or a server.
 
-Files are written atomically: after a crash a file is complete or missing, and no other file has changed.
-:func:`scan` reads all of them as one lazy table. :func:`compact` joins many small files.
+Files are written atomically: after a crash a file is complete or missing, and no other file has changed. Everybody
+can read them, and only their owner can change them. :func:`scan` reads all of them as one lazy table, and
+:func:`compact` joins many small files.
+
+The folder decides whose files are read: those of root, of its owner and of this user, and those of everybody who
+may write to it if it has the sticky bit.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from typing import IO, TypeVar
 import polars as pl
 from msgspec import Struct
 
+from firsttouch import paths
 from firsttouch.errors import BadInput, RunFailed
 from firsttouch.records import atomic_files, schema
 from firsttouch.records.schema import Record, Unread, columns, table_file, to_frame
@@ -45,7 +50,7 @@ def append(folder: Path, records: Iterable[Record]) -> Path | None:
     """Append *records* to the store in *folder* as a new file; return the file, None if there is no record.
 
     The records are on the disk on return. Any number of processes and hosts may append at once. Raises BadInput if
-    *folder* is something else.
+    *folder* is something else, or if others would not read the files of this user there.
     """
     listed = list(records)
     if not listed:
@@ -56,7 +61,10 @@ def append(folder: Path, records: Iterable[Record]) -> Path | None:
         raise BadInput("a link to nothing: a store is a folder", file=folder)
     if folder.exists() and not folder.is_dir():
         raise BadInput("a store is a folder", file=folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o755, exist_ok=True)
+    if reason := _Rights(folder).refusal():
+        raise BadInput(reason, file=folder)
     table = to_frame(listed)
     return put(folder / name, lambda out: table.write_parquet(out, compression_level=_QUICK))
 
@@ -64,10 +72,12 @@ def append(folder: Path, records: Iterable[Record]) -> Path | None:
 def put(file: Path, write: Callable[[IO[bytes]], object], check: Callable[[Path], object] | None = None) -> Path:
     """Write *file* atomically by *write*, force it to the disk and return it.
 
-    *check* is called with the written file before it gets its name. An error of either leaves nothing.
+    Everybody may read it, whatever the umask is, and only its owner may change it. *check* is called with the
+    written file before it gets its name. An error of either leaves nothing.
     """
     with atomic_files.replacing(file, force=True) as partial:
         with table_file(partial) as out:
+            os.fchmod(out.fileno(), 0o644)
             write(out)
         if check is not None:
             check(partial)
@@ -85,18 +95,23 @@ class Listing(Struct, frozen=True):
     covering: Mapping[Path, frozenset[str]]
 
 
-def listing(folder: Path, *, strict: bool = True) -> Listing:
+def listing(
+    folder: Path, rights: _Rights | None = None, *, strict: bool = True, on_ignored: OnUnread | None = None
+) -> Listing:
     """Return the Parquet files of *folder*: which to read, and which are replaced.
 
-    A file replaces only those that its owner may delete. In a sticky folder these are the files of the same owner,
-    and all if the owner is root or the folder's. It has at least as many records as it replaces files.
+    Files of strangers (:class:`_Rights`) are ignored, and *on_ignored* is called for each. A file replaces only
+    those of the same owner, and all if the owner is root or the folder's. It has at least as many records as it
+    replaces files.
 
     If two files replace some of the same files (two compactions at once), the one that replaces more is read. A
     file that cannot be read raises BadInput if *strict*. Otherwise it replaces no other, and is to be read.
     """
     # Opening a pipe would block forever.
+    rights = rights or _Rights(folder)
     files = sorted(f for f in folder.iterdir() if f.suffix == SUFFIX and f.name[0] != "." and f.is_file())
-    names, rights = {f.name: f for f in files}, _Rights(folder)
+    files = [f for f in files if rights.may_read(f, on_ignored)]
+    names = {f.name: f for f in files}
     covering: dict[Path, frozenset[str]] = {}
     for file in files:
         if file.name.startswith(COMPACT):
@@ -119,24 +134,68 @@ def listing(folder: Path, *, strict: bool = True) -> Listing:
 
 
 class _Rights:
-    """Which files of a folder the owner of another one may delete, as the kernel decides it (chmod(1): sticky)."""
+    """Whose entries of a folder are read, and which files the owner of another one may replace."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, above: _Rights | None = None) -> None:
+        """Find the rights in *folder*, which was read because of the rights in the folder *above*, if any."""
         status = folder.stat()
-        self._is_sticky = bool(status.st_mode & stat.S_ISVTX)
-        self._masters = {0, status.st_uid}
+        self._masters: set[int] = {0, status.st_uid}
+        # Whoever may create a folder in a shared one decides about this folder's files, but not what else is read.
+        is_given: bool = above is None or above._is_closed or status.st_uid in above._deciders
+        self._deciders: set[int] = paths.deciders(folder) if is_given else {0, os.geteuid()}
+        self._is_closed: bool = not status.st_mode & 0o022
+        # The sticky bit keeps users who share a folder from removing the files of each other.
+        self._is_shared = not self._is_closed and bool(status.st_mode & stat.S_ISVTX)
+
+    def may_read(self, entry: Path, on_ignored: OnUnread | None = None) -> bool:
+        """Return whether an entry of the folder is read, and call *on_ignored* if it is not.
+
+        Whoever owns a link or the description of a campaign chooses other files: in a shared folder, only those of
+        root, of the folder's owner and of this user are followed, and no link into /proc.
+        """
+        try:
+            status = entry.lstat()
+        except FileNotFoundError:  # deleted meanwhile
+            return False
+        is_link, is_decider = stat.S_ISLNK(status.st_mode), status.st_uid in self._deciders
+        reason = ""
+        if is_link and Path(os.path.realpath(entry)).is_relative_to("/proc"):
+            reason = "a link into /proc"
+        elif is_link or entry.name == CAMPAIGN:
+            kind = "link" if is_link else "campaign"
+            reason = "" if is_decider else f"a {kind} of another user ({status.st_uid}), {_NO_DECIDER}"
+        elif not (
+            is_decider
+            or self._is_shared
+            or status.st_uid in self._masters
+            or (self._is_closed and stat.S_ISDIR(status.st_mode))
+        ):
+            reason = f"of another user ({status.st_uid}), who does not own the folder: {_SHARING}"
+        if reason and on_ignored is not None:
+            on_ignored(Unread(BadInput(f"ignored: {reason}", file=entry), hosts=frozenset()))
+        return not reason
+
+    def refusal(self) -> str:
+        """Return why others would not read a file of this user, an empty text if they would."""
+        is_read = self._is_shared or os.geteuid() in self._masters
+        return "" if is_read else f"the store of another user, where records of this user do not count: {_SHARING}"
 
     def has_all(self, file: Path) -> bool:
-        """Return whether the owner of *file* may delete all files."""
-        return not self._is_sticky or _owner(file) in self._masters
+        """Return whether the owner of *file* may replace all files."""
+        return _owner(file) in self._masters
 
     def has(self, file: Path, other: Path) -> bool:
-        """Return whether the owner of *file* may delete *other*."""
+        """Return whether the owner of *file* may replace *other*."""
         return self.has_all(file) or _owner(file) == _owner(other)
 
     def here(self, file: Path) -> bool:
-        """Return whether this user may delete *file*."""
-        return not self._is_sticky or os.geteuid() in {*self._masters, _owner(file)}
+        """Return whether this user may replace *file*."""
+        return os.geteuid() in {*self._masters, _owner(file)}
+
+
+_NO_DECIDER = "who does not decide what this store reads"
+#: How several users share a folder.
+_SHARING = "its owner shares it by mode 3775"
 
 
 def _owner(file: Path) -> int:
@@ -202,16 +261,18 @@ def find(paths: Iterable[Path], on_unread: OnUnread = refuse) -> Sources:
     """Return the files with records among *paths* and below the folders among them.
 
     In a folder these are all records.jsonl, records.parquet and files of stores; in a store, also Parquet files
-    with other names. Links to folders are followed, each folder once. A folder with a campaign.json is a campaign,
-    which lists its own records. A path to a file is a table if it ends in .parquet, or else JSON lines. A pipe has
-    JSON lines and is read at once. Raises BadInput for a missing path and for devices.
-    *on_unread* is called for folders, and files below them, that cannot be read.
+    with other names. Links to folders are followed, each folder once, but neither into /proc nor those of
+    strangers (:class:`_Rights`). A folder with a campaign.json is a campaign, which lists its own records. A path
+    to a file is a table if it ends in .parquet, or else JSON lines. A pipe has JSON lines and is read at once.
+    Raises BadInput for a missing path and for devices.
+    *on_unread* is called for folders, and entries below them, that cannot be read or are ignored.
     """
     tables: dict[Path, None] = {}
     lines: dict[Path, None] = {}
     campaigns: dict[Path, None] = {}
     piped: list[pl.DataFrame] = []
     seen: set[tuple[int, int]] = set()
+    rights_in: dict[Path, _Rights] = {}
 
     def failed(error: OSError) -> None:
         on_unread(Unread(_cannot(error, path)))
@@ -230,14 +291,18 @@ def find(paths: Iterable[Path], on_unread: OnUnread = refuse) -> Sources:
         elif not stat.S_ISDIR(kind):
             raise BadInput("a device or a socket, not a file with records", file=path)
         for folder, below, names in _walk(path, seen, failed) if stat.S_ISDIR(kind) else ():
-            if CAMPAIGN in names:
+            # Who follows a link trusts whoever made it.
+            above = None if folder.is_symlink() else rights_in.get(folder.parent)
+            rights = rights_in[folder] = _Rights(folder, above)
+            if CAMPAIGN in names and rights.may_read(folder / CAMPAIGN, on_unread):
                 campaigns[folder] = None
                 below.clear()
                 continue
-            if LINES in names and (folder / LINES).is_file():
+            below[:] = [name for name in below if rights.may_read(folder / name, on_unread)]
+            if LINES in names and (folder / LINES).is_file() and rights.may_read(folder / LINES, on_unread):
                 lines[folder / LINES] = None
             if any(name.endswith(SUFFIX) for name in names):
-                tables.update(dict.fromkeys(_tables_of(folder)))
+                tables.update(dict.fromkeys(_tables_of(folder, rights, on_unread)))
     for file in [f for f in tables if not _is_utf8(f)]:
         del tables[file]
         on_unread(Unread(BadInput("a table whose path is not UTF-8 cannot be read: rename it", file=file)))
@@ -247,7 +312,11 @@ def find(paths: Iterable[Path], on_unread: OnUnread = refuse) -> Sources:
 def _walk(
     path: Path, seen: set[tuple[int, int]], failed: Callable[[OSError], None]
 ) -> Iterator[tuple[Path, list[str], list[str]]]:
-    """Walk a folder as :func:`os.walk` does, with the folders that links lead to, but none that was *seen*."""
+    """Walk a folder as :func:`os.walk` does, with the folders that links lead to.
+
+    Folders that were *seen* are left out, and those of /proc: its links lead to the folders of all processes.
+    """
+    processes = Path("/proc").stat().st_dev
     for folder, below, names in os.walk(path, onerror=failed, followlinks=True):
         below.sort()
         try:
@@ -256,16 +325,16 @@ def _walk(
             below.clear()
             continue
         key = (status.st_dev, status.st_ino)
-        if key in seen:
+        if key in seen or status.st_dev == processes:
             below.clear()
             continue
         seen.add(key)
         yield Path(folder), below, names
 
 
-def _tables_of(folder: Path) -> Iterator[Path]:
+def _tables_of(folder: Path, rights: _Rights, on_ignored: OnUnread) -> Iterator[Path]:
     """Yield the tables of records in a folder: those with the names of a store, and others in a store."""
-    current = listing(folder, strict=False).current
+    current = listing(folder, rights, strict=False, on_ignored=on_ignored).current
     is_store = any(NAME.fullmatch(file.name) for file in current)
     for file in current:
         if file.name == TABLE or NAME.fullmatch(file.name) or (is_store and _is_renamed(file)):
