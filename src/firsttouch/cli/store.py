@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from firsttouch.campaign import inputs
 from firsttouch.cli import options
 from firsttouch.errors import BadInput
+from firsttouch.tools import require_report
 
 EXAMPLES = """\
   firsttouch store append /shared/store results/ --json
@@ -49,6 +50,7 @@ def _append(args: argparse.Namespace) -> int:
 
 
 def _compact(args: argparse.Namespace) -> int:
+    require_report()
     from firsttouch.records import store  # noqa: PLC0415 - loads the table library
 
     if not args.store.is_dir():
