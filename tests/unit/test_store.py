@@ -351,6 +351,25 @@ def test_what_is_no_table_of_records_is_named(tmp_path):
         store.find([tmp_path / "nowhere"])
 
 
+@pytest.mark.parametrize("rows", [5_000, 600_000])
+@pytest.mark.parametrize("others", [0, 3])
+def test_more_rows_than_the_bytes_of_a_file_can_hold_are_refused_before_they_are_read(tmp_path, rows, others):
+    for number in range(others):
+        store.append(tmp_path, some("n1", number))
+    bomb = tmp_path / "n2-1-1-0123abcd.parquet"
+    pl.concat([schema.to_frame(some("n2", 1, count=1)).lazy()] * 1000).collect().write_parquet(tmp_path / "part")
+    pl.scan_parquet([tmp_path / "part"] * (rows // 1000), glob=False).sink_parquet(bomb, compression_level=22)
+    size = bomb.stat().st_size
+    assert size < 4 * rows
+    unread = []
+    read = store.batches(store.find([tmp_path]), READ, unread.append)
+    assert sum(map(len, read)) == 3 * others
+    (wrong,) = map(str, unread)
+    assert wrong == f"{bomb}: {rows} rows in {size} bytes: a table of records has 4 bytes or more per row"
+    with pytest.raises(BadInput, match="bytes or more per row"):
+        store.compact(tmp_path)
+
+
 def test_a_disk_that_is_full_leaves_nothing_behind(tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(28, os.strerror(28))

@@ -234,6 +234,8 @@ LINES, TABLE, CAMPAIGN = "records.jsonl", "records.parquet", "campaign.json"
 ROWS = 1 << 19
 #: About how many bytes of a table's file these are.
 _BYTES = 16 << 20
+#: The fewest bytes of a file per row. Equal rows take almost no room in a file, and as much memory as any others.
+_LEAST_PER_ROW = 4
 #: Smaller files (bytes) are read whatever their age: asking for it takes as long.
 _LEAST = 1 << 20
 #: Called for a file with records that cannot be read.
@@ -365,8 +367,11 @@ def newer(files: Sequence[Path], since: str) -> list[Path]:
 
     def may_have(file: Path) -> bool:
         try:
-            return file.stat().st_size < _LEAST or _count([file], pl.col("time") >= since) > 0
-        except (pl.exceptions.PolarsError, OSError):  # the reader reports it
+            if file.stat().st_size < _LEAST:
+                return True
+            check_rows(file)
+            return _count([file], pl.col("time") >= since) > 0
+        except (BadInput, pl.exceptions.PolarsError, OSError):  # the reader reports it
             return True
 
     return [file for file in files if may_have(file)]
@@ -472,9 +477,19 @@ def _of_table(
         on_unread(Unread(BadInput(reason, file=file), bad, of_hosts))
 
 
+def check_rows(file: Path) -> int:
+    """Return the number of rows that the metadata of a table state; raises BadInput for too many for its size."""
+    count, size = _count([file]), file.stat().st_size
+    if count * _LEAST_PER_ROW > size:
+        reason = f"{count} rows in {size} bytes: a table of records has {_LEAST_PER_ROW} bytes or more per row"
+        raise BadInput(reason, file=file)
+    return count
+
+
 def check_columns(file: Path, columns: Iterable[str]) -> None:
-    """Raise BadInput if *file* is not a table with these *columns* of records."""
+    """Raise BadInput if *file* is not a table with these *columns* of records, or has too many rows."""
     try:
+        check_rows(file)
         there = pl.read_parquet_schema(file)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise _no_table(error, file) from error
@@ -487,17 +502,17 @@ def check_columns(file: Path, columns: Iterable[str]) -> None:
 def _together(files: Sequence[Path]) -> Iterator[list[Path]]:
     """Yield lists of files to read at once: many small ones, or a large one."""
     together: list[Path] = []
-    size = 0
+    size = rows = 0
     for file in files:
         try:
-            here = file.stat().st_size
-        except OSError:  # it is read alone, which reports the error
-            here = _BYTES
-        if together and size + here > _BYTES:
+            here, count = file.stat().st_size, check_rows(file)
+        except (BadInput, pl.exceptions.PolarsError, OSError):  # it is read alone, which reports the error
+            here, count = _BYTES, ROWS
+        if together and (size + here > _BYTES or rows + count > ROWS):
             yield together
-            together, size = [], 0
+            together, size, rows = [], 0, 0
         together.append(file)
-        size += here
+        size, rows = size + here, rows + count
     if together:
         yield together
 
@@ -662,6 +677,8 @@ def _lacking(files: Sequence[Path], standing: Sequence[Path]) -> list[Path]:
     """Return those of *files* with a record that none of *standing* has."""
     if not files:
         return []
+    for file in (*files, *standing):
+        check_rows(file)
     digest = pl.struct(list(columns())).hash()
     held = tables(standing).select(digest=digest).unique().collect(engine="streaming")["digest"]
     rows = pl.scan_parquet(list(files), glob=False, include_file_paths="file")
