@@ -114,6 +114,19 @@ def test_advice_behind_a_link_of_another_user_is_ignored(folder, secret, monkeyp
     assert f"saved advice of another user ({OTHER})" in messages[0]
 
 
+def test_advice_that_another_user_has_written_is_ignored(folder, monkeypatch):
+    key = saved.Key("host", "program", 1)
+    file = write_advice(monkeypatch, folder)
+    file.rename(folder / "by root")
+    assert shell(folder, 'cp "by root" "$1"', file.name).returncode == 0
+    messages = []
+    assert saved.lookup(key, messages.append) is None
+    assert f"saved advice of another user ({OTHER})" in messages[0]
+    file.unlink()
+    (folder / "by root").rename(file)
+    assert saved.lookup(key, messages.append).scenario == "1Inst_Original"
+
+
 def test_no_line_is_appended_where_a_link_of_another_user_leads(folder, secret):
     assert shell(folder, "ln -s root/secret n1.jsonl").returncode == 0
     with pytest.raises(OSError, match="a link of another user"):
