@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""On a full disk, the message names the file or folder and the cause, and nothing is left of the output."""
+"""When a disk is full, or any call on a file fails, the message names the file or folder and the cause.
+
+Nothing is left of the output, and nothing that was there is lost.
+"""
 
 import errno
+import json
 import os
 import subprocess
 
 import pytest
+from msgspec.structs import replace
 
+from factories.failing_calls import failures
+from factories.fleet_records import records_by_host
 from factories.processes import write_program
 from firsttouch.execution.jobs import Job, Outcome
-from firsttouch.records import append_log, atomic_files
+from firsttouch.records import append_log, atomic_files, schema, store
 
 FULL = "No space left on device"
 
@@ -115,3 +122,97 @@ def test_which_errors_name_the_output(tmp_path, error, named):
         write()
     assert raised.value.filename == (str(tmp_path / "out") if named else before)
     assert raised.value.errno == error.errno
+
+
+# ----------------------------------------------------------------------
+# Each call of a command on its files fails once
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    """Returns a folder with a store of five hosts, an earlier report, and records of a sixth host."""
+    folder = tmp_path_factory.mktemp("failing") / "template"
+    *others, last = records_by_host(6, 2).values()
+    for records in others:
+        store.append(folder / "st", [replace(r, system="local") for r in records])
+    schema.append(folder / "records.jsonl", [replace(r, system="local") for r in last])
+    (folder / "old").mkdir()
+    (folder / "old" / "summary.json").write_text(json.dumps({"document": "firsttouch report"}))
+    return folder
+
+
+def one_line(failure):
+    """Return the only line of a command that failed."""
+    assert failure.status in {1, 2}, failure
+    (line,) = failure.err.splitlines()
+    assert line.startswith(f"firsttouch: error: {failure.folder}/"), failure
+    assert atomic_files.PREFIX not in line.removeprefix(f"firsttouch: error: {failure.folder}/"), failure
+    assert line.endswith(FULL), failure
+    return line
+
+
+def hosts_of(folder):
+    """Return how many records of each host a store has, all of which can be read."""
+    (rows,) = store.batches(store.find([folder]), ["host"])
+    assert not [file for file in folder.iterdir() if file.name.startswith(".")]
+    return dict(rows["host"].value_counts().iter_rows())
+
+
+def test_an_append_is_stored_as_a_whole_or_not_at_all_whatever_fails(template, tmp_path):
+    argv = ["store", "append", "{}/st", "{}/records.jsonl"]
+    *failed, succeeded = failures(template, argv, error=errno.ENOSPC, work=tmp_path)
+    before, after = hosts_of(template / "st"), hosts_of(succeeded.folder / "st")
+    assert before.items() < after.items()
+    assert {"open", "write", "fsync", "rename", "close"} == {failure.call.split()[0] for failure in failed}
+    for failure in failed:
+        is_written = "is written, but a crash of the host may lose it" in one_line(failure)
+        assert hosts_of(failure.folder / "st") == (after if is_written else before), failure
+        assert is_written == failure.call.endswith("/st")
+
+
+def test_a_compaction_loses_nothing_whatever_fails(template, tmp_path):
+    *failed, succeeded = failures(template, ["store", "compact", "{}/st"], error=errno.ENOSPC, work=tmp_path)
+    before = hosts_of(template / "st")
+    assert hosts_of(succeeded.folder / "st") == before
+    assert len(store.listing(succeeded.folder / "st").current) == 1
+    assert {"open", "write", "fsync", "rename", "close"} == {failure.call.split()[0] for failure in failed}
+    for failure in failed:
+        if failure.status != 0:
+            one_line(failure)
+        assert hosts_of(failure.folder / "st") == before, failure
+
+
+def test_a_verdict_is_complete_or_says_what_could_not_be_read(template, tmp_path):
+    argv = ["validate", "--system", "local", "{}/st", "{}/records.jsonl"]
+    *failed, succeeded = failures(template, argv, error=errno.EIO, work=tmp_path)
+    assert "n005" in succeeded.out
+    for failure in failed:
+        unread = [line for line in failure.err.splitlines() if "left out: " in line]
+        if not unread:
+            assert (failure.status, failure.out) == (succeeded.status, succeeded.out), failure
+            continue
+        assert (failure.status, len(unread)) == (2, 1), failure
+        assert unread[0].endswith("records.jsonl: cannot be read: Input/output error"), failure
+        assert "verdict n000 suspect" in failure.out, failure
+
+
+def test_a_report_is_complete_or_that_of_before_whatever_fails(template, tmp_path):
+    argv = ["report", "{}/st", "{}/records.jsonl", "-o", "{}/old"]
+    *failed, succeeded = failures(template, argv, error=errno.ENOSPC, work=tmp_path)
+    complete = sorted(file.name for file in (succeeded.folder / "old").iterdir())
+    assert {"index.html", "summary.json"} < {*complete}
+    there = sorted(file.name for file in template.iterdir())
+    for failure in failed:
+        if "left out: " in failure.err:  # of the input
+            assert failure.status == 2
+            names = complete
+        elif failure.status == 0:
+            names = complete
+        else:
+            one_line(failure)
+            names = ["summary.json"]
+        assert sorted(file.name for file in (failure.folder / "old").iterdir()) == names, failure
+        left = {file.name for file in failure.folder.iterdir()}
+        if failure.status == 0 and f" {failure.folder}/.old.old." in failure.call:
+            left = {name for name in left if not name.startswith(".old.old.")}  # the earlier report stays there
+        assert sorted(left) == there, failure

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -274,8 +273,10 @@ def _check_replaceable(out: Path) -> None:
     strangers = sorted(there - report_pages.FILES - fleet_pages.FILES)
     try:
         earlier = json.loads((out / "summary.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (FileNotFoundError, ValueError):
         earlier = None
+    except OSError as error:
+        raise BadInput(f"cannot be read: {error.strerror}", file=out / "summary.json") from error
     if strangers or not isinstance(earlier, dict) or earlier.get("document") != summary.DOCUMENT:
         what = f"it holds {strangers[0]}" if strangers else "its summary.json is not a report's"
         raise BadInput(f"not an earlier report ({what}): give a new or an empty folder", file=out)
@@ -283,7 +284,8 @@ def _check_replaceable(out: Path) -> None:
 
 @contextmanager
 def _in_place_of(out: Path) -> Iterator[Path]:
-    """Yield a folder beside *out* that replaces it in the end; an incomplete one is removed."""
+    """Yield a folder next to *out* that replaces it in the end; an incomplete one is removed."""
+    partial = None
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with atomic_files.scratch(out) as partial:
@@ -291,7 +293,10 @@ def _in_place_of(out: Path) -> Iterator[Path]:
             yield partial
             _publish(partial, out)
     except OSError as error:
-        raise BadInput(f"the report cannot be written: {error.strerror}", file=error.filename or out) from error
+        name = Path(error.filename or out)
+        if partial is not None and name.is_relative_to(partial):
+            name = out / name.relative_to(partial)
+        raise BadInput(f"the report cannot be written: {error.strerror}", file=name) from error
 
 
 def _publish(partial: Path, out: Path) -> None:
@@ -300,10 +305,12 @@ def _publish(partial: Path, out: Path) -> None:
         partial.rename(out)
         return
     old = Path(tempfile.mkdtemp(prefix=f".{out.name}.old.", dir=out.parent))
-    out.rename(old)  # onto an empty folder: allowed, and atomic
     try:
-        partial.rename(out)
-    except OSError:
-        old.rename(out)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+        out.rename(old)  # onto an empty folder: allowed, and atomic
+        try:
+            partial.rename(out)
+        except OSError:
+            old.rename(out)
+            raise
+    finally:
+        atomic_files.remove(old)

@@ -32,10 +32,10 @@ def register(subparsers: options.Subparsers) -> None:
 
 
 def _append(args: argparse.Namespace) -> int:
-    from firsttouch.records import store  # noqa: PLC0415 - loads the table library
-
     # Whether a record counts is asked when it is read: this host's clock may be wrong.
     given = replace(inputs.gather(args.records), keeps_future=True)
+    from firsttouch.records import store  # noqa: PLC0415 - loads the table library
+
     records = given.records()
     given.refuse_unread()
     if not records:

@@ -336,7 +336,8 @@ def _host_prefix() -> str:
 def remove(path: Path) -> None:
     """Remove a file, or a folder with all in it, if it is there."""
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
+        with suppress(OSError):  # closing a folder is no error that shutil ignores
+            shutil.rmtree(path, ignore_errors=True)
     elif os.path.lexists(path):  # a read-only file system refuses to delete what is not there, too
         path.unlink(missing_ok=True)
 

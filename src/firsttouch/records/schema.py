@@ -19,7 +19,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal, cast
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
@@ -511,20 +511,42 @@ def write_table(records: Iterable[Record], path: Path) -> None:
         to_frame(records).write_parquet(out)
 
 
+def kernel_error(error: BaseException) -> int | None:
+    """Return the number of the kernel's error that an *error* of polars states, None if it states none."""
+    stated = re.search(r"\(os error (\d+)\)", str(error))
+    return int(stated[1]) if stated else getattr(error, "errno", None)
+
+
+class _TableFile:
+    """A file for polars, which hides the kernel's *error*."""
+
+    def __init__(self, out: IO[bytes]) -> None:
+        self._out = out
+        self.error: OSError | None = None
+
+    def write(self, data: bytes) -> int:
+        """Write *data*."""
+        try:
+            return self._out.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+
+
 @contextmanager
 def table_file(path: Path) -> Iterator[IO[bytes]]:
     """Open *path*, whose name may have any bytes, for polars to write; a full disk raises OSError."""
     import polars as pl  # noqa: PLC0415 - see columns
 
     try:
-        try:
-            with path.open("wb") as out:
-                yield out
-        except pl.exceptions.PolarsError as error:
-            with path.open("ab") as again:  # polars hides the kernel's error: another write may raise it
-                again.write(bytes(1 << 16))
-            raise RunFailed(f"{path.parent}: no table was written: {str(error).splitlines()[0]}") from error
+        with path.open("wb") as out:
+            table = _TableFile(out)
+            try:
+                yield cast("IO[bytes]", table)
+            except pl.exceptions.PolarsError as error:
+                reason = str(error).splitlines()[0]
+                raise table.error or RunFailed(f"{path.parent}: no table was written: {reason}") from error
     except OSError as error:
         # polars raises FileNotFoundError without a number.
-        number = errno.ENOENT if isinstance(error, FileNotFoundError) else error.errno
-        raise OSError(number, error.strerror or str(error), str(path.parent)) from error
+        number = errno.ENOENT if isinstance(error, FileNotFoundError) else kernel_error(error)
+        raise OSError(number, str(error) if number is None else os.strerror(number), str(path.parent)) from error

@@ -77,8 +77,8 @@ def put(file: Path, write: Callable[[IO[bytes]], object], check: Callable[[Path]
     """
     with atomic_files.replacing(file, force=True) as partial:
         with table_file(partial) as out:
-            os.fchmod(out.fileno(), 0o644)
             write(out)
+        atomic_files.set_mode(partial, 0o644)
         if check is not None:
             check(partial)
     return file
@@ -223,6 +223,8 @@ def covers(file: Path) -> frozenset[str] | None:
 
 def _no_table(error: BaseException, file: Path) -> BadInput:
     reason = str(error).split("\n", 1)[0]
+    if (number := schema.kernel_error(error)) is not None:
+        return BadInput(f"cannot be read: {os.strerror(number)}", file=file)
     return BadInput(f"not a table of records: {reason}", file=file)
 
 
@@ -642,7 +644,17 @@ def _written(file: Path) -> float:
 
 
 def _count(files: Sequence[Path], where: pl.Expr | None = None) -> int:
-    return int(_filtered(tables(files), where).select(pl.len()).collect().item())
+    return int(_collected(_filtered(tables(files), where).select(pl.len()), files[0].parent).item())
+
+
+def _collected(rows: pl.LazyFrame, folder: Path) -> pl.DataFrame:
+    """Return the *rows* of files in *folder*; raises OSError with the kernel's number, which polars hides."""
+    try:
+        return rows.collect(engine="streaming")
+    except OSError as error:
+        if (number := schema.kernel_error(error)) is None:
+            raise
+        raise OSError(number, os.strerror(number), str(folder)) from error
 
 
 def _delete(folder: Path, patience: float) -> int:
@@ -680,7 +692,7 @@ def _lacking(files: Sequence[Path], standing: Sequence[Path]) -> list[Path]:
     for file in (*files, *standing):
         check_rows(file)
     digest = pl.struct(list(columns())).hash()
-    held = tables(standing).select(digest=digest).unique().collect(engine="streaming")["digest"]
+    held = _collected(tables(standing).select(digest=digest).unique(), standing[0].parent)["digest"]
     rows = pl.scan_parquet(list(files), glob=False, include_file_paths="file")
     unmatched = rows.filter(~digest.is_in(held.implode())).select(pl.col("file").unique())
-    return sorted(map(Path, unmatched.collect(engine="streaming")["file"]))
+    return sorted(map(Path, _collected(unmatched, standing[0].parent)["file"]))
