@@ -90,7 +90,10 @@ def test_every_placeholder_of_a_cause_is_described() -> None:
 def test_every_placeholder_of_an_aligner_is_described() -> None:
     described = section("data-files.md", "Aligner files")
     folder = ROOT / "src" / "firsttouch" / "genomics" / "aligners"
-    shown = {p for file in folder.glob("*.toml") for p in re.findall(r"\{\w+\}", file.read_text(encoding="utf-8"))}
+    texts = [file.read_text(encoding="utf-8") for file in folder.glob("*.toml")]
+    # The counts of a summary have names of the file's own.
+    texts = [re.sub(r"\n\[summary\].*?(?=\n\[|\Z)", "", text, flags=re.DOTALL) for text in texts]
+    shown = {p for text in texts for p in re.findall(r"\{\w+\}", text)}
     assert len(shown) > 6
     assert shown - described == set()
 

@@ -520,6 +520,7 @@ def test_every_option_that_is_not_replaced_stays_in_its_order(drawn):
             "mates1",
             "mates2",
             "interleaved",
+            "summary",
         )
         for o in syntax.roles.get(role, ())
     ]

@@ -568,7 +568,7 @@ def test_a_launch_without_descriptors_leaves_none(tmp_path, monkeypatch, number)
         dynamic=False,
         spare_pus=frozenset(),
         relaunch_bases=None,
-        logs=[],
+        messages=None,
     )
     pipe, calls = os.pipe, itertools.count(1)
 

@@ -28,6 +28,7 @@ from firsttouch.genomics import checkpoints, collecting, dealing, sam, stream
 from firsttouch.genomics.checkpoints import Checkpoints
 from firsttouch.genomics.command_line import UserCommand, parse
 from firsttouch.genomics.index_copies import OWN, IndexCopies, IndexUse
+from firsttouch.genomics.messages import Messages
 from firsttouch.genomics.pipe_writer import StopRequest
 from firsttouch.genomics.reads import only_align_reads
 from firsttouch.genomics.sinks import AlignOutput, Form, Sink, default_threads, open_sink
@@ -138,6 +139,8 @@ def _output(request: AlignRequest, command: UserCommand) -> AlignOutput:
         )
     output.check(inputs=[*command.files(), *command.written()])
     command.refuse_overwriting([request.reference] if request.reference else [])
+    if command.summary_file:
+        atomic_files.check_place(command.summary_file)
     if request.tables:
         written = [*request.tables, *([output.named] if output.is_file else [])]
         atomic_files.refuse_overwriting(written, command.files())
@@ -157,6 +160,11 @@ def _check_parts(request: AlignRequest, command: UserCommand, output: AlignOutpu
     if request.resume:
         if command.whole:
             raise BadInput(f"--resume keeps parts, and this command cannot be divided: {command.whole}")
+        if command.summary_file:
+            raise BadInput(
+                f"--resume and {command.summary_file}: an aligner that is stopped leaves no summary of what it "
+                "aligned; write the summary to standard error only"
+            )
         if streams := [file for lane in command.lanes for file in lane if not Path(file).is_file()]:
             raise BadInput(
                 f"--resume reads the reads again, and {streams[0]} can be read only once: save it in a file"
@@ -379,7 +387,12 @@ class _Task(Struct):
             fasta=command.fasta,
             reference=self.request.reference,
         ) as reads:
-            if isinstance(target, Checkpoints) and target.records:
+            restarted = relaunch is not None
+            messages = Messages(
+                command.aligner.summary, self.scenario.instances, _write_message, restarted=restarted
+            )
+            is_resumed = isinstance(target, Checkpoints) and target.records > 0
+            if isinstance(target, Checkpoints) and is_resumed:
                 reads.skip(target.records)
             work = stream.Run(
                 command,
@@ -395,14 +408,35 @@ class _Task(Struct):
                 timeout=self.request.timeout,
                 watching=self.meter.watching(),
                 on_progress=_progress(self.request),
+                messages=messages,
             )
             if isinstance(target, Checkpoints):
                 target.placement = work.placement
             try:
-                return work.run()
+                result = work.run()
             finally:
                 live("")
-                _show_logs(work.logs, self.scenario.instances)
+        self._conclude(messages, is_resumed=is_resumed)
+        return result
+
+    def _conclude(self, messages: Messages, *, is_resumed: bool) -> None:
+        """Print the aligner's summary of the whole run, and write the file that the user wants of it."""
+        text, name = messages.summary, self.command.aligner.name
+        if is_resumed and text:
+            text = ""
+            say(f"the summary of {name} is left out: it would lack the finished parts of an earlier run")
+        elif messages.is_unclear:
+            say(
+                f"the summary of {name} is left out, with all messages that differ between its instances: not all "
+                "of them printed one that is known; a scenario of one instance shows it"
+            )
+        elif messages.is_joined and text:
+            _write_message(text)
+        if file := self.command.summary_file:
+            if text:
+                atomic_files.write(file, text)
+            elif not atomic_files.is_stream(file):
+                file.unlink(missing_ok=True)  # it is of an earlier run
 
     def resumed(self, kept: Checkpoints) -> stream.Result:
         """Align in parts that are *kept*, use those of an earlier run, and deliver all."""
@@ -470,11 +504,10 @@ def _document(now: stream.Progress, *, per_instance: bool) -> dict[str, Any]:
     }
 
 
-def _show_logs(logs: Sequence[tuple[int, str]], instances: int) -> None:
-    """Print the ends of the instances' logs, which have the aligner's own summaries."""
-    for number, log in logs:
-        for line in log.splitlines():
-            write(f"instance {number}: {line}\n" if instances > 1 else f"{line}\n")
+def _write_message(text: str) -> None:
+    """Print what an aligner has said."""
+    live("")
+    write(text)
 
 
 def _report(

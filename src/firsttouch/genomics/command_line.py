@@ -79,6 +79,12 @@ class UserCommand(Struct, frozen=True):
         return options[0] if options and "sam" not in self.roles else ""
 
     @property
+    def summary_file(self) -> Path | None:
+        """The file for the aligner's summary, which the instances of a command that is divided do not write."""
+        argument = None if self.whole else self.arguments.last("summary")
+        return Path(argument.values[-1]) if argument else None
+
+    @property
     def on_stdin(self) -> bool:
         """Whether an instance reads its reads, interleaved if paired, from standard input."""
         return "pipe_on_stdin" in self._syntax.flags
@@ -128,7 +134,7 @@ class UserCommand(Struct, frozen=True):
                     replaced[number] = []
             elif argument.role in {*_INPUTS, "reads", "reads2"}:
                 replaced[number], inputs = inputs, []
-            elif argument.role in {"output", "removes", "large", "bam_pairs"}:
+            elif argument.role in {"output", "removes", "large", "bam_pairs", "summary"}:
                 replaced[number] = []
         given = {argument.name for argument in self.arguments.items}
         further = self._absent(threads) + [word for word in self._syntax.adds if word not in given]
@@ -413,6 +419,7 @@ _INSTEAD = {
     "output": "use -o",
     "removes": "firsttouch places threads and index",
     "large": "the files of the index say it",
+    "summary": "use `firsttouch run`, which writes it",
 }
 
 

@@ -37,7 +37,7 @@ _NAME_PARTS = ("name", "stem", "mate", "suffix", "folder", "option")
 #: The keys that hold options with a meaning.
 ROLES = (
     *("threads", "index", "single", "mates1", "mates2", "interleaved", "bam", "bam_pairs", "fasta", "batch"),
-    *("output", "sam", "removes", "large"),
+    *("output", "sam", "removes", "large", "summary"),
 )
 
 
@@ -143,7 +143,7 @@ def syntax(data: Mapping[str, Any]) -> Syntax:
         "single_words": "words" in data,
         "roles": {role: tuple(data[role]) for role in ROLES if role in data},
         "writes": writes,
-        "whole": dict.fromkeys(writes, "writes a further file")
+        "whole": dict.fromkeys(writes.keys() - set(data.get("summary", ())), "writes a further file")
         | {option: reason for reason, options in data.get("whole", {}).items() for option in options.split()},
         "needs": {reason: tuple(options.split()) for reason, options in data.get("needs", {}).items()},
         "of_script": frozenset(_arity({"script": data.get("script", "")})),

@@ -30,7 +30,7 @@ from msgspec import Struct, field
 from firsttouch import __version__
 from firsttouch.errors import CannotHere, ProgramFailed, RunFailed
 from firsttouch.execution import placement_check
-from firsttouch.execution.child_process import end_of_log, ending
+from firsttouch.execution.child_process import ending
 from firsttouch.execution.foreground import run_in_foreground
 from firsttouch.execution.jobs import Job, Outcome
 from firsttouch.execution.process_runner import Events, run_together
@@ -44,6 +44,7 @@ from firsttouch.genomics.dealing import Dealer, Feed, Ledger, reading
 from firsttouch.genomics.division import too_few_reads
 from firsttouch.genomics.index_copies import OWN, IndexUse
 from firsttouch.genomics.instance_files import FirstReads, InstanceFiles
+from firsttouch.genomics.messages import Messages
 from firsttouch.genomics.pipe_writer import Stopped, StopRequest, splice
 from firsttouch.genomics.sinks import AlignOutput, Sink
 from firsttouch.records import atomic_files
@@ -209,8 +210,8 @@ class Run(Struct):
     timeout: float | None = None
     watching: Watching = field(default_factory=Watching)
     on_progress: Callable[[Progress], None] = lambda _: None
-    #: The end of the log of each instance in each launch, with the instance's number.
-    logs: list[tuple[int, str]] = field(default_factory=list)
+    #: Gets the standard error of the instances after each launch; None: nobody reads it.
+    messages: Messages | None = None
     _launch: _Launch | None = None
     _ended: list[tuple[Outcome, ...]] = field(default_factory=list)
     _fed: set[int] = field(default_factory=set)
@@ -548,8 +549,12 @@ class _Launch:
             feed.join()
         for output in self._outputs:
             output.close()
-        for number in range(len(self._feeds)):
-            self._run.logs.append((number, end_of_log(self._folder / f"{number}.log")))
+        if self._run.messages and self._feeds:
+            failed = self._run.stop.is_set
+            # What an instance without reads prints is about its empty input.
+            numbers = range(len(self._feeds)) if failed else sorted(self.ledger.fed)
+            logs = {number: self._folder / f"{number}.log" for number in numbers}
+            self._run.messages.add(logs, failed=failed)
 
 
 # ----------------------------------------------------------------------

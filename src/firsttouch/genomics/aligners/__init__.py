@@ -23,7 +23,7 @@ from firsttouch import documents, paths
 from firsttouch.documents import table_schema
 from firsttouch.errors import BadInput, Missing, RunFailed, none_such
 from firsttouch.execution.child_process import child, last_lines
-from firsttouch.genomics import command_syntax
+from firsttouch.genomics import command_syntax, messages
 from firsttouch.genomics.reads import BatchRule
 from firsttouch.records import atomic_files
 from firsttouch.records.file_lock import locked
@@ -96,6 +96,7 @@ SCHEMA: dict[str, Any] = table_schema(
         "variants": {"type": "object", "additionalProperties": _VARIANT, "minProperties": 1},
         "command_of": _WORD,
         "command": command_syntax.SCHEMA,
+        "summary": messages.SCHEMA,
     },
 )
 SCHEMA["dependentRequired"] = {"only_variants": ["variants"]}
@@ -197,6 +198,8 @@ def _mistakes(data: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     yield from _mistakes_of_files(align)
     for key, reason in command_syntax.mistakes(data.get("command", {"refused": ""})):
         yield "command", key, reason
+    if mistake := messages.mistake(data.get("summary", {})):
+        yield ("summary", *mistake)
     for name, variant in data.get("variants", {}).items():
         for reason in _mistakes_of_variant(name, variant, align):
             yield "variants", name, reason
@@ -306,7 +309,7 @@ class Aligner(Struct, frozen=True):
     *index_of* is the aligner whose index it uses, and *index_version_argv* the argv that prints the version of the
     program that builds it (empty: the aligner's). *blocks*: the program reads blocked input, and *files*: it reads
     no pipes. *output* is the template of the name of the file, or of *outputs* files, that it writes (empty: it
-    writes its standard output).
+    writes its standard output). *summary* describes what it prints about its alignments on standard error.
     """
 
     name: str
@@ -342,6 +345,7 @@ class Aligner(Struct, frozen=True):
     files: bool = False
     output: str = ""
     outputs: int = 1
+    summary: messages.Summary = messages.Summary()
 
     @property
     def label(self) -> str:
@@ -537,6 +541,11 @@ def _command(data: Mapping[str, Any]) -> command_syntax.Syntax | None:
     return command_syntax.syntax(data["command"]) if "command" in data else None
 
 
+def _summary(data: Mapping[str, Any]) -> messages.Summary:
+    table = data.get("summary", {})
+    return aligner(table["of"]).summary if "of" in table else messages.summary(table)
+
+
 def parse(name: str, text: str, file: str) -> Aligner:
     """Return the aligner that a TOML text describes; raises BadInput naming *file*, line and fault."""
     described = family(name, text, file)
@@ -587,6 +596,7 @@ def family(name: str, text: str, file: str) -> dict[str, Aligner]:
         command_of=data.get("command_of", places.get("command", name)),
         index_of=places["index"],
         index_version_argv=tuple(data["index"].get("version", ())),
+        summary=_summary(data),
     )
     variants = {f"{name}-{key}": table for key, table in data.get("variants", {}).items()}
     return {
