@@ -11,7 +11,6 @@ import pytest
 from factories import genomes, summaries
 from firsttouch import cli
 from firsttouch.advice import aligning
-from firsttouch.genomics import dealing
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +35,6 @@ def command(request, lanes, tmp_path_factory):
 @pytest.fixture
 def placed(capfd, monkeypatch):
     """Returns a function that runs a command in so many instances, and returns the lines of standard error."""
-    monkeypatch.setattr(dealing, "PART_BYTES", dealing.PART_BYTES // 32)
-
     def run(instances, words, *options, status=0):
         monkeypatch.setattr(aligning, "_scenario", lambda *_: genomes.scenario(instances))
         argv = ["run", "--share-host", *map(str, options), "--", *map(str, words)]
@@ -64,7 +61,7 @@ def test_instances_without_reads(placed, command, lanes, tmp_path):
         file.write_bytes(genomes.records(lane)[1])
     words, expected = command(*files)
     *lines, _, last = placed(3, words).splitlines(keepends=True)
-    assert "2 of 3 instances got no reads" in last
+    assert "2 of 3 instances got no reads: there are too few" in last
     assert "".join(lines) == expected
 
 

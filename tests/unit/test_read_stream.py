@@ -33,7 +33,7 @@ from firsttouch.errors import BadInput
 from firsttouch.genomics import fastq as blocks_module
 from firsttouch.genomics import inputs
 from firsttouch.genomics.pipe_writer import Stopped
-from firsttouch.genomics.read_stream import ReadStream
+from firsttouch.genomics.read_stream import PARTS_EACH, ReadStream
 from firsttouch.genomics.reads import BatchRule
 
 
@@ -485,18 +485,54 @@ def test_errors_in_fasta(tmp_path, monkeypatch, size):
     assert error_of([(str(odd),)], interleaved=True) == f"{odd}:5: {reason}"
 
 
-def test_parts_grow_with_what_was_read(tmp_path):
-    """Few reads have parts for many instances, and many reads have large parts."""
-    data = text([["@r", "A" * 45, "+", "I" * 45]] * 10_000)
-    with ReadStream([[str(write(tmp_path / "r.fq", data))]], least_part_bytes=20_000, grows=10) as stream:
-        sizes = [0]
+def parts_for(source, **options):
+    """Return the bytes of each part, and whether it goes where the part before went."""
+    sizes, remainders = [0], []
+    with ReadStream([[str(source)]], least_part_bytes=20_000, **options) as stream:
         for piece in stream:
             sizes[-1] += len(piece.data[0])
-            sizes += [0] if piece.last else []
+            if piece.last:
+                remainders.append(piece.is_remainder)
+                sizes.append(0)
+    return sizes[:-1], remainders
+
+
+@pytest.mark.parametrize("instances", [2, 10])
+def test_parts_follow_the_size_of_the_input(tmp_path, instances):
+    """Few reads have parts for many instances, and many reads have large parts."""
+    record = [["@r", "A" * 45, "+", "I" * 45]]
+    few, many = (write(tmp_path / f"{n}.fq", text(record * n)) for n in (1000, 40_000))
+    sizes, _ = parts_for(few, instances=instances)
+    assert sum(sizes) == few.stat().st_size
+    # A part is complete with the first record that makes it large enough.
+    assert (PARTS_EACH - 2) * instances < len(sizes) <= PARTS_EACH * instances
+    shares = [sum(sizes[number::instances]) for number in range(instances)]
+    assert max(shares) < 1.15 * min(shares)
+    assert set(parts_for(many, instances=instances)[0][:-1]) == {-(-20_000 // 97) * 97}
+    assert parts_for(few, instances=instances, smallest_part_bytes=9_000)[0][0] == -(-9_000 // 97) * 97
+
+
+def test_parts_of_a_pipe_grow_with_what_was_read(tmp_path):
+    data = text([["@r", "A" * 45, "+", "I" * 45]] * 40_000)
+    file = write(tmp_path / "r.fq", data)
+    with subprocess.Popen(["cat", file], stdout=subprocess.PIPE) as writer:
+        sizes, _ = parts_for(f"/dev/fd/{writer.stdout.fileno()}", instances=1)
     before = list(itertools.accumulate(sizes, initial=0))
     assert sum(sizes) == len(data)
-    assert len(sizes) > 60
-    assert sizes[:11] == [97] * 11
+    assert sizes[:16] == [97] * 16
     # A part is complete with the first record that makes it large enough.
-    assert all(size < max(2 * 97, done / 10 + 97) for size, done in zip(sizes, before, strict=False))
-    assert sizes[-3] == -(-20_000 // 97) * 97
+    assert all(size < max(2 * 97, done / 16 + 97) for size, done in zip(sizes, before, strict=False))
+    assert sizes[-2] == -(-20_000 // 97) * 97
+
+
+def test_a_remainder_is_no_input_of_its_own(tmp_path):
+    """bowtie 1.3.1 with several threads loses the reads of an instance that gets fewer than 16."""
+    record = ["@r", "A" * 45, "+", "I" * 45]
+    for count, expected in ((412, [False, False]), (412 + 50, [False, False, True]), (412 + 110, [False] * 3)):
+        file = write(tmp_path / "r.fq", text([record] * count))
+        sizes, remainders = parts_for(file, instances=3, smallest_part_bytes=20_000)
+        assert remainders == expected
+        assert sum(sizes) == file.stat().st_size
+    assert parts_for(write(tmp_path / "r.fq", text([record])), instances=3, smallest_part_bytes=20_000)[1] == [
+        False
+    ]

@@ -18,7 +18,6 @@ from factories.host_records import Machine
 from firsttouch import cli
 from firsttouch.advice import aligning
 from firsttouch.execution import energy
-from firsttouch.genomics import dealing
 from firsttouch.judge import samples_table
 from firsttouch.judge.judging import Undescribed, judged
 from firsttouch.report import multiqc as sections
@@ -83,8 +82,6 @@ def aligner_logs(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, li
 @pytest.fixture
 def run_in(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[[int, list[str]], str]:
     """Returns a function that runs a command in so many instances, and returns what is on standard error."""
-    monkeypatch.setattr(dealing, "PART_BYTES", dealing.PART_BYTES // 32)
-
     def run(instances: int, words: list[str]) -> str:
         monkeypatch.setattr(aligning, "_scenario", lambda *_: genomes.scenario(instances))
         argv = ["run", "--share-host", "--progress=text", "--", *words]

@@ -383,6 +383,8 @@ class _Task(Struct):
             interleaved=command.interleaved,
             rule=command.batch,
             least_part_bytes=dealing.PART_BYTES,
+            smallest_part_bytes=min(dealing.SMALLEST_PART_BYTES, dealing.PART_BYTES),
+            instances=self.scenario.instances,
             merged=command.pipes == 1,
             fasta=command.fasta,
             reference=self.request.reference,
@@ -530,7 +532,8 @@ def _report(
         say(reason)
     unfed = scenario.instances - len(result.fed)
     if result.fed and unfed:
-        say(f"{unfed} of {scenario.instances} instances got no reads: these fill too few batches of the aligner")
+        why = "they fill too few batches of the aligner" if command.batch.is_conditional else "there are too few"
+        say(f"{unfed} of {scenario.instances} instances got no reads: {why}")
 
 
 def _run_document(task: _Task, result: stream.Result, files: Sequence[Path]) -> dict[str, Any]:

@@ -41,9 +41,6 @@ from firsttouch.tools import defer_signals, no_idle_threads
 if TYPE_CHECKING:
     from firsttouch.genomics.read_stream import GivenFiles, ReadStream
 
-#: Of reads that are not counted before, each instance gets about this many parts.
-_PARTS_EACH = 64
-
 
 class TemplateCommand(Struct, frozen=True):
     """The commands of an aligner's file for reads of so many *mates*, with the index of that prefix.
@@ -336,7 +333,7 @@ def _open_reads(work: Work, scenario: Scenario, uses: Sequence[IndexUse]) -> Rea
         interleaved=reads.interleaved,
         rule=reads.batches.rule,
         least_part_bytes=dealing.PART_BYTES,
-        grows=_PARTS_EACH * scenario.instances,
+        instances=scenario.instances,
         merged=work.programs.pipes == 1,
         fasta=False,
         division=division,

@@ -36,13 +36,17 @@ from firsttouch.genomics.pipe_writer import StopRequest
 from firsttouch.genomics.reads import BatchRule, Reads, template_name
 from firsttouch.genomics.sources import Damaged
 
+#: With small inputs, an instance gets about this many parts: it bounds how much the shares of instances differ.
+PARTS_EACH = 16
+
 
 class Piece(Struct, frozen=True):
     """Records (pairs) that follow each other, of one part: a part is one or more whole batches.
 
     *part* is the number of the part (from 0). *data* is the text for each pipe, with LF for each CR LF: one text
     (single or interleaved), or two of mates. *bases* are those of all mates. *last*: it is the end of the part.
-    *empty_mates* are the records whose last mate has no bases.
+    *empty_mates* are the records whose last mate has no bases. *is_remainder*: it is the last part, so small
+    that the instance of the part before gets it, too.
 
     A text is a view of memory that is used again once nothing refers to it any more: no copy is needed.
     """
@@ -53,6 +57,7 @@ class Piece(Struct, frozen=True):
     bases: int
     last: bool
     empty_mates: int = 0
+    is_remainder: bool = False
 
     def names(self, step: int) -> Iterable[bytes]:
         """Return the names of the templates, if the first text has *step* records for each."""
@@ -123,7 +128,8 @@ class ReadStream:
         interleaved: bool = False,
         rule: BatchRule = BatchRule(),  # noqa: B008 (it is frozen)
         least_part_bytes: int = 1,
-        grows: int = 0,
+        instances: int = 0,
+        smallest_part_bytes: int = 1,
         merged: bool = False,
         fasta: bool | None = None,
         reference: Path | None = None,
@@ -133,7 +139,8 @@ class ReadStream:
 
         *interleaved*: an input has both mates of each pair. *rule* says when the aligner's batches end; they are
         counted through all lanes. A part has whole batches with at least *least_part_bytes* bytes of text of all
-        mates; at first a part has less, so that it is never more than 1/*grows* of what was read (0: never less).
+        mates. For some *instances* a part may have less, down to *smallest_part_bytes*, so that each instance gets
+        several: of the files, or, if their size is unknown, of what was read before.
         *merged*: both mates go interleaved through one pipe, else each through its own. *fasta*: the inputs
         are FASTA (True), FASTQ (False), or tell it by their content (None). *reference* is the FASTA file of CRAM.
         *division* says where parts end, instead of *rule* and *least_part_bytes*, and how often files are read.
@@ -143,9 +150,11 @@ class ReadStream:
         self.mates = 2 if interleaved or any(len(lane) == 2 for lane in lanes) else 1
         self._interleaved, self._merged, self._fasta, self._reference = interleaved, merged, fasta, reference
         self.rule = rule
-        self._most, self._grows, self._borders = max(1, least_part_bytes), grows, BatchBorders(rule)
-        #: Least bytes of the present part, and the bytes of all parts before it.
-        self._least, self._bytes = 1 if grows else self._most, 0
+        self._usual, self._smallest = max(1, least_part_bytes), smallest_part_bytes
+        self._shares = PARTS_EACH * instances
+        self._borders = BatchBorders(rule)
+        #: The bytes of all parts before the present one.
+        self._bytes = 0
         self._skip = self._part = self._part_bytes = 0
         self._division, self._counts = division, iter(division.parts if division else ())
         #: Records up to the end of a part, and up to the end of those that are used of a pass.
@@ -223,12 +232,16 @@ class ReadStream:
     def _whole_parts(self) -> Generator[Piece, None, None]:
         """Yield the pieces, and mark the last one of each part."""
         held: Piece | None = None
+        is_first = False
         for piece in self._cut():
             if held is not None:
                 yield replace(held, last=piece.part > held.part)
+                is_first = piece.part > held.part
             held = piece
         if held is not None:
-            yield replace(held, last=True)
+            size = sum(map(len, held.data))
+            # Some aligners lose reads of an input that is smaller than what they read at once.
+            yield replace(held, last=True, is_remainder=is_first and 2 * size < self._smallest)
 
     def _cut(self) -> Iterator[Piece]:
         """Yield the pieces of all lanes."""
@@ -324,18 +337,23 @@ class ReadStream:
         self._skip -= at
         while at < len(bases):
             # The first batch that begins after enough text ends the part.
-            number = int(np.searchsorted(size[starts], size[at] + self._least - self._part_bytes))
+            number = int(np.searchsorted(size[starts], size[at] + self._part_size() - self._part_bytes))
             end = int(starts[number]) if number < len(starts) else len(bases)
             if end > at:
                 self._part_bytes += int(size[end] - size[at])
                 yield at, end
             if number < len(starts):
                 self._bytes += self._part_bytes
-                if self._grows:
-                    self._least = max(1, min(self._most, self._bytes // self._grows))
                 self._part_bytes = 0
                 yield end, end
             at = end
+
+    def _part_size(self) -> int:
+        """Return the least bytes of the present part."""
+        if not self._shares:
+            return self._usual
+        total = self._bytes if self._size is None else self._size
+        return min(self._usual, max(self._smallest, total // self._shares))
 
     def _counted(self, count: int) -> Iterator[tuple[int, int]]:
         """Yield what :meth:`_batches` does, of *count* records, by the numbers of records of the division."""

@@ -182,6 +182,11 @@ class BatchRule(Struct, frozen=True):
     block: int = 0
     names: bool = False
 
+    @property
+    def is_conditional(self) -> bool:
+        """Whether it says where batches end: otherwise they can end anywhere."""
+        return bool(self.bases or self.records or self.text or self.block)
+
     def of(self, mates: int) -> BatchRule:
         """Return the rule for reads of so many *mates*: reads of one may be pairs, which no batch divides."""
         return replace(self, records=2) if mates == 1 and self.names and self.bases else self
