@@ -35,6 +35,7 @@ def command(request, lanes, tmp_path_factory):
 @pytest.fixture
 def placed(capfd, monkeypatch):
     """Returns a function that runs a command in so many instances, and returns the lines of standard error."""
+
     def run(instances, words, *options, status=0):
         monkeypatch.setattr(aligning, "_scenario", lambda *_: genomes.scenario(instances))
         argv = ["run", "--share-host", *map(str, options), "--", *map(str, words)]
@@ -109,3 +110,54 @@ def test_files_for_the_summary_that_are_refused(placed, lanes, hisat2_index, tmp
     assert "--resume and " in error
     assert "an aligner that is stopped leaves no summary" in error
     assert list(tmp_path.iterdir()) == []
+
+
+def alignments(sam):
+    return [line for line in sam.splitlines() if not line.startswith("@")]
+
+
+def test_an_empty_lane_among_others(placed, lanes, tmp_path, tmp_path_factory):
+    """bowtie2 2.5.0 itself goes on, too, but may lose reads behind it."""
+    index = genomes.built(genomes.installed("bowtie2"), lanes[0], tmp_path_factory)
+    empty, out = tmp_path / "empty.fq", tmp_path / "o.sam"
+    empty.touch()
+    words = summaries.command("bowtie2", index, lanes[1])
+    by_hand = subprocess.run(words, capture_output=True, text=True, check=True)
+    written = placed(2, summaries.command("bowtie2", index, [lanes[1][0], empty, *lanes[1][1:]]), "-o", out)
+    assert alignments(out.read_text()) == alignments(by_hand.stdout)
+    assert written.startswith(by_hand.stderr)
+
+
+#: Commands for pairs whose names differ, and what the plain program does with them.
+PAIRS = {
+    "bowtie": ("bowtie -S -p 2 --reorder -x INDEX -1 R1 -2 R2", True),
+    "bowtie2": ("bowtie2 -p 2 --reorder -x INDEX -1 R1 -2 R2", True),
+    "hisat2": ("hisat2 -p 2 --no-spliced-alignment --no-temp-splicesite --reorder -x INDEX -1 R1 -2 R2", True),
+    "minimap2": ("minimap2 -ax sr -t 2 INDEX.mmi R1 R2", True),
+    "bwa-mem": ("bwa mem -t 2 -K 20000 INDEX R1 R2", False),
+    "snap": ("snap-aligner paired INDEX R1 R2 -t 2 -b- -o -sam -", False),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_pairs_whose_names_differ(placed, lanes, tmp_path, tmp_path_factory, name):
+    """fastq-dump ends them with .1 and .2."""
+    index = genomes.built(genomes.installed(name), lanes[0], tmp_path_factory)
+    files = []
+    for mate, (lane, *_) in enumerate(lanes[1:], 1):
+        files.append(tmp_path / f"{mate}.fq")
+        heads = (record.split(b"\n", 1) for record in genomes.records(lane))
+        files[-1].write_bytes(b"".join(b"%s.%d\n%s" % (head.split(b"/")[0], mate, rest) for head, rest in heads))
+    text, aligns = PAIRS[name]
+    words = [
+        {"R1": str(files[0]), "R2": str(files[1])}.get(w, w.replace("INDEX", str(index))) for w in text.split()
+    ]
+    by_hand = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (by_hand.returncode == 0) == aligns
+    out = tmp_path / "o.sam"
+    written = placed(2, words, "-o", out, status=0 if aligns else 2)
+    if aligns:
+        assert alignments(out.read_text()) == alignments(by_hand.stdout)
+        assert "got no reads" not in written
+    else:
+        assert "are no pair" in written

@@ -331,7 +331,7 @@ def test_lanes_that_end_early(tmp_path):
     fewer = f"{short}: ends after 2 records, the other file of the pair has more"
     assert error_of([(str(good), str(short))]) == fewer
     assert error_of([(str(good), str(write(tmp_path / "m", text(GOOD)))), (str(short), str(good))]) == fewer
-    assert error_of([(str(good),), (str(empty),)]) == f"{empty}: no reads"
+    assert error_of([(str(empty),), (str(empty),)]) == f"{empty}: no reads"
     odd = write(tmp_path / "odd", text([GOOD[0], GOOD[0], GOOD[1]]))
     reason = "record 3 has no mate, and the file of interleaved pairs ends"
     assert error_of([(str(odd),)], interleaved=True) == f"{odd}:9: {reason}"
@@ -536,3 +536,32 @@ def test_a_remainder_is_no_input_of_its_own(tmp_path):
     assert parts_for(write(tmp_path / "r.fq", text([record])), instances=3, smallest_part_bytes=20_000)[1] == [
         False
     ]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("content", [b"", gzip.compress(b"")], ids=["plain", "gzip"])
+def test_an_empty_lane_among_others(tmp_path, place, content):
+    lanes = [(str(write(tmp_path / f"{n}.fq", text(GOOD))),) for n in range(2)]
+    whole, _ = parts_of(lanes)
+    lanes.insert(place, (str(write(tmp_path / "empty.fq", content)),))
+    for fasta in (None, False):
+        parts, progress = parts_of(lanes, fasta=fasta)
+        assert parts == whole
+        assert progress.records == 2 * len(GOOD)
+
+
+def test_an_empty_file_of_one_mate(tmp_path):
+    good, empty = (str(write(tmp_path / name, data)) for name, data in (("r.fq", text(GOOD)), ("e.fq", b"")))
+    assert error_of([(good, empty)]) == f"{empty}: ends after 0 records, the other file of the pair has more"
+    assert error_of([(empty, good)]) == f"{empty}: ends after 0 records, the other file of the pair has more"
+
+
+def test_names_of_mates_that_may_differ(tmp_path):
+    files = []
+    for mate in (b"1", b"2"):
+        renamed = [[f"{name}.{mate.decode()}", *lines] for name, *lines in GOOD]
+        files.append(str(write(tmp_path / f"{mate.decode()}.fq", text(renamed))))
+    assert "are no pair" in error_of([tuple(files)])
+    parts, progress = parts_of([tuple(files)], any_names=True)
+    assert progress.records == len(GOOD)
+    assert parts

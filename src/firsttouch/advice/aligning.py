@@ -388,6 +388,7 @@ class _Task(Struct):
             merged=command.pipes == 1,
             fasta=command.fasta,
             reference=self.request.reference,
+            any_names=command.aligner.any_names,
         ) as reads:
             restarted = relaunch is not None
             messages = Messages(

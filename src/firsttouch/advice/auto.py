@@ -234,6 +234,7 @@ class Auto(Struct, frozen=True, dict=True):
                     least_part_bytes=_PIECE,
                     fasta=self.command.fasta,
                     reference=self.reference,
+                    any_names=self.command.aligner.any_names,
                 )
             )
             for piece in stream:

@@ -624,12 +624,14 @@ def inspect(
     rule: BatchRule = BatchRule(),  # noqa: B008 (it is frozen)
     *,
     interleaved: bool = False,
+    any_names: bool = False,
     say: Callable[[str], None] | None = None,
 ) -> Reads:
     """Read *files* (one, or two of a pair) once: check and count the records, and index the batches.
 
-    Without conditions in *rule*, every record (pair) is a batch. *say* gets progress messages. Raises BadInput,
-    naming file, record and line, for anything but FASTQ, for a file without reads, and for mates that differ.
+    Without conditions in *rule*, every record (pair) is a batch. *any_names*: the names of mates may differ. *say*
+    gets progress messages. Raises BadInput, naming file, record and line, for anything but FASTQ, for a file
+    without reads, and for mates that differ.
     """
     if len(files) not in {1, 2} or (interleaved and len(files) == 2):
         raise BadInput(f"{len(files)} read files: one, or two of a pair that is not interleaved, are needed")
@@ -647,7 +649,8 @@ def inspect(
             data = stack.enter_context(read_blocks(file, threads, index))
             parsers.append(FastqParser(file.path, data, multiple_of=1 + interleaved))
         for mates in mates_of(parsers, interleaved=interleaved):
-            check_names(parsers, mates, indexer.records)
+            if not any_names:
+                check_names(parsers, mates, indexer.records)
             bases = sum((m.chunk.bases[m.records] for m in mates[1:]), mates[0].chunk.bases[mates[0].records])
             indexer.empty_mates += int((mates[-1].chunk.bases[mates[-1].records] == 0).sum())
             offsets = [m.chunk.first + m.chunk.starts[m.records] for m in mates[: len(files)]]

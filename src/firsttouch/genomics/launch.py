@@ -198,7 +198,9 @@ def prepare(
         with no_idle_threads():
             from firsttouch.genomics.fastq import inspect  # noqa: PLC0415 (slow to import, as it needs NumPy)
 
-        checked = inspect(files, rule, interleaved=interleaved, say=say)
+        # What is remembered is for all aligners.
+        any_names = aligner.any_names and not remembered
+        checked = inspect(files, rule, interleaved=interleaved, any_names=any_names, say=say)
         if remembered:
             remember(checked)
     return Work(aligner, index, checked)
@@ -336,6 +338,7 @@ def _open_reads(work: Work, scenario: Scenario, uses: Sequence[IndexUse]) -> Rea
         instances=scenario.instances,
         merged=work.programs.pipes == 1,
         fasta=False,
+        any_names=work.aligner.any_names,
         division=division,
     )
 

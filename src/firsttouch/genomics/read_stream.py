@@ -133,6 +133,7 @@ class ReadStream:
         merged: bool = False,
         fasta: bool | None = None,
         reference: Path | None = None,
+        any_names: bool = False,
         division: Division | None = None,
     ) -> None:
         """Open all inputs of *lanes*: each has one, or two with the mates. "-" is standard input.
@@ -143,13 +144,14 @@ class ReadStream:
         several: of the files, or, if their size is unknown, of what was read before.
         *merged*: both mates go interleaved through one pipe, else each through its own. *fasta*: the inputs
         are FASTA (True), FASTQ (False), or tell it by their content (None). *reference* is the FASTA file of CRAM.
+        *any_names*: the names of mates may differ.
         *division* says where parts end, instead of *rule* and *least_part_bytes*, and how often files are read.
 
         Raises BadInput for an input that cannot be read, and for a file that is refused by its content.
         """
         self.mates = 2 if interleaved or any(len(lane) == 2 for lane in lanes) else 1
         self._interleaved, self._merged, self._fasta, self._reference = interleaved, merged, fasta, reference
-        self.rule = rule
+        self.rule, self._any_names = rule, any_names
         self._usual, self._smallest = max(1, least_part_bytes), smallest_part_bytes
         self._shares = PARTS_EACH * instances
         self._borders = BatchBorders(rule)
@@ -256,6 +258,8 @@ class ReadStream:
                     yield from self._lane(lane)
                     if self._is_divided:
                         return
+            if not self.progress.records:
+                raise BadInput("no reads", file=self._inputs[0][0].label)
         except BaseException:
             self._stop.set()  # or a thread that waits for a pipe would be waited for
             raise
@@ -270,7 +274,8 @@ class ReadStream:
                 source.start(grouped=self._interleaved, reference=self._reference)
             parsers = [self._parser(source, len(lane), stack) for source in lane]
             for mates in mates_of(parsers, interleaved=self._interleaved):
-                check_names(parsers, mates, done)
+                if not self._any_names:
+                    check_names(parsers, mates, done)
                 count, bases = len(mates[0].chunk.bases[mates[0].records]), 0
                 done += count
                 for piece in self._pieces_of(mates):
@@ -279,8 +284,6 @@ class ReadStream:
                 self._report(lane, parsers, count, bases)
                 if self._is_divided:
                     return
-        if not done:
-            raise BadInput("no reads", file=lane[0].label)
         self._size_before += sum(source.size or 0 for source in lane)
 
     def _parser(self, source: Input, mates: int, stack: contextlib.ExitStack) -> Parser:

@@ -196,8 +196,10 @@ class SamTail(_GrowingSam):
         #: Reads whose records were read, pairs with an empty mate so far, and records that stood for such a pair.
         self._counted = self._empty = self._lone = 0
         self._begin: int | None = None
-        #: The last read of the first of these parts, once its primary record was read.
-        self._last_read: bytes | None = None
+        #: The names of the last mates of the first of these parts, once the last primary record was read.
+        self._last_mates: tuple[bytes, ...] = ()
+        #: The name in the last primary record of the blocks before.
+        self._primary_name = b""
 
     def want(self, records: int, empty: int = 0) -> None:
         """Add a part of so many primary records (twice its pairs); *empty* pairs may have only one."""
@@ -223,7 +225,7 @@ class SamTail(_GrowingSam):
         ranges: list[ByteRange] = []
         for block in self._blocks(ended=ended):
             self._locate(block, ranges)
-        if ended and self._last_read is not None:
+        if ended and self._last_mates:
             self._end_part(self.size, ranges)
         if self.header is not None:
             self._end_empty_parts(ranges)
@@ -251,24 +253,31 @@ class SamTail(_GrowingSam):
         self._lone += int(lone.sum())
         line = 0
         while self._ends:
-            if self._last_read is None:
+            if not self._last_mates:
                 if counts[-1] < self._ends[0]:
-                    return
+                    break
                 line = int(np.searchsorted(counts, self._ends[0]))
-                self._last_read = block.name(line)
+                # Mates may have names that differ.
+                self._last_mates = block.name(line), self._name_before(block, primaries, line)
                 line += 1
-            while line < len(counts) and not primaries[line] and block.name(line) == self._last_read:
+            while line < len(counts) and not primaries[line] and block.name(line) in self._last_mates:
                 line += 1
             if line == len(counts):
-                return
+                break
             self._end_part(block.offset + int(block.starts[line]), ranges)
+        self._primary_name = self._name_before(block, primaries, len(primaries))
+
+    def _name_before(self, block: _Block, primaries: npt.NDArray[np.bool_], line: int) -> bytes:
+        """Return the name in the last primary record before a *line* of *block*."""
+        before = np.flatnonzero(primaries[:line])
+        return block.name(int(before[-1])) if len(before) else self._primary_name
 
     def _part_begins(self) -> int:
         return len(self.header or b"") if self._begin is None else self._begin
 
     def _end_part(self, end: int, ranges: list[ByteRange]) -> None:
         ranges.append(ByteRange(self.file, self._part_begins(), end))
-        self._begin, self._complete, self._last_read = end, self._ends.popleft(), None
+        self._begin, self._complete, self._last_mates = end, self._ends.popleft(), ()
         self._end_empty_parts(ranges)
 
     def _end_empty_parts(self, ranges: list[ByteRange]) -> None:

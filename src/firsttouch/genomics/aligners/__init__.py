@@ -77,6 +77,7 @@ SCHEMA: dict[str, Any] = table_schema(
             {
                 "paired": _STEPS,
                 "files": {"type": "boolean"},
+                "any_names": {"type": "boolean"},
                 "output": _WORD,
                 "batch_bases": _COUNT,
                 "batch_reads": _COUNT,
@@ -308,8 +309,9 @@ class Aligner(Struct, frozen=True):
 
     *index_of* is the aligner whose index it uses, and *index_version_argv* the argv that prints the version of the
     program that builds it (empty: the aligner's). *blocks*: the program reads blocked input, and *files*: it reads
-    no pipes. *output* is the template of the name of the file, or of *outputs* files, that it writes (empty: it
-    writes its standard output). *summary* describes what it prints about its alignments on standard error.
+    no pipes. *any_names*: it aligns mates whose names differ. *output* is the template of the name of the file, or
+    of *outputs* files, that it writes (empty: it writes its standard output). *summary* describes what it prints
+    about its alignments on standard error.
     """
 
     name: str
@@ -343,6 +345,7 @@ class Aligner(Struct, frozen=True):
     index_version_argv: tuple[str, ...] = ()
     blocks: Blocks | None = None
     files: bool = False
+    any_names: bool = False
     output: str = ""
     outputs: int = 1
     summary: messages.Summary = messages.Summary()
@@ -592,6 +595,8 @@ def family(name: str, text: str, file: str) -> dict[str, Aligner]:
         index_loaded=tuple(data["index"].get("loaded", ())),
         command=command,
         files=align.get("files", False),
+        # An order that is restored is restored by the names.
+        any_names=align.get("any_names", False) and align["in_order"],
         output=align.get("output", ""),
         command_of=data.get("command_of", places.get("command", name)),
         index_of=places["index"],
