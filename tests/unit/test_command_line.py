@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firsttouch.cli import resolved
 from firsttouch.errors import BadInput
 from firsttouch.genomics import aligners
-from firsttouch.genomics.command_line import extended, parse
+from firsttouch.genomics.command_line import extended, parse, undivided_because
 from firsttouch.genomics.command_syntax import divide
 from firsttouch.genomics.index_copies import IndexUse
 from firsttouch.genomics.reads import BatchRule
@@ -549,3 +550,26 @@ def test_any_words_are_understood_or_refused(words):
         assert command.output or command.unsplit() == [*begin, *words]
         if not command.whole:
             assert command.argv(threads=3, reads=PIPES[: command.pipes])
+
+
+#: Commands that run an aligner, and why its reads are not divided (None: they run none).
+UNDIVIDED = {
+    "nice bwa mem -t 4 ref r.fq": "nice runs one process of `bwa mem ...`: begin with the aligner",
+    "env A=b /opt/bin/bowtie2 -x i -U r.fq": "env runs one process of `/opt/bin/bowtie2 -x ...`",
+    "apptainer exec i.sif minimap2 -a i.mmi r.fq": "apptainer runs one process of `minimap2 -a ...`",
+    "/sw/bwa-0.7.17 mem ref r.fq": "/sw/bwa-0.7.17 runs as one process: the reads of `bwa mem` would be divided",
+    "bowtie2-2.5.4 -x i -U r.fq": "bowtie2-2.5.4 runs as one process: the reads of `bowtie2` would be divided",
+    "minimap2_v2.28 -a i.mmi r.fq": "minimap2_v2.28 runs as one process: the reads of `minimap2` would be divided",
+    "bwa-0.7.17 index ref": None,
+    "bowtie2-build ref i": None,
+    "samtools sort r.bam": None,
+    "stream": None,
+}
+
+
+@pytest.mark.parametrize("command", UNDIVIDED)
+def test_why_an_aligner_is_not_divided(command, capsys):
+    words, expected = command.split(), UNDIVIDED[command]
+    assert undivided_because(words).startswith(expected) if expected else not undivided_because(words)
+    assert resolved(["run", "--", *words]) == ["exec", "--", *words]
+    assert (capsys.readouterr().err.startswith(f"note: {expected}")) == bool(expected)

@@ -305,9 +305,15 @@ def resolved(given: Sequence[str]) -> list[str]:
     end = words.index("--")
     if any(word.partition("=")[0] == "--aligner" for word in words[:end]):
         return words
-    from firsttouch.genomics.command_line import calls_aligner  # noqa: PLC0415 - only `run` needs it
+    # Only `run` needs them.
+    from firsttouch.execution.progress import say  # noqa: PLC0415
+    from firsttouch.genomics.command_line import calls_aligner, undivided_because  # noqa: PLC0415
 
-    return ["align" if calls_aligner(words[end + 1 :]) else "exec", *words[1:]]
+    if calls_aligner(words[end + 1 :]):
+        return ["align", *words[1:]]
+    if why := undivided_because(words[end + 1 :]):
+        say(f"note: {why}")
+    return ["exec", *words[1:]]
 
 
 def parser(commands: Iterable[str] = COMMANDS) -> _Top:

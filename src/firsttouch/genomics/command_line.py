@@ -663,3 +663,23 @@ def _typed_files(syntax: Syntax, arguments: Arguments) -> _Files:
 def calls_aligner(words: Sequence[str]) -> bool:
     """Return whether *words* call an aligner in a way that :func:`parse` knows."""
     return any(a.command and a.command.beginning(words) for a in aligners.aligners().values())
+
+
+def undivided_because(words: Sequence[str]) -> str:
+    """Return why *words*, which call no aligner, are not divided if they run one nevertheless, or an empty string.
+
+    It has another program before it, such as nice, or its name has a version, such as bwa-0.7.17.
+    """
+    syntaxes = [a.command for a in aligners.aligners().values() if a.command and not a.command.refused]
+    for number in range(1, len(words)):
+        if any(syntax.beginning(words[number:]) for syntax in syntaxes):
+            command = shlex.join(words[number : number + 2])
+            return f"{words[0]} runs one process of `{command} ...`: begin with the aligner to divide its reads"
+    begins = [begin for syntax in syntaxes for begin in (*syntax.begins, *syntax.begins_paired)]
+    for program, *others in begins if words else ():
+        has_version = re.fullmatch(rf"{re.escape(program)}[-_.]v?\d[\w.-]*", Path(words[0]).name)
+        if has_version and list(words[1 : 1 + len(others)]) == others:
+            return (
+                f"{words[0]} runs as one process: the reads of `{shlex.join([program, *others])}` would be divided"
+            )
+    return ""
