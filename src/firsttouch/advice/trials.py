@@ -353,9 +353,9 @@ def _advise(trials: Trials, scenarios: tuple[Scenario, ...], prior: Prior, budge
     times = [own if i == first else [] for i in range(len(scenarios))]
     expected = update(prior, times, load).seconds(first)
     trials.say(
-        f"the whole run is expected to take {whole:.1f} s ({expected['low']:.1f} to {expected['high']:.1f} s, "
-        f"90 % interval) as {scenarios[first].name}, {load.seconds:.2f} s of it for loading: the budget is "
-        f"{budget * whole:.1f} s, {trials.spent:.1f} s of it are spent"
+        f"the whole run is expected to take {expected['expected']:.1f} s ({expected['low']:.1f} to "
+        f"{expected['high']:.1f} s, 90 % interval) as {scenarios[first].name}, {load.seconds:.2f} s of it for "
+        f"loading; trials have taken {trials.spent:.1f} s, and may take {budget:.1%} of the fastest run"
     )
     count = TRIALS_OF_OPTIONS if any(s.options for s in scenarios) else TRIALS
     fraction = _fraction((small, fraction), load, work, budget * whole - trials.spent, count, most=trials.part)
