@@ -157,7 +157,8 @@ def install(chosen: Sequence[Variant], folder: Path, args: argparse.Namespace) -
         try:
             archive = given.get(source) or from_distribution(source, folder / "sources", args.release)
         except FirstTouchError as error:
-            # The programs of the other sources are built all the same.
+            # The programs of the other sources are built, which takes long: the user may prefer to stop now.
+            say(f"{error}; the programs of other sources are built without it")
             failures.append(error)
             continue
         for variant in of_source:

@@ -135,6 +135,21 @@ def test_another_source_or_option_builds_it_again_and_a_failure_keeps_the_progra
     assert not (release.folder / "bin" / BOWTIE[2]).exists()
 
 
+def test_a_source_that_cannot_be_had_is_reported_before_anything_is_built(release, tmp_path, monkeypatch, capfd):
+    def missing(source, *_):
+        raise Missing(f"{source}: there is no mirror")
+
+    monkeypatch.setattr(locks, "from_distribution", missing)
+    failures = release(archive(tmp_path / "release"), BOWTIE[0], "bowtie2-align-s-spin")
+    assert [str(failure) for failure in failures] == ["bowtie2: there is no mirror"]
+    lines = capfd.readouterr().err.splitlines()
+    assert (
+        lines[0]
+        == "study-programs: bowtie2: there is no mirror; the programs of other sources are built without it"
+    )
+    assert any(": building " in line for line in lines[1:])
+
+
 def test_an_archive_must_be_in_the_lock_file(tmp_path):
     with pytest.raises(BadInput, match=rf"^{tmp_path}/none: there is no such file$"):
         locks.archives([tmp_path / "none"])
