@@ -44,7 +44,7 @@ study-programs: ## Bowtie and Bowtie 2 with a lock of each type, in .cache/study
 PYTEST := $(BIN)/python -m pytest -q --durations=25 --dist loadscope
 WORKERS := $(shell n=$$(nproc); echo $$((n < 8 ? n + 3 : n)))
 
-test: ## all tests and lint, or one suite (SUITE=unit|golden|hostile|integration|containers|slurm|emulated|workflows)
+test: ## all tests and lint, or one suite (SUITE=unit|drills|golden|hostile|integration|containers|slurm|emulated|workflows)
 	@setup/setup.sh test
 	@$(MAKE) --no-print-directory -j2 $(if $(SUITE),,lint) suites
 

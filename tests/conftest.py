@@ -104,6 +104,7 @@ LONGEST = (
     "containers",
     "tests/workflows/test_workflows.py",
     "emulated",
+    "tests/drills/test_drills.py",
     "tests/integration/test_documented_commands.py",
     "tests/integration/test_reframe_checks.py",
     "tests/integration/test_native_probe.py",

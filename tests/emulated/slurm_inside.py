@@ -44,7 +44,11 @@ class Daemons:
         for host in self.cluster.hosts:
             self.start(f"slurmd.{host.name}", ["slurmd", "-D", "-N", host.name])
         hosts = [host.name for host in self.cluster.hosts]
-        self.wait_for("slurmd", ["sinfo", "-h", "-N", "-t", "idle", "-o", "%N"], lambda t: t.split() == hosts)
+        self.wait_for(
+            "slurmd",
+            ["sinfo", "-h", "-N", "-t", "idle", "-o", "%N"],
+            lambda text: sorted(text.split()) == sorted(hosts),
+        )
 
     def _munge(self) -> None:
         folder = self.cluster.folder / "munge"

@@ -104,8 +104,16 @@ def _near_and_far(count: int, near: int, far: int, group: int = 1) -> list[list[
     return [[10 if a == b else near if a // group == b // group else far for b in numbers] for a in numbers]
 
 
-def host_of_packages(packages: int, nodes: int, cores: int, memory: int) -> str:
-    """Return *packages* of *nodes* NUMA nodes each as XML, with *cores* and *memory* (bytes) in each NUMA node."""
+def host_of_packages(packages: int, nodes: int, cores: int, memory: int, threads: int = 1) -> str:
+    """Return *packages* of *nodes* NUMA nodes each as XML, with *cores* and *memory* (bytes) in each NUMA node.
+
+    The first PU of each core comes before the second ones of all, as Linux numbers them.
+    """
+    total = packages * nodes * cores
+
+    def core(number: int) -> ET.Element:
+        return _core(*(number + thread * total for thread in range(threads)))
+
     objects = (
         _object(
             "Package",
@@ -113,7 +121,7 @@ def host_of_packages(packages: int, nodes: int, cores: int, memory: int) -> str:
                 _object(
                     "Group",
                     _bank(node, memory),
-                    _cache(3, 32 * MIB, *(_core(node * cores + core) for core in range(cores))),
+                    _cache(3, 32 * MIB, *(core(node * cores + index) for index in range(cores))),
                 )
                 for node in range(package * nodes, (package + 1) * nodes)
             ),
