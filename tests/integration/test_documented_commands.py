@@ -98,10 +98,6 @@ COVERED = {
         r"firsttouch advise --aligner \S+ .* --save results/bwa-mem\S+": "test_advice_as_text",
         r"firsttouch advise --repetitions 2 -- .*": "test_a_program_under_the_policies",
     },
-    "integration/test_stage.py": {
-        r"firsttouch stage --on (0|all) \S+ -- .*": "test_a_command_has_the_copies_as_long_as_it_runs",
-        r"firsttouch staged list": "test_copies_stay_until_they_are_dropped",
-    },
     "integration/test_installed.py": {
         r"reframe -c \$\(firsttouch path checks\) -l .*": "test_reframe_finds_the_systems",
     },
@@ -199,7 +195,7 @@ NEEDS_OF_HOST = (
     r".* firsttouch run 1x2-interleave .*",  # two PUs
     r"firsttouch aligner check .*",  # two PUs
     r"firsttouch run \S+\+thp\S* .*",  # transparent huge pages
-    r".*firsttouch stage --on .*|firsttouch run .*--scratch ram.*",  # a mount namespace
+    r"firsttouch run .*--scratch ram.*",  # a mount namespace
 )
 #: A command of firsttouch that neither needs a shell nor runs a program of the user's.
 PLAIN = r"firsttouch (?!.* -- )[^|&;<>$`()*]+"

@@ -15,9 +15,8 @@ from msgspec.structs import replace
 from factories import genomes
 from factories.genomes import installed, scenario
 from factories.processes import wait_until
-from firsttouch.errors import BadInput, RunFailed
-from firsttouch.execution import ram_store, staging
-from firsttouch.execution.file_copies import sources_of
+from firsttouch.errors import BadInput
+from firsttouch.execution import ram_store
 from firsttouch.execution.placement_check import family
 from firsttouch.genomics import launch
 from firsttouch.genomics.index_copies import OWN, IndexCopies
@@ -70,29 +69,6 @@ def test_the_alignments_are_those_of_a_run_without_copies(built, reads, name, tm
     assert [li for li in sam if not li.startswith("@PG")] == [li for li in without if not li.startswith("@PG")]
 
 
-def test_copies_that_were_staged_are_used(built, monkeypatch):
-    program, prefix = built("bowtie2")
-    files = program.index_paths(prefix)
-    with ram_store.hold([0], 16 << 20) as store:
-        store.copy(sources_of(files))
-        monkeypatch.setattr(staging, "staged", lambda wanted, _: store.folder if wanted == files else None)
-        with IndexCopies(program, prefix) as copies:
-            assert copies.uses(scenario(1).with_options(["node-index"]))[0].prefix == store.folder / prefix.name
-            assert copies.uses(scenario(3)) == [OWN] * 3
-        assert program.index_bytes(store.folder / prefix.name)
-
-
-def test_staged_copies_that_are_dropped_before_their_use_are_one_line(built, monkeypatch, tmp_path):
-    program, prefix = built("bowtie2")
-    monkeypatch.setattr(staging, "staged", lambda *_: tmp_path / "dropped")
-    monkeypatch.setattr(ram_store, "residence", lambda *_: (tmp_path / "dropped").stat())
-    with (
-        IndexCopies(program, prefix) as copies,
-        pytest.raises(RunFailed, match="the staged copies have been dropped: repeat the command"),
-    ):
-        copies.uses(scenario(1).with_options(["node-index"]))
-
-
 def test_a_changed_index_is_copied_again(built, tmp_path):
     program, prefix = built("bowtie2")
     for file in program.index_paths(prefix):
@@ -102,7 +78,10 @@ def test_a_changed_index_is_copied_again(built, tmp_path):
         first = copies.uses(shared)[0].prefix
         assert copies.uses(shared)[0].prefix == first
         os.utime(tmp_path / "index.1.bt2")
-        assert copies.uses(shared)[0].prefix != first
+        second = copies.uses(shared)[0].prefix
+        assert second != first
+        assert copies.uses(scenario(3)) == [OWN] * 3
+        assert not second.parent.exists()
         (tmp_path / "index.1.bt2").unlink()
         with pytest.raises(BadInput, match="no index of bowtie2 there"):
             copies.uses(shared)

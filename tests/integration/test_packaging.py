@@ -220,7 +220,6 @@ LIGHT = (
     ("system", "draft", "ours", "-o", "-"),
     ("aligner", "list"),
     ("advice", "list"),
-    ("staged", "list"),
     ("config", "show"),
     ("fleet", "settings"),
     ("campaign", "list"),

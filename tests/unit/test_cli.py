@@ -190,7 +190,7 @@ def test_the_first_screen_has_the_usual_commands_and_help_all_the_others(run_cli
         assert "0 if all is well, 1 if a program or a verdict failed, 2 for bad input, 3 if" in " ".join(
             out.split()
         )
-    assert sum(map(len, cli.TASKS.values())) == 16
+    assert sum(map(len, cli.TASKS.values())) == 15
     assert set(listed) == set(cli.COMMANDS)
 
 
@@ -329,7 +329,6 @@ def test_bad_usage_ends_with_2_and_a_last_line_that_says_why(run_cli, argv):
         ("run", "--"),
         ("align", "--checkpoint", "5G", "-o", "o.sam", "--", "bwa", "mem", "-t", "2", "i", "r"),
         ("advise", "--apply", "-o", "o", "--", "sort", "r"),
-        ("stage", "--on", "0", __file__, "--"),
         ("run", "2Inst_Original", "--"),
         ("run", "1Inst_Original", "--aligner", "nobody"),
         ("run", "1Inst_Original", "--aligner", "bwa-mem"),

@@ -47,7 +47,6 @@ TASKS = {
         "run": "run a command, or an aligner on a dataset, under a verified placement",
         "advise": "recommend a scenario, after short trials",
         "plan": "list the placement scenarios of a host",
-        "stage": "copy files into the memory of chosen NUMA nodes, for a command or for later",
         "topology": "show NUMA nodes, PUs, memory and distances",
     },
     "measure this host": {
@@ -74,7 +73,6 @@ MORE_TASKS = {
         "align": "run an aligner's command under a placement, as `run -- COMMAND` does",
         "exec": "run, and measure, any other program under a placement",
         "advice": "list or delete the saved advice, which `run -- COMMAND` follows",
-        "staged": "list or drop the files that `stage` has copied",
     },
     "hosts, records and studies": {
         "check": "judge this host in a given time, for prologs and health checks",

@@ -49,59 +49,26 @@ def content_of(file: Path) -> tuple[int, ...]:
 
 
 class Source(NamedTuple):
-    """A file that is copied: its path, its name in the store, and its size."""
+    """A file that is copied, and its size."""
 
     file: Path
-    name: Path
     bytes: int
 
 
 def sources_of(files: Iterable[Path]) -> list[Source]:
-    """Return what the copies of *files* consist of; a folder stands for all files below it.
-
-    Raises BadInput for a file that is missing, unreadable or not a regular one, and for two of one name.
-    """
-    sources: list[Source] = []
-    names: dict[str, Path] = {}
-    for file in files:
-        name = name_of(file)
-        if name in names:
-            reason = f"{names[name]} has the same name: stage one of them by a link of another name"
-            raise BadInput(reason, file=file)
-        names[name] = file
-        try:
-            sources += [_source(each, Path(name, each.relative_to(file))) for each in _files_of(file)]
-        except OSError as error:
-            raise BadInput(f"cannot be copied: {error.strerror}", file=error.filename or file) from error
-    return sources
+    """Return *files* with their sizes; raises BadInput for one that is not a readable regular file."""
+    return [_source(file) for file in files]
 
 
-def name_of(file: Path) -> str:
-    """Return the name of the copy of *file*."""
-    return file.name if file.name not in {"", ".."} else file.resolve().name
-
-
-def _files_of(file: Path) -> list[Path]:
-    if not file.is_dir():
-        return [file]
-
-    def failed(error: OSError) -> None:
-        raise error
-
-    walk = os.walk(file, onerror=failed)
-    return [Path(folder, name) for folder, _, names in walk for name in sorted(names)]
-
-
-def _source(file: Path, name: Path) -> Source:
-    status = file.stat()
-    if not stat.S_ISREG(status.st_mode):
-        raise BadInput("not a regular file: only files and folders can be copied", file=file)
-    with file.open("rb", buffering=0) as stream:  # it can be read
-        if not status.st_size and stream.read(1) and not os.fstat(stream.fileno()).st_size:
-            raise BadInput(
-                "its size is not known before it is read: copy it into a file of a disk first", file=file
-            )
-    return Source(file, name, status.st_size)
+def _source(file: Path) -> Source:
+    try:
+        status = file.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise BadInput("not a regular file: only files can be copied", file=file)
+        file.open("rb").close()
+    except OSError as error:
+        raise _unreadable(file, error) from error
+    return Source(file, status.st_size)
 
 
 class _Copy(Struct):
@@ -110,31 +77,22 @@ class _Copy(Struct):
     source: Source
     reading: int
     writing: int
-    identity: Identity
 
 
-def copy_all(
-    sources: Sequence[Source],
-    folder: Path,
-    *,
-    threads: int | None = None,
-    on_progress: Callable[[int], None] = lambda _: None,
-) -> list[Identity]:
-    """Copy *sources* into *folder* by so many *threads*, and return the identity of what was copied of each.
+def copy_all(sources: Sequence[Source], folder: Path, *, on_progress: Callable[[int], None]) -> None:
+    """Copy *sources* into *folder*; *on_progress* gets the number of bytes copied.
 
-    *on_progress* gets the number of bytes copied. Copies have the times of their sources, and can only be read.
-    Raises BadInput if a source is not what it was before, and OSError.
+    Copies have the times of their sources, and can only be read. Raises BadInput if a source is not what it was
+    before, and OSError.
     """
-    threads = threads or min(_MOST_THREADS, len(os.sched_getaffinity(0)))
-    done, identities = 0, []
+    done = 0
+    threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)))
     with ThreadPoolExecutor(threads, thread_name_prefix="copy") as pool:
         for source in sources:
             with _opened(source, folder) as copy, contextlib.closing(_copy_file(copy, pool)) as sizes:
                 for size in sizes:
                     done += size
                     on_progress(done)
-            identities.append(copy.identity)
-    return identities
 
 
 def _copy_file(copy: _Copy, pool: ThreadPoolExecutor) -> Generator[int, None, None]:
@@ -156,13 +114,11 @@ def _copy_file(copy: _Copy, pool: ThreadPoolExecutor) -> Generator[int, None, No
 @contextlib.contextmanager
 def _opened(source: Source, folder: Path) -> Iterator[_Copy]:
     """Open source and copy; at the end the source must be unchanged."""
-    target = folder / source.name
-    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with contextlib.ExitStack() as stack:
         try:
             reading = os.open(source.file, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise _unreadable(source, error) from error
+            raise _unreadable(source.file, error) from error
         stack.callback(os.close, reading)
         # Programs that map the file and write to it change its times only at the first write to a clean page.
         with contextlib.suppress(OSError):
@@ -170,10 +126,10 @@ def _opened(source: Source, folder: Path) -> Iterator[_Copy]:
         before = _settled(reading)
         if before.st_size != source.bytes:
             raise _changed(source)
-        writing = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
+        writing = os.open(folder / source.file.name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
         stack.callback(os.close, writing)
         os.ftruncate(writing, source.bytes)
-        yield _Copy(source, reading, writing, identity_of(before))
+        yield _Copy(source, reading, writing)
         try:
             now = source.file.stat()
         except OSError as error:
@@ -197,8 +153,8 @@ def _changed(source: Source) -> BadInput:
     return BadInput("it changed while it was copied: repeat when nothing writes to it", file=source.file)
 
 
-def _unreadable(source: Source, error: OSError) -> BadInput:
-    return BadInput(f"cannot be copied: {error.strerror}", file=source.file)
+def _unreadable(file: Path, error: OSError) -> BadInput:
+    return BadInput(f"cannot be copied: {error.strerror}", file=file)
 
 
 def _is_cached(handle: int, offset: int) -> bool:
@@ -217,7 +173,7 @@ def _copy_chunk(copy: _Copy, begin: int, keep: bool, stop: threading.Event) -> i
         try:
             size = os.preadv(copy.reading, [block[: end - offset]], offset)
         except OSError as error:
-            raise _unreadable(copy.source, error) from error
+            raise _unreadable(copy.source.file, error) from error
         if not size:
             raise _changed(copy.source)
         rest = block[:size]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RAM stores: copies of files in memory on chosen NUMA nodes, which other programs open by path.
+"""RAM stores: folders in memory on chosen NUMA nodes, whose files other programs open by path.
 
 A store is a tmpfs in the mount namespace of a *holder*, a child process that does nothing else. Its memory policy
 and its limit are options of the mount. Other programs reach it by /proc/HOLDER/root; the host's own mounts do not
-change. The kernel frees the memory when the holder has ended and no program maps a copy any more. The holder ends
+change. The kernel frees the memory when the holder has ended and no program maps a file any more. The holder ends
 when this process does, however that ends, because the pipe to its standard input closes.
 
 Sources: the kernel's documents filesystems/tmpfs (mpol=, huge=) and filesystems/proc (numa_maps, smaps).
@@ -15,52 +15,39 @@ import contextlib
 import errno
 import math
 import os
-import re
-import stat
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct, field
 
-from firsttouch.clock import SYSTEM_CLOCK
-from firsttouch.errors import BadInput, CannotHere, RunFailed
+from firsttouch.errors import CannotHere, RunFailed
 from firsttouch.execution.child_process import wait
-from firsttouch.execution.file_copies import Identity, Source, copy_all
+from firsttouch.execution.file_copies import Source, copy_all
 from firsttouch.host import kernel_files, pages
 from firsttouch.host.available_memory import available_bytes, available_on
 from firsttouch.host.cpusets import format_list, parse_list, status_list
 from firsttouch.host.pages import FilePages
-from firsttouch.records import atomic_files
 from firsttouch.scenarios import evidence
 from firsttouch.tools import defer_signals, require
 from firsttouch.units import format_bytes
 
-#: The file system of a store, and the name of its source in the list of mounts.
-_TMPFS, _SOURCE = "tmpfs", "firsttouch"
-#: Mounts a tmpfs for each pair of a folder and options, creates the folder in $1, and waits. If it reads a number,
-#: it stays for so many seconds without its parent; at the end of its input it ends.
-_HOLDER = f"""\
+#: Mounts a tmpfs for each pair of a folder and options, creates the folder in $1, and waits until its input ends.
+_HOLDER = """\
 folder=$1; shift
 while test $# -gt 0; do
-    mkdir -p -- "$1" && mount -t {_TMPFS} -o "$2" {_SOURCE} "$1" || exit 1
+    mkdir -p -- "$1" && mount -t tmpfs -o "$2" firsttouch "$1" || exit 1
     shift 2
 done
 mkdir -p -- "$folder" && echo ready || exit 1
 exec >/dev/null 2>&1
-read -r seconds && exec sleep "$seconds\""""
+read -r _"""
 #: A store covers the first of these folders that exists, in the holder's namespace only.
 _BASES = (Path("/dev/shm"), Path("/mnt"), Path("/media"), Path("/srv"))  # noqa: S108 - not the host's own
-#: Names the store's folder in the environment of its holder, by which it is found when it is kept.
-VARIABLE = "RAM_STORE"
-#: The real, effective, saved and file system user ids in /proc/PID/status.
-_UIDS = re.compile(r"^Uid:(.*)$", re.MULTILINE)
-#: The pause (s) between two looks whether a kept holder can be found, and the most of them.
-_LOOK, _MOST_LOOKS = 0.002, 1000
 #: The message after the death of a holder.
-GONE = "the process that holds the RAM store was killed, and its copies are gone"
+_GONE = "the process that holds the RAM store was killed, and its files are gone"
 #: This part of a NUMA node's memory, and of what a cgroup has left, stays free: where the policy binds, the kernel
 #: kills programs when a NUMA node is full.
 _MARGIN = 0.03
@@ -89,15 +76,6 @@ class Residence(Struct, frozen=True):
     huge_bytes: int = 0
     reason: str = ""
 
-    def to_dict(self, numa_nodes: Sequence[int]) -> dict[str, Any]:
-        """Return the JSON object of files that were to lie on *numa_nodes*."""
-        return {
-            "numa_nodes": list(numa_nodes),
-            "pages": {str(node): count for node, count in self.pages.items()},
-            "huge_bytes": self.huge_bytes,
-            "reason": self.reason,
-        }
-
 
 class RamStore:
     """One space of a holder: :attr:`folder` is its path for this process and for others outside of the namespace.
@@ -111,7 +89,6 @@ class RamStore:
         self.inside = inside
         self.pid = holder.pid
         self.folder = Path(f"/proc/{holder.pid}/root{inside}")
-        self.is_kept = False
         self._holder = holder
 
     def alive(self) -> bool:
@@ -138,37 +115,22 @@ class RamStore:
         words = options.get(str(self.inside)) or options.get(str(self.inside.parent), "")
         return words.partition("mpol=")[2]
 
-    def copy(
-        self,
-        sources: Sequence[Source],
-        *,
-        threads: int | None = None,
-        on_progress: Callable[[int], None] = lambda _: None,
-    ) -> list[Identity]:
-        """Copy *sources* into the store, and return the identity of what was copied of each; times are kept.
+    def copy(self, sources: Sequence[Source], *, on_progress: Callable[[int], None] = lambda _: None) -> None:
+        """Copy *sources* into the store; times are kept. *on_progress* gets the number of bytes copied.
 
-        *on_progress* gets the number of bytes copied. Raises BadInput if a source changes while it is copied, or
-        the store has a file of its name, CannotHere if the sources do not fit, and RunFailed if the holder is
-        killed. After an error, none of the copies is left.
+        Raises BadInput if a source changes while it is copied, CannotHere if the sources do not fit, and RunFailed
+        if the holder is killed.
         """
-        names = {source.name.parts[0] for source in sources}
-        if there := [name for name in sorted(names) if (self.folder / name).exists()]:
-            raise BadInput("the RAM store has a file of this name already", file=there[0])
         try:
-            identities = copy_all(sources, self.folder, threads=threads, on_progress=on_progress)
-            if not self.alive():
-                raise RunFailed(GONE)
-        except BaseException as error:
-            for name in names:
-                atomic_files.remove(self.folder / name)
-            if isinstance(error, OSError):
-                raise self._explained(error, sources) from error
-            raise
-        return identities
+            copy_all(sources, self.folder, on_progress=on_progress)
+        except OSError as error:
+            raise self._explained(error, sources) from error
+        if not self.alive():
+            raise RunFailed(_GONE)
 
     def _explained(self, error: OSError, sources: Sequence[Source]) -> Exception:
         if not self.alive():
-            return RunFailed(GONE)
+            return RunFailed(_GONE)
         if error.errno == errno.ENOSPC:
             total = sum(source.bytes for source in sources)
             limit = format_bytes(self.space.size_bytes)
@@ -180,40 +142,14 @@ class RamStore:
 
         Their pages are mapped, and numa_maps and smaps of the mapping are read.
         """
-        pages = residence(self.space, self.folder.iterdir() if files is None else files)
+        total, expected = FilePages(), 0
+        for file in self.folder.iterdir() if files is None else files:
+            total += pages.resident(file)
+            expected += -(-file.stat().st_size // PAGE)
         if not self.alive():
-            raise RunFailed(GONE)
-        return pages
-
-    def link(self, sources: Iterable[Source]) -> None:
-        """Create symbolic links to *sources* in place of copies."""
-        for source in sources:
-            place = self.folder / source.name
-            place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            place.symlink_to(source.file.absolute())
-
-    def keep(self, seconds: float) -> None:
-        """Let the holder stay for so many *seconds* (perhaps infinite) when the block of :func:`hold` ends."""
-        assert self._holder.stdin is not None  # noqa: S101 - it was opened as a pipe
-        try:
-            self._holder.stdin.write(f"{seconds:.0f}\n".encode())
-            self._holder.stdin.flush()
-        except BrokenPipeError as error:
-            raise RunFailed(GONE) from error
-        self.is_kept = True
-        # While the shell becomes sleep(1), its environment cannot be read: others would not find the store.
-        for _ in range(_MOST_LOOKS):
-            if not self.alive() or self._is_asleep():
-                break
-            SYSTEM_CLOCK.sleep(_LOOK)
-
-    def _is_asleep(self) -> bool:
-        process = Path(f"/proc/{self.pid}")
-        try:
-            has_variables = VARIABLE.encode() in (process / "environ").read_bytes()
-            return has_variables and (process / "comm").read_text(encoding="ascii") == "sleep\n"
-        except (OSError, ValueError):
-            return False
+            raise RunFailed(_GONE)
+        ordered = dict(sorted(total.nodes.items()))
+        return Residence(ordered, total.huge_bytes, _misplaced(self.space, ordered, expected))
 
 
 # ----------------------------------------------------------------------
@@ -264,11 +200,11 @@ def hold_all(spaces: Sequence[Space], *, private_shm: bool = False) -> Iterator[
         yield stores
     except OSError as error:
         if stores and not stores[0].alive() and str(error.filename).startswith(f"/proc/{stores[0].pid}/"):
-            raise RunFailed(GONE) from error
+            raise RunFailed(_GONE) from error
         raise
     finally:
         if holder is not None:
-            _end(holder, kill=not any(store.is_kept for store in stores))
+            _end(holder)
 
 
 def _base(*, private_shm: bool) -> Path:
@@ -309,7 +245,7 @@ def _start(words: Sequence[str]) -> subprocess.Popen[bytes]:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd="/",
-            env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", **_environment(words[0])},
+            env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
             start_new_session=True,  # a terminal's signals do not reach it
         )
         try:
@@ -326,69 +262,13 @@ def _start(words: Sequence[str]) -> subprocess.Popen[bytes]:
     raise CannotHere(_lacking(messages))
 
 
-def _end(holder: subprocess.Popen[bytes], *, kill: bool = True) -> None:
-    """Close the pipes of a holder; kill it, and wait until its memory is free, unless it is kept."""
-    if kill:
-        holder.kill()
-        holder.wait()
-    else:
-        holder.returncode = 0  # nobody waits for it: it becomes a child of init
+def _end(holder: subprocess.Popen[bytes]) -> None:
+    """Kill a holder, wait until its memory is free, and close its pipes."""
+    holder.kill()
+    holder.wait()
     for stream in (holder.stdin, holder.stdout, holder.stderr):
         if stream is not None:
-            with contextlib.suppress(BrokenPipeError):
-                stream.close()
-
-
-def _environment(inside: Path | str) -> dict[str, str]:
-    """Return what the environment of a holder says of it; FIRSTTOUCH_HOME divides all data of a user."""
-    return {VARIABLE: str(inside), "FIRSTTOUCH_HOME": os.environ.get("FIRSTTOUCH_HOME", "")}
-
-
-def holders() -> Iterator[tuple[int, Path]]:
-    """Yield the process and the folder of each holder of this user that this process may see.
-
-    Another user may have started a process of this user, as by sudo, and then its environment is that user's. It
-    only says where to look: the store must be a tmpfs of this user that is closed to others.
-    """
-    for process in Path("/proc").iterdir():
-        try:
-            if not process.name.isdecimal() or not _is_ours(process):
-                continue
-            words = os.fsdecode((process / "environ").read_bytes()).split("\0")
-            values = dict(word.split("=", 1) for word in words if "=" in word)
-            inside = values.get(VARIABLE, "")
-            if inside and _environment(inside).items() <= values.items() and _is_store(process, Path(inside)):
-                yield int(process.name), Path(f"{process}/root{inside}")
-        except OSError:  # it has ended, or is another user's
-            continue
-
-
-def _is_ours(process: Path) -> bool:
-    """Return whether all user ids of a process are this user's."""
-    if process.stat().st_uid != os.geteuid():
-        return False
-    uids = _UIDS.search((process / "status").read_text(encoding="utf-8", errors="replace"))
-    return uids is not None and set(uids[1].split()) == {str(os.geteuid())}
-
-
-def _is_store(process: Path, inside: Path) -> bool:
-    """Return whether the folder *inside* of the namespace of *process* is one that a holder of this user made.
-
-    The folder above it, which holds its record, is closed to others, so nobody else can put anything there.
-    """
-    if not inside.is_absolute() or ".." in inside.parts:
-        return False
-    folder = Path(f"{process}/root{inside}")
-    above, status = folder.parent.lstat(), folder.lstat()
-    if not (stat.S_ISDIR(above.st_mode) and stat.S_ISDIR(status.st_mode)):
-        return False
-    if {above.st_uid, status.st_uid} != {os.geteuid()} or above.st_mode & 0o077:
-        return False
-    mounted = {}
-    for line in (process / "mountinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-        before, _, after = line.partition(" - ")
-        mounted[before.split()[4]] = after.split()[:2]
-    return mounted.get(str(inside.parent)) == [_TMPFS, _SOURCE]
+            stream.close()
 
 
 #: A file, the value with which it forbids user namespaces, and what the admin can do.
@@ -448,7 +328,7 @@ def shortage(spaces: Iterable[Space]) -> str:
 
 
 def needed_bytes(sources: Iterable[Source]) -> int:
-    """Return the size of a store for copies of *sources*: whole pages, and a page for each in records of them."""
+    """Return the size of a store for copies of *sources*: whole pages, and some to spare."""
     return sum(-(-source.bytes // PAGE) * PAGE + PAGE for source in sources) + (64 << 10)
 
 
@@ -458,7 +338,7 @@ def room(node: int) -> int:
     return max(0, int(left - _MARGIN * total))
 
 
-def usable_nodes() -> tuple[int, ...]:
+def _usable_nodes() -> tuple[int, ...]:
     """Return the NUMA nodes with memory that this process may use."""
     if not pages.has_numa_maps():
         return (0,)
@@ -469,7 +349,7 @@ def usable_nodes() -> tuple[int, ...]:
 
 def _forbidden(numa_nodes: Sequence[int]) -> str:
     """Return which of *numa_nodes* this process may not use, or ""."""
-    usable = usable_nodes()
+    usable = _usable_nodes()
     if not numa_nodes:
         return "no NUMA node was named"
     if outside := set(numa_nodes) - set(usable):
@@ -482,18 +362,6 @@ def _forbidden(numa_nodes: Sequence[int]) -> str:
 
 # ----------------------------------------------------------------------
 # Where the pages lie
-
-
-def residence(space: Space, files: Iterable[Path]) -> Residence:
-    """Return where every page of *files* (and of those in folders) lies, and whether that is as *space* asks."""
-    total, expected = FilePages(), 0
-    for file in files:
-        for each in sorted(file.rglob("*")) if file.is_dir() else [file]:
-            if each.is_file() and not each.is_symlink():
-                total += pages.resident(each)
-                expected += -(-each.stat().st_size // PAGE)
-    ordered = dict(sorted(total.nodes.items()))
-    return Residence(ordered, total.huge_bytes, _misplaced(space, ordered, expected))
 
 
 def _misplaced(space: Space, counts: dict[int, int], expected: int) -> str:

@@ -19,7 +19,7 @@ from typing import Self
 from msgspec import Struct
 
 from firsttouch.errors import BadInput, CannotHere, RunFailed
-from firsttouch.execution import ram_store, staging
+from firsttouch.execution import ram_store
 from firsttouch.execution.child_process import child, last_lines
 from firsttouch.execution.file_copies import identity_of, sources_of
 from firsttouch.execution.placement_check import IndexPages
@@ -161,19 +161,11 @@ class IndexCopies:
         self._say(f"a copy of the index ({size}) is on {nodes}")
 
     def _copy(self, index: MemoryOption, places: Sequence[tuple[int, ...]], files: Sequence[Path]) -> None:
-        """Use what `firsttouch stage` has made on the *places*, and copy the files to the others."""
         size = ram_store.needed_bytes(sources_of(files))
         spaces = [Space(banks, size, even=len(banks) > 1) for banks in places]
-        lacking = []
-        for space in spaces:
-            if use := self._staged(index, space, files):
-                self._add(space.numa_nodes, use)
-            else:
-                lacking.append(space)
-        if not lacking:
-            return
+        assert self._prefix is not None  # noqa: S101 - for mypy
         total = sum(file.stat().st_size for file in files)
-        for store in self._stack.enter_context(ram_store.hold_all(lacking)):
+        for store in self._stack.enter_context(ram_store.hold_all(spaces)):
             nodes = format_list(store.space.numa_nodes)
 
             def progress(done: int, nodes: str = nodes) -> None:
@@ -186,41 +178,12 @@ class IndexCopies:
                 store.copy(sources, on_progress=progress)
             finally:
                 live("")
-            prefix = store.folder if self._is_folder else store.folder / self._place
-            self._add(store.space.numa_nodes, self._use(index, prefix, store.verify()))
-
-    @property
-    def _is_folder(self) -> bool:
-        """Whether the index is a folder: a suffix that begins with a slash names a file in it."""
-        return self._aligner.index_files[0].startswith("/")
-
-    @property
-    def _place(self) -> str:
-        assert self._prefix is not None  # noqa: S101 - for mypy
-        return self._prefix.name
-
-    def _staged(self, index: MemoryOption, space: Space, files: Sequence[Path]) -> IndexUse | None:
-        """Return the use of a copy that `firsttouch stage` has made as *space* asks, or None."""
-        assert self._prefix is not None  # noqa: S101 - for mypy
-        ways = [([self._prefix], self._place), (files, "")] if self._is_folder else [(files, self._place)]
-        for wanted, place in ways:
-            folder = staging.staged(wanted, space.numa_nodes)
-            if folder is None:
-                continue
-            # Locked first: otherwise its user can drop it while its pages are looked for.
-            with contextlib.ExitStack() as stack:
-                stack.enter_context(staging.in_use(folder))
-                residence = ram_store.residence(space, self._aligner.index_paths(folder / place))
-                if not residence.reason:
-                    self._stack.enter_context(stack.pop_all())
-                    return self._use(index, folder / place, residence)
-        return None
-
-    def _use(self, index: MemoryOption, prefix: Path, residence: Residence) -> IndexUse:
-        maps = self._aligner.index_use == "mapped"
-        return IndexUse(
-            prefix, maps, pages=_pages(index, residence, self._aligner.index_paths(prefix), must_map=maps)
-        )
+            # A suffix that begins with a slash names a file in the prefix, which is a folder then.
+            is_folder = self._aligner.index_files[0].startswith("/")
+            prefix = store.folder if is_folder else store.folder / self._prefix.name
+            copied, maps = self._aligner.index_paths(prefix), self._aligner.index_use == "mapped"
+            index_pages = _pages(index, store.verify(), copied, must_map=maps)
+            self._add(store.space.numa_nodes, IndexUse(prefix, maps, pages=index_pages))
 
     def _loaded(self, index: MemoryOption, banks: tuple[int, ...], files: Sequence[Path]) -> IndexUse:
         """Let the program load the index into the /dev/shm of a namespace, on *banks*."""
