@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
-import gc
 import importlib
 import io
 import os
@@ -21,7 +20,7 @@ import signal
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
@@ -39,7 +38,7 @@ from firsttouch.errors import (
     os_reason,
 )
 from firsttouch.records import step_outcome
-from firsttouch.tools import lacking_package, no_idle_threads
+from firsttouch.tools import defer_signals, lacking_package, no_idle_threads
 
 #: Task -> command -> its line in the help. `firsttouch COMMAND` imports the module of that command only.
 TASKS = {
@@ -347,7 +346,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     received: list[int] = []
     try:
         with _signals(received):
-            status = _run(given, alone=argv is None)
+            status = _run(given)
         # A command that ends early with a partial result does not know which signal stopped it.
         return 128 + received[0] if status == INTERRUPTED and received else status
     except CannotHere as error:
@@ -421,62 +420,19 @@ def _signals(received: list[int]) -> Iterator[None]:
     for number in handled:
         signal.signal(number, interrupt)
     try:
-        with _lost_interrupts(received, interrupt):
-            yield
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-@contextlib.contextmanager
-def _lost_interrupts(received: Sequence[int], interrupt: Callable[[int, Any], None]) -> Iterator[None]:
-    """Send a signal again whose KeyboardInterrupt was raised where Python ignores exceptions.
-
-    These are finalizers and callbacks of weak references, many of which run while modules are loaded.
-    """
-    report, alarm = sys.unraisablehook, signal.getsignal(signal.SIGALRM)
-
-    def hook(lost: sys.UnraisableHookArgs) -> None:
-        if not issubclass(lost.exc_type, KeyboardInterrupt):
-            report(lost)
-            return
-        number = received[-1] if received else signal.SIGINT
-        if received:
-            signal.signal(number, interrupt)
-        # Later, because what is raised now is ignored too.
-        signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(number))
-        signal.setitimer(signal.ITIMER_REAL, 0.01)
-
-    sys.unraisablehook = hook
-    try:
-        yield
-    finally:
-        sys.unraisablehook = report
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, alarm)
-
-
-@contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
-    """Keep the garbage collector from the objects of the modules that are loaded within, which stay to the end.
-
-    It would look at all of them several times while they are loaded, and again when the process ends.
-    """
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
-
-
-def _run(given: Sequence[str], *, alone: bool) -> int:
-    """Run one command. *alone*: it is the only one of this process."""
+def _run(given: Sequence[str]) -> int:
     listed = given[:1] == ["help"] and "--all" in given
     if given[:1] == ["help"]:
         given = [*given[1:2], "--help"]
     try:
-        with no_idle_threads(), _uncollected() if alone else contextlib.nullcontext():
+        # Python drops a KeyboardInterrupt in a callback of a weak reference, and loading modules calls many.
+        with no_idle_threads(), defer_signals():
             given = resolved(given)
             top = parser(given[:1] if given and given[0] in COMMANDS else ())
         if listed:
