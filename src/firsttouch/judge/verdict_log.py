@@ -9,7 +9,6 @@ values in their types, and the name of the file's host.
 from __future__ import annotations
 
 import contextlib
-import gc
 import io
 import itertools
 import json
@@ -121,11 +120,10 @@ def read(
     if there is no such folder.
     """
     now = clock.time()
-    with _without_collector():
-        logs: dict[str, list[Logged]] = {}
-        ends = _ends(of or folder(), sample)
-        while batch := list(itertools.islice(ends, _AT_ONCE)):
-            logs |= _logs(batch, now)
+    logs: dict[str, list[Logged]] = {}
+    ends = _ends(of or folder(), sample)
+    while batch := list(itertools.islice(ends, _AT_ONCE)):
+        logs |= _logs(batch, now)
     return logs
 
 
@@ -203,15 +201,3 @@ def _logged_lines(lines: Sequence[bytes], host: str, now: float) -> list[Logged]
             if line.host == host and line.verdict in ORDER and 0 < line.time <= now + MOST_SKEW and are_texts:
                 logged.append(line)
     return logged
-
-
-@contextlib.contextmanager
-def _without_collector() -> Iterator[None]:
-    """Pause the search for garbage in cycles: it would look at each of a million lines several times."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
