@@ -74,9 +74,15 @@ def test_another_user_cannot_read_a_file_in_a_store(source):
     as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     with ram_store.hold([0], 16 << 20) as store:
         store.copy(file_copies.sources_of([source]))
-        for words in (["cat", store.folder / source.name], ["ls", store.folder]):
-            assert subprocess.run(words, capture_output=True, check=False).returncode == 0
-            refused = subprocess.run([*as_nobody, *words], capture_output=True, text=True, check=False)
+        # By the path of other programs, and in the namespace of the holder.
+        for words, enter in (
+            (["cat", store.folder / source.name], []),
+            (["ls", store.folder], []),
+            (["cat", store.inside / source.name], store.entering()),
+            (["ls", store.inside], store.entering()),
+        ):
+            assert subprocess.run([*enter, *words], capture_output=True, check=False).returncode == 0
+            refused = subprocess.run([*enter, *as_nobody, *words], capture_output=True, text=True, check=False)
             assert (refused.returncode != 0, refused.stdout) == (True, "")
             assert "Permission denied" in refused.stderr
 
