@@ -233,13 +233,13 @@ class Cluster:
             host.threads,
         )
 
-    def _configuration(self, host: topology.Topology, **known: Any) -> configuration.Settings:
+    def _configuration(self, host: topology.Topology, **more: Any) -> configuration.Settings:
         """Return the configuration that the files of the modelled host state."""
         root = self.folder / "roots" / self._host.name
         for name, text in self._host.files().items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(text + "\n")
-        return self._read_configuration(host, root, **known)
+        return self._read_configuration(host, root, **more)
 
     def _dmidecode(self, *_types: str) -> str:
         if "unreadable" in self._host.faults.get("modules", {}):

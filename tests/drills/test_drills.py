@@ -70,8 +70,8 @@ class Drilled:
     @cached_property
     def lines(self) -> dict[str, str]:
         """The lines that the job prints, by host."""
-        found = re.findall(r"^verdict (\S+) (.*)", "\n".join(task.out for task in self.job.values()), re.MULTILINE)
-        return dict(found)
+        output = "\n".join(task.out for task in self.job.values())
+        return dict(re.findall(r"^verdict (\S+) (.*)", output, re.MULTILINE))
 
     @cached_property
     def records(self) -> list[schema.Record]:
@@ -141,10 +141,10 @@ def test_the_fault_moves_the_metrics_that_it_shows(fleets: Any, fleet: str, dril
     """A drill that shows a metric must reach it: its records on this host differ from the good hosts'."""
     drilled = fleets(fleet)
     host = drilled.hosts_of[drill.name][0]
-    known = [record for record in drilled.records if record.host in {host, *drilled.good}]
+    compared = [record for record in drilled.records if record.host in {host, *drilled.good}]
     for shown in drill.shows:
         check, _, metric = shown.partition(".")
-        assert _moves([r for r in known if (r.check, r.metric) == (check, metric)], host), shown
+        assert _moves([r for r in compared if (r.check, r.metric) == (check, metric)], host), shown
 
 
 def _moves(records: list[schema.Record], host: str) -> bool:
