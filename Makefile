@@ -44,7 +44,7 @@ study-programs: ## Bowtie and Bowtie 2 with a lock of each type, in .cache/study
 PYTEST := $(BIN)/python -m pytest -q --durations=25 --dist loadscope
 WORKERS := $(shell n=$$(nproc); echo $$((n < 8 ? n + 3 : n)))
 
-test: ## all tests and lint, or one suite (SUITE=unit|drills|golden|hostile|integration|containers|slurm|emulated|workflows)
+test: ## all tests and lint, or one suite (SUITE=unit|drills|golden|hostile|studies|integration|containers|slurm|emulated|workflows)
 	@setup/setup.sh test
 	@$(MAKE) --no-print-directory -j2 $(if $(SUITE),,lint) suites
 
@@ -72,6 +72,9 @@ bench: setup ## measure this program's own cost, and compare the probe with othe
 	@for file in $(or $(BENCH:%=bench/%.py),$(sort $(wildcard bench/*.py))); do \
 	    echo "== $$file"; $(BIN)/python $$file || exit; \
 	done
+
+blocked-reads: setup ## reads in blocks, which programs of the 2018 study need: make blocked-reads ARGS="r.fq -o b.fq"
+	@PYTHONPATH=studies $(BIN)/python -m blocked_fastq $(ARGS)
 
 paper: setup ## the papers' tables and figures from reports/published, and contradictions with their text (OUT=reports/out/paper)
 	@PYTHONPATH=studies $(BIN)/python -m paper -o $(or $(OUT),reports/out/paper)

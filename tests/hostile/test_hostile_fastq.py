@@ -154,7 +154,6 @@ def special(folder):
 
 RUN = ["run", "1Inst_Original", "--aligner", "bwa-mem", "--index", "idx", "--reads", "r.fq", "-o", "out.sam"]
 NEEDS_BWA = pytest.mark.skipif(not shutil.which("bwa"), reason="no bwa")
-BLOCK = ["reads", "block", "r.fq", "-o", "b.fq"]
 
 CASES = [
     *(Case(f"{n}", ["reads", "check", "r.fq"], 2, says, {"r.fq": GOOD + bad}) for n, (bad, says) in BAD.items()),
@@ -172,9 +171,7 @@ CASES = [
         )
         for n, (bad, says) in SOME.items()
     ),
-    *(Case(f"{n}, blocked", BLOCK, 2, says, {"r.fq": GOOD + bad}) for n, (bad, says) in SOME.items()),
     *(Case(n, ["reads", "check", "r.fq"], 2, says, {"r.fq": data}) for n, (data, says) in FILES.items()),
-    *(Case(f"{n}, blocked", BLOCK, 2, says, {"r.fq": data}) for n, (data, says) in FILES.items()),
     *(
         Case(f"pair: {n}", ["reads", "check", "r.fq", "m.fq"], 2, says, {"r.fq": mate_1, "m.fq": mate_2})
         for n, (mate_1, mate_2, says) in PAIRS.items()
@@ -197,15 +194,6 @@ CASES = [
             "-": "reads cannot come from standard input",
         }.items()
     ),
-    Case(
-        "the output is the input",
-        ["reads", "block", "r.fq", "-o", "r.fq"],
-        2,
-        "output is an input",
-        {"r.fq": GOOD},
-    ),
-    Case("two outputs for one mate", [*BLOCK, "c.fq"], 2, "the reads have 1 mates", {"r.fq": GOOD}),
-    Case("blocks of a byte", [*BLOCK, "--block-bytes", "1"], 2, "blocks of 1 bytes hold none", {"r.fq": GOOD}),
     *(
         Case(f"dataset: {n}", ["data", "get", "set"], 2, says, {"sets/set.toml": text}, environment=SETS)
         for SETS in [{"FIRSTTOUCH_DATASETS": "sets"}]

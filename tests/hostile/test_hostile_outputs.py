@@ -118,7 +118,6 @@ DEVICES = [
     Case(
         "records into a device", [*RUN, "-o", "o.sam", "--records=null"], 2, "only be appended to a file", device
     ),
-    Case("blocked reads into a device", ["reads", "block", "r.fq", "-o", "null"], 0, "blocks", device),
     Case("a draft into a device", ["system", "draft", "lab", "--force", "-o", "null"], 0, "drafted", device),
 ]
 
@@ -130,9 +129,7 @@ def two_reads(folder: Path) -> None:
     (folder / "link.fq").symlink_to("a.fq")
 
 
-BLOCK = ["reads", "block", "a.fq"]
 BASELINE = ["baseline", "--system=lab"]
-PAIR = ["reads", "block", "a.fq", "b.fq", "-o"]
 
 
 def stored(folder: Path) -> None:
@@ -149,13 +146,6 @@ def stored(folder: Path) -> None:
 
 
 OTHERS = [
-    Case("the reads", [*BLOCK, "-o", "a.fq"], 2, INPUT, two_reads),
-    Case("a link", [*BLOCK, "-o", "link.fq"], 2, INPUT, two_reads),
-    Case("a hard link", [*BLOCK, "-o", "hard.fq"], 2, INPUT, two_reads),
-    Case("one of the mates", [*PAIR, "o.fq", "b.fq"], 2, INPUT, two_reads),
-    Case("two of the same name", [*PAIR, "o.fq", "./o.fq"], 2, TWICE, two_reads),
-    Case("too large blocks", [*BLOCK, "-o", "o.fq", "--block-bytes=999TB"], 2, "bytes at most", two_reads),
-    Case("the output is a folder", [*BLOCK, "-o", "."], 2, "is a folder", two_reads),
     Case("baseline over its records", [*BASELINE, "r.jsonl", "-o", "r.jsonl"], 2, INPUT, stored),
     Case("baseline over a folder's records", [*BASELINE, "results", "-o", "hard.jsonl"], 2, INPUT, stored),
     Case("report over its records", ["report", "results", "-o", "results"], 2, "holds an input", stored),
@@ -215,7 +205,6 @@ READ = {
     "the index of the reference of run": ("g.fa.fai", [*RUN[:3], "--index=g.fa", "--reads=r.fq"]),
     "the dictionary of the reference of run": ("g.dict", [*RUN[:3], "--index=g.fa", "--reads=r.fq"]),
     "the index of the reference of trials": ("g.fa.fai", [*ADVISE[:2], "--index=g.fa", "--reads=r.fq", "--apply"]),
-    "reads to block": ("r.fq", ["reads", "block", "r.fq"]),
 }  # fmt: skip
 REFERENCE = [*ALIGN[:3], "--reference=other.fa", *BOWTIE2[5:]]
 BY_BOWTIE2 = [*RUN[:2], "--aligner=bowtie2", *RUN[3:]]
@@ -331,8 +320,6 @@ OPEN = [
     ("the index by a descriptor", [*ALIGN, "-o", "/dev/fd/300", *BWA], "300>>i/index.bwt"),
     ("reads that another descriptor has", [*ALIGN, "-o", "r.fq", *BWA[:-1], "/dev/fd/300"], "300<r.fq"),
     ("run by a descriptor", [*RUN, "-o", "/proc/self/fd/300"], "300<>r.fq"),
-    ("block by a descriptor", ["reads", "block", "r.fq", "-o", "/dev/fd/300"], "300<>r.fq"),
-    ("block appended to the reads", ["reads", "block", "r.fq", "-o", "/dev/stdout"], ">>r.fq"),
     ("appended to the reads", [*ALIGN, *BWA], ">>r.fq"),
     ("appended to the index", [*ALIGN, *BWA], ">>i/index.sa"),
     ("appended to the reads, in BAM", [*ALIGN[:3], "-O", "bam", *BWA], ">>r.fq"),
@@ -346,7 +333,6 @@ OPEN = [
     ("JSON of run", [*RUN, "--json", "-o", "z.sam"], ">>r.fq"),
     ("JSON of run without an output", [*RUN, "--json", "--reads-per-thread=1"], ">>r.fq"),
     ("the names that run prints", [*RUN, "-o", "z.sam"], "1<>r.fq"),
-    ("JSON of block", ["reads", "block", "r.fq", "-o", "z.fq", "--json"], ">>r.fq"),
     ("JSON of trials", [*ADVISE, "--json"], ">>r.fq"),
 ]
 

@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from blocked_fastq import block
+from factories.fastq_files import GOOD, text, write
 from factories.processes import started, wait_until
 from firsttouch.benchmarks import studies
 from firsttouch.campaign import campaigns, state
 from firsttouch.campaign.study import Choice, Planner
+from firsttouch.genomics.fastq import inspect
 from firsttouch.host import topology
 from firsttouch.records import schema
 
@@ -155,18 +158,23 @@ def test_bad_input_is_one_line_before_any_run(run_cli, small, tmp_path, argv, en
 
 
 @pytest.mark.parametrize(
-    ("reads", "per_block", "reason"),
+    ("per_block", "reason"),
     [
-        ("r.fq", None, "it reads blocks, which --dataset makes"),
-        (None, 70, "blocks of 70 records need"),
-        (None, None, ""),
+        (None, "it reads blocks: give files in blocks with --reads"),
+        (40, "blocks of 12288 bytes with 44 records are needed"),
+        (44, ""),
     ],
 )
-def test_configurations_that_read_blocks_are_left_out_without_them(data_store, capsys, reads, per_block, reason):
-    """A block of the study holds 44 records of lambda, and not 70."""
+def test_configurations_that_read_blocks_are_left_out_without_them(tmp_path, capsys, per_block, reason):
+    """A block of the study holds 44 records."""
+    reads = None
+    if per_block:
+        plain = write(tmp_path / "plain.fq", text(GOOD * 40))
+        reads = tmp_path / "r.fq"
+        block(inspect([plain]), [reads], per_block=per_block)
     scaling = studies.study("scaling2018")
     cases, _ = scaling.cases(topology.load(), threads=[1], patterns=["Bowtie 2"], reads=["unpaired"])
-    choice = Choice(reads=reads, dataset="lambda", reads_per_block=per_block)
+    choice = Choice(reads=reads)
     left = Planner(scaling, choice)._with_blocks(cases)
     assert len(cases) - len(left) == (2 if reason else 0)
     lines = [line for line in capsys.readouterr().err.splitlines() if "left out" in line]

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from blocked_fastq import block
 from factories.fastq_files import text, write
 from factories.genomes import built, installed, scenario
 from firsttouch.errors import BadInput, CannotHere, RunFailed
 from firsttouch.genomics import aligners, launch
+from firsttouch.genomics.aligners import Blocks
 from firsttouch.genomics.fastq import inspect
-from firsttouch.genomics.padded_fastq import block
 from firsttouch.genomics.sinks import AlignOutput
 
 PROGRAM = Path(__file__).parents[1] / "factories" / "blocked_aligner.py"
@@ -99,7 +100,7 @@ def test_wrong_uses_are_reported_before_any_run(blocked, tmp_path):
     with pytest.raises(BadInput, match=r"0\.fq: record 4 begins at byte 90 instead of 200, but blocks of 200"):
         launch.prepare(work.aligner, work.index, [plain])
     with pytest.raises(BadInput, match="with 4 records are needed"):
-        launch.prepare(work.aligner.with_blocks(None, 4), work.index, work.reads.files)
+        launch.prepare(replace(work.aligner, blocks=Blocks(200, 4)), work.index, work.reads.files)
     with pytest.raises(BadInput, match="x-blocked takes no --dynamic: it reads files"):
         launch.check_dynamic(work.aligner, 1)
     lost = replace(work.aligner, output="{scratch}/{output}.sam")
@@ -138,7 +139,7 @@ def test_batches_of_a_release(of_lambda):
 
 @pytest.mark.parametrize("mates", [1, 2])
 def test_a_program_of_2018_reads_blocks(of_lambda, tmp_path, mates):
-    program = aligners.aligner("bowtie2-2018-striped").with_blocks(None, 18)
+    program = replace(aligners.aligner("bowtie2-2018-striped"), blocks=Blocks(12288, 18))
     if shutil.which(program.program) is None:
         pytest.skip(f"{program.program} is not on PATH: {program.origin}")
     prefix, files = of_lambda
@@ -154,9 +155,6 @@ def test_a_program_of_2018_reads_blocks(of_lambda, tmp_path, mates):
 def test_the_command_line(of_lambda, tmp_path, run_cli, monkeypatch):
     prefix, (reads, _) = of_lambda
     run = ("run", "1x1-unbound", "--index", prefix, "--reads", reads, "-o", tmp_path / "o.sam", "--aligner")
-    status, _, err = run_cli(*run, "bowtie2-batched", "--reads-per-block", 3)
-    assert (status, err.count("\n")) == (2, 1)
-    assert "bowtie2-batched reads no blocked input: leave --block-bytes and --reads-per-block out" in err
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     status, _, err = run_cli(*run, "bowtie2-2018-blocked")
     assert (status, err.count("\n")) == (3, 1)

@@ -11,11 +11,12 @@ import pytest
 from msgspec.structs import replace
 from tests.factories.clocks import ManualClock
 
+from blocked_fastq import block
 from firsttouch.advice import advice_text, findings, trials
 from firsttouch.advice.costs import candidates, default
 from firsttouch.advice.posterior import prior
 from firsttouch.errors import RunFailed
-from firsttouch.genomics import fastq, launch, padded_fastq
+from firsttouch.genomics import fastq, launch
 from firsttouch.genomics.aligners import aligner
 from firsttouch.genomics.launch import Work
 from firsttouch.host.pages import Memory
@@ -330,7 +331,7 @@ def test_policies_are_not_tried_where_they_are_alike(host):
 def test_a_sample_of_blocked_reads_is_in_blocks(tmp_path, wanted):
     plain, file = tmp_path / "plain.fq", tmp_path / "r.fq"
     plain.write_text("".join(f"@r{i}\nACGTACGTAC\n+\nIIIIIIIIII\n" for i in range(1001)))
-    padded_fastq.block(fastq.inspect([plain]), [file], block_bytes=300, per_block=7)
+    block(fastq.inspect([plain]), [file], block_bytes=300, per_block=7)
     rule = fastq.BatchRule(records=7, block=300)
     sample = trials.write_sample(fastq.inspect([file], rule), wanted / 1001, tmp_path)
     assert abs(sample.records - wanted) <= 7 * trials.PIECES

@@ -20,9 +20,8 @@ from factories.http_server import Server, serving
 from firsttouch.datasets import fetch as module
 from firsttouch.datasets import store as store_module
 from firsttouch.datasets.fetch import get, state, verify
-from firsttouch.datasets.manifest import Expect, available, load
+from firsttouch.datasets.manifest import available, load
 from firsttouch.errors import BadInput, Missing, RunFailed
-from firsttouch.genomics.aligners import aligner
 
 FASTA = b">chr1\n" + b"ACGTACGTAC\n" * 40
 READS = b"".join(b"@r%d\nACGTACGTAC\n+\nIIIIIIIIII\n" % i for i in range(2000))
@@ -504,9 +503,3 @@ def test_two_gets_at_once_download_once(data: Path, server: Server) -> None:
     assert results == [("got\n", "")] * 2
     assert server.asked == [None]
     assert json.loads((data / "web" / "state.json").read_text())["w.fq"]["from"] == server.url
-
-
-def test_reads_as_an_aligner_takes_them(tmp_path):
-    files = tuple(tmp_path / f"{mate}.fq" for mate in (1, 2))
-    data = module.LocalDataset("x", tmp_path / "x.fa", files, Expect())
-    assert [module.reads_of(data, aligner("bwa-mem"), mates) for mates in (1, 2)] == [files[:1], files]

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
+from blocked_fastq import block
 from factories.fastq_files import BATCHES, GOOD, common, fastq, layout, packed, text, write
 from firsttouch.errors import CannotHere
 from firsttouch.genomics import dealing, division
 from firsttouch.genomics import fastq as fastq_module
 from firsttouch.genomics.division import dynamic_division, repeated_division, static_division
 from firsttouch.genomics.fastq import inspect
-from firsttouch.genomics.padded_fastq import block
 from firsttouch.genomics.read_stream import ReadStream
 from firsttouch.genomics.reads import BatchRule
 

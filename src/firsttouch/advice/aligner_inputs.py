@@ -39,15 +39,12 @@ class InputRequest(Struct, frozen=True):
     unpaired: bool = False
     interleaved: bool = False
     batch_bases: int | None = None
-    block_bytes: int | None = None
-    reads_per_block: int | None = None
     index_cache: str = index_cache.AS_IS
 
     @property
     def with_options(self) -> Aligner:
         """The aligner with the user's own options; raises BadInput."""
-        aligner = extended(aligners.aligner(self.aligner), self.program)
-        return aligner.with_blocks(self.block_bytes, self.reads_per_block)
+        return extended(aligners.aligner(self.aligner), self.program)
 
     def inputs(self) -> Inputs:
         """Return the input, which is there; builds a dataset's index if necessary. Raises BadInput or Missing."""
@@ -78,13 +75,11 @@ class InputRequest(Struct, frozen=True):
         data = fetch.get(self.dataset)
         if not data.reads:
             raise BadInput(f"dataset '{data.name}' is a reference without reads")
-        # They may not fit into blocks, and an index takes long.
-        files = fetch.reads_of(data, aligner, 1 if self.unpaired else 2, say=say)
         prefix = aligners.built(aligner, data.reference, paths.data() / "index", sha256=data.sha256, say=say)
         return Inputs(
             aligner,
             prefix,
-            (files,),
+            (data.reads[: 1 if self.unpaired else 2],),
             self.batch_bases or data.expect.batch_bases,
             self.interleaved,
             self.index_cache,

@@ -13,11 +13,12 @@ from firsttouch.benchmarks import profiles
 from firsttouch.benchmarks.studies import MATES, Case, Reads, Study
 from firsttouch.campaign import campaigns
 from firsttouch.campaign.campaigns import Campaign
-from firsttouch.datasets import fetch, manifest
+from firsttouch.datasets import manifest
 from firsttouch.errors import BadInput, Missing, none_such
 from firsttouch.execution import backends, slurm
 from firsttouch.execution.progress import say
 from firsttouch.genomics.aligners import aligner
+from firsttouch.genomics.fastq import inspect
 from firsttouch.host import topology
 from firsttouch.systems.definition import load
 
@@ -35,7 +36,6 @@ class Choice(Struct, frozen=True):
     configurations: Sequence[str] = ()
     kind_of_reads: Reads | None = None
     reads_per_thread: int | None = None
-    reads_per_block: int | None = None
 
     @property
     def is_given(self) -> bool:
@@ -111,7 +111,7 @@ class Planner(Struct, frozen=True):
         return [case for case in cases if not self.only_installed or case.aligner not in missing]
 
     def _with_blocks(self, cases: Sequence[Case]) -> list[Case]:
-        """Return the cases whose reads can be had: blocks are made from a dataset if its records fit in."""
+        """Return the cases without those whose program reads blocks, unless the files are in its blocks."""
         reasons: dict[str, list[str]] = {}
         left: list[Case] = []
         refused: dict[tuple[object, Reads], str] = {}
@@ -128,15 +128,15 @@ class Planner(Struct, frozen=True):
         return left
 
     def _no_blocks(self, case: Case) -> str:
-        """Return why an aligner that reads blocks has none, an empty string if it has or reads none."""
+        """Return why the reads are not in the blocks of a case's aligner; empty if they are or need not be."""
         program = aligner(case.aligner)
         if not program.blocks:
             return ""
-        program = program.with_blocks(None, self.choice.reads_per_block)
-        if self.choice.reads:
-            return "it reads blocks, which --dataset makes of its reads"
+        if self.choice.reads is None:
+            return "it reads blocks: give files in blocks with --reads"
+        files = [file for file in (self.choice.reads, self.choice.reads2) if file][: MATES[case.reads]]
         try:
-            fetch.reads_of(fetch.get(self._dataset), program, MATES[case.reads], say=say)
+            inspect(files, program.batches(), say=say)
         except BadInput as error:
             return str(error)
         return ""
@@ -151,10 +151,7 @@ class Planner(Struct, frozen=True):
                 raise BadInput(f"dataset '{name}' is a reference without reads")
 
             def of_dataset(case: Case) -> list[str]:
-                argv = ["--dataset", name, *(["--unpaired"] if case.reads == "unpaired" and files > 1 else [])]
-                if choice.reads_per_block and aligner(case.aligner).blocks:
-                    argv += ["--reads-per-block", str(choice.reads_per_block)]
-                return argv
+                return ["--dataset", name, *(["--unpaired"] if case.reads == "unpaired" and files > 1 else [])]
 
             return of_dataset, files
         if choice.dataset:

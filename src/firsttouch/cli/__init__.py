@@ -81,7 +81,7 @@ MORE_TASKS = {
     },
     "files and programs": {
         "index": "build an aligner's index of a dataset, once",
-        "reads": "check FASTQ files, or write them in blocked form",
+        "reads": "check FASTQ files",
         "inside": "run a command in an Apptainer image or with the programs of a Spack view",
         "path": "print the folders of firsttouch: checks, systems, results and others",
     },

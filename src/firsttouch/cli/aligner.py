@@ -129,12 +129,11 @@ def _steps(chosen: Aligner, dataset: str) -> Iterator[_Row]:
 
 def _runs(chosen: Aligner, data: LocalDataset, prefix: Path) -> Iterator[_Row]:
     """Yield what the runs with single and with paired reads show."""
-    from firsttouch.datasets.fetch import reads_of  # noqa: PLC0415
     from firsttouch.genomics import launch  # noqa: PLC0415
 
     peak = 0
     for mates, count in (("single", 1), ("paired", 2))[: 1 + bool(chosen.paired)]:
-        files = reads_of(data, chosen, count, say=say)
+        files = data.reads[:count]
         work = launch.prepare(chosen, prefix, files, data.expect.batch_bases)
         work = replace(work, summed=True)
         ways = _WAYS if len(chosen.steps(len(files))) > 1 else (*_WAYS, _DYNAMIC)

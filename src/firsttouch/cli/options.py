@@ -368,8 +368,6 @@ _INPUTS = """\
 --unpaired           leave the second file of the dataset out
 --interleaved        --reads has pairs, mate 2 behind mate 1
 --batch-bases BASES  the aligner's batch size in bases, such as 10M, the same in all scenarios
---block-bytes SIZE   bytes of a block, if not those of the aligner
---reads-per-block N  reads (pairs) of a block, if not those of the aligner
 --index-cache        the index in the page cache before each timed run: {}; default: {}"""
 
 

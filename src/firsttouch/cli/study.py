@@ -52,7 +52,6 @@ study STUDY     the study, as `firsttouch study list` names it
                 only configurations, families or 'FAMILY: CONFIGURATION' that match; may be repeated"""
 _CHOICE = """\
 --reads-per-thread N  instead of the study's numbers
---reads-per-block N   of blocked reads, instead of the aligner's
 --repetitions         timed runs of each case (default: those of the study)
 --only-installed      leave out the configurations without an installed program
 --step PATTERN        only steps whose names match (--dry-run lists them)
@@ -188,7 +187,6 @@ def run(args: argparse.Namespace) -> int:
         tuple(args.configuration or ()),
         args.kind_of_reads,
         args.reads_per_thread,
-        args.reads_per_block,
     )
     if campaign is None or choice.is_given:
         planner = Planner(

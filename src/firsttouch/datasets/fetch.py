@@ -7,7 +7,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -24,8 +24,6 @@ from firsttouch.units import format_bytes
 
 if TYPE_CHECKING:
     import requests
-
-    from firsttouch.genomics.aligners import Aligner
 
 # ----------------------------------------------------------------------
 # Files of installed Debian packages
@@ -486,16 +484,3 @@ def _local(request: _Request, reference: LocalDataset | None) -> LocalDataset:
 
 def _silent(_what: str, _done: int, _total: int | None) -> None:
     """Report nothing."""
-
-
-def reads_of(
-    data: LocalDataset, aligner: Aligner, mates: int, *, say: Callable[[str], None] = print
-) -> tuple[Path, ...]:
-    """Return the files of at most *mates* mates of a dataset as *aligner* reads them; raises BadInput."""
-    files = data.reads[:mates]
-    rule = aligner.batches()
-    if not rule.block:
-        return files
-    from firsttouch.genomics.padded_fastq import blocked_copies  # noqa: PLC0415 - loads NumPy
-
-    return blocked_copies(files, rule, paths.data() / "blocked", say=say)

@@ -22,6 +22,6 @@ Public: ``aligners.aligner``, ``aligners.aligners`` and ``aligners.built``; ``fa
 ``read_stream.ReadStream``; ``reads.Reads`` and ``reads.BatchRule``; ``launch.prepare``, ``launch.run``,
 ``launch.records``, ``launch.Work`` and ``launch.Result``; ``command_line.parse`` and
 ``command_line.UserCommand``; ``stream.Run`` and ``stream.unsplit``; ``sinks.AlignOutput`` and
-``sinks.open_sink``; ``division.parts_between`` and ``sources.mate_lines``; ``padded_fastq.block``;
+``sinks.open_sink``; ``division.parts_between`` and ``sources.mate_lines``;
 ``sam_stream.SamTail`` and ``sam_stream.OrderedTail``; ``sam.settled``.
 """

@@ -607,7 +607,7 @@ class BlockCheck:
         words += ["--block-bytes", str(size), "--reads-per-block", str(each)]
         return BadInput(
             f"{reason}, but blocks of {size} bytes with {each} records are needed: "
-            f"`firsttouch reads block {shlex.join(words)}` writes them",
+            f"`python -m blocked_fastq {shlex.join(words)}` writes them, with PYTHONPATH=studies",
             file=file,
         )
 

@@ -371,17 +371,6 @@ class Aligner(Struct, frozen=True):
             rule = replace(rule, bases=bases)
         return replace(rule, records=self.blocks.reads, block=self.blocks.size) if self.blocks else rule
 
-    def with_blocks(self, size: int | None, reads: int | None) -> Aligner:
-        """Return this aligner with blocks of *size* bytes or with *reads* reads (None: as they are).
-
-        Raises BadInput if it does not read blocks.
-        """
-        if size is None and reads is None:
-            return self
-        if self.blocks is None:
-            raise BadInput(f"{self.name} reads no blocked input: leave --block-bytes and --reads-per-block out")
-        return replace(self, blocks=Blocks(size or self.blocks.size, reads or self.blocks.reads))
-
     def output_files(self, scratch: Path) -> list[Path]:
         """Return the files of an instance that the program writes in place of its standard output."""
         numbers = range(1, self.outputs + 1) if self.output else ()

@@ -5,9 +5,9 @@ import subprocess
 
 import pytest
 
+from blocked_fastq import block
 from factories.genomes import built, installed, records
 from firsttouch.genomics.fastq import inspect
-from firsttouch.genomics.padded_fastq import block
 
 #: Pairs of reads in the tests, which fill more than ten blocks.
 PAIRS = 600

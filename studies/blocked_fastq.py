@@ -1,29 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes blocked FASTQ: every N records fill exactly B bytes, so that a program can read them with one call.
 
+    PYTHONPATH=studies python -m blocked_fastq r1.fq.gz r2.fq.gz -o b1.fq b2.fq
+
 This is L-parsing of Langmead et al. 2018 (section 2.2, figure 2). Spaces after the name of a block's last record
 pad the block. Names end at a space, so every aligner reads the file. A last block with less records is not padded.
+The variants -blocked and -striped of bowtie-2018, bowtie2-2018 and hisat-2018 read a block at a time.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
-import hashlib
 import itertools
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 from msgspec import Struct
 
-from firsttouch.errors import BadInput
-from firsttouch.execution.file_copies import content_of
+from firsttouch.errors import BadInput, FirstTouchError
+from firsttouch.execution.progress import say as print_message
 from firsttouch.genomics.fastq import inspect
-from firsttouch.genomics.reads import BatchRule, Reads
+from firsttouch.genomics.reads import Reads
 from firsttouch.genomics.sources import mate_lines
 from firsttouch.records import atomic_files
-from firsttouch.records.file_lock import locked
 from firsttouch.units import format_bytes
 
 #: The paper's block size.
@@ -33,6 +36,8 @@ _LEAST = 6
 #: Bytes that are read at once, and bytes of output between two progress messages.
 _LINES_AT_ONCE = 1 << 14
 _MESSAGE_BYTES = 1 << 30
+#: A block has to fit into memory.
+_MOST_BYTES = 1 << 30
 
 
 class Blocked(Struct, frozen=True):
@@ -81,29 +86,6 @@ def block(
     return Blocked(block_bytes, number, -(-reads.records // number), size)
 
 
-def blocked_copies(
-    files: Sequence[Path], rule: BatchRule, store: Path, *, say: Callable[[str], None] = print
-) -> tuple[Path, ...]:
-    """Return copies of *files* in *store* that are in the blocks of *rule*, and write them if needed.
-
-    A lock prevents concurrent writes, and changed files get new copies. *say* gets progress messages. Raises
-    BadInput for reads that do not fit into the blocks.
-    """
-    states = [(file.name, content_of(file)) for file in files]
-    digest = hashlib.sha256(repr(states).encode()).hexdigest()[:16]
-    folder = store / f"{files[0].parent.name}-{rule.block}x{rule.records}-{digest}"
-    copies = tuple(folder / f"{mate}.fq" for mate, _ in enumerate(files, 1))
-    store.mkdir(parents=True, exist_ok=True)
-    with locked(store / f".{folder.name}.lock"):
-        if not folder.is_dir():
-            say(f"writing reads in blocks of {rule.block} bytes with {rule.records} records: {folder}")
-            with atomic_files.replacing(folder) as partial:
-                partial.mkdir()
-                outs = [partial / copy.name for copy in copies]
-                block(inspect(files, say=say), outs, block_bytes=rule.block, per_block=rule.records, say=say)
-    return copies
-
-
 def _padded(
     lines: Iterator[bytes], reads: Reads, mate: int, number: int, block_bytes: int
 ) -> Iterator[list[bytes]]:
@@ -141,3 +123,61 @@ def _padded(
     if len(tail) >= block_bytes:
         raise too_large(done * number + 1, reads.records, len(tail))
     yield [tail]
+
+
+# ----------------------------------------------------------------------
+# The command
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the blocked files that the command line asks for and print their names; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="blocked_fastq",
+        description="Write reads in blocks of a fixed number of bytes: FASTQ that every aligner takes.",
+        epilog="example: PYTHONPATH=studies python -m blocked_fastq r1.fq.gz r2.fq.gz -o b1.fq b2.fq",
+    )
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="FASTQ, plain or gzip; or a pair")
+    parser.add_argument("--interleaved", action="store_true", help="the pairs are in one file")
+    parser.add_argument(
+        "-o", "--output", nargs="+", required=True, type=Path, metavar="FILE", help="one for each mate"
+    )
+    parser.add_argument(
+        "--block-bytes", type=int, default=BLOCK_BYTES, metavar="N", help="bytes of a block (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--reads-per-block", type=int, metavar="N", help="records of a block (default: as many as always fit)"
+    )
+    args = parser.parse_args(argv)
+    try:
+        blocks = _write(args)
+    except FirstTouchError as error:
+        print(f"blocked_fastq: error: {error}", file=sys.stderr)
+        return error.exit_status
+    for file in args.output:
+        print(file)
+    print_message(f"{blocks.blocks} blocks: --block-bytes {blocks.block_bytes} --reads-per-block {blocks.reads}")
+    return 0
+
+
+def _write(args: argparse.Namespace) -> Blocked:
+    """Check the arguments and the reads, and write the blocked files."""
+    mates = 2 if args.interleaved or len(args.files) == 2 else 1
+    if len(args.output) != mates:
+        raise BadInput(f"{len(args.output)} output files, but the reads have {mates} mates: name {mates} (-o)")
+    if args.block_bytes > _MOST_BYTES:
+        raise BadInput(f"--block-bytes {args.block_bytes}: a block has {_MOST_BYTES} bytes at most")
+    for file in args.output:
+        atomic_files.check_place(file)
+    atomic_files.refuse_overwriting(args.output, args.files)
+    reads = inspect(args.files, interleaved=args.interleaved, say=print_message)
+    return block(
+        reads,
+        args.output,
+        block_bytes=args.block_bytes,
+        per_block=args.reads_per_block,
+        say=print_message,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

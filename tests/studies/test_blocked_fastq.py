@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The blocked form: N records fill B bytes, and are the same records; and the command that writes it."""
 
-import json
-from concurrent.futures import ThreadPoolExecutor
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import blocked_fastq
+from blocked_fastq import block
 from factories.fastq_files import GOOD, common, fastq, layout, packed, text, write
 from firsttouch.errors import BadInput
-from firsttouch.genomics import padded_fastq
 from firsttouch.genomics.fastq import inspect
-from firsttouch.genomics.padded_fastq import block, blocked_copies
 from firsttouch.genomics.reads import BatchRule
 
 
@@ -69,7 +68,7 @@ def test_the_figure_of_the_paper(tmp_path):
 
 
 def test_small_reads_of_a_pipe(tmp_path, monkeypatch):
-    monkeypatch.setattr(padded_fastq, "_LINES_AT_ONCE", 5)
+    monkeypatch.setattr(blocked_fastq, "_LINES_AT_ONCE", 5)
     out = tmp_path / "out"
     block(inspect([write(tmp_path / "r.fq", text(GOOD * 10))]), [out], block_bytes=60, per_block=3)
     assert unpadded(out.read_bytes()) == text(GOOD * 10)
@@ -108,7 +107,7 @@ def test_blocks_of_blocked_reads(tmp_path, *, records, before, after):
 
 
 RULE = BatchRule(records=2, block=64)
-MEND = "`firsttouch reads block {} --block-bytes 64 --reads-per-block 2` writes them"
+MEND = "`python -m blocked_fastq {} --block-bytes 64 --reads-per-block 2` writes them, with PYTHONPATH=studies"
 
 
 @pytest.fixture
@@ -162,73 +161,58 @@ def test_pairs_that_are_not_in_blocks(in_blocks, tmp_path):
     assert str(error.value).endswith(MEND.format(words))
 
 
-def test_copies_in_blocks_are_written_once(tmp_path):
-    file, store, messages = write(tmp_path / "r.fq", text(GOOD * 4)), tmp_path / "store", []
-    with ThreadPoolExecutor(3) as pool:
-        runs = [pool.submit(blocked_copies, [file], RULE, store, say=messages.append) for _ in range(3)]
-    ((copy,),) = {run.result() for run in runs}
-    assert (len(messages), inspect([copy], RULE).records) == (1, 12)
-    write(file, text(GOOD * 5))
-    (other,) = blocked_copies([file], RULE, store, say=messages.append)
-    assert (other == copy, inspect([other], RULE).records) == (False, 15)
-    with pytest.raises(BadInput, match="records 1 to 2 of mate 1 take"):
-        blocked_copies([file], BatchRule(records=2, block=20), store, say=messages.append)
-    assert len([f for f in store.iterdir() if f.is_dir()]) == 2
+@pytest.fixture
+def run(capsys):
+    """Returns a function that runs the command and returns its status, output and messages."""
+
+    def run(*argv):
+        status = blocked_fastq.main([*map(str, argv)])
+        return status, *capsys.readouterr()
+
+    return run
 
 
-def test_the_command_blocks(tmp_path, run_cli):
+def test_the_command_blocks(tmp_path, run):
     files = [write(tmp_path / f"{n}.fq.gz", packed(text(GOOD * 9))) for n in range(2)]
     outs = [tmp_path / "b1.fq", tmp_path / "b2.fq"]
-    status, out, err = run_cli(
-        "reads", "block", *files, "-o", *outs, "--block-bytes", "1kB", "--reads-per-block", 9
-    )
+    status, out, err = run(*files, "-o", *outs, "--block-bytes", 1000, "--reads-per-block", 9)
     assert (status, out) == (0, f"{outs[0]}\n{outs[1]}\n")
-    assert "--block-bytes 1000 --reads-per-block 9" in err
+    assert "3 blocks: --block-bytes 1000 --reads-per-block 9" in err
     assert all(unpadded(o.read_bytes()) == text(GOOD * 9) for o in outs)
-    status, out, _ = run_cli("reads", "block", *files, "-o", *outs, "--json")
-    assert json.loads(out) == {
-        "files": [str(o) for o in outs],
-        "records": 27,
-        "block_bytes": 12288,
-        "reads_per_block": 12288 // len(text(GOOD[:1])),
-        "blocks": 1,
-    }
+    _, _, err = run(*files, "-o", *outs)
+    assert f"1 blocks: --block-bytes 12288 --reads-per-block {12288 // len(text(GOOD[:1]))}" in err
 
 
-def test_the_command_refuses(tmp_path, run_cli):
-    file = write(tmp_path / "r.fq", text(GOOD))
-    for outs, reason in (
-        ([tmp_path / "a", tmp_path / "b"], "2 output files, but the reads have 1 mates"),
-        ([file], "this output is an input too"),
-        ([tmp_path / "no" / "a"], "is not a writable folder"),
+def test_the_command_refuses(tmp_path, run):
+    file, mate = write(tmp_path / "r.fq", text(GOOD)), write(tmp_path / "m.fq", text(GOOD))
+    bad = write(tmp_path / "bad.fq", text(GOOD) + b"@r\nAC\n+\nI\n")
+    link, hard, other = tmp_path / "link", tmp_path / "hard", tmp_path / "o"
+    link.symlink_to(file)
+    hard.hardlink_to(file)
+    for argv, reason in (
+        ([file, "-o", tmp_path / "a", tmp_path / "b"], "2 output files, but the reads have 1 mates"),
+        ([file, "-o", file], "this output is an input too"),
+        ([file, "-o", link], "this output is an input too"),
+        ([file, "-o", hard], "this output is an input too"),
+        ([file, mate, "-o", other, mate], "this output is an input too"),
+        ([file, mate, "-o", other, f"{tmp_path}/./o"], "this output is named twice"),
+        ([file, "-o", tmp_path / "no" / "a"], "is not a writable folder"),
+        ([file, "-o", tmp_path], "is a folder"),
+        ([file, "-o", other, "--block-bytes", 1 << 40], "bytes at most"),
+        ([file, "-o", other, "--block-bytes", 1], "blocks of 1 bytes hold none"),
+        ([file, "-o", other, "--reads-per-block", "9" * 20], "have no room for 9+ records"),
+        ([bad, "-o", other], "bad.fq:16: record 4"),
+        ([tmp_path / "absent", "-o", other], "No such file"),
     ):
-        status, out, err = run_cli("reads", "block", file, "-o", *outs)
-        assert (status, out) == (2, "")
-        assert reason in err
+        status, out, err = run(*argv)
+        assert (status, out) == (2, ""), argv
+        assert re.search(reason, err), (argv, err)
         assert err.count("\n") == 1
-    assert file.read_bytes() == text(GOOD)
+    assert (file.read_bytes(), other.exists()) == (text(GOOD), False)
 
 
-def test_the_command_checks(tmp_path, run_cli):
-    first = write(tmp_path / "1.fq", text(GOOD, "\r\n"))
-    second = write(tmp_path / "2.fq", packed(text(GOOD)[:-1]))
-    status, out, _ = run_cli("reads", "check", first, second, "--batch-bases", 10, "--json")
-    assert status == 0
-    assert json.loads(out) == {
-        "files": [
-            {"file": str(first), "layout": ["CR LF"]},
-            {"file": str(second), "layout": ["gzip", "no newline at the end"]},
-        ],
-        "paired": True,
-        "interleaved": False,
-        "records": 3,
-        "bases": 14,
-        "batches": 2,
-        "as_is": False,
-    }
-    status, out, _ = run_cli("reads", "check", first, "--batch-bases", 10)
-    assert status == 0
-    assert out.splitlines() == ["reads    3", "bases    7", "batches  1", f"{first}: CR LF"]
-    status, out, err = run_cli("reads", "check", write(tmp_path / "bad.fq", b">s\nACGT\n"))
-    assert (status, out) == (2, "")
-    assert "bad.fq:1: record 1 begins without @: this is FASTA" in err
+def test_blocked_reads_into_a_device(tmp_path, run):
+    link = tmp_path / "null"
+    link.symlink_to("/dev/null")
+    assert run(write(tmp_path / "r.fq", text(GOOD)), "-o", link)[0] == 0
+    assert link.is_symlink()
