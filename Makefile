@@ -76,7 +76,7 @@ bench: setup ## measure this program's own cost, and compare the probe with othe
 blocked-reads: setup ## reads in blocks, which programs of the 2018 study need: make blocked-reads ARGS="r.fq -o b.fq"
 	@PYTHONPATH=studies $(BIN)/python -m blocked_fastq $(ARGS)
 
-paper: setup ## the papers' tables and figures from reports/published, and contradictions with their text (OUT=reports/out/paper)
+paper: setup ## the papers' tables and figures from studies/published, and contradictions with their text (OUT=reports/out/paper)
 	@PYTHONPATH=studies $(BIN)/python -m paper -o $(or $(OUT),reports/out/paper)
 
 docs: setup ## the manual: reports/out/docs/index.html, which opens from disk, and manual pages in reports/out/man

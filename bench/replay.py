@@ -29,7 +29,7 @@ from firsttouch.scenarios.placement import extent_of
 from firsttouch.scenarios.policies import policies
 from firsttouch.systems import references
 
-TIMES = Path(__file__).resolve().parents[1] / "reports/published/lenis2017_execution_times.csv"
+TIMES = Path(__file__).resolve().parents[1] / "reframe/systems/lenis2017_execution_times.csv"
 COLUMNS = ("aligner", "system", "dataset", "instances", "threads_per_instance", "policy", "mean_s", "error_pct")
 #: The error (percent) of scenarios in a cell without any errors.
 USUAL_ERROR = 5.0

@@ -39,7 +39,7 @@ from firsttouch.judge.fleet_level import LOSS, Level
 from firsttouch.judge.judging import MOST_REPETITIONS
 
 ROOT = Path(__file__).resolve().parents[1]
-PUBLISHED = ROOT / "reports" / "published" / "lenis2017_execution_times.csv"
+PUBLISHED = ROOT / "reframe" / "systems" / "lenis2017_execution_times.csv"
 REPEATED = Path(__file__).with_name("data") / "repetitions.csv"
 HOSTS, METRICS, SPREAD = 100, 6, 0.005
 DISTURBED, BY = 0.01, (0.05, 0.30)

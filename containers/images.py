@@ -36,9 +36,9 @@ from firsttouch.records import atomic_files, file_lock
 ROOT = HERE.parent
 STORE = Path(os.environ.get("FIRSTTOUCH_CACHE") or ROOT / ".cache").absolute() / "images"
 #: Folders of the checkout that the images are built from.
-PARTS = ("src", "probe", "datasets", "reframe", "reports", "setup", "containers", "spack-env")
+PARTS = ("src", "probe", "datasets", "reframe", "setup", "containers", "spack-env")
 #: Generated or downloaded parts of these folders, which are left out.
-GENERATED = {"datasets": ("store",), "reports": ("out",)}
+GENERATED = {"datasets": ("store",)}
 FILES = ("pyproject.toml", "README.md", "LICENSE")
 EXAMPLES = """
 examples:

@@ -16,8 +16,8 @@ trap 'rm -rf "$work"' EXIT
 fail() { tail -n 20 "$work/log" >&2; echo "install: $1" >&2; exit 1; }
 
 mkdir -p "$share" "$prefix/bin"
-tar -C "$root" -cf - --exclude=__pycache__ --exclude=reports/out --exclude=datasets/store --exclude=local.yaml \
-    pyproject.toml README.md LICENSE setup src reframe datasets reports | tar -xf - -C "$share" --no-same-owner
+tar -C "$root" -cf - --exclude=__pycache__ --exclude=datasets/store --exclude=local.yaml \
+    pyproject.toml README.md LICENSE setup src reframe datasets | tar -xf - -C "$share" --no-same-owner
 
 "$python" -m venv "$prefix/venv" >"$work/log" 2>&1 || fail "$python cannot make a virtual environment"
 pip=("$prefix/venv/bin/python" -m pip --disable-pip-version-check --no-cache-dir -q)

@@ -14,9 +14,9 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 SHARED = (
     "reframe/*.py",
     "reframe/systems/*.yaml",
+    "reframe/systems/*.csv",
     "datasets/*.toml",
     "studies/*.toml",
-    "reports/published/*",
     "slurm/**/*",
     "monitoring/*",
 )

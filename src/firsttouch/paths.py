@@ -28,8 +28,6 @@ CHECKS = ROOT / "reframe"
 SETTINGS = CHECKS / "settings.py"
 #: System files that firsttouch brings along; in a checkout also drafts for this host.
 SYSTEMS = CHECKS / "systems"
-#: The published tables.
-TABLES = ROOT / "reports" / "published"
 #: The studies.
 STUDIES = ROOT / "studies"
 #: The sbatch templates.

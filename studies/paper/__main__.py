@@ -8,10 +8,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from firsttouch import paths
 from firsttouch.errors import BadInput, FirstTouchError
 from firsttouch.records import atomic_files
 from paper import page
+
+#: The published tables.
+TABLES = Path(__file__).parents[1] / "published"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -21,9 +23,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--tables",
         type=Path,
-        default=paths.TABLES,
+        default=TABLES,
         metavar="DIR",
-        help="the published tables (default: reports/published)",
+        help="the published tables (default: studies/published)",
     )
     args = parser.parse_args(argv)
     try:
@@ -34,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def write(folder: Path, tables: Path = paths.TABLES) -> str:
+def write(folder: Path, tables: Path = TABLES) -> str:
     """Write the page into *folder*; return how many statements agree, and the page's path, as two lines."""
     if folder.exists() and not folder.is_dir():
         raise BadInput("not a folder", file=folder)

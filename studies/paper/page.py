@@ -107,7 +107,7 @@ def _page(studies: Sequence[Study], published: Sheets, results: Sequence[Outcome
 
 
 _LEAD = (
-    "Every table and figure of this page is computed from the published tables (CSV files in reports/published). "
+    "Every table and figure of this page is computed from the published tables (CSV files in studies/published). "
     "Nothing was measured here."
 )
 _STATEMENTS = (

@@ -204,7 +204,6 @@ READ_ONCE = ("metrics.toml", "policies.toml", "memory_options.toml")
 #: Folders of the checkout that examples use.
 PARTS = (
     "reframe",
-    "reports/published",
     "containers",
     "spack-env",
     "tests/golden",

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firsttouch import paths
 from firsttouch.benchmarks import studies
 from firsttouch.benchmarks.cases import topology_of
 from firsttouch.benchmarks.studies import study
@@ -33,7 +32,7 @@ PEAKS = "langmead2018_peak_throughput.csv"
 MAIN = "langmead2018_peak_tables.csv"
 
 
-def read(folder: Path = paths.TABLES) -> Sheets:
+def read(folder: Path = paper.TABLES) -> Sheets:
     return sheets.read(folder, sheets.published())
 
 
@@ -59,11 +58,11 @@ def judged(published: Sheets) -> dict[str, Outcome]:
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(paths.TABLES, tmp_path / "published"))
+    return Path(shutil.copytree(paper.TABLES, tmp_path / "published"))
 
 
 def rows(name: str) -> list[dict[str, str]]:
-    with (paths.TABLES / name).open(encoding="utf-8", newline="") as file:
+    with (paper.TABLES / name).open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -512,7 +511,7 @@ def test_a_further_study_needs_only_its_file_and_its_values(tmp_path: Path) -> N
     file.write_text(STUDY)
     further = studies.read(file)
     # Its values are beside its file.
-    values = sheets.read(paths.TABLES, [further])
+    values = sheets.read(paper.TABLES, [further])
     ((table, _),) = page.tables(further, values)
     assert table.caption.startswith("Table 1. Peaks ((1) and (2)")
     assert table.texts == [

@@ -17,7 +17,7 @@ from firsttouch.benchmarks.cases import topology_of
 from firsttouch.errors import BadInput
 from firsttouch.systems.definition import available, load, mismatch
 
-TABLE = paths.TABLES / "lenis2017_execution_times.csv"
+TABLE = paths.SYSTEMS / "lenis2017_execution_times.csv"
 ROWS = list(csv.DictReader(TABLE.open()))
 FIRSTTOUCH = {"NA12878": "na12878", "GCAT": "gcat", "gem": "gem3"}
 

@@ -19,7 +19,6 @@ _FOLDERS: dict[str, tuple[Callable[[], Path], str]] = {
     "systems": (lambda: paths.SYSTEMS, "the system files that firsttouch brings along"),
     "studies": (lambda: paths.STUDIES, "the studies that firsttouch brings along"),
     "templates": (lambda: paths.TEMPLATES, "the sbatch templates and the NHC check"),
-    "tables": (lambda: paths.TABLES, "the published tables"),
     "config": (
         paths.config,
         "your own systems/, datasets/, studies/, aligners/, checks/, and the tables policies.toml, "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""References: the values that a system is expected to reach, and the published tables of such values."""
+"""References: the values that a system is expected to reach, and the tables of such values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from msgspec import Struct
 from firsttouch import units
 from firsttouch.documents import Document, Where, refuse_special
 from firsttouch.errors import BadInput
-from firsttouch.paths import TABLES
+from firsttouch.paths import SYSTEMS
 from firsttouch.records.catalogue import checks
 from firsttouch.systems.facts import RELATIONS, Facts
 
@@ -46,8 +46,8 @@ class Row(Struct, frozen=True):
 
 
 def find(name: str, system_file: Path) -> Path | None:
-    """Return the table *name* from the folder of the system's file or from the published ones, or None."""
-    return next((f for f in (system_file.parent / name, TABLES / name) if f.is_file()), None)
+    """Return the table *name* from the folder of the system's file or of the built-in systems, or None."""
+    return next((f for f in (system_file.parent / name, SYSTEMS / name) if f.is_file()), None)
 
 
 def read(table: Path) -> tuple[list[str], list[Row]]:
@@ -261,7 +261,7 @@ class _Entry:
         entry = self.entry
         table = find(entry["table"], Path(self.document.file))
         if table is None:
-            self.problem(f"there is no table {entry['table']} beside the file or in reports/published", "table")
+            self.problem(f"there is no table {entry['table']} beside the file or the built-in systems", "table")
             return
         if not self.targets:
             return
