@@ -36,7 +36,7 @@ images: setup ## the Apptainer images of containers/, with checksums and lists o
 
 study-programs: ## Bowtie and Bowtie 2 with a lock of each type, in .cache/study-programs (OUT=, PROGRAMS="…", RELEASE=, SOURCE=)
 	@setup/setup.sh study
-	@$(BIN)/python setup/lock_variants.py $(PROGRAMS) $(if $(OUT),--output "$(OUT)") $(if $(RELEASE),--release $(RELEASE)) \
+	@$(BIN)/python studies/locks/lock_variants.py $(PROGRAMS) $(if $(OUT),--output "$(OUT)") $(if $(RELEASE),--release $(RELEASE)) \
 	    $(if $(SOURCE),--source "$(SOURCE)")
 
 # All suites run in one session: while slurm waits and the guests of emulated machines boot, the other workers use the

@@ -46,7 +46,7 @@ COVERED = {
     "integration/test_setup.py": {
         r"make setup": "test_a_second_run_does_nothing",
     },
-    "integration/test_lock_variants.py": {
+    "studies/test_lock_variants.py": {
         r"make study-programs( \w+=\S+)?": "test_the_distributions_source_is_built_once",
     },
     "integration/test_settings.py": {

@@ -5,7 +5,7 @@
 from spack.package import *
 from spack_repo.builtin.packages.bowtie2.package import Bowtie2
 
-#: make's variables for each lock, as in setup/lock-variants.toml.
+#: make's variables for each lock, as in studies/locks/lock-variants.toml.
 LOCKS = {
     "spin": ("NO_QUEUELOCK=1",),
     "standard": ("NO_QUEUELOCK=1", "NO_SPINLOCK=1"),

@@ -5,7 +5,7 @@
 from spack.package import *
 from spack_repo.builtin.packages.bowtie.package import Bowtie
 
-#: make's variables for each lock, as in setup/lock-variants.toml.
+#: make's variables for each lock, as in studies/locks/lock-variants.toml.
 LOCKS = {
     "spin": (),
     "standard": ("NO_SPINLOCK=1",),

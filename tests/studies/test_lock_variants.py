@@ -24,9 +24,9 @@ from firsttouch.errors import BadInput, Missing
 from firsttouch.genomics import aligners
 from firsttouch.records.file_lock import locked
 
-SETUP = paths.ROOT / "setup"
+LOCKS = paths.ROOT / "studies/locks"
 RECIPES = paths.ROOT / "spack-env/repo/spack_repo/firsttouch/packages"
-locks = load_script("lock_variants", SETUP)
+locks = load_script("lock_variants", LOCKS)
 #: A makefile with Bowtie's variables. Its program says with which options it was built.
 MAKEFILE = """\
 ifeq (1,$(WITH_QUEUELOCK))
@@ -79,7 +79,7 @@ def test_the_distributions_source_is_built_once():
 
     The script builds the program again if the source, the options or the compiler changed.
     """
-    script, name = SETUP / "lock_variants.py", "bowtie-align-s-queuing"
+    script, name = LOCKS / "lock_variants.py", "bowtie-align-s-queuing"
     version = hashlib.sha256(script.read_bytes()).hexdigest()[:16]
     folder = caches.folder("study-programs") / version
     argv = [sys.executable, script, name, "-o", folder]

@@ -18,6 +18,7 @@ import re
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
 import time
 import tomllib
@@ -37,7 +38,7 @@ from firsttouch.records import atomic_files, file_lock
 from firsttouch.tools import require, run_tool
 
 HERE = Path(__file__).resolve().parent
-SPACK = HERE.parent / "spack-env"
+SPACK = HERE.parents[1] / "spack-env"
 sys.path.insert(0, str(SPACK))
 
 import sources  # noqa: E402  (a folder that is not a package)
@@ -51,7 +52,7 @@ examples:
   make study-programs                                       # all programs, from the distribution's sources
   make study-programs RELEASE=trixie                        # sources of another release of the distribution
   make study-programs SOURCE=/media/usb OUT=/opt/firsttouch # without a network: archives of spack-env/sources.lock
-  setup/lock_variants.py bowtie2-align-s-spin bowtie2-align-s-queuing"""
+  studies/locks/lock_variants.py bowtie2-align-s-spin bowtie2-align-s-queuing"""
 
 
 @dataclass(frozen=True)
@@ -294,7 +295,8 @@ def build(tasks: Sequence[Task], work: Path, folder: Path, jobs: int) -> list[Ru
 
     A failure does not stop the others. An exception, such as Ctrl-C, stops all.
     """
-    waiting, running, failures = list(tasks), {}, []
+    waiting, failures = list(tasks), list[RunFailed]()
+    running: dict[subprocess.Popen[bytes], tuple[Task, Path, ExitStack, float]] = {}
     with ExitStack() as all_of_them:
         while waiting or running:
             while waiting and len(running) < jobs:
