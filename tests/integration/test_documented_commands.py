@@ -46,6 +46,9 @@ COVERED = {
     "integration/test_setup.py": {
         r"make setup": "test_a_second_run_does_nothing",
     },
+    "studies/test_blocked_fastq.py": {
+        r"make blocked-reads ARGS=.*": "test_make_writes_blocked_reads",
+    },
     "studies/test_lock_variants.py": {
         r"make study-programs( \w+=\S+)?": "test_the_distributions_source_is_built_once",
     },

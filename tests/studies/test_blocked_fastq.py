@@ -2,6 +2,9 @@
 """The blocked form: N records fill B bytes, and are the same records; and the command that writes it."""
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,6 +13,7 @@ from hypothesis import strategies as st
 import blocked_fastq
 from blocked_fastq import block
 from factories.fastq_files import GOOD, common, fastq, layout, packed, text, write
+from firsttouch import paths
 from firsttouch.errors import BadInput
 from firsttouch.genomics.fastq import inspect
 from firsttouch.genomics.reads import BatchRule
@@ -181,6 +185,15 @@ def test_the_command_blocks(tmp_path, run):
     assert all(unpadded(o.read_bytes()) == text(GOOD * 9) for o in outs)
     _, _, err = run(*files, "-o", *outs)
     assert f"1 blocks: --block-bytes 12288 --reads-per-block {12288 // len(text(GOOD[:1]))}" in err
+
+
+def test_make_writes_blocked_reads(tmp_path):
+    file, out = write(tmp_path / "r.fq", text(GOOD * 9)), tmp_path / "b.fq"
+    argv = ["make", "-s", "-o", "setup", "blocked-reads", f"BIN={Path(sys.executable).parent}"]
+    argv.append(f"ARGS={file} -o {out} --block-bytes 1000 --reads-per-block 9")
+    done = subprocess.run(argv, cwd=paths.ROOT, check=True, capture_output=True, text=True, timeout=200)
+    assert done.stdout == f"{out}\n"
+    assert unpadded(out.read_bytes()) == text(GOOD * 9)
 
 
 def test_the_command_refuses(tmp_path, run):
