@@ -107,8 +107,8 @@ COVERED = {
     "integration/test_study_command.py": {
         r"firsttouch study run (?!.*(--dry-run|batches)).*": "test_a_killed_study_continues_with_its_missing_runs",
     },
-    "slurm/test_slurm_rounds.py": {
-        r"sbatch (-p rome -w \S+ )?-N 8 slurm/validate.*": "test_one_job_of_new_hosts_fails_only_the_bad_one",
+    "slurm/test_slurm_drills.py": {
+        r"sbatch (-p rome -w \S+ )?-N 8 slurm/validate.*": "test_defects_of_memory_and_links",
     },
     "slurm/test_slurm_templates.py": {
         r"sbatch (--array=1-4 )?slurm/study\.sbatch .*": "test_a_study_is_spread_over_hosts_and_continues",
@@ -132,6 +132,9 @@ COVERED = {
         r"(sbatch --exclude=\$\()?firsttouch fleet exclude.*": (
             "test_a_bad_host_is_listed_and_loses_the_feature_until_it_is_released"
         ),
+    },
+    "unit/test_bench_replay.py": {
+        r"make bench BENCH=replay": "test_the_benchmark_prints_the_choice_in_each_cell",
     },
     "unit/test_paper_page.py": {
         r"make paper": "test_the_folder_holds_the_page_and_the_claims",
