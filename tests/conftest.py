@@ -99,6 +99,7 @@ STORED = Path(__file__).with_name("golden")
 LONGEST = (
     "slurm",
     "tests/slurm/test_slurm_quarantine.py",
+    "tests/slurm/test_slurm_drills.py",
     "emulated-small",
     "emulated-amd-opteron",
     "containers",
@@ -121,7 +122,7 @@ MACHINES = "|".join(file.stem for file in Path(__file__).parent.glob("emulated/m
 def scope(nodeid):
     """Return the unit of work of a test: its module, one emulated machine, or the suites slurm and containers.
 
-    These share a machine, a Slurm and an image. The longest module of Slurm's has a Slurm of its own.
+    These share a machine, a Slurm and an image. The longest modules of Slurm have one each.
     """
     suite = nodeid.split("/")[1]
     if suite == "containers" or (suite == "slurm" and nodeid.split("::")[0] not in LONGEST):
