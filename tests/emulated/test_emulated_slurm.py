@@ -100,9 +100,9 @@ def test_each_task_of_srun_has_its_own_numa_node(
     words = ["exec", "--verify", "--json", "--", "sh", "-c", program]
     done = guest.run([sys.executable, TASKS_INSIDE, waiting, *words], timeout=600)
     assert done.returncode == 0, done.error_text
-    (line,) = [line for line in done.error_text.splitlines() if line.startswith("{")]
-    tasks = json.loads(line)["tasks"]
-    assert [task["placement"] for task in tasks] == ["verified"] * NODES
+    documents = [json.loads(line) for line in done.error_text.splitlines() if line.startswith("{")]
+    tasks = sorted(documents, key=lambda document: document["task"])
+    assert [(task["task"], task["placement"]) for task in tasks] == [(node, "verified") for node in range(NODES)]
     for node, task in enumerate(tasks):
         (observed,) = task["placement_found"]
         assert set(observed["pus"]) <= set(guest.machine.pus_of(node))

@@ -52,12 +52,12 @@ class Impatient(Cluster):
 class Slurm(Daemons):
     """Slurm with *count* hosts n1, n2, … below *folder*, and the commands of its users.
 
-    The host names of the last *full* of them have a domain; the very last is written in capitals, N6.
+    The host names of the last *full* of them have a domain, and the last name has a capital: n6X.
     """
 
     def __init__(self, folder: Path, count: int, full: int = 0) -> None:
         base = free_ports(count + 2)
-        names = [f"{'N' if full and i == count else 'n'}{i}" for i in range(1, count + 1)]
+        names = [f"n{i}" + "X" * (full > 0 and i == count) for i in range(1, count + 1)]
         hosts = [Host(name, PUS, 200_000, base + 1 + i, ("opteron",)) for i, name in enumerate(names, start=1)]
         super().__init__(Impatient("tests", folder, socket.gethostname(), hosts, port=base))
         self.folder, self.ended = folder, folder / "ended"

@@ -37,7 +37,7 @@ REFERENCES = {
 
 @pytest.fixture(scope="session")
 def slurm() -> Iterator[cluster.Slurm]:
-    """A real Slurm of six hosts with accounting; the host names of n5 and N6 have a domain."""
+    """A real Slurm of six hosts with accounting; the host names of n5 and n6X have a domain."""
     if why := cluster.why_not():
         pytest.skip(f"Slurm cannot run here: {why}")
     # The paths of sockets must be short.

@@ -31,7 +31,7 @@ Faults = Mapping[str, Mapping[str, Mapping[str, Any]]]
 @pytest.fixture
 def modelled(site: Site, tmp_path: Path, systems: Path) -> Site:
     """A site whose hosts have the values of modelled_host.py; see _faulty."""
-    system = SYSTEM.replace('["n[0-9]+"]', '["[nN][0-9]+"]')
+    system = SYSTEM.replace('["n[0-9]+"]', '["n[0-9]+X?"]')
     (systems / "modelled.yaml").write_text(system)
     program = f"{sys.executable} -SE {modelled_host.__file__}"
     # Most runs of the probe only ask for the topology: the shell prints it sooner.
@@ -104,13 +104,13 @@ def test_defects_of_cores_and_memory_cells(modelled: Site) -> None:
         "n3": "wrong words",
         "n4": "SMT off",
         "n5": "slow core",
-        "N6": "slow way of a core",
+        "n6X": "slow way of a core",
     }
     _validated(modelled, faulty, "topology", "cores", "correctness")
 
 
 def test_defects_of_memory_and_links(modelled: Site) -> None:
-    faulty = {"n1": "bank with 7 of 8 channels", "n3": "link at 60 %", "N6": "absent module"}
+    faulty = {"n1": "bank with 7 of 8 channels", "n3": "link at 60 %", "n6X": "absent module"}
     _validated(modelled, faulty, "topology", "bandwidth-1", "latency-0", "latency-3", "loaded-latency")
 
 

@@ -10,7 +10,7 @@ from slurm_site import Site
 
 
 def due(site: Site, *argv: object) -> dict[str, Any]:
-    done = site.call("fleet", "due", "--system", "sound", "--hosts", "n[1-5],N6", *argv, "--json")
+    done = site.call("fleet", "due", "--system", "sound", "--hosts", "n[1-5],n6X", *argv, "--json")
     assert done.returncode == 0, done.stderr
     document: dict[str, Any] = json.loads(done.stdout)
     return document

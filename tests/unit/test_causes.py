@@ -415,6 +415,7 @@ def test_every_rule_has_a_test_and_settings_that_exist():
     assert {rule.name for rule in rules()} == {
         *(*SIGNATURES, *FAULTS, "hyperthreading off"),
         *("memory modules missing", "other memory modules", "cooling or power fault", "wrong answers"),
+        "uncorrected errors",  # tests/drills
     }
     rule_settings = {c.setting for rule in rules() for c in rule.when if hasattr(c, "setting")}
     # Busy PUs explain nothing: they make repetitions invalid.
