@@ -87,11 +87,17 @@ FLEETS: Mapping[str, FleetOfDrills] = {
                 ("cores.slow_cores", "cores.slowest_core"),
             ),
             Drill(
+                "no answers",
+                {"host": {"fails": ["correctness"]}},
+                *("suspect", "correctness", ""),
+            ),
+            Drill(
                 "wrong answers, and a step that cannot run",
                 {"core 4": {"wrong": 1}, "host": {"fails": ["latency"]}},
                 *("fail", r"(?i)PU 4\b", "wrong answers"),
             ),
         ),
+        hosts=11,
         steps=("topology", "cores", "correctness", "latency-0"),
     ),
     "memory": FleetOfDrills(

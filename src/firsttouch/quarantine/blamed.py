@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from firsttouch.campaign import campaigns
+from firsttouch.campaign.collect import measured, missing
+from firsttouch.campaign.state import state
 from firsttouch.errors import BadInput
 from firsttouch.judge import drift, samples_table, verdict_log
 from firsttouch.judge.findings import Findings
@@ -46,9 +48,10 @@ def _judged(name: str) -> Findings | None:
         system = load(campaign.system)
     except BadInput:
         return None
-    records = [record for journal in campaign.hosts() for record in journal.all_records()]
+    campaign_state = state(campaign)
+    records = measured(campaign_state)
     samples = samples_table.of_records(records, system.name)
-    return judged(samples, system, configurations=lambda: drift.latest(records))
+    return judged(samples, system, missing=missing(campaign_state), configurations=lambda: drift.latest(records))
 
 
 def unsettled(journal: Actions, settings: Hold) -> Iterator[Logged]:
