@@ -229,6 +229,8 @@ FAILED = json.dumps({"type": "end", "status": "failed", "reason": "x y", "count"
         ("echo nonsense", RunFailed, "line 1: not JSON"),
         ("exit 0", RunFailed, "printed no report"),
         (f"report | head -n 3; echo '{FAILED}'; exit 1", RunFailed, "x y"),
+        ("report; exit 1", RunFailed, "status 1, but its last line states a complete report"),
+        ('report | sed \'s/"partial": false/"partial": true/\'', RunFailed, "states a complete report"),
     ],
 )
 def test_run_that_fails(fake, script, error, reason):

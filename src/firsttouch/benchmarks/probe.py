@@ -200,6 +200,8 @@ def follow(aspect: str, options: Sequence[str] = (), *, say: Say = print) -> Gen
     report = parse(text)
     if report.status == "failed":
         raise RunFailed(f"{NAME}: {report.reason}")
+    if report.status == "complete" and (status or any(result.data.get("partial") for result in report.results)):
+        raise RunFailed(f"{NAME} ended with status {status}, but its last line states a complete report")
     return report
 
 
