@@ -10,6 +10,7 @@ import pytest
 
 from factories.users import OTHER, firsttouch_as_other, root_only, run_as_other, shared_folder
 from firsttouch.advice import saved
+from firsttouch.campaign.journal import Journal
 from firsttouch.judge import verdict_file
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.quarantine import exclusion
@@ -132,6 +133,19 @@ def test_no_line_is_appended_where_a_link_of_another_user_leads(folder, secret):
     with pytest.raises(OSError, match="a link of another user"):
         append_log.append(folder / "n1.jsonl", "{}\n")
     assert secret.read_text() == TEXT
+    # Who owns the folder does not decide what is changed outside of it.
+    assert (
+        shell(
+            folder, "mkdir -m 777 n1; cd n1; ln -s ../root/secret records.jsonl; ln -s ../root/new .reserve"
+        ).returncode
+        == 0
+    )
+    journal = Journal(folder / "n1")
+    journal.open()
+    with pytest.raises(OSError, match="a link of another user"):
+        journal.add([measured("n1")])
+    assert secret.read_text() == TEXT
+    assert not (folder / "root" / "new").exists()
     (folder / "own.jsonl").symlink_to(secret)
     append_log.append(folder / "own.jsonl", "{}\n")
     assert secret.read_text() == "{}\n"

@@ -125,9 +125,10 @@ class Journal:
         """Create the folder and a reserve file, whose space takes the last line on a full disk."""
         self.folder.mkdir(parents=True, exist_ok=True)
         reserve = self.folder / ".reserve"
-        if not reserve.exists():
-            # Random, because zeros would take no space on a file system with compression.
-            reserve.write_bytes(os.urandom(_RESERVE))
+        # A new file, which is never reached through a link. Random, because zeros would take no space on a file
+        # system with compression.
+        with contextlib.suppress(FileExistsError), reserve.open("xb") as out:
+            out.write(os.urandom(_RESERVE))
 
     def entries(self, *, whole: bool = False) -> list[Entry]:
         """Return all lines, oldest first, without those that cannot be read.

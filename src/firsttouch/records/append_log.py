@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, Generic, TypeVar
 
-from firsttouch import paths
 from firsttouch.errors import BadInput
 from firsttouch.records.atomic_files import naming
 
@@ -80,13 +79,18 @@ class AppendLog(Generic[T]):
 def append(file: Path, text: str) -> tuple[int, int]:
     """Append the lines of *text* to *file*, which is created if need be, and force them to the disk: all or none.
 
-    Returns where they begin and end (bytes). Raises OSError, also for a link of somebody who does not decide what
-    the folder holds: its target would be changed.
+    Returns where they begin and end (bytes). Raises OSError, also for a link that neither this user nor root made,
+    whoever owns the folder: its target would be changed.
     """
     data = text.encode()
-    if file.is_symlink() and file.lstat().st_uid not in paths.deciders(file.parent):
+    is_followed = file.is_symlink() and file.lstat().st_uid in {os.geteuid(), 0}
+    if file.is_symlink() and not is_followed:
         raise OSError(errno.ELOOP, "a link of another user", str(file))
-    with naming(file), file.open("a+b", buffering=0) as out:
+
+    def opener(path: str, flags: int) -> int:
+        return os.open(path, flags if is_followed else flags | os.O_NOFOLLOW, 0o666)
+
+    with naming(file), open(file, "a+b", buffering=0, opener=opener) as out:
         begin, size, newline = _end_of_lines(out), out.seek(0, os.SEEK_END), b""
         if begin < size:
             out.seek(begin)
