@@ -134,12 +134,8 @@ def test_no_line_is_appended_where_a_link_of_another_user_leads(folder, secret):
         append_log.append(folder / "n1.jsonl", "{}\n")
     assert secret.read_text() == TEXT
     # Who owns the folder does not decide what is changed outside of it.
-    assert (
-        shell(
-            folder, "mkdir -m 777 n1; cd n1; ln -s ../root/secret records.jsonl; ln -s ../root/new .reserve"
-        ).returncode
-        == 0
-    )
+    linked = 'mkdir -m 777 n1; ln -s "$1" n1/records.jsonl; ln -s "$2" n1/.reserve'
+    assert shell(folder, linked, secret, folder / "root" / "new").returncode == 0
     journal = Journal(folder / "n1")
     journal.open()
     with pytest.raises(OSError, match="a link of another user"):
