@@ -169,6 +169,7 @@ class Cluster:
         facts: Mapping[str, str] | None = None,
     ) -> None:
         self.folder, self.fleet, self.hosts, self.effort = folder, fleet, hosts, effort
+        self.facts = repr(facts)
         self.runs: dict[str, int] = dict.fromkeys(hosts, 0)
         self.counters: dict[str, dict[health_counters.Counter, int]] = {host: {} for host in hosts}
         (folder / "systems").mkdir(parents=True)
@@ -282,6 +283,8 @@ class Cluster:
         at = words.index("--records") + 1
         file, outcome = Path(words[at]), Path(env[step_outcome.VARIABLE])
         conditions = (
+            self.effort,
+            self.facts,
             name,
             self.fleet.seed,
             self.fleet.spread,

@@ -32,6 +32,8 @@ class Drill:
     cause: str = ""
     shows: tuple[str, ...] = ()
     later: tuple[str, ...] = ()
+    #: Other causes that may be named after the first.
+    also: tuple[str, ...] = ()
     #: How many hosts of the fleet have the fault.
     hosts: int = 1
 
@@ -65,7 +67,7 @@ FLEETS: Mapping[str, FleetOfDrills] = {
             Drill(
                 "wrong words",
                 {"memory 2": {"wrong": 3}},
-                *("fail", r"bank 2\b", "wrong"),
+                *("fail", r"bank 2\b", "wrong answers"),
                 ("correctness.wrong_words",),
             ),
             Drill(
@@ -111,7 +113,8 @@ FLEETS: Mapping[str, FleetOfDrills] = {
             ),
             Drill(
                 "bank with half of its channels",
-                {"memory 3": {"bandwidth": 0.5}},
+                # Slow accesses with a loss of bandwidth are not the rare ones of another cause.
+                {"memory 3": {"bandwidth": 0.5, "tail": 1.8}},
                 *("fail", r"(bank|NUMA node) 3\b", "memory channel missing"),
                 MEMORY,
             ),
@@ -133,6 +136,7 @@ FLEETS: Mapping[str, FleetOfDrills] = {
                 ("tails.latency_p99_9", "tails.latency_p99_99"),
             ),
         ),
+        hosts=12,
         steps=("topology", "latency-3", "bandwidth-1", "loaded-latency", "tails", "stores", "contention", "pages"),
     ),
     "links and clocks": FleetOfDrills(
@@ -275,6 +279,7 @@ FLEETS: Mapping[str, FleetOfDrills] = {
                 {"modules": {"CPU1 DIMM_G1": 0}, "memory 3": {"bandwidth": 0.75}},
                 *("fail", "CPU1 DIMM_G1", "memory modules missing"),
                 (*MEMORY, "topology.theoretical_bandwidth"),
+                also=("memory saturates early",),
             ),
             Drill(
                 "slower speed grade",
@@ -284,6 +289,7 @@ FLEETS: Mapping[str, FleetOfDrills] = {
                 },
                 *("fail", "2400", "other memory modules"),
                 (*MEMORY, "topology.theoretical_bandwidth"),
+                also=("memory channel missing",),
             ),
             Drill(
                 "SMT off",
@@ -296,6 +302,7 @@ FLEETS: Mapping[str, FleetOfDrills] = {
                 {"host": {"numa_nodes": 1}},
                 *("fail", "NUMA nodes", "banks interleaved by the firmware"),
                 ("topology.numa_nodes",),
+                also=("fewer NUMA nodes",),
             ),
         ),
         steps=("topology", "latency-3", "bandwidth-1", "loaded-latency"),

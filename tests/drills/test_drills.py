@@ -39,6 +39,11 @@ class Drilled:
         fleet = modelled_host.Fleet(faults={host: drill.fault for host, drill in self.drill_of.items()})
         self.cluster = Cluster(folder, fleet, hosts, effort=plan.effort, facts=plan.facts)
         steps = (f"--step={step}" for step in plan.steps)
+        # What an earlier campaign said is replaced.
+        (folder / "verdicts").mkdir()
+        for host in hosts:
+            word = "pass" if host in self.drill_of else "fail"
+            (folder / "verdicts" / host).write_text(f"{word} 1000000000 {host} modelled of an earlier campaign\n")
         self.job = self.cluster.job(77, CAMPAIGN, "--max-repetitions=5", *steps)
         self.campaign = folder / "campaigns" / CAMPAIGN
 
@@ -131,9 +136,9 @@ def test_the_part_is_named(fleets: Any, fleet: str, drill: Drill) -> None:
 def test_the_cause_is_named(fleets: Any, fleet: str, drill: Drill) -> None:
     drilled = fleets(fleet)
     for host in drilled.hosts_of[drill.name]:
-        causes = drilled.verdicts[host]["causes"]
-        assert causes, drilled.lines[host]
-        assert causes[0].startswith(drill.cause), causes
+        names = [cause.partition(":")[0] for cause in drilled.verdicts[host]["causes"]]
+        assert names[:1] == [drill.cause], drilled.lines[host]
+        assert set(names) <= {drill.cause, *drill.also}, names
 
 
 @pytest.mark.parametrize(("fleet", "drill"), _cases("shown"))
@@ -145,6 +150,13 @@ def test_the_fault_moves_the_metrics_that_it_shows(fleets: Any, fleet: str, dril
     for shown in drill.shows:
         check, _, metric = shown.partition(".")
         assert _moves([r for r in compared if (r.check, r.metric) == (check, metric)], host), shown
+    verdict = drilled.verdicts[host]
+    blamed = {f"{f['check']}.{f['metric']}" for f in verdict["findings"] if f["verdict"] != "pass"}
+    absent = {
+        shown for shown in drill.shows if shown.rpartition(".")[2].replace("_", " ") in str(verdict["missing"])
+    }
+    assert set(drill.shows) <= blamed | absent
+    assert not verdict["missing"] or set(drill.fault) & {"host", "modules"}, verdict["missing"]
 
 
 def _moves(records: list[schema.Record], host: str) -> bool:
