@@ -100,9 +100,9 @@ class Entry(Struct, frozen=True):
 Mark = tuple[str, str, str]
 
 
-def now() -> str:
+def now(timespec: str = "milliseconds") -> str:
     """Return the present time as in journals and records."""
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec=timespec)
 
 
 class Journal:
@@ -275,7 +275,9 @@ def note_without_job(folder: Path, hosts: Sequence[str], problem: str) -> None:
     """Store hosts without a job, and why."""
     name = f"{secrets.token_hex(8)}.named.json"
     create_exclusive(
-        folder / "submissions" / name, asdict(Submission("", len(hosts), tuple(hosts), now(), problem))
+        # A refusal may follow within a millisecond, and the last one counts.
+        folder / "submissions" / name,
+        asdict(Submission("", len(hosts), tuple(hosts), now("microseconds"), problem)),
     )
 
 
