@@ -61,7 +61,6 @@ BWA = ["--", "bwa", "mem", "-t", "1", "{index}", "{reads}"]
         ([*ALIGN, "--progress", "text", *BWA], "{small}: "),
         ([*ALIGN, "--resume", *BWA], "{small}: "),
         ([*ALIGN[:-1], "{small}/out.sam", *BWA], "{small}/out.sam"),
-        (["reads", "block", "{reads}", "-o", "{small}/b.fq"], "{small}/b.fq"),
         (["init", "{small}/site"], "{small}/site/"),
     ],
 )
