@@ -165,9 +165,7 @@ def pytest_collection_modifyitems(items):
     for item in items:
         suite = item.nodeid.split("/")[1]
         item.add_marker(suite)
-        starts = hasattr(item.module, "threading") or hasattr(item.module, "subprocess")
-        # Modelled hosts give the same values on any host.
-        if suite in TIMED_SUITES or (starts and suite != "drills"):
+        if suite in TIMED_SUITES or hasattr(item.module, "threading") or hasattr(item.module, "subprocess"):
             item.add_marker(pytest.mark.timing)
     rank = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: rank.get(scope(item.nodeid), len(rank)))
