@@ -358,8 +358,8 @@ def _cores(host: Host, options: Options) -> Iterator[Case]:
         way = {"chain": chain, "size_bytes": size} if size else {}
         slow = {}
         for pu in pus:
-            own = host.part(f"core {pu}", {"registers": "clock"}.get(chain, chain))
-            loss = 1 - own if chain == "registers" else 1 - 1 / own
+            factor = host.part(f"core {pu}", {"registers": "clock"}.get(chain, chain))
+            loss = 1 - factor if chain == "registers" else 1 - 1 / factor
             if loss > SLOW[chain]:
                 slow[pu] = round(loss, 2)
         for pu, loss in slow.items():

@@ -57,9 +57,7 @@ def collect(campaign: Campaign, *, draw: bool = True, clock: Clock = SYSTEM_CLOC
     campaign_state = state(campaign)
     system = load(campaign.system)
     records = measured(campaign_state)
-    samples = samples_table.of_records(records, system.name)
-    lacking = missing(campaign_state)
-    all_judged = judged(samples, system, missing=lacking, configurations=lambda: drift.latest(records))
+    all_judged = findings(campaign_state, records, system)
     verdicts = tuple(all_judged.of(host) for host in all_judged.hosts) if campaign.judged else ()
     _write_verdicts(campaign_state, verdicts)
     text = overview(campaign_state, verdicts, all_judged.notes() if campaign.judged else ())
@@ -68,6 +66,12 @@ def collect(campaign: Campaign, *, draw: bool = True, clock: Clock = SYSTEM_CLOC
         report = partial(_report, campaign_state, records, system, verdicts, common_losses=common_losses)
         folder = _write(campaign_state, text, report if draw and (records or campaign_state.gaps) else None, clock)
     return Collected(campaign_state, verdicts, folder, text, all_judged if campaign.judged else None)
+
+
+def findings(campaign_state: State, records: Sequence[Record], system: System) -> Findings:
+    """Return the verdicts of a campaign's hosts by all its *records*, their configurations and what is missing."""
+    samples = samples_table.of_records(records, system.name)
+    return judged(samples, system, missing=missing(campaign_state), configurations=lambda: drift.latest(records))
 
 
 def _write_verdicts(campaign_state: State, verdicts: Sequence[HostVerdict]) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from firsttouch.campaign import campaigns
-from firsttouch.campaign.collect import measured, missing
+from firsttouch.campaign import campaigns, collect
 from firsttouch.campaign.state import state
 from firsttouch.errors import BadInput
-from firsttouch.judge import drift, samples_table, verdict_log
+from firsttouch.judge import verdict_log
 from firsttouch.judge.findings import Findings
-from firsttouch.judge.judging import judged
 from firsttouch.judge.verdict import ORDER, Word
 from firsttouch.judge.verdict_log import Logged
 from firsttouch.quarantine.actions import Actions
@@ -49,9 +47,7 @@ def _judged(name: str) -> Findings | None:
     except BadInput:
         return None
     campaign_state = state(campaign)
-    records = measured(campaign_state)
-    samples = samples_table.of_records(records, system.name)
-    return judged(samples, system, missing=missing(campaign_state), configurations=lambda: drift.latest(records))
+    return collect.findings(campaign_state, collect.measured(campaign_state), system)
 
 
 def unsettled(journal: Actions, settings: Hold) -> Iterator[Logged]:
