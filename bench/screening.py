@@ -15,7 +15,7 @@ A validation takes half a node hour, detects a bad host with the probability DET
 the mean; a validation waits for the end of the job. A user notices a bad host in 2 % of the jobs. A detected host
 is repaired in a time of which 38.1 % are longer than a day (the first source), and validated before it returns.
 
-- due: the functions of firsttouch.quarantine.screening, called once a day, with a highest age of 14 days, or of 7.
+- due: the functions of firsttouch.fleet.screening, called once a day, with a highest age of 14 days, or of 7.
 - sweep: the hosts in turn; weekly.
 - scavenging: every idle host is validated as long as it is idle.
 
@@ -37,8 +37,8 @@ from functools import partial
 
 import numpy as np
 
-from firsttouch.quarantine import screening
-from firsttouch.quarantine.screening import Values
+from firsttouch.fleet import screening
+from firsttouch.fleet.screening import Values
 
 YEAR, DAY = 8760.0, 24.0
 COST, FALSE_ALARMS = 0.5, 0.1 / 1000

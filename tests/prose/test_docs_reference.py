@@ -15,9 +15,9 @@ import pytest
 from documented import ROOT
 from firsttouch.benchmarks import site_checks
 from firsttouch.datasets import manifest
+from firsttouch.fleet import site_settings
 from firsttouch.genomics import aligners
 from firsttouch.judge import causes
-from firsttouch.quarantine import site_settings
 from firsttouch.records import catalogue
 from firsttouch.records.schema import Record
 from firsttouch.report import openmetrics

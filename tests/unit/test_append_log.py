@@ -14,13 +14,13 @@ from test_checkpoints import IDENTITY
 
 from firsttouch.campaign.journal import Entry, Journal, now
 from firsttouch.errors import BadInput
+from firsttouch.fleet.actions import Actions
 from firsttouch.genomics import checkpoints
 from firsttouch.genomics.checkpoints import Checkpoints
 from firsttouch.genomics.pipe_writer import StopRequest
 from firsttouch.genomics.sam import ByteRange
 from firsttouch.judge import verdict_log
 from firsttouch.judge.verdict import HostVerdict
-from firsttouch.quarantine.actions import Actions
 from firsttouch.records import append_log, schema
 from firsttouch.records.append_log import AppendLog
 from firsttouch.records.schema import Record

@@ -9,8 +9,8 @@ import pytest
 
 from firsttouch.errors import BadInput
 from firsttouch.execution.slurm import Features
-from firsttouch.quarantine import actions, exclusion, site_settings
-from firsttouch.quarantine.actions import Actions
+from firsttouch.fleet import actions, exclusion, site_settings
+from firsttouch.fleet.actions import Actions
 
 NONE, PASSED = Features(("big",), ("big",)), Features(("big", "ft_pass"), ("big", "ft_pass"))
 

@@ -4,8 +4,8 @@
 import pytest
 
 from firsttouch.errors import BadInput
+from firsttouch.fleet import drain
 from firsttouch.judge.verdict import Finding, HostVerdict
-from firsttouch.quarantine import drain
 
 #: A Slurm of n1 and n2, in which every `scontrol update` is a line of the file "updates".
 SCONTROL = """

@@ -18,8 +18,8 @@ from firsttouch.campaign.journal import Entry, now
 from firsttouch.campaign.leases import Holder, Leases
 from firsttouch.errors import BadInput
 from firsttouch.execution import slurm
-from firsttouch.quarantine import actions, site_settings, tending
-from firsttouch.quarantine.actions import Actions
+from firsttouch.fleet import actions, site_settings, tending
+from firsttouch.fleet.actions import Actions
 from firsttouch.records.schema import Record
 
 #: nodes/NAME has a node's state and reason, reservations/NAME a reservation; "refusal" answers all changes.
@@ -370,7 +370,7 @@ def test_two_passes_at_once_do_not_both_act(fake, capsys):
         assert "another process acts on hosts: nothing is done" in capsys.readouterr().err
         assert fake.changes == []
     # A command of Slurm that outlives its pass keeps the lock.
-    script = "import os, subprocess, sys; from firsttouch.quarantine import actions\n"
+    script = "import os, subprocess, sys; from firsttouch.fleet import actions\n"
     script += "with actions.acting(wait=True) as (_, lock):\n"
     fifo = fake.folder / "end"
     os.mkfifo(fifo)

@@ -7,7 +7,7 @@ import pytest
 
 from firsttouch import cli
 from firsttouch.errors import BadInput
-from firsttouch.quarantine import site_settings
+from firsttouch.fleet import site_settings
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import pytest
 from factories.users import OTHER, firsttouch_as_other, root_only, run_as_other, shared_folder
 from firsttouch.advice import saved
 from firsttouch.campaign.journal import Journal
+from firsttouch.fleet import exclusion
 from firsttouch.judge import verdict_file
 from firsttouch.judge.verdict import HostVerdict
-from firsttouch.quarantine import exclusion
 from firsttouch.records import append_log, atomic_files, schema, store
 from firsttouch.records.schema import Record
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from factories.clocks import ManualClock
 from firsttouch import cli
 from firsttouch.campaign import campaigns, journal
-from firsttouch.quarantine import actions, screening
-from firsttouch.quarantine.site_settings import Screening
+from firsttouch.fleet import actions, screening
+from firsttouch.fleet.site_settings import Screening
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import load
 

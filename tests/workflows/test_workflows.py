@@ -21,8 +21,8 @@ from pipeline_site import PAIRS, Site
 
 import documented
 from factories.processes import wait_until, write_program
+from firsttouch.fleet import exclusion
 from firsttouch.paths import ROOT
-from firsttouch.quarantine import exclusion
 
 PAGE = ROOT / "docs" / "howto" / "workflows.md"
 HERE = Path(__file__).parent

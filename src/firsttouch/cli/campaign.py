@@ -25,12 +25,12 @@ from firsttouch.cli import options
 from firsttouch.errors import BadInput, RunFailed, one_line
 from firsttouch.execution import backends, slurm
 from firsttouch.execution.progress import coloured, say
+from firsttouch.fleet import drain
 from firsttouch.host.emulation import HOST, host_name
 from firsttouch.host.host_lists import folded, unfolded
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import MOST_REPETITIONS
 from firsttouch.judge.verdict import HostVerdict, conclusion, exit_status
-from firsttouch.quarantine import drain
 from firsttouch.systems.definition import load
 from firsttouch.tools import require_report
 

@@ -16,7 +16,7 @@ from firsttouch import paths
 from firsttouch.cli import fleet_due, fleet_exclude, fleet_history, options
 from firsttouch.errors import FirstTouchError, RunFailed, one_line
 from firsttouch.execution.progress import say
-from firsttouch.quarantine import site_settings, tending
+from firsttouch.fleet import site_settings, tending
 from firsttouch.tools import require_report
 
 EXAMPLES = """\
@@ -66,8 +66,8 @@ def release(args: argparse.Namespace) -> int:
 def _by_hand(named: Sequence[str], do: Callable[[Any, str], None], *, as_json: bool) -> int:
     """Do something for each host that is named, under the lock of the journal."""
     from firsttouch.execution import slurm  # noqa: PLC0415 - the journal alone needs none
+    from firsttouch.fleet import actions  # noqa: PLC0415 - the journal alone needs none
     from firsttouch.host.host_lists import unfolded  # noqa: PLC0415 - a large import
-    from firsttouch.quarantine import actions  # noqa: PLC0415 - the journal alone needs none
 
     hosts = list(dict.fromkeys(host for text in named for host in unfolded(text)))
     settings = site_settings.load()
@@ -93,7 +93,7 @@ def _by_hand(named: Sequence[str], do: Callable[[Any, str], None], *, as_json: b
 def tend(args: argparse.Namespace) -> int:
     """Do one pass; 1 if an action failed. While another process acts, nothing is done, which is fine."""
     from firsttouch.execution import slurm  # noqa: PLC0415 - the journal alone needs none
-    from firsttouch.quarantine import actions  # noqa: PLC0415 - the journal alone needs none
+    from firsttouch.fleet import actions  # noqa: PLC0415 - the journal alone needs none
 
     require_report()  # tests of held hosts are judged
     settings = site_settings.load()
@@ -142,7 +142,7 @@ def show_status(args: argparse.Namespace) -> int:
     from tabulate import tabulate  # noqa: PLC0415 - tend does without
 
     from firsttouch.execution import slurm  # noqa: PLC0415
-    from firsttouch.quarantine import actions, blamed  # noqa: PLC0415
+    from firsttouch.fleet import actions, blamed  # noqa: PLC0415
 
     settings = site_settings.load().hold
     journal = actions.Actions()

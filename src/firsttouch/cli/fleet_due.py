@@ -17,8 +17,8 @@ from firsttouch.host.host_lists import unfolded
 from firsttouch.units import parse
 
 if TYPE_CHECKING:
-    from firsttouch.quarantine.screening import Due
-    from firsttouch.quarantine.site_settings import Screening
+    from firsttouch.fleet.screening import Due
+    from firsttouch.fleet.site_settings import Screening
 
 #: Hosts that the table shows; --json has all.
 _SHOWN = 40
@@ -55,7 +55,7 @@ def register(add_action: options.AddAction) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print what is due, and submit it with --submit; 0, or 1 if Slurm refuses a job."""
     from firsttouch.execution import slurm  # noqa: PLC0415 - import numpy and others
-    from firsttouch.quarantine import screening, site_settings  # noqa: PLC0415 - import numpy and others
+    from firsttouch.fleet import screening, site_settings  # noqa: PLC0415 - import numpy and others
     from firsttouch.systems.definition import load  # noqa: PLC0415
 
     given = {"max_age": args.max_age, "budget": args.budget}
@@ -114,7 +114,7 @@ def _print(due: Due, settings: Screening) -> None:
     """Print a line for each host that is due, and what is not validated now, with the reasons."""
     from tabulate import tabulate  # noqa: PLC0415
 
-    from firsttouch.quarantine.screening import counted, days  # noqa: PLC0415
+    from firsttouch.fleet.screening import counted, days  # noqa: PLC0415
 
     rows = [
         [

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, get_args
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, RunFailed, one_line
 from firsttouch.execution.progress import say
-from firsttouch.quarantine import site_settings
+from firsttouch.fleet import site_settings
 
 if TYPE_CHECKING:
-    from firsttouch.quarantine.exclusion import Exclusions
-    from firsttouch.quarantine.site_settings import SiteSettings
+    from firsttouch.fleet.exclusion import Exclusions
+    from firsttouch.fleet.site_settings import SiteSettings
 
 #: A list that is older than this (s) is doubtful: passes renew it.
 _OLD = 2 * 86400.0
@@ -43,7 +43,7 @@ def register(add_action: options.AddAction) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the published list; 1 if a feature could not be changed."""
-    from firsttouch.quarantine import exclusion  # noqa: PLC0415 - imports numpy and others
+    from firsttouch.fleet import exclusion  # noqa: PLC0415 - imports numpy and others
 
     settings = site_settings.load()
     status, file = 0, exclusion.place(settings)
@@ -71,8 +71,8 @@ def run(args: argparse.Namespace) -> int:
 def _found(settings: SiteSettings) -> Exclusions:
     """Return the hosts to avoid by the log of verdicts and the journal."""
     from firsttouch.execution import slurm  # noqa: PLC0415 - see run
+    from firsttouch.fleet import actions, exclusion  # noqa: PLC0415 - see run
     from firsttouch.judge import verdict_log  # noqa: PLC0415 - see run
-    from firsttouch.quarantine import actions, exclusion  # noqa: PLC0415 - see run
 
     if not verdict_log.folder().is_dir():
         raise BadInput(
@@ -90,7 +90,7 @@ def _found(settings: SiteSettings) -> Exclusions:
 def _marked(settings: SiteSettings) -> tuple[Exclusions, int]:
     """Publish the hosts to avoid, and give and take the feature; return them, and 1 if an error occurred."""
     from firsttouch.execution import slurm  # noqa: PLC0415 - see run
-    from firsttouch.quarantine import actions, tending  # noqa: PLC0415 - see run
+    from firsttouch.fleet import actions, tending  # noqa: PLC0415 - see run
 
     if not settings.exclude.feature:
         raise BadInput("fleet.yaml names no feature: `exclude: {feature: ft_pass}`")

@@ -10,9 +10,9 @@ from firsttouch.campaign import inputs
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, one_line
 from firsttouch.execution.progress import coloured
+from firsttouch.fleet import drain
 from firsttouch.judge.verdict import ORDER, conclusion, worst
 from firsttouch.judge.verdict import status as status_of
-from firsttouch.quarantine import drain
 from firsttouch.systems.definition import load
 
 #: With more results than these, only hosts that fail or are invalid are shown in detail.

@@ -25,7 +25,7 @@ _PARTS = ("src/firsttouch", "probe", "datasets", "setup/requirements.lock")
 #: Fetched datasets, which are not part of the checkout.
 _FETCHED = ("datasets", "store")
 #: Packages that only process records; no measurement depends on them.
-_AFTERWARDS = tuple(f"src/firsttouch/{name}" for name in ("quarantine", "campaign", "judge", "report"))
+_AFTERWARDS = tuple(f"src/firsttouch/{name}" for name in ("fleet", "campaign", "judge", "report"))
 _SUFFIXES = frozenset(
     {".c", ".css", ".def", ".h", ".j2", ".js", ".json", ".lock", ".py", ".sh", ".toml", ".txt", ".yaml"}
 )

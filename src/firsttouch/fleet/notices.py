@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from firsttouch.clock import Clock
 from firsttouch.errors import FirstTouchError, one_line
 from firsttouch.execution.child_process import child, ending, wait
+from firsttouch.fleet.actions import Action, Actions, events
+from firsttouch.fleet.site_settings import Notify
 from firsttouch.judge.verdict_file import shell_safe
-from firsttouch.quarantine.actions import Action, Actions, events
-from firsttouch.quarantine.site_settings import Notify
 
 #: Seconds after which an event is no news, such as one from before the site had a command.
 _NEWS = 86400.0

@@ -29,13 +29,13 @@ from firsttouch.campaign.journal import Journal
 from firsttouch.campaign.state import state
 from firsttouch.errors import BadInput, FirstTouchError, RunFailed, TimedOut
 from firsttouch.execution import slurm
+from firsttouch.fleet import blamed, drain, exclusion, notices, screening
+from firsttouch.fleet.actions import DRAINED, Action, Actions, QuarantineState, Test, What, user
+from firsttouch.fleet.exclusion import Exclusions
+from firsttouch.fleet.site_settings import SiteSettings
 from firsttouch.judge import verdict_log
 from firsttouch.judge.judging import judge
 from firsttouch.judge.verdict import HostVerdict
-from firsttouch.quarantine import blamed, drain, exclusion, notices, screening
-from firsttouch.quarantine.actions import DRAINED, Action, Actions, QuarantineState, Test, What, user
-from firsttouch.quarantine.exclusion import Exclusions
-from firsttouch.quarantine.site_settings import SiteSettings
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import load
 

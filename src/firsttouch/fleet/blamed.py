@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from firsttouch.campaign import campaigns, collect
 from firsttouch.campaign.state import state
 from firsttouch.errors import BadInput
+from firsttouch.fleet.actions import Actions
+from firsttouch.fleet.site_settings import Hold
 from firsttouch.judge import verdict_log
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.verdict import ORDER, Word
 from firsttouch.judge.verdict_log import Logged
-from firsttouch.quarantine.actions import Actions
-from firsttouch.quarantine.site_settings import Hold
 from firsttouch.systems.definition import load
 
 

@@ -23,14 +23,14 @@ from msgspec.structs import asdict
 from firsttouch import documents
 from firsttouch.errors import BadInput, RunFailed
 from firsttouch.execution import slurm
+from firsttouch.fleet import actions, blamed, drain
+from firsttouch.fleet.actions import Actions
+from firsttouch.fleet.site_settings import SiteSettings, Why
 from firsttouch.host.emulation import HOST, name_among
 from firsttouch.host.host_lists import folded
 from firsttouch.judge import verdict_log
 from firsttouch.judge.verdict import natural
 from firsttouch.judge.verdict_log import Logged
-from firsttouch.quarantine import actions, blamed, drain
-from firsttouch.quarantine.actions import Actions
-from firsttouch.quarantine.site_settings import SiteSettings, Why
 from firsttouch.records import atomic_files
 
 #: Those of the rules, which have limits.
