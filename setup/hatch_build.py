@@ -18,7 +18,7 @@ SHARED = (
     "datasets/*.toml",
     "studies/*.toml",
     "slurm/**/*",
-    "monitoring/*",
+    "contrib/monitoring/*",
 )
 
 

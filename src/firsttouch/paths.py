@@ -33,7 +33,7 @@ STUDIES = ROOT / "studies"
 #: The sbatch templates.
 TEMPLATES = ROOT / "slurm"
 #: Alerts of Prometheus and the dashboard of Grafana.
-MONITORING = ROOT / "monitoring"
+MONITORING = ROOT / "contrib" / "monitoring"
 
 #: The name under which any host can be used.
 LOCAL = "local"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files in monitoring/ with the real Prometheus, and the dashboard with the types that Grafana publishes."""
+"""The files in contrib/monitoring/ with the real Prometheus, and the dashboard with the types of Grafana."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from parsed_sources import source
 from firsttouch.paths import ROOT
 
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
-OTHERS = ("bench", "containers", "docs", "reframe", "setup", "spack-env", "studies", "tests", "workflows")
+OTHERS = ("bench", "containers", "docs", "reframe", "setup", "spack-env", "studies", "tests", "contrib")
 PACKAGES = [file for file in SOURCES if file.name == "__init__.py" and file.parent.parent.name == "firsttouch"]
 #: Names that do not say what a value is.
 EMPTY_NAMES = {"every", "found", "known", "made", "mine", "one", "said", "told"}

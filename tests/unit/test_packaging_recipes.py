@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recipes of packaging/ and CITATION.cff agree with pyproject.toml."""
+"""The recipes of contrib/packaging/ and CITATION.cff agree with pyproject.toml."""
 
 import contextlib
 import importlib.metadata
@@ -19,7 +19,7 @@ from packaging.utils import canonicalize_name
 from firsttouch.paths import ROOT
 from firsttouch.tools import REPORT
 
-PACKAGING = ROOT / "packaging"
+PACKAGING = ROOT / "contrib" / "packaging"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 #: What a complete installation needs, which all recipes make.
 EXTRA = PROJECT["project"]["optional-dependencies"]["report"]
@@ -36,7 +36,7 @@ def test_recipes_name_the_release():
     assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == RELEASE
     recipe = yaml.safe_load((PACKAGING / "conda/recipe.yaml").read_text())
     assert f'default="{RELEASE}"' in recipe["context"]["version"]
-    environments = [yaml.safe_load(file.read_text()) for file in ROOT.glob("workflows/**/environment.y*ml")]
+    environments = [yaml.safe_load(file.read_text()) for file in (ROOT / "contrib").rglob("environment.y*ml")]
     pinned = [re.sub(" *=", "=", package) for file in environments for package in file["dependencies"]]
     assert [package for package in pinned if package.startswith("firsttouch")] == 2 * [f"firsttouch={RELEASE}"]
 
@@ -83,14 +83,12 @@ def test_an_installation_by_name_is_found(text, is_by_name):
 def test_nothing_installs_the_project_by_its_name():
     folders = [
         "containers",
+        "contrib",
         "docs",
-        "monitoring",
-        "packaging",
         "reframe",
         "setup",
         "slurm",
         "spack-env",
-        "workflows",
     ]
     files = [file for name in folders for file in (ROOT / name).rglob("*") if file.is_file()]
     files += [*ROOT.glob("*.md"), ROOT / "Makefile"]

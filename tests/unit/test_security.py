@@ -13,7 +13,7 @@ DOCUMENT = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
 #: Path, class or "", and name of each test.
 TESTS = re.findall(r"`(tests/[\w/]+\.py)::(?:(\w+)::)?(\w+)`", DOCUMENT)
 #: Folders with programs of the project.
-FOLDERS = ("src", "reframe", "setup", "slurm", "containers", "spack-env", "probe", "packaging", "monitoring")
+FOLDERS = ("src", "reframe", "setup", "slurm", "containers", "spack-env", "probe", "contrib")
 #: Modules that listen on the network, and calls that start a shell.
 LISTENING = {"socketserver", "http.server", "asyncio", "xmlrpc.server", "wsgiref"}
 SHELLS = {"os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput"}

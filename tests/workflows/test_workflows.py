@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pipelines of workflows/ with the real engines, called as docs/howto/workflows.md shows.
+"""The pipelines of contrib/workflows/ with the real engines, called as docs/howto/workflows.md shows.
 
 They align two samples into sorted BAM files with indexes and count the reads. In the first run of an engine, the
 aligner fails for one sample; the second run aligns that sample and repeats nothing else.
@@ -26,8 +26,8 @@ from firsttouch.paths import ROOT
 
 PAGE = ROOT / "docs" / "howto" / "workflows.md"
 HERE = Path(__file__).parent
-SNAKEMAKE = ROOT / "workflows" / "snakemake" / "firsttouch" / "align"
-MODULE = ROOT / "workflows" / "nextflow" / "modules" / "firsttouch" / "align"
+SNAKEMAKE = ROOT / "contrib" / "workflows" / "snakemake" / "firsttouch" / "align"
+MODULE = ROOT / "contrib" / "workflows" / "nextflow" / "modules" / "firsttouch" / "align"
 PUS = sorted(os.sched_getaffinity(0))
 #: Small batches, so that each instance gets some.
 BWA = "-K 100000 -Y"
