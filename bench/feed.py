@@ -37,7 +37,8 @@ from pathlib import Path
 
 import numpy as np
 
-from firsttouch.genomics.dealing import PART_BYTES, Feed
+from firsttouch.genomics.dealing import Feed
+from firsttouch.genomics.division import PART_BYTES
 from firsttouch.genomics.fastq import inspect
 from firsttouch.genomics.pipe_writer import StopRequest
 from firsttouch.genomics.read_stream import ReadStream

@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 
 from firsttouch import cli
-from firsttouch.genomics import dealing
+from firsttouch.genomics import division
 
 if __name__ == "__main__":
-    dealing.PART_BYTES //= 32
+    division.PART_BYTES //= 32
     sys.exit(cli.main())

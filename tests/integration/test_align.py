@@ -22,7 +22,7 @@ from factories.processes import started, wait_until
 from firsttouch import AlignRequest, RunRequest, align, cli, run_aligner
 from firsttouch.advice import aligning
 from firsttouch.errors import ProgramFailed
-from firsttouch.genomics import dealing, sam, stream
+from firsttouch.genomics import division, sam, stream
 from firsttouch.genomics.aligners import aligner
 from firsttouch.host.topology import load
 from firsttouch.scenarios.placement import plan
@@ -62,7 +62,7 @@ def by_hand(*argv, **options):
 @pytest.fixture
 def placed(capfdbinary, monkeypatch):
     """Returns a function that runs ``firsttouch align`` in this process with small parts."""
-    monkeypatch.setattr(dealing, "PART_BYTES", dealing.PART_BYTES // 32)
+    monkeypatch.setattr(division, "PART_BYTES", division.PART_BYTES // 32)
 
     def run(*argv, status=0):
         words = ["align", *map(str, argv)]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from blocked_fastq import block
 from factories.fastq_files import BATCHES, GOOD, common, fastq, layout, packed, text, write
 from firsttouch.errors import CannotHere
-from firsttouch.genomics import dealing, division
+from firsttouch.genomics import division
 from firsttouch.genomics import fastq as fastq_module
 from firsttouch.genomics.division import dynamic_division, repeated_division, static_division
 from firsttouch.genomics.fastq import inspect
@@ -21,7 +21,7 @@ from firsttouch.genomics.reads import BatchRule
 @pytest.fixture
 def small(monkeypatch):
     """Small parts, so that a few records are many of them."""
-    monkeypatch.setattr(dealing, "PART_BYTES", 300)
+    monkeypatch.setattr(division, "PART_BYTES", 300)
 
 
 def parts_of(reads, divided):
@@ -84,7 +84,7 @@ def test_all_is_dealt_once_and_in_order(tmp_path, small, *, records, layouts, fo
 
 @pytest.mark.parametrize("part_bytes", [1 << 20, 500])
 def test_shares_are_as_equal_as_batches_allow(tmp_path, monkeypatch, part_bytes):
-    monkeypatch.setattr(dealing, "PART_BYTES", part_bytes)
+    monkeypatch.setattr(division, "PART_BYTES", part_bytes)
     reads = inspect([write(tmp_path / "r.fq", text([["@r", "A" * 10, "+", "I" * 10]] * 1000))], BatchRule(100))
 
     def shares(instances):
@@ -105,7 +105,7 @@ def test_shares_are_as_equal_as_batches_allow(tmp_path, monkeypatch, part_bytes)
 
 def test_parts_are_of_their_size(tmp_path, monkeypatch):
     reads = inspect([write(tmp_path / "r.fq", text([["@r", "A" * 45, "+", "I" * 45]] * 10_000))])
-    monkeypatch.setattr(dealing, "PART_BYTES", 10_000)
+    monkeypatch.setattr(division, "PART_BYTES", 10_000)
     # Of 97 bytes.
     assert set(dynamic_division(reads, 2).parts) == {103, 104}
     assert set(static_division(reads, 2).parts) <= {104, 105}

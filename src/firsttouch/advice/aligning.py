@@ -24,7 +24,7 @@ from firsttouch.execution import energy, host_lock
 from firsttouch.execution.file_copies import content_of
 from firsttouch.execution.progress import live, say, write
 from firsttouch.execution.ram_scratch import InMemory, scratch_in
-from firsttouch.genomics import checkpoints, collecting, dealing, sam, stream
+from firsttouch.genomics import checkpoints, collecting, division, sam, stream
 from firsttouch.genomics.checkpoints import Checkpoints
 from firsttouch.genomics.command_line import UserCommand, parse
 from firsttouch.genomics.index_copies import OWN, IndexCopies, IndexUse
@@ -382,8 +382,8 @@ class _Task(Struct):
             command.lanes,
             interleaved=command.interleaved,
             rule=command.batch,
-            least_part_bytes=dealing.PART_BYTES,
-            smallest_part_bytes=min(dealing.SMALLEST_PART_BYTES, dealing.PART_BYTES),
+            least_part_bytes=division.PART_BYTES,
+            smallest_part_bytes=min(division.SMALLEST_PART_BYTES, division.PART_BYTES),
             instances=self.scenario.instances,
             merged=command.pipes == 1,
             fasta=command.fasta,

@@ -25,11 +25,6 @@ from firsttouch.units import format_bytes
 if TYPE_CHECKING:  # they load NumPy, which a command in one instance does without
     from firsttouch.genomics.read_stream import GivenFiles, Piece, ReadStream
 
-#: Least bytes of a part of a large input: small enough to balance instances, large enough to make dealing cheap.
-PART_BYTES = 1 << 20
-#: Least bytes of a part of any input: bowtie 1.3.1 with several threads loses all reads of an instance that gets
-#: fewer than 16.
-SMALLEST_PART_BYTES = 1 << 15
 #: A pipe's queue holds about this much. An aligner that reads one mate further than the other gets more of it.
 _QUEUE_BYTES = 4 << 20
 #: So much more, in memory, is the most.

@@ -16,9 +16,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from firsttouch.errors import CannotHere
-from firsttouch.genomics import dealing
 from firsttouch.genomics.reads import BatchRule, Reads
 
+#: Least bytes of a part of a large input: small enough to balance instances, large enough to make dealing cheap.
+PART_BYTES = 1 << 20
+#: Least bytes of a part of any input: bowtie 1.3.1 with several threads loses all reads of an instance that gets
+#: fewer than 16.
+SMALLEST_PART_BYTES = 1 << 15
 #: With dynamic load balancing an instance gets about this many parts or more: it bounds the wait for the last one.
 _PARTS_EACH = 16
 #: Minimum bytes of a part of dynamic load balancing: aligners read their input in portions, and bowtie 1.3.1 with
@@ -63,7 +67,7 @@ def static_division(reads: Reads, instances: int) -> Division:
     _require_batches(reads, instances)
     last = len(reads.batches.records) - 1
     shares = _differences(round(number * last / instances) for number in range(instances + 1))
-    parts = _in_turn(shares, _text_bytes(reads) // instances // dealing.PART_BYTES)
+    parts = _in_turn(shares, _text_bytes(reads) // instances // PART_BYTES)
     return Division(_records_of(reads, parts))
 
 
@@ -74,7 +78,7 @@ def dynamic_division(reads: Reads, instances: int) -> Division:
     """
     _require_batches(reads, instances)
     total, last = _text_bytes(reads), len(reads.batches.records) - 1
-    size = min(dealing.PART_BYTES, max(_LEAST_BYTES, total // (_PARTS_EACH * instances)))
+    size = min(PART_BYTES, max(_LEAST_BYTES, total // (_PARTS_EACH * instances)))
     count = max(instances, min(total // size, last))
     return Division(_records_of(reads, _differences(round(number * last / count) for number in range(count + 1))))
 
@@ -103,7 +107,7 @@ def repeated_division(reads: Reads, instances: int, records: int) -> Division:
             f"{records} records for each instance are too few: a batch of the aligner has {batch:.0f}"
         )
     share_bytes = _text_bytes(reads) * records // reads.records
-    parts = _records_of(reads, _in_turn(shares, share_bytes // dealing.PART_BYTES))
+    parts = _records_of(reads, _in_turn(shares, share_bytes // PART_BYTES))
     return Division(parts, -(-marks[-1] // last), reads.records)
 
 

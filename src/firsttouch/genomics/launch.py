@@ -24,11 +24,10 @@ from firsttouch.errors import BadInput
 from firsttouch.execution import counters, energy, index_cache
 from firsttouch.execution.progress import say
 from firsttouch.execution.sampling import Watching
-from firsttouch.genomics import dealing, sam, stream
+from firsttouch.genomics import division, sam, stream
 from firsttouch.genomics.aligners import Aligner, Steps
 from firsttouch.genomics.collecting import Command, FileTarget, NoTarget, SinkTarget, StripedTarget
 from firsttouch.genomics.command_line import UserCommand
-from firsttouch.genomics.division import dynamic_division, repeated_division, static_division
 from firsttouch.genomics.index_copies import IndexCopies, IndexUse
 from firsttouch.genomics.pipe_writer import StopRequest
 from firsttouch.genomics.reads import BatchRule, Reads, recall, remember
@@ -321,25 +320,26 @@ def _open_reads(work: Work, scenario: Scenario, uses: Sequence[IndexUse]) -> Rea
     with no_idle_threads():
         from firsttouch.genomics.read_stream import GivenFiles, ReadStream  # noqa: PLC0415 - it loads NumPy
 
-    reads, division = work.reads, None
+    reads, parts = work.reads, None
     for layout in reads.layouts:
         os.close(layout.file.open())  # it may have changed
     if _reads_itself(work, scenario, uses):
         return GivenFiles(reads)
     if work.per_thread:
-        division = repeated_division(reads, scenario.instances, work.per_thread * scenario.threads)
+        parts = division.repeated_division(reads, scenario.instances, work.per_thread * scenario.threads)
     elif reads.is_checked:
-        division = (dynamic_division if work.dynamic else static_division)(reads, scenario.instances)
+        divide = division.dynamic_division if work.dynamic else division.static_division
+        parts = divide(reads, scenario.instances)
     return ReadStream(
         [[str(file) for file in lane] for lane in reads.lanes],
         interleaved=reads.interleaved,
         rule=reads.batches.rule,
-        least_part_bytes=dealing.PART_BYTES,
+        least_part_bytes=division.PART_BYTES,
         instances=scenario.instances,
         merged=work.programs.pipes == 1,
         fasta=False,
         any_names=work.aligner.any_names,
-        division=division,
+        division=parts,
     )
 
 
