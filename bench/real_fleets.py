@@ -50,10 +50,11 @@ from firsttouch.errors import BadInput
 from firsttouch.host.memory_modules import Module
 from firsttouch.judge import samples_table
 from firsttouch.judge.drift import latest
-from firsttouch.judge.judging import Undescribed, judged
+from firsttouch.judge.judging import judged
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records import schema
 from firsttouch.records.schema import Record
+from firsttouch.systems.definition import Undescribed
 
 EXAMPLES = """\
 examples:

@@ -58,10 +58,10 @@ from verdict import below, paper, repository
 from firsttouch.judge import samples_table
 from firsttouch.judge.baseline import learnt, put
 from firsttouch.judge.findings import Findings
-from firsttouch.judge.judging import MOST_REPETITIONS, Undescribed, judged
+from firsttouch.judge.judging import MOST_REPETITIONS, judged
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records.schema import Record
-from firsttouch.systems.definition import System, load
+from firsttouch.systems.definition import System, Undescribed, load
 
 HOSTS, NODES, KERNELS = 100, 2, ("copy", "scale", "triad")
 SPREAD, NOISE, DISTURBED, BY = 0.004, 0.01, 0.01, (0.05, 0.30)

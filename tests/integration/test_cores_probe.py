@@ -13,9 +13,10 @@ import pytest
 from firsttouch.benchmarks import cores, probe
 from firsttouch.errors import BadInput
 from firsttouch.host import topology
-from firsttouch.judge.judging import Undescribed, judge
+from firsttouch.judge.judging import judge
 from firsttouch.records import schema
 from firsttouch.records.schema import Record
+from firsttouch.systems.definition import Undescribed
 
 PUS = sorted(topology.load().allowed_pus)
 

@@ -8,8 +8,9 @@ import pytest
 
 from firsttouch.benchmarks import correctness, probe
 from firsttouch.host import topology
-from firsttouch.judge.judging import Undescribed, judge
+from firsttouch.judge.judging import judge
 from firsttouch.records import schema
+from firsttouch.systems.definition import Undescribed
 
 
 def results(*options):

@@ -20,8 +20,9 @@ from factories import http_server
 from factories.fleet_records import records_by_host
 from firsttouch import paths
 from firsttouch.judge import samples_table
-from firsttouch.judge.judging import Undescribed, judged
+from firsttouch.judge.judging import judged
 from firsttouch.report.fleet import fleet_pages
+from firsttouch.systems.definition import Undescribed
 
 RULES = paths.MONITORING / "firsttouch.rules.yml"
 DASHBOARD = paths.MONITORING / "grafana-dashboard.json"

@@ -21,12 +21,13 @@ from factories.fleet_records import records_by_host
 from factories.host_records import Machine
 from firsttouch.judge import samples_table
 from firsttouch.judge.comparison import compare
-from firsttouch.judge.judging import Undescribed, judged
+from firsttouch.judge.judging import judged
 from firsttouch.records.schema import Record
 from firsttouch.report.figures import svg
 from firsttouch.report.fleet import comparison, fleet_pages
 from firsttouch.report.model import Problem
 from firsttouch.report.pages import build
+from firsttouch.systems.definition import Undescribed
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH (Debian: apt-get install chromium)"),

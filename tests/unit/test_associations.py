@@ -9,9 +9,9 @@ import pytest
 from firsttouch.judge import associations, drift, samples_table
 from firsttouch.judge.case_judge import PASS, SUSPECT
 from firsttouch.judge.drift import Configuration
-from firsttouch.judge.judging import Undescribed, judged
+from firsttouch.judge.judging import judged
 from firsttouch.records.schema import Record
-from firsttouch.systems.definition import System
+from firsttouch.systems.definition import System, Undescribed
 from firsttouch.systems.facts import Facts
 from firsttouch.systems.references import Reference
 

@@ -22,7 +22,7 @@ from factories.host_records import Machine, matrix_records
 from firsttouch.benchmarks import probe
 from firsttouch.benchmarks.site_checks import ProgramSpec
 from firsttouch.judge import samples_table
-from firsttouch.judge.judging import Undescribed, judged, undecided_cases
+from firsttouch.judge.judging import judged, undecided_cases
 from firsttouch.judge.verdict import Finding, HostVerdict
 from firsttouch.records import catalogue
 from firsttouch.records.cases import Case, distinguished, identifying
@@ -32,6 +32,7 @@ from firsttouch.report import model, multiqc, openmetrics, pages, tables
 from firsttouch.report.aspects import core_to_core, topology
 from firsttouch.report.fleet import ranks
 from firsttouch.report.text import case
+from firsttouch.systems.definition import Undescribed
 from firsttouch.systems.references import Reference
 
 PLACE = {"program": "firsttouch-probe", "pu_nodes": [0], "bank": 0, "threads": 4, "kernel": "copy"}

@@ -12,9 +12,9 @@ from firsttouch import paths
 from firsttouch.benchmarks import kernel_settings
 from firsttouch.judge.causes import _absent, _channel_losses, _working, parse, rules
 from firsttouch.judge.drift import ABSENT, ModuleDeviation
-from firsttouch.judge.judging import Undescribed, judge
+from firsttouch.judge.judging import judge
 from firsttouch.records.schema import Record
-from firsttouch.systems.definition import load
+from firsttouch.systems.definition import Undescribed, load
 
 NODES = 4
 #: Values of a good host: GB/s in the local bank and in others, ns in the cache and in memory.

@@ -9,8 +9,8 @@ from msgspec import structs
 from factories.memory_records import FAULTS, PEAK, SATURATION, THEORY, Host
 from firsttouch.judge import samples_table
 from firsttouch.judge.baseline import learnt, put
-from firsttouch.judge.judging import Undescribed, judge
-from firsttouch.systems.definition import load
+from firsttouch.judge.judging import judge
+from firsttouch.systems.definition import Undescribed, load
 
 
 def records(name, **more):

@@ -11,8 +11,9 @@ from test_verdict import rates, system_of
 
 from firsttouch import cli
 from firsttouch.judge import samples_table
-from firsttouch.judge.judging import Undescribed, judged
+from firsttouch.judge.judging import judged
 from firsttouch.records.schema import append
+from firsttouch.systems.definition import Undescribed
 
 REFERENCE = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "order"}
 REFERENCE |= {"tolerance": {"lower": "-2 %"}}

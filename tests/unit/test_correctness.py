@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from firsttouch import paths
 from firsttouch.benchmarks import correctness
 from firsttouch.judge import samples_table
-from firsttouch.judge.judging import Undescribed, judge, judged
+from firsttouch.judge.judging import judge, judged
 from firsttouch.records.schema import Record
+from firsttouch.systems.definition import Undescribed
 
 SOURCE = paths.ROOT / "probe" / "src" / "correctness.c"
 MASK = (1 << 64) - 1

@@ -19,7 +19,7 @@ from firsttouch.judge import samples_table
 from firsttouch.judge.comparison import compare
 from firsttouch.judge.drift import Configuration
 from firsttouch.judge.history import Change
-from firsttouch.judge.judging import Undescribed, judged
+from firsttouch.judge.judging import judged
 from firsttouch.judge.verdict import Finding, HostVerdict
 from firsttouch.records import schema
 from firsttouch.records.schema import Record
@@ -27,6 +27,7 @@ from firsttouch.report.fleet import comparison, fleet_pages
 from firsttouch.report.fleet.history import History
 from firsttouch.report.model import Problem
 from firsttouch.report.pages import build
+from firsttouch.systems.definition import Undescribed
 from firsttouch.systems.references import Reference
 
 PAGES = ("The page of a few hosts", "The page of a fleet", "Two campaigns compared", "The papers")

@@ -4,8 +4,9 @@
 from msgspec.structs import replace
 
 from firsttouch.judge import samples_table
-from firsttouch.judge.judging import Undescribed, judge, judged, undecided, undecided_cases
+from firsttouch.judge.judging import judge, judged, undecided, undecided_cases
 from firsttouch.records.schema import Record
+from firsttouch.systems.definition import Undescribed
 
 
 def health(host, metric, count, module=None, *, day=1, minute=0, **fields):

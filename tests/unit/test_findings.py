@@ -20,12 +20,12 @@ from test_judging_columns import references, simulated
 from factories.fleet_records import records_by_host
 from firsttouch.judge import samples_table
 from firsttouch.judge.findings import DECIDERS
-from firsttouch.judge.judging import Undescribed, judged
+from firsttouch.judge.judging import judged
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records.schema import Record
 from firsttouch.report.fleet import figures, fleet_pages
 from firsttouch.report.text import SIGNS
-from firsttouch.systems.definition import System
+from firsttouch.systems.definition import System, Undescribed
 from firsttouch.systems.facts import Facts
 from firsttouch.systems.references import Reference
 

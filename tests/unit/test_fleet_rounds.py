@@ -13,10 +13,11 @@ from firsttouch.campaign import run as running
 from firsttouch.campaign.journal import Entry, now
 from firsttouch.execution import slurm
 from firsttouch.judge import samples_table
-from firsttouch.judge.judging import Undescribed, judged
+from firsttouch.judge.judging import judged
 from firsttouch.judge.verdict import Finding, HostVerdict
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
+from firsttouch.systems.definition import Undescribed
 from firsttouch.systems.references import Reference
 
 STEPS = ("latency-0", "bandwidth-1")

@@ -16,9 +16,10 @@ from test_verdict import rates
 
 from firsttouch.judge import host_level, samples_table
 from firsttouch.judge.case_judge import FAIL, PASS, SUSPECT
-from firsttouch.judge.judging import Undescribed, judge, judged
+from firsttouch.judge.judging import judge, judged
 from firsttouch.judge.sprt import Groups
 from firsttouch.records.schema import Record, read, to_frame
+from firsttouch.systems.definition import Undescribed
 
 DAY = datetime.timedelta(days=1)
 

@@ -18,11 +18,12 @@ from factories.fleet_records import learn
 from firsttouch import cli
 from firsttouch.cli import validate
 from firsttouch.judge import judging, samples_table, sprt
-from firsttouch.judge.judging import Undescribed, judge, judged
+from firsttouch.judge.judging import judge, judged
 from firsttouch.judge.sprt import Groups
 from firsttouch.judge.statistics import beyond_chance
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records.schema import Record, append, from_frame, to_frame
+from firsttouch.systems.definition import Undescribed
 
 METRICS = (
     ("bandwidth", "copy_bandwidth", "GB/s", "higher"),

@@ -19,12 +19,12 @@ from test_verdict import LIMITS, document_of, rates, system_of
 from factories.fleet_records import learn
 from firsttouch.judge import baseline, fleet_level, samples_table, sprt
 from firsttouch.judge.fleet_level import divided
-from firsttouch.judge.judging import Undescribed, judge, judged, undecided, undecided_cases
+from firsttouch.judge.judging import judge, judged, undecided, undecided_cases
 from firsttouch.judge.sprt import Groups
 from firsttouch.judge.statistics import beyond_chance
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records.schema import append
-from firsttouch.systems.definition import load
+from firsttouch.systems.definition import Undescribed, load
 
 
 @pytest.fixture(autouse=True)

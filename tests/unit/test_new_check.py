@@ -12,11 +12,10 @@ from firsttouch.benchmarks import measure
 from firsttouch.benchmarks.cases import topology_of
 from firsttouch.campaign import campaigns
 from firsttouch.judge import baseline, samples_table
-from firsttouch.judge.judging import Undescribed
 from firsttouch.records import catalogue
 from firsttouch.records.cases import Case
 from firsttouch.report import aspects, pages
-from firsttouch.systems.definition import load
+from firsttouch.systems.definition import Undescribed, load
 
 ENTRY = """
 [first_touch]

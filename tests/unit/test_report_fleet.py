@@ -25,7 +25,7 @@ from firsttouch.campaign.journal import Entry
 from firsttouch.judge import samples_table
 from firsttouch.judge.comparison import compare
 from firsttouch.judge.history import Change
-from firsttouch.judge.judging import Undescribed, judged
+from firsttouch.judge.judging import judged
 from firsttouch.records import schema, store
 from firsttouch.records.schema import Record
 from firsttouch.report.document import Table
@@ -33,7 +33,7 @@ from firsttouch.report.fleet import comparison, figures, fleet_pages
 from firsttouch.report.fleet.history import History
 from firsttouch.report.fleet.ranks import Ranks, write
 from firsttouch.report.text import SIGNS, anchors
-from firsttouch.systems.definition import System
+from firsttouch.systems.definition import System, Undescribed
 from firsttouch.systems.facts import Facts
 from firsttouch.systems.references import Reference
 

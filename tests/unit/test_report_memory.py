@@ -15,12 +15,13 @@ from msgspec.structs import replace
 from factories import drawings
 from factories.host_records import Machine, built_report, invalid
 from factories.memory_records import BASE, FAULTS, PEAK, SATURATION, THEORY, Host
-from firsttouch.judge.judging import Undescribed, judge
+from firsttouch.judge.judging import judge
 from firsttouch.records.schema import Record
 from firsttouch.report import aspects, model, render
 from firsttouch.report.aspects import core_to_core, cores, correctness, loaded_latency, page_sizes, stores, tails
 from firsttouch.report.document import Figure
 from firsttouch.report.model import Absent, HostView
+from firsttouch.systems.definition import Undescribed
 from firsttouch.systems.references import Reference
 
 

@@ -9,9 +9,10 @@ from test_verdict import system_of
 
 from factories.host_records import built_report
 from firsttouch.judge import samples_table
-from firsttouch.judge.judging import MOST_REPETITIONS, Undescribed, judge, judged, undecided_cases
+from firsttouch.judge.judging import MOST_REPETITIONS, judge, judged, undecided_cases
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
+from firsttouch.systems.definition import Undescribed
 
 CHECKS = {
     "bandwidth": ("copy_bandwidth", "GB/s", "higher", {"kernel": "copy", "pu_nodes": [0]}),

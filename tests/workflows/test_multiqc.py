@@ -19,10 +19,11 @@ from firsttouch import cli
 from firsttouch.advice import aligning
 from firsttouch.execution import energy
 from firsttouch.judge import samples_table
-from firsttouch.judge.judging import Undescribed, judged
+from firsttouch.judge.judging import judged
 from firsttouch.report import multiqc as sections
 from firsttouch.report.fleet import fleet_pages
 from firsttouch.report.pages import build
+from firsttouch.systems.definition import Undescribed
 
 
 def test_multiqc_shows_hosts_and_scenarios(multiqc: Path, tmp_path: Path) -> None:

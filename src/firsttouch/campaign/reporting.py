@@ -21,7 +21,7 @@ from firsttouch.host import topology
 from firsttouch.judge.comparison import compare
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.history import changes
-from firsttouch.judge.judging import Undescribed, judged
+from firsttouch.judge.judging import judged
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import Unread
@@ -34,7 +34,7 @@ from firsttouch.report.fleet.fleet_pages import Fleet
 from firsttouch.report.fleet.history import History, Timeline, of_fleet
 from firsttouch.report.model import Problem
 from firsttouch.report.render import Summary
-from firsttouch.systems.definition import System, available, from_file, load
+from firsttouch.systems.definition import System, Undescribed, available, from_file, load
 
 
 class Short(Protocol):

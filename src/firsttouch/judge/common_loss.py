@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from firsttouch.host.host_lists import folded
+from firsttouch.judge.samples_table import SamplesTable
+from firsttouch.judge.sprt import Floats, Ints
 from firsttouch.units import percent
-
-if TYPE_CHECKING:
-    from firsttouch.judge.findings import Findings
 
 #: Fewer hosts that lose alike may be a coincidence.
 FEWEST_ALIKE = 3
@@ -49,20 +47,16 @@ class CommonLoss(Struct, frozen=True):
         )
 
 
-def common_loss(findings: Findings, *, worse_than: int, reference: int) -> CommonLoss | None:
-    """Return the loss that most hosts share, None if there is none.
+def common_loss(table: SamplesTable, groups: NDArray[np.intp], losses: Floats) -> CommonLoss | None:
+    """Return the loss that most hosts share in some bad *groups* of the *table*, None if there is none.
 
     A metric is common if more than half of the hosts that have it are bad in it. A host loses alike if at least
-    half of its bad metrics are common ones with a similar loss: within half of the median of that metric. A
-    verdict whose number is larger than *worse_than* is bad; *reference* is the number of the system's references.
+    half of its bad metrics are common ones with a similar loss: within half of the median of that metric.
     """
-    table = findings.samples
     hosts = len(table.hosts)
-    groups = _lossy(findings, worse_than)
-    groups = groups[findings.by[groups] == reference]
     if not len(groups):
         return None
-    cases, losses = table.case[groups], findings.losses[groups]
+    cases = table.case[groups]
     having = np.bincount(table.case, minlength=len(table.cases))
     losing = np.bincount(cases, minlength=len(table.cases))
     common = (losing >= FEWEST_ALIKE) & (2 * losing > having)
@@ -85,30 +79,22 @@ def common_loss(findings: Findings, *, worse_than: int, reference: int) -> Commo
     )
 
 
-def _lossy(findings: Findings, worse_than: int) -> NDArray[np.intp]:
-    """Return the rows that have a loss and a verdict whose number is larger than *worse_than*."""
-    return np.flatnonzero((findings.words > worse_than) & (findings.losses > 0))
-
-
-def _are_few(hosts: int, findings: Findings) -> bool:
+def _are_few(hosts: int, table: SamplesTable) -> bool:
     """Return whether so many hosts are not worth a line."""
-    return hosts < max(FEWEST_ALIKE, _SHARE * len(findings.samples.hosts))
+    return hosts < max(FEWEST_ALIKE, _SHARE * len(table.hosts))
 
 
-def changed_together(findings: Findings, *, worse_than: int) -> str | None:
-    """Return a line about bad hosts that changed at the same time, None if there are few.
+def changed_together(table: SamplesTable, groups: NDArray[np.intp], since: Ints, before: Ints) -> str | None:
+    """Return a line about hosts with bad *groups* that changed at the same time, None if there are few.
 
-    A verdict whose number is larger than *worse_than* is bad. A host changed between the last session before its
-    present stretch and the first one of it.
+    A host changed between the last session *before* its present stretch and the first one of it, *since*.
     """
-    table, groups = findings.samples, _lossy(findings, worse_than)
     hosts = table.host[groups]
     if len(np.unique(hosts)) < FEWEST_ALIKE:
         return None
-    since, before = findings.measured.moments(groups)
     is_together = max(((before < time) & (since >= time) for time in np.unique(since)), key=np.count_nonzero)
     names = sorted({table.hosts[number] for number in hosts[is_together].tolist()})
-    if _are_few(len(names), findings):
+    if _are_few(len(names), table):
         return None
     case = table.cases[int(np.bincount(table.case[groups[is_together]]).argmax())]
     begin, end = (
@@ -121,25 +107,23 @@ def changed_together(findings: Findings, *, worse_than: int) -> str | None:
     )
 
 
-def alike_hosts(findings: Findings, *, worse_than: int) -> str | None:
-    """Return a line about bad hosts that are worse by the same amount, None if there are few.
+def alike_hosts(table: SamplesTable, groups: NDArray[np.intp], losses: Floats) -> str | None:
+    """Return a line about hosts with bad *groups* that are worse by the same amount, None if there are few.
 
-    A verdict whose number is larger than *worse_than* is bad. Many hosts that lack the same have other parts or
-    another setting, rather than a fault each.
+    Many hosts that lack the same have other parts or another setting, rather than a fault each.
     """
-    table, groups = findings.samples, _lossy(findings, worse_than)
     if not len(groups):
         return None
     counts = np.bincount(table.case[groups])
     number = int(counts.argmax())
-    if _are_few(int(counts[number]), findings):
+    if _are_few(int(counts[number]), table):
         return None
-    chosen = groups[table.case[groups] == number]
-    losses = findings.losses[chosen]
+    is_of_case = table.case[groups] == number
+    chosen, losses = groups[is_of_case], losses[is_of_case]
     low, middle, high = np.quantile(losses, (0.25, 0.5, 0.75))
     # A host that loses more than twice as much has another fault.
     chosen = chosen[losses <= 2 * middle]
-    if high - low > _ALIKE * middle or _are_few(len(chosen), findings):
+    if high - low > _ALIKE * middle or _are_few(len(chosen), table):
         return None
     names = sorted(table.hosts[host] for host in table.host[chosen].tolist())
     return (

@@ -58,8 +58,7 @@ from firsttouch.units import Better, percent, quantity, quantity_range
 if TYPE_CHECKING:
     import polars as pl
 
-    from firsttouch.judge.judging import Undescribed
-    from firsttouch.systems.definition import System
+    from firsttouch.systems.definition import System, Undescribed
 
 #: What decided a row, in words, by its number (see :data:`firsttouch.judge.case_judge.SYSTEM`).
 DECIDERS = ("system", "fleet", "own level", "none")
@@ -531,7 +530,13 @@ class Findings(Struct, frozen=True, dict=True):
     @cached_property
     def common_loss(self) -> CommonLoss | None:
         """The loss against the system's references that most hosts share, None if there is none."""
-        return common_loss(self, worse_than=UNDECIDED, reference=SYSTEM)
+        groups = self._lossy(UNDECIDED)
+        groups = groups[self.by[groups] == SYSTEM]
+        return common_loss(self.samples, groups, self.losses[groups])
+
+    def _lossy(self, worse_than: int) -> NDArray[np.intp]:
+        """Return the rows that have a loss and a verdict whose number is larger than *worse_than*."""
+        return np.flatnonzero((self.words > worse_than) & (self.losses > 0))
 
     @cached_property
     def host_losses(self) -> Floats:
@@ -596,7 +601,9 @@ class Findings(Struct, frozen=True, dict=True):
         # Which group is the better one may differ from metric to metric.
         by_pair = grouped(groups, lambda number: tuple(sorted(groups[number])))
         shared = self.common_loss.text if self.common_loss else None
-        shared = shared or changed_together(self, worse_than=UNDECIDED) or alike_hosts(self, worse_than=SUSPECT)
+        bad, surely_bad = self._lossy(UNDECIDED), self._lossy(SUSPECT)
+        shared = shared or changed_together(self.samples, bad, *self.measured.moments(bad))
+        shared = shared or alike_hosts(self.samples, surely_bad, self.losses[surely_bad])
         lines = [shared] if shared else []
         for numbers in sorted(by_pair.values(), key=len, reverse=True):
             widest = max(numbers, key=lambda n: self.divided[n].apart)

@@ -18,7 +18,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
 from firsttouch.judge import event_limits, samples_table, sprt
@@ -48,7 +47,7 @@ from firsttouch.records.schema import Record
 from firsttouch.systems.references import Reference
 
 if TYPE_CHECKING:
-    from firsttouch.systems.definition import System
+    from firsttouch.systems.definition import System, Undescribed
 
 #: The fewest metrics that fail a host together, and their least share of its metrics.
 _BAD_TOGETHER, _BAD_SHARE = 3, 1 / 3
@@ -57,19 +56,6 @@ _LARGE, _THREADS = 1 << 20, 8
 #: How often a metric is measured before its verdict is final: without a known error, and with one.
 _MOST_WITHOUT_ERROR = 3
 MOST_REPETITIONS = 12
-
-
-class Undescribed(Struct, frozen=True):
-    """A system without a file: only its fleet judges."""
-
-    name: str
-    facts: None = None
-
-    def reference(self, *_: object) -> None:
-        """Return None: there is no reference."""
-
-    def fact(self, *_: object) -> None:
-        """Return None: there are no facts."""
 
 
 def judge(

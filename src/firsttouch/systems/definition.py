@@ -117,6 +117,19 @@ class System(Struct, frozen=True, dict=True):
         }
 
 
+class Undescribed(Struct, frozen=True):
+    """A system without a file: only its fleet judges."""
+
+    name: str
+    facts: None = None
+
+    def reference(self, *_: object) -> None:
+        """Return None: there is no reference."""
+
+    def fact(self, *_: object) -> None:
+        """Return None: there are no facts."""
+
+
 def mismatch(system: System, host: Topology) -> str:
     """Return in one line how *host* differs from the hosts of *system*, or an empty string if it does not.
 

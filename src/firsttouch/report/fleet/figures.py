@@ -12,7 +12,6 @@ from markupsafe import Markup
 
 from firsttouch.judge import sprt
 from firsttouch.judge.fleet_level import FEWEST_HOSTS
-from firsttouch.judge.judging import Undescribed
 from firsttouch.judge.sprt import Floats
 from firsttouch.judge.verdict import ORDER, natural, worse
 from firsttouch.records import catalogue
@@ -36,6 +35,7 @@ from firsttouch.report.figures.drawing import Scale, steps, zero_based_scale
 from firsttouch.report.figures.svg import GRID, MUTED, SERIES, WARN, Canvas
 from firsttouch.report.fleet.ranks import Ranks
 from firsttouch.report.text import NOT_MEASURED, SIGNS, count, listed
+from firsttouch.systems.definition import Undescribed
 from firsttouch.systems.references import Reference
 from firsttouch.units import number, quantity, signed_percent
 
