@@ -115,16 +115,6 @@ def end_of_job() -> float | None:
     return None
 
 
-class Waiting(Struct, frozen=True):
-    """A job for *hosts* that waits or runs, *submitted* at a time (seconds since 1970), and Slurm's *reason*."""
-
-    job: str
-    state: str
-    submitted: float
-    hosts: tuple[str, ...]
-    reason: str
-
-
 class Ended(Struct, frozen=True):
     """Slurm's accounting of one try of a job (of an *array*): state (``NODE_FAIL``), exit code and hosts.
 
@@ -321,18 +311,16 @@ def nodes(partition: str = "") -> Mapping[str, Node]:
     return {name: Node.of(name, state) for name, state in rows}
 
 
-def named(name: str, clock: Clock = SYSTEM_CLOCK) -> list[Waiting]:
-    """Return all users' jobs of a *name* that wait or run, on hosts that they name; raises RunFailed."""
-    jobs = []
-    for job, state, begin, asked, allocated, reason in _rows(
-        ["squeue", "-h", "-r", "-n", name, "-o", "%A|%T|%V|%n|%N|%r"], "|", 6
-    ):
-        submitted = clock.time()
-        with contextlib.suppress(ValueError):  # SLURM_TIME_FORMAT asks for another format
-            submitted = datetime.datetime.fromisoformat(begin).timestamp()
+def named(name: str) -> dict[str, str]:
+    """Return the state of all users' jobs of a *name* that wait or run, by the hosts that they name.
+
+    Raises RunFailed.
+    """
+    hosts: dict[str, str] = {}
+    for state, asked, allocated in _rows(["squeue", "-h", "-r", "-n", name, "-o", "%T|%n|%N"], "|", 3):
         with contextlib.suppress(BadInput):  # a job without hosts
-            jobs.append(Waiting(job, state, submitted, tuple(unfolded(allocated or asked)), reason))
-    return jobs
+            hosts |= dict.fromkeys(unfolded(allocated or asked), state)
+    return hosts
 
 
 def node(name: str) -> Node:

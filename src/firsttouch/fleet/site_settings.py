@@ -79,11 +79,6 @@ class Screening(Struct, frozen=True):
 
     #: An older verdict is due.
     max_age: Duration = 7 * 86400.0
-    #: The time of one host that the jobs of a period may take.
-    budget: Duration = 40 * 3600.0
-    period: Duration = 7 * 86400.0
-    #: Jobs that wait longer are reported.
-    patience: Duration = 2 * 86400.0
     qos: Word = ""
     partition: Word = ""
     nice: Annotated[int, {"minimum": 0, "description": "a whole number of at least 0"}] = 10_000
