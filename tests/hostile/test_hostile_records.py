@@ -27,22 +27,17 @@ def nested(depth):
     )
 
 
+TEXTS = ("check", "metric", "unit", "status", "host", "system", "partition", "reason", "better", "time")
+NEEDED = ("check", "metric", "unit", "better", "samples", "host", "system", "time", "schema")
+TIMES_OF_DAY = ("12:00", "2026-01-31T24:00:01+00:00", "2026-01-31T00:00:60+00:00", "0001-01-01T00:00:00+14:00")
+WRONG_TIMES = ("yesterday", "", "2026-01-31", "2026-13-01T00:00:00", "1767225600", "20260131", *TIMES_OF_DAY)
+WRONG_SAMPLE = (True, "1", None, [1.0], -1.0, float("nan"), float("inf"), 10**400, 1e300)
+WRONG_SAMPLES = ([], [1.0, None], [1.0, -1.0], [1.0, 1e-310, 1e-310], *([sample] for sample in WRONG_SAMPLE))
 #: Name -> a line that is not a record, and a pattern of the message.
 DAMAGED = {
     **{
         f"{name} {value!r:.20}": (with_field(**{name: value}), f"{name} is")
-        for name in (
-            "check",
-            "metric",
-            "unit",
-            "status",
-            "host",
-            "system",
-            "partition",
-            "reason",
-            "better",
-            "time",
-        )
+        for name in TEXTS
         for value in (None, 5, ["a"])
     },
     **{
@@ -50,53 +45,11 @@ DAMAGED = {
         for name in ("parameters", "software", "placement_asked", "placement_found", "samples")
         for value in (None, 5, "a", ["a"])
     },
-    **{
-        f"without {name}": (without(name), name)
-        for name in ("check", "metric", "unit", "better", "samples", "host", "system", "time", "schema")
-    },
-    **{
-        f"{name} with half of a pair": (with_field(**{name: "a\ud800"}), "")
-        for name in (
-            "check",
-            "metric",
-            "unit",
-            "host",
-            "system",
-            "partition",
-            "reason",
-            "status",
-            "better",
-            "time",
-        )
-    },
-    **{
-        f"time {time}": (with_field(time=time), "time is")
-        for time in (
-            *("yesterday", "", "2026-01-31", "12:00", "2026-13-01T00:00:00", "1767225600", "20260131"),
-            *("2026-01-31T24:00:01+00:00", "2026-01-31T00:00:60+00:00", "0001-01-01T00:00:00+14:00"),
-        )
-    },
-    **{
-        f"schema {schema!r}": (with_field(schema=schema), "schema") for schema in (0, 2, True, "1", None, 1.5, [1])
-    },
-    **{
-        f"samples {samples!r:.30}": (with_field(samples=samples), "samples")
-        for samples in (
-            [],
-            [True],
-            ["1"],
-            [None],
-            [[1.0]],
-            [1.0, None],
-            [-1.0],
-            [1.0, -1.0],
-            [float("nan")],
-            [float("inf")],
-            [10**400],
-            [1e300],
-            [1.0, 1e-310, 1e-310],
-        )
-    },
+    **{f"without {name}": (without(name), name) for name in NEEDED},
+    **{f"{name} with half of a pair": (with_field(**{name: "a\ud800"}), "") for name in TEXTS},
+    **{f"time {time}": (with_field(time=time), "time is") for time in WRONG_TIMES},
+    **{f"schema {s!r}": (with_field(schema=s), "schema") for s in (0, 2, True, "1", None, 1.5, [1])},
+    **{f"samples {samples!r:.30}": (with_field(samples=samples), "samples") for samples in WRONG_SAMPLES},
     "a sample of 5000 digits": (TEXT.replace('"samples": [', f'"samples": [{"9" * 5000}, '), "not JSON"),
     "a sample of 1e999": (TEXT.replace('"samples": [', '"samples": [1e999, '), "samples"),
     **{
@@ -149,11 +102,14 @@ DAMAGED = {
     "UTF-16": (TEXT.encode("utf-16-le").replace(b"\n", b""), ""),
     "gzip": (b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03", "UTF-8"),
 }
+VALIDATE = ["validate", "--system", "local"]
+REPORT = ["report", "e", "-o", "out"]
 COMMANDS = {
     "append": ["store", "append", "st", "r.jsonl"],
-    "validate": ["validate", "--system", "local", "r.jsonl"],
+    "validate": [*VALIDATE, "r.jsonl"],
     "report": ["report", "r.jsonl", "-o", "out"],
 }
+OUT = ["out", "out/*"]
 
 
 def as_bytes(line):
@@ -186,13 +142,10 @@ CASES = [
             2,
             [f"left out: e/{i}/records.jsonl:1: .*{DAMAGED[name][1]}" for i, name in enumerate(names)],
             beside_a_good_record(names),
-            leaves=["out", "out/*"] if command == "report" else [],
+            leaves=OUT if command == "report" else [],
         )
         for number, names in enumerate(list(DAMAGED)[i : i + NAMED] for i in range(0, len(DAMAGED), NAMED))
-        for command, argv in (
-            ("validate", ["validate", "--system", "local", "e"]),
-            ("report", ["report", "e", "-o", "out"]),
-        )
+        for command, argv in (("validate", [*VALIDATE, "e"]), ("report", REPORT))
         # Both read in the same way: a report of some of them shows that it goes on without them.
         if command == "validate" or number % 4 == 0
     ),
@@ -200,6 +153,7 @@ CASES = [
 ALL = "\n".join(LINES) + "\n"
 OTHER = ALL.replace('"system": "local"', '"system": "other"')
 BAD = with_field(host=5) + "\n"
+CAMPAIGN = {"e/c/campaign.json": "{", "e/records.jsonl": ALL}
 
 
 TIMES = {"expected": 2.0, "low": 1.0, "high": 3.0}
@@ -247,171 +201,79 @@ def pipe(folder):
     threading.Thread(target=(folder / "p").write_text, args=(ALL,), daemon=True).start()
 
 
-CASES += [
+def folder_of(*makes):
+    """Returns a function that makes the folder e, and then what each of the functions makes in it."""
+    return lambda folder: [(folder / "e").mkdir(), *(make(folder / "e") for make in makes)]
+
+
+def good(folder):
+    (folder / "records.jsonl").write_text(ALL)
+
+
+#: Name, arguments, pattern of the message, input; the exit status is 2, and nothing is left.
+REFUSED = [
     # The good records of a file are read, and the bad ones are named; nothing is appended or learnt from the file.
-    Case("a bad line among good ones, validate", [*COMMANDS["validate"]], 2, "suspect", {"r.jsonl": ALL + BAD}),
-    Case(
-        "a bad line among good ones, its name",
-        [*COMMANDS["validate"]],
-        2,
-        f"left out: r.jsonl:{len(LINES) + 1}: .*host is 5",
-        {"r.jsonl": ALL + BAD},
+    ("bad line among good ones, validate", COMMANDS["validate"], "suspect", {"r.jsonl": ALL + BAD}),
+    ("bad line, named", COMMANDS["validate"], f"r.jsonl:{len(LINES) + 1}: .*host is 5", {"r.jsonl": ALL + BAD}),
+    ("bad line among good ones, append", COMMANDS["append"], "r.jsonl:1: .*host is 5", {"r.jsonl": BAD + ALL}),
+    ("other system only", COMMANDS["validate"], "no record of system local: .* of other", {"r.jsonl": OTHER}),
+    ("empty file", COMMANDS["validate"], "no record in r.jsonl", {"r.jsonl": b""}),
+    ("no line ends", COMMANDS["validate"], "no record in r.jsonl", {"r.jsonl": b"\0" * 100_000}),
+    ("damaged advice alone", REPORT, "e/x.advice.json: not an adv.*not JSON", {"e/x.advice.json": "[" * 100_000}),
+    ("empty folder", REPORT, "no record in e", folder_of()),
+    ("broken link", REPORT, "e: no such file", lambda folder: (folder / "e").symlink_to("nowhere")),
+    ("link to itself", REPORT, "e: ", lambda folder: (folder / "e").symlink_to("e")),
+    ("folder that links to itself", REPORT, "no record in e", folder_of(lambda e: (e / "e").symlink_to("."))),
+    ("records.jsonl is a folder", REPORT, "no record in e", folder_of(lambda e: (e / "records.jsonl").mkdir())),
+    ("a device", [*VALIDATE, "/dev/zero"], "/dev/zero: a device", {}),
+    ("/dev/null", [*VALIDATE, "/dev/null"], "/dev/null: a device", {}),
+    (
+        *("a bad campaign among records", [*VALIDATE, "e"]),
+        *("left out: .*e/c/campaign.json: (?s:.*)verdict vm suspect", CAMPAIGN),
     ),
-    Case(
-        "a bad line among good ones, report",
-        COMMANDS["report"],
-        2,
-        "left out: r.jsonl:1: .*host is 5",
-        {"r.jsonl": BAD + ALL},
-        leaves=["out", "out/*"],
-    ),
-    Case(
-        "a bad line among good ones, append",
-        COMMANDS["append"],
-        2,
-        "r.jsonl:1: .*host is 5",
-        {"r.jsonl": BAD + ALL},
-    ),
-    Case(
-        "a bad line among good ones, compare",
-        ["report", "--compare", "r.jsonl", "s.jsonl", "-o", "out"],
-        2,
-        "s.jsonl:1",
-        {"r.jsonl": ALL, "s.jsonl": BAD + ALL},
-    ),
-    Case(
-        "many bad files",
-        ["validate", "--system", "local", "e"],
-        2,
-        "left out: 5 more",
+    (
+        *("many bad files", [*VALIDATE, "e"], "left out: 5 more"),
         {**{f"e/{i}/records.jsonl": BAD for i in range(25)}, "e/records.jsonl": ALL},
     ),
-    Case(
-        "other system only",
-        ["validate", "--system", "local", "r.jsonl"],
-        2,
-        "no record of system local: these are .* of other",
-        {"r.jsonl": OTHER},
+]
+#: The same with the exit status, and a report that is left.
+REPORTED = [
+    ("bad line, report", COMMANDS["report"], 2, "left out: r.jsonl:1: .*host is 5", {"r.jsonl": BAD + ALL}),
+    (
+        *("bad line, compare", ["report", "--compare", "r.jsonl", "s.jsonl", "-o", "out"], 2, "s.jsonl:1"),
+        {"r.jsonl": ALL, "s.jsonl": BAD + ALL},
     ),
-    Case(
-        "other system as well",
-        ["validate", "--system", "local", "r.jsonl"],
-        0,
-        "left out: .* of other",
-        {"r.jsonl": OTHER + ALL},
-    ),
-    Case(
-        "given twice",
-        ["validate", "--system", "local", "r.jsonl", "./r.jsonl", "s.jsonl"],
-        0,
-        "undecided",
-        {"r.jsonl": ALL, "s.jsonl": ALL},
-    ),
-    Case(
-        "no newline at the end",
-        ["validate", "--system", "local", "r.jsonl"],
-        0,
-        "undecided",
-        {"r.jsonl": ALL + TEXT[:90]},
-    ),
-    Case(
-        "lines end as on Windows",
-        ["validate", "--system", "local", "r.jsonl"],
-        0,
-        "undecided",
-        {"r.jsonl": ALL.replace("\n", "\r\n")},
-    ),
-    Case(
-        "a bad campaign among records",
-        ["validate", "--system", "local", "e"],
-        2,
-        "left out: .*e/c/campaign.json: (?s:.*)verdict vm suspect",
-        {"e/c/campaign.json": "{", "e/records.jsonl": ALL},
-    ),
-    Case(
-        "a bad campaign among records, report",
-        ["report", "e", "-o", "out"],
-        2,
-        "left out: .*e/c/campaign.json: ",
-        {"e/c/campaign.json": "{", "e/records.jsonl": ALL},
-        leaves=["out", "out/*"],
-    ),
-    Case(
-        "damaged advice",
-        ["report", "e", "-o", "out"],
-        2,
+    ("a bad campaign", REPORT, 2, "left out: .*e/c/campaign.json: ", CAMPAIGN),
+    (
+        *("damaged advice", REPORT, 2),
         [
-            *(
-                rf"left out: e/{name}/x\.advice\.json:(?:1:)? {says}.{{0,400}}\n"
-                for name, (_, says) in DAMAGED_ADVICE.items()
-            ),
+            *(rf"left out: e/{n}/x\.advice\.json:(?:1:)? {s}.{{0,400}}\n" for n, (_, s) in DAMAGED_ADVICE.items()),
             "vm",
         ],
-        {
-            **{f"e/{name}/x.advice.json": text for name, (text, _) in DAMAGED_ADVICE.items()},
-            "e/records.jsonl": ALL,
-        },
-        leaves=["out", "out/*"],
+        {**{f"e/{n}/x.advice.json": text for n, (text, _) in DAMAGED_ADVICE.items()}, "e/records.jsonl": ALL},
     ),
-    Case(
-        "damaged advice alone",
-        ["report", "e", "-o", "out"],
-        2,
-        "error: e/x.advice.json: not an advice file, because it is not JSON",
-        {"e/x.advice.json": "[" * 100_000},
-    ),
-    Case(
-        "a pipe that is named as advice",
-        ["report", "e", "-o", "out"],
-        0,
-        "report: out",
-        lambda f: ((f / "e").mkdir(), (f / "e/records.jsonl").write_text(ALL), os.mkfifo(f / "e/x.advice.json")),
-        leaves=["out", "out/*"],
-    ),
-    Case(
-        "a nested run report",
-        ["report", "e", "-o", "out"],
-        0,
-        "report: out",
+    ("a pipe as advice", REPORT, 0, "report: out", folder_of(good, lambda e: os.mkfifo(e / "x.advice.json"))),
+    (
+        *("a nested run report", REPORT, 0, "report: out"),
         {"e/run.json": '{"session_info":' + "[" * 100_000, "e/records.jsonl": ALL},
-        leaves=["out", "out/*"],
     ),
-    Case("empty file", COMMANDS["validate"], 2, "no record in r.jsonl", {"r.jsonl": b""}),
-    Case("no line ends", COMMANDS["validate"], 2, "no record in r.jsonl", {"r.jsonl": b"\0" * 100_000}),
-    Case("empty folder", ["report", "e", "-o", "out"], 2, "no record in e", lambda f: (f / "e").mkdir()),
-    Case(
-        "broken link",
-        ["report", "l", "-o", "out"],
-        2,
-        "l: no such file",
-        lambda f: (f / "l").symlink_to("nowhere"),
-    ),
-    Case("link to itself", ["report", "l", "-o", "out"], 2, "l: ", lambda f: (f / "l").symlink_to("l")),
-    Case(
-        "folder that links to itself",
-        ["report", "e", "-o", "out"],
-        2,
-        "no record in e",
-        lambda f: ((f / "e").mkdir(), (f / "e/e").symlink_to(".")),
-    ),
-    Case(
-        "records.jsonl is a folder",
-        ["report", "e", "-o", "out"],
-        2,
-        "no record in e",
-        lambda f: (f / "e/records.jsonl").mkdir(parents=True),
-    ),
-    Case("a device", ["validate", "--system", "local", "/dev/zero"], 2, "/dev/zero: a device"),
-    Case("/dev/null", ["validate", "--system", "local", "/dev/null"], 2, "/dev/null: a device"),
-    Case("a pipe, validate", ["validate", "--system", "local", "p"], 0, "undecided", pipe),
-    Case("a pipe, report", ["report", "p", "-o", "out"], 0, "report: out", pipe, leaves=["out", "out/*"]),
+    ("a pipe, report", ["report", "p", "-o", "out"], 0, "report: out", pipe),
+]
+#: Name, further arguments, pattern, input; validate takes the records.
+TAKEN = [
+    ("other system as well", ["r.jsonl"], "left out: .* of other", {"r.jsonl": OTHER + ALL}),
+    ("given twice", ["r.jsonl", "./r.jsonl", "s.jsonl"], "undecided", {"r.jsonl": ALL, "s.jsonl": ALL}),
+    ("no newline at the end", ["r.jsonl"], "undecided", {"r.jsonl": ALL + TEXT[:90]}),
+    ("lines end as on Windows", ["r.jsonl"], "undecided", {"r.jsonl": ALL.replace("\n", "\r\n")}),
+    ("a pipe, validate", ["p"], "undecided", pipe),
+]
+CASES += [
+    *(Case(name, argv, 2, says, make) for name, argv, says, make in REFUSED),
+    *(Case(name, argv, status, says, make, OUT) for name, argv, status, says, make in REPORTED),
+    *(Case(name, [*VALIDATE, *argv], 0, says, make) for name, argv, says, make in TAKEN),
     Case("a pipe, append", ["store", "append", "st", "p"], 0, "records", pipe, leaves=["st", "st/*"]),
     Case(
-        "a shell's pipe",
-        ["r.jsonl", "--system", "local"],
-        0,
-        "undecided",
-        {"r.jsonl": ALL},
+        *("a shell's pipe", ["r.jsonl", "--system", "local"], 0, "undecided", {"r.jsonl": ALL}),
         process=True,
         prefix=("bash", "-c", 'exec "$1" "$2" "$3" validate <(cat "$4") "${@:5}"', "bash"),
     ),

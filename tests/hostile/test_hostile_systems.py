@@ -130,20 +130,6 @@ CASES = [
         )
         for name, (options, says) in OPTIONS.items()
     ),
-    Case(
-        "no such system",
-        ["validate", "--system", "nowhere", "r.jsonl"],
-        2,
-        "no system 'nowhere'",
-        {"r.jsonl": lines()},
-    ),
-    Case(
-        "a system of another path",
-        ["validate", "--system", "../etc/passwd", "r.jsonl"],
-        2,
-        "",
-        {"r.jsonl": lines()},
-    ),
 ]
 
 

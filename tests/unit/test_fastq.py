@@ -152,16 +152,6 @@ def test_the_error_names_file_record_and_line(tmp_path, blocks_of, *, record, re
         inspect([file])
 
 
-@given(records=fastq(), place=st.integers(0, 11), bad=st.sampled_from(BAD), size=SIZES)
-@common(60)
-def test_a_bad_record_anywhere_is_named(tmp_path, blocks_of, *, records, place, bad, size):
-    blocks_of(size)
-    place = min(place, len(records[0]))
-    file = write(tmp_path / "r.fq", text([*records[0][:place], bad[0], *records[0][place:], GOOD[0]]))
-    with pytest.raises(BadInput, match=rf"^{file}:{4 * place + bad[2] - 4}: record {place + 1} {bad[1]}"):
-        inspect([file])
-
-
 @pytest.mark.parametrize("size", [(3, 0), (1 << 21, 1 << 14)])
 def test_truncated_at_any_byte(tmp_path, blocks_of, size):
     blocks_of(size)
@@ -200,31 +190,6 @@ def test_what_never_ends_is_no_fastq(tmp_path, monkeypatch):
     file = write(tmp_path / "r.fq", text(GOOD) + b"@" + bytes(10 << 20))
     with pytest.raises(BadInput, match=rf"^{file}:13: record 4 is longer than 4 MiB: is this FASTQ"):
         inspect([file])
-
-
-@pytest.mark.parametrize("data", [b"", b"\n", packed(b"")])
-def test_no_reads(tmp_path, data):
-    file = write(tmp_path / "r.fq", data)
-    with pytest.raises(BadInput, match=rf"^{file}: no reads"):
-        inspect([file])
-    with pytest.raises(BadInput, match="no reads"):
-        inspect([file, write(tmp_path / "mates.fq", data)])
-
-
-def test_files_that_are_not_taken(tmp_path):
-    with pytest.raises(BadInput, match=r"nothing\.fq: cannot be read: No such file"):
-        inspect([tmp_path / "nothing.fq"])
-    with pytest.raises(BadInput, match="cannot be read: Is a directory"):
-        inspect([tmp_path])
-    os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(BadInput, match="fifo: is not a regular file: reads are read more than once, save them"):
-        inspect([tmp_path / "fifo"])
-    with pytest.raises(BadInput, match=r"standard input: .* or use `firsttouch align`, which reads them once$"):
-        inspect([type(tmp_path)("-")])
-    with pytest.raises(BadInput, match="3 read files"):
-        inspect([tmp_path] * 3)
-    with pytest.raises(BadInput, match="2 read files: one, or two of a pair that is not interleaved"):
-        inspect([tmp_path] * 2, interleaved=True)
 
 
 ALIGN = "or use `firsttouch align`, which reads it"
@@ -303,14 +268,6 @@ def test_bytes_are_judged_alike_one_by_one_and_together(tmp_path, blocks_of, *, 
         assert caught.value.reason == f"record {record + 1} {reason[0]}"
 
 
-def test_a_file_is_not_its_own_mate(tmp_path):
-    file = write(tmp_path / "r.fq", text(GOOD))
-    link = tmp_path / "link.fq"
-    link.symlink_to(file)
-    with pytest.raises(BadInput, match=f"^{link}: this is the file of mate 1 again"):
-        inspect([file, link])
-
-
 @pytest.mark.parametrize("name", ["a/1", "a/2 c", "n" * 300 + "/1"])
 def test_one_mate_twice_is_no_pair(tmp_path, name):
     records = [["@same", "A", "+", "I"], [f"@{name}", "A", "+", "I"]]
@@ -367,14 +324,6 @@ def test_interleaved_pairs_that_are_odd(tmp_path, cut):
         inspect([file], interleaved=True)
 
 
-def test_a_long_pass_says_how_far_it_is(tmp_path, monkeypatch):
-    monkeypatch.setattr("firsttouch.genomics.fastq._MESSAGE_INTERVAL", 0.0)
-    messages = []
-    inspect([write(tmp_path / "r.fq", text(GOOD))], say=messages.append)
-    assert messages
-    assert "r.fq 3 records" in messages[-1]
-
-
 def test_memory_stays_small(tmp_path):
     """Of an input far larger than the blocks nothing is kept but the batch index."""
     file = tmp_path / "r.fq"
@@ -391,27 +340,6 @@ def test_memory_stays_small(tmp_path):
     assert reads.records == 400_000
     assert file.stat().st_size > 80_000_000
     assert peak < 24_000_000
-
-
-def test_nothing_stays_open_after_an_error(tmp_path):
-    file = write(tmp_path / "r.fq", (text(GOOD) * 100_000)[:-5])
-    with nothing_stays():
-        for _ in range(3):
-            with pytest.raises(BadInput):
-                inspect([file])
-
-
-def test_a_block_is_filled_again_only_when_nothing_refers_to_it():
-    block = module.Block()
-    assert block.reclaim()
-    view = block.data[5:10].data
-    assert not block.reclaim()
-    part = view[1:2]
-    del view
-    assert not block.reclaim()
-    del part
-    assert block.reclaim()
-    assert len(block.data) == module.HEAD + module.BLOCK + module.SLACK
 
 
 def test_nothing_is_read_any_more_when_the_blocks_have_ended(monkeypatch):

@@ -240,18 +240,6 @@ def test_missing_programs(tmp_path, monkeypatch, job):
     assert run_together([job("exit 0")])[0].status == 0
 
 
-def test_argv(job):
-    plain = job("x")
-    assert plain.words == list(plain.argv)
-    placed = job("x", placement=Placement((0,), (0,), ("--interleave=all",), "interleave", "whole"))
-    assert placed.words == ["numactl", "--interleave=all", "--", *placed.argv]
-
-
-def test_a_log_that_cannot_be_written(tmp_path):
-    with pytest.raises(BadInput, match="cannot start true: No such file"):
-        run_together([Job(["true"], tmp_path / "none" / "o", tmp_path / "e")])
-
-
 def test_the_second_cannot_start_and_the_first_is_stopped(job, tmp_path, marker):
     with pytest.raises(BadInput):
         run_together([job("sleep 300", marker), Job(["true"], tmp_path / "none" / "o", tmp_path / "e")])
@@ -275,23 +263,6 @@ def test_slow_looks_do_not_let_a_short_program_go_unseen(job, clock, held):
     assert outcome.observed.pages
     assert looks[1] - looks[0] == pytest.approx(1 + sampling.UNSEEN_PAUSE)
     assert looks[2] - looks[1] == pytest.approx(1 + 1000)
-
-
-def test_a_look_that_waits_for_a_busy_host_does_not_delay_the_next(job, clock, held, monkeypatch):
-    """A program that follows its wrapper script for a tenth of a second must not fall into a long pause."""
-    stdin, let_go_on = held
-    looks = []
-    monkeypatch.setattr(clock, "thread_time", lambda: 0.0)
-
-    def look(pid, observed):
-        looks.append(clock.now)
-        wait_until(lambda: placement_check.look(pid, observed) or observed.pages, "its memory")
-        if len(looks) == 3:
-            let_go_on()
-        clock.sleep(1)
-
-    run_together([job("read line", stdin=stdin)], watching=Watching(1e-3, look), clock=clock)
-    assert max(later - look for look, later in itertools.pairwise(looks[:3])) < 1.1
 
 
 def test_a_job_that_ended_in_time_during_a_slow_look_is_not_late(job, clock, held):
@@ -334,11 +305,6 @@ def test_a_limit_that_has_passed_before_the_start_is_stated_as_it_was_given(job,
     with pytest.raises(RunFailed, match=r"^sh did not end within 0.3 s and was stopped"):
         run_together([job("sleep 300", marker)], timeout=0.3, since=time.monotonic() - 1)
     assert not with_marker(marker)
-
-
-def test_the_shortest_timeout_stops_a_job(job):
-    with pytest.raises(RunFailed, match=r"sh did not end within 0.001 s"):
-        run_together([job("sleep 300")], timeout=0.001)
 
 
 def test_an_error_of_another_thread_stops_all_jobs(job, marker):
@@ -416,16 +382,6 @@ def test_where_ends_of_children_are_ignored_it_says_so_and_does_not_hang(job):
         signal.signal(signal.SIGCHLD, before)
 
 
-@pytest.fixture
-def no_threads(monkeypatch):
-    """Let the kernel refuse each thread, as below a limit of memory."""
-
-    def refuse(*_):
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading, "_start_new_thread", refuse)
-
-
 def test_a_program_without_a_thread_that_waits_for_it_is_stopped_with_its_children(job, marker, monkeypatch):
     def refuse(*_):
         assert are_running(marker, 2)
@@ -435,17 +391,6 @@ def test_a_program_without_a_thread_that_waits_for_it_is_stopped_with_its_childr
     with pytest.raises(CannotHere, match="ulimit -v"):
         run_together([job("sh -c 'sleep 1000; true' sh $1 & wait", marker)])
     assert gone(marker)
-
-
-def test_work_without_a_thread_is_not_waited_for(no_threads):
-    threads = _Threads()
-    with pytest.raises(CannotHere, match="can't start new thread"):
-        threads.start("dealer", lambda: None)
-    threads.join()
-    feed = Feed([-1], StopRequest())
-    with pytest.raises(CannotHere, match="can't start new thread"):
-        feed.start()
-    feed.join()
 
 
 @pytest.fixture
@@ -532,20 +477,6 @@ def test_a_signal_while_the_reader_starts_leaves_no_reader(interrupts, monkeypat
     assert [thread.is_alive() for thread in threads] == [False]
 
 
-def test_a_thread_is_waited_for_again_after_an_interrupted_wait(monkeypatch):
-    go = threading.Event()
-    thread = threads.WorkerThread("worker", go.wait)
-    thread.join()  # not started
-    thread.start()
-    with monkeypatch.context() as patch:
-        patch.setattr(thread._ended, "wait", lambda _: signal.raise_signal(signal.SIGINT))
-        with pytest.raises(KeyboardInterrupt):
-            thread.join()
-    go.set()
-    thread.join()
-    assert not thread._thread.is_alive()
-
-
 @pytest.mark.parametrize("number", range(1, 7))
 def test_a_launch_without_descriptors_leaves_none(tmp_path, monkeypatch, number):
     command = SimpleNamespace(
@@ -601,29 +532,9 @@ def test_a_program_that_reads_one_mate_far_ahead_is_not_fed_for_ever(monkeypatch
         os.close(reading)
 
 
-def test_descriptors_are_found_within_words():
-    reading, writing = os.pipe()
-    words = [
-        "-U",
-        f"/dev/fd/{reading},/proc/self/fd/{writing}",
-        f"--x=/dev/fd/{reading}",
-        "/dev/fd/99999",
-        "/dev/fd/",
-    ]
-    assert stream._descriptors(words) == {reading, writing}
-    assert stream._descriptors([f"/dev/fd/{reading}0000", "x"]) == set()
-    os.close(reading)
-    os.close(writing)
-
-
 def test_a_foreground_program_that_is_late():
     with pytest.raises(TimedOut, match=r"sleep did not end within 0.01 s and was stopped"):
         foreground.run_in_foreground(["sleep", "600"], None, timeout=0.01)
-
-
-def test_64_at_once(job):
-    outcomes = run_together([job(f"echo {n}") for n in range(64)])
-    assert [o.job.stdout.read_text() for o in outcomes] == [f"{n}\n" for n in range(64)]
 
 
 def test_the_ends_of_logs(tmp_path):
@@ -857,29 +768,6 @@ threading.Thread(target=bind_late).start()
 print("begun", flush=True)
 sys.stdin.readline()
 begin.set()
-bound.wait()
-print("bound", flush=True)
-sys.stdin.readline()
-end.set()
-"""
-
-
-#: Like likwid-bench, which starts a compiler before its threads.
-COMPILING = """\
-import os, subprocess, sys, threading
-compiler = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
-print("begun", flush=True)
-sys.stdin.readline()
-compiler.communicate()
-pus = sorted(os.sched_getaffinity(0))[:2]
-bound, end = threading.Barrier(3), threading.Event()
-def bind(pu):
-    os.sched_setaffinity(0, [pu])
-    data = b"x" * (8 << 20)
-    bound.wait()
-    end.wait()
-for pu in pus:
-    threading.Thread(target=bind, args=[pu]).start()
 bound.wait()
 print("bound", flush=True)
 sys.stdin.readline()

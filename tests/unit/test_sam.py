@@ -175,15 +175,6 @@ def test_what_a_pipe_gets(tmp_path):
     os.wait()
 
 
-def test_what_is_open_for_appending_gets_all(tmp_path, monkeypatch):
-    """The kernel's sendfile refuses such a file."""
-    monkeypatch.setattr(sam, "_READ_BYTES", 1000)
-    file = part(tmp_path, "a", HEADER, [line(n, 0) for n in range(100)])
-    with (tmp_path / "log").open("ab") as out:
-        sam.concatenate([sam.ByteRange(file, 0, 10), sam.ByteRange(file, 10, file.stat().st_size)], out.fileno())
-    assert (tmp_path / "log").read_bytes() == file.read_bytes()
-
-
 def test_one_line_longer_than_a_block(tmp_path, block):
     long = line("long", 0, "\tXX:Z:" + "x" * 100_000)
     file = part(tmp_path, "a", HEADER, [line(0, 0), long, line(1, 4)])
@@ -234,16 +225,6 @@ def test_what_is_no_sam_is_named(tmp_path, block, records, end, at):
     file = part(tmp_path, "a", HEADER, records, end)
     with pytest.raises(RunFailed, match=rf"^{file}:{at}: not a SAM record"):
         read(file)
-
-
-def test_a_read_whose_name_begins_with_an_at(tmp_path):
-    """FASTQ allows it, and bwa passes it on: still a record, no header."""
-    name = "@name\t0\tchr1\t1\t60\t4M\t*\t0\t0\tACGT\tIIII"
-    short = "@RG\t0\tchr1\t1\t60\t4M\t*\t0\t0\tACGT\tIIII"  # as a header's line, but behind a record
-    parts = [part(tmp_path, "a", HEADER, [name, short]), part(tmp_path, "b", HEADER, [name])]
-    tails, _, text = joined(tmp_path, parts, [[(0, 2)], [(1, 1)]])
-    assert [tail.primary for tail in tails] == [2, 1]
-    assert text.splitlines() == [*HEADER, name, short, name]
 
 
 def kept(*lines, mates=1):
