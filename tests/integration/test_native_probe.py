@@ -688,14 +688,6 @@ def test_a_signal_in_the_middle(started, number):
     assert list(report.records()) == []
 
 
-def test_a_signal_ends_a_document_as_well(started):
-    process = started()
-    process.terminate()
-    process.terminate()  # as timeout(1) does, to the process and to its group
-    out, _ = process.communicate(timeout=60)
-    assert json.loads(out)["status"] == "partial"
-
-
 def test_a_killed_probe_leaves_its_lines(native_probe):
     """It cannot end before, because nobody reads the pipe, which holds fewer lines than there are sizes."""
     sizes = ",".join(f"{4 + number}KiB" for number in range(60))
@@ -781,15 +773,6 @@ def test_clang_builds_it_as_well():
     assert done.returncode == 0, done
 
 
-@pytest.mark.skipif(shutil.which("clang-format") is None, reason="clang-format is not installed")
-def test_the_sources_are_formatted():
-    files = [str(f) for f in (SOURCE / "src").rglob("*.[ch]")]
-    done = subprocess.run(
-        ["clang-format", "--dry-run", "-Werror", *files], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[:2000]
-
-
 def test_the_help_of_an_aspect_has_the_options_that_it_accepts(native_probe):
     def run(*argv):
         return subprocess.run([native_probe, *argv], capture_output=True, text=True, timeout=60, check=False)
@@ -814,12 +797,6 @@ def test_the_help_of_an_aspect_has_the_options_that_it_accepts(native_probe):
             assert done.returncode == 2
 
 
-def test_a_probe_that_is_not_there_is_one_line(run_here, tmp_path):
-    done = run_here("measure", "topology", "--", PATH=str(tmp_path), FIRSTTOUCH_PROBE=str(tmp_path / "none"))
-    assert done.returncode == 3
-    assert done.stderr.count("\n") == 1
-
-
 def test_the_command_runs_the_real_one(run_here, native_probe, tmp_path):
     file = tmp_path / "records.jsonl"
     words = ("measure", "latency", "--json", "--records", file, "--", "--sizes=4KiB", "--max-repetitions=2")
@@ -832,12 +809,3 @@ def test_the_command_runs_the_real_one(run_here, native_probe, tmp_path):
     assert "total_bandwidth" in done.stdout
     done = run_here("measure", "locks", "--", "--sanity", FIRSTTOUCH_PROBE=str(native_probe))
     assert "queue batched 32 at once 0 ns work compact" in done.stdout
-
-
-@TWO_PUS
-def test_the_table_of_the_command_names_the_points_of_a_curve(run_here, native_probe):
-    argv = ["measure", "loaded-latency", "--", "--sanity", "--read-shares=0.75", "--loads=local"]
-    done = run_here(*argv, FIRSTTOUCH_PROBE=str(native_probe))
-    assert done.returncode == 0, done
-    for rate in (0, 50, 100):
-        assert f"local paged 75% reads {rate}% load" in done.stdout

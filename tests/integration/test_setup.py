@@ -241,21 +241,6 @@ def test_without_root_missing_packages_are_named(checkout):
     assert "setup: error: missing here: bwa. As root: setup/setup.sh run" in done.stderr
 
 
-@pytest.mark.parametrize("release", ["ID=rocky\nID_LIKE='rhel centos fedora'\n", "ID=sles\nID_LIKE=suse\n"])
-def test_aligners_that_a_distribution_does_not_package_are_one_line(checkout, release):
-    programs = checkout.parent / "bin"
-    for name in NEEDED:
-        (programs / name).symlink_to(shutil.which(name))
-    (checkout / "setup/debian-packages.txt").write_text("venv dash sh\nrun bowtie2 no-b\nrun hisat2 no-h\n")
-    shutil.copy2(paths.ROOT / "setup/other-distributions.txt", checkout / "setup")
-    (checkout / "setup/stream.txt").write_text("# none\nfile:///nowhere 0\n")
-    (checkout.parent / "release").write_text(release)
-    done = setup(checkout, "run", PATH=str(programs), OS_RELEASE=str(checkout.parent / "release"))
-    assert done.returncode == 0, done.stderr
-    assert "left out, not packaged here: bowtie2 hisat2. A Spack view or an image has them" in done.stderr
-    assert (checkout / ".venv/bin/firsttouch-probe").exists()
-
-
 #: An apt-get that knows the packages of a file, and notes what it installs.
 APT = """\
 #!/bin/sh

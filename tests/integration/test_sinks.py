@@ -15,7 +15,7 @@ import pytest
 from factories.processes import wait_until
 from firsttouch.errors import BadInput, Missing, RunFailed
 from firsttouch.execution.placement_check import family
-from firsttouch.genomics import sam, sinks
+from firsttouch.genomics import sam
 from firsttouch.genomics.sinks import AlignOutput, open_sink
 
 BASES = 20_000
@@ -216,12 +216,6 @@ def test_a_full_disk(alignments, tmp_path, name):
     assert children() == list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_under_samtools(alignments, tmp_path):
-    with pytest.raises(RunFailed, match=r"^samtools view ended with status 1: .*No space left"):
-        write(AlignOutput(tmp_path / "/dev/full", form="bam"), alignments, tmp_path)
-    assert children() == list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("options", [{}, {"form": "bam"}, {"sort": True}])
 def test_the_reader_of_standard_output_is_gone(alignments, tmp_path, options):
     reading, writing = os.pipe()
@@ -347,9 +341,3 @@ def test_a_terminal_gets_text_only():
         AlignOutput(sort=True).check()
         with pytest.raises(BadInput, match="BAM is not text for a terminal: name a file with -o, or use a pipe"):
             AlignOutput(form="bam").check()
-
-
-def test_shares_of_threads_and_memory():
-    assert [sinks.default_threads(threads) for threads in (1, 8, 128)] == [1, 1, 16]
-    assert sinks._sort_bytes(1 << 30, 2) == 128 << 20
-    assert sinks._sort_bytes(0, 8) == 16 << 20

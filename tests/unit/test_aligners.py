@@ -3,7 +3,6 @@
 
 import re
 import shutil
-from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -41,9 +40,6 @@ batch_bases = 100
 instance = "200 MB"
 thread = "1 MiB"
 """
-SHIPPED = {f.name: f for f in resources.files(aligners).iterdir() if f.name.endswith(".toml")}
-
-
 @pytest.fixture
 def aln():
     return aligners.parse("aln", TEXT, "aln.toml")
@@ -63,29 +59,6 @@ def argvs(aligner, mates, *, index="idx", threads=7):
         )
         for step in aligner.steps(mates)
     ]
-
-
-@pytest.mark.parametrize("name", sorted(SHIPPED))
-def test_a_shipped_file_is_short(name):
-    text = SHIPPED[name].read_text(encoding="utf-8")
-    # The lines of a summary are as long as the program prints them.
-    summary = re.search(r"\n\[summary\].*?(?=\n\[|\Z)", text, re.DOTALL)
-    if summary:
-        assert summary[0].count("\n") <= 45
-        text = text.replace(summary[0], "")
-    own, _, variants = text.partition("\n[variants")
-    lines = own.splitlines()
-    assert len(lines) <= 96
-    before_command = lines.index("[command]") if "[command]" in lines else len(lines)
-    assert before_command <= 26
-    assert variants.count("\n") <= 35
-    assert max(map(len, text.splitlines())) <= 115
-
-
-def test_there_are_those_of_the_studies_and_of_today():
-    named = {"bwa-aln", "bwa-mem", "bwa-mem2", "bowtie2", "bowtie", "hisat2", "hisat", "snap", "gem3"}
-    named |= {"minimap2", "minimap2-map-ont", "minimap2-map-hifi", "minimap2-map-pb"}
-    assert set(aligners.aligners()) >= named | {"bwa-mem3", "minibwa", "strobealign"}
 
 
 @pytest.mark.parametrize("mates", [1, 2])
@@ -361,12 +334,6 @@ def test_reads_on_standard_input():
     assert argv[-2:] == ["i", "-"]
 
 
-def test_names_with_braces_are_left_alone(aln):
-    odd = "{reads2}"
-    argv = aln.argv(aln.steps(1)[0], index=Path("{x}"), reads=[odd], threads=1, batch_bases=1, scratch=Path("t"))
-    assert argv[-2:] == ["{x}", odd]
-
-
 def test_the_index_is_whole_or_not_there(aln, tmp_path):
     prefix = tmp_path / "idx"
     (tmp_path / "idx.a").write_bytes(b"12345")
@@ -420,22 +387,6 @@ def test_version(aln, stand_in, monkeypatch, tmp_path):
         Missing, match=r"'aln' is not on PATH: `make setup` installs it \(Debian: apt-get install aln-tools\)$"
     ):
         aln.version()
-
-
-@pytest.mark.parametrize(
-    ("key", "end"), [('homepage = "https://aln.example/x"', " from https://aln.example/x"), ("", "")]
-)
-def test_make_setup_is_not_said_to_install_what_debian_lacks(monkeypatch, tmp_path, key, end):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    aligner = aligners.parse("aln", TEXT.replace('debian = "aln-tools"', key), "aln.toml")
-    with pytest.raises(Missing, match=f"^'aln' is not on PATH: install it{end}$"):
-        aligner.version()
-
-
-def test_a_target_of_make_is_said_to_build_what_it_builds(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Missing, match=r"^'bowtie2-align-s-spin' is not on PATH: `make study-programs` builds it$"):
-        aligners.aligner("bowtie2-spin").version()
 
 
 def test_make_setup_installs_the_aligners_that_say_so():

@@ -21,7 +21,6 @@ from factories.fastq_files import (
     common,
     fastq,
     layout,
-    nothing_stays,
     packed,
     text,
     write,

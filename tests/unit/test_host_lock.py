@@ -16,7 +16,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from factories.processes import wait_until
 from firsttouch.errors import BadInput
 from firsttouch.execution import host_lock
 
@@ -120,15 +119,6 @@ def test_a_killed_holder_lets_go():
         process.wait()
     with host_lock.measuring(pytest.fail):
         pass
-
-
-def test_processes_with_other_temporary_folders_wait(monkeypatch, tmp_path):
-    with holder() as (first, line):
-        assert line == "held"
-        (tmp_path / "other").mkdir()
-        monkeypatch.setenv("TMPDIR", str(tmp_path / "other"))
-        with holder() as (_, other):
-            assert other == f"waiting for another run on this host to end: process {first.pid} of {user()}"
 
 
 @pytest.fixture
@@ -294,20 +284,6 @@ def test_a_process_that_the_first_look_misses_gets_the_signal_as_well(monkeypatc
     second.wait()
 
 
-def test_one_from_before_that_the_first_look_misses_stays(monkeypatch):
-    real = host_lock.family
-    with subprocess.Popen(["tail", "-f", "/dev/null"]) as before:
-        second = os.sysconf("SC_CLK_TCK")
-        wait_until(
-            lambda: int(time.clock_gettime(time.CLOCK_BOOTTIME) * second) > host_lock.start_ticks(before.pid)
-        )
-        monkeypatch.setattr(host_lock, "family", lambda pid: [p for p in real(pid) if p != before.pid])
-        with host_lock.no_process_left():
-            monkeypatch.setattr(host_lock, "family", real)
-        assert before.poll() is None
-        before.kill()
-
-
 def test_what_one_from_before_starts_stays():
     script = "read line; tail -f /dev/null & echo $!; wait"
     with subprocess.Popen(
@@ -319,14 +295,6 @@ def test_what_one_from_before_starts_stays():
             child = int(before.stdout.readline())
         assert alive(child)
         os.kill(child, signal.SIGKILL)
-
-
-def test_those_from_before_stay():
-    with subprocess.Popen(["sleep", "60"]) as before:
-        with host_lock.no_process_left():
-            pass
-        assert before.poll() is None
-        before.send_signal(signal.SIGKILL)
 
 
 def test_an_error_leaves_none_either():

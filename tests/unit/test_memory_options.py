@@ -14,12 +14,10 @@ from firsttouch.errors import BadInput, CannotHere
 from firsttouch.host.pages import Memory
 from firsttouch.host.topology import load
 from firsttouch.scenarios import evidence, memory_options
-from firsttouch.scenarios.memory_options import option
 from firsttouch.scenarios.placement import ScenarioName, parse_name, plan
 from firsttouch.scenarios.policies import policies
 
 MB = 1 << 20
-ALLOCATORS = [o for o in memory_options.options().values() if o.kind == "allocator"]
 #: What smaps_rollup showed of a process with 400 MB in huge pages.
 ROLLUP = """\
 55d0c0a66000-7ffd5d5f1000 ---p 00000000 00:00 0                          [rollup]
@@ -229,11 +227,6 @@ def test_options_of_a_scenario_are_those_of_its_placements():
     assert scenario.to_dict()["placements"][0]["memory_options"] == ["no-thp", "private"]
     assert scenario.with_options(()) == planned.scenario("1Inst_Original")
     assert planned.scenario(scenario.alias) == scenario
-
-
-@pytest.mark.parametrize("allocator", ALLOCATORS, ids=lambda o: o.name)
-def test_pages_that_an_allocator_works_with_are_options(allocator):
-    assert {option(name).kind for name in allocator.with_} == {"pages"}
 
 
 def test_huge_pages_are_looked_for_until_there_is_memory_for_them():

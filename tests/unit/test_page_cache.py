@@ -115,26 +115,10 @@ def test_only_what_is_read_is_cached_and_looking_reads_nothing(dropped, monkeypa
             assert sum(cached.pages.values()) == len(numbers) * PAGE // UNIT
 
 
-def test_files_are_added_up(dropped):
-    files = [dropped(3 * PAGE, "a"), dropped(5 * PAGE, "b")]
-    files[1].read_bytes()
-    cached = page_cache.look(files)
-    assert (cached.size, cached.cached) == (8 * PAGE, 5 * PAGE)
-    assert sum(cached.to_dict()["pages"].values()) == 5 * PAGE // UNIT
-
-
 def test_filling_reads_what_is_not_cached(dropped):
     file = dropped(9 * PAGE + 1)
     assert page_cache.look([file], fill=True).cached == 9 * PAGE + 1
     assert page_cache.look([file]).cached == 9 * PAGE + 1
-
-
-def test_dirty_pages_are_written_and_dropped(folder):
-    file = folder / "dirty"
-    file.write_bytes(b"x" * 20 * PAGE)
-    page_cache.drop([file])
-    assert page_cache.look([file]).cached == 0
-    assert file.read_bytes() == b"x" * 20 * PAGE
 
 
 def test_pages_that_a_process_maps_stay_and_it_is_named(dropped):

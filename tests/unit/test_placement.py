@@ -397,51 +397,6 @@ def test_a_policy_that_this_host_refuses(stand_in):
             here.scenario(name)
 
 
-def test_memory_is_counted_per_bank_and_the_reason_has_the_sums():
-    topology = machine((0, 2, 20 * GIB), (1, 2, 20 * GIB))
-    planned = plan(topology, Need(9 * GIB, GIB, GIB // 2))
-    names = [s.name for s in planned.scenarios]
-    assert "2Inst_Original" in names
-    assert "4Inst_Original" not in names
-    assert dict(planned.infeasible)["4Inst_Original"] == (
-        "instance 0 needs 10.5 GiB (index 9 GiB + 1.5 GiB of buffers), its NUMA nodes 0 have 9.5 GiB for it"
-    )
-
-
-def test_interleaved_memory_is_even():
-    """15 GB over banks of 16 and 8 GiB are 7.5 GB on the smaller one."""
-    topology = machine((0, 2, 16 * GIB), (1, 2, 8 * GIB))
-    assert "1Inst_Interleave" in [s.name for s in plan(topology, Need(15_000_000_000)).scenarios]
-    planned = plan(topology, Need(16_500_000_000))
-    assert [n for n, _ in planned.infeasible if n.startswith("1Inst")] == [
-        "1Inst_Interleave_1t", "1Inst_Interleave_2t", "1Inst_Interleave_3t", "1Inst_Interleave",
-    ]  # fmt: skip
-    assert dict(planned.infeasible)["1Inst_Interleave"] == (
-        "instance 0 needs 15.4 GiB (index 15.4 GiB + 0 B of buffers), "
-        "7.68 GiB on each of NUMA nodes 0-1: 1 has 7.6 GiB"
-    )
-
-
-def test_replicas_leave_room_for_the_cached_index():
-    topology = machine((0, 2, 10 * GIB), (1, 2, 10 * GIB))
-    assert "2Inst_Original" in [s.name for s in plan(topology, Need(6 * GIB)).scenarios]
-    planned = plan(topology, Need(7 * GIB))
-    assert dict(planned.infeasible)["2Inst_Localalloc"] == (
-        "2 x 7 GiB (index 7 GiB + 0 B of buffers) + one cached copy of the index file = 21 GiB "
-        "exceed the 19 GiB of all NUMA nodes"
-    )
-    # One instance: the kernel drops cached files before it refuses memory.
-    assert "1Inst_Original" in [s.name for s in plan(topology, Need(18 * GIB)).scenarios]
-
-
-def test_huge_pages_are_no_room():
-    topology = machine((0, 2, 10 * GIB))
-    assert plan(topology, Need(9 * GIB)).scenario("1Inst_Original")
-    nodes = tuple(replace(n, huge_bytes=GIB) for n in topology.numa_nodes)
-    with pytest.raises(CannotHere, match=r"needs 9 GiB .* have 8.55 GiB for it"):
-        plan(replace(topology, numa_nodes=nodes), Need(9 * GIB)).scenario("1Inst_Original")
-
-
 def test_the_limit_of_the_cgroup():
     topology = machine((0, 2, 20 * GIB), (1, 2, 20 * GIB), limit=11 * GIB)
     planned = plan(topology, Need(6 * GIB))

@@ -303,20 +303,6 @@ def test_a_program_that_is_pinned_while_its_threads_run_is_held_where_it_is_last
     assert "held on PUs 1 of 0-1" in verify(asked("original", "whole"), 2, what)
 
 
-def test_a_program_that_a_helper_pins_is_held_where_it_is_last(proc):
-    """While taskset moves the threads, it holds memory, too."""
-    of_program, of_helper = (PAGE.format(mode="default", n=n, node=0, kb=4) for n in (2000, 400))
-    what = Observed()
-    for pus, helpers in (("0-1", [200]), ("1", [])):
-        root = proc(100, "bwa", [(pus, "R")] * 4, of_program, children=helpers)
-        if helpers:
-            proc(200, "taskset", [("0-1", "R")], of_helper)
-        look(100, what, root)
-        shutil.rmtree(root / "100")
-    assert what.held == {1}
-    assert "held on PUs 1 of 0-1" in verify(asked("original", "whole"), 2, what)
-
-
 def test_pages_of_files_do_not_count_and_huge_ones_count_as_what_they_are(proc):
     maps = (
         "5500 default file=/usr/bin/bwa mapped=3 N7=3 kernelpagesize_kB=4\n"
@@ -369,15 +355,6 @@ def test_shared_memory_is_sampled_and_never_taken_for_pages_of_files(proc, file,
     assert (reason in message, bool(message)) == (True, bool(reason))
 
 
-@pytest.mark.parametrize("comm", ["numactl", "setpriv"])
-def test_what_sets_the_placement_up_has_not_grown(proc, comm):
-    root = proc(100, comm, [("0", "R")], "")
-    (root / "100" / "status").write_text("VmHWM:\t 90000 kB\nRssAnon:\t 80000 kB\n")
-    what = Observed()
-    assert not placement_check.grown(100, what, root)
-    assert what == Observed()
-
-
 def test_a_program_that_has_grown_is_looked_at_again(proc):
     """Its size is that of all processes; the pages of files among it are none that a look would show."""
     status = "VmHWM:\t {} kB\nRssAnon:\t {} kB\nRssFile:\t 900000 kB\n"
@@ -397,16 +374,6 @@ def test_a_program_that_has_grown_is_looked_at_again(proc):
             look(100, what, root)
     assert seen == [True, False, True, True]
     assert (what.resident, what.largest_peak, what.file_bytes) == (10_240_000, 40_100 << 10, (4 << 20) + 4096)
-
-
-def test_what_a_program_gave_back_before_its_end_was_its_memory(proc):
-    """The pages are read before their kinds, and a program may end in between."""
-    root, what = proc(100, "sort", [("0", "R")], PAGE.format(mode="default", n=2560, node=0, kb=4)), Observed()
-    for held in (10_240, 12):
-        rollup = f"00400000-7fffffff ---p 00000000 00:00 0 [rollup]\nAnonymous: {held} kB\nAnonHugePages: 0 kB\n"
-        (root / "100" / "smaps_rollup").write_text(rollup)
-        look(100, what, root)
-    assert (what.looks, what.memory.anonymous) == (2, 10_240 << 10)
 
 
 @pytest.mark.parametrize("comm", ["numactl", "setpriv"])
@@ -546,10 +513,6 @@ def test_processes_that_come_and_go_are_no_error():
         while process.poll() is None:
             look(process.pid, what)
     assert what.unreadable == ""
-
-
-def test_of_a_process_group_all_are_seen():
-    assert os.getpid() in placement_check.family(os.getpid())
 
 
 MAPS = """\

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from tests.factories.host_records import measured
 
 from firsttouch.benchmarks import probe
-from firsttouch.errors import BadInput, CannotHere, Missing, RunFailed
-from firsttouch.host.topology import probe_program
+from firsttouch.errors import BadInput, CannotHere, RunFailed
 from firsttouch.records import schema
 
 
@@ -178,19 +177,6 @@ def test_a_result_without(lines, key):
 def test_any_text_is_a_report_or_refused(text):
     with pytest.raises(RunFailed):
         probe.parse(text)
-
-
-def test_the_program_beside_python(monkeypatch, tmp_path):
-    monkeypatch.delenv("FIRSTTOUCH_PROBE", raising=False)
-    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
-    (tmp_path / "firsttouch-probe").touch(mode=0o755)
-    assert probe_program() == tmp_path / "firsttouch-probe"
-
-
-def test_the_program_is_the_one_that_the_environment_names(monkeypatch, tmp_path):
-    monkeypatch.setenv("FIRSTTOUCH_PROBE", str(tmp_path / "none"))
-    with pytest.raises(Missing, match="which is not a program"):
-        probe_program()
 
 
 @pytest.fixture

@@ -29,17 +29,16 @@ from firsttouch.execution import (
     placement_check,
     process_runner,
     sampling,
-    threads,
 )
 from firsttouch.execution.jobs import Job
 from firsttouch.execution.process_runner import Events, run_together
 from firsttouch.execution.sampling import Watching
 from firsttouch.execution.threads import WorkerThread
-from firsttouch.genomics import dealing, stream
+from firsttouch.genomics import dealing
 from firsttouch.genomics.dealing import Feed
 from firsttouch.genomics.index_copies import OWN
 from firsttouch.genomics.pipe_writer import StopRequest
-from firsttouch.genomics.stream import _Launch, _Threads
+from firsttouch.genomics.stream import _Launch
 from firsttouch.scenarios.placement import Placement
 from firsttouch.tools import defer_signals
 
@@ -776,14 +775,13 @@ end.set()
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two PUs are necessary")
-@pytest.mark.parametrize("program", [LATE, COMPILING], ids=["late", "compiling"])
-def test_threads_are_sampled_until_each_has_bound_itself(tmp_path, clock, held, program):
+def test_threads_are_sampled_until_each_has_bound_itself(tmp_path, clock, held):
     pus = tuple(sorted(os.sched_getaffinity(0))[:2])
     numactl = (f"--physcpubind={pus[0]},{pus[1]}", "--localalloc")
     asked = Placement(pus, (0,), numactl, "localalloc", "part")
     stdin, let_go_on = held
     states, looks = ["begun\n", "begun\nbound\n"], []
-    argv = [sys.executable, "-c", program]
+    argv = [sys.executable, "-c", LATE]
     placed = Job(argv, tmp_path / "out", placement=asked, threads=2, stdin=stdin)
 
     def look(pid, observed):

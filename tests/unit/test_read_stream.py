@@ -550,12 +550,6 @@ def test_an_empty_lane_among_others(tmp_path, place, content):
         assert progress.records == 2 * len(GOOD)
 
 
-def test_an_empty_file_of_one_mate(tmp_path):
-    good, empty = (str(write(tmp_path / name, data)) for name, data in (("r.fq", text(GOOD)), ("e.fq", b"")))
-    assert error_of([(good, empty)]) == f"{empty}: ends after 0 records, the other file of the pair has more"
-    assert error_of([(empty, good)]) == f"{empty}: ends after 0 records, the other file of the pair has more"
-
-
 def test_names_of_mates_that_may_differ(tmp_path):
     files = []
     for mate in (b"1", b"2"):

@@ -82,13 +82,6 @@ def test_the_opteron_of_the_thesis() -> None:
     assert "NUMA node 5: 8 GiB, PUs 40-47." in description
 
 
-def test_pus_that_may_not_be_used_are_marked() -> None:
-    host, panels = drawn("partial-cpuset")
-    barred = {pu.index for pu in host.pus} - host.allowed_pus
-    assert barred
-    assert len(of_class(ET.fromstring(str(panels[0].svg)), "pu barred")) == len(barred)  # noqa: S314
-
-
 def test_a_host_without_a_topology_has_no_drawing(tmp_path: Path) -> None:
     page = page_of(tmp_path, Machine(2, 4).topology())
     assert "The host as hwloc sees it" not in page
@@ -202,16 +195,6 @@ def test_shapes_are_inside_their_drawing(name: str) -> None:
         assert bottom <= height + 0.5, shape.attrib
 
 
-@pytest.mark.parametrize("label", ["lambda", "HG002 chromosome 20\n100000 pairs per thread"])
-@pytest.mark.parametrize("values", [(0.51, 0.5, 0.49), (0.51, 0.3, 0.1), (0.1, 0.1, 0.51)])
-@pytest.mark.parametrize("text", ["{} s", "{} s, 1Inst_Localalloc", "{} s, 2Inst_Localalloc"])
-def test_the_texts_beside_bars_are_whole(label: str, values: tuple[float, ...], text: str) -> None:
-    root = ET.fromstring(str(bars(*values, label=label, text=text, thin=True).svg))  # noqa: S314
-    shown = [drawings.text(e) for e in drawings.texts(root)]
-    assert {text.format(f"{v:.2f}") for v in values} <= {*shown}
-    assert drawings.misplaced(root) == []
-
-
 def test_a_line_crosses_no_text_beside_a_bar() -> None:
     panel = bars(0.55, 0.7, 0.9, 0.98, 1.6, text="{}x", line=1)
     root = ET.fromstring(str(panel.svg))  # noqa: S314
@@ -229,21 +212,6 @@ def test_a_text_that_has_no_room_is_whole_in_its_tooltip() -> None:
     (label,) = [e for e in drawings.texts(root) if drawings.tip(e)]
     assert drawings.text(label).endswith("\u2026")
     assert drawings.tip(label) == f"{LONG} 0"
-
-
-def test_every_point_and_bar_has_a_tooltip() -> None:
-    points = {"a": [charts.Point(1, 2.0, 2.0, 2.0), charts.Point(4, 3.1, 3.0, 3.2)]}
-    panel = charts.draw_lines(points, label="y", name="x", title="x", description="x", squares={"a": 4})
-    root = ET.fromstring(str(panel.svg))  # noqa: S314
-    assert [drawings.tip(e) for e in root if drawings.tip(e)] == [
-        "a, 1 thread: 2",
-        "a, 4 threads: 3.10 (3 to 3.20)",
-    ]
-    root = ET.fromstring(str(bars(1.0, 2.0).svg))  # noqa: S314
-    assert [drawings.tip(e) for e in root if drawings.tip(e)] == [
-        "b 0, kind 0: 1 (0.950 to 1.10)",
-        "b 1, kind 1: 2 (1.90 to 2.20)",
-    ]
 
 
 def test_lengths_and_heights_are_proportional_to_the_values() -> None:
@@ -281,11 +249,6 @@ def test_values_of_every_size_have_an_axis(values: tuple[float, ...]) -> None:
         shares = [scale.share(v) for v in (-1.0, 0.0, *sorted(values))]
         assert shares == sorted(shares)
         assert all(0 <= share <= 1 for share in shares)
-
-
-def test_series_beyond_the_sixth_have_other_markers() -> None:
-    looks = [charts.series(i) for i in range(36)]
-    assert len({(look.colour, look.marker) for look in looks}) == 36
 
 
 def test_one_run_alone_is_no_summary() -> None:

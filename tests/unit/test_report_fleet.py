@@ -20,7 +20,7 @@ from factories.drawings import of_class
 from factories.fleet_records import records_by_host
 from factories.host_records import Machine
 from firsttouch import cli
-from firsttouch.campaign import campaigns, inputs
+from firsttouch.campaign import campaigns
 from firsttouch.campaign.journal import Entry
 from firsttouch.judge import samples_table
 from firsttouch.judge.comparison import compare
@@ -132,48 +132,6 @@ class TestPage:
         ]
         assert "9 % of the pages lie elsewhere" in folded[1]
 
-    def test_the_card_has_the_hosts_by_verdict_and_the_worst_loss(self, reported):
-        page = page_of(reported[0])
-        (card,) = [e for e in page.iter("section") if e.get("class") == "card is-fail"]
-        tiles = ["".join(e.itertext()) for e in card.find("dl")]
-        assert "1 fail, 1 invalid, 1 suspect, 57 pass" in tiles[0]
-        assert re.search(r"2[45]\.\d %n007, copy, NUMA 1 to bank 1", tiles[1])
-        assert re.search(r"59 of 60have all results, \d+ days old", tiles[2])
-        assert "unknownno configuration was recorded" in tiles[3]
-        assert "1 host with missing results" in "".join(card.find("ul").itertext())
-
-    def test_the_map_has_a_row_per_host_and_a_column_per_metric(self, reported):
-        page = page_of(reported[0])
-        (heat,) = [t for t in page.iter("table") if "heat" in (t.get("class") or "").split()]
-        rows = list(heat.find("tbody"))
-        assert len(rows) == 60
-        assert {len(list(row)) for row in rows} == {13}
-        worst = rows[0]
-        cells = [("".join(c.itertext()), c.get("class")) for c in worst]
-        assert cells[0][0].split() == [SIGNS["fail"], "n007"]
-        # The sign stands before the number, where nobody takes it for "times".
-        (bad,) = [c for c in cells[1:] if c[0].startswith(SIGNS["fail"])]
-        assert bad[1] == "b5"
-        assert -26 < float(bad[0].split()[1].replace("\N{MINUS SIGN}", "-")) < -24
-        (tip,) = [c.get("title") for c in worst if c.get("class") == "b5"]
-        assert re.fullmatch(r"n007: 7[45]\.\d GB/s, expected (100|99\.\d), limit 9\d\.\d, n 6", tip)
-        heads = [("".join(c.itertext()), c.get("colspan")) for c in heat.iter("th") if c.get("colspan")]
-        assert heads == [("Latency", "4"), ("Bandwidth", "4"), ("Contention", "4")]
-
-    def test_outliers_are_named_beside_their_distribution(self, reported):
-        text = "".join(page_of(reported[0]).itertext())
-        # The metric is the heading above the outlier, the expected value stands below it.
-        outlier = r"Outside: n007 7[45]\.\d GB/s \(-2[45]\.\d %, fail, over 99\.9999 % sure\)\."
-        assert re.search(outlier + r"\s*Expected \d+(\.\d)? GB/s", text)
-        assert "Invalid: n011." in text
-
-    def test_no_line_ends_between_a_number_and_its_unit(self, reported):
-        page = (reported[0] / "index.html").read_text()
-        text = re.sub(r"<svg.*?</svg>|<[^>]+>", " ", page, flags=re.DOTALL)
-        assert re.search(r"\d\N{NO-BREAK SPACE}GB/s", text)
-        assert re.search(r"\d(\N{NO-BREAK SPACE}|&#160;)%", text)
-        assert re.findall(r"\d (?:%|GB/s|ns)(?!\w)", text) == []
-
     def test_a_metric_has_one_name_on_the_page_the_ticket_and_the_terminal(self, reported):
         out, printed = reported
         page = page_of(out)
@@ -187,26 +145,6 @@ class TestPage:
             assert "total bandwidth, NUMA 2 to bank 2, 4 threads: 9 % of" in " ".join(text.split())
         headings = {"".join(h.itertext()) for h in page.iter("h4")}
         assert headings <= {*titles}
-
-    def test_distributions_count_all_hosts_on_one_axis_and_mark_those_beyond_the_limit(self, reported):
-        cards = [li for li in page_of(reported[0]).iter("li") if li.find("h4") is not None]
-        axes = set()
-        for card in cards:
-            (svg,) = [e for e in card if e.get("class") == "spread"]
-            bars = [e for kind in ("in", "out") for e in of_class(svg, kind)]
-            tips = [next(iter(bar)).text for bar in bars]
-            hosts = int(re.match(r"(\d+) hosts?:", card.find("p").text)[1])
-            invalid = "1 invalid" in "".join(card.itertext())
-            assert sum(int(tip.split()[0]) for tip in tips) == hosts - invalid
-            markers = [e for e in svg if e.tag.endswith("path") and len(e)]
-            assert len(markers) == len(of_class(svg, "out"))
-            slow = "".join(card.find("h4").itertext()) == "copy, NUMA 1 to bank 1"
-            assert len(markers) == slow
-            labels = [e.text for e in svg if e.tag.endswith("text") and e.text.strip("+-")[-1:] == "%"]
-            axes.add(tuple(label.strip("+-") for label in labels))
-            # The counts have an axis.
-            assert [e.text for e in svg if e.tag.endswith("text") and e.text.isdigit()][:1] == ["0"]
-        assert len(axes) == 1
 
     def test_each_host_and_metric_has_an_address_that_depends_on_its_name_only(self, reported):
         page = page_of(reported[0])
@@ -276,16 +214,6 @@ class TestPage:
         metrics = (reported[0] / "metrics.prom").read_text()
         assert re.search(r'^firsttouch_verdict\{host="n007",system="s",verdict="fail"\} 1', metrics, re.MULTILINE)
 
-    def test_findings_have_a_row_per_host_and_metric(self, reported):
-        findings = pl.read_parquet(reported[0] / "findings.parquet")
-        assert len(findings) == 60 * 12 - 1
-        (bad,) = findings.filter(pl.col("verdict") == "fail").rows(named=True)
-        assert (bad["host"], bad["passes"]) == ("n007", 6)
-        assert bad["value"] == pytest.approx(75, rel=0.02)
-        assert bad["change"] == pytest.approx(bad["value"] / bad["expected"] - 1)
-        (wrong,) = findings.filter(pl.col("verdict") == "invalid").rows(named=True)
-        assert (wrong["host"], wrong["value"]) == ("n011", None)
-
     def test_a_name_that_looks_like_markup_is_shown_as_it_is(self, tmp_path, command):
         evil = '<script>alert("x")</script>|&'
         for host, host_records in records_by_host(hosts=9).items():
@@ -339,17 +267,6 @@ class TestPage:
         for host, *cells in shown.cells:
             if host.tone == "word-fail":
                 assert SIGNS["fail"] in {cell.sign for cell in cells}, host.text
-
-    def test_a_folded_host_says_how_much_more_there_is(self, tmp_path):
-        by_host = records_by_host(hosts=20)
-        by_host["n013"] = [
-            replace(r, samples=(r.value * (1.3 if r.better == "lower" else 0.7),)) for r in by_host["n013"]
-        ]
-        fleet_pages.build([judged(samples_table.of_records(all_records(by_host)), Undescribed("s"))], tmp_path)
-        lines = ["".join(e.itertext()) for e in page_of(tmp_path).iter("summary")]
-        (of_host,) = [line for line in lines if "n013" in line]
-        assert of_host.endswith("certain; and 11 more")
-        assert not any("more" in line for line in lines if "n007" in line)
 
     def test_a_change_that_has_no_better_direction_is_never_shown_as_good(self, monkeypatch):
         monkeypatch.setattr(figures, "MOST_METRICS", 1)
@@ -477,18 +394,6 @@ class TestHistory:
 
 
 class TestCommand:
-    def test_few_hosts_have_the_page_with_every_figure(self, tmp_path, command):
-        for host_records in records_by_host(hosts=4).values():
-            store.append(tmp_path / "st", host_records)
-        done = command("report", tmp_path / "st", "-o", tmp_path / "out")
-        assert done.returncode == 0, done.stderr
-        assert [h["host"] for h in json.loads((tmp_path / "out" / "summary.json").read_text())["hosts"]] == [
-            "n000",
-            "n001",
-            "n002",
-            "n003",
-        ]
-
     def test_a_system_judges_and_its_verdicts_are_shown(self, tmp_path, command):
         document_of(tmp_path)
         records = [replace(r, samples=(8.0 + i / 100,)) for i, r in enumerate(records_by_host(hosts=1)["n000"])]
@@ -543,15 +448,6 @@ class TestCommand:
         assert all({*frame["host"]} == {"n007"} for frame in again if len(frame))
         document = json.loads((tmp_path / "out" / "summary.json").read_text())
         assert [guide["aligner"] for guide in document["guidelines"]] == ["bowtie2"]
-
-    @pytest.mark.parametrize("few", [8, 9])
-    def test_records_that_were_kept_are_those_of_the_files(self, tmp_path, few):
-        for host_records in records_by_host(hosts=9).values():
-            store.append(tmp_path, host_records)
-        gathered = inputs.gather([tmp_path])
-        gathered.samples(few=few)
-        assert gathered.records() == inputs.gather([tmp_path]).records()
-        assert gathered.records(["n003"]) == inputs.gather([tmp_path]).records(["n003"])
 
     def test_a_report_read_again_with_its_records_counts_nothing_twice(self, stores, tmp_path, command):
         by_host = records_by_host(hosts=6)
@@ -667,20 +563,6 @@ class TestCommand:
         assert set(re.findall(r'firsttouch_verdict\{host="(\w+)"', metrics)) == hosts
         assert "too many results" in (tmp_path / "out" / "index.html").read_text()
 
-    @pytest.mark.parametrize(
-        ("argv", "reason"),
-        [
-            (("--compare", "before"), "--compare takes two"),
-            (("--compare", "before", "nowhere"), "nowhere: no such file"),
-            (("before", "--details", "-1"), "'-1' is not a whole number of at least 0"),
-        ],
-    )
-    def test_bad_usage_is_reported_before_any_work(self, stores, tmp_path, command, argv, reason):
-        given = [stores / a if a in {"before", "nowhere"} else a for a in argv]
-        done = command("report", *given, "-o", tmp_path / "out")
-        assert (done.returncode, reason in done.stderr) == (2, True), done.stderr
-        assert not (tmp_path / "out").exists()
-
     def test_hosts_of_systems_with_too_few_to_compare_are_undecided_as_validate_says(self, tmp_path, command):
         records = [
             replace(r, host=f"{system}-{host}", system=system)
@@ -713,19 +595,6 @@ class TestCompare:
         command("report", "--compare", stores / "after", stores / "before", "-o", tmp_path / "out")
         counts = json.loads((tmp_path / "out" / "summary.json").read_text())["counts"]
         assert (counts["better"], counts["worse"]) == (4, 0)
-
-    def test_hosts_and_metrics_of_one_campaign_only_are_listed_and_outliers_named(self):
-        before, after = records_by_host(hosts=20), records_by_host(hosts=20, day="2026-02-01")
-        del after["n003"]
-        after["n004"] = [replace(r, samples=(r.value * 0.8,)) for r in after["n004"]]
-        first = all_records(before)
-        second = [r for host_records in after.values() for r in host_records if r.check != "contention"]
-        compared = compare(samples_table.of_records(first), samples_table.of_records(second))
-        assert (compared.hosts, compared.only_before, compared.only_after) == (19, ["n003"], [])
-        assert len(compared.cases_before) == 4
-        assert all(
-            c.unlike[0][0] == "n004" and c.unlike[0][1] == pytest.approx(-0.2, abs=0.03) for c in compared.changes
-        )
 
     @pytest.mark.parametrize(("hosts", "unlike"), [(3, []), (4, ["n003"]), (7, ["n003"])])
     def test_of_few_hosts_only_one_that_changed_far_more_is_named(self, hosts, unlike):
@@ -885,11 +754,3 @@ class TestCompare:
         assert (change.word, change.size) == ("unchanged", 0.0)
         assert sorted(change.unlike) == [("n17", 1.0), ("n18", 1.0), ("n19", 1.0)]
         assert [host.name for host in compared.changed] == ["n17", "n18", "n19"]
-
-    def test_few_hosts_decide_nothing(self):
-        before, after = records_by_host(hosts=7), records_by_host(hosts=7, day="2026-02-01", slower=0.5)
-        compared = compare(
-            *(samples_table.of_records([r for m in f.values() for r in m]) for f in (before, after))
-        )
-        assert {c.word for c in compared.changes} == {"undecided"}
-        assert {c.low for c in compared.changes} == {None}

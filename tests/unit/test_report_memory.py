@@ -14,15 +14,14 @@ from msgspec.structs import replace
 
 from factories import drawings
 from factories.host_records import Machine, built_report, invalid
-from factories.memory_records import BASE, FAULTS, PEAK, SATURATION, THEORY, Host
+from factories.memory_records import BASE, FAULTS, SATURATION, THEORY, Host
 from firsttouch.judge.judging import judge
 from firsttouch.records.schema import Record
-from firsttouch.report import aspects, model, render
+from firsttouch.report import model
 from firsttouch.report.aspects import core_to_core, cores, correctness, loaded_latency, page_sizes, stores, tails
 from firsttouch.report.document import Figure
 from firsttouch.report.model import Absent, HostView
 from firsttouch.systems.definition import Undescribed
-from firsttouch.systems.references import Reference
 
 
 def memory_records(**more: Any) -> list[Record]:
@@ -106,19 +105,6 @@ def test_without_counters_or_theory_the_figure_says_so() -> None:
     (figure,) = loads_of(view)
     assert isinstance(figure, Figure)
     assert "this host counts no cache misses" in figure.shows[1]
-
-
-def test_a_band_beyond_all_rates_is_within_the_axes() -> None:
-    def usual(record: Record) -> Reference:
-        return Reference(record.check, record.metric, {}, 2 * record.value, -0.05, None, record.unit, "a fleet", 0)
-
-    (figure,) = loads_of(replace(view_of(memory_records()), expected=usual))
-    assert isinstance(figure, Figure)
-    root = ET.fromstring(str(figure.panels[0].svg))  # noqa: S314
-    signs = [e for e in root if e.get("fill-opacity")]
-    _, (left, _, right, _) = map(drawings.extent, signs)
-    assert 300 < left < right - 5 < right < figure.panels[0].width - 10
-    assert drawings.misplaced(root) == []
 
 
 def test_a_load_that_seldom_doubles_the_latency_has_no_star() -> None:
@@ -297,12 +283,6 @@ def test_a_curve_ends_where_all_accesses_may_be_interrupted_ones() -> None:
     assert shares == sorted(shares, reverse=True)
 
 
-def test_records_without_a_histogram_have_a_table() -> None:
-    shown = tails.aspect(view_of([r for r in Host("n1").tails() if r.metric != "latency_p99_99"]))
-    assert not shown.charts
-    assert len(shown.tables[0].rows) == 6
-
-
 def test_the_module_of_a_wrong_word_is_stated() -> None:
     place = {"bank": 1, "physical_address": "0x4e600ef38", "modules": ["A1, serial number 1", "B1"], "units": 5}
     words = Host("n1", at_once=True).add("correctness", "wrong_words", "1", "lower", 1.0, **place)
@@ -332,20 +312,6 @@ def test_a_damaged_record_loses_no_report(aspect: Any, parameters: dict[str, Any
     ]
     view = view_of(records)
     assert drawings.figures(view, aspect.aspect(view)) is not None
-
-
-def test_headlines_state_the_new_checks(view: HostView) -> None:
-    labels = {line.label: line for line in render.results(aspects.of_host(view))}
-    assert {
-        "saturation bandwidth, local load, reads 100 %",
-        "saturation bandwidth, incoming load, reads 100 %",
-        "transfer latency, same core",
-        "pages random latency, bank 0, base pages",
-        "stores copy bandwidth, fastest streaming stores",
-    } <= labels.keys()
-    saturation = labels["saturation bandwidth, local load, reads 100 %"].compared
-    assert re.match(r"bank [01], the first of 2 to saturate; [\d.]+ % of theory; peak 4", saturation)
-    assert round(PEAK) == 43
 
 
 def test_exports_have_the_new_metrics(tmp_path: Path) -> None:

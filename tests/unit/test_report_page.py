@@ -146,27 +146,6 @@ def test_axes_have_units(large: str) -> None:
         assert label in texts, label
 
 
-def test_colours_come_from_the_style_sheet(large: str) -> None:
-    coloured = [e for svg in tree(large).iter() if local(svg) == "svg" for e in svg.iter()]
-    values = {v for e in coloured for name in ("fill", "stroke", "stop-color") if (v := e.get(name))}
-    fixed = {v for v in values if not re.fullmatch(r"none|var\(--[a-z0-9-]+\)|url\(#[\w-]+\)", v)}
-    # Cells, the letters on them and their scale have the same colours everywhere.
-    cells = [
-        e
-        for pair in itertools.pairwise(e for e in coloured if local(e) != "title")
-        if pair[0].get("class") == "cell"
-        for e in pair
-    ]
-    assert fixed == {e.get("fill") for e in cells if e.get("fill")} | {e.get("stop-color") for e in coloured} - {
-        None
-    }
-    assert "prefers-color-scheme: dark" in large
-    assert "@media print" in large
-    used = set(re.findall(r"var\((--[a-z0-9-]+)\)", large))
-    defined = set(re.findall(r"(--[a-z0-9-]+):", large))
-    assert used <= defined
-
-
 @pytest.mark.parametrize("scheme", [0, 1, 2])
 def test_text_contrast_is_aa(large: str, scheme: int) -> None:
     """WCAG 2.2: 4.5 for text, 3 for the lines of a figure; light, dark and paper."""
@@ -229,13 +208,6 @@ def test_hostile_names_are_text(tmp_path: Path) -> None:
     assert not [line for line in ticket.splitlines() if line.startswith("- _")]
     assert "\x1b" not in page + ticket
     assert "\x00" not in page + ticket
-
-
-def test_the_terminal_table_holds_no_control_character(tmp_path: Path) -> None:
-    records = [replace(r, host=HOSTILE) for r in Machine().topology()]
-    table = build(records, tmp_path, topology_xml=None).table()
-    assert "\x1b" not in table
-    assert "\x00" not in table
 
 
 @pytest.mark.parametrize(

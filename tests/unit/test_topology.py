@@ -2,9 +2,7 @@
 """Topologies from hwloc's XML: what belongs to whom, what may be used, and what is refused."""
 
 import os
-import re
 import tarfile
-from pathlib import Path
 
 import pytest
 from hypothesis import given
