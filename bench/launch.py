@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cost of launching: CPU time of ``firsttouch run`` and ``align`` with all processes over the plain aligner's.
+"""Cost of launching: CPU time of ``firsttouch run`` with all its processes over the plain aligner's.
 
 Method. The first PAIRS pairs of a dataset, repeated REPEAT times, are aligned with BWA-MEM by (1) the plain
-program with a thread per PU, ``firsttouch run 1Inst_Original`` and ``firsttouch align 1Inst_Original``; (2) two
-plain programs at once with one thread and half of the pairs each, and the same two commands with
-``2Inst_Original_1t``. They have output files in the same folder and batches of the same size. CPU time is the user
-and system time of all processes, so it includes Python's start-up, the inspection of the reads, feeding, watching
-and joining. Ratios compare times of the same round.
+program with a thread per PU, ``firsttouch run 1Inst_Original --aligner`` (dataset) and ``firsttouch run
+1Inst_Original -- bwa mem`` (command); (2) two plain programs at once with one thread and half of the pairs
+each, and the same two commands with ``2Inst_Original_1t``. They have output files in the same folder and
+batches of the same size. CPU time is the user and system time of all processes, so it includes Python's start-
+up, the inspection of the reads, feeding, watching and joining. Ratios compare times of the same round.
 
 An aligner's own CPU time varies by several percent from run to run, and drifts with the host. Therefore each of
 ROUNDS rounds runs the three in another order, so that none of them has the better place more often; many short
@@ -42,7 +42,7 @@ from firsttouch.scenarios.placement import plan
 BWA = aligner("bwa-mem")
 BATCH_BASES = 1_000_000
 #: The orders of the commands, one for each round.
-ORDERS = [*itertools.permutations(("plain", "run", "align"))]
+ORDERS = [*itertools.permutations(("plain", "dataset", "command"))]
 FIRSTTOUCH = str(Path(sys.executable).with_name("firsttouch"))
 
 
@@ -74,10 +74,10 @@ def plain(prefix: Path, shares: Sequence[Sequence[Path]], threads: int, folder: 
         sys.exit("the plain aligner failed")
 
 
-def ours(command: str, prefix: Path, scenario: str, files: Sequence[Path], folder: Path) -> None:
-    """Run one scenario with `firsttouch run` or `align`; its JSON document goes to ours.json in *folder*."""
-    argv = [FIRSTTOUCH, command, scenario, "--json", "-o", str(folder / "ours.sam")]
-    if command == "run":
+def ours(kind: str, prefix: Path, scenario: str, files: Sequence[Path], folder: Path) -> None:
+    """Run one scenario with `firsttouch run`, of a *kind*; its JSON document goes to ours.json in *folder*."""
+    argv = [FIRSTTOUCH, "run", scenario, "--json", "-o", str(folder / "ours.sam")]
+    if kind == "dataset":
         argv += ["--aligner", BWA.name, "--index", str(prefix), "--batch-bases", str(BATCH_BASES)]
         argv += ["--reads", str(files[0]), "--reads2", str(files[1])]
     else:

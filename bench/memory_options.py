@@ -2,7 +2,7 @@
 """What memory options bring: programs under each of them against the same program without one.
 
 Method. Aligners with an index of a synthetic genome of 300 million bases, `samtools sort` and two hash joins run
-under `firsttouch exec 1Inst_Original` with each combination of the options of pages and allocators that this host
+under `firsttouch run 1Inst_Original` with each combination of the options of pages and allocators that this host
 supports. The aligners also run under `firsttouch run 1Inst_Original` with the options of the index, alone and with
 the best combination of the others. The data are far larger than the caches and than the reach of a TLB with 4 KiB
 pages. Runs take turns: default, option, option, default, and so on, in the reverse order in every second round. A
@@ -182,8 +182,8 @@ def turns(options: Sequence[str], rounds: int) -> Iterator[tuple[str, str]]:
 
 
 def executed(argv: Sequence[str], further: Sequence[str], option: str, output: Path) -> Run:
-    """Run a program by `firsttouch exec`; its standard output goes to *output*."""
-    launch = ["exec", SCENARIO + option, "--json", *further, "--", *argv]
+    """Run a program by `firsttouch run`; its standard output goes to *output*."""
+    launch = ["run", SCENARIO + option, "--json", *further, "--", *argv]
     with output.open("wb") as stream:
         document = launched(launch, stream)
     memory = document["placement_found"][0]["memory"]

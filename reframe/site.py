@@ -19,4 +19,4 @@ if site_checks.names():
         @run_after("init")
         def set_command(self):
             self.descr = f"check {self.program} of the site"
-            self.command = ["exec", "--site-check", self.program]
+            self.command = ["run", "--check", self.program]

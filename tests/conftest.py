@@ -240,7 +240,7 @@ def run_here(capfd):
 def held_go_on(tmp_path, monkeypatch):
     """Lets held programs in the test's folder go on when commands in this process have sampled them.
 
-    Programs in the foreground (``firsttouch exec``) need held_programs.run.
+    Programs in the foreground (``firsttouch run``) need held_programs.run.
     """
     defaults = dict(Watching._field_defaults)
     defaults["look"] = held_programs.releasing(defaults["look"], tmp_path)

@@ -8,12 +8,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from firsttouch.advice.advising import Choices as AdviceChoices
     from firsttouch.advice.advising import of_program as advise_program
-    from firsttouch.advice.aligning import AlignRequest, align
-    from firsttouch.advice.timed_runs import RunRequest, run_aligner
     from firsttouch.benchmarks.measure import AspectRequest, measure_aspect
     from firsttouch.benchmarks.site_checks import ProgramSpec, measure_program
     from firsttouch.campaign.inputs import judge
     from firsttouch.campaign.reporting import write_comparison, write_report
+    from firsttouch.cli.run_command import AlignRequest, align
+    from firsttouch.cli.run_dataset import RunRequest, run_aligner
     from firsttouch.errors import BadInput, CannotHere, FirstTouchError, Missing, RunFailed
     from firsttouch.host.topology import load as load_topology
     from firsttouch.records.schema import append as append_records
@@ -27,7 +27,7 @@ else:
     #: Public name -> its module, and its name there.
     _PUBLIC = {
         "AdviceChoices": ("advice.advising", "Choices"),
-        "AlignRequest": ("advice.aligning", "AlignRequest"),
+        "AlignRequest": ("cli.run_command", "AlignRequest"),
         "AspectRequest": ("benchmarks.measure", "AspectRequest"),
         "BadInput": ("errors", "BadInput"),
         "CannotHere": ("errors", "CannotHere"),
@@ -35,9 +35,9 @@ else:
         "Missing": ("errors", "Missing"),
         "ProgramSpec": ("benchmarks.site_checks", "ProgramSpec"),
         "RunFailed": ("errors", "RunFailed"),
-        "RunRequest": ("advice.timed_runs", "RunRequest"),
+        "RunRequest": ("cli.run_dataset", "RunRequest"),
         "advise_program": ("advice.advising", "of_program"),
-        "align": ("advice.aligning", "align"),
+        "align": ("cli.run_command", "align"),
         "append_records": ("records.schema", "append"),
         "judge": ("campaign.inputs", "judge"),
         "load_system": ("systems.definition", "load"),
@@ -46,7 +46,7 @@ else:
         "measure_program": ("benchmarks.site_checks", "measure_program"),
         "plan": ("scenarios.placement", "plan"),
         "read_records": ("records.schema", "read"),
-        "run_aligner": ("advice.timed_runs", "run_aligner"),
+        "run_aligner": ("cli.run_dataset", "run_aligner"),
         "write_comparison": ("campaign.reporting", "write_comparison"),
         "write_report": ("campaign.reporting", "write_report"),
     }

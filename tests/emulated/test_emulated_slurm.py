@@ -97,7 +97,7 @@ def test_each_task_of_srun_has_its_own_numa_node(
     # The program ends when its memory is there and has been sampled.
     end = f"{waiting}/end-$$"
     program = f"{touch} 4 {end} | {{ read -r placed; {held_programs.shell_wait(waiting)}; : >{end}; }}"
-    words = ["exec", "--verify", "--json", "--", "sh", "-c", program]
+    words = ["run", "--verify", "--json", "--", "sh", "-c", program]
     done = guest.run([sys.executable, TASKS_INSIDE, waiting, *words], timeout=600)
     assert done.returncode == 0, done.error_text
     documents = [json.loads(line) for line in done.error_text.splitlines() if line.startswith("{")]

@@ -1,5 +1,6 @@
 """Hostile input: arguments of the commands that read records."""
 
+import json
 import os
 import stat
 
@@ -13,9 +14,14 @@ INPUT = {"r.jsonl": VM.read_bytes(), "notes.txt": "mine\n", "full/notes.txt": "m
 VALIDATE = ("validate", "--system", "local", "r.jsonl")
 REPORT = ("report", "r.jsonl", "-o")
 OUT = ["out", "out/*"]
-EXEC = ("exec", "1Inst_Original", "--threads", "1")
+EXEC = ("run", "1Inst_Original", "--threads", "1")
 EXPECTING = ("run", "1Inst_Original", "--aligner=bwa-mem", "--if-in-time", "--expect-sha256")
 PIPES = {"FIRSTTOUCH_SYSTEMS": ".", "FIRSTTOUCH_DATASETS": ".", "XDG_CONFIG_HOME": None}
+
+
+def checked_by(regex):
+    """The file of a check with a regular expression."""
+    return {"c.yaml": json.dumps({"program": ["true"], "metric": "rate", "unit": "GB/s", "regex": regex})}
 
 
 def pipes(folder):
@@ -88,8 +94,8 @@ CASES = [
             ("-o/--output", [*REPORT, ""]),
             ("--xml", ["plan", "--xml", ""]),
             ("--fsroot", ["topology", "--fsroot="]),
-            ("--records", ["exec", "--check", "x", "--records", "", "--", "true"]),
-            ("--scratch", ["align", "--scratch", "", "--", "bwa", "mem", "g", "r.fq"]),
+            ("--records", ["run", "--records", "", "--", "true"]),
+            ("--scratch", ["run", "--scratch", "", "--", "bwa", "mem", "g", "r.fq"]),
             ("--index", ["plan", "--index", ""]),
             ("DIR", ["init", ""]),
         )
@@ -115,12 +121,12 @@ CASES = [
         for age in ("1e15h", "99999999999999999999d", "0d", "1e280s")
     ),
     *(
-        Case(f"exec: {regex}", ["exec", "--check", "x", "--regex", regex, "--", "true"], 2, "not a regular expr")
+        Case(f"run: {regex}", ["run", "--check", "c.yaml"], 2, "not a regular expr", checked_by(regex))
         for regex in ("(", "(a", "[", "*", "(?P<a>x", "\\", "(?i)(x")
     ),
     *(
         Case(
-            f"exec: variable {name!r}", [*EXEC, f"--threads-env={name}", "--", "true"], 2, "is not the name of a v"
+            f"run: variable {name!r}", [*EXEC, f"--threads-env={name}", "--", "true"], 2, "is not the name of a v"
         )
         for name in ("=x", "", "a=b", "a\0")
     ),

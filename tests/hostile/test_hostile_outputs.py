@@ -174,7 +174,7 @@ def a_run(folder: Path) -> None:
         shutil.copy(folder / "i" / f"index{suffix}", folder / f"g.fa{suffix}")
 
 
-ALIGN = ["align", "1Inst_Original", "--share-host", "-O", "sam"]
+ALIGN = ["run", "1Inst_Original", "--share-host", "-O", "sam"]
 MEM, BOWTIE2 = [*ALIGN, "--", "bwa", "mem"], [*ALIGN, "--", "bowtie2", "-x", "i/index"]
 BWA = ["--", "bwa", "mem", "-t", "1", "i/index", "r.fq"]
 MANY = ["--output-threads=1000000", "-o", "o.sam"]
@@ -223,7 +223,7 @@ WRITTEN = {
     "the index of the reference by -d": ("g.fa.fai", [*MINIMAP2, "-ad", "{}", "g.fa", "r.fq"]),
     "the reads by an output that is not SAM": ("r.fq", [*MINIMAP2, "g.fa", "r.fq", "-o", "{}"]),
     "the reads by an output that is not divided": ("r.fq", [*BOWTIE2, "-U", "r.fq", "--no-unal", "-S", "{}"]),
-    "the reads, in auto": ("r.fq", ["align", "--share-host", *BOWTIE2[5:], "-U", "r.fq", "--un", "{}"]),
+    "the reads, in auto": ("r.fq", ["run", "--share-host", *BOWTIE2[5:], "-U", "r.fq", "--un", "{}"]),
     "the reads, by advice": ("r.fq", ["advise", *BOWTIE2[5:], "-U", "r.fq", "--un", "{}"]),
     "the reads of run": ("r.fq", [*BY_BOWTIE2, "-o", "o.sam", "--", "--met-file", "{}"]),
     "the reads of trials": ("r.fq", [*ADVISE[:1], "--aligner=bowtie2", *ADVISE[2:], "--", "--met-file", "{}"]),

@@ -10,7 +10,7 @@ import pytest
 
 from factories import genomes, summaries
 from firsttouch import cli
-from firsttouch.advice import aligning
+from firsttouch.cli import run_command
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def placed(capfd, monkeypatch):
     """Returns a function that runs a command in so many instances, and returns the lines of standard error."""
 
     def run(instances, words, *options, status=0):
-        monkeypatch.setattr(aligning, "_scenario", lambda *_: genomes.scenario(instances))
+        monkeypatch.setattr(run_command, "_scenario", lambda *_: genomes.scenario(instances))
         argv = ["run", "--share-host", *map(str, options), "--", *map(str, words)]
         monkeypatch.setattr(sys, "argv", ["firsttouch", *argv])
         capfd.readouterr()

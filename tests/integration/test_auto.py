@@ -85,7 +85,7 @@ def test_trials_are_made_once_and_within_the_budget(inputs, few, run_here, tmp_p
     assert stored["details"]["command"] == list(map(str, words))
     assert list(scratch.iterdir()) == []
     # The second start makes no trials, and runs the scenario.
-    done = run_here("align", "--", *words[:-2], *few)
+    done = run_here("run", "--", *words[:-2], *few)
     name = first.scenario.name
     assert done.returncode == 0, done
     assert done.stderr.splitlines()[0] == f"{name}: as advised on {stored['time'][:10]}"

@@ -66,12 +66,12 @@ COVERED = {
         r"firsttouch run -o out\.bam --sort --resume -- bwa mem .*": "test_a_sorted_file_and_a_resumed_run",
     },
     "integration/test_energy_of_runs.py": {
-        r"FIRSTTOUCH_ENERGY=\S+ firsttouch exec --idle 10 .*": "test_a_program_states_its_energy",
-        r"firsttouch align -o a\.bam --sort --multiqc .*": "test_an_aligner_states_its_energy_by_reads",
+        r"FIRSTTOUCH_ENERGY=\S+ firsttouch run --idle 10 .*": "test_a_program_states_its_energy",
+        r"firsttouch run -o a\.bam --sort --multiqc .*": "test_an_aligner_states_its_energy_by_reads",
         r"firsttouch advise --for energy -- .*": "test_advice_for_energy_compares_energies_and_is_not_saved",
     },
     "integration/test_exec.py": {
-        r"firsttouch exec --on 0 --verify --records bench\.jsonl -- \./benchmark .*": (
+        r"firsttouch run --on 0 --verify --records bench\.jsonl -- \./benchmark .*": (
             "test_on_one_numa_node_pages_must_lie_there"
         ),
         r"firsttouch run --json \w+ -- \./program .*": (
@@ -79,7 +79,7 @@ COVERED = {
         ),
     },
     "integration/test_mpi.py": {
-        r"mpirun --bind-to none .*firsttouch exec .*": "test_ranks_of_mpirun_divide_the_host",
+        r"mpirun --bind-to none .*firsttouch run .*": "test_ranks_of_mpirun_divide_the_host",
     },
     "integration/test_auto.py": {
         r"firsttouch run -- bwa mem .* > out\.sam": "test_trials_are_made_once_and_within_the_budget",
@@ -117,9 +117,9 @@ COVERED = {
         r"sbatch slurm/strategy\.sbatch": "test_a_strategy_without_options_skips_aligners_that_are_not_installed",
     },
     "slurm/test_slurm_tasks.py": {
-        r"srun -n 8 --cpus-per-task=8 firsttouch exec .*": "test_tasks_of_two_hosts",
-        r"srun -n 8 --error=.* firsttouch exec .*": "test_tasks_of_two_hosts",
-        r"srun .*--mpi=pmi2 .*firsttouch exec .*": "test_ranks_of_mpi_on_two_hosts",
+        r"srun -n 8 --cpus-per-task=8 firsttouch run .*": "test_tasks_of_two_hosts",
+        r"srun -n 8 --error=.* firsttouch run .*": "test_tasks_of_two_hosts",
+        r"srun .*--mpi=pmi2 .*firsttouch run .*": "test_ranks_of_mpi_on_two_hosts",
     },
     "slurm/test_slurm_sequences.py": {
         r"firsttouch campaign submit .*": "test_hosts_with_a_domain_are_validated_drained_and_unhealthy",

@@ -29,7 +29,7 @@ def counted(tmp_path, monkeypatch):
 def test_a_program_states_its_energy(tmp_path):
     program = ("sh", "-c", held_programs.shell_wait(tmp_path))
     records, table = tmp_path / "records.jsonl", tmp_path / "run.tsv"
-    argv = ("exec", "1Inst_Original", "--idle", "0.01", "--records", records, "--tsv", table, "--")
+    argv = ("run", "1Inst_Original", "--idle", "0.01", "--records", records, "--tsv", table, "--")
     done = held_programs.run(tmp_path, *argv, *program)
     assert done.returncode == 0, done.stderr
     assert " s, 250 J (" in done.stderr
@@ -56,7 +56,7 @@ def test_an_aligner_states_its_energy_by_reads(run_here, lambda_work, tmp_path, 
     section = tmp_path / "a_mqc.json"
     table = tmp_path / "run.tsv"
     written = ("-o", tmp_path / "out.sam", "--multiqc", section, "--tsv", table)
-    argv = ("align", "--json", *written, scenario, "--", "bwa", "mem", "-t", "2", prefix, *reads)
+    argv = ("run", "--json", *written, scenario, "--", "bwa", "mem", "-t", "2", prefix, *reads)
     done = run_here(*argv)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
@@ -106,20 +106,20 @@ def test_advice_for_energy_compares_energies_and_is_not_saved(run_here, tmp_path
 
 def test_a_table_has_no_value_that_nothing_counted(run_here, tmp_path):
     table = tmp_path / "run.tsv"
-    done = run_here("exec", "1Inst_Original", "--tsv", table, "--", "true", FIRSTTOUCH_ENERGY="none")
+    done = run_here("run", "1Inst_Original", "--tsv", table, "--", "true", FIRSTTOUCH_ENERGY="none")
     assert done.returncode == 0, done.stderr
     (row,) = rows(table)
     assert float(row["seconds"]) > 0
     assert {value for column, value in row.items() if "joules" in column or "watts" in column} == {"NA"}
     table.unlink()
-    run_here("exec", "1Inst_Original", "--tsv", table, "--", "false")
+    run_here("run", "1Inst_Original", "--tsv", table, "--", "false")
     assert not table.exists()
 
 
 def test_a_table_never_replaces_the_reads_or_the_output(run_here, lambda_work, tmp_path):
     prefix, reads, _ = lambda_work
     for table in (reads[0], tmp_path / "out.sam"):
-        argv = ("align", "-o", tmp_path / "out.sam", "--tsv", table, "--", "bwa", "mem", prefix, *reads)
+        argv = ("run", "-o", tmp_path / "out.sam", "--tsv", table, "--", "bwa", "mem", prefix, *reads)
         done = run_here(*argv)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
         assert "this output is" in done.stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch exec``: any program in the foreground, with all that the command inherited, verified."""
+"""``firsttouch run``: any program in the foreground, with all that the command inherited, verified."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def shell(script, **env):
     """Run a line of bash, in which $ft is the command."""
     return subprocess.run(
         ["bash", "-c", script],
-        env={**os.environ, "ft": shlex.join(command(Path.cwd(), "exec", "--share-host")), **env},
+        env={**os.environ, "ft": shlex.join(command(Path.cwd(), "run", "--share-host")), **env},
         capture_output=True,
         text=True,
         timeout=120,
@@ -107,7 +107,7 @@ def test_the_result_as_json_and_as_a_record(folder):
     assert result["placement_found"][0]["policy"] == "local"
     (record,) = schema.read(folder / "r.jsonl")
     assert (record.check, record.metric, record.value, record.status) == (
-        "exec",
+        "run",
         "time",
         result["seconds"],
         "valid",
@@ -121,7 +121,8 @@ def test_the_json_document_is_the_last_line_beside_what_the_program_prints(folde
     assert ((folder / "out").read_text(), done.stderr) == ("result\n", "")
     assert json.loads(done.stdout)["program"][0] == "sh"
     # A measurement prints its result on standard output.
-    done = shell(f"$ft --check x --json --repetitions 1 -- {program} 2>err")
+    (folder / "x.yaml").write_text("program: [sh, -c, 'echo result; echo message >&2']\n")
+    done = shell("$ft --check x.yaml --json --repetitions 1 2>err")
     assert json.loads(done.stdout)["check"] == "x"
 
 
@@ -301,11 +302,11 @@ def test_a_file_that_cannot_be_written_is_named_before_the_program_starts(folder
         ("/proc/x", "/proc is not a writable folder"),
         *([("new/x", "new is not a writable")] if option != "--records" else []),
     ):
-        done = run_here("exec", option, place, "--", "touch", "started")
+        done = run_here("run", option, place, "--", "touch", "started")
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
         assert why in done.stderr
     other = "--tsv" if option == "--records" else "--records"
-    done = run_here("exec", option, "x", other, "x", "--", "touch", "started")
+    done = run_here("run", option, "x", other, "x", "--", "touch", "started")
     assert "this output is named twice" in done.stderr
     assert not (folder / "started").exists()
 
@@ -359,7 +360,7 @@ def test_auto_follows_the_saved_advice_if_it_can(folder, monkeypatch):
     ],
 )
 def test_what_cannot_be_run_is_one_line(run_here, argv, status, message):
-    done = run_here("exec", "--share-host", *shlex.split(argv))
+    done = run_here("run", "--share-host", *shlex.split(argv))
     assert (done.returncode, message in done.stderr, done.stderr.count("\n")) == (status, True, 1), done
 
 
@@ -377,7 +378,7 @@ def test_a_program_that_exceeds_its_time_is_stopped_with_what_it_started():
 @pytest.fixture
 def started(folder):
     """Start PROGRAM by the command; returns the command's process and the program's process number."""
-    argv = command(folder, "exec", "--share-host", "1Inst_Interleave", "--", sys.executable, "program.py")
+    argv = command(folder, "run", "--share-host", "1Inst_Interleave", "--", sys.executable, "program.py")
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         word, pid = process.stdout.readline().split()
         assert word == "ready"
@@ -413,7 +414,7 @@ def test_the_signal_that_ends_the_program_is_in_the_exit_status(started):
 def test_a_terminals_interrupt_reaches_the_program_once(folder):
     pid, terminal = pty.fork()
     if pid == 0:
-        argv = command(folder, "exec", "--share-host", "--", sys.executable, "program.py")
+        argv = command(folder, "run", "--share-host", "--", sys.executable, "program.py")
         os.execv(argv[0], argv)  # noqa: S606 - the child of a fork
     shown = b""
     while b"ready" not in shown:

@@ -97,7 +97,7 @@ def test_the_users_command_in_one_instance(built, reads, run_cli, tmp_path, name
     texts = []
     for option in ("", "+node-index", "+interleaved-index"):
         out = tmp_path / f"out{option}.sam"
-        done = run_cli("align", f"1Inst_Original{option}", "-o", out, "--", *argv)
+        done = run_cli("run", f"1Inst_Original{option}", "-o", out, "--", *argv)
         assert done.status == 0, done.err
         texts.append(out.read_text().replace(f"_1t{option},", ","))
     assert texts[1] == texts[0].replace("_1t,", ",")

@@ -25,7 +25,7 @@ def test_ranks_of_mpirun_divide_the_host(library: str, tmp_path: Path) -> None:
     mpirun = shutil.which(f"mpirun.{library}")
     if mpirun is None:
         pytest.skip(f"missing here: mpirun.{library}")
-    firsttouch = held_programs.command(tmp_path, "exec", "--verify", "--records", tmp_path / "r.%t.jsonl")
+    firsttouch = held_programs.command(tmp_path, "run", "--verify", "--records", tmp_path / "r.%t.jsonl")
     done = subprocess.run(
         [mpirun, "--bind-to", "none", "-n", "2", *firsttouch, "--", program, tmp_path],
         env=os.environ | mpi.VARIABLES | {"TMPDIR": str(tmp_path)},

@@ -212,7 +212,7 @@ LIGHT = (
     ("topology", "--json"),
     ("plan", "--aligner", "bwa-mem", "--json"),
     ("measure", "bandwidth", "--records", "m.jsonl"),
-    ("exec", "1Inst_Interleave", "--records", "m.jsonl", "--", "true"),
+    ("run", "1Inst_Interleave", "--records", "m.jsonl", "--", "true"),
     ("run", "1Inst_Interleave", "--aligner", "bwa-mem", "--dataset", "lambda", "--records", "m.jsonl"),
     ("advise", "--aligner", "bwa-mem", "--dataset", "lambda"),
     ("index", "--aligner", "bwa-mem", "--dataset", "lambda"),
@@ -255,7 +255,7 @@ HEAVY = (
     ("campaign", "collect", "validate-1"),
     ("study", "run", "scaling2018"),
     ("run", "1Inst_Original", "--aligner", "bwa-mem", "--dataset", "lambda", "--multiqc", "x_mqc.json"),
-    ("align", "--multiqc", "x_mqc.json", "--", "bwa", "mem", "index", "reads"),
+    ("run", "--multiqc", "x_mqc.json", "--", "bwa", "mem", "index", "reads"),
 )
 
 

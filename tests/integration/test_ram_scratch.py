@@ -18,7 +18,7 @@ FIRSTTOUCH = Path(sys.executable).with_name("firsttouch")
 
 def exec_sh(script, folder, *options):
     return subprocess.run(
-        [FIRSTTOUCH, "exec", "1Inst_Localalloc", *options, "--share-host", "--", "sh", "-c", script],
+        [FIRSTTOUCH, "run", "1Inst_Localalloc", *options, "--share-host", "--", "sh", "-c", script],
         capture_output=True,
         text=True,
         check=False,

@@ -21,7 +21,7 @@ FIRSTTOUCH = Path(sys.executable).with_name("firsttouch")
 RAM_STORE = b"firsttouch-ram"
 STOPS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 #: The words of a command with a scratch in memory, before the program.
-WITH_SCRATCH = ("exec", "1Inst_Localalloc", "--scratch", "ram:16MiB", "--share-host", "--")
+WITH_SCRATCH = ("run", "1Inst_Localalloc", "--scratch", "ram:16MiB", "--share-host", "--")
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount on this host")
 
 

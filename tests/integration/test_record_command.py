@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch exec --check`` with programs that hold memory, and as a check of the site."""
+"""``firsttouch run --check`` with programs that hold memory, and as a check of the site."""
 
 import json
 import sys
@@ -32,22 +32,19 @@ def program(tmp_path, monkeypatch):
     return [sys.executable, str(tmp_path / "program.py")]
 
 
-RATE = ("--check", "ours", "--metric", "rate", "--unit", "GB/s", "--regex", r"rate=(\S+)")
+RATE = {"metric": "rate", "unit": "GB/s", "regex": r"rate=(\S+)"}
+
+
+def check_file(program, name="ours.yaml", **keys):
+    """Writes the file of a check into the working folder, and returns its name."""
+    Path(name).write_text(json.dumps({"program": program, **keys}))
+    return name
 
 
 @pytest.mark.usefixtures("held_go_on")
 def test_the_last_match_is_the_value_and_the_record_is_one_of_any_report(run_here, program, tmp_path):
-    argv = (
-        "exec",
-        "1Inst_Interleave",
-        *RATE,
-        "--repetitions",
-        2,
-        "--records",
-        "r.jsonl",
-        "--json",
-    )
-    done = run_here(*argv, "--", *program)
+    argv = ("--check", check_file(program, **RATE), "--repetitions", 2, "--records", "r.jsonl", "--json")
+    done = run_here("run", "1Inst_Interleave", *argv)
     assert done.returncode == 0, done
     (record,) = measured(tmp_path / "r.jsonl")
     assert json.loads(json.dumps(record.to_dict())) == json.loads(done.stdout)
@@ -59,39 +56,40 @@ def test_the_last_match_is_the_value_and_the_record_is_one_of_any_report(run_her
 
 @pytest.mark.usefixtures("held_go_on")
 def test_a_file_and_the_number_of_threads(run_here, program, tmp_path):
-    done = run_here("exec", *RATE, "--file", "figures.txt", "--repetitions", 1, "--", *program)
+    argv = ("run", "--check", check_file(program, **RATE, file="figures.txt"), "--repetitions", 1)
+    done = run_here(*argv)
     assert (done.returncode, done.stdout) == (0, "ours rate: 7 GB/s\n"), done
     (tmp_path / "program.py").write_text(PROGRAM.replace("figures.txt", "others.txt"))
-    done = run_here("exec", *RATE, "--file", "figures.txt", "--repetitions", 1, "--", *program)
+    done = run_here(*argv)
     assert (done.returncode, "did not write figures.txt" in done.stderr) == (1, True)
-    threads = ("--check", "ours", "--metric", "threads", "--unit", "1", "--regex", r"threads (\d+)")
-    done = run_here("exec", *threads, "--repetitions", 1, "--json", "--", *program)
+    check_file(program, metric="threads", unit="1", regex=r"threads (\d+)")
+    done = run_here(*argv, "--json")
     assert json.loads(done.stdout)["value"] == json.loads(done.stdout)["parameters"]["threads"]
 
 
 @pytest.mark.parametrize(
-    ("argv", "status", "reason"),
+    ("words", "keys", "status", "reason"),
     [
-        (["--check", "x"], 2, "--check NAME and -- PROGRAM are needed"),
-        (["--check", "", "--", "true"], 2, "--check NAME and -- PROGRAM are needed"),
-        (["--site-check", ""], 2, "--check NAME and -- PROGRAM are needed"),
-        ([*RATE[:-1], "(a)(b)", "--", "true"], 2, "has 2 groups"),
-        (["--check", "x", "--unit", "GB/s", "--", "true"], 2, "a regular expression is needed"),
-        (["2Inst_Original", "--check", "x", "--", "true"], 2, "2 instances"),
-        (["--site-check", "nowhere"], 2, "no check 'nowhere'"),
-        (["--site-check", "x", "--metric", "y"], 2, "leave metric out"),
-        (["--check", "x", "--verify", "--", "true"], 2, "--verify is not for a measurement"),
-        (["--metric", "rate", "--", "true"], 2, "--metric is for a measurement: --check NAME is needed"),
-        (["--check", "x", "--", "not-there"], 3, "'not-there' is not on PATH"),
-        (["--check", "x", "--repetitions", "1", "--", "false"], 1, "ended with status 1"),
-        ([*RATE, "--repetitions", "1", "--", "true"], 1, "matches nothing in its output"),
-        ([*RATE, "--repetitions", "1", "--", "echo", "rate=fast"], 1, "gives 'fast', which is not a number"),
+        (["true"], {**RATE, "regex": "(a)(b)"}, 2, "has 2 groups"),
+        (["true"], {"unit": "GB/s"}, 2, "a regular expression is needed"),
+        (["true"], {"scenario": "2Inst_Original"}, 2, "2 instances"),
+        (["not-there"], {}, 3, "'not-there' is not on PATH"),
+        (["false"], {}, 1, "ended with status 1"),
+        (["true"], RATE, 1, "matches nothing in its output"),
+        (["echo", "rate=fast"], RATE, 1, "gives 'fast', which is not a number"),
     ],
 )
-def test_wrong_options_and_programs_that_fail(run_here, argv, status, reason):
-    done = run_here("exec", *argv)
+@pytest.mark.usefixtures("program")  # in its folder
+def test_wrong_checks_and_programs_that_fail(run_here, words, keys, status, reason):
+    done = run_here("run", "--check", check_file(words, **keys), "--repetitions", "1")
     assert (done.returncode, reason in done.stderr) == (status, True), done
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["", "nowhere"])
+def test_a_check_that_is_not_there(run_here, name):
+    done = run_here("run", "--check", name)
+    assert (done.returncode, f"no check '{name}'" in done.stderr) == (2, True), done
 
 
 @pytest.fixture
@@ -162,7 +160,7 @@ def test_a_check_of_the_site_is_a_file(run_here, program, tmp_path, monkeypatch)
     )
     monkeypatch.setenv("FIRSTTOUCH_SITE", str(tmp_path / "site"))
     assert site_checks.names() == ["ours"]
-    done = run_here("exec", "--site-check", "ours", "--repetitions", 1)
+    done = run_here("run", "--check", "ours", "--repetitions", 1)
     assert (done.returncode, done.stdout) == (0, "ours rate: 12.5 GB/s\n")
     (folder / "wrong.yaml").write_text("program: [x]\nunit: furlong\n")
     with pytest.raises(BadInput, match=r"wrong.yaml:2: unit: 'furlong' is not a unit: 1, B, "):

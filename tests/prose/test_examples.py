@@ -20,7 +20,7 @@ JOBS = [(c.place, c.text) for c in SHOWN if c.text.startswith("sbatch ")]
 @pytest.mark.parametrize(("where", "line"), EXAMPLES, ids=[f"{w}: {li}" for w, li in EXAMPLES])
 def test_an_example_is_a_command_line(where, line):
     _, *argv = shlex.split(line.split("|")[0].split(">")[0])
-    assert callable(PARSER.parse_args(cli.resolved(argv)).run)
+    assert callable(PARSER.parse_args(argv).run)
 
 
 @pytest.mark.parametrize(("where", "line"), JOBS)

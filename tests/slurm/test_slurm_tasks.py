@@ -41,7 +41,7 @@ def test_tasks_of_two_hosts(site: Site, tmp_path: Path) -> None:
     records = tmp_path / "records.jsonl"
     program = ["sh", "-c", held_programs.shell_wait(Path())]
     files = ("--records", records, "--tsv", tmp_path / "run.%t.tsv")
-    done = srun(site, tmp_path, "exec", "--verify", *files, "--", *program)
+    done = srun(site, tmp_path, "run", "--verify", *files, "--", *program)
     assert done.returncode == 0, done.stderr
     assert results(done) == [(task, "n1" if task < 2 else "n2") for task in range(4)], done.stderr
     assert sorted(file.name for file in tmp_path.glob("run.*")) == [f"run.{task}.tsv" for task in range(4)]
@@ -58,7 +58,7 @@ def test_tasks_of_two_hosts(site: Site, tmp_path: Path) -> None:
 def test_ranks_of_mpi_on_two_hosts(site: Site, tmp_path: Path, pmi: str, library: str) -> None:
     """What srun gives the ranks to find each other, such as PMI_FD, reaches the program through firsttouch."""
     program, records = mpi.program(library, tmp_path), tmp_path / "r.%t.jsonl"
-    done = srun(site, tmp_path, "exec", "--verify", "--records", records, "--", program, ".", pmi=pmi)
+    done = srun(site, tmp_path, "run", "--verify", "--records", records, "--", program, ".", pmi=pmi)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == [f"rank {rank} of 4: the sum is 10" for rank in range(4)]
     assert results(done) == [(task, "n1" if task < 2 else "n2") for task in range(4)], done.stderr

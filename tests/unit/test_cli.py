@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from firsttouch import cli, paths
-from firsttouch.cli import options
+from firsttouch.cli import options, run_command, run_dataset, run_program
 from firsttouch.errors import CANNOT_HERE, MORE_THREADS, BadInput, CannotHere, Missing, RunFailed, os_reason
 from firsttouch.genomics.aligners import aligner
 from firsttouch.host import topology
@@ -55,8 +55,7 @@ def test_help_has_examples_that_can_be_parsed(run_cli, command):
     for line in lines:
         words = shlex.split(line.split("     ")[0].split(" | ")[0].split(" # ")[0])
         assert f"{shlex.join(words)} ".startswith(f"firsttouch {command} ")
-        words = cli.resolved(words[1:])
-        cli.parser(words[:1]).parse_args(words)
+        cli.parser(words[1:2]).parse_args(words[1:])
 
 
 @pytest.mark.parametrize("columns", [80, 100, 132])
@@ -77,18 +76,6 @@ def test_wrapped_help_has_every_word_of_its_examples_and_comments(monkeypatch):
     )
     monkeypatch.setenv("COLUMNS", "80")
     assert parser.format_help().endswith(f"{example}\n  do x\n")
-
-
-def test_the_options_of_run_work_for_every_command_unless_they_are_for_an_aligner_on_a_dataset():
-    usual, _, with_aligner = PARSERS["run"].format_help().partition("\nwith --aligner only:\n")
-    names = re.findall(r"^  (?:-\w(?: \w+)?, )?(--[\w-]+)", usual.partition("\noptions:\n")[2], re.MULTILINE)
-    assert {"--json", "--threads", "--timeout", "--idle", "--share-host"} == {*names} - {"--help"}
-    assert "--dataset" in with_aligner
-    for name in {*names} - {"--help"}:
-        value = [] if PARSERS["run"]._option_string_actions[name].nargs == 0 else ["2"]
-        for command in (["bwa", "mem", "i", "r.fq"], ["sort"]):
-            words = cli.resolved(["run", name, *value, "--", *command])
-            assert cli.parser(words[:1]).parse_args(words).program == command
 
 
 @pytest.mark.parametrize("command", PARSERS)
@@ -113,17 +100,17 @@ def test_every_argument_has_a_help_text_and_an_option_the_same_placeholder_every
 
 
 def test_words_behind_the_first_two_dashes_are_the_users_command():
-    parser = cli.parser(["exec", "measure"])
-    args = parser.parse_args(["exec", "--json", "--", "bwa", "mem", "--json", "--", "-"])
+    parser = cli.parser(["run", "measure"])
+    args = parser.parse_args(["run", "--json", "--", "bwa", "mem", "--json", "--", "-"])
     assert (args.program, args.json) == (["bwa", "mem", "--json", "--", "-"], True)
-    assert parser.parse_args(["exec"]).program == []
-    assert parser.parse_args(["exec", "--"]).program == []
+    assert parser.parse_args(["run"]).program == []
+    assert parser.parse_args(["run", "--"]).program == []
     assert parser.parse_args(["measure", "latency"]).program is None
     assert parser.parse_args(["measure", "latency", "--"]).program == []
 
 
 def test_the_users_command_is_not_assigned_to_an_optional_argument_before_it():
-    parser = cli.Parser(prog="align")
+    parser = cli.Parser(prog="run")
     parser.add_argument("scenario", nargs="?", default="auto")
     options.add_user_command(parser, "the program")
     assert vars(parser.parse_args(["--", "bwa", "mem"])) == {"scenario": "auto", "program": ["bwa", "mem"]}
@@ -134,14 +121,13 @@ def test_the_users_command_is_not_assigned_to_an_optional_argument_before_it():
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (("exec", "--check", "x", "sort", "a b"), "put -- before the program: -- sort 'a b' "),
+        (("run", "--verify", "sort", "a b"), "put -- before the program: -- sort 'a b' "),
         (
             ("plna",),
             "^firsttouch: error: no command 'plna'; did you mean 'plan'\\? \\(help: firsttouch --help\\)$",
         ),
         (("nix",), "^firsttouch: error: no command 'nix' \\(help: firsttouch --help\\)$"),
         (("validate", "--sys", "x"), "unrecognized arguments: --sys; did you mean '--system'\\?"),
-        (("run", "--threads", "2", "--index=i", "--", "bwa", "mem"), "unrecognized arguments: --index=i"),
         (
             ("run", "1x1-bound", "--aligner", "bwa", "--dataset", "lambda"),
             "did you mean 'bwa-aln', 'bwa-mem', 'bwa-mem2' or 'bwa-mem3'\\?",
@@ -194,21 +180,47 @@ def test_the_first_screen_has_the_usual_commands_and_help_all_the_others(run_cli
 
 
 @pytest.mark.parametrize(
-    ("line", "resolved"),
+    ("line", "runs"),
     [
-        ("run -- bwa mem -t 2 i r.fq", "align -- bwa mem -t 2 i r.fq"),
-        ("run 2Inst_Original -o o.sam -- /x/bwa mem", "align 2Inst_Original -o o.sam -- /x/bwa mem"),
-        ("run --json -- bwa index r.fa", "exec --json -- bwa index r.fa"),
-        ("run --verify -- sort --aligner", "exec --verify -- sort --aligner"),
-        ("run --", "exec --"),
-        ("run", "run"),
-        ("run 1Inst_Original --aligner snap -- -x", "run 1Inst_Original --aligner snap -- -x"),
-        ("run 1Inst_Original --aligner=snap -- -x", "run 1Inst_Original --aligner=snap -- -x"),
-        ("exec -- run -- true", "exec -- run -- true"),
+        ("-- bwa mem -t 2 i r.fq", "run_command.run"),
+        ("2Inst_Original -o o.sam -- /x/bwa mem", "run_command.run"),
+        ("--json -- bwa index r.fa", "run_program.run"),
+        ("--verify -- sort --aligner", "run_program.run"),
+        ("--", "run_program.run"),
+        ("1Inst_Original --aligner snap -- -x", "run_dataset.run"),
+        ("1Inst_Original --aligner=snap -- bwa mem", "run_dataset.run"),
+        ("--check sum --repetitions 2", "run_program.run_check"),
+        ("--threads 2 --timeout 9 --share-host --budget 0 -- bwa mem i r", "run_command.run"),
     ],
 )
-def test_run_is_align_for_the_command_of_an_aligner_and_exec_for_any_other(line, resolved):
-    assert cli.resolved(line.split()) == resolved.split()
+def test_what_stands_behind_the_dashes_decides_how_it_runs(run_cli, monkeypatch, line, runs):
+    for module in (run_command, run_program, run_dataset):
+        for name in {"run", "run_check"} & {*vars(module)}:
+            what = f"{module.__name__.rpartition('.')[2]}.{name}"
+            monkeypatch.setattr(module, name, lambda args, what=what: print(what) or 0)
+    assert run_cli("run", *line.split()) == (0, f"{runs}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--verify -- bwa mem i r", "--verify is for any other program, and 'bwa' is the command of an aligner"),
+        ("--records r -- bwa mem i r", "--records is for all but the command of an aligner, and 'bwa' is the"),
+        ("--budget 0 -- sort", "--budget is for the command of an aligner, and 'sort' is a program that is not"),
+        ("-o x -- sort", "--output is for aligners, and 'sort' is a program that is not an aligner"),
+        ("--index=i -- bwa mem", "--index is for an aligner on a dataset, and 'bwa' is the command of an aligner"),
+        ("--sort", "--sort is for aligners, and no command stands behind --"),
+        ("1Inst_Original --aligner snap --markdup", "--markdup is for the command of an aligner, and --aligner"),
+        ("1Inst_Original --aligner snap --on 0", "--on is for any other program, and --aligner is given"),
+        ("--check sum --idle 9", "--idle is for the command of an aligner, or any other program, and --check is"),
+        ("--check sum -- true", "--check brings the program"),
+        ("--aligner snap", "--aligner needs a scenario before it"),
+    ],
+)
+def test_an_option_that_does_not_fit_is_refused_with_what_it_is_for(run_cli, line, message):
+    status, out, err = run_cli("run", *line.split())
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"firsttouch: error: {message}")
 
 
 @pytest.mark.parametrize(
@@ -301,8 +313,8 @@ def test_times_and_parts_have_units_or_none():
         ("data", "get", "synthetic", "--seed", "-1"),
         ("data", "get", "synthetic", "--pairs", "1_000"),
         ("check", "--seconds", "1_0"),
-        ("exec", "--timeout", " 90", "--", "true"),
-        ("align", "--budget", "0_1", "--", "bwa", "mem", "i", "r"),
+        ("run", "--timeout", " 90", "--", "true"),
+        ("run", "--budget", "0_1", "--", "bwa", "mem", "i", "r"),
         ("measure", "latency", "--banks", "all"),
         ("measure", "latency", "--banks", ""),
         ("measure", "latency", "--pu-nodes", "3-1"),
@@ -326,7 +338,7 @@ def test_bad_usage_ends_with_2_and_a_last_line_that_says_why(run_cli, argv):
         ("plan", "--aligner", "nobody"),
         ("plan", "--aligner", "bwa-mem", "--xml", XML, "--threads", "65"),
         ("run", "--"),
-        ("align", "--checkpoint", "5G", "-o", "o.sam", "--", "bwa", "mem", "-t", "2", "i", "r"),
+        ("run", "--checkpoint", "5G", "-o", "o.sam", "--", "bwa", "mem", "-t", "2", "i", "r"),
         ("advise", "--apply", "-o", "o", "--", "sort", "r"),
         ("run", "2Inst_Original", "--"),
         ("run", "1Inst_Original", "--aligner", "nobody"),
@@ -400,7 +412,7 @@ def test_a_report_without_room_for_its_packages_says_so(tmp_path):
 def test_a_signal_while_modules_load_is_not_lost(run_cli, monkeypatch, number):
     """Loading calls callbacks of weak references, in which Python drops exceptions."""
 
-    def load(given):
+    def load(commands):
         class Referent:
             pass
 
@@ -408,9 +420,10 @@ def test_a_signal_while_modules_load_is_not_lost(run_cli, monkeypatch, number):
         reference = weakref.ref(referent, lambda _: signal.raise_signal(number))
         del referent
         assert reference() is None
-        return given
+        return make(commands)
 
-    monkeypatch.setattr(cli, "resolved", load)
+    make = cli.parser
+    monkeypatch.setattr(cli, "parser", load)
     assert run_cli("topology", "--xml", XML) == (128 + number, "", "firsttouch: interrupted\n")
 
 
@@ -496,21 +509,21 @@ def test_output_to_a_closed_stream_is_an_error(words):
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_log_on_a_full_disk_does_not_stop_a_program(monkeypatch, unbuffered):
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
-    script = f"{FIRSTTOUCH} exec 1Inst_Original -- echo done 2>/dev/full"
+    script = f"{FIRSTTOUCH} run 1Inst_Original -- echo done 2>/dev/full"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, "done\n")
-    done = subprocess.run(["bash", "-c", f"{FIRSTTOUCH} exec 2Inst_Original -- true 2>/dev/full"], check=False)
+    done = subprocess.run(["bash", "-c", f"{FIRSTTOUCH} run 2Inst_Original -- true 2>/dev/full"], check=False)
     assert done.returncode == 2
 
 
 def test_programs_inherit_the_streams_that_were_closed():
     """Otherwise a file that a program opens becomes its standard error, and its output would be lost unseen."""
-    script = f"{FIRSTTOUCH} exec 1Inst_Original -- sh -c 'ls -l /proc/$$/fd >&9' 9>&1 >&- 2>&-"
+    script = f"{FIRSTTOUCH} run 1Inst_Original -- sh -c 'ls -l /proc/$$/fd >&9' 9>&1 >&- 2>&-"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert " 2 -> /dev/null\n" in done.stdout
     assert done.stderr == ""
     for words in ("echo lost >&-", "cat <&-", "cat >&- <&-"):
-        output = ["bash", "-c", f"{FIRSTTOUCH} exec --share-host 1Inst_Original -- {words}"]
+        output = ["bash", "-c", f"{FIRSTTOUCH} run --share-host 1Inst_Original -- {words}"]
         done = subprocess.run(output, capture_output=True, timeout=60, check=False)
         assert done.returncode == 1, words
         assert b"Bad file descriptor" in done.stderr, words
@@ -575,7 +588,7 @@ def test_measurements_and_campaigns_do_without_reframe():
         import importlib, sys
         importlib.import_module("firsttouch.cli.measure")  # hosts start it once for each step
         assert {"numpy", "ClusterShell"}.isdisjoint(sys.modules)
-        for module in ("cli.campaign", "cli.measure", "cli.run", "campaign.run"):
+        for module in ("cli.campaign", "cli.measure", "cli.run_dataset", "campaign.run"):
             importlib.import_module(f"firsttouch.{module}")
             assert "reframe" not in sys.modules, module
         """
@@ -584,9 +597,8 @@ def test_measurements_and_campaigns_do_without_reframe():
 
 def test_a_run_loads_no_module_that_it_does_not_need():
     unneeded = {"ctypes", "tarfile", "firsttouch.datasets.synthetic"}
-    script = (
-        f"import sys, firsttouch.cli.run, firsttouch.execution.host_lock; print({unneeded} & set(sys.modules))"
-    )
+    modules = "firsttouch.cli.run_dataset, firsttouch.execution.host_lock"
+    script = f"import sys, {modules}; print({unneeded} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "set()\n"
 

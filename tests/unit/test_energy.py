@@ -235,7 +235,7 @@ def test_a_record_of_energy_is_beside_that_of_the_time():
     read = from_dict(json.loads(json.dumps(record.to_dict())))
     assert (read.metric, read.samples, read.parameters) == (record.metric, record.samples, record.parameters)
     idler = [{**each, "idle_watts": 30.0} for each in used]
-    for other in (time, replace(time, check="exec", metric="time", parameters={"program": "sort"})):
+    for other in (time, replace(time, check="run", metric="time", parameters={"program": "sort"})):
         keys = {Case.of(*energy.records(other, each)).key for each in (used, idler)}
         assert len(keys) == 1  # what a host needs without the program identifies no case
     assert energy.records(time, [*used, {"joules": None, "unknown": "why"}]) == []

@@ -191,7 +191,7 @@ def test_what_never_ends_is_no_fastq(tmp_path, monkeypatch):
         inspect([file])
 
 
-ALIGN = "or use `firsttouch align`, which reads it"
+ALIGN = "or use `firsttouch run`, which reads it"
 FORMS = {
     b"BZh9": "is compressed, but not with gzip: decompress it with bzip2",
     b"\xfd7zXZ\0": "is compressed, but not with gzip: decompress it with xz",

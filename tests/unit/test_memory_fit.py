@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from factories import topologies
-from firsttouch.advice import aligning
+from firsttouch.cli import run_command
 from firsttouch.errors import CannotHere
 from firsttouch.genomics.aligners import aligner, aligners
 from firsttouch.scenarios.memory_fit import Need, copy_banks
@@ -105,7 +105,7 @@ def test_the_plan_names_what_fits_and_its_commands(run_cli):
     lines = run_cli(*argv, "8x8-bound+thp+interleaved-index").out.splitlines()
     assert lines[1:4] == [
         "# a copy of the index in RAM, evenly on NUMA nodes 0-7",
-        "# `firsttouch run` and `firsttouch align` make the copies and give them to snap-aligner",
+        "# `firsttouch run` and `firsttouch run` make the copies and give them to snap-aligner",
         "# snap-aligner maps its index with -map in place of -map-",
     ]
     assert re.match(r"env (\S+ )?GLIBC_TUNABLES=glibc.malloc.hugetlb=1\S* numactl", lines[4])
@@ -132,4 +132,4 @@ def test_sorting_gets_what_the_instances_leave(available, options, left):
     aligner = SimpleNamespace(index_bytes=lambda _: 90, need=lambda _: need)
     command = SimpleNamespace(index="i", aligner=aligner)
     scenario = SimpleNamespace(instances=2, threads=4, options=options)
-    assert aligning._memory_left(aligning._needed_bytes(command, scenario), available) == left
+    assert run_command._memory_left(run_command._needed_bytes(command, scenario), available) == left

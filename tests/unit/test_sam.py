@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from firsttouch.advice import aligning
+from firsttouch.cli import run_command
 from firsttouch.errors import RunFailed
 from firsttouch.execution.energy import Energy
 from firsttouch.genomics import sam, sam_stream
@@ -297,7 +297,7 @@ def test_align_says_that_hardly_any_read_maps(mapped, reads, says, capsys):
     result = Result(reads=reads, mapped=mapped, seconds=1.0, launches=(), fed=frozenset())
     command = SimpleNamespace(aligner=SimpleNamespace(name="bwa"))
     scenario = SimpleNamespace(name="1Inst_Original", instances=1)
-    aligning._report(
-        aligning.AlignRequest(progress="none"), command, scenario, result, Energy(unknown="-").to_dict()
+    run_command._report(
+        run_command.AlignRequest(progress="none"), command, scenario, result, Energy(unknown="-").to_dict()
     )
     assert capsys.readouterr().err == (f"{says}\n" if says else "")

@@ -16,7 +16,7 @@ from factories import genomes, summaries
 from factories.fleet_records import records_by_host
 from factories.host_records import Machine
 from firsttouch import cli
-from firsttouch.advice import aligning
+from firsttouch.cli import run_command
 from firsttouch.execution import energy
 from firsttouch.judge import samples_table
 from firsttouch.judge.judging import judged
@@ -85,7 +85,7 @@ def run_in(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
     """Returns a function that runs a command in so many instances, and returns what is on standard error."""
 
     def run(instances: int, words: list[str]) -> str:
-        monkeypatch.setattr(aligning, "_scenario", lambda *_: genomes.scenario(instances))
+        monkeypatch.setattr(run_command, "_scenario", lambda *_: genomes.scenario(instances))
         argv = ["run", "--share-host", "--progress=text", "--", *words]
         monkeypatch.setattr(sys, "argv", ["firsttouch", *argv])
         capfd.readouterr()

@@ -26,8 +26,8 @@ from firsttouch.paths import ROOT
 
 PAGE = ROOT / "docs" / "howto" / "workflows.md"
 HERE = Path(__file__).parent
-SNAKEMAKE = ROOT / "contrib" / "workflows" / "snakemake" / "firsttouch" / "align"
-MODULE = ROOT / "contrib" / "workflows" / "nextflow" / "modules" / "firsttouch" / "align"
+SNAKEMAKE = ROOT / "contrib" / "workflows" / "snakemake" / "firsttouch" / "run"
+MODULE = ROOT / "contrib" / "workflows" / "nextflow" / "modules" / "firsttouch" / "run"
 PUS = sorted(os.sched_getaffinity(0))
 #: Small batches, so that each instance gets some.
 BWA = "-K 100000 -Y"
@@ -178,7 +178,7 @@ def test_nextflow(site: Site, nextflow: Path, slurm: dict[str, str], plain: dict
     (avoid,) = re.findall(r"`(clusterOptions = \{ .* \})`", PAGE.read_text())
     exclusion.publish(exclusion.Exclusions(1.0, ()), site.folder / "out" / "fleet" / "exclude.json")
     avoid = avoid.replace("--exclusive ", "")
-    share = f"process {{ withName: FIRSTTOUCH_ALIGN {{ cpus = 1; memory = 1.GB; {avoid} }} }}\n"
+    share = f"process {{ withName: FIRSTTOUCH_RUN {{ cpus = 1; memory = 1.GB; {avoid} }} }}\n"
     often = "executor { pollInterval = '200 ms'; queueStatInterval = '1 s' }\n"
     (site.folder / "share.config").write_text(share + often)
     command = f"bwa mem -t {{threads}} {BWA} -R '@RG\\tID:{{id}}\\tSM:{{id}}' {{index}}/genome {{reads}}"
@@ -186,7 +186,7 @@ def test_nextflow(site: Site, nextflow: Path, slurm: dict[str, str], plain: dict
     site.break_down(after=0)
     done = site.run(nextflow, *usual, *options)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "Error executing process > 'FIRSTTOUCH_ALIGN (b)'" in done.stdout
+    assert "Error executing process > 'FIRSTTOUCH_RUN (b)'" in done.stdout
     assert "out of memory" in done.stdout
     site.affinities()
     site.repair()
@@ -196,7 +196,7 @@ def test_nextflow(site: Site, nextflow: Path, slurm: dict[str, str], plain: dict
     assert done.returncode == 0, done.stdout + done.stderr
     scripts = [file.read_text() for file in (site.folder / "work").rglob(".command.run")]
     assert any("#SBATCH --exclude=\n" in script for script in scripts)
-    steps = re.findall(r"(\w+) process > FIRSTTOUCH_ALIGN \((\w)\)", done.stdout)
+    steps = re.findall(r"(\w+) process > FIRSTTOUCH_RUN \((\w)\)", done.stdout)
     assert sorted(steps) == [("Cached", "a"), ("Submitted", "b")]
     assert [len(pus) for pus in site.affinities()] == [1]
     assert_complete(site, "results", plain)

@@ -3,7 +3,7 @@
 // Nextflow before 25.04 has the channel of versions only with this flag.
 nextflow.preview.topic = true
 
-include { FIRSTTOUCH_ALIGN } from './modules/firsttouch/align/main'
+include { FIRSTTOUCH_RUN } from './modules/firsttouch/run/main'
 
 process BWA_INDEX {
     input:
@@ -39,9 +39,9 @@ workflow {
     reads = Channel.fromFilePairs(params.reads, checkIfExists: true).map { id, files -> [[id: id], files] }
     genome = Channel.value([[id: 'genome'], file(params.genome, checkIfExists: true)])
     index = BWA_INDEX(genome)
-    FIRSTTOUCH_ALIGN(reads, index, [[:], []], params.command)
-    SAMTOOLS_FLAGSTAT(FIRSTTOUCH_ALIGN.out.bam)
-    FIRSTTOUCH_ALIGN.out.tsv
+    FIRSTTOUCH_RUN(reads, index, [[:], []], params.command)
+    SAMTOOLS_FLAGSTAT(FIRSTTOUCH_RUN.out.bam)
+    FIRSTTOUCH_RUN.out.tsv
         .map { meta, table -> table }
         .collectFile(name: 'firsttouch.tsv', storeDir: params.outdir, keepHeader: true, sort: true)
     Channel.topic('versions')

@@ -13,7 +13,5 @@ Public: :mod:`advising` (advice for an aligner on given reads, a user's command,
 :func:`trials.advise` (aligners) and :func:`comparison.compare` (any program); :func:`costs.aspects`,
 ``candidates``, ``default`` and ``index_banks``, which turn a host and its plan into the model's input;
 :mod:`advice_text` (JSON document, text, stored files); :mod:`saved` (advice that is applied again to equal cases);
-:class:`auto.Auto` (the scenario of a user's command); :mod:`aligning` and :mod:`executing` (a user's aligner
-command, and any program, under the advised or a named scenario); :mod:`timed_runs` (an aligner under a scenario,
-measured).
+:class:`auto.Auto` (the scenario of a user's command).
 """

@@ -68,9 +68,7 @@ TASKS = {
 }
 #: The commands that only ``firsttouch help --all`` lists, in the same form.
 MORE_TASKS = {
-    "place a program, in detail": {
-        "align": "run an aligner's command under a placement, as `run -- COMMAND` does",
-        "exec": "run, and measure, any other program under a placement",
+    "saved advice": {
         "advice": "list or delete the saved advice, which `run -- COMMAND` follows",
     },
     "hosts, records and studies": {
@@ -98,7 +96,7 @@ DESCRIPTION = """\
 Validates NUMA hosts, and finds the fastest placement of memory-bound programs on them.
 
 Every command takes --json: one JSON document on standard output, while messages go to standard error. The standard
-output of exec is its program's, so its document is the last line on standard error. Every command ends with
+output of `run` is its program's, so its document is the last line on standard error. Every command ends with
 0 if all is well, 1 if a program or a verdict failed, 2 for bad input, 3 if something needed is missing here."""
 EXAMPLES = """\
 start here:
@@ -294,25 +292,6 @@ class _PrintCompletion(argparse.Action):
         top.exit()
 
 
-def resolved(given: Sequence[str]) -> list[str]:
-    """Return *given*, but `run` with a command behind ``--`` as `align` or `exec`, whichever fits the command."""
-    words = list(given)
-    if words[:1] != ["run"] or "--" not in words:
-        return words
-    end = words.index("--")
-    if any(word.partition("=")[0] == "--aligner" for word in words[:end]):
-        return words
-    # Only `run` needs them.
-    from firsttouch.execution.progress import say  # noqa: PLC0415
-    from firsttouch.genomics.command_line import calls_aligner, undivided_because  # noqa: PLC0415
-
-    if calls_aligner(words[end + 1 :]):
-        return ["align", *words[1:]]
-    if why := undivided_because(words[end + 1 :]):
-        say(f"note: {why}")
-    return ["exec", *words[1:]]
-
-
 def parser(commands: Iterable[str] = COMMANDS) -> _Top:
     """Return the parser of *commands*; without any, it has the names of all and can print help and errors."""
     top = _Top(prog="firsttouch", description=DESCRIPTION)
@@ -433,7 +412,6 @@ def _run(given: Sequence[str]) -> int:
     try:
         # Python drops a KeyboardInterrupt in a callback of a weak reference, and loading modules calls many.
         with no_idle_threads(), defer_signals():
-            given = resolved(given)
             top = parser(given[:1] if given and given[0] in COMMANDS else ())
         if listed:
             print(top.format_all(), end="")

@@ -15,7 +15,6 @@ from firsttouch.advice.aligner_inputs import InputRequest
 from firsttouch.advice.comparison import Goal
 from firsttouch.cli import options
 from firsttouch.errors import BadInput
-from firsttouch.execution import index_cache
 from firsttouch.execution.progress import say
 from firsttouch.genomics.command_line import calls_aligner, parse
 from firsttouch.genomics.sinks import AlignOutput
@@ -59,6 +58,7 @@ def register(subparsers: options.Subparsers) -> None:
     parser = options.command(subparsers, "advise", run, EXAMPLES)
     options.add(parser, "--aligner")
     options.add_inputs(parser)
+    options.add(parser, "--threads")
     part = options.checked(options.part, "a part of the whole run: above 0, at most 1", lambda part: 0 < part <= 1)
     goals = {"dest": "goal", "choices": get_args(Goal), "default": "time"}
     options.add_table(
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput("--aligner or -- PROGRAM is needed")
     if args.save and not args.aligner:
         raise BadInput("--save stores the advice for an aligner: it needs --aligner")
-    if args.index_cache != index_cache.AS_IS and not args.aligner:
+    if args.index_cache and not args.aligner:
         raise BadInput("--index-cache is for trials of an aligner: it needs --aligner")
     if args.goal == "energy" and not program:
         raise BadInput("--for energy compares whole runs: put the program, or the aligner's command, after --")

@@ -255,6 +255,12 @@ SHARED: dict[str, dict[str, Any]] = {
         "metavar": "PATH",
         "help": "the backend's image or view",
     },
+    "--output": {"type": Path, "metavar": "FILE", "help": "the output file"},
+    "--budget": {
+        "type": checked(part, "a part of the whole run: 0 to 1", lambda part: 0 <= part <= 1),
+        "metavar": "BUDGET",
+        "help": "part of the whole run that trials may cost, such as 0.1 or 10%%",
+    },
     "--repetitions": {"type": positive, "metavar": "N"},
     "--threads": {"type": positive, "metavar": "N", "help": "threads in total (default: all usable PUs)"},
     "--timeout": {
@@ -319,7 +325,7 @@ _TYPES: dict[str, Callable[[str], Any]] = {
 def add(parser: argparse._ActionsContainer, *names: str, **changes: Any) -> None:
     """Add the arguments *names* of :data:`SHARED`, with *changes* of their keywords."""
     for name in names:
-        parser.add_argument(name, **{**SHARED[name], **changes})
+        parser.add_argument(*(["-o"] if name == "--output" else []), name, **{**SHARED[name], **changes})
 
 
 def add_table(parser: argparse._ActionsContainer, table: str, **changes: Mapping[str, Any]) -> None:
@@ -360,26 +366,23 @@ def _value_keywords(value: str) -> dict[str, Any]:
     return {"metavar": metavar, "type": _TYPES.get(metavar, str), **number}
 
 
-_INPUTS = """\
---dataset            take index and reads from this dataset
---index PREFIX       prefix of the aligner's index
---reads FILE...      FASTQ file, plain or gzip; a single run takes several lanes, pipes and - (standard input), too
---reads2 FILE...     the second file of a pair, or lane
---unpaired           leave the second file of the dataset out
---interleaved        --reads has pairs, mate 2 behind mate 1
---batch-bases BASES  the aligner's batch size in bases, such as 10M, the same in all scenarios
---index-cache        the index in the page cache before each timed run: {}; default: {}"""
-
-
-def add_inputs(parser: argparse._ActionsContainer, *, threads: bool = True) -> None:
+def add_inputs(parser: argparse._ActionsContainer) -> None:
     """Add the options of an aligner's input (:class:`firsttouch.advice.aligner_inputs.InputRequest`)."""
     from firsttouch.execution.index_cache import AS_IS, STATES  # noqa: PLC0415 - see the package
 
+    add(parser, "--dataset", help="take index and reads from this dataset")
+    arg = parser.add_argument
+    arg("--index", type=Path, metavar="PREFIX", help="prefix of the aligner's index")
+    files = "FASTQ file, plain or gzip; a single run takes several lanes, pipes and - (standard input), too"
+    arg("--reads", nargs="+", type=Path, metavar="FILE", help=files)
+    arg("--reads2", nargs="+", type=Path, metavar="FILE", help="the second file of a pair, or lane")
+    arg("--unpaired", action="store_true", help="leave the second file of the dataset out")
+    arg("--interleaved", action="store_true", help="--reads has pairs, mate 2 behind mate 1")
+    size = "the aligner's batch size in bases, such as 10M, the same in all scenarios"
+    arg("--batch-bases", type=bases, metavar="BASES", help=size)
     states = ", ".join(f"{state} ({meaning})" for state, meaning in STATES.items())
-    chosen = {"choices": tuple(STATES), "default": AS_IS}
-    add_table(parser, _INPUTS.format(states, AS_IS), index={"type": Path}, index_cache=chosen)
-    if threads:
-        add(parser, "--threads")
+    cache = f"the index in the page cache before each timed run: {states}; default: {AS_IS}"
+    arg("--index-cache", choices=tuple(STATES), help=cache)
 
 
 def request(kind: Callable[..., T], args: argparse.Namespace, **others: Any) -> T:

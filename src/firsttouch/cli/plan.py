@@ -207,7 +207,7 @@ def _commands(scenario: Scenario, words: str, program: Aligner) -> Iterator[str]
         evenly = "evenly on NUMA nodes" if len(nodes) > 1 else "on NUMA node"
         yield f"# a copy of the index in RAM, {evenly} {format_list(nodes)}"
     if copies in {"node", "all"}:
-        yield f"# `firsttouch run` and `firsttouch align` make the copies and give them to {program.program}"
+        yield f"# `firsttouch run` and `firsttouch run` make the copies and give them to {program.program}"
     if copies != "own" and program.index_mapped:
         replaced = f" in place of {program.index_replaced}" if program.index_replaced else ""
         yield f"# {program.program} maps its index with {shlex.join(program.index_mapped)}{replaced}"

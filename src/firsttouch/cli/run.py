@@ -1,103 +1,265 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch run``: runs one scenario of an aligner and verifies its placement."""
+"""``firsttouch run``: an aligner's command, any other program, or an aligner on a dataset under a placement."""
 
 from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
 
-from firsttouch.advice.timed_runs import RunRequest, run_aligner
+from firsttouch.advice.auto import BUDGET
 from firsttouch.cli import options
+from firsttouch.errors import BadInput
 from firsttouch.execution.progress import say
-from firsttouch.genomics import launch
-from firsttouch.genomics.sam import Checksums
-from firsttouch.records import atomic_files, step_outcome
+from firsttouch.genomics.command_line import calls_aligner, undivided_because
+from firsttouch.genomics.sinks import Form
 
 EXAMPLES = """\
   firsttouch run -- bwa mem -t 64 ref.fa r1.fq.gz r2.fq.gz > out.sam         placed by saved advice, or by trials
+  firsttouch run -- bwa mem -t 64 ref.fa r1.fq.gz r2.fq.gz | samtools sort -o out.bam
   firsttouch run 8Inst_Original -o out.bam --sort -- bowtie2 -p 64 -x idx/hg -1 a_1.fq.gz -2 a_2.fq.gz
+  firsttouch run 8Inst_Original -o out.cram --reference ref.fa --resume -- bwa mem -t 64 ref.fa r1.fq r2.fq
+  zcat lanes/*.fq.gz | firsttouch run 4x16-bound -- minimap2 -ax map-ont -t 64 ref.mmi - > out.sam
   firsttouch run 1Inst_Interleave -- ./program --its-option input > output   any program
+  firsttouch run 1x16-interleave -- ./openmp-program           OMP_NUM_THREADS is 16
+  firsttouch run 1Inst_Localalloc -- samtools sort -@ {threads} -o out.bam in.bam
+  srun -n 8 -c 8 firsttouch run -- ./mpi-program               each task on its own NUMA node of eight PUs
+  firsttouch run --check hpcg --repetitions 5 --records records.jsonl        checks/hpcg.yaml
   firsttouch run 1Inst_Interleave --aligner bwa-mem --index idx/hg --reads r1.fq.gz --reads2 r2.fq.gz -o out.sam
-  firsttouch run 8Inst_Original --aligner bwa-mem --index idx/hg --reads a_1.fq.zst b_1.fq.zst -o out.sam
-  firsttouch run 4x16-bound --aligner bowtie2 --index idx/hg --reads r.fq -o out.sam --json
-  firsttouch run 8Inst_Original --aligner snap --index idx/hg --reads pairs.fq --interleaved --sort -o out.bam
   firsttouch run 2Inst_Original --aligner bwa-mem --index idx/hg --reads r.fq -o o.sam -- -R '@RG\\tID:a' -Y
-  firsttouch run 2Inst_Original+node-index --aligner bowtie2 --index idx/hg --reads r.fq -o out.sam
-  firsttouch run 4Inst_Unbound_16t --aligner bowtie2 --dataset lambda --reads-per-thread 100000
-  firsttouch run 2Inst_Localalloc --aligner bwa-mem --dataset lambda --repetitions 3 --records records.jsonl
-  firsttouch run 1Inst_Original --aligner bwa-mem --dataset lambda --repetitions 3 --index-cache interleave
-  firsttouch run 1Inst_Original --aligner bwa-mem --dataset lambda --multiqc results/firsttouch_mqc.json"""
+  firsttouch run 2Inst_Localalloc --aligner bwa-mem --dataset lambda --repetitions 3 --records records.jsonl"""
 
 DESCRIPTION = """\
 Run a command of yours, or an aligner on a dataset, under a placement that is verified while it runs.
 
-  firsttouch run [SCENARIO] -- COMMAND            your command as it is; `firsttouch help align` has all options
-                                                  for the command of an aligner, `firsttouch help exec` for others
+  firsttouch run [SCENARIO] -- COMMAND            your command as it is
+  firsttouch run --check CHECK                    a program of the site, several times, as a record
   firsttouch run SCENARIO --aligner ALIGNER ...   an aligner on a dataset, or on an index and reads, timed and
-                                                  recorded"""
+                                                  recorded
+
+The command of an aligner keeps its options; its reads and threads are divided among the instances. Standard
+output is one SAM file in the order of the input. Any other program runs in one instance, with the standard
+streams, open descriptors, environment and folder of this command, and gets the signals that this command gets;
+the result is the last line on standard error. The exit status is that of the command, and 128 plus the number
+of the signal that ended a program.
+
+Without SCENARIO, or with auto, saved advice for this kind of host and this command decides; else an aligner's
+command gets what trials with its first reads recommend, within the budget, and any other program runs as it is."""
+
+#: What can be run, as it follows "is" in a message, and as it follows "for".
+COMMAND, PROGRAM, CHECK, DATASET = (
+    "the command of an aligner",
+    "a program that is not an aligner",
+    "--check",
+    "--aligner",
+)
+#: The groups of options that do not fit all of them: title in the help -> what they fit.
+_ALIGNERS, _COMMANDS, _RECORDS, _REPEATED = (
+    "for aligners",
+    "for the command of an aligner, or any other program",
+    "for all but the command of an aligner",
+    "for --check and --aligner",
+)
+_FITTING = {
+    _COMMANDS: (COMMAND, PROGRAM),
+    _ALIGNERS: (COMMAND, DATASET),
+    _RECORDS: (PROGRAM, CHECK, DATASET),
+    _REPEATED: (CHECK, DATASET),
+    "for the command of an aligner": (COMMAND,),
+    "for any other program": (PROGRAM,),
+    "for an aligner on a dataset": (DATASET,),
+}
 _EXPECTED = re.compile(r"[0-9a-fA-F]{64}(,[0-9a-fA-F]{64},[0-9]{1,18},[0-9]{1,18})?")
-
-
-_COMMON = """\
---threads  threads in total (default: those of COMMAND, else all usable PUs)
---timeout --idle --share-host"""
-_OPTIONS = """\
---dynamic             give batches to the instances as they take them, instead of one fixed part to each
---reads-per-thread N  measure throughput: N reads (pairs) per thread, repeated if there are too few; no output
---repetitions         timed runs (default: 1)
---counters            count events with perf stat (thesis section 2.5.2)
---if-installed        skip the run, instead of failing, if the aligner is not installed
---records
---if-in-time          skip the run, instead of failing, if it takes longer than --timeout
---multiqc
---checksum            record SHA-256 sums of the alignments
---expect-sha256 SUM[,SUM,READS,MAPPED]
-                      common_sha256 that the alignments must have; with alignments_sha256 and the numbers of reads
-                      and mapped reads of a run that had it, equal alignments are recognized faster"""
 
 
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    parser = options.command(subparsers, "run", run, EXAMPLES, DESCRIPTION)
-    scenario_help = "a scenario of `firsttouch plan`, or NxT-unbound: N x T threads, not bound"
-    parser.add_argument("scenario", metavar="SCENARIO", help=scenario_help)
-    options.add_table(parser, _COMMON)
-    measuring = parser.add_argument_group("with --aligner only")
-    options.add(measuring, "--aligner", required=True)
-    options.add_inputs(measuring, threads=False)
-    options.add_table(measuring, "-o, --output FILE  the output file (default with --dataset: not kept)")
-    form = measuring.add_mutually_exclusive_group()
-    options.add_table(form, "--striped  a SAM file per instance: out.0.sam, out.1.sam, ...")
-    options.add_table(form, "--sort  one BAM file, by `samtools sort`")
-    sums = options.checked(_reference, "a SHA-256 in hexadecimal, or two of them and two numbers")
-    options.add_table(measuring, _OPTIONS, repetitions={"default": 1}, expect_sha256={"type": sums})
-    options.add_user_command(parser, "the aligner's own options, for every instance", "OPTION")
+    json_help = "print one JSON document: of any other program as the last line of standard error"
+    parser = options.command(subparsers, "run", run, EXAMPLES, DESCRIPTION, json_help=json_help)
+    parser.add_argument(
+        "scenario",
+        nargs="?",
+        metavar="SCENARIO",
+        help="a scenario of `firsttouch plan`, NxT-unbound (N x T threads, not bound), or auto (default)",
+    )
+    options.add(parser, "--threads", help="threads in total (default: those of COMMAND, else all usable PUs)")
+    options.add(parser, "--timeout", "--share-host")
+    source = parser.add_mutually_exclusive_group()
+    options.add(source, "--aligner", help="run this aligner on --dataset, or on --index and --reads")
+    source.add_argument("--check", metavar="CHECK", help="measure this check of the site, or its YAML file")
+    groups = {title: parser.add_argument_group(title) for title in _FITTING}
+    _add_shared(groups)
+    _add_for_command(groups["for the command of an aligner"])
+    _add_for_program(groups["for any other program"])
+    _add_for_dataset(groups["for an aligner on a dataset"])
+    options.add_user_command(
+        parser,
+        "an aligner's command, or any program and its arguments, in which {threads} becomes a number; with "
+        "--aligner: the aligner's own options, for every instance",
+        "COMMAND",
+    )
+    parser.set_defaults(groups=groups)
 
 
-def _reference(text: str) -> launch.Alignments:
+def _add_shared(groups: dict[str, argparse._ArgumentGroup]) -> None:
+    options.add(groups[_COMMANDS], "--scratch", "--tsv")
+    options.add(groups[_COMMANDS], "--idle")
+    arg = groups[_ALIGNERS].add_argument
+    options.add(
+        groups[_ALIGNERS],
+        "--output",
+        help="the output file (default: standard output; with --dataset: not kept)",
+    )
+    arg("--sort", action="store_true", help="sort by coordinate")
+    arg(
+        "--dynamic",
+        action="store_true",
+        help="give reads to the instance with the most room, instead of in turn or in fixed parts",
+    )
+    options.add(groups[_ALIGNERS], "--multiqc")
+    options.add(
+        groups[_RECORDS],
+        "--records",
+        help="append the records to this JSON-lines file; %%t in the name is the number of the task that srun or "
+        "mpirun started (0 without them)",
+    )
+    options.add(groups[_REPEATED], "--repetitions", help="timed runs (default: 1; with --check: 3)")
+
+
+def _add_for_command(group: argparse._ArgumentGroup) -> None:
+    arg = group.add_argument
+    arg("-O", "--output-format", choices=get_args(Form), help="the output's format (default: by its suffix)")
+    arg("--markdup", action="store_true", help="sort, and mark duplicates")
+    arg("--reference", type=Path, metavar="FASTA", help="the reference of CRAM output and input")
+    arg(
+        "--output-threads",
+        type=options.positive,
+        metavar="N",
+        help="threads of each samtools, on the PUs of the scenario, at most the PUs that this process may use "
+        "(default: an eighth of its threads)",
+    )
+    arg(
+        "--resume",
+        action="store_true",
+        help="keep finished parts of the output, and use those of the same command if it was stopped; needs -o",
+    )
+    arg(
+        "--checkpoint",
+        type=options.bases,
+        metavar="BASES",
+        help="with --resume: bases of a part that is kept (default: 20G)",
+    )
+    arg("--progress", choices=("text", "json", "none"), help="messages about the progress (default: text)")
+    options.add(group, "--budget", help=f"part of the whole run that trials of auto may cost (default: {BUDGET})")
+    options.add(group, "--policies", "--options", default=None)
+
+
+def _add_for_program(group: argparse._ArgumentGroup) -> None:
+    arg = group.add_argument
+    arg(
+        "--on",
+        type=options.numbers_or_all,
+        metavar="NODES",
+        help="use only the PUs and the memory of these NUMA nodes, such as 0, 0-3 or all; pages elsewhere are a "
+        "wrong placement",
+    )
+    arg(
+        "--threads-env",
+        action="append",
+        type=options.checked(str, "the name of a variable", lambda name: bool(name) and not {"=", "\0"} & {*name}),
+        metavar="NAME",
+        help="set this variable to the number of threads; may be repeated (default: OMP_NUM_THREADS, if a number "
+        "was asked for by --threads or SCENARIO, else none)",
+    )
+    arg(
+        "--verify",
+        action="store_true",
+        help="if the program succeeds: end with 1 if its placement did not hold, with 3 if it could not be seen",
+    )
+
+
+def _add_for_dataset(group: argparse._ArgumentGroup) -> None:
+    arg = group.add_argument
+    options.add_inputs(group)
+    arg("--striped", action="store_true", help="a SAM file per instance: out.0.sam, out.1.sam, ...")
+    arg(
+        "--reads-per-thread",
+        type=options.positive,
+        metavar="N",
+        help="measure throughput: N reads (pairs) per thread, repeated if there are too few; no output",
+    )
+    arg("--counters", action="store_true", help="count events with perf stat (thesis section 2.5.2)")
+    arg(
+        "--if-installed",
+        action="store_true",
+        help="skip the run, instead of failing, if the aligner is not installed",
+    )
+    arg(
+        "--if-in-time",
+        action="store_true",
+        help="skip the run, instead of failing, if it takes longer than --timeout",
+    )
+    arg("--checksum", action="store_true", help="record SHA-256 sums of the alignments")
+    arg(
+        "--expect-sha256",
+        type=options.checked(_reference, "a SHA-256 in hexadecimal, or two of them and two numbers"),
+        metavar="SUM[,SUM,READS,MAPPED]",
+        help="common_sha256 that the alignments must have; with alignments_sha256 and the numbers of reads and "
+        "mapped reads of a run that had it, equal alignments are recognized faster",
+    )
+
+
+def _reference(text: str) -> object:
+    from firsttouch.genomics.launch import Alignments  # noqa: PLC0415 - only for this option
+    from firsttouch.genomics.sam import Checksums  # noqa: PLC0415
+
     if not _EXPECTED.fullmatch(text):
         raise ValueError(text)
     common, exact, reads, mapped = [*text.lower().split(","), "0", "0", "0"][:4]
-    return launch.Alignments(int(reads), int(mapped), Checksums(exact, common))
+    return Alignments(int(reads), int(mapped), Checksums(exact, common))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the scenario and print the result; 1 if the run failed."""
-    tables = (args.multiqc,) if args.multiqc else ()
-    ran = run_aligner(options.request(RunRequest, args, tables=tables, command_line=options.command_line()))
-    if args.multiqc:
-        from firsttouch.report import multiqc  # noqa: PLC0415 - a run without a report needs no tables
+    """Run what the words behind ``--``, --aligner or --check name, and return its exit status."""
+    kind = _kind(args.program, args)
+    _refuse_unfit(kind, args)
+    if kind == DATASET:
+        from firsttouch.cli import run_dataset  # noqa: PLC0415 - each kind loads what the others need not
 
-        sections = multiqc.of_records(ran.records)  # an invalid run has no time to show
-        energy_file = args.multiqc.with_name(args.multiqc.name.replace("_mqc.json", "_energy_mqc.json"))
-        places = {multiqc.SCENARIOS: args.multiqc, multiqc.ENERGY: energy_file}
-        for name, section in sections.items():
-            atomic_files.write(places[name], section)
-    if args.json:
-        options.print_json([r.to_dict() for r in ran.records] if args.counters else ran.records[0].to_dict())
-    else:
-        options.print_files(ran.files)
-    if ran.fault:
-        say(f"firsttouch: invalid: {ran.fault}")
-    step_outcome.state("invalid" if ran.fault else "measured", ran.fault)
-    return 1 if ran.fault else 0
+        return run_dataset.run(args)
+    if kind == COMMAND:
+        from firsttouch.cli import run_command  # noqa: PLC0415
+
+        return run_command.run(args)
+    from firsttouch.cli import run_program  # noqa: PLC0415
+
+    if kind == CHECK:
+        return run_program.run_check(args)
+    if why := undivided_because(args.program):
+        say(f"note: {why}")
+    return run_program.run(args)
+
+
+def _kind(words: Sequence[str], args: argparse.Namespace) -> str:
+    if args.aligner is not None:
+        return DATASET
+    if args.check is not None:
+        return CHECK
+    return COMMAND if calls_aligner(words) else PROGRAM
+
+
+def _refuse_unfit(kind: str, args: argparse.Namespace) -> None:
+    """Raise BadInput for an option that does not fit what is run."""
+    for title, group in args.groups.items():
+        for action in group._group_actions if kind not in _FITTING[title] else ():
+            value = getattr(args, action.dest)
+            if value is not None and value is not False:
+                called = f"'{args.program[0]}' is {kind}" if args.program else "no command stands behind --"
+                given = f"{kind} is given" if kind in {CHECK, DATASET} else called
+                raise BadInput(f"{action.option_strings[-1]} is {title}, and {given}")
+    if kind == DATASET and not args.scenario:
+        raise BadInput("--aligner needs a scenario before it, such as 1Inst_Original")
+    if kind == CHECK and args.program:
+        raise BadInput("--check brings the program: leave the words behind -- out")

@@ -101,7 +101,7 @@ def in_words(energy: Mapping[str, Any]) -> str:
 def table(sample: str, scenario: str, run: Mapping[str, Any]) -> str:
     """Return a run of a *sample* as a table of one row with its head (TSV), in which NA stands for no value.
 
-    *run* is the JSON document of `firsttouch align` or `exec`. Every run has the same head, which shares no column
+    *run* is the JSON document of `firsttouch run`. Every run has the same head, which shares no column
     with Snakemake's benchmark files.
     """
     row = {"sample": sample, "scenario": scenario, "placement": run["placement"], "seconds": run["seconds"]}

@@ -397,7 +397,7 @@ def _recognized(words: Sequence[str]) -> tuple[Aligner, int]:
         raise wrong
     raise BadInput(
         f"'{shlex.join(words[:2])}' is not the command of an aligner: there are {', '.join(dict.fromkeys(names))}"
-        "; `firsttouch exec` places any program"
+        "; `firsttouch run` places any program"
     )
 
 
@@ -447,7 +447,7 @@ def extended(aligner: Aligner, words: Sequence[str]) -> Aligner:
         elif argument.name in {text.split()[0] for text in syntax.mates_with}:
             raise BadInput(
                 f"{argument.name} behind --: {aligner.name} is for one value of it; there are other aligners for "
-                "others (`firsttouch aligner list`), and `firsttouch align` takes any"
+                "others (`firsttouch aligner list`), and `firsttouch run` takes any"
             )
         elif argument.name in syntax.of_script:
             raise BadInput(

@@ -45,9 +45,9 @@ _BAM = b"BAM\x01"
 _BEGIN_BYTES = 1 << 9
 #: The programs that decompress other forms than gzip.
 PROGRAMS = {"zstd": "zstd", "bzip2": "bzip2", "xz": "xz", "zip": "unzip"}
-#: Forms that only `firsttouch align` reads, and bytes that tell the form.
+#: Forms that only `firsttouch run` reads, and bytes that tell the form.
 _ALIGN_ONLY, PEEK = {"zstd", "BAM", "CRAM"}, 1 << 12
-_ALIGN = "or use `firsttouch align`, which reads"
+_ALIGN = "or use `firsttouch run`, which reads"
 
 
 def form_of(head: bytes) -> str:

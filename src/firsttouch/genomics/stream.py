@@ -81,15 +81,13 @@ class Progress(Struct, frozen=True):
         """Seconds until the input is read at the rate so far; None if its size is unknown."""
         return self.seconds * (1 - self.fraction) / self.fraction if self.fraction else None
 
-    def text(self, *, per_instance: bool = False) -> str:
-        """Return the progress in words, with the reads of each instance if *per_instance*."""
+    def text(self) -> str:
+        """Return the progress in words."""
         text = f"{self.reads:,} reads, {self.rate:,.0f} reads/s"
         if self.fraction is not None:
             text += f", {self.fraction:.0%} of the input"
         if self.seconds_left is not None:
             text += f", {time_left(self.seconds_left)}"
-        if per_instance:
-            text += " (" + ", ".join(f"{reads:,}" for reads in self.instances) + ")"
         return text
 
 

@@ -2,7 +2,7 @@
 """Sections of a MultiQC report: ``*_mqc.json`` files, which MultiQC finds by their names (its custom content).
 
 ``firsttouch_hosts_mqc.json`` is a table of the hosts, ``firsttouch_scenarios_mqc.json`` a bar graph of the times
-of aligners by scenario. Numbers are medians. A run of `firsttouch align` adds columns to the general statistics.
+of aligners by scenario. Numbers are medians. A run of `firsttouch run` adds columns to the general statistics.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def of_records(records: Sequence[Record]) -> dict[str, str]:
 def of_run(sample: str, run: Mapping[str, Any]) -> str:
     """Return a section with columns of MultiQC's general statistics for the alignments of a *sample*.
 
-    *run* is the JSON document of `firsttouch align`.
+    *run* is the JSON document of `firsttouch run`.
     """
     energy_of_run = {name: run["energy"].get(name) for name in ("joules", "joules_per_million_reads")}
     row = {**{name: run[name] for name in ("seconds", "placement")}, **energy_of_run}

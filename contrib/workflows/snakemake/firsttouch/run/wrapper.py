@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the command line of an aligner with `firsttouch align`; meta.yaml describes the parameters."""
+"""Runs the command line of an aligner with `firsttouch run`; meta.yaml describes the parameters."""
 
 import shlex
 
@@ -18,4 +18,4 @@ for name, file in tables.items():
 if len(snakemake.output) > 1 + len(tables):  # the index
     extra = f"--sort {extra}"
 
-shell("firsttouch align -o {alignments:q} --scratch {snakemake.resources.tmpdir:q} {extra} -- {command} {log}")
+shell("firsttouch run -o {alignments:q} --scratch {snakemake.resources.tmpdir:q} {extra} -- {command} {log}")

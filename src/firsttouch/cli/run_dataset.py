@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An aligner under a scenario, timed and recorded: what `firsttouch run SCENARIO --aligner` does."""
+"""An aligner under a scenario, timed and recorded: `firsttouch run SCENARIO --aligner`."""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
@@ -12,13 +13,14 @@ from msgspec.structs import replace
 
 from firsttouch.advice.aligner_inputs import InputRequest, Inputs
 from firsttouch.benchmarks.recording import watching_health
+from firsttouch.cli import options
 from firsttouch.errors import NOT_INSTALLED, BadInput, CannotHere, Missing, TimedOut
 from firsttouch.execution import energy, host_lock, index_cache
 from firsttouch.execution.progress import Steps, live, say
 from firsttouch.genomics import launch
 from firsttouch.genomics.sinks import AlignOutput, Form, default_threads
 from firsttouch.host.topology import load
-from firsttouch.records import atomic_files
+from firsttouch.records import atomic_files, step_outcome
 from firsttouch.records.schema import Record, append, check_appendable
 from firsttouch.scenarios import evidence
 from firsttouch.scenarios.placement import Scenario, plan
@@ -70,6 +72,28 @@ class TimedRuns(Struct, frozen=True):
     records: Sequence[Record]
     files: Sequence[Path]
     fault: str
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the scenario and print the result; 1 if the run failed."""
+    tables = (args.multiqc,) if args.multiqc else ()
+    ran = run_aligner(options.request(RunRequest, args, tables=tables, command_line=options.command_line()))
+    if args.multiqc:
+        from firsttouch.report import multiqc  # noqa: PLC0415 - a run without a report needs no tables
+
+        sections = multiqc.of_records(ran.records)  # an invalid run has no time to show
+        energy_file = args.multiqc.with_name(args.multiqc.name.replace("_mqc.json", "_energy_mqc.json"))
+        places = {multiqc.SCENARIOS: args.multiqc, multiqc.ENERGY: energy_file}
+        for name, section in sections.items():
+            atomic_files.write(places[name], section)
+    if args.json:
+        options.print_json([r.to_dict() for r in ran.records] if args.counters else ran.records[0].to_dict())
+    else:
+        options.print_files(ran.files)
+    if ran.fault:
+        say(f"firsttouch: invalid: {ran.fault}")
+    step_outcome.state("invalid" if ran.fault else "measured", ran.fault)
+    return 1 if ran.fault else 0
 
 
 def run_aligner(request: RunRequest) -> TimedRuns:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-process FIRSTTOUCH_ALIGN {
+process FIRSTTOUCH_RUN {
     tag "$meta.id"
     label 'process_high'
 
@@ -39,7 +39,7 @@ process FIRSTTOUCH_ALIGN {
         .replace('{reads1}', "${files[0]}")
         .replace('{reads2}', "${files[-1]}")
     """
-    firsttouch align \\
+    firsttouch run \\
         -o ${output} \\
         --sort --tsv ${prefix}.tsv ${args} \\
         -- ${call} 2> ${prefix}.log || { status=\$?; cat ${prefix}.log >&2; exit \$status; }

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Any program under a placement that is verified while it runs, in the foreground: what `firsttouch exec` does."""
+"""Any program, unmodified, under a verified placement: `firsttouch run -- PROGRAM`, or measured: `run --check`."""
 
 from __future__ import annotations
 
+import argparse
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -10,12 +12,13 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from firsttouch.cli import options
 from firsttouch.errors import BadInput, CannotHere, first_of
 from firsttouch.execution import energy, host_lock
-from firsttouch.execution.child_process import names_of_living
+from firsttouch.execution.child_process import names_of_living, signal_text
 from firsttouch.execution.foreground import run_in_foreground
 from firsttouch.execution.jobs import Outcome
-from firsttouch.execution.progress import say
+from firsttouch.execution.progress import say, write
 from firsttouch.execution.ram_scratch import InMemory, scratch_in
 from firsttouch.execution.tasks import Task, this_task
 from firsttouch.host import grant
@@ -31,6 +34,8 @@ from firsttouch.scenarios.placement import Scenario, TaskShare, parse_name, plan
 Tell = Callable[[Mapping[str, Any]], None]
 #: What is named of processes that a program leaves.
 _NAMED = 4
+#: The exit status of --verify by the state of the placement.
+_OF_PLACEMENT = {"verified": 0, "invalid": 1, "unverified": 3}
 
 
 class ExecRequest(Struct, frozen=True):
@@ -48,8 +53,59 @@ class ExecRequest(Struct, frozen=True):
     share_host: bool = False
 
 
+def run(args: argparse.Namespace) -> int:
+    """Run the program and return its exit status, with --verify that of its placement."""
+    request = options.request(ExecRequest, args)
+    document = execute(args.program, request, lambda result: _tell(result, as_json=args.json))
+    status: int = document["exit_status"]
+    return _OF_PLACEMENT[document["placement"]] if args.verify and status == 0 else status
+
+
+def run_check(args: argparse.Namespace) -> int:
+    """Measure a check of the site and print its record; 1 if the placement did not hold."""
+    from firsttouch.benchmarks import site_checks  # noqa: PLC0415 - see the package
+    from firsttouch.benchmarks.recording import recording  # noqa: PLC0415
+
+    spec = site_checks.load(args.check)
+    spec = replace(spec, scenario=args.scenario) if args.scenario else spec
+    with recording(args.records, share_host=args.share_host, say=say) as keep:
+        record = site_checks.measure_program(
+            spec, repetitions=args.repetitions or 3, timeout=args.timeout, threads=args.threads
+        )
+        keep([record])
+    if args.json:
+        options.print_json(record.to_dict())
+    else:
+        spread = f", spread {record.spread:.1%}" if record.repetitions > 1 else ""
+        print(f"{record.check} {record.metric}: {record.value:g} {record.unit}{spread}")
+    if record.status == "valid":
+        return 0
+    say(f"firsttouch: invalid: {record.reason}")
+    return 1
+
+
+def _tell(result: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print how the program went."""
+    if as_json:
+        write(json.dumps(result) + "\n")
+        return
+    where, used, ending = "", "", ""
+    if result["task"] is None:
+        used = energy.in_words(result["energy"])
+    else:  # each task counts the energy of the whole host
+        (asked,) = result["placement_asked"]
+        pus = f"PU{'s' * (len(asked['pus']) > 1)} {format_list(asked['pus'])}"
+        where = f"task {result['task']} on {result['host']}, {pus}: "
+    if result["signal"]:
+        ending = f"ended by {signal_text(result['signal'])}, "
+    elif result["exit_status"]:
+        ending = f"ended with status {result['exit_status']}, "
+    held = evidence.in_words(result["placement"], result["reason"], unverified="")
+    say(f"firsttouch: {where}{result['scenario']}: {result['seconds']:.3f} s, {used}{ending}{held}")
+
+
 def execute(words: Sequence[str], request: ExecRequest, tell: Tell) -> dict[str, Any]:
-    """Run a program in the foreground, and return the JSON document of `firsttouch exec` for it.
+    """Run a program in the foreground, and return the JSON document of `firsttouch run` for it.
 
     The program has the standard streams and descriptors of this process. Raises BadInput, CannotHere, Missing or
     TimedOut, and whatever else keeps the program from running.
@@ -159,7 +215,7 @@ def _keep(request: ExecRequest, scenario: Scenario, document: Mapping[str, Any],
 
     reason = document["reason"]
     record = site_checks.record_of(
-        site_checks.ProgramSpec(document["program"], "exec"),
+        site_checks.ProgramSpec(document["program"], "run"),
         scenario,
         [document["seconds"]],
         f"task {task.number}: {reason}" if task and reason else reason,

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The user's own aligner command under a placement: what `firsttouch align` does."""
+"""The user's own aligner command under a placement: `firsttouch run -- bwa mem ...`, as part of any pipeline."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import gzip
 import json
@@ -19,8 +20,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from firsttouch.advice.auto import BUDGET, Auto
+from firsttouch.cli import options
 from firsttouch.errors import BadInput, ProgramFailed
 from firsttouch.execution import energy, host_lock
+from firsttouch.execution.child_process import exit_status
 from firsttouch.execution.file_copies import content_of
 from firsttouch.execution.progress import live, say, write
 from firsttouch.execution.ram_scratch import InMemory, scratch_in
@@ -67,7 +70,6 @@ class AlignRequest(Struct, frozen=True):
     checkpoint: int = CHECKPOINT
     dynamic: bool = False
     progress: Literal["text", "json", "none"] | None = None
-    per_instance: bool = False
     budget: float = BUDGET
     tables: tuple[Path, ...] = ()
     scratch: InMemory | Path | None = None
@@ -80,7 +82,7 @@ class AlignRequest(Struct, frozen=True):
 
 
 class Aligned(Struct, frozen=True):
-    """How a command ran: the JSON *document* of `firsttouch align`, and a short name of its *sample*."""
+    """How a command ran: the JSON *document* of `firsttouch run`, and a short name of its *sample*."""
 
     document: dict[str, Any]
     sample: str
@@ -91,6 +93,27 @@ class Aligned(Struct, frozen=True):
         if not self.document["earlier_parts"]:
             return self.document
         return self.document | {"energy": {"joules": None, "unknown": "parts of the output are of earlier runs"}}
+
+
+def run(args: argparse.Namespace) -> int:
+    """Align, print or write what the options ask for, and return the aligner's exit status."""
+    tables = tuple(file for file in (args.multiqc, args.tsv) if file)
+    try:
+        aligned = align(args.program, options.request(AlignRequest, args, tables=tables))
+    except ProgramFailed as error:
+        if str(error):
+            say(f"firsttouch: error: {error}")
+        return exit_status(error.status)
+    if args.json:
+        options.print_json(aligned.document)
+    if args.tsv:
+        text = energy.table(aligned.sample, aligned.document["scenario"]["name"], aligned.summary)
+        atomic_files.write(args.tsv, text)
+    if args.multiqc:
+        from firsttouch.report import multiqc  # noqa: PLC0415 - a run without a report needs no tables
+
+        atomic_files.write(args.multiqc, multiqc.of_run(aligned.sample, aligned.summary))
+    return 0
 
 
 def align(words: Sequence[str | Path], request: AlignRequest) -> Aligned:
@@ -481,9 +504,9 @@ def _progress(request: AlignRequest) -> Callable[[stream.Progress], None]:
         nonlocal last
         due = now.seconds - last >= _PROGRESS_SECONDS[how]
         if how == "json" and due:
-            write(json.dumps(_document(now, per_instance=request.per_instance)) + "\n")
+            write(json.dumps(_document(now)) + "\n")
         elif how == "text":
-            text = now.text(per_instance=request.per_instance)
+            text = now.text()
             live(text)
             if due and not sys.stderr.isatty():
                 say(text)
@@ -493,7 +516,7 @@ def _progress(request: AlignRequest) -> Callable[[stream.Progress], None]:
     return report if how != "none" else lambda _: None
 
 
-def _document(now: stream.Progress, *, per_instance: bool) -> dict[str, Any]:
+def _document(now: stream.Progress) -> dict[str, Any]:
     left = now.seconds_left
     return {
         "event": "progress",
@@ -503,7 +526,7 @@ def _document(now: stream.Progress, *, per_instance: bool) -> dict[str, Any]:
         "reads_per_second": round(now.rate, 1),
         "fraction": None if now.fraction is None else round(now.fraction, 4),
         "seconds_left": None if left is None else round(left, 1),
-        **({"instances": list(now.instances)} if per_instance else {}),
+        "instances": list(now.instances),
     }
 
 
