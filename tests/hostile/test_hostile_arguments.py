@@ -140,7 +140,7 @@ CASES = [
         lambda f: ((f / "loop").symlink_to("loop"), (f / "r.fq").write_text("@r\nAC\n+\nII\n")),
     ),
     *(
-        Case(f"aligner check {device}", ["aligner", "check", device], 2, f"{device}: a device")
+        Case(f"system check-aligner {device}", ["system", "check-aligner", device], 2, f"{device}: a device")
         for device in ("/dev/zero", "/dev/full", "/dev/null")
     ),
     *(
@@ -149,8 +149,8 @@ CASES = [
             (["system", "list"], 2, "p.yaml: a pipe, not a file"),
             (["validate", "--system", "p", "r.jsonl"], 2, "p.yaml: a pipe, not a file"),
             (["data", "list"], 2, "p.toml: a pipe, not a file"),
-            (["aligner", "list"], 2, "p.toml: a pipe, not a file"),
-            (["aligner", "check", "p"], 2, "p.toml: a pipe, not a file"),
+            (["system", "aligners"], 2, "p.toml: a pipe, not a file"),
+            (["system", "check-aligner", "p"], 2, "p.toml: a pipe, not a file"),
             (["study", "show", "p"], 2, "p.toml: a pipe, not a file"),
             (["plan", "--aligner=bwa-mem"], 0, "policies.toml: a pipe, not a file"),
         )

@@ -134,7 +134,7 @@ def special(folder):
 
 
 RUN = ["run", "1Inst_Original", "--aligner", "bwa-mem", "--index", "idx", "--reads", "r.fq", "-o", "out.sam"]
-CHECK = ["reads", "check", "r.fq"]
+CHECK = ["data", "reads", "r.fq"]
 GET = ["data", "get", "set"]
 NEEDS_BWA = pytest.mark.skipif(not shutil.which("bwa"), reason="no bwa")
 SETS = {"FIRSTTOUCH_DATASETS": "sets"}
@@ -205,7 +205,7 @@ RUNS = [
 
 
 def test_the_good_file_is_taken(hostile):
-    hostile(Case("good", ["reads", "check", "r.fq"], 0, "reads +2", {"r.fq": GOOD}))
+    hostile(Case("good", ["data", "reads", "r.fq"], 0, "reads +2", {"r.fq": GOOD}))
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -104,8 +104,6 @@ ALIGNING = [
     Case("no such device", [*RUN, "-o", "/dev/firsttouch-nothing"], 2, "no such device", aligning),
     Case("a stripe is a folder", [*RUN, "--striped", "-o", "o"], 2, "is a folder", with_folder_as_stripe),
     Case("striped over what is open", [*RUN, "--striped", "-o", "/dev/stdout"], 2, "not a file", aligning),
-    Case("advice over the reads", [*ADVISE, "--apply", "-o", "r.fq"], 2, INPUT, aligning),
-    Case("advice over the index", [*ADVISE, "--apply", "-o", "i/index.ann"], 2, INPUT, aligning),
     Case("an earlier output is replaced", [*RUN, "-o", "out.sam"], 0, "out.sam", aligning, changes=["out.sam"]),
     Case("standard output", [*RUN, "-o", "/dev/stdout"], 0, r"@SQ\tSN:g", aligning, process=True),
 ]  # fmt: skip
@@ -204,7 +202,6 @@ READ = {
     "the index of packed reads": ("r.fq.gz.gzi", [*MEM, "i/index", "r.fq.gz"]),
     "the index of the reference of run": ("g.fa.fai", [*RUN[:3], "--index=g.fa", "--reads=r.fq"]),
     "the dictionary of the reference of run": ("g.dict", [*RUN[:3], "--index=g.fa", "--reads=r.fq"]),
-    "the index of the reference of trials": ("g.fa.fai", [*ADVISE[:2], "--index=g.fa", "--reads=r.fq", "--apply"]),
 }  # fmt: skip
 REFERENCE = [*ALIGN[:3], "--reference=other.fa", *BOWTIE2[5:]]
 BY_BOWTIE2 = [*RUN[:2], "--aligner=bowtie2", *RUN[3:]]

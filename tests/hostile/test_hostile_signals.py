@@ -172,7 +172,9 @@ INTERRUPTING = {
 def test_an_interrupt_at_the_start_or_the_end_is_no_traceback(hostile, module, statement):
     make = {f"modules/{module}": f"import atexit, os, signal\n{statement}\n"}
     environment = {"PYTHONPATH": "modules", "PYTHONDONTWRITEBYTECODE": "1"}
-    outcome = hostile(Case("interrupt", ["advice", "list"], 130, "", make, environment=environment, process=True))
+    outcome = hostile(
+        Case("interrupt", ["advise", "--list"], 130, "", make, environment=environment, process=True)
+    )
     assert outcome.err in {"", "firsttouch: interrupted\n"}
 
 

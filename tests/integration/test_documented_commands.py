@@ -96,7 +96,6 @@ COVERED = {
         ),
     },
     "integration/test_advise.py": {
-        r"firsttouch advise .* --apply -o out\.sam": "test_advice_is_applied_and_what_was_said_holds_together",
         r"firsttouch advise --aligner bowtie2 .* -- .*": "test_advice_as_text",
         r"firsttouch advise --aligner \S+ .* --save results/bwa-mem\S+": "test_advice_as_text",
         r"firsttouch advise --repetitions 2 -- .*": "test_a_program_under_the_policies",
@@ -199,7 +198,7 @@ CANNOT = "firsttouch: cannot be done here: "
 NEEDS_OF_HOST = (
     r"firsttouch run 8(Inst_Original|x16-bound) .*",  # 8 and 128 PUs
     r".* firsttouch run 1x2-interleave .*",  # two PUs
-    r"firsttouch aligner check .*",  # two PUs
+    r"firsttouch system check-aligner .*",  # two PUs
     r"firsttouch run \S+\+thp\S* .*",  # transparent huge pages
     r"firsttouch run .*--scratch ram.*",  # a mount namespace
 )

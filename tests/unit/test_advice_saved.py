@@ -116,15 +116,15 @@ def test_advice_is_listed_and_deleted(run_cli, opteron):
     away = saved.of_program(opteron, ["other"], 64)
     for key in (here, away):
         saved.save(key, "1Inst_Interleave", GAIN, {})
-    status, out, _ = run_cli("advice", "list")
+    status, out, _ = run_cli("advise", "--list")
     lines = {line.split()[0]: line for line in out.splitlines()[2:] if not line.startswith(" ")}
     assert (status, set(lines)) == (0, {here.id, away.id})
     assert ("sorter -n" in lines[here.id], lines[here.id].endswith("yes")) == (True, True)
     assert "no:" in lines[away.id]
-    shown = json.loads(run_cli("advice", "list", "--json").out)
+    shown = json.loads(run_cli("advise", "--list", "--json").out)
     assert {row["id"]: row["applies_here"] for row in shown} == {here.id: True, away.id: False}
-    assert run_cli("advice", "forget", away.id) == (0, "", "")
-    status, _, err = run_cli("advice", "forget", away.id)
+    assert run_cli("advise", "--forget", away.id) == (0, "", "")
+    status, _, err = run_cli("advise", "--forget", away.id)
     assert (status, f"no saved advice '{away.id}': there are {here.id}" in err) == (2, True)
 
 
@@ -154,7 +154,7 @@ def test_texts_of_advice_do_not_reach_the_terminal(run_cli, folder, key):
     other = replace(key, host=hostile, program=hostile, index=hostile, words=(hostile,))
     file = saved.save(other, hostile, GAIN, {})
     file.write_text(file.read_text().replace('"time": "2', f'"time": {json.dumps(hostile)[:-1]}'))
-    out = run_cli("advice", "list").out
+    out = run_cli("advise", "--list").out
     assert r"\x1b" in out
     assert not {"\x1b", "\a"} & {*out}
     assert not [line for line in out.splitlines() if line.lstrip().startswith("forged")]

@@ -337,7 +337,9 @@ def test_reads_on_standard_input():
 def test_the_index_is_whole_or_not_there(aln, tmp_path):
     prefix = tmp_path / "idx"
     (tmp_path / "idx.a").write_bytes(b"12345")
-    with pytest.raises(BadInput, match=rf"^{prefix}\.b: no index of aln there: build it with `firsttouch index`"):
+    with pytest.raises(
+        BadInput, match=rf"^{prefix}\.b: no index of aln there: build it with `firsttouch data index`"
+    ):
         aln.index_bytes(prefix)
     (tmp_path / "idx.b").write_bytes(b"12")
     assert aln.index_bytes(prefix) == 7

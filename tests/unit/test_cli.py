@@ -79,8 +79,7 @@ def test_wrapped_help_has_every_word_of_its_examples_and_comments(monkeypatch):
 
 
 @pytest.mark.parametrize("command", PARSERS)
-def test_every_command_has_json_and_takes_no_abbreviated_option(command):
-    assert "--json" in PARSERS[command]._option_string_actions
+def test_no_command_takes_an_abbreviated_option(command):
     assert not PARSERS[command].allow_abbrev
     assert PARSERS[command].description
 
@@ -175,7 +174,7 @@ def test_the_first_screen_has_the_usual_commands_and_help_all_the_others(run_cli
         assert "0 if all is well, 1 if a program or a verdict failed, 2 for bad input, 3 if" in " ".join(
             out.split()
         )
-    assert sum(map(len, cli.TASKS.values())) == 15
+    assert sum(map(len, cli.TASKS.values())) == 16
     assert set(listed) == set(cli.COMMANDS)
 
 
@@ -265,7 +264,7 @@ def test_other_shells_have_completion_scripts(run_cli, shell):
     ("command", "start"),
     [
         ("campaign list", "no campaign: `firsttouch campaign submit`"),
-        ("advice list", "no advice: `firsttouch advise -- PROGRAM`"),
+        ("advise --list", "no advice: `firsttouch advise -- PROGRAM`"),
     ],
 )
 def test_an_empty_list_is_one_line_that_says_how_to_get_an_entry(run_cli, monkeypatch, tmp_path, command, start):
@@ -339,13 +338,13 @@ def test_bad_usage_ends_with_2_and_a_last_line_that_says_why(run_cli, argv):
         ("plan", "--aligner", "bwa-mem", "--xml", XML, "--threads", "65"),
         ("run", "--"),
         ("run", "--checkpoint", "5G", "-o", "o.sam", "--", "bwa", "mem", "-t", "2", "i", "r"),
-        ("advise", "--apply", "-o", "o", "--", "sort", "r"),
+        ("advise", "--save", "o.advice.json", "--", "sort", "r"),
         ("run", "2Inst_Original", "--"),
         ("run", "1Inst_Original", "--aligner", "nobody"),
         ("run", "1Inst_Original", "--aligner", "bwa-mem"),
         ("run", "1Inst_Original", "--aligner", "bwa-mem", "--reads", "r", "--index", "i"),
         ("run", "1Inst_Original", "--aligner", "bwa-mem", "--dataset", "lambda", "--reads", "r"),
-        ("index", "--aligner", "bwa-mem", "--dataset", "nothing"),
+        ("data", "index", "--aligner", "bwa-mem", "--dataset", "nothing"),
         ("measure", "latency", "--banks", "999"),
         ("measure", "latency", "--system", "nobodys", "--", "--sanity"),
         ("measure", "bandwidth", "--pu-nodes", "999"),
@@ -641,27 +640,6 @@ def test_every_command_and_action_has_json_and_examples(name):
     parser = LEAVES[name]
     assert "--json" in parser._option_string_actions
     assert f"  firsttouch {name}" in parser.format_help()
-
-
-@pytest.mark.parametrize(
-    ("argv", "wanted"),
-    [
-        (["data", "list"], False),
-        (["data", "list", "--json"], True),
-        (["data", "--json", "list"], True),
-        (["store", "append", "s", "r", "--json"], True),
-        (["store", "--json", "append", "s", "r"], True),
-        (["store", "compact", "s"], False),
-        (["system", "list", "--json"], True),
-        (["system", "--json", "list"], True),
-        (["reads", "--json", "check", "r"], True),
-        (["reads", "check", "r"], False),
-        (["campaign", "--json", "collect", "c"], True),
-        (["campaign", "collect", "c", "--json"], True),
-    ],
-)
-def test_json_stands_before_or_behind_an_action(argv, wanted):
-    assert cli.parser().parse_args(argv).json is wanted
 
 
 def test_a_limit_of_the_user_is_named_with_what_raises_it():

@@ -97,7 +97,7 @@ def test_the_size_of_the_index_files_counts(planned, tmp_path):
     status, _, err = planned(server(2, 4), "--index", prefix)
     assert (status, err) == (
         2,
-        f"firsttouch: error: {prefix}.amb: no index of bwa-mem there: build it with `firsttouch index`\n",
+        f"firsttouch: error: {prefix}.amb: no index of bwa-mem there: build it with `firsttouch data index`\n",
     )
     for file in aligners.aligner("bwa-mem").index_paths(prefix):
         file.write_bytes(bytes(1 << 20))

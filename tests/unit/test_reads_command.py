@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch reads check``."""
+"""``firsttouch data reads``."""
 
 import json
 
@@ -9,7 +9,7 @@ from factories.fastq_files import GOOD, packed, text, write
 def test_the_command_checks(tmp_path, run_cli):
     first = write(tmp_path / "1.fq", text(GOOD, "\r\n"))
     second = write(tmp_path / "2.fq", packed(text(GOOD)[:-1]))
-    status, out, _ = run_cli("reads", "check", first, second, "--batch-bases", 10, "--json")
+    status, out, _ = run_cli("data", "reads", first, second, "--batch-bases", 10, "--json")
     assert status == 0
     assert json.loads(out) == {
         "files": [
@@ -23,9 +23,9 @@ def test_the_command_checks(tmp_path, run_cli):
         "batches": 2,
         "as_is": False,
     }
-    status, out, _ = run_cli("reads", "check", first, "--batch-bases", 10)
+    status, out, _ = run_cli("data", "reads", first, "--batch-bases", 10)
     assert status == 0
     assert out.splitlines() == ["reads    3", "bases    7", "batches  1", f"{first}: CR LF"]
-    status, out, err = run_cli("reads", "check", write(tmp_path / "bad.fq", b">s\nACGT\n"))
+    status, out, err = run_cli("data", "reads", write(tmp_path / "bad.fq", b">s\nACGT\n"))
     assert (status, out) == (2, "")
     assert "bad.fq:1: record 1 begins without @: this is FASTA" in err

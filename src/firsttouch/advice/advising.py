@@ -26,10 +26,8 @@ from firsttouch.errors import BadInput
 from firsttouch.execution import host_lock, index_cache
 from firsttouch.genomics import launch
 from firsttouch.genomics.command_line import UserCommand
-from firsttouch.genomics.sinks import AlignOutput
 from firsttouch.host.topology import load
 from firsttouch.records.schema import Record
-from firsttouch.scenarios import evidence
 from firsttouch.scenarios.memory_fit import Need
 from firsttouch.scenarios.memory_options import chosen, combinations, of_aligners
 from firsttouch.scenarios.placement import Plan, Scenario, distinct, plan, with_threads
@@ -82,13 +80,10 @@ def of_aligner(
     *,
     say: Say,
     save: Path | None = None,
-    output: AlignOutput | None = None,
-    command_line: str = "",
 ) -> Document:
     """Try scenarios on samples of the reads, which cost at most the part *budget* of the whole run; see advise.
 
-    The advice is also written to *save*, and the recommended scenario then aligns all reads into *output*, under a
-    header with *command_line*; the key ``applied`` tells how. Raises BadInput, Missing or RunFailed.
+    The advice is also written to *save*. Raises BadInput, Missing or RunFailed.
     """
     aligner = asked.aligner
     size = aligner.index_bytes(asked.index)
@@ -116,33 +111,7 @@ def of_aligner(
             key = saved.of_aligner(load(), aligner, asked.index, threads=total, mates=work.reads.mates)
             gain = document["gain"] if document["clear"] else None
             saved.keep(key, document["recommended"], gain, document, say)
-        applied = None
-        if output:
-            best = planned.scenarios[advice.best]
-            result = launch.run(replace(work, index_cache=""), best, output, command_line=command_line)
-            applied = _applied(result, best, output, document["predicted_s"], say)
-    return {**document, "applied": applied}
-
-
-def _applied(
-    result: launch.Result,
-    scenario: Scenario,
-    output: AlignOutput,
-    predicted: dict[str, float] | None,
-    say: Say,
-) -> Document:
-    """Tell of a *scenario*'s run with all reads, and compare its time with the predicted one."""
-    against = f", predicted were {predicted['expected']:.1f} s" if predicted else ""
-    description = evidence.describe(result, unverified=evidence.COMPLETE)
-    say(f"{scenario.name}: {result.seconds:.3f} s, {description}{against}")
-    state = evidence.state(result)
-    return {
-        "seconds": result.seconds,
-        "status": "valid" if state == "verified" else state,
-        "reason": result.misplaced,
-        "output": str(output.path),
-        "measured_over_predicted": result.seconds / predicted["expected"] if predicted else None,
-    }
+    return document
 
 
 def of_command(command: UserCommand, choices: Choices, budget: float, *, say: Say) -> Document:

@@ -51,6 +51,7 @@ TASKS = {
     "measure this host": {
         "characterize": "run all checks on this host and write a report",
         "measure": "measure one aspect of this host's memory, such as latency",
+        "check": "judge this host in a given time, for prologs and health checks",
         "report": "write index.html, summary.md and summary.json of measured records",
     },
     "judge many hosts": {
@@ -58,30 +59,21 @@ TASKS = {
         "validate": "judge hosts by their system's references and the fleet",
         "baseline": "learn a system's references from a fleet's records",
         "fleet": "hold bad hosts back, test them again, release or drain them",
+        "store": "append records to a store, or join its files",
     },
     "set up": {
         "init": "make a folder with the sbatch templates and the site's own files",
-        "system": "systems: list them, check their files, draft one from this host",
-        "aligner": "aligners: list them, check a file by running the aligner",
-        "data": "list, get and verify datasets",
+        "system": "systems and aligners: list them, check their files, draft a system from this host",
+        "data": "list, get, verify and index datasets, and check FASTQ files",
     },
 }
 #: The commands that only ``firsttouch help --all`` lists, in the same form.
 MORE_TASKS = {
-    "saved advice": {
-        "advice": "list or delete the saved advice, which `run -- COMMAND` follows",
-    },
-    "hosts, records and studies": {
-        "check": "judge this host in a given time, for prologs and health checks",
+    "more": {
         "config": "show the configuration of hosts, and how hosts differ",
-        "store": "append records to a store, or join its files",
-        "study": "repeat a published study of aligners and threads on this host",
-    },
-    "files and programs": {
-        "index": "build an aligner's index of a dataset, once",
-        "reads": "check FASTQ files",
         "inside": "run a command in an Apptainer image or with the programs of a Spack view",
         "path": "print the folders of firsttouch: checks, systems, results and others",
+        "study": "repeat a published study of aligners and threads on this host",
     },
 }
 COMMANDS = {

@@ -1,23 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch advise``: recommends a scenario from trials within a budget."""
+"""``firsttouch advise``: recommends a scenario from trials within a budget, and lists or deletes saved advice."""
 
 from __future__ import annotations
 
 import argparse
-import shlex
+from collections.abc import Sequence
 from typing import Any, get_args
 
 from msgspec.structs import replace
 from tabulate import tabulate
 
-from firsttouch.advice import advice_text, advising, auto
+from firsttouch.advice import advice_text, advising, auto, saved
 from firsttouch.advice.aligner_inputs import InputRequest
 from firsttouch.advice.comparison import Goal
 from firsttouch.cli import options
-from firsttouch.errors import BadInput
+from firsttouch.errors import BadInput, one_line
 from firsttouch.execution.progress import say
 from firsttouch.genomics.command_line import calls_aligner, parse
-from firsttouch.genomics.sinks import AlignOutput
 from firsttouch.host.topology import load
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import collect
@@ -25,16 +24,18 @@ from firsttouch.units import format_bytes
 
 EXAMPLES = """\
   firsttouch advise --aligner bwa-mem --index idx/hg --reads r1.fq.gz --reads2 r2.fq.gz
-  firsttouch advise --aligner bowtie2 --index idx/hg --reads r.fq --budget 0.05 --apply -o out.sam --json
+  firsttouch advise --aligner bowtie2 --index idx/hg --reads r.fq --budget 0.05 --json
   firsttouch advise --aligner bwa-mem --dataset lambda --budget 1 --save results/bwa-mem.advice.json
   firsttouch advise --aligner bwa-mem --index idx/hg --reads r.fq.gz --index-cache interleave
   firsttouch advise --aligner bwa-mem --index idx/hg --reads r.fq.gz -- -Y -R '@RG\\tID:a\\tSM:b'
   firsttouch advise -- bwa mem -t 64 idx/hg r1.fq.gz r2.fq.gz
   firsttouch advise --repetitions 5 -- ./program --its-option
+  firsttouch advise --list                    the saved advice, and whether it applies here
+  firsttouch advise --forget 0c8f2d11a9b3
 
 Trials take parts of the reads. Together they cost at most the budget: a part of the whole run that is predicted
-for the recommended scenario, including the loading of the index. `firsttouch advice list` shows the saved advice,
-which `firsttouch run -- COMMAND` follows."""
+for the recommended scenario, including the loading of the index. The advice is saved, and `firsttouch run --
+COMMAND` follows it."""
 
 
 _OPTIONS = f"""\
@@ -43,8 +44,6 @@ _OPTIONS = f"""\
                             {auto.BUDGET})
 --measured RECORDS_OR_DIR...
                             take the aspects of this host from these records, folders or stores
---apply                     run the recommended scenario; needs --output
--o, --output FILE           the output file of --apply
 --save FILE                 store the advice as …advice.json, for `firsttouch report`
 --for GOAL                  with -- PROGRAM: what should be least, time (default) or energy, which is that of the
                             whole host and needs whole runs
@@ -56,7 +55,11 @@ _OPTIONS = f"""\
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "advise", run, EXAMPLES)
-    options.add(parser, "--aligner")
+    instead = parser.add_mutually_exclusive_group()
+    options.add(instead, "--aligner")
+    instead.add_argument("--list", action="store_true", help="list the saved advice, and whether it applies here")
+    ids = "delete saved advice: an id, as --list shows it"
+    instead.add_argument("--forget", nargs="+", metavar="ID", help=ids)
     options.add_inputs(parser)
     options.add(parser, "--threads")
     part = options.checked(options.part, "a part of the whole run: above 0, at most 1", lambda part: 0 < part <= 1)
@@ -75,22 +78,24 @@ def register(subparsers: options.Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Advise for a program, or for an aligner on this host."""
-    program = args.program if not args.aligner else ()
-    if not args.aligner and not program:
-        raise BadInput("--aligner or -- PROGRAM is needed")
-    if args.save and not args.aligner:
-        raise BadInput("--save stores the advice for an aligner: it needs --aligner")
-    if args.index_cache and not args.aligner:
-        raise BadInput("--index-cache is for trials of an aligner: it needs --aligner")
-    if args.goal == "energy" and not program:
-        raise BadInput("--for energy compares whole runs: put the program, or the aligner's command, after --")
-    if not program:
+    """Advise for a program, or for an aligner on this host; or list or delete saved advice."""
+    if args.list:
+        return _list(as_json=args.json)
+    if args.forget:
+        return _forget(args.forget, as_json=args.json)
+    if args.aligner:
+        if args.goal == "energy":
+            raise BadInput("--for energy compares whole runs: put the program, or the aligner's command, after --")
         return _aligner(args)
-    if args.apply or args.output:
-        raise BadInput(
-            f"--apply and --output are for --aligner: `firsttouch run -- {shlex.join(program)}` follows the advice"
-        )
+    if not args.program:
+        raise BadInput("--aligner or -- PROGRAM is needed")
+    for name in ("save", "index_cache"):
+        if getattr(args, name):
+            raise BadInput(f"--{name.replace('_', '-')} is for trials of an aligner: it needs --aligner")
+    return _program(args.program, args)
+
+
+def _program(program: Sequence[str], args: argparse.Namespace) -> int:
     command = parse(program) if calls_aligner(program) else None
     if command:
         command.refuse_overwriting()
@@ -111,29 +116,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _aligner(args: argparse.Namespace) -> int:
-    if args.apply != (args.output is not None):
-        raise BadInput("--apply and --output go together: the whole run needs a place for the alignments")
     if args.save:
         advice_text.check(args.save)
     asked = options.request(InputRequest, args)
     asked.with_options.version()
     given = asked.inputs()
-    outputs = [file for file in (args.output, args.save) if file]
-    atomic_files.refuse_overwriting(outputs, [*given.paths(), *args.measured])
-    output = AlignOutput(args.output, "sam") if args.output else None
-    if output:
-        output.check(inputs=given.paths())
-    document = advising.of_aligner(
-        given,
-        _choices(args),
-        args.budget,
-        say=say,
-        save=args.save,
-        output=output,
-        command_line=options.command_line(),
-    )
+    atomic_files.refuse_overwriting([args.save] if args.save else [], [*given.paths(), *args.measured])
+    document = advising.of_aligner(given, _choices(args), args.budget, say=say, save=args.save)
     _print(document, as_json=args.json)
-    return 1 if document["applied"] and document["applied"]["status"] == "invalid" else 0
+    return 0
 
 
 def _choices(args: argparse.Namespace) -> advising.Choices:
@@ -148,7 +139,7 @@ def _choices(args: argparse.Namespace) -> advising.Choices:
     )
 
 
-def gain_text(gain: dict[str, float] | None) -> str | None:
+def _gain_text(gain: dict[str, float] | None) -> str | None:
     """Return the gain of a scenario for a table; None if it is unknown."""
     return f"{gain['expected']:.2f} ({gain['low']:.2f} to {gain['high']:.2f})" if gain else None
 
@@ -168,7 +159,7 @@ def _table(document: dict[str, Any]) -> None:
         (
             r["name"],
             r.get("joules") or r["seconds"],
-            gain_text(r["gain"]),
+            _gain_text(r["gain"]),
             f"{format_bytes(r['memory']['huge_bytes'])} of {format_bytes(r['memory']['anonymous_bytes'])}"
             if r["memory"]
             else None,
@@ -187,3 +178,40 @@ def _table(document: dict[str, Any]) -> None:
         + ("" if document["clear"] else f": nothing is clearly {better} than no policy and no option")
     )
     print(f"{document['runs']} runs took {document['spent_s']:.3g} s")
+
+
+def _forget(ids: Sequence[str], *, as_json: bool) -> int:
+    """Delete advice; with --json print what was deleted."""
+    for number in ids:
+        saved.forget(number)
+    if as_json:
+        options.print_json({"forgotten": ids})
+    return 0
+
+
+def _list(*, as_json: bool) -> int:
+    """Print the saved advice."""
+    here = saved.described(load())
+    stored = list(saved.entries(say))
+    if as_json:
+        options.print_json([{**s.to_dict(), "applies_here": s.key.host == here} for s in stored])
+        return 0
+    if not stored:
+        print("no advice: `firsttouch advise -- PROGRAM` or the trials of `firsttouch run -- COMMAND` save some")
+        return 0
+    rows = [
+        (
+            s.key.id,
+            one_line(" ".join([s.key.program, *s.key.words])),
+            one_line(s.key.index.partition(",")[0]),
+            s.key.threads,
+            one_line(s.scenario),
+            _gain_text(s.gain),
+            one_line(s.time[:10]),
+            "yes" if s.key.host == here else one_line(f"no: {s.key.host}"),
+        )
+        for s in stored
+    ]
+    heads = ("id", "program", "index", "threads", "scenario", "gain (90 %)", "date", "applies here")
+    print(tabulate(rows, heads, missingval="-", maxcolwidths=[None, 40, 20, *[None] * 4, 40]))
+    return 0

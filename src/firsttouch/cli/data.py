@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch data``: lists, gets and verifies the references and reads of the benchmarks."""
+"""``firsttouch data``: the references and reads of the benchmarks, their indexes, and FASTQ files."""
 
 from __future__ import annotations
 
@@ -7,14 +7,20 @@ import argparse
 import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import asdict
+from tabulate import tabulate
 
+from firsttouch import paths
 from firsttouch.cli import options
 from firsttouch.datasets import fetch, manifest
 from firsttouch.execution import progress
 from firsttouch.execution.progress import say
+from firsttouch.genomics import aligners
+from firsttouch.genomics.fastq import inspect
+from firsttouch.genomics.reads import BatchRule, Reads
 from firsttouch.units import format_bytes
 
 _OPTIONS = ("genome_size", "repeat_fraction", "seed", "pairs", "read_length")
@@ -24,6 +30,9 @@ EXAMPLES = """\
   firsttouch data get synthetic --genome-size 100MB --pairs 500000
   firsttouch data get gcat --from gcat_100bp_se.fq.gz
   firsttouch data verify lambda --json
+  firsttouch data index --aligner bwa-mem --dataset lambda
+  firsttouch data reads r1.fq.gz r2.fq.gz
+  firsttouch data reads --interleaved pairs.fq --batch-bases 10000000 --json
 
 Datasets are stored in FIRSTTOUCH_DATA, or in datasets/store of the checkout. Repeat the command to continue an
 interrupted download."""
@@ -50,6 +59,15 @@ def register(subparsers: options.Subparsers) -> None:
         options.add_table(generated, _GENERATED, repeat_fraction=fraction, seed=seed)
     source = "--from FILE...  take these files (one per downloaded file, in order) instead of downloading"
     options.add_table(getting, source, **{"from": {"dest": "from_files", "default": ()}})
+    indexing = add_action("index", "build an aligner's index of a dataset, once, and print its prefix", _index)
+    options.add(indexing, "--aligner", "--dataset", required=True)
+    checking = add_action("reads", "check every record of FASTQ files, and count reads and bases", _reads)
+    files = "FASTQ, plain or gzip; or a pair"
+    checking.add_argument("files", nargs="+", type=Path, metavar="FILE", help=files)
+    interleaved = "the pairs are in one file"
+    checking.add_argument("--interleaved", action="store_true", help=interleaved)
+    batches = "count batches of this size as well"
+    checking.add_argument("--batch-bases", type=options.bases, default=0, metavar="BASES", help=batches)
 
 
 def _list(args: argparse.Namespace) -> int:
@@ -142,3 +160,43 @@ class _Meter:
             progress.live(text)
         else:
             say(f"firsttouch: {text}")
+
+
+def _index(args: argparse.Namespace) -> int:
+    """Print the index's prefix, with --json also its size."""
+    program = aligners.aligner(args.aligner)
+    data = fetch.get(args.dataset)
+    prefix = aligners.built(program, data.reference, paths.data() / "index", sha256=data.sha256, say=say)
+    size = program.index_bytes(prefix)
+    if args.json:
+        options.print_json({"aligner": program.name, "dataset": args.dataset, "index": str(prefix), "bytes": size})
+    else:
+        print(prefix)
+    return 0
+
+
+def _reads(args: argparse.Namespace) -> int:
+    """Print what the files hold."""
+    reads = inspect(args.files, BatchRule(args.batch_bases), interleaved=args.interleaved, say=say)
+    if args.json:
+        options.print_json(_reads_document(reads))
+        return 0
+    rows = [("pairs" if reads.paired else "reads", reads.records), ("bases", reads.bases)]
+    if args.batch_bases:
+        rows.append(("batches", reads.batches.count))
+    print(tabulate(rows, tablefmt="plain", intfmt=","))
+    for layout in reads.layouts:
+        print(f"{layout.file.path}: {', '.join(layout.notes) or 'plain'}")
+    return 0
+
+
+def _reads_document(reads: Reads) -> dict[str, object]:
+    return {
+        "files": [{"file": str(lay.file.path), "layout": lay.notes} for lay in reads.layouts],
+        "paired": reads.paired,
+        "interleaved": reads.interleaved,
+        "records": reads.records,
+        "bases": reads.bases,
+        "batches": reads.batches.count,
+        "as_is": reads.as_is,
+    }

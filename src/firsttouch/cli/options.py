@@ -47,13 +47,13 @@ _JSON = "print one JSON document"
 def command(
     subparsers: Subparsers,
     name: str,
-    run: Run | None,
+    run: Run,
     examples: str,
     description: str = "",
     *,
     json_help: str = _JSON,
 ) -> argparse.ArgumentParser:
-    """Add a command that *run* carries out (None: its actions do), with its help, its *examples* and --json."""
+    """Add a command that *run* carries out, with its help, its *examples* and --json."""
     parser = _added(subparsers, name, COMMANDS[name], run, description)
     parser.epilog = f"examples:\n{examples}"
     parser.add_argument("--json", action="store_true", help=json_help)
@@ -63,16 +63,15 @@ def command(
 def actions(subparsers: Subparsers, name: str, examples: str) -> AddAction:
     """Add a command that has actions; return the function that adds one: its name, its summary and what runs it.
 
-    An action has those of the command's *examples* (or its own) that show it. --json may stand before or after its
-    name.
+    An action has --json, and those of the command's *examples* (or its own) that show it.
     """
-    parser = command(subparsers, name, None, examples)
+    parser = _added(subparsers, name, COMMANDS[name], None)
+    parser.epilog = f"examples:\n{examples}"
     added = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
     def add_action(name: str, summary: str, run: Run, examples: str = examples) -> argparse.ArgumentParser:
         parser = _added(added, name, summary, run)
-        # SUPPRESS keeps the value that the command's parser has set.
-        parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=_JSON)
+        parser.add_argument("--json", action="store_true", help=_JSON)
         shown = [line for line in examples.splitlines() if f"{line} ".startswith(f"  {parser.prog} ")]
         parser.epilog = "\n".join(["examples:", *shown])
         return parser
@@ -302,6 +301,7 @@ SHARED: dict[str, dict[str, Any]] = {
         "metavar": "LIST",
         "help": "memory options to try: none, all that are available (default), or a comma-separated list",
     },
+    "--force": {"action": "store_true", "help": "overwrite the file"},
     "--drain": {"action": "store_true", "help": "drain the hosts that fail in Slurm"},
     "--reservation": {
         "default": os.environ.get("SLURM_JOB_RESERVATION", ""),

@@ -447,7 +447,7 @@ def extended(aligner: Aligner, words: Sequence[str]) -> Aligner:
         elif argument.name in {text.split()[0] for text in syntax.mates_with}:
             raise BadInput(
                 f"{argument.name} behind --: {aligner.name} is for one value of it; there are other aligners for "
-                "others (`firsttouch aligner list`), and `firsttouch run` takes any"
+                "others (`firsttouch system aligners`), and `firsttouch run` takes any"
             )
         elif argument.name in syntax.of_script:
             raise BadInput(

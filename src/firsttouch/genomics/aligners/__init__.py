@@ -416,7 +416,7 @@ class Aligner(Struct, frozen=True):
         files = self.index_paths(index)
         for file in files:
             if not file.is_file():
-                raise BadInput(f"no index of {self.name} there: build it with `firsttouch index`", file=file)
+                raise BadInput(f"no index of {self.name} there: build it with `firsttouch data index`", file=file)
         return sum(file.stat().st_size for file in files)
 
     def is_large(self, index: Path) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch aligner check`` with a good file (the manual has minimap2's) and with wrong ones."""
+"""``firsttouch system check-aligner`` with a good file (the manual has minimap2's) and with wrong ones."""
 
 import json
 import sys
@@ -77,7 +77,7 @@ def checked(run_here, held_go_on):
     """Returns a function that checks a file, and returns the command's end and the error of each step."""
 
     def check(file):
-        done = run_here("aligner", "check", file, "--json")
+        done = run_here("system", "check-aligner", file, "--json")
         return done, {step["step"]: step["error"] for step in json.loads(done.stdout)["steps"]}
 
     return check
@@ -106,10 +106,10 @@ def test_an_aligner_that_fails_is_a_failed_step(odd, checked):
 
 
 def test_a_wrong_file_is_listed_with_its_error_and_an_absent_program_is_no_error(tmp_path, run_here):
-    assert run_here("aligner", "list").returncode == 0
+    assert run_here("system", "aligners").returncode == 0
     (tmp_path / "aligners").mkdir()
     (tmp_path / "aligners" / "wrong.toml").write_text("program = 1\n")
-    done = run_here("aligner", "list", "--json", FIRSTTOUCH_SITE=str(tmp_path))
+    done = run_here("system", "aligners", "--json", FIRSTTOUCH_SITE=str(tmp_path))
     rows = {row["name"]: row for row in json.loads(done.stdout)["aligners"]}
     assert (done.returncode, "wrong.toml:1: " in rows["wrong"]["error"]) == (2, True)
     assert rows["bwa-mem"]["version"]
@@ -120,7 +120,7 @@ def test_a_wrong_file_is_listed_with_its_error_and_an_absent_program_is_no_error
 
 def test_a_wrong_file_and_an_unknown_name_are_bad_input(tmp_path, run_here):
     (tmp_path / "wrong.toml").write_text("program = 1\n")
-    done = run_here("aligner", "check", tmp_path / "wrong.toml")
+    done = run_here("system", "check-aligner", tmp_path / "wrong.toml")
     assert (done.returncode, "wrong.toml:1: " in done.stderr) == (2, True)
-    done = run_here("aligner", "check", "bwa-men")
+    done = run_here("system", "check-aligner", "bwa-men")
     assert (done.returncode, "bwa-mem" in done.stderr) == (2, True)
