@@ -272,7 +272,7 @@ def test_pus_and_memory_that_were_not_granted_are_named(placed, bwa, tmp_path):
 def test_reads_come_from_pipes(bwa, reads):
     argv, expected = bwa
     words = " ".join(argv[:-2])
-    script = f"{shlex.join(FIRSTTOUCH)} align {TWO} -- {words} <(cat {reads[0]}) <(gzip -c {reads[1]})"
+    script = f"{shlex.join(FIRSTTOUCH)} run {TWO} -- {words} <(cat {reads[0]}) <(gzip -c {reads[1]})"
     assert body(by_hand("bash", "-c", script)) == expected
 
 

@@ -40,6 +40,8 @@ batch_bases = 100
 instance = "200 MB"
 thread = "1 MiB"
 """
+
+
 @pytest.fixture
 def aln():
     return aligners.parse("aln", TEXT, "aln.toml")
