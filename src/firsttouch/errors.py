@@ -27,6 +27,8 @@ STOPPING = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
     *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU),
 )
+#: The exit status for what is suspect: a host, or a placement that could not be seen.
+SUSPECT = 4
 #: Names that a question suggests at most.
 _SUGGESTED = 4
 #: Follows the name of a missing aligner in the reason.

@@ -40,7 +40,7 @@ class Drill:
     @property
     def status(self) -> int:
         """The exit status of a job that finds this word."""
-        return {"fail": 1, "invalid": 1, "suspect": 3}.get(self.word, 0)
+        return {"fail": 1, "invalid": 1, "suspect": 4}.get(self.word, 0)
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ def test_a_probe_that_hangs_is_killed_and_what_it_owes_is_known(tmp_path, probe,
         os.close(handle)
 
 
-@pytest.mark.parametrize(("options", "status"), [([], 0), (["--strict"], 3)])
+@pytest.mark.parametrize(("options", "status"), [([], 0), (["--strict"], 4)])
 def test_what_was_not_measured_in_time_is_named(monkeypatch, capsys, options, status):
     state = timekeeper.State(None, 0, [], ["a", "b", "c", "d", "e"], [])
     monkeypatch.setattr(timekeeper, "follow", lambda *_: timekeeper.Checked(state, None))

@@ -84,7 +84,7 @@ def _validated(site: Site, faulty: Mapping[str, str], *steps: str) -> None:
     bad = {host for host, (word, _) in verdicts.items() if word == "fail"}
     # Without a fail, the status is that of a suspect host.
     suspect = any(word == "suspect" for word, _ in verdicts.values())
-    ending = ("FAILED", "1:0") if bad else ("FAILED", "3:0") if suspect else ("COMPLETED", "0:0")
+    ending = ("FAILED", "1:0") if bad else ("FAILED", "4:0") if suspect else ("COMPLETED", "0:0")
     assert ended == {job: ending}, output
     assert site.verdicts() == {host: word for host, (word, _) in verdicts.items()}
     # The job drained the hosts that fail, and no other.

@@ -297,7 +297,7 @@ def test_a_job_stops_in_time(campaign, monkeypatch):
         ({"n1": "pass", "n2": "pass"}, ["n1"], 0),
         ({"n1": "pass", "n2": "fail"}, ["n1"], 0),
         ({"n1": "pass", "n2": "fail"}, ["n2"], 1),
-        ({"n1": "suspect", "n2": "pass"}, ["n1"], 3),
+        ({"n1": "suspect", "n2": "pass"}, ["n1"], 4),
         ({"n1": "suspect", "n2": "fail"}, ["n1"], 1),  # srun returns the highest status
         ({"n1": "pass", "n2": "suspect", "n3": "fail"}, ["n1", "n2"], 1),  # n2 is absent
     ],

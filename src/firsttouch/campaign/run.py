@@ -68,7 +68,7 @@ class Outcome(Struct):
     def exit_status(self, *, strict: bool) -> int:
         """Return the exit status of a job that judged; *strict*: undecided hosts count."""
         status = exit_status([v for v in self.verdicts if v.host in self.stands_for], strict=strict)
-        # srun returns the highest status of its tasks, and 3 (suspect) is not worse than 1 (fail).
+        # srun returns the highest status of its tasks, and 4 (suspect) is not worse than 1 (fail).
         return status and exit_status(self.verdicts, strict=strict)
 
 

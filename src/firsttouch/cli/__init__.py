@@ -87,9 +87,10 @@ INTERRUPTED = 128 + signal.SIGINT
 DESCRIPTION = """\
 Validates NUMA hosts, and finds the fastest placement of memory-bound programs on them.
 
-Every command takes --json: one JSON document on standard output, while messages go to standard error. The standard
-output of `run` is its program's, so its document is the last line on standard error. Every command ends with
-0 if all is well, 1 if a program or a verdict failed, 2 for bad input, 3 if something needed is missing here."""
+Every command takes --json: one JSON document on standard output, while messages go to standard error. The
+standard output of `run` is its program's, so its document is the last line on standard error. Every command
+ends with 0 if all is well, 1 if a program or a verdict failed, 2 for bad input, 3 if something needed is
+missing here, 4 for a suspect."""
 EXAMPLES = """\
 start here:
   firsttouch characterize                                      measure this host, and write a report

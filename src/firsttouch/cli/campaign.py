@@ -58,7 +58,7 @@ EXAMPLES = """\
 
 _RUN = f"""\
 --drain              validate: drain this host in Slurm if it fails
---strict             validate: exit status 3 also if this host is undecided
+--strict             validate: exit status 4 also if this host is undecided
 --reservation --image
 --backend
 --max-repetitions N  validate: most repetitions of undecided metrics (default: {MOST_REPETITIONS})
@@ -68,7 +68,7 @@ _COLLECT = """\
 campaign CAMPAIGN  name or folder of the campaign
 --no-figures       only the overview and the state
 --drain            validate: drain the hosts that fail in Slurm
---strict           validate: exit status 3 also if a host is undecided
+--strict           validate: exit status 4 also if a host is undecided
 --reservation
 --step PATTERN     with --resubmit: only steps whose names match"""
 _AGAIN = """\

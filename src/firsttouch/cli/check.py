@@ -19,7 +19,7 @@ from msgspec.structs import asdict, replace
 from firsttouch import paths
 from firsttouch.cli import options
 from firsttouch.clock import SYSTEM_CLOCK
-from firsttouch.errors import CannotHere, FirstTouchError, one_line
+from firsttouch.errors import SUSPECT, CannotHere, FirstTouchError, one_line
 from firsttouch.execution.progress import say
 from firsttouch.tools import require_report
 
@@ -36,16 +36,14 @@ that verdicts of this host blamed, and of other hosts of the system (by the log 
 system's references judge, the narrowest first, then of each NUMA node with its own bank and with the farthest one.
 Undecided cases are measured again while there is time. The command ends in time whatever happens: a
 measurement that hangs is killed, and what was not measured is named.
-Exit status: 0 no metric is worse than undecided, 1 the host fails, 2 bad input, 3 suspect, or not measured: other
-processes used the host, a placement did not hold, something is missing or failed (with --strict, also undecided,
-or not measured in time)."""
+Exit status: 0 no metric is worse than undecided, 1 the host fails, 2 bad input, 3 it could not be measured here:
+other processes used it, a placement did not hold, something is missing or failed; 4 suspect (with --strict, also
+undecided, or not measured in time)."""
 _LEAST, _MOST = 5.0, 3600.0
 #: Time (s) that is left for the output, and for the end of this process. A reader that takes no output gets less.
 _MARGIN, _FOR_OUTPUT = 0.75, 0.5
 #: The most measurements that are named as not done.
 _NAMED = 3
-#: The exit status of a check that proves nothing.
-_PROVES_NOTHING = CannotHere.exit_status
 #: Lines of progress that wait for a reader at most; further ones are left out.
 _MOST_LINES = 1000
 
@@ -84,8 +82,11 @@ def run(args: argparse.Namespace) -> int:
     if checked.state is None and checked.status == 2:  # it has said what is wrong
         return 2
     state = _final(checked)
-    proves_nothing = state.troubles or (args.strict and state.left)
-    status = state.status or (_PROVES_NOTHING if proves_nothing else 0)
+    status = state.status
+    if not status and state.troubles:
+        status = CannotHere.exit_status
+    elif not status and args.strict and state.left:
+        status = SUSPECT
     with _output_until(until + _FOR_OUTPUT - SYSTEM_CLOCK.monotonic(), status):
         _print(args, state, status, in_time=checked.status == 0)
     return status

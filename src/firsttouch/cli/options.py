@@ -246,7 +246,7 @@ SHARED: dict[str, dict[str, Any]] = {
     "--aligner": {"metavar": "ALIGNER", "help": "the aligner, such as bwa-mem"},
     "--dataset": {"metavar": "DATASET", "help": "the dataset, as `firsttouch data list` names it"},
     "--hosts": {"metavar": "HOSTS"},
-    "--strict": {"action": "store_true", "help": "exit status 3 also if a host is undecided"},
+    "--strict": {"action": "store_true", "help": "exit status 4 also if a host is undecided"},
     "--backend": {"default": "", "help": "where the programs come from (default: the partition's backend)"},
     "--image": {
         "default": "",

@@ -176,7 +176,7 @@ def _add_for_program(group: argparse._ArgumentGroup) -> None:
     arg(
         "--verify",
         action="store_true",
-        help="if the program succeeds: end with 1 if its placement did not hold, with 3 if it could not be seen",
+        help="if the program succeeds: end with 1 if its placement did not hold, with 4 if it could not be seen",
     )
 
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from firsttouch.cli import options
-from firsttouch.errors import BadInput, CannotHere, first_of
+from firsttouch.errors import SUSPECT, BadInput, CannotHere, first_of
 from firsttouch.execution import energy, host_lock
 from firsttouch.execution.child_process import names_of_living, signal_text
 from firsttouch.execution.foreground import run_in_foreground
@@ -35,7 +35,7 @@ Tell = Callable[[Mapping[str, Any]], None]
 #: What is named of processes that a program leaves.
 _NAMED = 4
 #: The exit status of --verify by the state of the placement.
-_OF_PLACEMENT = {"verified": 0, "invalid": 1, "unverified": 3}
+_OF_PLACEMENT = {"verified": 0, "invalid": 1, "unverified": SUSPECT}
 
 
 class ExecRequest(Struct, frozen=True):

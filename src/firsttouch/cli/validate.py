@@ -29,7 +29,7 @@ EXAMPLES = """\
 Records of other systems are left out. Files with unreadable records are named, and hosts to which such records may
 belong do not pass.
 Exit status: 0 no host is worse than undecided (the last line says so), 1 a host fails or is invalid, 2 something
-cannot be read, 3 a host is suspect. With --strict, also 3 if a host is undecided: its measurements cannot tell."""
+cannot be read, 4 a host is suspect. With --strict, also 4 if a host is undecided: its measurements cannot tell."""
 
 
 def register(subparsers: options.Subparsers) -> None:

@@ -123,5 +123,4 @@ def apply_all(
             try:
                 yield apply(verdict, source, dry_run=dry_run, reservation=reservation), 0
             except FirstTouchError as error:
-                # Missing's status 3 would mean "suspect" here.
-                yield f"{verdict.host} is not drained: {error}", 2 if isinstance(error, BadInput) else 1
+                yield f"{verdict.host} is not drained: {error}", error.exit_status

@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from firsttouch.documents import attributes
+from firsttouch.errors import SUSPECT
 from firsttouch.judge import sprt
 from firsttouch.judge.fleet_level import FEWEST_HOSTS
 from firsttouch.judge.host_level import STABLE_SESSIONS
@@ -25,7 +26,7 @@ Word = Literal["pass", "undecided", "suspect", "invalid", "fail"]
 #: :data:`firsttouch.judge.sprt.CHANCE`), but too little for a fail; something is missing; the worse of two groups.
 ORDER: Sequence[Word] = ("pass", "undecided", "suspect", "invalid", "fail")
 #: Verdict -> exit status of a command and of a job.
-STATUS: Mapping[Word, int] = {"pass": 0, "undecided": 0, "suspect": 3, "invalid": 1, "fail": 1}
+STATUS: Mapping[Word, int] = {"pass": 0, "undecided": 0, "suspect": SUSPECT, "invalid": 1, "fail": 1}
 #: What is stated in place of the cause of a fail if no rule fits.
 NO_CAUSE = "no known signature"
 #: A policy: a pass needs a comparison with the fleet that sees losses of this fraction (a missing channel of five)
@@ -57,9 +58,8 @@ def conclusion(words: Sequence[Word], *, strict: bool = False) -> str:
     if not undecided or status(words, strict=strict):
         return ""
     hosts = f"{undecided} of {len(words)} hosts are" if len(words) > 1 else "the host is"
-    return (
-        f"{hosts} undecided, which is not a pass: the exit status is 0, with --strict 3; measure more repetitions"
-    )
+    statuses = f"the exit status is 0, with --strict {SUSPECT}"
+    return f"{hosts} undecided, which is not a pass: {statuses}; measure more repetitions"
 
 
 class Finding(Struct, frozen=True):
