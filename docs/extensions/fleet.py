@@ -11,11 +11,12 @@ import simulated
 from firsttouch.judge import history as judge_history
 from firsttouch.judge import samples_table
 from firsttouch.judge.comparison import compare
-from firsttouch.judge.judging import Undescribed, judged
+from firsttouch.judge.judging import judged
 from firsttouch.report import forms
 from firsttouch.report.document import Block
 from firsttouch.report.fleet import comparison, figures, history
 from firsttouch.report.fleet.ranks import Ranks
+from firsttouch.systems.definition import Undescribed
 
 #: How many drawings of a kind are shown.
 _SHOWN = 3
