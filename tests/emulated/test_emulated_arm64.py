@@ -38,28 +38,6 @@ def tree() -> Path:
 
 
 @pytest.mark.parametrize(
-    ("script", "reason"),
-    [
-        ("#!/bin/sh\nexit 0", "not there"),
-        ("#!/bin/sh\necho 'E: no network' >&2; exit 100", "apt-get -?q?.*no network"),
-    ],
-    ids=["no apt", "no network"],
-)
-def test_packages_that_cannot_be_had_are_a_reason_to_skip(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, reason: str
-) -> None:
-    monkeypatch.setenv("FIRSTTOUCH_CACHE", str(tmp_path / "cache"))
-    for name in (*arm64.PROGRAMS, *(["apt-get"] if "network" in reason else [])):
-        program = tmp_path / name
-        program.write_text(f"{script}\n")
-        program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Missing, match=reason):
-        arm64.packages()
-    assert list((tmp_path / "cache/emulated").glob("unfinished-*")) == []
-
-
-@pytest.mark.parametrize(
     ("cpu", "sets", "preferred"),
     [
         ("max,sve=off", ["plain", "neon"], "neon"),

@@ -90,27 +90,6 @@ def test_a_runner_that_is_stopped_leaves_no_qemu(sent: signal.Signals) -> None:
         assert wait_for(lambda: gone(started), 60)
 
 
-def test_a_killed_lifeline_takes_qemu_with_it() -> None:
-    with subprocess.Popen([*SMALL, "--", "sleep", "1000"], stderr=subprocess.PIPE) as runner:
-        assert wait_for(lambda: bool(qemus(runner.pid)), 120)
-        started = qemus(runner.pid)
-        (lifeline,) = set(descendants(runner.pid)) - set(started)
-        os.kill(lifeline, signal.SIGKILL)
-        assert wait_for(lambda: gone(started), 60)
-        assert runner.wait(60) == 1
-
-
-def test_emulate_lists_the_machines() -> None:
-    listed = subprocess.run([*EMULATE, "--list"], check=True, capture_output=True, text=True).stdout
-    assert [line.split()[0] for line in listed.splitlines()] == machine.names()
-
-
-def test_emulate_refuses_an_unknown_machine() -> None:
-    refused = subprocess.run([*EMULATE, "--machine", "none"], check=False, capture_output=True, text=True)
-    assert refused.returncode == 2
-    assert "no emulated machine is called 'none'" in refused.stderr
-
-
 @pytest.mark.parametrize("guest", ["small"], indirect=True)
 def test_emulate_runs_a_command(
     guest: Guest, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
