@@ -225,13 +225,11 @@ def test_the_probe_and_python_see_the_same_host(native_probe, tmp_path, host):
     ours = document(beside(STORED_ROOT, native_probe, "topology", root=root))["host"]
     theirs = document(beside(STORED_ROOT, *command, root=root, FIRSTTOUCH_PROBE=native_probe))
     banks = {n["number"]: (n["memory_bytes"], n["data"], sorted(n["usable_pus"])) for n in ours["numa_nodes"]}
+    data = {
+        n["index"]: bool(n["memory_bytes"]) and n["subtype"] not in DEVICE_MEMORY for n in theirs["numa_nodes"]
+    }
     assert banks == {
-        n["index"]: (
-            n["memory_bytes"],
-            bool(n["memory_bytes"]) and n["subtype"] not in DEVICE_MEMORY,
-            n["usable_pus"],
-        )
-        for n in theirs["numa_nodes"]
+        n["index"]: (n["memory_bytes"], data[n["index"]], n["usable_pus"]) for n in theirs["numa_nodes"]
     }
     assert ours["cache_bytes"] == max((size for _, size in theirs["caches"]), default=0)
     if len(banks) > 1:
@@ -314,18 +312,8 @@ def test_latency_of_a_small_cycle_is_less_than_of_a_large_one(run):
 @pytest.mark.parametrize("order", ["random", "paged", "sequential"])
 @pytest.mark.parametrize("size", ["1024", "4160", "266304", "1MiB"])
 def test_cycles_of_odd_sizes(run, order, size):
-    (result,) = document(
-        run(
-            "latency",
-            "--sizes",
-            size,
-            "--order",
-            order,
-            f"--banks={BANK}",
-            f"--pu-nodes={NODE}",
-            "--max-repetitions=3",
-        )
-    )["results"]
+    small = (f"--banks={BANK}", f"--pu-nodes={NODE}", "--max-repetitions=3")
+    (result,) = document(run("latency", f"--sizes={size}", f"--order={order}", *small))["results"]
     assert result["status"] == "valid"
     assert result["order"] == order
     assert result["metric"] == ("sequential_latency" if order == "sequential" else "random_latency")
@@ -357,11 +345,8 @@ def test_curves_of_loaded_latency(run):
     measured = document(run("loaded-latency", *options, "--array-bytes=64MB", "--sizes=64MiB"))
     curves = {}
     for result in measured["results"]:
-        assert (result["status"], result["loaders"], result["load_bank"]) == (
-            "valid",
-            len(result["pus"]) - 1,
-            BANK,
-        )
+        assert (result["status"], result["load_bank"]) == ("valid", BANK)
+        assert result["loaders"] == len(result["pus"]) - 1
         curves.setdefault(result["read_share"], {}).setdefault(result["metric"], {})[result["rate"]] = result
     assert list(curves) == [1, 0.75, 0.5]
     loads = []
@@ -407,12 +392,8 @@ def test_a_load_that_does_not_do_its_work_is_invalid(native_probe, tmp_path):
         (tmp_path / "load.c").write_text(text.replace(right, wrong))
         argv = ["gcc", "-O1", "-I", kernel.parent, tmp_path / "load.c", *objects, "-o", tmp_path / "probe"]
         subprocess.run([*argv, "-lhwloc", "-lm", "-lpthread"], check=True)
-        done = subprocess.run(
-            [tmp_path / "probe", "loaded-latency", "--sanity", "--loads=local"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        argv = [tmp_path / "probe", "loaded-latency", "--sanity", "--loads=local"]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
         assert done.returncode == 1, done.stderr
         assert "the values that the loaders read or stored are wrong" in done.stderr
 
@@ -509,58 +490,34 @@ REFUSED = [
     ("latency --json=3", "a value too many"),
     ("latency --xml", "not an option of latency"),
     ("latency --sizes 0", "is not a size above 0"),
-    ("latency --sizes -5", "is not a size above 0"),
-    ("latency --sizes 5XB", "is not a size above 0"),
     ("latency --sizes nan", "is not a size above 0"),
-    ("latency --sizes 16KiB,,1MiB", "is not a size above 0"),
     ("latency --sizes 100", "less than 16 lines"),
-    ("latency --threads 2", "not an option of latency"),
     ("latency --pages 2M", "is not one of base, thp, huge"),
-    ("latency --order up", "is not one of random, paged, sequential"),
     ("bandwidth --array-bytes 90TB", "is not a size"),
-    ("bandwidth --array-bytes 100", "too small"),
     ("bandwidth --pu-nodes 777", "there is no NUMA node 777"),
     ("bandwidth --pu-nodes 1-", "is not a list"),
-    ("bandwidth --pu-nodes 99999999999999999999", "is not a list"),
-    ("bandwidth --banks 777", "there is no NUMA node 777"),
-    ("bandwidth --banks 0,,1", "is not a list"),
     ("bandwidth --set-sizes 777", "--set-sizes: 777"),
     ("bandwidth --interleave 0", "one bank"),
     ("bandwidth --interleave 0,777", "there is no NUMA node 777"),
-    ("bandwidth --interleave some", "is not a list"),
     ("bandwidth --kernels copy,sum", "'sum' is not one of"),
-    ("bandwidth --stores slow", "is not one of regular, streaming"),
-    ("bandwidth --instructions mmx", "is not one of plain"),
     ("bandwidth --instructions all,plain", "'all' is not one of plain"),
     ("bandwidth --min-repetitions 0", "whole number from 1"),
     ("bandwidth --min-repetitions 20", "is more than"),
-    ("bandwidth --max-repetitions 1001", "whole number from 1 to 1000"),
     ("bandwidth --confidence 2", "is not a fraction"),
     ("bandwidth fast", "one word too many"),
     ("contention --threads 0", "--threads: 0 threads"),
-    ("contention --threads 9999", "--threads: 9999 threads"),
     ("core-to-core --pairs 0", "whole number from 1 on, or 'all'"),
-    ("core-to-core --pages thp", "not an option of core-to-core"),
-    ("core-to-core --banks 777", "there is no NUMA node 777"),
     ("loaded-latency --sizes 16KiB,1MiB", "--sizes: loaded-latency takes one size"),
-    ("loaded-latency --sizes curve", "--sizes: loaded-latency takes one size"),
-    ("loaded-latency --threads 1", "not an option of loaded-latency"),
-    ("loaded-latency --loads remote", "is not one of local, outgoing, incoming"),
     ("loaded-latency --read-shares 0.6", "is not one of 1, 0.75, 0.5"),
     ("loaded-latency --rates 0.5,1.5", "'1.5' is not a fraction from 0 to 1"),
     (f"loaded-latency --rates {','.join(['0.5'] * 63)}", "more than 62 rates"),
-    ("loaded-latency --array-bytes 1000", "too small"),
     ("locks --batch 0", "--batch: 0 records; a batch has 1 to 4096"),
-    ("locks --locks spin,clh", "'clh' is not one of spin, ticket, mutex, queue, atomic"),
     ("locks --locks spin,atomic --parsings original,batched", "--parsings must have blocked"),
-    ("locks --threads 9999", "--threads: 9999 threads"),
     ("locks --record-bytes 63", "a record has 64 to 65536"),
     ("locks --block-bytes 255", "a block of 255 bytes is smaller than a record of 256"),
     ("locks --array-bytes 12287", "too small for a block or record of 12288"),
     ("locks --work 1us,fast", "'fast' is not a time from 0 to 10ms"),
-    ("locks --work 5", "'5' is not a time"),
     ("locks --seconds 0", "is not a number of seconds"),
-    ("contention --batch 1", "not an option of contention"),
 ]
 
 
@@ -654,9 +611,8 @@ def started(native_probe):
             "--array-bytes=256MB",
             "--min-repetitions=1000",
             "--max-repetitions=1000",
-            *options,
         ]
-        argv += [f"--banks={BANK}", f"--pu-nodes={NODE}", "--interleave=none"]
+        argv += [f"--banks={BANK}", f"--pu-nodes={NODE}", "--interleave=none", *options]
         process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         running.append(process)
         deadline = time.monotonic() + 120

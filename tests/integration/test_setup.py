@@ -69,6 +69,11 @@ NEEDED = (
 )
 
 
+def link_needed(programs):
+    for name in NEEDED:
+        (programs / name).symlink_to(shutil.which(name))
+
+
 def new_checkout(parent):
     """Return the files of a checkout that setup.sh needs, in a folder of *parent* with a blank in its name."""
     programs = parent / "bin"
@@ -210,8 +215,7 @@ def test_the_old_one_works_until_the_new_one_is_complete(complete):
 def test_other_distributions_get_the_command_to_type(checkout, release, command):
     """Nothing is installed, so root is not needed. The host has the programs of the script, but not apt-get."""
     programs = checkout.parent / "bin"
-    for name in NEEDED:
-        (programs / name).symlink_to(shutil.which(name))
+    link_needed(programs)
     (checkout / "setup/debian-packages.txt").write_text(
         "# group package proof\nrun bwa bwa\nrun hisat2 hisat2-align-s\nrun hwloc lstopo\nrun libhwloc-dev /no.h\n"
         "study g++ no-such-compiler\n"
@@ -257,8 +261,7 @@ esac
 def test_packages_that_a_release_does_not_have_are_left_out_once(checkout):
     """One package without a candidate must not keep the others from being installed; the next run asks no more."""
     programs = checkout.parent / "bin"
-    for name in NEEDED:
-        (programs / name).symlink_to(shutil.which(name))
+    link_needed(programs)
     for name, text in (("apt-get", APT), ("id", "#!/bin/sh\necho 0\n")):
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
@@ -284,8 +287,7 @@ def test_packages_that_a_release_does_not_have_are_left_out_once(checkout):
 def test_a_python_that_is_too_old_lacks_its_package(checkout):
     """Rocky's python3 is 3.9 and has ensurepip: python3.11 is named with the other packages."""
     programs = checkout.parent / "bin"
-    for name in NEEDED:
-        (programs / name).symlink_to(shutil.which(name))
+    link_needed(programs)
     (programs / "python3").write_text("#!/bin/sh\ncase $* in *version_info*) exit 1 ;; esac\n")
     (checkout / "setup/debian-packages.txt").write_text("venv python3-venv python:ensurepip\nvenv gcc no-gcc\n")
     shutil.copy2(paths.ROOT / "setup/other-distributions.txt", checkout / "setup")

@@ -3,7 +3,6 @@
 
 import itertools
 import math
-import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -170,19 +169,6 @@ def test_instances_without_a_batch_of_reads_are_not_tried(host, checked_reads):
     assert all(s.instances <= 3 for s, own in zip(advice.scenarios, advice.trials, strict=True) if own)
     reason = next(row["reason"] for row in document["scenarios"] if row["name"] == "8Inst_Original")
     assert reason == "not tried: its 8 instances need a batch of reads each, and the reads fill 3"
-
-
-def test_the_time_of_the_run_is_said_with_its_uncertainty(host):
-    host(times("8Inst_Original"), budget=0.05)
-    (message,) = (m for m in host.messages if m.startswith("the whole run is expected to take "))
-    number = r"([\d.]+)"
-    match = re.fullmatch(
-        rf"the whole run is expected to take {number} s \({number} to {number} s, 90 % interval\) as \S+, "
-        rf"{number} s of it for loading; trials have taken {number} s, and may take 5.0% of the fastest run",
-        message,
-    )
-    expected, low, high, *_ = map(float, match.groups())
-    assert low < expected < high
 
 
 def test_a_load_is_not_taken_for_work(host):

@@ -184,17 +184,6 @@ def test_evidence_names_what_distinguishes_a_case(alike):
     assert sum(line.startswith("missing") and "effort smoke" in line for line in evidence) == 2
 
 
-@given(
-    st.lists(
-        st.dictionaries(st.sampled_from(["bank", "effort", "policy", "array_bytes"]), st.integers(0, 2)),
-        unique_by=lambda p: tuple(sorted(p.items())),
-    )
-)
-def test_names_of_different_cases_differ(parameters):
-    cases = [Case("s", "bandwidth", "copy_bandwidth", p, "GB/s", "higher") for p in parameters]
-    assert len({case.name for case in distinguished(cases)}) == len(cases)
-
-
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -103,11 +103,3 @@ def test_a_figure_that_was_changed(text, field, factor):
     broken = text[: figure.start(1)] + f"{float(figure[1]) * factor:.6f}" + text[figure.end(1) :]
     with pytest.raises(RunFailed, match="its bytes and time give"):
         parse(broken, threads=2)
-
-
-@pytest.mark.parametrize(
-    "broken", ["", "\n", "Segmentation fault\n", "Using 2 threads\n", "Using 2 threads\n" + "-" * 80]
-)
-def test_what_is_no_output(broken):
-    with pytest.raises(RunFailed, match="likwid-bench"):
-        parse(broken, threads=2)

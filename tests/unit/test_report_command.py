@@ -72,16 +72,6 @@ def test_a_link_to_the_latest_report_stays_a_link(results: Path, tmp_path: Path)
     assert (tmp_path / "one" / "index.html").is_file()
 
 
-@pytest.mark.parametrize("stranger", ["thesis.tex", "index.html"])
-def test_a_folder_with_anything_else_is_refused(results: Path, tmp_path: Path, stranger: str) -> None:
-    out = tmp_path / "precious"
-    out.mkdir()
-    (out / stranger).write_text("mine")
-    with pytest.raises(BadInput, match="not an earlier report"):
-        run_parsed("report", results, "-o", out)
-    assert (out / stranger).read_text() == "mine"
-
-
 def test_a_report_with_a_note_beside_it_is_refused(results: Path, tmp_path: Path) -> None:
     run_parsed("report", results, "-o", tmp_path / "report")
     (tmp_path / "report" / "notes.txt").write_text("mine")
@@ -99,26 +89,6 @@ def test_a_failure_leaves_the_earlier_report_and_nothing_beside_it(results: Path
         run_parsed("report", results, "-o", out)
     assert (out / "index.html").read_bytes() == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["report", "results"]
-
-
-@pytest.mark.parametrize("hosts", [1, 6])
-def test_a_bad_line_is_named_and_the_others_are_reported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], hosts: int
-) -> None:
-    for host in range(hosts):
-        measured = [replace(r, host=f"n{host}") for r in Machine(1, 2).topology()]
-        schema.append(tmp_path / "in" / f"n{host}.d" / "records.jsonl", measured)
-    bad = tmp_path / "in" / "n0.d" / "records.jsonl"
-    with bad.open("a") as out:
-        out.write('{"schema": 1, "check": "half"\n')
-    with pytest.raises(BadInput, match="1 records, files or folders, named above"):
-        run_parsed("report", tmp_path / "in", "-o", tmp_path / "out")
-    assert f"left out: {bad}:{len(measured) + 1}: not JSON" in capsys.readouterr().err
-    for name in ("index.html", "summary.md", "summary.json"):
-        assert f"{bad}:{len(measured) + 1}" in (tmp_path / "out" / name).read_text().replace("\\", "")
-    document = json.loads((tmp_path / "out" / "summary.json").read_text())
-    shown = document["hosts"] if hosts == 1 else document["systems"][0]["hosts"]
-    assert {h["host"] for h in shown} == {f"n{i}" for i in range(hosts)}
 
 
 def fleet(folder: Path, damage: dict[str, tuple[str, str]]) -> Path:
@@ -173,29 +143,6 @@ def test_hosts_that_seem_to_have_two_names_are_named(tmp_path: Path, run_cli: Ca
         "firsttouch: 'n4' and 'n4.site.org' seem to be one host, and are judged as two: its records need one name",
     ]
     assert {"n4.site.org", "N6"} < reported.keys()
-
-
-def test_bad_input_is_one_line_that_names_it(results: Path, tmp_path: Path) -> None:
-    binary = tmp_path / "binary"
-    binary.write_bytes(b"\xff\xfe\n")
-    notes = tmp_path / "notes.xml"
-    notes.write_text("<notes/>")
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    cases: list[tuple[tuple[str | Path, ...], str]] = [
-        ((tmp_path / "nowhere", "-o", tmp_path / "r"), "nowhere: no such file or folder"),
-        ((empty, "-o", tmp_path / "r"), "no record in"),
-        ((binary, "-o", tmp_path / "r"), "not text in UTF-8"),
-        ((results, "-o", binary), "binary: not a folder"),
-        ((results, "-o", binary / "below"), "binary: not a folder"),
-        ((results, "-o", tmp_path / "r", "--xml", notes), "notes.xml: not an hwloc topology"),
-        ((results, "-o", tmp_path / "r", "--xml", tmp_path / "no.xml"), "no.xml: cannot be read"),
-    ]
-    for argv, reason in cases:
-        with pytest.raises(BadInput, match=reason) as caught:
-            run_parsed("report", *argv)
-        assert "\n" not in str(caught.value)
-    assert not (tmp_path / "r").exists()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from factories.host_records import Machine, built_report
+from factories.host_records import built_report
 from firsttouch.records.schema import Record
 from firsttouch.report import aspect
 from firsttouch.report.aspects import bandwidth, contention, latency, topology
@@ -79,11 +79,6 @@ def test_the_sweep_goes_before_a_single_cell_that_is_faster() -> None:
     remote = rate(3.0, (0,), (1,), program="likwid-bench")
     drawn = bandwidth.drawn(bandwidth.variants(view([*sweep(), faster, remote])))
     assert "likwid-bench" in {way.parameters["program"] for way in drawn}
-
-
-def test_records_of_other_programs_alone_are_drawn() -> None:
-    ways = bandwidth.variants(view([rate(9.0, (0,), (0,), program="stream")]))
-    assert bandwidth.drawn(ways) == ways
 
 
 def test_other_programs_stand_beside_the_probe() -> None:
@@ -191,11 +186,3 @@ def test_curves_of_programs_and_ways_stay_apart(tmp_path: Path) -> None:
     assert "worst remote 200 ns" in text
     assert "lmbench 110 ns" in text
     assert "The probe and other programs (ns, medians)" in page
-
-
-def test_a_whole_machine_with_records_of_before(tmp_path: Path) -> None:
-    """lat_mem_rd's, likwid-bench's and STREAM's matrices of an older version are drawn as they were."""
-    _, page, document = built_report(tmp_path, Machine(2, 4).everything())
-    assert "likwid-bench, avx512 instructions, regular stores, membind" in page
-    assert document["records"]["invalid"] == 0
-    assert not document["problems"]
