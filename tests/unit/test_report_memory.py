@@ -29,16 +29,6 @@ def memory_records(**more: Any) -> list[Record]:
     return [*host.topology(), *host.loaded(), *host.pairs(4), *host.pages(), *host.stores()]
 
 
-def counted(lines: float, seconds: float = 10.0) -> list[Record]:
-    """Return the counters of a run of bwa-mem: cache lines from memory and time."""
-    run = {"aligner": "bwa-mem", "dataset": "lambda", "scenario": "1Inst_Original", "instances": 1, "threads": 8}
-    common: dict[str, Any] = {"parameters": run, "host": "n1", "system": "amd-opteron"}
-    return [
-        Record("counters", "alignment_time", "s", "lower", (seconds,), **common),
-        Record("counters", "cache_misses", "1", "neither", (lines,), **common),
-    ]
-
-
 def view_of(records: list[Record]) -> HostView:
     (view,) = model.split(records, (), None)
     return view
@@ -50,9 +40,7 @@ def loads_of(view: HostView) -> list[Figure | Absent]:
 
 @pytest.fixture(scope="module")
 def view() -> HostView:
-    # 2 banks with 25 GB/s each: 50e9 * 10 s / 64 bytes.
-    counts = Record("topology", "numa_nodes", "1", "neither", (2.0,), host="n1", system="amd-opteron")
-    return view_of([*memory_records(), counts, *counted(50e9 * 10 / 64)])
+    return view_of([*memory_records()])
 
 
 def texts(panel: model.Panel) -> list[str]:
@@ -71,8 +59,6 @@ def test_a_panel_for_each_load_has_curves_by_read_share_and_marks(view: HostView
     for label in ("reads 100 %", "reads 75 %", "reads 50 %", "saturation", "theoretical bandwidth"):
         assert label in local
     assert "expected saturation, reads 100 %" in local
-    assert "bwa-mem, lambda, 1Inst_Original" in local
-    assert "bwa-mem, lambda, 1Inst_Original" not in texts(figure.panels[1])
     assert "bandwidth of the load (GB/s)" in local
     share = 100 * SATURATION["local"] / THEORY
     (stated, low, high) = re.findall(
@@ -80,15 +66,11 @@ def test_a_panel_for_each_load_has_curves_by_read_share_and_marks(view: HostView
     )[0]
     assert float(stated) == pytest.approx(share, abs=1.5)
     assert float(low) <= share <= float(high)
-    assert figure.shows[-1].startswith(
-        "bwa-mem, lambda, 1Inst_Original moves at least 25 GB/s per bank, where latency"
-    )
     merits = figure.tables[0]
     assert len(merits.rows) == 2 * 3 * 3
-    assert figure.tables[-1].caption == "Programs, by hardware counters"
 
 
-def test_without_counters_or_theory_the_figure_says_so() -> None:
+def test_without_theory_the_figure_says_so() -> None:
     records = [
         r for r in memory_records(nodes=1) if r.check == "loaded_latency" and r.parameters["read_share"] == 1
     ]
@@ -98,13 +80,6 @@ def test_without_counters_or_theory_the_figure_says_so() -> None:
     assert not {"theoretical bandwidth", "expected saturation, reads 100 %"} & set(texts(figure.panels[0]))
     assert "saturates at 39" in figure.shows[0]
     assert "theory" not in figure.shows[0]
-    assert figure.shows[1].startswith("No program is drawn, because its memory traffic is unknown: the records")
-    # Counted without cache misses, as on many virtual machines.
-    (view,) = model.split([*records, *counted(1.0)[:1]], (), None)
-    assert loaded_latency.programs_of(view) == []
-    (figure,) = loads_of(view)
-    assert isinstance(figure, Figure)
-    assert "this host counts no cache misses" in figure.shows[1]
 
 
 def test_a_load_that_seldom_doubles_the_latency_has_no_star() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Latency of memory while others load it at rising rates, and where programs are on the curve."""
+"""Latency of memory while others load it at rising rates."""
 
 from __future__ import annotations
 
@@ -16,20 +16,16 @@ from firsttouch.report.aspect import Aspect, Chart, Result, measured, metric_tit
 from firsttouch.report.aspects import topology
 from firsttouch.report.document import Cell, Entry, Panel, Table
 from firsttouch.report.figures import drawing
-from firsttouch.report.figures.svg import INK, MUTED, WARN
-from firsttouch.report.model import Absent, HostView, banks, dataset_of, pu_nodes
+from firsttouch.report.figures.svg import INK, MUTED
+from firsttouch.report.model import Absent, HostView, banks, pu_nodes
 from firsttouch.report.text import clean, count, plain, times
-from firsttouch.systems.references import Reference
-from firsttouch.units import number, percent, quantity, quantity_range
+from firsttouch.units import number, percent, quantity_range
 
 CHECK = "loaded_latency"
 LATENCY, BANDWIDTH = "loaded_latency", "load_bandwidth"
 UNLOADED, SATURATION, PEAK = "unloaded_latency", "saturation_bandwidth", "peak_bandwidth"
 #: Where the load comes from, seen from the NUMA node of the chase, in the order of figures.
 LOADS = ("local", "outgoing", "incoming")
-#: Events of perf that count cache lines from memory, and the bytes of a line.
-_LINES = ("cache_misses", "llc_load_misses")
-_LINE_BYTES = 64
 
 _TITLE = "Latency of memory while it is loaded"
 _HOW = (
@@ -45,9 +41,6 @@ _HEADINGS = {
 }
 
 _HEIGHT = 250
-#: Programs in a drawing; the table has all of them.
-_MOST_PROGRAMS = 3
-_PROGRAMS = tuple(drawing.Look(WARN, marker=marker, radius=6) for marker in ("cross", "plus", "rhomb"))
 _SATURATION = drawing.Look(INK, marker="star", radius=7)
 _THEORY = drawing.Look(INK, line=1.5, dashes="6 4")
 _EXPECTED = drawing.Look(MUTED, area=0.22)
@@ -62,22 +55,18 @@ def aspect(view: HostView) -> Aspect:
     by_load = [of_load for c in first if (of_load := [o for o in curves if _place(o) == _place(c) and o.points])]
     if not by_load:
         return Aspect(results, absent=[Absent(_TITLE, view.why_absent(CHECK))])
-    programs = programs_of(view)
-    local = weakest(curves, "local")
     chart = Chart(
         key="loaded-latency",
         title=_TITLE,
         how=_HOW,
-        shows=[*(_sentence(view, c, theory) for c in first), _of_programs(view, programs, local)],
+        shows=[_sentence(view, c, theory) for c in first],
         measured=measured(r for of_load in by_load for c in of_load for r in c.records()),
         panels={
-            _heading(of_load[0]): partial(_panel, of_load, _marks(view, of_load, theory, programs))
-            for of_load in by_load
+            _heading(of_load[0]): partial(_panel, of_load, theory, _band(view, of_load)) for of_load in by_load
         },
         tables=[
             _merits(curves, theory),
             *(_points(c) for of_load in by_load for c in of_load),
-            *([_program_table(programs, local, theory)] if programs else []),
         ],
     )
     return Aspect(results, [chart])
@@ -213,41 +202,6 @@ def stated(curve: LoadCurve, theory: float | None) -> str:
 
 
 # ----------------------------------------------------------------------
-# The bandwidth of programs, from hardware counters.
-
-
-class Program(Struct, frozen=True):
-    """The memory traffic of a program's run, per bank (GB/s), and its *name*."""
-
-    name: str
-    bandwidth: float
-
-
-def programs_of(view: HostView) -> list[Program]:
-    """Return the traffic of the runs whose counters were read: their cache lines from memory by their time.
-
-    The traffic of a run is assumed to be even on all banks of the host. Lines that are written back are not
-    counted, so this is the least that a program needs.
-    """
-    memory = view.metric("topology", "numa_nodes")
-    with_memory = len([n for n in view.topology.numa_nodes if n.memory_bytes]) if view.topology else 0
-    number = with_memory or (round(memory.value) if memory else 1) or 1
-    result = []
-    for name, of_run in sorted(grouped(view.of("counters"), _run).items()):
-        records = {r.metric: r for r in of_run}
-        lines = next((records[event] for event in _LINES if event in records), None)
-        time = records.get("alignment_time")
-        if name and lines is not None and time is not None and time.value > 0 and lines.value > 0:
-            result.append(Program(name, lines.value * _LINE_BYTES / time.value / 1e9 / number))
-    return result
-
-
-def _run(record: Record) -> str:
-    p = record.parameters
-    return ", ".join(clean(str(t)) for t in (p.get("aligner"), dataset_of(record), p.get("scenario")) if t)
-
-
-# ----------------------------------------------------------------------
 # The chart.
 
 
@@ -272,55 +226,36 @@ def _sentence(view: HostView, curve: LoadCurve, theory: float | None) -> str:
     return f"{text}."
 
 
-def _of_programs(view: HostView, programs: Sequence[Program], local: LoadCurve | None) -> str:
-    """Return where programs are on the curve, or why none is drawn."""
-    if not programs:
-        none = "this host counts no cache misses, as many virtual machines"
-        why = none if view.of("counters") else view.why_absent("counters")
-        return f"No program is drawn, because its memory traffic is unknown: {why}."
-    texts = []
-    for program in programs[:_MOST_PROGRAMS]:
-        at = local.latency_at(program.bandwidth) if local else None
-        where = f", where latency is {quantity(at, 'ns')}" if at else ""
-        texts.append(f"{program.name} moves at least {quantity(program.bandwidth, 'GB/s')} per bank{where}")
-    return f"{'; '.join(texts)}."
-
-
-class _Marks(Struct, frozen=True):
-    """What a panel has beside its curves: the theoretical bandwidth, the expected saturation, and programs."""
-
-    theory: float | None
-    band: Reference | None
-    programs: Sequence[Program]
-
-
-def _marks(
-    view: HostView, curves: Sequence[LoadCurve], theory: float | None, programs: Sequence[Program]
-) -> _Marks:
-    """Return the marks of a panel; programs use their own bank, and are drawn where the curve has latencies."""
-    first = curves[0]
-    drawn = [p for p in programs[:_MOST_PROGRAMS] if first.load == "local" and first.latency_at(p.bandwidth)]
-    return _Marks(theory, view.expected(first.saturation) if first.saturation else None, drawn)
+def _band(view: HostView, curves: Sequence[LoadCurve]) -> tuple[float, ...]:
+    """Return the ends (GB/s) of the expected saturation of a panel, nothing if none is expected."""
+    saturation = curves[0].saturation
+    expected = view.expected(saturation) if saturation else None
+    return tuple(expected.ends) if expected else ()
 
 
 def _panel(
-    curves: Sequence[LoadCurve], marks: _Marks, *, name: str, title: str, heading: str, description: str
+    curves: Sequence[LoadCurve],
+    theory: float | None,
+    band: Sequence[float],
+    *,
+    name: str,
+    title: str,
+    heading: str,
+    description: str,
 ) -> Panel:
     latencies = [v for c in curves for p in c.points for v in p.latency.samples]
     rates = [s for c in curves for p in c.points if p.bandwidth for s in p.bandwidth.samples]
-    band = marks.band.ends if marks.band else ()
     looks = [drawing.series(position) for position in range(len(curves))]
     legend: dict[str, drawing.Look | None] = {
         **{curve.name: look for curve, look in zip(curves, looks, strict=True)},
         "saturation": _SATURATION if any(c.saturates for c in curves) else None,
-        "theoretical bandwidth": _THEORY if marks.theory else None,
+        "theoretical bandwidth": _THEORY if theory else None,
         f"expected saturation, {curves[0].name}": _EXPECTED if band else None,
-        **{program.name: look for program, look in zip(marks.programs, _PROGRAMS, strict=False)},
     }
     axes = drawing.Chart(
         name,
         (
-            drawing.zero_based_scale(1.05 * max([marks.theory or 0.0, *rates, *band])),
+            drawing.zero_based_scale(1.05 * max([theory or 0.0, *rates, *band])),
             drawing.logarithmic_scale(latencies)
             if drawing.wide(latencies)
             else drawing.zero_based_scale(1.08 * max(latencies)),
@@ -334,8 +269,8 @@ def _panel(
         low, high = (axes.place(end, 0)[0] for end in band)
         size = (max(1.0, high - low), _HEIGHT)
         axes.canvas.rectangle((low, axes.frame.top), size, MUTED, fill_opacity=_EXPECTED.area)
-    if marks.theory:
-        axes.draw_upright(marks.theory, _THEORY)
+    if theory:
+        axes.draw_upright(theory, _THEORY)
     for curve, look in zip(curves, looks, strict=True):
         _draw(axes, curve, look)
     places = [
@@ -345,10 +280,6 @@ def _panel(
     ]
     tips = [f"saturation: {number(rate)} GB/s, {number(latency)} ns" for rate, latency in places]
     axes.draw_series(_SATURATION, places, tips)
-    for program, look in zip(marks.programs, _PROGRAMS, strict=False):
-        place = (program.bandwidth, curves[0].latency_at(program.bandwidth) or 0.0)
-        tip = f"{program.name}: {number(program.bandwidth)} GB/s"
-        axes.draw_series(look, [place], [tip])
     return axes.canvas.panel(title, description)
 
 
@@ -395,14 +326,3 @@ def _points(curve: LoadCurve) -> Table:
     ]
     header = ("wanted rate", "bandwidth (GB/s)", "latency (ns)", "fastest", "slowest", "n")
     return Table(f"{_heading(curve)}, {curve.name}", header, rows)
-
-
-def _program_table(programs: Sequence[Program], local: LoadCurve | None, theory: float | None) -> Table:
-    rows = []
-    for program in programs:
-        at = local.latency_at(program.bandwidth) if local else None
-        share = Cell(program.bandwidth / theory, percent) if theory else "unknown"
-        there = Cell(at, number) if at else "beyond the curve"
-        rows.append((program.name, Cell(program.bandwidth, number), share, there))
-    header = ("program", "at least (GB/s per bank)", "of theory", "latency there (ns)")
-    return Table("Programs, by hardware counters", header, rows)

@@ -17,7 +17,7 @@ from firsttouch.report.aspect import Aspect, Chart, Draw, Result, best, measured
 from firsttouch.report.document import Cell, Table
 from firsttouch.report.figures import drawing
 from firsttouch.report.model import Absent, HostView, whole
-from firsttouch.report.text import clean, count, listed, plain, times
+from firsttouch.report.text import clean, count, listed, plain
 from firsttouch.units import percent
 
 _TITLE = "Records per second from one reader under a lock"
@@ -178,21 +178,16 @@ def _work_text(nanoseconds: float) -> str:
 # What the rates show.
 
 
-def sentences(group: Rates) -> tuple[str, ...]:
-    """Return what the rates show: batches, locks that fall behind, waiting, and the effect of placement."""
-    texts = [_batches(group), _gain(group), *_behind(group), _waiting(group), _placements(group)]
-    return tuple(filter(None, texts))
-
-
 def _batch_of_host(group: Rates) -> int:
     """Return the batch that suffices for every lock, 0 if it is unknown."""
     return max((round(r.value) for r in group.needed.values()), default=0)
 
 
-def _batches(group: Rates) -> str:
+def sufficient_batches(group: Rates) -> list[str]:
+    """Return the sentence that states the sufficient batch of each lock, or nothing."""
     needed = {lock: round(r.value) for lock, r in group.needed.items()}
     if not needed:
-        return ""
+        return []
     size, share = _batch_of_host(group), percent(WITHIN).replace(".0", "")
     host = "single records" if size == 1 else f"batches of {size} records"
     by_lock = ", ".join(f"{clean(lock)} {batch}" for lock, batch in needed.items())
@@ -208,91 +203,12 @@ def _batches(group: Rates) -> str:
     ]
     least = min(set.intersection(*not_slower), default=size) if not_slower else size
     sized = "Single records are" if least == 1 else f"Batches of {least} are"
-    return text if least >= size else f"{text} {sized} not clearly slower, as repetitions overlap."
+    return [text if least >= size else f"{text} {sized} not clearly slower, as repetitions overlap."]
 
 
 def _slower(record: Record, other: Record) -> bool:
     """Return whether all repetitions are slower than those of the other; one repetition shows nothing."""
     return min(record.repetitions, other.repetitions) > 1 and max(record.samples) < min(other.samples)
-
-
-def _differ(record: Record, other: Record) -> bool:
-    return _slower(record, other) or _slower(other, record)
-
-
-def _gain(group: Rates) -> str:
-    """Return what taking several records at once gains over parsing under the lock."""
-    original, other = group.fastest(["original"]), group.fastest(p for p in PARSINGS if p != "original")
-    if original is None or other is None or original.value <= 0:
-        return ""
-    text = f"The best rate, {value(other)} ({_name(other)}), is "
-    if not _differ(original, other):
-        return f"{text}not clearly different from that of original parsing."
-    gain = times(other.value / original.value)
-    return f"{text}{gain} that of original parsing, {value(original)} ({_name(original)})."
-
-
-def _name(record: Record) -> str:
-    return clean(f"{record.parameters['lock']}, {record.parameters['parsing']}")
-
-
-def _behind(group: Rates) -> list[str]:
-    """Return for each parsing which locks are slower than its best one in all repetitions."""
-    texts, level = [], []
-    for parsing in group.by_threads:
-        with_all = group.with_all(parsing)
-        if len(with_all) < 2 or group.most < 2:
-            continue
-        lock, fastest = max(with_all.items(), key=lambda item: item[1].value)
-        behind = {other: r for other, r in with_all.items() if _slower(r, fastest)}
-        slow = [(clean(other), percent(r.value / fastest.value)) for other, r in behind.items()]
-        if not slow:
-            level.append(clean(parsing))
-            continue
-        (first, share), *others = slow
-        reached = listed([f"{first} reaches {share}", *map(" ".join, others)])
-        where = f"{clean(parsing).capitalize()} parsing with {count(group.most, 'thread')}"
-        texts.append(f"{where}: {reached} of {clean(lock)} ({value(fastest)}).")
-    if level:
-        texts.append(f"{listed(level).capitalize()} parsing: no lock falls clearly behind.")
-    return texts
-
-
-def _waiting(group: Rates) -> str:
-    texts = []
-    for parsing in group.by_threads:
-        shares = {lock: w for lock, r in group.with_all(parsing).items() if (w := group.wait(r)) is not None}
-        if shares:
-            lock = max(shares, key=lambda name: shares[name])
-            texts.append(f"{clean(parsing)} {percent(shares[lock])} ({clean(lock)})")
-    if not texts or group.most < 2:
-        return ""
-    return f"Threads wait for the lock at most this share of their time: {listed(texts)}."
-
-
-def _placements(group: Rates) -> str:
-    """Return how threads on all NUMA nodes clearly differ from as many on few of them."""
-    spread = {threads for rates in group.by_threads.values() for _, place, threads in rates if place == SPREAD}
-    if not spread:
-        return ""
-    texts = []
-    for parsing, by_case in group.by_threads.items():
-        shares = []
-        for (lock, place, threads), record in by_case.items():
-            compact = by_case.get((lock, COMPACT, threads))
-            if (place, threads) != (SPREAD, max(spread)) or compact is None or compact.value <= 0:
-                continue
-            if _differ(record, compact):
-                shares.append((record.value / compact.value, lock))
-        if shares:
-            ends = (
-                f"{percent(share)} ({clean(lock)})" for share, lock in dict.fromkeys((min(shares), max(shares)))
-            )
-            texts.append(f"{clean(parsing)} parsing {' to '.join(ends)}")
-    text = f"{count(max(spread), 'thread')} that are spread over the NUMA nodes"
-    if not texts:
-        return f"{text} are not clearly faster or slower than as many on the fewest NUMA nodes."
-    return f"{text} reach these shares of the rate on the fewest NUMA nodes: {listed(texts)}."
 
 
 # ----------------------------------------------------------------------
@@ -324,7 +240,7 @@ def _chart(key: str, group: Rates) -> Chart:
         key=key,
         title=f"{_TITLE}: {group.name}",
         how=_HOW,
-        shows=[*sentences(group), *([] if is_curve else [_NO_CURVE.format(listed(map(str, threads)))])],
+        shows=[*sufficient_batches(group), *([] if is_curve else [_NO_CURVE.format(listed(map(str, threads)))])],
         measured=measured(group.records()),
         panels=panels,
         tables=tables,
