@@ -124,12 +124,6 @@ CASES = [
         Case(f"run: {regex}", ["run", "--check", "c.yaml"], 2, "not a regular expr", checked_by(regex))
         for regex in ("(", "(a", "[", "*", "(?P<a>x", "\\", "(?i)(x")
     ),
-    *(
-        Case(
-            f"run: variable {name!r}", [*EXEC, f"--threads-env={name}", "--", "true"], 2, "is not the name of a v"
-        )
-        for name in ("=x", "", "a=b", "a\0")
-    ),
     Case(
         *(
             "report: a link to itself",

@@ -111,7 +111,6 @@ def test_an_aligner_that_breaks(run_here, many, stand_in, scratch):
         (["--index", "/nowhere"], "no index of bwa-mem there"),
         (["--policies", "interleave"], "--policies must include 'original'"),
         (["--policies", "best"], "no policy 'best'"),
-        (["--measured", "/nowhere.jsonl"], "/nowhere.jsonl"),
         (["--", "-t", "3"], "-t behind --: use --threads"),
     ],
 )

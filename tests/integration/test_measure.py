@@ -152,7 +152,7 @@ def test_stores_by_instruction_set(measure):
 
 @pytest.mark.skipif(len(HOST.allowed_pus) < 2, reason="needs two PUs")
 def test_core_to_core(measure):
-    *pairs, transfer = (r for r in checked(*measure("core-to-core", "--pu-pairs=1")) if r.unit == "ns")
+    *pairs, transfer = (r for r in checked(*measure("core-to-core")) if r.unit == "ns")
     (pair,) = pairs
     assert len(set(pair.parameters["pus"])) == 2
     assert (pair.check, pair.parameters["pairs"], pair.parameters["bank"]) == ("core_to_core", 1, BANK)
@@ -227,7 +227,6 @@ def test_locks(measure):
         (["latency", "--program=stream"], "stream does not measure latency: firsttouch-probe and lmbench can"),
         (["bandwidth", "--set-sizes=99"], "--set-sizes: 99; there are"),
         (["pages", "--pu-nodes=99"], "there is no NUMA node 99"),
-        (["core-to-core", "--pu-pairs=none"], "--pu-pairs: 'none' is not a whole number of at least 1, or 'all'"),
         (["bandwidth", "--threads=1"], "--threads is not an option of bandwidth, but of contention and locks"),
         (["bandwidth", "--order=random"], "--order is not an option of bandwidth, but of latency"),
         (["contention", "--threads=0,1"], "0 threads: this process may use 1 to"),

@@ -11,10 +11,10 @@ from types import CodeType, FunctionType, ModuleType
 
 from documented import ROOT
 from firsttouch import cli, tools
-from firsttouch.cli import options
+from firsttouch.cli import topology
 
 #: What goes on without the extra.
-OPTIONAL = frozenset({options.measured_rates})
+OPTIONAL = frozenset({topology.measured_rates})
 
 
 def actions(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:

@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from factories.host_records import matrix_records
-from firsttouch.cli import options
+from firsttouch.cli import topology
 from firsttouch.errors import CannotHere
 from firsttouch.execution.placement_check import Observed, verify
 from firsttouch.host.topology import NumaNode, Pu, Topology
@@ -130,14 +130,14 @@ def test_the_shares_of_pages_follow_the_weights(weights):
 
 
 def test_measured_rates_are_those_of_this_host(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(options, "host_name", lambda: "n1")
-    file = tmp_path / "records.jsonl"
-    append(file, [r for r in matrix_records() if r.metric == "copy_bandwidth"])
+    monkeypatch.setattr(topology, "host_name", lambda: "n1")
+    monkeypatch.setenv("FIRSTTOUCH_OUT", str(tmp_path))
     here = replace(host((2, "CXL-DRAM", [0]), (3, "CXL-DRAM", [1])), here=True)
-    assert options.measured_rates(here, [file])[0, 0] == 100
-    assert options.measured_rates(replace(here, here=False), [file]) == {}
-    monkeypatch.setenv("FIRSTTOUCH_OUT", str(tmp_path / "none"))
-    assert options.measured_rates(here) == {}
-    monkeypatch.setattr(options, "host_name", lambda: "n2")
-    assert options.measured_rates(here, [file]) == {}
+    assert topology.measured_rates(here) == {}
+    (tmp_path / "latest").mkdir()
+    append(tmp_path / "latest" / "r.jsonl", [r for r in matrix_records() if r.metric == "copy_bandwidth"])
+    assert topology.measured_rates(here)[0, 0] == 100
+    assert topology.measured_rates(replace(here, here=False)) == {}
+    monkeypatch.setattr(topology, "host_name", lambda: "n2")
+    assert topology.measured_rates(here) == {}
     assert "interleave weights are not compared with measured bandwidths" in capsys.readouterr().err

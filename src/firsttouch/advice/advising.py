@@ -23,7 +23,7 @@ from firsttouch.advice.costs import aspects, candidates, default, index_banks, i
 from firsttouch.advice.posterior import Prior, prior
 from firsttouch.advice.trials import advise
 from firsttouch.errors import BadInput
-from firsttouch.execution import host_lock, index_cache
+from firsttouch.execution import host_lock
 from firsttouch.genomics import launch
 from firsttouch.genomics.command_line import UserCommand
 from firsttouch.host.topology import load
@@ -93,11 +93,6 @@ def of_aligner(
     work = launch.prepare(
         aligner, asked.index, asked.files, asked.batch_bases, interleaved=asked.interleaved, say=say
     )
-    if asked.index_cache != index_cache.AS_IS:
-        files = aligner.index_paths(asked.index)
-        for scenario in planned.scenarios:
-            index_cache.check(files, asked.index_cache, scenario.placements, load())
-        work = replace(work, index_cache=asked.index_cache)
     with host_lock.holding(say, share_host=choices.share_host), host_lock.no_process_left():
         advice = advise(work, planned.scenarios, expected, budget, default=usual, say=say)
         document = advice_text.document(advice, usual, planned.infeasible, refused)

@@ -14,7 +14,6 @@ from msgspec import Struct
 from firsttouch import paths
 from firsttouch.datasets import fetch
 from firsttouch.errors import BadInput
-from firsttouch.execution import index_cache
 from firsttouch.execution.progress import say
 from firsttouch.genomics import aligners
 from firsttouch.genomics.aligners import Aligner
@@ -39,7 +38,6 @@ class InputRequest(Struct, frozen=True):
     unpaired: bool = False
     interleaved: bool = False
     batch_bases: int | None = None
-    index_cache: str = index_cache.AS_IS
 
     @property
     def with_options(self) -> Aligner:
@@ -66,7 +64,7 @@ class InputRequest(Struct, frozen=True):
                 f"{len(mates[0])} files of --reads, but {len(mates[1])} of --reads2: each lane has both"
             )
         lanes = tuple(zip(*mates, strict=True))
-        return Inputs(aligner, self.index, lanes, self.batch_bases, self.interleaved, self.index_cache)
+        return Inputs(aligner, self.index, lanes, self.batch_bases, self.interleaved)
 
     def _of_dataset(self, aligner: Aligner) -> Inputs:
         assert self.dataset is not None  # noqa: S101 - for mypy
@@ -82,7 +80,6 @@ class InputRequest(Struct, frozen=True):
             (data.reads[: 1 if self.unpaired else 2],),
             self.batch_bases or data.expect.batch_bases,
             self.interleaved,
-            self.index_cache,
             self.dataset,
             data.expect.mapped_fraction(aligner.name),
         )
@@ -91,8 +88,7 @@ class InputRequest(Struct, frozen=True):
 class Inputs(Struct, frozen=True):
     """The aligner, the prefix of its index, the read files of each lane, and how they are aligned.
 
-    *batch_bases*: its batch size (None: its own). *interleaved*: a file has pairs. *index_cache* is the state of
-    the index in the page cache before each timed run (:data:`index_cache.STATES`). *least_mapped* is the least
+    *batch_bases*: its batch size (None: its own). *interleaved*: a file has pairs. *least_mapped* is the least
     fraction of the reads (0 to 1) that must map.
     """
 
@@ -101,7 +97,6 @@ class Inputs(Struct, frozen=True):
     lanes: tuple[tuple[Path, ...], ...]
     batch_bases: int | None = None
     interleaved: bool = False
-    index_cache: str = index_cache.AS_IS
     dataset: str | None = None
     least_mapped: float = 0.0
 

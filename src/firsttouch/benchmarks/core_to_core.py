@@ -235,7 +235,7 @@ def describe(record: Record) -> str:
 def _measure(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[list[Record]]:
     """Measure pairs of PUs, with the line on the bank nearest to the first of them unless banks are given."""
     nodes = tuple(asked.pu_nodes or host.cpu_nodes)
-    options = [f"--pairs={asked.pu_pairs or profiles.chosen().pairs}"]
+    options = [f"--pairs={profiles.chosen().pairs}"]
     options += programs.place(host, nodes, asked.banks or ())
     matrix: list[Record] = []
     for records in run(asked, options, say):
@@ -268,7 +268,7 @@ _TEST = ReframeTest(
 )
 BENCHMARK = Benchmark(
     _measure,
-    frozenset({"pu_nodes", "banks", "pu_pairs"}),
+    frozenset({"pu_nodes", "banks"}),
     steps=_steps,
     small=("--pairs=8",),  # one thread of an emulator may run all PUs in turn
     tests=(_TEST,),

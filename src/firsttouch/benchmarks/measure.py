@@ -45,20 +45,16 @@ LEAST_ARRAY, USUAL, SLOW = 64e6, 5, 10e9
 
 
 #: What only some aspects take. For others it is an error.
-OPTIONS = (
-    *("pu_nodes", "set_sizes", "banks", "interleave", "order", "threads", "pu_pairs", "sustain"),
-    "compare_output",
-)
+OPTIONS = (*("pu_nodes", "set_sizes", "banks", "order", "threads", "sustain", "compare_output"),)
 
 
 class AspectRequest(Struct, frozen=True):
     """What to measure of an aspect; None means all that the effort includes.
 
     *pu_nodes* and *banks* are numbers of NUMA nodes. *set_sizes* are the NUMA nodes per PU-set (None: one PU-set
-    of all *pu_nodes*, if these are given). *threads* are thread counts. *interleave* is the probe's option
-    ("first/all" by default), *order* that of the accesses ("random" by default), and *pu_pairs* its option of
-    pairs. *sustain* is the time of a load (s), and *compare_output* a program whose output is compared between
-    PUs. *repetitions* are timed runs (None: three).
+    of all *pu_nodes*, if these are given). *threads* are thread counts, and *order* is that of the accesses
+    ("random" by default). *sustain* is the time of a load (s), and *compare_output* a program whose output is
+    compared between PUs. *repetitions* are timed runs (None: three).
     """
 
     aspect: str
@@ -66,10 +62,8 @@ class AspectRequest(Struct, frozen=True):
     pu_nodes: Sequence[int] | None = None
     set_sizes: Sequence[int] | None = None
     banks: Sequence[int] | None = None
-    interleave: str | None = None
     order: str | None = None
     threads: Sequence[int] | None = None
-    pu_pairs: str | None = None
     sustain: float | None = None
     compare_output: Sequence[str] | None = None
     repetitions: int | None = None
@@ -218,7 +212,7 @@ def _by_probe(host: Topology, asked: AspectRequest, say: probe.Say) -> Iterator[
     options, threads = ["--sizes=curve", f"--order={asked.order or 'random'}"], []
     if asked.aspect == "bandwidth":
         sets = _sets(host, asked)
-        options = [f"--kernels={','.join(effort.kernels)}", f"--interleave={asked.interleave or 'first/all'}"]
+        options = [f"--kernels={','.join(effort.kernels)}", "--interleave=first/all"]
     elif asked.aspect == "contention":
         # One thread and two are measured on each NUMA node. More threads fill the NUMA nodes nearest to the bank.
         threads = _threads(host, asked)
@@ -420,7 +414,7 @@ _ASPECTS = {
     ),
     "bandwidth": Benchmark(
         _by_program,
-        frozenset({"pu_nodes", "set_sizes", "banks", "interleave"}),
+        frozenset({"pu_nodes", "set_sizes", "banks"}),
         (probe.NAME, "likwid-bench", "stream"),
         small=("--array-bytes=4MiB",),
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, get_args
 
 from msgspec.structs import replace
@@ -14,19 +15,18 @@ from firsttouch.advice import advice_text, advising, auto, saved
 from firsttouch.advice.aligner_inputs import InputRequest
 from firsttouch.advice.comparison import Goal
 from firsttouch.cli import options
+from firsttouch.cli.topology import measured_rates
 from firsttouch.errors import BadInput, one_line
 from firsttouch.execution.progress import say
 from firsttouch.genomics.command_line import calls_aligner, parse
 from firsttouch.host.topology import load
 from firsttouch.records import atomic_files
-from firsttouch.records.schema import collect
 from firsttouch.units import format_bytes
 
 EXAMPLES = """\
   firsttouch advise --aligner bwa-mem --index idx/hg --reads r1.fq.gz --reads2 r2.fq.gz
   firsttouch advise --aligner bowtie2 --index idx/hg --reads r.fq --budget 0.05 --json
   firsttouch advise --aligner bwa-mem --dataset lambda --budget 1 --save results/bwa-mem.advice.json
-  firsttouch advise --aligner bwa-mem --index idx/hg --reads r.fq.gz --index-cache interleave
   firsttouch advise --aligner bwa-mem --index idx/hg --reads r.fq.gz -- -Y -R '@RG\\tID:a\\tSM:b'
   firsttouch advise -- bwa mem -t 64 idx/hg r1.fq.gz r2.fq.gz
   firsttouch advise --repetitions 5 -- ./program --its-option
@@ -38,20 +38,6 @@ for the recommended scenario, including the loading of the index. The advice is 
 COMMAND` follows it."""
 
 
-_OPTIONS = f"""\
---policies --options
---budget BUDGET             part of the whole run that trials may cost, such as 0.1 or 10%% (default:
-                            {auto.BUDGET})
---measured RECORDS_OR_DIR...
-                            take the aspects of this host from these records, folders or stores
---save FILE                 store the advice as …advice.json, for `firsttouch report`
---for GOAL                  with -- PROGRAM: what should be least, time (default) or energy, which is that of the
-                            whole host and needs whole runs
---repetitions               runs of PROGRAM under each promising scenario (default: 3)
---timeout                   stop a run of PROGRAM after this time, such as 90 (seconds) or 12h
---share-host"""
-
-
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "advise", run, EXAMPLES)
@@ -61,17 +47,19 @@ def register(subparsers: options.Subparsers) -> None:
     ids = "delete saved advice: an id, as --list shows it"
     instead.add_argument("--forget", nargs="+", metavar="ID", help=ids)
     options.add_inputs(parser)
-    options.add(parser, "--threads")
+    options.add(parser, "--threads", "--policies", "--options")
     part = options.checked(options.part, "a part of the whole run: above 0, at most 1", lambda part: 0 < part <= 1)
-    goals = {"dest": "goal", "choices": get_args(Goal), "default": "time"}
-    options.add_table(
-        parser,
-        _OPTIONS,
-        budget={"type": part, "default": auto.BUDGET},
-        measured={"default": ()},
-        repetitions={"default": 3},
-        **{"for": goals},
+    budget = f"part of the whole run that trials may cost, such as 0.1 or 10%% (default: {auto.BUDGET})"
+    options.add(parser, "--budget", type=part, default=auto.BUDGET, help=budget)
+    save = "store the advice as …advice.json, for `firsttouch report`"
+    parser.add_argument("--save", type=Path, metavar="FILE", help=save)
+    goal = "with -- PROGRAM: what should be least, time (default) or energy, which is that of the whole host and"
+    parser.add_argument(
+        "--for", dest="goal", choices=get_args(Goal), default="time", help=f"{goal} needs whole runs"
     )
+    runs = "runs of PROGRAM under each promising scenario (default: 3)"
+    options.add(parser, "--repetitions", default=3, help=runs)
+    options.add(parser, "--timeout", "--share-host")
     options.add_user_command(
         parser, "an aligner's command, or any program and its arguments; with --aligner: the aligner's own options"
     )
@@ -89,9 +77,8 @@ def run(args: argparse.Namespace) -> int:
         return _aligner(args)
     if not args.program:
         raise BadInput("--aligner or -- PROGRAM is needed")
-    for name in ("save", "index_cache"):
-        if getattr(args, name):
-            raise BadInput(f"--{name.replace('_', '-')} is for trials of an aligner: it needs --aligner")
+    if args.save:
+        raise BadInput("--save stores the advice for an aligner: it needs --aligner")
     return _program(args.program, args)
 
 
@@ -121,20 +108,19 @@ def _aligner(args: argparse.Namespace) -> int:
     asked = options.request(InputRequest, args)
     asked.with_options.version()
     given = asked.inputs()
-    atomic_files.refuse_overwriting([args.save] if args.save else [], [*given.paths(), *args.measured])
+    atomic_files.refuse_overwriting([args.save] if args.save else [], given.paths())
     document = advising.of_aligner(given, _choices(args), args.budget, say=say, save=args.save)
     _print(document, as_json=args.json)
     return 0
 
 
 def _choices(args: argparse.Namespace) -> advising.Choices:
-    """Return what is tried; reads the measured records."""
+    """Return what is tried."""
     return advising.Choices(
         policies=args.policies,
         options=args.options,
         threads=args.threads,
-        measured=collect(args.measured),
-        rates=options.measured_rates(load(), args.measured),
+        rates=measured_rates(load()),
         share_host=args.share_host,
     )
 

@@ -31,14 +31,6 @@ At least 5 hosts are needed, and more repetitions if they differ. Hosts unlike t
 _LISTED = 5
 
 
-_OPTIONS = """\
---system           the system whose file gets the references
-records
---loss PERCENT     the loss to detect: 5 or 5%% (default: 5)
---hosts            learn from these hosts only: n[1-8],m2
--o, --output FILE  write FILE instead of the system's; - prints"""
-
-
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "baseline", run, EXAMPLES)
@@ -47,8 +39,12 @@ def register(subparsers: options.Subparsers) -> None:
         "a loss from 0.1 to 50%",
         lambda loss: 0.001 <= loss <= 0.5,
     )
-    system, output = {"required": True}, {"type": str}
-    options.add_table(parser, _OPTIONS, system=system, loss={"type": loss, "default": LOSS}, output=output)
+    options.add(parser, "--system", required=True, help="the system whose file gets the references")
+    options.add(parser, "records")
+    detected = "the loss to detect: 5 or 5%% (default: 5)"
+    parser.add_argument("--loss", type=loss, default=LOSS, metavar="PERCENT", help=detected)
+    options.add(parser, "--hosts", help="learn from these hosts only: n[1-8],m2")
+    options.add(parser, "--output", type=str, help="write FILE instead of the system's; - prints")
 
 
 def run(args: argparse.Namespace) -> int:

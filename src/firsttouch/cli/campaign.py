@@ -56,70 +56,64 @@ EXAMPLES = """\
   firsttouch campaign collect /scratch/campaigns/validate-77 --json"""
 
 
-_RUN = f"""\
---drain              validate: drain this host in Slurm if it fails
---strict             validate: exit status 4 also if this host is undecided
---reservation --image
---backend
---max-repetitions N  validate: most repetitions of undecided metrics (default: {MOST_REPETITIONS})
---no-collect         write no report, because another job does
---dry-run            show the commands, run none"""
-_COLLECT = """\
-campaign CAMPAIGN  name or folder of the campaign
---no-figures       only the overview and the state
---drain            validate: drain the hosts that fail in Slurm
---strict           validate: exit status 4 also if a host is undecided
---reservation
---step PATTERN     with --resubmit: only steps whose names match"""
-_AGAIN = """\
---resubmit N     validate: submit undecided hosts again, up to N repetitions of undecided metrics (default: never)
---sbatch OPTION  an option for sbatch, e.g. --sbatch=--time=8:00:00; may be repeated"""
-_PLAN = f"""\
-kind                 {"; ".join(f"{kind}: {KINDS[kind].title}" for kind in PLANNED)}
---system
---dataset            the aligners' dataset (default: {profiles.default_dataset()})
---aligner            run this aligner's scenarios, or those of 'all'; may be repeated (default: for strategy
-                     those of $FIRSTTOUCH_MEASURED_ALIGNERS, or all; for other kinds none)
---repetitions        timed runs of each case (default: 3)
---step PATTERN       only steps whose names match (--dry-run lists them)
---campaign CAMPAIGN  name or folder of the campaign (default: a new one)"""
-
-
 def register(subparsers: options.Subparsers) -> None:
     """Add the command and its actions."""
     add_action = options.actions(subparsers, "campaign", EXAMPLES)
-    running = add_action("run", "run the missing steps of a campaign on this host", run_here)
-    _add_plan(running)
-    backend, repetitions = {"choices": backends.NAMES}, {"default": MOST_REPETITIONS}
-    options.add_table(running, _RUN, backend=backend, max_repetitions=repetitions)
-    submitting = add_action("submit", "submit a job per host, and one that collects the results", submit_hosts)
-    _add_plan(submitting)
-    options.add(submitting, "--hosts", required=True, help="hosts in Slurm's notation: n[1-8],m2")
-    options.add(submitting, "--drain", help="validate: drain the hosts that fail in Slurm")
-    _add_again(submitting)
-    options.add_table(submitting, "--wait  also submit jobs for hosts that are down, drained or reserved")
-    options.add_table(submitting, "--dry-run  show the commands, run none")
+    parser = add_action("run", "run the missing steps of a campaign on this host", run_here)
+    _add_plan(parser)
+    options.add(parser, "--drain", help="validate: drain this host in Slurm if it fails")
+    options.add(parser, "--strict", help="validate: exit status 4 also if this host is undecided")
+    options.add(parser, "--backend", choices=backends.NAMES)
+    options.add(parser, "--image")
+    most = f"validate: most repetitions of undecided metrics (default: {MOST_REPETITIONS})"
+    options.add(parser, "--max-repetitions", default=MOST_REPETITIONS, help=most)
+    none = "write no report, because another job does"
+    parser.add_argument("--no-collect", action="store_true", help=none)
+    options.add(parser, "--dry-run")
+    parser = add_action("submit", "submit a job per host, and one that collects the results", submit_hosts)
+    _add_plan(parser)
+    options.add(parser, "--hosts", required=True)
+    options.add(parser, "--drain", help="validate: drain the hosts that fail in Slurm")
+    _add_again(parser)
+    wait = "also submit jobs for hosts that are down, drained or reserved"
+    parser.add_argument("--wait", action="store_true", help=wait)
+    options.add(parser, "--dry-run")
     add_action("list", "list the campaigns in the folder for results", list_campaigns)
     summary = "show what is finished, waiting and missing; exit status 1 if something is missing"
-    asking = add_action("status", summary, show_status)
-    options.add_table(asking, "campaign CAMPAIGN  name or folder of the campaign")
-    summary = "cancel its waiting and running jobs; what they measured is kept"
-    cancelling = add_action("cancel", summary, cancel_jobs)
-    options.add_table(cancelling, "campaign CAMPAIGN  name or folder of the campaign")
-    options.add_table(cancelling, "--dry-run  show the command, do not run it")
-    collecting = add_action("collect", "report the results, and what is missing", collect_campaign)
-    options.add_table(collecting, _COLLECT, step={"action": "append"})
-    _add_again(collecting)
+    options.add(add_action("status", summary, show_status), "campaign")
+    parser = add_action("cancel", "cancel its waiting and running jobs; what they measured is kept", cancel_jobs)
+    options.add(parser, "campaign", "--dry-run")
+    parser = add_action("collect", "report the results, and what is missing", collect_campaign)
+    options.add(parser, "campaign")
+    parser.add_argument("--no-figures", action="store_true", help="only the overview and the state")
+    options.add(parser, "--drain", help="validate: drain the hosts that fail in Slurm")
+    options.add(parser, "--strict", help="validate: exit status 4 also if a host is undecided")
+    options.add(parser, "--step", help="with --resubmit: only steps whose names match")
+    _add_again(parser)
 
 
 def _add_again(parser: argparse.ArgumentParser) -> None:
-    repeated = {"action": "append", "default": []}
-    options.add_table(parser, _AGAIN, sbatch=repeated)
+    again = "validate: submit undecided hosts again, up to N repetitions of undecided metrics (default: never)"
+    parser.add_argument("--resubmit", type=options.positive, metavar="N", help=again)
+    option = "an option for sbatch, e.g. --sbatch=--time=8:00:00; may be repeated"
+    parser.add_argument("--sbatch", action="append", default=[], metavar="OPTION", help=option)
 
 
 def _add_plan(parser: argparse.ArgumentParser) -> None:
-    repeated = {"action": "append"}
-    options.add_table(parser, _PLAN, kind={"choices": PLANNED}, aligner=repeated, step=repeated)
+    kinds = "; ".join(f"{kind}: {KINDS[kind].title}" for kind in PLANNED)
+    parser.add_argument("kind", choices=PLANNED, help=kinds)
+    options.add(parser, "--system")
+    options.add(parser, "--dataset", help=f"the aligners' dataset (default: {profiles.default_dataset()})")
+    options.add(
+        parser,
+        "--aligner",
+        action="append",
+        help="run this aligner's scenarios, or those of 'all'; may be repeated (default: for strategy those of "
+        "$FIRSTTOUCH_MEASURED_ALIGNERS, or all; for other kinds none)",
+    )
+    options.add(parser, "--repetitions", help="timed runs of each case (default: 3)")
+    options.add(parser, "--step")
+    options.add(parser, "--campaign")
 
 
 def _request(args: argparse.Namespace) -> CampaignRequest:
@@ -164,8 +158,7 @@ def run_here(args: argparse.Namespace) -> int:
     print_outcome(outcome, document, as_json=args.json)
     if outcome.verdict is None:
         return 0 if outcome.good else 1
-    reservation = args.reservation if args.drain else None
-    return _status(outcome, outcome.verdict, campaign, strict=args.strict, reservation=reservation)
+    return _status(outcome, outcome.verdict, campaign, strict=args.strict, drains=args.drain)
 
 
 def print_outcome(outcome: Outcome, document: Mapping[str, Any], *, as_json: bool) -> None:
@@ -179,16 +172,11 @@ def print_outcome(outcome: Outcome, document: Mapping[str, Any], *, as_json: boo
             print(coloured(one_line(verdict.line())))
 
 
-def _status(
-    outcome: Outcome, own: HostVerdict, campaign: Campaign, *, strict: bool, reservation: str | None
-) -> int:
-    """Print the last lines, and return the exit status of a job that judged.
-
-    The host is drained if it fails, unless *reservation* is None; its hosts are drained as well.
-    """
+def _status(outcome: Outcome, own: HostVerdict, campaign: Campaign, *, strict: bool, drains: bool) -> int:
+    """Print the last lines, and return the exit status of a job that judged. *drains*: the host, if it fails."""
     status = outcome.exit_status(strict=strict)
-    if reservation is not None:
-        status = max(status, _drain([own], campaign, reservation, outcome.fleet))
+    if drains:
+        status = max(status, _drain([own], campaign, outcome.fleet))
     if outcome.speaks:
         _conclude(outcome.verdicts, strict=strict)
         if outcome.spent:
@@ -203,12 +191,11 @@ def _conclude(verdicts: Sequence[HostVerdict], *, strict: bool) -> None:
         say(f"firsttouch: {note}")
 
 
-def _drain(
-    verdicts: Sequence[HostVerdict], campaign: Campaign, reservation: str, fleet: Findings | None = None
-) -> int:
+def _drain(verdicts: Sequence[HostVerdict], campaign: Campaign, fleet: Findings | None) -> int:
     """Drain the hosts that failed, and return the exit status; none if most of the *fleet* lost alike."""
     worst = 0
     stop = fleet.common_loss.text if fleet and fleet.common_loss else ""
+    reservation = options.SHARED["--reservation"]["default"]
     for line, status in drain.apply_all(
         verdicts, campaign.name, dry_run=False, reservation=reservation, stop=stop
     ):
@@ -378,7 +365,7 @@ def collect_campaign(args: argparse.Namespace) -> int:
             again.submit_undecided(campaign, collected, say)
         status = exit_status(collected.verdicts, strict=args.strict)
         if args.drain:
-            status = max(status, _drain(collected.verdicts, campaign, args.reservation, collected.judged))
+            status = max(status, _drain(collected.verdicts, campaign, collected.judged))
         _conclude(collected.verdicts, strict=args.strict)
         return status
     return 0 if collected.state.whole and not collected.state.found else 1

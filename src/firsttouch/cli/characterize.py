@@ -34,27 +34,23 @@ EXAMPLES = """\
   firsttouch characterize -- -n latency -n bandwidth      (options after -- are ReFrame's)"""
 
 
-_OPTIONS = f"""\
---system
---dataset         the aligners' dataset (default: {profiles.default_dataset()})
---aligner         run this aligner's scenarios, or those of 'all'; may be repeated (default:
-                  ${profiles.ALIGNERS_VARIABLE} or {profiles.default_aligner()})
---backend --image
--o, --output DIR  folder of reports (default: reports/out)
-reframe_options [OPTION...]
-                  options for ReFrame, after --"""
-
-
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
-    options.add_table(
-        options.command(subparsers, "characterize", run, EXAMPLES),
-        _OPTIONS,
-        system={"default": paths.LOCAL},
-        dataset={"default": profiles.default_dataset()},
-        aligner={"action": "append"},
-        backend={"choices": backends.NAMES},
+    parser = options.command(subparsers, "characterize", run, EXAMPLES)
+    options.add(parser, "--system", default=paths.LOCAL)
+    dataset = profiles.default_dataset()
+    options.add(parser, "--dataset", default=dataset, help=f"the aligners' dataset (default: {dataset})")
+    options.add(
+        parser,
+        "--aligner",
+        action="append",
+        help="run this aligner's scenarios, or those of 'all'; may be repeated (default: "
+        f"${profiles.ALIGNERS_VARIABLE} or {profiles.default_aligner()})",
     )
+    options.add(parser, "--backend", choices=backends.NAMES)
+    options.add(parser, "--image")
+    options.add(parser, "--output", metavar="DIR", help="folder of reports (default: reports/out)")
+    parser.add_argument("reframe_options", nargs="*", metavar="OPTION", help="options for ReFrame, after --")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,10 @@ from firsttouch.genomics.fastq import inspect
 from firsttouch.genomics.reads import BatchRule, Reads
 from firsttouch.units import format_bytes
 
-_OPTIONS = ("genome_size", "repeat_fraction", "seed", "pairs", "read_length")
 EXAMPLES = """\
   firsttouch data list
   firsttouch data get lambda
-  firsttouch data get synthetic --genome-size 100MB --pairs 500000
+  firsttouch data get synthetic --set genome_size=100MB --set pairs=500000
   firsttouch data get gcat --from gcat_100bp_se.fq.gz
   firsttouch data verify lambda --json
   firsttouch data index --aligner bwa-mem --dataset lambda
@@ -38,14 +37,6 @@ Datasets are stored in FIRSTTOUCH_DATA, or in datasets/store of the checkout. Re
 interrupted download."""
 
 
-_GENERATED = """\
---genome-size SIZE    bases, such as 50MB
---repeat-fraction F   part of the genome in repeats
---seed N              the same seed gives the same bytes
---pairs N             read pairs
---read-length BASES   bases of every read"""
-
-
 def register(subparsers: options.Subparsers) -> None:
     """Add `data` with its sub-commands to *subparsers*."""
     add_action = options.actions(subparsers, "data", EXAMPLES)
@@ -54,11 +45,10 @@ def register(subparsers: options.Subparsers) -> None:
     verifying = add_action("verify", "check every byte of a dataset in the store", _verify)
     for parser in (getting, verifying):
         parser.add_argument("name", metavar="DATASET", help=options.SHARED["--dataset"]["help"])
-        generated = parser.add_argument_group("options of a generated dataset")
-        fraction, seed = {"type": float}, {"type": options.natural}
-        options.add_table(generated, _GENERATED, repeat_fraction=fraction, seed=seed)
-    source = "--from FILE...  take these files (one per downloaded file, in order) instead of downloading"
-    options.add_table(getting, source, **{"from": {"dest": "from_files", "default": ()}})
+        values = "a value of a generated dataset, such as genome_size=50MB or seed=7; may be repeated"
+        parser.add_argument("--set", action="append", type=_setting, default=[], metavar="NAME=VALUE", help=values)
+    files = "take these files (one per downloaded file, in order) instead of downloading"
+    getting.add_argument("--from", dest="from_files", nargs="+", type=Path, default=(), metavar="FILE", help=files)
     indexing = add_action("index", "build an aligner's index of a dataset, once, and print its prefix", _index)
     options.add(indexing, "--aligner", "--dataset", required=True)
     checking = add_action("reads", "check every record of FASTQ files, and count reads and bases", _reads)
@@ -94,21 +84,23 @@ def _document(dataset: manifest.Dataset, state: str) -> dict[str, Any]:
 
 def _get(args: argparse.Namespace) -> int:
     with _Meter() as meter:
-        local = fetch.get(args.name, progress=meter, from_files=args.from_files, **_options(vars(args)))
+        local = fetch.get(args.name, progress=meter, from_files=args.from_files, **dict(args.set))
     _show(local, as_json=args.json)
     return 0
 
 
 def _verify(args: argparse.Namespace) -> int:
     with _Meter() as meter:
-        local = fetch.verify(args.name, progress=meter, **_options(vars(args)))
+        local = fetch.verify(args.name, progress=meter, **dict(args.set))
     _show(local, as_json=args.json)
     return 0
 
 
-def _options(args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the given options of a generated dataset."""
-    return {name: args[name] for name in _OPTIONS if args[name] is not None}
+def _setting(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    if not re.fullmatch(r"[A-Za-z0-9.+-]+", value):
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=VALUE, such as genome_size=50MB")
+    return name, value
 
 
 def _show(local: fetch.LocalDataset, *, as_json: bool) -> None:

@@ -35,12 +35,10 @@ def register(subparsers: options.Subparsers) -> None:
     fleet_due.register(add_action)
     summary = "reserve hosts, leave their jobs alone, and test the hosts in the reservation"
     holding = add_action("hold", summary, hold)
-    holding.add_argument("hosts", nargs="+", metavar="HOSTS", help="hosts in Slurm's notation: n[1-8],m2")
-    holding.add_argument("--reason", default="", metavar="TEXT", help="why, for the journal and notices")
+    options.add(holding, "hosts", "--reason")
     options.add(holding, "--system", help="the hosts' system (default: that of their last verdict, else local)")
     releasing = add_action("release", "remove the reservations of held hosts", release)
-    releasing.add_argument("hosts", nargs="+", metavar="HOSTS", help="hosts in Slurm's notation: n[1-8],m2")
-    releasing.add_argument("--reason", default="", metavar="TEXT", help="why, for the journal and notices")
+    options.add(releasing, "hosts", "--reason")
     summary = "one pass: hold hosts that failed, test held hosts, and release or drain them"
     tending = add_action("tend", summary, tend)
     how = tending.add_mutually_exclusive_group()

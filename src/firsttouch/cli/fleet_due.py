@@ -28,22 +28,17 @@ EXAMPLES = """\
   firsttouch fleet due --system amd-opteron --count 40 --submit     (regularly, by scrontab)"""
 
 
-_OPTIONS = """\
---system         the system whose hosts are validated
---hosts          only these hosts, such as n[1-8],m2 (default: the system's hosts in Slurm)
---max-age TIME   hosts with an older verdict are due (default: fleet.yaml's, 7d)
---count N        the first N hosts, also those with younger verdicts (default: all that are due)
---submit         submit a job with low priority for each of them"""
-
-
 def register(add_action: options.AddAction) -> None:
     """Add the action."""
-    options.add_table(
-        add_action("due", "list the hosts to validate next, and submit their validation", run, EXAMPLES),
-        _OPTIONS,
-        system={"required": True},
-        max_age={"type": options.age},
-    )
+    parser = add_action("due", "list the hosts to validate next, and submit their validation", run, EXAMPLES)
+    options.add(parser, "--system", required=True, help="the system whose hosts are validated")
+    hosts = "only these hosts, such as n[1-8],m2 (default: the system's hosts in Slurm)"
+    options.add(parser, "--hosts", help=hosts)
+    options.add(parser, "--max-age", help="hosts with an older verdict are due (default: fleet.yaml's, 7d)")
+    first = "the first N hosts, also those with younger verdicts (default: all that are due)"
+    parser.add_argument("--count", type=options.positive, metavar="N", help=first)
+    submit = "submit a job with low priority for each of them"
+    parser.add_argument("--submit", action="store_true", help=submit)
 
 
 def run(args: argparse.Namespace) -> int:

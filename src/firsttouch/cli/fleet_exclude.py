@@ -26,19 +26,18 @@ EXAMPLES = """\
   firsttouch fleet exclude --features                          (the feature of fleet.yaml's exclude.feature)"""
 
 
-_OPTIONS = """\
---system    only hosts of this system
---only      only hosts that are listed for this reason (again for another)
---why       a table with the reason and the age of each host
---publish   make the list anew and publish it first
---features  publish, and give and take the feature of fleet.yaml in Slurm"""
-
-
 def register(add_action: options.AddAction) -> None:
     """Add the action."""
     summary = "print the hosts that jobs should avoid, as sbatch --exclude takes them"
-    only = {"action": "append", "choices": get_args(site_settings.Why)}
-    options.add_table(add_action("exclude", summary, run, EXAMPLES), _OPTIONS, only=only)
+    parser = add_action("exclude", summary, run, EXAMPLES)
+    options.add(parser, "--system", help="only hosts of this system")
+    only = "only hosts that are listed for this reason (again for another)"
+    parser.add_argument("--only", action="append", choices=get_args(site_settings.Why), help=only)
+    table = "a table with the reason and the age of each host"
+    parser.add_argument("--why", action="store_true", help=table)
+    parser.add_argument("--publish", action="store_true", help="make the list anew and publish it first")
+    features = "publish, and give and take the feature of fleet.yaml in Slurm"
+    parser.add_argument("--features", action="store_true", help=features)
 
 
 def run(args: argparse.Namespace) -> int:

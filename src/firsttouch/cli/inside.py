@@ -17,16 +17,13 @@ EXAMPLES = """\
   firsttouch inside --dry-run apptainer     (only check whether this site and the image fit)"""
 
 
-_OPTIONS = """\
---image PATH  image ($FIRSTTOUCH_IMAGE or containers/firsttouch.sif) or view ($FIRSTTOUCH_VIEW, .cache/spack)
---dry-run     run nothing: exit status 0 if the command could run here"""
-
-
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "inside", run, EXAMPLES)
     parser.add_argument("backend", choices=backends.NAMES, help="where the programs come from")
-    options.add_table(parser, _OPTIONS, image={"default": ""})
+    image = "image ($FIRSTTOUCH_IMAGE or containers/firsttouch.sif) or view ($FIRSTTOUCH_VIEW, .cache/spack)"
+    options.add(parser, "--image", type=str, help=image)
+    options.add(parser, "--dry-run", help="run nothing: exit status 0 if the command could run here")
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND", help="the command, after --")
 
 

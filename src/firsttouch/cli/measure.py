@@ -30,7 +30,8 @@ EXAMPLES = """\
   firsttouch measure bandwidth --program likwid-bench --set-sizes 1
   firsttouch measure contention --banks 0 --threads 1,8,64 --json
   firsttouch measure stores                                     by instruction set and store type
-  firsttouch measure core-to-core --pu-pairs all --json         every pair of PUs
+  firsttouch measure core-to-core --json                        time of a cache line between two PUs
+  firsttouch measure core-to-core -- --pairs=all                every pair of PUs
   firsttouch measure loaded-latency --records records.jsonl     latency while other PUs load memory
   firsttouch measure locks --threads 1,8,64                     records/s from one reader by lock and batch
   firsttouch measure cores                                      clock, caches and memory of every PU, and slow PUs
@@ -51,39 +52,40 @@ results are printed as a table, with --json as its document. Of the options of t
 --system and --share-host may stand before --."""
 
 
-_OPTIONS = f"""\
-aspect ASPECT             {", ".join(measure.aspects())}
---program                 measuring program (default: {probe.NAME})
---pu-nodes LIST           NUMA nodes of the PUs (default: all; stores: the first)
---set-sizes LIST          bandwidth: NUMA nodes in a PU-set (default: one set of --pu-nodes; without it 1, 2, 4,
-                          ... and all)
---banks LIST              NUMA nodes of the data (default: all; stores, locks and other programs than the probe:
-                          the nearest)
---interleave SETS         bandwidth: data also interleaved, as firsttouch-probe --help says (default: first/all)
---threads LIST            contention, locks: numbers of threads (default: 1 to all)
---pu-pairs N|all          core-to-core: pairs of PUs at most (default: the effort's)
---compare-output COMMAND  correctness: run a program on each PU, all at once, and compare what it prints
---sustain TIME            cores: load all PUs for a time such as 2min, and draw the clock over it (at most 10min)
---order {{random,sequential}}
-                          latency: order of the accesses (default: random)
---repetitions             timed runs of each case; for the probe the least number (default: 3; topology, cores and
-                          correctness without --compare-output are measured once)
---records --share-host
---system                  with --: the system whose facts give the theoretical bandwidth"""
-
-
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "measure", run, EXAMPLES, DESCRIPTION)
+    arg = parser.add_argument
+    arg("aspect", choices=tuple(measure.aspects()), metavar="ASPECT", help=", ".join(measure.aspects()))
     programs = dict.fromkeys(program for aspect in measure.aspects().values() for program in aspect.programs)
-    options.add_table(
-        parser,
-        _OPTIONS,
-        aspect={"choices": tuple(measure.aspects())},
-        program={"dest": "program_name", "choices": tuple(programs)},
-        pu_pairs={"type": _pairs},
-        compare_output={"type": _words},
+    name = f"measuring program (default: {probe.NAME})"
+    arg("--program", dest="program_name", choices=tuple(programs), help=name)
+    pus = "NUMA nodes of the PUs (default: all; stores: the first)"
+    arg("--pu-nodes", type=options.numbers, metavar="LIST", help=pus)
+    arg(
+        "--set-sizes",
+        type=options.numbers,
+        metavar="LIST",
+        help="bandwidth: NUMA nodes in a PU-set (default: one set of --pu-nodes; without it 1, 2, 4, ... and all)",
     )
+    banks = "NUMA nodes of the data (default: all; stores, locks and other programs than the probe: the nearest)"
+    arg("--banks", type=options.numbers, metavar="LIST", help=banks)
+    threads = "contention, locks: numbers of threads (default: 1 to all)"
+    options.add(parser, "--threads", type=options.numbers, metavar="LIST", help=threads)
+    compared = "correctness: run a program on each PU, all at once, and compare what it prints"
+    arg("--compare-output", type=_words, metavar="COMMAND", help=compared)
+    sustain = "cores: load all PUs for a time such as 2min, and draw the clock over it (at most 10min)"
+    arg("--sustain", type=options.duration, metavar="TIME", help=sustain)
+    order = "latency: order of the accesses (default: random)"
+    arg("--order", choices=("random", "sequential"), help=order)
+    options.add(
+        parser,
+        "--repetitions",
+        help="timed runs of each case; for the probe the least number (default: 3; topology, cores and "
+        "correctness without --compare-output are measured once)",
+    )
+    options.add(parser, "--records", "--share-host")
+    options.add(parser, "--system", help="with --: the system whose facts give the theoretical bandwidth")
     options.add_user_command(parser, "options of firsttouch-probe, if any", "OPTION", absent=None)
 
 
@@ -95,13 +97,6 @@ def _words(text: str) -> tuple[str, ...]:
     if not words:
         raise argparse.ArgumentTypeError("no program is named")
     return words
-
-
-def _pairs(text: str) -> str:
-    try:
-        return text if text == "all" else str(options.positive(text))
-    except argparse.ArgumentTypeError as error:
-        raise argparse.ArgumentTypeError(f"{error}, or 'all'") from None
 
 
 def run(args: argparse.Namespace) -> int:

@@ -14,18 +14,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from firsttouch import paths
 from firsttouch.cli import COMMANDS, UserCommand
-from firsttouch.errors import BadInput, Missing
-from firsttouch.execution.progress import say
+from firsttouch.errors import BadInput
 from firsttouch.host.cpusets import parse_list
-from firsttouch.host.emulation import host_name
 from firsttouch.tools import require_report
 from firsttouch.units import parse, parse_bytes, parse_percent
 
 if TYPE_CHECKING:
     from firsttouch.execution.ram_scratch import InMemory
-    from firsttouch.host.topology import Topology
 
 T = TypeVar("T")
 
@@ -105,30 +101,10 @@ def add_user_command(
 def add_topology(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose a topology."""
     source = parser.add_mutually_exclusive_group()
-    source.add_argument("--xml", type=Path, metavar="FILE", help="an hwloc XML file instead of this host")
+    add(source, "--xml")
     source.add_argument(
         "--fsroot", type=Path, metavar="DIR", help="a stored file-system root (sys/, proc/), or its tarball"
     )
-
-
-def measured_rates(host: Topology, given: Sequence[Path] = ()) -> dict[tuple[int, int], float]:
-    """Return the measured bandwidths (GB/s) of the NUMA nodes and banks of this *host* with several memory tiers.
-
-    They are those of the records *given*, or of the newest characterization; empty if there are none.
-    """
-    from firsttouch.scenarios import tiers  # noqa: PLC0415 - see the package
-
-    sources = [*given] or [paths.results() / "latest"]
-    if not host.here or len(tiers.tiers(host)) < 2 or not all(source.exists() for source in sources):
-        return {}
-    from firsttouch.campaign import inputs  # noqa: PLC0415
-    from firsttouch.report import matrix  # noqa: PLC0415
-
-    try:
-        return matrix.matrix_of(inputs.gather(sources).records(), host, host_name()).rates()
-    except (BadInput, Missing) as error:
-        say(f"firsttouch: interleave weights are not compared with measured bandwidths: {error}")
-        return {}
 
 
 def checked(convert: Callable[[str], T], what: str = "", fits: Callable[[T], bool] = bool) -> Callable[[str], T]:
@@ -241,11 +217,16 @@ SHARED: dict[str, dict[str, Any]] = {
         "metavar": "RECORDS_OR_DIR",
         "help": "records (JSON lines or Parquet), folders or stores of them, campaigns, ReFrame's run reports",
     },
+    "--max-age": {"type": age, "metavar": "TIME", "help": "leave out older records, such as 90d"},
     "--records": {"type": Path, "metavar": "FILE", "help": "append the records to this JSON-lines file"},
+    "--xml": {"type": Path, "metavar": "FILE", "help": "an hwloc XML file instead of this host"},
     "--system": {"metavar": "SYSTEM", "help": "the system that the hosts belong to (default: local)"},
     "--aligner": {"metavar": "ALIGNER", "help": "the aligner, such as bwa-mem"},
+    "scenario": {"metavar": "SCENARIO"},
+    "--index": {"type": Path, "metavar": "PREFIX", "help": "prefix of the aligner's index"},
     "--dataset": {"metavar": "DATASET", "help": "the dataset, as `firsttouch data list` names it"},
-    "--hosts": {"metavar": "HOSTS"},
+    "hosts": {"nargs": "+", "metavar": "HOSTS", "help": "hosts in Slurm's notation: n[1-8],m2"},
+    "--hosts": {"metavar": "HOSTS", "help": "hosts in Slurm's notation: n[1-8],m2"},
     "--strict": {"action": "store_true", "help": "exit status 4 also if a host is undecided"},
     "--backend": {"default": "", "help": "where the programs come from (default: the partition's backend)"},
     "--image": {
@@ -261,6 +242,7 @@ SHARED: dict[str, dict[str, Any]] = {
         "help": "part of the whole run that trials may cost, such as 0.1 or 10%%",
     },
     "--repetitions": {"type": positive, "metavar": "N"},
+    "--max-repetitions": {"type": positive, "metavar": "N"},
     "--threads": {"type": positive, "metavar": "N", "help": "threads in total (default: all usable PUs)"},
     "--timeout": {
         "type": duration,
@@ -301,6 +283,15 @@ SHARED: dict[str, dict[str, Any]] = {
         "metavar": "LIST",
         "help": "memory options to try: none, all that are available (default), or a comma-separated list",
     },
+    "campaign": {"metavar": "CAMPAIGN", "help": "name or folder of the campaign"},
+    "--campaign": {"metavar": "CAMPAIGN", "help": "name or folder of the campaign (default: a new one)"},
+    "--step": {
+        "action": "append",
+        "metavar": "PATTERN",
+        "help": "only steps whose names match (--dry-run lists them)",
+    },
+    "--dry-run": {"action": "store_true", "help": "show the commands, run none"},
+    "--reason": {"default": "", "metavar": "TEXT", "help": "why, for the journal and notices"},
     "--force": {"action": "store_true", "help": "overwrite the file"},
     "--drain": {"action": "store_true", "help": "drain the hosts that fail in Slurm"},
     "--reservation": {
@@ -368,11 +359,9 @@ def _value_keywords(value: str) -> dict[str, Any]:
 
 def add_inputs(parser: argparse._ActionsContainer) -> None:
     """Add the options of an aligner's input (:class:`firsttouch.advice.aligner_inputs.InputRequest`)."""
-    from firsttouch.execution.index_cache import AS_IS, STATES  # noqa: PLC0415 - see the package
-
     add(parser, "--dataset", help="take index and reads from this dataset")
+    add(parser, "--index")
     arg = parser.add_argument
-    arg("--index", type=Path, metavar="PREFIX", help="prefix of the aligner's index")
     files = "FASTQ file, plain or gzip; a single run takes several lanes, pipes and - (standard input), too"
     arg("--reads", nargs="+", type=Path, metavar="FILE", help=files)
     arg("--reads2", nargs="+", type=Path, metavar="FILE", help="the second file of a pair, or lane")
@@ -380,9 +369,6 @@ def add_inputs(parser: argparse._ActionsContainer) -> None:
     arg("--interleaved", action="store_true", help="--reads has pairs, mate 2 behind mate 1")
     size = "the aligner's batch size in bases, such as 10M, the same in all scenarios"
     arg("--batch-bases", type=bases, metavar="BASES", help=size)
-    states = ", ".join(f"{state} ({meaning})" for state, meaning in STATES.items())
-    cache = f"the index in the page cache before each timed run: {states}; default: {AS_IS}"
-    arg("--index-cache", choices=tuple(STATES), help=cache)
 
 
 def request(kind: Callable[..., T], args: argparse.Namespace, **others: Any) -> T:

@@ -12,6 +12,7 @@ from pathlib import Path
 from firsttouch import paths
 from firsttouch.advice.costs import Prediction, predict
 from firsttouch.cli import options
+from firsttouch.cli.topology import measured_rates
 from firsttouch.errors import CannotHere, Missing
 from firsttouch.genomics import aligners
 from firsttouch.genomics.aligners import Aligner, aligner
@@ -43,23 +44,21 @@ _WIDTH = 80
 _BEST = " *"
 
 
-_INDEX = """\
---index-size SIZE  size of one replica of the index, such as 5.1GB
---index PREFIX     take the size from the files of this index
---dataset          take the size from the index of this dataset"""
-
-
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "plan", run, EXAMPLES)
     options.add(parser, "--aligner", required=True, help="plan for the memory that this aligner needs")
     index = parser.add_mutually_exclusive_group()
-    options.add_table(index, _INDEX, index={"type": Path})
+    replica = "size of one replica of the index, such as 5.1GB"
+    index.add_argument("--index-size", type=options.size, metavar="SIZE", help=replica)
+    options.add(index, "--index", help="take the size from the files of this index")
+    options.add(index, "--dataset", help="take the size from the index of this dataset")
     options.add(parser, "--threads", "--policies")
     options.add(parser, "--options", help="list these memory options: none, all (default), or a list with commas")
-    options.add_table(parser, "--all-memory  place data on high-bandwidth, persistent and CXL memory, too")
+    everywhere = "place data on high-bandwidth, persistent and CXL memory, too"
+    parser.add_argument("--all-memory", action="store_true", help=everywhere)
     options.add_topology(parser)
-    options.add_table(parser, "scenario [SCENARIO]  print the commands of this scenario")
+    options.add(parser, "scenario", nargs="?", help="print the commands of this scenario")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -68,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     size = _index_bytes(program, args.index_size, args.index, args.dataset)
     need = program.need(size or 0)
     host = load(xml=args.xml, fsroot=args.fsroot)
-    rates = options.measured_rates(host)
+    rates = measured_rates(host)
     planned = plan(
         host, need, threads=args.threads, policies=args.policies, all_memory=args.all_memory, rates=rates
     )

@@ -27,16 +27,6 @@ EXAMPLES = """\
       the summary as JSON on stdout"""
 
 
-_OPTIONS = """\
-records
--o, --output DIR  the report's folder: created, or replaced if it holds an earlier report
---system          the system whose references judge its hosts (default for many hosts: those that the records name)
---compare         compare two RECORDS_OR_DIR: before and after
---details N       for many hosts: add a page for each of the N worst
---max-age TIME    leave out older records, such as 90d
---xml FILE        the host's topology as hwloc XML (lstopo FILE)"""
-
-
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(
@@ -50,8 +40,17 @@ def register(subparsers: options.Subparsers) -> None:
         "and metrics, the distribution of each metric, the history, and what is missing. Records and advice\n"
         "that cannot be read are named and left out, with exit status 2; --compare then writes nothing.",
     )
-    output, details = {"required": True}, {"type": options.natural, "default": 0}
-    options.add_table(parser, _OPTIONS, output=output, details=details, max_age={"type": options.age})
+    options.add(parser, "records")
+    folder = "the report's folder: created, or replaced if it holds an earlier report"
+    options.add(parser, "--output", required=True, metavar="DIR", help=folder)
+    system = "the system whose references judge its hosts (default for many hosts: those that the records name)"
+    options.add(parser, "--system", help=system)
+    compared = "compare two RECORDS_OR_DIR: before and after"
+    parser.add_argument("--compare", action="store_true", help=compared)
+    pages = "for many hosts: add a page for each of the N worst"
+    parser.add_argument("--details", type=options.natural, default=0, metavar="N", help=pages)
+    options.add(parser, "--max-age")
+    options.add(parser, "--xml", help="the host's topology as hwloc XML (lstopo FILE)")
 
 
 def run(args: argparse.Namespace) -> int:

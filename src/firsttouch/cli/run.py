@@ -12,6 +12,7 @@ from typing import get_args
 from firsttouch.advice.auto import BUDGET
 from firsttouch.cli import options
 from firsttouch.errors import BadInput
+from firsttouch.execution.index_cache import AS_IS, STATES
 from firsttouch.execution.progress import say
 from firsttouch.genomics.command_line import calls_aligner, undivided_because
 from firsttouch.genomics.sinks import Form
@@ -78,13 +79,18 @@ def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     json_help = "print one JSON document: of any other program as the last line of standard error"
     parser = options.command(subparsers, "run", run, EXAMPLES, DESCRIPTION, json_help=json_help)
-    parser.add_argument(
+    options.add(
+        parser,
         "scenario",
         nargs="?",
-        metavar="SCENARIO",
         help="a scenario of `firsttouch plan`, NxT-unbound (N x T threads, not bound), or auto (default)",
     )
-    options.add(parser, "--threads", help="threads in total (default: those of COMMAND, else all usable PUs)")
+    options.add(
+        parser,
+        "--threads",
+        help="threads in total (default: those of COMMAND, else all usable PUs); any other program gets it in "
+        "OMP_NUM_THREADS, if --threads or SCENARIO states it",
+    )
     options.add(parser, "--timeout", "--share-host")
     source = parser.add_mutually_exclusive_group()
     options.add(source, "--aligner", help="run this aligner on --dataset, or on --index and --reads")
@@ -153,7 +159,6 @@ def _add_for_command(group: argparse._ArgumentGroup) -> None:
     )
     arg("--progress", choices=("text", "json", "none"), help="messages about the progress (default: text)")
     options.add(group, "--budget", help=f"part of the whole run that trials of auto may cost (default: {BUDGET})")
-    options.add(group, "--policies", "--options", default=None)
 
 
 def _add_for_program(group: argparse._ArgumentGroup) -> None:
@@ -166,14 +171,6 @@ def _add_for_program(group: argparse._ArgumentGroup) -> None:
         "wrong placement",
     )
     arg(
-        "--threads-env",
-        action="append",
-        type=options.checked(str, "the name of a variable", lambda name: bool(name) and not {"=", "\0"} & {*name}),
-        metavar="NAME",
-        help="set this variable to the number of threads; may be repeated (default: OMP_NUM_THREADS, if a number "
-        "was asked for by --threads or SCENARIO, else none)",
-    )
-    arg(
         "--verify",
         action="store_true",
         help="if the program succeeds: end with 1 if its placement did not hold, with 4 if it could not be seen",
@@ -183,6 +180,9 @@ def _add_for_program(group: argparse._ArgumentGroup) -> None:
 def _add_for_dataset(group: argparse._ArgumentGroup) -> None:
     arg = group.add_argument
     options.add_inputs(group)
+    states = ", ".join(f"{state} ({meaning})" for state, meaning in STATES.items())
+    cache = f"the index in the page cache before each timed run: {states}; default: {AS_IS}"
+    arg("--index-cache", choices=tuple(STATES), help=cache)
     arg("--striped", action="store_true", help="a SAM file per instance: out.0.sam, out.1.sam, ...")
     arg(
         "--reads-per-thread",

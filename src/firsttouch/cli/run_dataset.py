@@ -55,6 +55,7 @@ class RunRequest(InputRequest, frozen=True, kw_only=True):
     expect_sha256: launch.Alignments | None = None
     tables: tuple[Path, ...] = ()
     command_line: str = ""
+    index_cache: str = index_cache.AS_IS
 
     @property
     def is_production(self) -> bool:
@@ -176,7 +177,7 @@ def _prepared(request: RunRequest) -> tuple[Scenario, launch.Work, Inputs, Align
     need = aligner.need(aligner.index_bytes(given.index), given.batch_bases)
     scenario = plan(host, need, threads=request.threads).scenario(request.scenario)
     launch.check_whole(aligner, scenario)
-    index_cache.check(aligner.index_paths(given.index), given.index_cache, scenario.placements, host)
+    index_cache.check(aligner.index_paths(given.index), request.index_cache, scenario.placements, host)
     output = _output(request, scenario, given.paths())
     read_once = not (given.dataset or request.reads_per_thread) and request.repetitions == 1
     work = launch.prepare(
@@ -197,7 +198,7 @@ def _prepared(request: RunRequest) -> tuple[Scenario, launch.Work, Inputs, Align
         counted=request.counters,
         summed=bool(request.checksum or request.expect_sha256),
         reference=request.expect_sha256,
-        index_cache=given.index_cache,
+        index_cache=request.index_cache,
     )
     return scenario, work, given, output
 

@@ -44,7 +44,6 @@ class ExecRequest(Struct, frozen=True):
     scenario: str = "auto"
     on: Sequence[int] | Literal["all"] | None = None
     threads: int | None = None
-    threads_env: Sequence[str] | None = None
     timeout: float | None = None
     idle: float | None = None
     scratch: InMemory | Path | None = None
@@ -128,7 +127,7 @@ def execute(words: Sequence[str], request: ExecRequest, tell: Tell) -> dict[str,
     # None, unless the user asks for a number.
     stated = parse_name(request.scenario)
     usual = ["OMP_NUM_THREADS"] if request.threads or (stated and stated.threads) else []
-    environment = dict.fromkeys(request.threads_env or usual, str(scenario.threads))
+    environment = dict.fromkeys(usual, str(scenario.threads))
     # Of one run, nothing is measured that another could disturb, unless it is recorded. Tasks run together.
     is_shared = not request.records or not is_alone
     with (

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -26,9 +27,10 @@ def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     add_action = options.actions(subparsers, "store", EXAMPLES)
     append = add_action("append", "append records to a store, which is created if it does not exist", _append)
-    options.add_table(append, "store STORE  the store's folder\nrecords")
+    append.add_argument("store", type=Path, metavar="STORE", help="the store's folder")
+    options.add(append, "records")
     compact = add_action("compact", "join the small files of a store", _compact)
-    options.add_table(compact, "store STORE  the store's folder")
+    compact.add_argument("store", type=Path, metavar="STORE", help="the store's folder")
 
 
 def _append(args: argparse.Namespace) -> int:

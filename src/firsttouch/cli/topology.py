@@ -10,7 +10,8 @@ from pathlib import Path
 
 from firsttouch import paths
 from firsttouch.cli import options
-from firsttouch.errors import BadInput, RunFailed
+from firsttouch.errors import BadInput, Missing, RunFailed
+from firsttouch.execution.progress import say
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.emulation import host_name, short_name
 from firsttouch.host.topology import Topology, load
@@ -28,20 +29,19 @@ EXAMPLES = """\
   firsttouch topology --export csv --xml n7.xml store/"""
 
 
-_OPTIONS = """\
---system           compare with a system; exit status 1 if NUMA nodes or PUs differ
---export {memattrs,weights,json,csv}
-                   write the measured bandwidth and latency of every NUMA node and bank as hwloc's memory
-                   attributes (XML), the kernel's interleave weights (shell), JSON or CSV
-records            with --export: records or folders with them (default: the newest characterization)
--o, --output FILE  with --export: the file (default: standard output)"""
-
-
 def register(subparsers: options.Subparsers) -> None:
     """Add the command."""
     parser = options.command(subparsers, "topology", run, EXAMPLES)
     options.add_topology(parser)
-    options.add_table(parser, _OPTIONS, records={"nargs": "*"})
+    options.add(parser, "--system", help="compare with a system; exit status 1 if NUMA nodes or PUs differ")
+    forms = (
+        "write the measured bandwidth and latency of every NUMA node and bank as hwloc's memory attributes (XML), "
+        "the kernel's interleave weights (shell), JSON or CSV"
+    )
+    parser.add_argument("--export", choices=("memattrs", "weights", "json", "csv"), help=forms)
+    given = "with --export: records or folders with them (default: the newest characterization)"
+    options.add(parser, "records", nargs="*", help=given)
+    options.add(parser, "--output", help="with --export: the file (default: standard output)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -70,6 +70,24 @@ def run(args: argparse.Namespace) -> int:
     if args.system and (difference := definition.mismatch(system, host)):
         raise RunFailed(difference)
     return 0
+
+
+def measured_rates(host: Topology) -> dict[tuple[int, int], float]:
+    """Return the bandwidths (GB/s) of the NUMA nodes and banks of this *host* with several memory tiers.
+
+    They are from the newest characterization; empty if there is none.
+    """
+    latest = paths.results() / "latest"
+    if not host.here or len(tiers.tiers(host)) < 2 or not latest.exists():
+        return {}
+    from firsttouch.campaign import inputs  # noqa: PLC0415 - see the package
+    from firsttouch.report import matrix  # noqa: PLC0415 - loads the table library
+
+    try:
+        return matrix.matrix_of(inputs.gather([latest]).records(), host, host_name()).rates()
+    except (BadInput, Missing) as error:
+        say(f"firsttouch: interleave weights are not compared with measured bandwidths: {error}")
+        return {}
 
 
 def _exported(

@@ -37,7 +37,7 @@ def register(subparsers: options.Subparsers) -> None:
     parser = options.command(subparsers, "validate", run, EXAMPLES)
     options.add(parser, "--system", required=True, help="the system whose references judge")
     options.add(parser, "records", "--strict", "--drain", "--reservation")
-    parser.add_argument("--dry-run", action="store_true", help="with --drain: show the commands, run none")
+    options.add(parser, "--dry-run", help="with --drain: show the commands, run none")
 
 
 def run(args: argparse.Namespace) -> int:
