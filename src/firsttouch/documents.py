@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data files in TOML, YAML and JSON: read, checked against a JSON Schema, and every error with its file and line.
+"""Data files in TOML, YAML and JSON: read, converted to structures, and every error with its file and line.
 
-:func:`parse_toml` and :func:`parse_yaml` return a :class:`Document`, whose :meth:`~Document.check` validates it.
+:func:`parse_toml` and :func:`parse_yaml` return a :class:`Document`, whose :meth:`~Document.convert` validates it.
 Both raise BadInput for anything that cannot be read.
 """
 
@@ -10,21 +10,20 @@ from __future__ import annotations
 import bisect
 import contextlib
 import functools
-import json
 import math
+import operator
 import re
 import reprlib
 import stat
 import sys
 import tomllib
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from msgspec import Struct, StructMeta, field, structs
-from msgspec.structs import FieldInfo
+import msgspec
+from msgspec import Meta, Struct, field, inspect
 
 from firsttouch import paths, units
 from firsttouch.errors import BadInput, did_you_mean, one_line
@@ -33,13 +32,10 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
     import yaml
-    from jsonschema.exceptions import ValidationError
 
 #: The path of a value in a document: keys of mappings and indexes of lists.
 Where = tuple[str | int, ...]
 T = TypeVar("T")
-#: The most characters of a validator's message that are printed.
-_LONGEST_MESSAGE = 200
 #: The most values of a YAML document. Aliases repeat values, so a document can be far larger than its text.
 _MOST_VALUES = 100_000
 #: What a name can stand for beside a file and a folder.
@@ -62,6 +58,10 @@ class Document(Struct, frozen=True):
         """Return the line of the value at *where*, or of the nearest value that holds it."""
         return self.line_of(where)
 
+    def at(self, where: Where) -> Any:
+        """Return the value at *where*."""
+        return _at(self.data, where)
+
     def error(self, reason: str, *where: str | int) -> BadInput:
         """Return the error that the value at *where* is wrong because of *reason*."""
         return BadInput(reason, file=self.file, line=self.line(*where))
@@ -76,17 +76,28 @@ class Document(Struct, frozen=True):
             line, reason = min(self.problems, key=lambda problem: problem[0])
             raise BadInput(" ".join(reason.split()), file=self.file, line=line)
 
-    def check(self, schema: Mapping[str, Any]) -> None:
-        """Raise BadInput for the first value, by line, that the JSON Schema *schema* does not allow.
+    def convert(self, kind: type[T], *where: str | int, **given: Any) -> T:
+        """Return the value at *where* as a *kind*, such as a :class:`Table`, with the fields *given*.
 
-        A schema's ``description`` completes the sentence "VALUE is not ...". Beyond JSON Schema there are the
-        keywords ``quantity`` (a dimension of :data:`firsttouch.units.UNITS`), ``percent`` (the sign: "negative" or
-        "positive") and ``regex``.
+        Raises BadInput, with its line, for a value that the types do not allow, and for a key that is *given*.
         """
-        for error in _validator(schema).iter_errors(self.data):
-            for where, reason in _reasons(error):
-                self.problem(reason, *where)
-        self.refuse_problems()
+        data = self.at(where)
+        if given and isinstance(data, dict):
+            for key in given.keys() & data.keys():
+                raise self.error(f"unknown key '{key}'", *where, key)
+            data = {**data, **given}
+        try:
+            return msgspec.convert(data, kind, dec_hook=_read)
+        except msgspec.ValidationError as error:
+            below, reason = _fault(kind, data, str(error), where)
+            raise self.error(" ".join(reason.split()), *where, *below) from None
+        except BadInput as error:
+            raise self.error(error.reason, *where) from None
+
+    def entries(self, kind: type[T], pattern: str) -> dict[str, T]:
+        """Return the file's tables, each as a *kind* with its name, which matches *pattern*."""
+        self.convert(dict[Annotated[str, Meta(pattern=pattern)], Any])
+        return {name: self.convert(kind, name, name=name) for name in self.data}
 
 
 def refuse_special(file: Path) -> None:
@@ -131,194 +142,159 @@ def tables(name: str, parse: Callable[[str, str], T]) -> list[T]:
 
 
 # ----------------------------------------------------------------------
-# Validation
+# Types of values
 
 
-def table_schema(required: Mapping[str, Any], optional: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the JSON schema of a table with these keys and no others."""
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "required": list(required),
-        "properties": {**required, **(optional or {})},
-    }
+class Table(Struct, frozen=True, forbid_unknown_fields=True, rename=lambda name: name.rstrip("_")):
+    """The base of structures whose fields are the keys of a data file.
 
-
-def schema_of(kind: type[Any]) -> dict[str, Any]:
-    """Return the JSON schema of a mapping whose keys are the fields of a Struct, so that these are stated once.
-
-    A field without a default is required. Its type says which values it takes: text, numbers, true or false,
-    ``Literal`` words, a tuple or a frozenset, a mapping with any keys, or another Struct; ``X | None`` is an X
-    that may be missing. ``Annotated`` adds keywords of :meth:`Document.check`. A field whose key is a word of
-    Python has an underscore behind it.
+    A key that is a word of Python has an underscore behind it. The ``description`` of a type's Meta completes the
+    sentence "VALUE is not ...".
     """
-    fields = _fields(kind)  # type: ignore[arg-type]  # mypy takes no class for hashable
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "required": [key for key, field in fields.items() if field.required],
-        "properties": {key: hint_schema(field.type) for key, field in fields.items()},
-        "description": "a mapping",
-    }
 
 
-def entries_schema(kind: type[Any], pattern: str) -> dict[str, Any]:
-    """Return the JSON schema of a table of Structs by their field ``name``, which matches *pattern*."""
-    entry = schema_of(kind)
-    entry["required"].remove("name")
-    del entry["properties"]["name"]
-    return {"type": "object", "propertyNames": {"pattern": pattern}, "additionalProperties": entry}
+Word = Annotated[str, Meta(min_length=1)]
+Words = Annotated[tuple[Word, ...], Meta(min_length=1)]
+Text = Annotated[str, Meta(pattern=r"\S", description="text")]
+Count = Annotated[int, Meta(ge=1)]
 
 
-@functools.cache
-def _fields(kind: type[Struct]) -> Mapping[str, FieldInfo]:
-    """Return the fields of a Struct by key. Their types are texts that Python evaluates, which takes long."""
-    return {field.name.rstrip("_"): field for field in structs.fields(kind)}
+class Seconds(float):
+    """A duration, in a file with its unit."""
+
+    parse = functools.partial(units.parse, dimension="seconds")
 
 
-_SCALARS: dict[Any, dict[str, Any]] = {
-    str: {"type": "string", "description": "text"},
-    bool: {"type": "boolean", "description": "true or false"},
-    int: {"type": "integer", "description": "a whole number"},
-    float: {"type": "number", "description": "a number"},
-    Any: {},
-}
+class Transfers(float):
+    """Transfers per second, in a file with their unit."""
+
+    parse = functools.partial(units.parse, dimension="transfers per second")
 
 
-def hint_schema(hint: Any) -> dict[str, Any]:
-    """Return the JSON schema of a type as :func:`schema_of` takes them."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        return {**hint_schema(arguments[0]), **arguments[1]}
-    if origin in {Union, UnionType}:
-        schemas = [hint_schema(argument) for argument in arguments if argument is not NoneType]
-        return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
-    if origin is Literal:
-        return {"enum": list(arguments), "description": f"one of {', '.join(map(str, arguments))}"}
-    if origin in {tuple, frozenset, Sequence}:
-        return {"type": "array", "items": hint_schema(arguments[0]), "description": "a list"}
-    if origin in {dict, Mapping}:
-        values = hint_schema(arguments[1])
-        return {"type": "object", "additionalProperties": values, "description": "a mapping"}
-    return dict(_SCALARS[hint]) if hint in _SCALARS else schema_of(hint)
+class Bytes(int):
+    """A size, in a file usually with its unit."""
+
+    parse = staticmethod(units.parse_bytes)
 
 
-def build(kind: type[T], data: Mapping[str, Any], **given: Any) -> T:
-    """Return a Struct with the values of *data*, which have been checked with its :func:`schema_of`.
+class Share(float):
+    """A fraction of at least 0, in a file in percent."""
 
-    Lists become tuples or frozensets, text with the keyword ``quantity`` a number of its unit, and ``percent`` a
-    fraction. *given* are the values of fields that are not those of a file.
-    """
-    fields = _fields(kind)  # type: ignore[arg-type]  # mypy takes no class for hashable
-    return kind(**{fields[key].name: _built(fields[key].type, value) for key, value in data.items()}, **given)
-
-
-def _built(hint: Any, value: Any) -> Any:
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        if isinstance(value, str) and (dimension := arguments[1].get("quantity")):
-            quantity = units.parse(value, dimension)
-            return round(quantity) if arguments[0] is int else quantity
-        return units.parse_percent(value) if "percent" in arguments[1] else _built(arguments[0], value)
-    if origin in {Union, UnionType}:
-        suited = [hint for hint in arguments if isinstance(value, _form(hint))]
-        return _built(suited[0], value)
-    if origin in {tuple, frozenset, Sequence}:
-        collection = frozenset if origin is frozenset else tuple
-        return collection(_built(arguments[0], item) for item in value)
-    if origin in {dict, Mapping}:
-        return {name: _built(arguments[1], item) for name, item in value.items()}
-    has_fields = isinstance(hint, StructMeta)
-    return build(hint, value) if has_fields else value
+    @staticmethod
+    def parse(text: str) -> float:
+        """Return the fraction; raises BadInput."""
+        if (share := units.parse_percent(text)) < 0:
+            raise BadInput(f"'{text}' is below 0 %")
+        return share
 
 
-def _form(hint: Any) -> Any:
-    """Return what a file has for a type."""
-    forms = {tuple: list, frozenset: list, Mapping: dict, float: (int, float), Literal: object}
-    return dict if isinstance(hint, StructMeta) else forms.get(get_origin(hint) or hint, hint)
+class Regex(str):
+    """A regular expression."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def parse(text: str) -> str:
+        """Return *text*; raises BadInput if it is not a regular expression, or blank."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # a later Python will read [a--z] as a difference
+                re.compile(text)
+        except (re.error, OverflowError, RecursionError, FutureWarning) as error:
+            raise BadInput(f"'{text}' is not a regular expression: {error}") from error
+        if not text.strip():
+            raise BadInput("a blank regular expression")
+        return text
 
 
-def _validator(schema: Mapping[str, Any]) -> Any:
-    import jsonschema  # noqa: PLC0415 - the import takes longer than most commands
-
-    def keyword(check: Callable[[Any, str], object]) -> Callable[..., Iterator[ValidationError]]:
-        def errors(_validator: Any, wanted: Any, instance: Any, _schema: Any) -> Iterator[ValidationError]:
-            if isinstance(instance, str):
-                try:
-                    check(wanted, instance)
-                except BadInput as error:
-                    yield jsonschema.ValidationError(str(error))
-
-        return errors
-
-    keywords = {
-        "quantity": keyword(lambda dimension, text: units.parse(text, dimension)),
-        "percent": keyword(_check_percent),
-        "regex": keyword(lambda _, text: check_regex(text)),
-    }
-    return jsonschema.validators.extend(jsonschema.Draft202012Validator, keywords)(schema)  # type: ignore[no-untyped-call]
-
-
-def _check_percent(sign: str, text: str) -> None:
-    value = units.parse_percent(text)
-    # ReFrame's range: the lower tolerance is in [-1, 0], the upper one is at least 0.
-    if sign == "negative" and not -1 <= value <= 0:
-        raise BadInput(f"'{text}' is not between -100 % and 0 %")
-    if sign == "positive" and value < 0:
-        raise BadInput(f"'{text}' is below 0 %")
-
-
-def check_regex(text: str) -> None:
-    """Raise BadInput if *text* is not a regular expression."""
+def _read(kind: Any, value: object) -> Any:
+    """Return a file's *value* as one of the types above."""
+    if not isinstance(value, str) and (kind is Regex or type(value) not in {int, float}):
+        raise ValueError(f"Expected `str`, got `{type(value).__name__}`")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # a later Python will read [a--z] as a difference
-            re.compile(text)
-    except (re.error, OverflowError, RecursionError, FutureWarning) as error:
-        raise BadInput(f"'{text}' is not a regular expression: {error}") from error
+        return kind(kind.parse(str(value)))
+    except BadInput as error:
+        raise ValueError(error.reason) from error
 
 
-def _reasons(error: ValidationError) -> Iterator[tuple[Where, str]]:
-    """Yield the path and the reason of each mistake that a validator's *error* stands for."""
-    where: Where = tuple(error.absolute_path)
-    name = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in where).lstrip(".")
+# ----------------------------------------------------------------------
+# What msgspec refuses
+
+
+def _fault(kind: Any, data: Any, message: str, above: Where = ()) -> tuple[Where, str]:
+    """Return the path, below *above*, of the value that msgspec's *message* is about, and what is wrong."""
+    at = re.search(r" - at `(key` in `)?\$([^`]*)`\Z", message)
+    reason, in_key, path = (message[: at.start()], bool(at[1]), at[2]) if at else (message, False, "")
+    where: Where = ()
+    for key, index in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path + "[...]" * in_key):
+        step: str | int | None = int(index) if index.isdecimal() else key
+        if index == "...":  # msgspec does not name keys: this one is wrong without all others, too
+            names = (name for name in _at(data, where) if _message(kind, _only(data, where, name)) == message)
+            step = next(names, None)
+        if step is None:
+            break
+        where = (*where, step)
+    value = where[-1] if in_key else _at(data, where)
+    name = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in (*above, *where)).lstrip(".")
     inside, name = f" in {name}" if name else "", name or "the file"
-    schema: dict[str, Any] = dict(error.schema) if isinstance(error.schema, dict) else {}
-    instance: Any = error.instance
-    match error.validator:
-        case "additionalProperties":
-            allowed = schema.get("properties", {})
-            for key in sorted(set(instance) - set(allowed)):
-                yield (
-                    (*where, key),
-                    f"unknown key '{key}'{inside}: known are {', '.join(allowed)}{did_you_mean(key, allowed)}",
-                )
-        case "required":
-            missing = next(key for key in schema["required"] if key not in instance)
-            yield where, f"key '{missing}' is missing{inside}"
-        case "minItems" | "minProperties" if not instance:
-            yield where, f"{name} is empty"
-        case "enum" if "description" in schema:
-            nearest = did_you_mean(str(instance), map(str, schema["enum"]))
-            yield where, f"{name}: {_shortened(instance)} is not {schema['description']}{nearest}"
-        case "quantity" | "percent" | "regex":
-            yield where, f"{name}: {error.message}"
-        case _ if "description" in schema:
-            yield where, f"{name}: {_shortened(instance)} is not {schema['description']}"
-        case _:
-            yield where, f"{name}: {_cut(error.message)}"
+    words, description = _allowed(inspect.type_info(kind), where, in_key=in_key)
+    if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", reason, re.DOTALL):
+        key, keys = unknown[1], f"known are {', '.join(words)}"
+        return (*where, key), f"unknown key '{key}'{inside}: {keys}{did_you_mean(key, words)}"
+    if missing := re.fullmatch(r"Object missing required field `(.*)`", reason):
+        return where, f"key '{missing[1]}' is missing{inside}"
+    if reason.startswith("Invalid enum value"):
+        reason = f"{_shortened(value)} is not one of {', '.join(words)}{did_you_mean(str(value), words)}"
+    elif value in ([], {}) and "length" in reason:
+        return where, f"{name} is empty"
+    elif reason.startswith("Expected "):
+        types = re.sub(r"^Expected |, got .*| \| null", "", reason)
+        reason = f"{_shortened(value)} is not {description or types}"
+    return where, f"{name}: {reason}"
 
 
-def _cut(message: str) -> str:
-    """Return the beginning of a validator's message, which quotes the value."""
-    return message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]}..."
+def _message(kind: Any, data: Any) -> str:
+    try:
+        msgspec.convert(data, kind, dec_hook=_read)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _at(data: Any, where: Where) -> Any:
+    return functools.reduce(operator.getitem, where, data)
+
+
+def _only(data: Any, where: Where, key: str) -> Any:
+    """Return *data* without the other keys than *key* of the mapping at *where*."""
+    if not where:
+        return {key: data[key]}
+    changed = data.copy()
+    changed[where[0]] = _only(data[where[0]], where[1:], key)
+    return changed
+
+
+def _allowed(node: Any, where: Where, description: str = "", *, in_key: bool = False) -> tuple[list[str], str]:
+    """Return the keys or words that the value at *where* may have by the type *node*, and its description."""
+    if isinstance(node, inspect.Metadata):
+        return _allowed(node.type, where, (node.extra_json_schema or {}).get("description", ""), in_key=in_key)
+    if isinstance(node, inspect.UnionType):
+        parts = [_allowed(each, where, description, in_key=in_key) for each in node.types]
+        texts = [text for _, text in parts if text]
+        is_whole = len(texts) == sum(not isinstance(each, inspect.NoneType) for each in node.types)
+        return [word for words, _ in parts for word in words], " or ".join(texts) if is_whole else ""
+    fields = {field.encode_name: field.type for field in getattr(node, "fields", ())}
+    if not where:
+        return [*fields] or [*map(str, getattr(node, "values", ()))], description
+    items = dict(enumerate(getattr(node, "item_types", ())))
+    values = getattr(node, "value_type", getattr(node, "item_type", None))
+    child = node.key_type if in_key and len(where) == 1 else {**fields, **items}.get(where[0]) or values
+    return _allowed(child, where[1:], in_key=in_key)
 
 
 def _shortened(value: Any) -> str:
-    if isinstance(value, dict):
-        return "a mapping"
-    if isinstance(value, list):
-        return "a list"
+    if isinstance(value, dict | list):
+        return "a mapping" if isinstance(value, dict) else "a list"
     text = "null" if value is None else f"'{value}'"
     return text if len(text) <= 60 else text[:56] + "...'"
 
@@ -386,35 +362,21 @@ def attributes(thing: object, *names: str) -> dict[str, Any]:
     return {name: getattr(thing, name) for name in names}
 
 
-def _finite(text: str) -> float:
-    if not math.isfinite(value := float(text)):
-        raise ValueError(f"{text[:20]} is not finite")
-    return value
-
-
-def read_json(
-    file: Path, what: str, *, document: str, schema: int, form: Mapping[str, Any], again: str
-) -> dict[str, Any]:
+def read_json(file: Path, what: str, *, document: str, schema: int, form: type[Any], again: str) -> dict[str, Any]:
     """Return the JSON document in *file*, with the keys "document" and "schema"; raises BadInput if it is none.
 
-    *what* names such a document in messages, *form* is its JSON Schema, and *again* says how to write it again.
+    *what* names such a document in messages, *form* is its structure, and *again* says how to write it again.
     """
     try:
-        text = read_text(file)
-        data = json.loads(
-            text, parse_int=lambda n: int(n) if _finite(n) else 0, parse_float=_finite, parse_constant=_finite
-        )
+        data = msgspec.json.decode(read_text(file))
     except (ValueError, RecursionError) as error:
         raise BadInput(f"not {what}, because it is not JSON: {again}", file=file) from error
     if not isinstance(data, dict) or data.get("document") != document:
         raise BadInput(f"not {what}: {again}", file=file)
     if (number := data.get("schema")) != schema:
         raise BadInput(f"{what} of schema {reprlib.repr(number)}, this version reads {schema}: {again}", file=file)
-    import jsonschema  # noqa: PLC0415 - a large import that most commands do without
-
-    for wrong in jsonschema.Draft202012Validator(form).iter_errors(data):
-        where = ".".join(map(str, wrong.absolute_path)) or "the document"
-        raise BadInput(f"not {what}, {_cut(f'{where}: {wrong.message}')}: {again}", file=file)
+    if message := _message(form, data):
+        raise BadInput(f"not {what}, {_fault(form, data, message)[1]}: {again}", file=file)
     return data
 
 

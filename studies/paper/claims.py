@@ -9,12 +9,13 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from firsttouch import documents
 from firsttouch.benchmarks.cases import topology_of
+from firsttouch.documents import Count, Table
 from firsttouch.errors import BadInput, none_such
 from firsttouch.genomics.aligners import aligner
 from firsttouch.report.text import count, listed
@@ -111,42 +112,23 @@ def index_of(name: str, indexes: Sequence[Row]) -> Row:
 #: The accepted relative difference between a computed number and the one in the prose, which is rounded.
 TOLERANCE = 0.05
 
-_CELL = {"type": ["string", "number"]}
+_Cell = str | int | float
 #: Rows by column: those with a value, with one of several, or with any but a value.
-Select = Annotated[
-    Mapping[str, Any],
-    {
-        "additionalProperties": {
-            "anyOf": [
-                _CELL,
-                {"type": "array", "items": _CELL, "minItems": 1},
-                {"type": "object", "properties": {"not": {}}, "required": ["not"], "additionalProperties": False},
-            ],
-            "description": "a value, a list of values, or { not = VALUE }",
-        }
-    },
-]
-#: Rows as in Select, how their number is taken, and its column and sheet if these are not the claim's.
-_PICK = documents.hint_schema(Select)
-_PICK["properties"] = {
-    "take": documents.hint_schema(Literal["only", "min", "max", "mean", "median"]),
-    **dict.fromkeys(("sheet", "column"), documents.hint_schema(str)),
-}
-Pick = Annotated[Mapping[str, Any], _PICK]
-_Right = Annotated[Mapping[str, Any] | None, _PICK]
-_Positive = Annotated[float, {"exclusiveMinimum": 0, "description": "a number above 0"}]
-_Whole = Annotated[int, {"minimum": 1, "description": "a whole number from 1"}]
+Select = Mapping[str, _Cell | list[_Cell] | dict[Literal["not"], _Cell]]
+#: Rows as in Select, how their number is taken ("take"), and its "column" and "sheet" if not those of the claim.
+Pick = Select
+_Positive = Annotated[float, Meta(gt=0)]
 _Amount = Literal["all", "nearly all", "most", "some", "not all", "none"]
-_Expect = Annotated[_Amount | int, {"description": f"one of {', '.join(get_args(_Amount))}, or a number"}]
+_Expect = _Amount | int
 _Relation = Literal["<", ">"]
 #: Whether the tables agree, what they say, the deciding cells.
 _Result = tuple[bool, str, Sequence[str]]
 
 
-class Statement(Struct, frozen=True, kw_only=True):
+class Statement(Table, frozen=True, kw_only=True):
     """What a claim of any kind states. There is a class for each *kind*."""
 
-    id: Annotated[str, {"pattern": r"^[a-z0-9-]+\Z", "description": "a name of small letters, digits and -"}]
+    id: Annotated[str, Meta(pattern=r"^[a-z0-9-]+\Z")]
     where: str
     says: str
     kind: str
@@ -256,7 +238,7 @@ class _Compare(_Counted, frozen=True, kw_only=True):
     """The left number of a case is below or above the right one times a factor, or a bound."""
 
     left: Pick
-    right: _Right = None
+    right: Pick | None = None
     relation: _Relation
     factor: _Positive = 1.0
     bound: float = math.nan
@@ -293,7 +275,7 @@ class _Rank(_Counted, frozen=True, kw_only=True):
     """The row *who* of a case has one of some places, 1 for the best. Equal values share a place."""
 
     who: Select
-    places: tuple[_Whole, ...]
+    places: tuple[Count, ...]
     best: Literal["highest", "lowest"] = "highest"
 
     def cases(self, sheets: Sheets) -> Iterator[tuple[bool, str]]:
@@ -360,13 +342,13 @@ class _Value(_OfRows, frozen=True, kw_only=True):
 
     each: tuple[str, ...]
     left: Pick
-    right: _Right = None
+    right: Pick | None = None
     take: Literal["min", "max", "range"]
     form: Literal["left", "ratio", "percent", "difference"] = "ratio"
     per: _Positive = 1.0
     unit: str | None = None
     value: float = math.nan
-    between: Annotated[tuple[float, ...], {"minItems": 2, "maxItems": 2}] = ()
+    between: tuple[float, float] | None = None
     relation: _Relation | None = None
     tolerance: float = TOLERANCE
 
@@ -387,7 +369,7 @@ class _Value(_OfRows, frozen=True, kw_only=True):
         low, high = (pick(values, key=lambda item: item[0]) for pick in (min, max))
         unit = self.unit if self.unit is not None else "x" * (form == "ratio")
         if self.take == "range":
-            least, most = self.between
+            least, most = self.between or (math.nan, math.nan)
             agrees = low[0] >= least * (1 - self.tolerance) and high[0] <= most * (1 + self.tolerance)
             text = f"{_computed(low[0])} to {_computed(high[0])}{unit} (paper: {least:g} to {most:g}{unit})"
             return agrees, text, [low[1], high[1]]
@@ -408,12 +390,12 @@ class _Formula(Statement, frozen=True, kw_only=True):
 
     def sheets(self) -> Iterator[tuple[str, ...]]:
         yield from super().sheets()
-        yield from (("cells", cell, "sheet", p["sheet"]) for cell, p in self.cells.items() if "sheet" in p)
+        yield from (("cells", cell, "sheet", str(p["sheet"])) for cell, p in self.cells.items() if "sheet" in p)
 
     def result(self, sheets: Sheets) -> _Result:
         taken: dict[str, Taken] = {}
         for name, pick in self.cells.items():
-            sheet = pick.get("sheet", self.sheet)
+            sheet = str(pick.get("sheet", self.sheet))
             cell = _pick(pick, sheets[sheet], sheets.specs[sheet].value) if sheet in sheets else None
             if cell is None:
                 raise BadInput(f"no cell matches '{name}'")
@@ -437,7 +419,7 @@ class _Plan(Statement, frozen=True, kw_only=True):
     other: str
     system: str
     aligners: tuple[str, ...]
-    instances: _Whole
+    instances: Count
 
     def result(self, sheets: Sheets) -> _Result:
         limits, cells, agrees = [], [], True
@@ -464,18 +446,11 @@ _KINDS: dict[str, type[Statement]] = {
     "same": _Same,
     "plan": _Plan,
 }
-_CLAIM = {
-    "type": "object",
-    "properties": {"kind": {"enum": list(_KINDS), "description": f"one of {', '.join(_KINDS)}"}},
-    "required": ["kind"],
-    "allOf": [
-        {"if": {"properties": {"kind": {"const": name}}}, "then": documents.schema_of(kind)}
-        for name, kind in _KINDS.items()
-    ],
-}
-_SCHEMA = documents.table_schema(
-    {"paper": {"type": "string"}, "claim": {"type": "array", "items": _CLAIM, "minItems": 1}}
-)
+
+
+class _File(Table, frozen=True):
+    paper: str
+    claim: Annotated[tuple[dict[str, Any], ...], Meta(min_length=1)]
 
 
 class Claim(Struct, frozen=True):
@@ -516,14 +491,13 @@ def load() -> list[Claim]:
 def parse(text: str, file: str) -> list[Claim]:
     """Return the claims of a TOML text; raises BadInput with *file*, line and reason."""
     document = documents.parse_toml(text, file)
-    document.check(_SCHEMA)
+    stated = document.convert(_File)
     there = published.specs(published.published())
     claims = []
-    for position, entry in enumerate(document.data["claim"]):
-        try:
-            claim = Claim(document, position, documents.build(_KINDS[entry["kind"]], entry))
-        except BadInput as error:
-            raise document.error(f"claim '{entry['id']}' {error}", "claim", position) from None
+    for position, entry in enumerate(stated.claim):
+        if (kind := entry.get("kind")) not in _KINDS:
+            raise document.error(none_such("kind", str(kind), _KINDS), "claim", position, "kind")
+        claim = Claim(document, position, document.convert(_KINDS[kind], "claim", position))
         for *place, name in claim.body.sheets():
             if name not in there:
                 raise document.error(none_such("sheet", name, there), "claim", position, *place)

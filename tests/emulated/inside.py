@@ -13,24 +13,16 @@ import os
 import select
 import sys
 import tempfile
-import types
 from pathlib import Path
 
 from msgspec.structs import replace
 
-# In the emulator, loading the validator takes as long as a scenario or two. It would only check the package's own
-# data files, which any start of firsttouch outside of the guest checks.
-validator = types.ModuleType("jsonschema")
-validator.Draft202012Validator = lambda schema: types.SimpleNamespace(iter_errors=lambda data: ())
-validator.validators = types.SimpleNamespace(extend=lambda kind, _: kind)
-sys.modules["jsonschema"] = validator
-
-from firsttouch.execution import placement_check  # noqa: E402
-from firsttouch.execution.jobs import Job, Outcome  # noqa: E402
-from firsttouch.execution.process_runner import run_together  # noqa: E402
-from firsttouch.execution.sampling import Watching  # noqa: E402
-from firsttouch.host.topology import of_this_host  # noqa: E402
-from firsttouch.scenarios.placement import Need, Plan, Scenario, plan  # noqa: E402
+from firsttouch.execution import placement_check
+from firsttouch.execution.jobs import Job, Outcome
+from firsttouch.execution.process_runner import run_together
+from firsttouch.execution.sampling import Watching
+from firsttouch.host.topology import of_this_host
+from firsttouch.scenarios.placement import Need, Plan, Scenario, plan
 
 # In the emulator, a sample takes a tenth of a second; with the usual share of the time there would be hardly any.
 SHARE = 0.5

@@ -464,7 +464,7 @@ def test_memory_options_are_verified(folder, option):
     assert memory["anonymous_bytes"] > 4 << 20
     assert (2 * memory["huge_bytes"] > memory["anonymous_bytes"]) == option.startswith("thp")
     allocator = memory_options.of_kind(option.split("+"), "allocator")
-    assert memory["allocators"] == ([allocator.preload] if allocator else [])
+    assert memory["allocators"] == ([allocator.library] if allocator else [])
 
 
 #: Holds nothing until it has been sampled, then so many MiB for as long as the kernel needs to fill them.

@@ -32,7 +32,7 @@ SCENARIOS = [
 def shown(options):
     """Return the memory of a program whose allocator gets huge pages if mimalloc is asked for them."""
     huge = 900 << 20 if set(options) >= {"thp", "mimalloc"} else 0
-    libraries = frozenset(memory_options.option(name).preload for name in options)
+    libraries = frozenset(memory_options.option(name).library for name in options)
     return Memory(1000 << 20, huge, libraries=libraries, thp_disabled="no-thp" in options)
 
 

@@ -158,7 +158,7 @@ FAULTS = {
     "layouts = ['{reads%2reads}']": "'2reads' is not a sum of counts",
     "layouts = ['{reads}']\nlargest = ['second']": "summary.largest: second is not a count of any line",
     "apart = ['(']": "summary.apart",
-    "always = false": "summary.always",
+    "always = 1": "summary.always",
 }
 
 

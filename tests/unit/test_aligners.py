@@ -4,6 +4,7 @@
 import re
 import shutil
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -92,7 +93,7 @@ def test_every_aligner_says_what_it_needs(name):
     aligner = aligners.aligner(name)
     assert aligner.index_files
     assert aligner.need(10).of(2) > aligner.need(10).of(1) > 10 + 1_000_000
-    assert aligner.same in aligners.SAME
+    assert aligner.same in get_args(aligners.Same)
 
 
 OF_RELEASES = ("spin", "standard", "queuing", "deferred", "batched")
@@ -231,7 +232,7 @@ ONE_STEP = TEXT.replace(
         ("{scratch}/x{output}", "{output}", 23, "variants.fast: outputs.file: no step has {scratch}"),
         ("outputs = {", "#", 23, "variants.fast: words: unknown placeholder {outputs}"),
         ('"-o"', '"{reads}"', 23, "variants.fast: words: unknown placeholder {reads}"),
-        ("reads = 2", "reads = 0", 26, "variants.fast.blocked.reads: 0 is less"),
+        ("reads = 2", "reads = 0", 26, "variants.fast.blocked.reads: '0'"),
         (", reads = 2", "", 26, "key 'reads' is missing in variants.fast.blocked"),
         ("[variants.fast]", '[variants."a b"]', 23, "variants.a b: a variant's name has letters"),
         ("[variants.fast]", "[variants.fast.align]", 23, "unknown key 'align' in variants.fast"),
@@ -260,7 +261,7 @@ def test_variants_of_files_that_cannot_have_any():
         BadInput, match=r"^aln\.toml:\d+: variants.fast: an aligner that runs several programs has"
     ):
         aligners.family("aln", TEXT + VARIANTS, "aln.toml")
-    with pytest.raises(BadInput, match=r"^aln\.toml:1: .*'variants' is a dependency of 'only_variants'"):
+    with pytest.raises(BadInput, match=r"^aln\.toml:1: .*only_variants"):
         aligners.parse("aln", "only_variants = true\n" + ONE_STEP, "aln.toml")
     with pytest.raises(BadInput, match=r"^aln\.toml: aln has only variants: name one of aln-fast$"):
         aligners.parse("aln", "only_variants = true\n" + ONE_STEP + VARIANTS, "aln.toml")
@@ -448,20 +449,20 @@ def test_the_program_that_builds_the_index_may_be_another_one(stand_in, tmp_path
     [
         ('program = "aln"', "", 1, "key 'program' is missing"),
         ('program = "aln"', "program = ", 1, "not TOML: Invalid value"),
-        ('program = "aln"', "program = 3", 1, "program: 3 is not of type"),
+        ('program = "aln"', "program = 3", 1, "program: '3'"),
         ('program = "aln"', 'program = "aln"\ncolour = "red"', 2, "unknown key 'colour'"),
-        ("batch_bases = 100", "batch_bases = 0", 18, "align.batch_bases: 0 is less"),
+        ("batch_bases = 100", "batch_bases = 0", 18, "align.batch_bases: '0'"),
         ("batch_bases = 100", 'batch_bases = "1"', 18, "align.batch_bases"),
-        ("batch_bases = 100", "batch_reads = -5", 18, "align.batch_reads: -5 is less"),
+        ("batch_bases = 100", "batch_reads = -5", 18, "align.batch_reads: '-5'"),
         ("batch_bases = 100", "batch_bytes = 5", 11, "unknown placeholder {batch_bases}"),
         (
             'same = "exact"',
             'same = "nearly"',
             17,
-            "align.same: 'nearly' is not one of ['exact', 'settled', 'scored']",
+            "align.same: 'nearly'",
         ),
         ('same = "exact"', "", 10, "key 'same' is missing"),
-        ("in_order = true", 'in_order = "yes"', 16, "align.in_order: 'yes' is not of type 'boolean'"),
+        ("in_order = true", 'in_order = "yes"', 16, "align.in_order: 'yes'"),
         ('files = [".a", ".b"]', "files = []", 7, "index.files"),
         ('large = "l"', "", 11, "unknown placeholder {size}"),
         ('large = "l"', 'large = "l"\nloaded = ["aln", "shm"]', 9, "index.loaded: no step has {index}"),

@@ -558,11 +558,11 @@ WRONG = {
     'text = "{share.a}"\nwhen = [{ setting = "busy_pus" }]': ":3: unknown placeholder {share.a}",
     'text = "{setting:d}"\nwhen = [{ setting = "busy_pus" }]': ":3: not a text with placeholders",
     'text = "{"\nwhen = [{ slow = true }]': ":3: not a text with placeholders",
-    'text = ""\nwhen = [{ check = "latency" }]': ":4: a condition with the key 'check' needs the key 'by'",
-    'text = ""\nwhen = [{ check = "latency", by = "bank", groups = "any" }]': ":4: .* needs the key 'share'",
-    'text = ""\nwhen = [{ check = "latency", by = "bank", share = [0, 1] }]': ":4: .* needs the key 'groups'",
-    'text = ""\nwhen = [{ count = "pus" }]': ":4: a condition with the key 'count' needs the key 'is'",
-    'text = ""\nwhen = [{ slow = true, by = "bank" }]': ":4: a condition with the key 'slow' has no key 'by'",
+    'text = ""\nwhen = [{ check = "latency" }]': ":4: key 'by'",
+    'text = ""\nwhen = [{ check = "latency", by = "bank", groups = "any" }]': ":4: key 'share'",
+    'text = ""\nwhen = [{ check = "latency", by = "bank", share = [0, 1] }]': ":4: key 'groups'",
+    'text = ""\nwhen = [{ count = "pus" }]': ":4: key 'is'",
+    'text = ""\nwhen = [{ slow = true, by = "bank" }]': ":4: unknown key 'by'",
     'text = ""\nwhen = [{ below = 5 }]': ":4: a condition needs one of the keys count, slow",
 }
 

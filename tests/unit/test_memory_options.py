@@ -62,7 +62,7 @@ def test_wrong_suffixes(suffix, reason):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("[a]\nkind = 'pages'\n", r"f.toml:1: key 'title' is missing in a"),
+        ("[a]\nkind = 'pages'\n", r"f.toml:1: key 'title'"),
         ("[a]\ntitle = 't'\nkind = 'size'\n", r"f.toml:3: a.kind: "),
         ("[a]\ntitle = 't'\nkind = 'pages'\nhuge = [0.5]\n", r"f.toml:4: a.huge: "),
         ("[a]\ntitle = 't'\nkind = 'pages'\nenv = { lower = 'x' }\n", r"f.toml:4: "),
@@ -119,7 +119,7 @@ def test_what_the_host_must_have(monkeypatch, tmp_path):
     for text, wrong in (("0\n", True), ("12\n", False), ("x", True)):
         numbers.write_text(text)
         assert bool(refusal(positive=(str(numbers),))) == wrong
-    reason = refusal(preload="libfirsttouch-nowhere.so.9", package="libx9")
+    reason = refusal(preload=("libfirsttouch-nowhere.so.9",), package="libx9")
     assert "libfirsttouch-nowhere.so.9 cannot be loaded: install its package (Debian: libx9)" in reason
     memory_options._refusal.cache_clear()
 

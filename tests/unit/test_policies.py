@@ -82,7 +82,10 @@ def test_what_came_later_is_tried(stand_in, script, reason):
     stand_in("numactl", f'[ "$*" = "--preferred-many=0-1 -- cat /proc/self/numa_maps" ] || exit 99\n{script}')
     table = policies.parse(WHOLE.replace("[one]", "[many]"), "p.toml")["many"]
     many = structs.replace(
-        table, part=("{bind}", "--preferred-many={numa_nodes}"), mode={"part": "prefer (many)"}, since="Linux 5.15"
+        table,
+        part=("{bind}", "--preferred-many={numa_nodes}"),
+        mode={"whole": "default", "part": "prefer (many)"},
+        since="Linux 5.15",
     )
     assert policies.refusal(many, "0-1") == (f"policy many needs Linux 5.15: {reason}" if reason else "")
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from msgspec import Meta, Struct
 from msgspec.structs import fields
 
 import firsttouch
@@ -218,41 +219,44 @@ def _spread(value: dict[str, float], unit: str) -> str:
 #: Suffix of the names of files with an advice.
 SUFFIX = "advice.json"
 
-_TEXT = {"type": "string"}
-_COUNT = {"type": "integer", "minimum": 0}
 #: Seconds, or a ratio of them: within these limits the quotient of any two is finite.
-_NUMBER = {"type": "number", "minimum": 1e-100, "maximum": 1e100}
-_INTERVAL = {
-    "type": ["object", "null"],
-    "required": ["expected", "low", "high"],
-    "additionalProperties": _NUMBER,
-}
-_SCENARIO: dict[str, Any] = {
-    "name": _TEXT,
-    "state": {"enum": ["recommended", "dropped", "failed", "infeasible"]},
-    "reason": _TEXT,
-    "trials": _COUNT,
-    "seconds": _INTERVAL,
-}
-_DOCUMENT: dict[str, Any] = {
-    **dict.fromkeys(("host", "system", "time", "aligner", "recommended", "default", "stop"), _TEXT),
-    "dataset": {"type": ["string", "null"]},
-    "gain": _INTERVAL,
-    "predicted_s": _INTERVAL,
-    "scenarios": {
-        "type": "array",
-        "items": {"type": "object", "required": list(_SCENARIO), "properties": _SCENARIO},
-    },
-}
-_OPTION: dict[str, Any] = {"name": _TEXT, "gain": _INTERVAL}
-#: Documents of earlier versions have no memory options.
-_OPTIONS = {"type": "array", "items": {"type": "object", "required": list(_OPTION), "properties": _OPTION}}
-#: The part of a :func:`document` that a report needs.
-_FORM = {
-    "type": "object",
-    "required": list(_DOCUMENT),
-    "properties": {**_DOCUMENT, "memory_options": _OPTIONS},
-}
+_Number = Annotated[float, Meta(ge=1e-100, le=1e100)]
+
+
+class _Interval(Struct):
+    expected: _Number
+    low: _Number
+    high: _Number
+
+
+class _Row(Struct):
+    name: str
+    state: Literal["recommended", "dropped", "failed", "infeasible"]
+    reason: str
+    trials: Annotated[int, Meta(ge=0, lt=2**31)]
+    seconds: _Interval | None
+
+
+class _Option(Struct):
+    name: str
+    gain: _Interval | None
+
+
+class _Document(Struct):
+    """The part of a :func:`document` that a report needs."""
+
+    host: str
+    system: str
+    time: str
+    aligner: str
+    recommended: str
+    default: str
+    stop: str
+    dataset: str | None
+    gain: _Interval | None
+    predicted_s: _Interval | None
+    scenarios: list[_Row]
+    memory_options: list[_Option]
 
 
 def _refuse(error: BadInput) -> None:
@@ -278,8 +282,11 @@ def find(paths: Iterable[Path], on_unread: Callable[[BadInput], object] = _refus
 
 def read(file: Path) -> dict[str, Any]:
     """Return the document in *file*; raises BadInput if it is not an advice."""
-    again = f"write it again with `firsttouch advise … --save {file.name}`, or rename the file"
-    return documents.read_json(file, "an advice file", document=DOCUMENT, schema=SCHEMA, form=_FORM, again=again)
+    what, again = (
+        "an advice file",
+        f"write it again with `firsttouch advise … --save {file.name}`, or rename the file",
+    )
+    return documents.read_json(file, what, document=DOCUMENT, schema=SCHEMA, form=_Document, again=again)
 
 
 def write(document: dict[str, Any], file: Path) -> None:

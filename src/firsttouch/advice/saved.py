@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
@@ -173,6 +174,11 @@ class Saved(Struct, frozen=True):
     time: str
     details: dict[str, Any]
 
+    def __post_init__(self) -> None:
+        """Raise ValueError for a gain that lacks a number."""
+        if self.gain is not None and not {"expected", "low", "high"} <= self.gain.keys():
+            raise ValueError("gain needs expected, low and high")
+
     @property
     def bases(self) -> int | None:
         """The bases of the run that the advice was made for; None for a program that is no aligner."""
@@ -279,25 +285,6 @@ def _file(name: str) -> Path:
     return paths.advice() / f"{name}.json"
 
 
-_TEXT = {"type": "string"}
-_GAIN = {
-    "type": ["object", "null"],
-    "required": ["expected", "low", "high"],
-    "additionalProperties": {"type": "number"},
-}
-_FORM = {
-    "type": "object",
-    "required": ["key", "scenario", "gain", "time", "details"],
-    "properties": {
-        "key": documents.schema_of(Key) | {"required": list(Key.__struct_fields__)},
-        "scenario": _TEXT,
-        "gain": _GAIN,
-        "time": _TEXT,
-        "details": {"type": "object"},
-    },
-}
-
-
 def _read(file: Path) -> Saved:
     """Return the advice in *file*; raises BadInput if it is none, or another version's."""
     # Whoever owns the folder can replace every file in it.
@@ -307,8 +294,8 @@ def _read(file: Path) -> Saved:
             reason = f"saved advice of another user ({owner}), who does not own its folder either"
             raise BadInput(reason, file=file)
     again = "`firsttouch advise` writes it again"
-    data = documents.read_json(file, "saved advice", document=DOCUMENT, schema=SCHEMA, form=_FORM, again=again)
-    key = documents.build(Key, data["key"])
-    if key.id != file.stem:
-        raise BadInput(f"saved advice for another case, which belongs into {key.id}.json", file=file)
-    return Saved(key, data["scenario"], data["gain"], data["time"], data["details"])
+    data = documents.read_json(file, "saved advice", document=DOCUMENT, schema=SCHEMA, form=Saved, again=again)
+    saved = msgspec.convert(data, Saved)
+    if saved.key.id != file.stem:
+        raise BadInput(f"saved advice for another case, which belongs into {saved.key.id}.json", file=file)
+    return saved

@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from msgspec import Struct, field
+from msgspec import Meta, field
 
 from firsttouch import documents, paths
+from firsttouch.documents import Regex, Table, Word
 from firsttouch.errors import BadInput, RunFailed, TimedOut, none_such
 from firsttouch.execution.child_process import child, ending
 from firsttouch.execution.jobs import Job
@@ -23,14 +24,12 @@ from firsttouch.execution.process_runner import run_together
 from firsttouch.execution.progress import say
 from firsttouch.host.topology import load as load_topology
 from firsttouch.records import catalogue
+from firsttouch.records.catalogue import Unit
 from firsttouch.records.schema import Record, software, wrong_parameter
 from firsttouch.scenarios import evidence
 from firsttouch.scenarios.placement import Scenario, plan, with_threads
-from firsttouch.units import UNITS
 
-_Name = Annotated[str, {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$", "description": "a name: letters, digits and _"}]
-_Unit = Annotated[str, {"enum": ["1", *UNITS], "description": f"a unit: 1, {', '.join(UNITS)}"}]
-_Scalars = Annotated[Mapping[str, Any], {"additionalProperties": {"type": ["string", "number", "boolean"]}}]
+_Name = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z", description="a name: letters, digits and _")]
 
 #: Prints the last match of a regular expression. The time of a search may grow exponentially with the text, and
 #: Python handles no signal in parts of it, so that only the kernel can end it for certain.
@@ -43,28 +42,29 @@ json.dump(re.findall(regex, text, re.MULTILINE)[-1:], sys.stdout)"""
 _LONGEST_SEARCH = 1e8
 
 
-class ProgramSpec(Struct, frozen=True):
+class ProgramSpec(Table, frozen=True):
     """What is run and what is read from it; the fields are the keys of a YAML file.
 
     *regex* has one group, a number in *unit*; the last match in the program's output counts, or in *file*, which
     the program writes into its working folder. Without it, the run time is measured. *scenario* has one instance.
     """
 
-    program: Annotated[Sequence[str], {"minItems": 1}]
+    program: Annotated[tuple[str, ...], Meta(min_length=1)]
     check: _Name
     metric: _Name = "time"
-    unit: _Unit = "s"
+    unit: Unit = "s"
     better: Literal["higher", "lower", "neither"] | None = None
-    regex: Annotated[str, {"regex": True}] = ""
-    file: Annotated[str, {"minLength": 1}] = ""
+    regex: Regex = Regex("")
+    file: Word = ""
     scenario: str = "1Inst_Original"
-    parameters: _Scalars = field(default_factory=dict)
+    parameters: Mapping[str, str | int | float | bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raise BadInput for keys that contradict each other, and without a program."""
         if not self.program:
             raise BadInput("no program is named")
-        documents.check_regex(self.regex)
+        if self.regex:
+            Regex.parse(self.regex)
         if self.regex and (groups := re.compile(self.regex).groups) != 1:
             raise BadInput(f"the regular expression has {groups} groups, one is needed: the number")
         if not self.regex and (self.unit, self.metric, self.file) != ("s", "time", ""):
@@ -76,10 +76,6 @@ class ProgramSpec(Struct, frozen=True):
     def direction(self) -> Literal["higher", "lower", "neither"]:
         """Whether higher or lower values are better: by default as the catalogue states, or else by the unit."""
         return self.better or catalogue.direction(self.check, self.metric, self.unit)
-
-
-#: The form of a check's file, whose name is the check's if it states none.
-SCHEMA = documents.schema_of(ProgramSpec) | {"required": ["program"]}
 
 
 def names() -> list[str]:
@@ -94,11 +90,9 @@ def load(name_or_file: str) -> ProgramSpec:
     if file is None:
         raise BadInput(none_such("check", name_or_file, list(files)))
     document = documents.parse_yaml(documents.read_text(file), file)
-    document.check(SCHEMA)
-    try:
-        return documents.build(ProgramSpec, {"check": file.stem, **document.data})
-    except BadInput as error:
-        raise document.error(str(error)) from None
+    if isinstance(document.data, dict):
+        document.data.setdefault("check", file.stem)
+    return document.convert(ProgramSpec)
 
 
 def measure_program(

@@ -18,15 +18,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
+from msgspec.structs import asdict, replace
 
 from firsttouch import documents, paths
-from firsttouch.documents import build, table_schema
+from firsttouch.documents import Count, Word, Words
 from firsttouch.errors import BadInput, CannotHere, Missing, none_such
 from firsttouch.genomics import aligners
 from firsttouch.host.topology import Topology
 from firsttouch.scenarios.placement import ScenarioName, parse_name, plan
-from firsttouch.units import parse
 
 # ----------------------------------------------------------------------
 # The file
@@ -34,28 +34,15 @@ from firsttouch.units import parse
 Reads = Literal["unpaired", "paired"]
 #: Kind of reads -> how many files the aligner gets.
 MATES: Mapping[Reads, int] = {"unpaired": 1, "paired": 2}
-_Word = Annotated[str, {"minLength": 1}]
-_Words = Annotated[
-    tuple[_Word, ...], {"minItems": 1, "uniqueItems": True, "description": "a list of texts, each once"}
-]
-_Count = Annotated[int, {"minimum": 1, "description": "a whole number from 1"}]
-_Counts = Annotated[
-    tuple[_Count, ...],
-    {"minItems": 1, "uniqueItems": True, "description": "a list of whole numbers, each once"},
-]
-_Select = Annotated[Mapping[str, _Word], {"minProperties": 1}]
+_Counts = Annotated[tuple[Count, ...], Meta(min_length=1)]
 _Format = Annotated[
     str,
-    {
-        "pattern": r"^,?(d|\.[0-9]f)\Z",
-        "description": "a format of numbers: d for whole ones, .2f for decimals, with a comma first for thousands",
-    },
+    Meta(
+        pattern=r"^,?(d|\.[0-9]f)\Z",
+        description="a format of numbers: d for whole ones, .2f for decimals, with a comma first for thousands",
+    ),
 ]
-
-
-def _of_reads(value: Any) -> dict[str, Any]:
-    keys = dict.fromkeys(MATES, documents.hint_schema(value))
-    return {"properties": keys, "additionalProperties": False, "minProperties": 1}
+_Select = Mapping[str, Word]
 
 
 # ----------------------------------------------------------------------
@@ -67,7 +54,7 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9+]+", "-", name.lower()).strip("-")
 
 
-class Family(Struct, frozen=True):
+class Family(documents.Table, frozen=True):
     """The variants of one aligner: *name* as in the tables, *aligner* as a template with ``{variant}``.
 
     *published* is its name in the published tables. A figure draws it in the panel of the family *beside* it.
@@ -76,18 +63,18 @@ class Family(Struct, frozen=True):
     *tags* name the version of the *source* for each build.
     """
 
-    name: str
-    aligner: _Word
-    published: _Word = ""
-    beside: _Word = ""
-    default: _Word = ""
-    options: tuple[_Word, ...] = ()
-    reads_per_thread: Annotated[Mapping[Reads, int], _of_reads(_Count)] = field(default_factory=dict)
-    source: Annotated[str, {"pattern": r"^https?://\S+$", "description": "an address of http or https"}] = ""
-    tags: Mapping[str, _Word] = field(default_factory=dict)
+    aligner: Word
+    name: str = ""
+    published: Word = ""
+    beside: Word = ""
+    default: Word = ""
+    options: tuple[Word, ...] = ()
+    reads_per_thread: Mapping[Reads, Count] = field(default_factory=dict)
+    source: Annotated[str, Meta(pattern=r"^https?://\S+$")] = ""
+    tags: Mapping[str, Word] = field(default_factory=dict)
 
 
-class Configuration(Struct, frozen=True):
+class Configuration(documents.Table, frozen=True):
     """A configuration: *name* as in the tables, the *families* that have it, and their *variant*.
 
     *scenario* is a template: ``{threads}`` are the threads of one process, ``{processes}`` is the number of
@@ -95,14 +82,14 @@ class Configuration(Struct, frozen=True):
     family, *macros* those of the compiler.
     """
 
-    name: _Word
-    families: _Words
-    scenario: _Word
-    variant: _Word = ""
-    threads_each: _Count = 0
-    options: tuple[_Word, ...] = ()
-    build: _Word = ""
-    macros: _Words = ()
+    name: Word
+    families: Words
+    scenario: Word
+    variant: Word = ""
+    threads_each: Count = 0
+    options: tuple[Word, ...] = ()
+    build: Word = ""
+    macros: Words = ()
 
     @property
     def whole(self) -> bool:
@@ -133,7 +120,7 @@ class Configuration(Struct, frozen=True):
 OF_SCENARIO = ("scenario", "threads", "shape", "configuration")
 
 
-class Sheet(Struct, frozen=True):
+class Sheet(documents.Table, frozen=True):
     """A *file* of published values (CSV) and its columns with *text* and with *numbers*.
 
     *value* is the column of the result, in *unit* and with *axis* as its name in figures; *error* its error in
@@ -141,16 +128,16 @@ class Sheet(Struct, frozen=True):
     as a template of columns. *measured* is the sentence on how the values were measured.
     """
 
-    file: _Word
-    text: _Words
-    numbers: _Words
-    value: _Word
-    label: _Word
-    error: _Word = ""
-    threads: _Word = "threads"
-    unit: _Word = ""
-    axis: _Word = ""
-    measured: _Word = ""
+    file: Word
+    text: Words
+    numbers: Words
+    value: Word
+    label: Word
+    error: Word = ""
+    threads: Word = "threads"
+    unit: Word = ""
+    axis: Word = ""
+    measured: Word = ""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -160,25 +147,25 @@ class Sheet(Struct, frozen=True):
         return (*columns, *OF_SCENARIO) if of_runs else columns
 
 
-class ValueCell(Struct, frozen=True):
+class ValueCell(documents.Table, frozen=True):
     """The heading, column and format of a value; without a format, it has two decimals or more."""
 
-    head: _Word
-    column: _Word
+    head: Word
+    column: Word
     format: _Format = ""
 
 
-class Layout(Struct, frozen=True):
+class Layout(documents.Table, frozen=True):
     """How a table shows rows of a sheet: columns of the sheet in *rows*, by heading, and above the *columns*.
 
     There is a table for each value of the column *each*. The two highest values of the column *best* are marked.
     """
 
     rows: _Select
-    columns: _Words
-    cells: Annotated[tuple[ValueCell, ...], {"minItems": 1}]
-    each: _Word = ""
-    best: _Word = ""
+    columns: Words
+    cells: Annotated[tuple[ValueCell, ...], Meta(min_length=1)]
+    each: Word = ""
+    best: Word = ""
 
 
 class Table(Struct, frozen=True):
@@ -189,73 +176,76 @@ class Table(Struct, frozen=True):
     which scenarios fit the systems instead. *note* is a sentence below it.
     """
 
-    name: _Word
-    title: _Word
-    families: _Words = ()
-    configurations: _Words = ()
-    number: _Word = ""
-    thesis: _Word = ""
-    note: _Word = ""
-    planned: _Word = ""
-    sheet: _Word = ""
-    layout: _Word = ""
+    name: Word
+    title: Word
+    families: Words = ()
+    configurations: Words = ()
+    number: Word = ""
+    thesis: Word = ""
+    note: Word = ""
+    planned: Word = ""
+    sheet: Word = ""
+    layout: Word = ""
     select: _Select = field(default_factory=dict)
 
 
-class Figure(Struct, frozen=True):
+class Figure(documents.Table, frozen=True):
     """A figure of the values of *tables* (names) in the rows with the cells in *select*.
 
     *shows* is the kind of figure: peaks, policies, speedups or summary. *number* has its number in the article by
     the kind of reads, *thesis* that in the thesis.
     """
 
-    title: _Word
+    title: Word
     shows: Literal["peaks", "policies", "speedups", "summary"]
-    tables: _Words
-    number: Annotated[Mapping[Reads, str], _of_reads(_Word)] = field(default_factory=dict)
-    thesis: _Word = ""
+    tables: Words
+    number: Mapping[Reads, Word] = field(default_factory=dict)
+    thesis: Word = ""
     select: _Select = field(default_factory=dict)
 
 
-_PUBLISHED = ("sheet", "layout", "select")
+class _Titled(documents.Table, frozen=True):
+    title: Word
+    threads: Count = 1
 
 
-def _schema() -> dict[str, Any]:
-    """Return the JSON schema of a study's file."""
-    word, hint = documents.hint_schema(_Word), documents.hint_schema
-    table = documents.schema_of(Table)
-    published = {key: table["properties"].pop(key) for key in _PUBLISHED}
-    sheet = {"sheet": published.pop("sheet")}
-    table["properties"]["published"] = table_schema(sheet, published)
-    titled = table_schema({"title": word, "threads": hint(_Count)})
-    families = documents.entries_schema(Family, r"^[A-Za-z0-9]+([ -][A-Za-z0-9]+)*\Z")
-    configuration = documents.schema_of(Configuration)
-    eighths = {"items": {**hint(_Count), "maximum": 8}, "description": "a list of numbers from 1 to 8"}
-    return table_schema(
-        {
-            "title": word,
-            "reads": {**hint(_Words), "items": {"enum": list(MATES)}},
-            "repetitions": hint(_Count),
-            "family": families | {"minProperties": 1},
-            "configuration": {"type": "array", "minItems": 1, "items": configuration},
-        },
-        {
-            "short": word,
-            "references": hint(_Words),
-            "threads": hint(_Counts),
-            "eighths": {**hint(_Counts), **eighths},
-            "time_limit": word | {"quantity": "seconds"},
-            "system": {"type": "object", "additionalProperties": titled},
-            "dataset": {"type": "object", "additionalProperties": table_schema({"title": word})},
-            "sheet": hint(Mapping[str, Sheet]),
-            "layout": hint(Mapping[str, Layout]),
-            "table": {"type": "array", "items": table},
-            "figure": hint(tuple[Figure, ...]),
-        },
-    )
+class _Published(documents.Table, frozen=True):
+    sheet: Word
+    layout: Word = ""
+    select: _Select = field(default_factory=dict)
 
 
-SCHEMA = _schema()
+class _TableKeys(documents.Table, frozen=True):
+    name: Word
+    title: Word
+    families: Words = ()
+    configurations: Words = ()
+    number: Word = ""
+    thesis: Word = ""
+    note: Word = ""
+    planned: Word = ""
+    published: _Published | None = None
+
+
+class _File(documents.Table, frozen=True):
+    title: Word
+    reads: Annotated[tuple[Reads, ...], Meta(min_length=1)]
+    repetitions: Count
+    family: Annotated[
+        Mapping[Annotated[str, Meta(pattern=r"^[A-Za-z0-9]+([ -][A-Za-z0-9]+)*\Z")], Family], Meta(min_length=1)
+    ]
+    configuration: Annotated[tuple[Configuration, ...], Meta(min_length=1)]
+    short: Word = ""
+    references: Words = ()
+    threads: _Counts = ()
+    eighths: Annotated[tuple[Annotated[int, Meta(ge=1, le=8)], ...], Meta(min_length=1)] = ()
+    time_limit: documents.Seconds | None = None
+    system: Mapping[str, _Titled] = field(default_factory=dict)
+    dataset: Mapping[str, _Titled] = field(default_factory=dict)
+    sheet: Mapping[str, Sheet] = field(default_factory=dict)
+    layout: Mapping[str, Layout] = field(default_factory=dict)
+    table: tuple[_TableKeys, ...] = ()
+    figure: tuple[Figure, ...] = ()
 
 
 class Case(Struct, frozen=True):
@@ -512,45 +502,46 @@ def read(file: Path) -> Study:
 def parsed(text: str, file: Path) -> Study:
     """Return the study in a TOML *text*, the content of *file*; raises BadInput with the line of what is wrong."""
     document = documents.parse_toml(text, file)
-    document.check(SCHEMA)
-    data = document.data
+    data = document.convert(_File)
     families = {
-        name: build(Family, {"published": name, **table}, name=name) for name, table in data["family"].items()
+        key: replace(family, name=key, published=family.published or key) for key, family in data.family.items()
     }
-    configurations = [build(Configuration, table) for table in data["configuration"]]
+    configurations = data.configuration
     by_name = {configuration.name: configuration for configuration in configurations}
     _check(document, families, configurations)
-    tables = [_read_table(table, families, by_name) for table in data.get("table", [])]
+    tables = [_read_table(table, families, by_name) for table in data.table]
     checked = Study(
         name=file.stem,
         document=document,
-        title=data["title"],
-        short=data.get("short", data["title"]),
-        references=tuple(data.get("references", ())),
-        reads=tuple(data["reads"]),
-        repetitions=data["repetitions"],
+        title=data.title,
+        short=data.short or data.title,
+        references=data.references,
+        reads=data.reads,
+        repetitions=data.repetitions,
         families=families,
         configurations=by_name,
-        threads=tuple(sorted(data.get("threads", ()))),
-        eighths=tuple(sorted(data.get("eighths", ()))),
-        time_limit=parse(data["time_limit"], "seconds") if "time_limit" in data else None,
-        systems={key: (table["title"], table["threads"]) for key, table in data.get("system", {}).items()},
-        datasets={key: table["title"] for key, table in data.get("dataset", {}).items()},
-        sheets={name: build(Sheet, table) for name, table in data.get("sheet", {}).items()},
-        layouts={name: build(Layout, table) for name, table in data.get("layout", {}).items()},
+        threads=tuple(sorted(data.threads)),
+        eighths=tuple(sorted(data.eighths)),
+        time_limit=data.time_limit,
+        systems={key: (table.title, table.threads) for key, table in data.system.items()},
+        datasets={key: table.title for key, table in data.dataset.items()},
+        sheets=data.sheet,
+        layouts=data.layout,
         tables={table.name: table for table in tables},
-        figures=tuple(build(Figure, table) for table in data.get("figure", [])),
+        figures=data.figure,
     )
     _check_tables(document, checked)
     return checked
 
 
 def _read_table(
-    table: Mapping[str, Any], families: Mapping[str, Family], configurations: Mapping[str, Configuration]
+    table: _TableKeys, families: Mapping[str, Family], configurations: Mapping[str, Configuration]
 ) -> Table:
-    values = {"families": list(families), "configurations": list(configurations), **table}
-    published = values.pop("published", {})
-    return build(Table, values | published)
+    values = asdict(table)
+    published = asdict(values.pop("published") or _Published(sheet=""))
+    values["families"] = table.families or tuple(families)
+    values["configurations"] = table.configurations or tuple(configurations)
+    return Table(**values, **published)
 
 
 def _fields(template: str) -> set[str]:

@@ -198,7 +198,7 @@ def _next(life: Any, settings: site_settings.Hold) -> str:
 
 def show_settings(args: argparse.Namespace) -> int:
     """Print the settings that apply here; times are in seconds."""
-    document = to_builtins(site_settings.load())
+    document = to_builtins(site_settings.load(), enc_hook=float)
     files = [str(file) for file in paths.tables_of(site_settings.NAME)]
     if args.json:
         options.print_json({"files": files, **document})

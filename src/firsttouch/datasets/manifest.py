@@ -7,16 +7,16 @@ They lie in the folders ``paths.folders("datasets")``; the first folder that has
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from msgspec import Struct
+from msgspec import Meta, field
 from msgspec.structs import fields
 
 from firsttouch import paths
-from firsttouch.documents import Document, build, parse_toml, read_text, schema_of
+from firsttouch.documents import Bytes, Count, Document, Table, Where, parse_toml, read_text
 from firsttouch.errors import BadInput, none_such
 
 UNPINNED = "unpinned"
@@ -29,32 +29,31 @@ _KINDS: dict[str, tuple[tuple[str, ...], str]] = {
     "derived": (("file", "parent"), "of"),
     "generated": (("options",), ""),
 }
-_Text = Annotated[str, {"pattern": r"^[^\n\r]+\Z", "description": "one line of text"}]
-_Count = Annotated[int | None, {"minimum": 1, "description": "a whole number from 1"}]
-_Fraction = Annotated[float, {"minimum": 0, "maximum": 1}]
+_Text = Annotated[str, Meta(pattern=r"^[^\n\r]+\Z", description="one line of text")]
+_Fraction = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
 _DIGEST = "sha256:[0-9a-f]{64}|md5:[0-9a-f]{32}"
 
 
-class DataFile(Struct, frozen=True):
+class DataFile(Table, frozen=True):
     """One file of a dataset as it lies in the store, decompressed."""
 
     role: Literal["reference", "reads"]
-    name: Annotated[str, {"pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z", "description": "the name of a file"}]
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z", description="the name of a file")]
     #: Where the file is: a path of a package, an address, or a file of the parent dataset. A generated file says
     #: how it was made.
-    path: Annotated[str, {"pattern": r"^/[^\n\r]+\Z", "description": "an absolute path"}] = ""
-    url: Annotated[str, {"pattern": r"^https?://[^\s/]+/\S+\Z", "description": "an address of http or https"}] = ""
+    path: Annotated[str, Meta(pattern=r"^/[^\n\r]+\Z", description="an absolute path")] = ""
+    url: Annotated[str, Meta(pattern=r"^https?://[^\s/]+/\S+\Z", description="an address of http or https")] = ""
     of: _Text = ""
     #: The checksum of the stored file, and of the file as it is published.
     checksum: Annotated[
-        str, {"pattern": rf"^({_DIGEST}|{UNPINNED})\Z", "description": f"sha256:HEX, md5:HEX or {UNPINNED}"}
+        str, Meta(pattern=rf"^({_DIGEST}|{UNPINNED})\Z", description=f"sha256:HEX, md5:HEX or {UNPINNED}")
     ] = UNPINNED
-    packed_checksum: Annotated[str, {"pattern": rf"^({_DIGEST})\Z", "description": "sha256:HEX or md5:HEX"}] = ""
+    packed_checksum: Annotated[str, Meta(pattern=rf"^({_DIGEST})\Z", description="sha256:HEX or md5:HEX")] = ""
     why_unpinned: _Text = ""
-    bytes_about: _Count = None  #: bytes of the stored file, to check the free space before
-    first_bytes: _Count = None  #: download at most this number of bytes
-    first_reads: _Count = None  #: keep at most this number of reads
-    truncate: _Count = None  #: keep this number of bases of every read, from its 5' end
+    bytes_about: Count | None = None  #: bytes of the stored file, to check the free space before
+    first_bytes: Count | None = None  #: download at most this number of bytes
+    first_reads: Count | None = None  #: keep at most this number of reads
+    truncate: Count | None = None  #: keep this number of bases of every read, from its 5' end
 
     @property
     def source(self) -> str:
@@ -68,22 +67,16 @@ class DataFile(Struct, frozen=True):
         return f"{source} {self.checksum} {self.packed_checksum or None} {self.first_reads} {self.truncate}"
 
 
-class Expect(Struct, frozen=True):
+class Expect(Table, frozen=True):
     """Facts that are expected of the files of a dataset."""
 
-    reads: _Count = None  #: of each file
-    reads_about: _Count = None  #: the same, a rounded figure
-    read_length: _Count = None  #: bases
-    contigs: _Count = None
-    batch_bases: _Count = None  #: of an aligner's batch, suited to the dataset's size
+    reads: Count | None = None  #: of each file
+    reads_about: Count | None = None  #: the same, a rounded figure
+    read_length: Count | None = None  #: bases
+    contigs: Count | None = None
+    batch_bases: Count | None = None  #: of an aligner's batch, suited to the dataset's size
     #: The least fraction of the reads that aligners map: of all, or by aligner, with "others".
-    mapped_fraction_min: Annotated[
-        float | Mapping[str, _Fraction],
-        {
-            **{"minimum": 0, "maximum": 1, "required": ["others"]},
-            "description": "a number from 0 to 1, or a table of such numbers by aligner, with 'others'",
-        },
-    ] = 0.0
+    mapped_fraction_min: _Fraction | Mapping[str, _Fraction] = 0.0
 
     def mapped_fraction(self, aligner: str) -> float:
         """Return the least fraction of the reads that *aligner* maps.
@@ -98,36 +91,39 @@ class Expect(Struct, frozen=True):
         return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) != f.default}
 
 
-class Options(Struct, frozen=True):
-    """The options of a generated dataset; raises BadInput for a value out of range."""
+#: The least and the greatest value of the options of a generated dataset.
+_LIMITS = {
+    "genome_size": (10_000, 100_000_000_000),
+    "repeat_fraction": (0.0, 0.95),
+    "seed": (0, 2**31 - 1),
+    "pairs": (1, 2**31 - 1),
+    "read_length": (30, 250),
+}
 
-    genome_size: Annotated[int, {"type": ["integer", "string"], "quantity": "bytes"}]  #: bases
+
+class Options(Table, frozen=True):
+    """The options of a generated dataset; raises ValueError for a value out of range."""
+
+    genome_size: Bytes  #: bases
     repeat_fraction: float
     seed: int
     pairs: int
     read_length: int  #: bases
 
     def __post_init__(self) -> None:
-        _within("genome_size", self.genome_size, 10_000, 100_000_000_000)
-        _within("repeat_fraction", self.repeat_fraction, 0.0, 0.95)
-        _within("seed", self.seed, 0, 2**31 - 1)
-        _within("pairs", self.pairs, 1, 2**31 - 1)
-        _within("read_length", self.read_length, 30, 250)
+        for name, (low, high) in _LIMITS.items():
+            if not low <= (value := getattr(self, name)) <= high:
+                raise ValueError(f"{name} must be from {low} to {high}, not {value}")
 
 
-def _within(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:
-        raise BadInput(f"{name} must be from {low} to {high}, not {value}")
-
-
-class Dataset(Struct, frozen=True):
+class Dataset(Table, frozen=True):
     """A dataset as its manifest describes it."""
 
     name: str
     title: _Text
     kind: Literal["package", "url", "manual", "derived", "generated"]
     source: _Text  #: who made the data, and the publication
-    files: Annotated[tuple[DataFile, ...], {"minItems": 1}] = ()  #: the manifest's tables "file"
+    files: Annotated[tuple[DataFile, ...], Meta(min_length=1)] = field(default=(), name="file")
     expect: Expect = Expect()
     reference: _Text = ""  #: the dataset with the reference, if this one has only reads
     package: _Text = ""
@@ -196,35 +192,29 @@ def _dataset(document: Document, path: Path) -> Dataset:
     kind = document.data.get("kind")
     if not isinstance(kind, str) or kind not in _KINDS:
         raise document.error(f"kind must be one of {', '.join(_KINDS)}", "kind")
-    document.check(_schema(kind))
-    data = {"files" if key == "file" else key: value for key, value in document.data.items()}
-    try:
-        dataset = build(Dataset, data, name=path.stem)
-    except BadInput as error:
-        raise document.error(str(error), "options") from None
+    dataset = document.convert(Dataset, name=path.stem)
+    _check_keys(document, kind)
     _check_sense(document, dataset)
     return dataset
 
 
-def _schema(kind: str) -> dict[str, Any]:
-    """Return the JSON schema of a manifest of *kind*."""
-    needed, source_key = _KINDS[kind]
-    dataset = schema_of(Dataset)
-    keys = dataset["properties"]
-    file = keys["file"] = keys.pop("files")
-    foreign = {key for other, _ in _KINDS.values() for key in other}.difference(needed)
-    if kind == "generated":
-        foreign.add("reference")
-    source_keys = {key for _, key in _KINDS.values() if key}
-    file["items"] = _narrowed(file["items"], {source_key} - {""}, source_keys - {source_key})
-    return _narrowed(dataset, needed, {"name", *foreign})
-
-
-def _narrowed(schema: Mapping[str, Any], needed: Iterable[str], foreign: Collection[str]) -> dict[str, Any]:
-    """Return the *schema* of a table that has the keys *needed*, too, and none of the *foreign* ones."""
-    keys = {key: value for key, value in schema["properties"].items() if key not in foreign}
-    required = [key for key in keys if key in {*schema["required"], *needed}]
-    return {**schema, "properties": keys, "required": required}
+def _check_keys(document: Document, kind: str) -> None:
+    """Raise BadInput for a key that a manifest of *kind* lacks, or that only another kind has."""
+    needed, source = _KINDS[kind]
+    foreign = {key for keys, _ in _KINDS.values() for key in keys} - {*needed}
+    sources = {key for _, key in _KINDS.values()} - {source}
+    places: list[tuple[Where, Iterable[str], set[str]]] = [
+        ((), needed, {*foreign, *(["reference"] if kind == "generated" else [])}),
+        *((("file", i), [source] if source else [], sources) for i in range(len(document.data.get("file", [])))),
+    ]
+    for where, required, refused in places:
+        table = document.at(where)
+        for key in required:
+            if key not in table:
+                document.problem(f"key '{key}' is missing: the kind {kind} needs it", *where)
+        for key in refused & table.keys():
+            document.problem(f"unknown key '{key}': the kind {kind} does not have it", *where, key)
+    document.refuse_problems()
 
 
 def _is_url(text: str) -> bool:
@@ -236,7 +226,11 @@ def _is_url(text: str) -> bool:
 
 def _check_sense(document: Document, dataset: Dataset) -> None:
     """Raise BadInput for keys that are valid alone but contradict each other."""
-    files = dataset.files
+    files, least = dataset.files, dataset.expect.mapped_fraction_min
+    if isinstance(least, Mapping) and "others" not in least:
+        raise document.error(
+            "expect.mapped_fraction_min: key 'others' is missing", "expect", "mapped_fraction_min"
+        )
     for i, file in enumerate(files):
         reason = None
         pinned = file.checksum != UNPINNED or bool(file.packed_checksum)

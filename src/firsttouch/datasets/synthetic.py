@@ -47,9 +47,13 @@ def options_of(defaults: Options, given: Mapping[str, Any]) -> Options:
     if isinstance(size := values["genome_size"], str):
         values["genome_size"] = parse_bytes(size)
     try:
-        return Options(**{name: types[name](value) for name, value in values.items()})
+        typed = {name: types[name](value) for name, value in values.items()}
     except (TypeError, ValueError) as error:
         raise BadInput(f"an option of a synthetic dataset is not a number: {error}") from None
+    try:
+        return Options(**typed)
+    except ValueError as error:
+        raise BadInput(str(error)) from None
 
 
 def make(place: Place, options: Options, progress: Progress) -> None:

@@ -17,7 +17,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from msgspec import Struct
+import msgspec
+from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from firsttouch import documents
@@ -46,7 +47,7 @@ _OPEN = frozenset({"undecided", "invalid"})
 class Excluded(Struct, frozen=True):
     """A *host* that jobs should avoid, *why* and since when (seconds since 1970), and the evidence."""
 
-    host: Annotated[str, {"pattern": rf"\A(?:{HOST.pattern})\Z"}]
+    host: Annotated[str, Meta(pattern=rf"\A(?:{HOST.pattern})\Z")]
     why: Why
     since: float
     system: str
@@ -58,7 +59,7 @@ class Exclusions(Struct, frozen=True):
     """The hosts that jobs should avoid, as of the time *written* (seconds since 1970)."""
 
     written: float
-    hosts: Annotated[tuple[Excluded, ...], {"description": "a list of hosts"}]
+    hosts: tuple[Excluded, ...]
 
     @property
     def hostlist(self) -> str:
@@ -74,10 +75,6 @@ class Exclusions(Struct, frozen=True):
         """Return the JSON form."""
         hosts = [asdict(excluded) for excluded in self.hosts]
         return {"document": DOCUMENT, "schema": SCHEMA, "hostlist": self.hostlist, **asdict(self), "hosts": hosts}
-
-
-_KEYS = documents.schema_of(Exclusions)["properties"]
-_FORM = documents.table_schema({**_KEYS, **{key: {} for key in ("document", "schema", "hostlist")}})
 
 
 # ----------------------------------------------------------------------
@@ -134,8 +131,8 @@ def read(file: Path) -> Exclusions:
     """Return the published list; raises BadInput, with the file, for anything else."""
     again = "`firsttouch fleet exclude --publish` writes it"
     what = "a list of hosts to avoid"
-    data = documents.read_json(file, what, document=DOCUMENT, schema=SCHEMA, form=_FORM, again=again)
-    return documents.build(Exclusions, {key: data[key] for key in _KEYS})
+    data = documents.read_json(file, what, document=DOCUMENT, schema=SCHEMA, form=Exclusions, again=again)
+    return msgspec.convert(data, Exclusions)
 
 
 # ----------------------------------------------------------------------

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Struct, field
+from msgspec import Meta, field
+from msgspec.structs import replace
 
 from firsttouch import documents, paths
+from firsttouch.documents import Count, Seconds, Share, Table, Words
 
 NAME = "fleet.yaml"
 #: What a notice may be about.
@@ -19,45 +21,38 @@ Event = Literal["fail", "hold", "release", "drain"]
 #: Why a host is on the list of those to avoid: its last verdict, or what was done about it.
 Why = Literal["fail", "suspect", "held", "drained"]
 EVENTS: tuple[Event, ...] = ("fail", "hold", "release", "drain")
-#: Seconds, and a fraction; both are text in the file.
-Duration = Annotated[float, {"type": "string", "quantity": "seconds", "description": 'a time such as "24h"'}]
-Share = Annotated[float, {"type": "string", "percent": "positive", "description": 'a share such as "5 %"'}]
-Count = Annotated[int, {"minimum": 1, "description": "a whole number of at least 1"}]
 #: Text that is one word in a command of Slurm, and no option.
-Word = Annotated[str, {"pattern": r"\A[A-Za-z0-9_][A-Za-z0-9_.@+-]*\Z", "description": "one word"}]
-Command = Annotated[tuple[str, ...], {"minItems": 1, "description": "a list of arguments, the program first"}]
-Patterns = Annotated[tuple[str, ...], {"description": "a list of patterns of step names"}]
-Options = Annotated[tuple[str, ...], {"description": "a list of options for sbatch"}]
+SlurmWord = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_][A-Za-z0-9_.@+-]*\Z", description="one word")]
 #: The beginning of the name of a reservation.
 _PREFIX = "a letter, then letters, digits and '_', 31 at most"
-Prefix = Annotated[str, {"pattern": r"\A[A-Za-z][A-Za-z0-9_]{0,30}\Z", "description": _PREFIX}]
+Prefix = Annotated[str, Meta(pattern=r"\A[A-Za-z][A-Za-z0-9_]{0,30}\Z", description=_PREFIX)]
 #: Verdicts for which a host is held or listed.
-Verdicts = Annotated[tuple[Literal["suspect", "fail"], ...], {"description": "a list of verdicts"}]
+Verdicts = tuple[Literal["suspect", "fail"], ...]
 
 
-class Notify(Struct, frozen=True):
+class Notify(Table, frozen=True):
     """The site's own command for notices: it gets a line about the events."""
 
-    command: Command = ()
+    command: Words = ()
     format: Literal["text", "json"] = "text"
-    events: Annotated[tuple[Event, ...], {"description": "a list of events"}] = EVENTS
-    timeout: Duration = 10.0
+    events: tuple[Event, ...] = EVENTS
+    timeout: Seconds = Seconds(10.0)
 
 
-class Hold(Struct, frozen=True):
+class Hold(Table, frozen=True):
     """Which hosts are held, and how they are tested again."""
 
     #: Without it, `fleet tend` only prints what it would do.
     act: bool = False
     #: The verdicts for which a host is held, and their greatest age.
     verdicts: Verdicts = ("fail",)
-    max_age: Duration = 7 * 86400.0
+    max_age: Seconds = Seconds(7 * 86400.0)
     #: The most actions in an hour.
     per_hour: Count = 3
     #: The most hosts of a system that the rules hold or drain, as a share; one host in any case.
-    max_out: Share = 0.05
+    max_out: Share = Share(0.05)
     #: The least time between two holds of a host.
-    cool_down: Duration = 86400.0
+    cool_down: Seconds = Seconds(86400.0)
     #: Tests that a held host passes in a row before it is released, and tests without a decision before it is left
     #: to a person.
     passes: Count = 2
@@ -66,57 +61,56 @@ class Hold(Struct, frozen=True):
     #: The tests; without steps, all of them.
     effort: str = "full"
     repetitions: Count = 5
-    steps: Patterns = ()
-    sbatch: Options = ()
+    steps: tuple[str, ...] = ()
+    sbatch: tuple[str, ...] = ()
 
     def most_out(self, hosts: int) -> int:
         """Return how many of a system's *hosts* the rules may take: at least one, however few there are."""
         return max(1, int(self.max_out * hosts + 1e-9))
 
 
-class Screening(Struct, frozen=True):
+class Screening(Table, frozen=True):
     """Which hosts are due for validation, and the Slurm options of their jobs."""
 
     #: An older verdict is due.
-    max_age: Duration = 7 * 86400.0
-    qos: Word = ""
-    partition: Word = ""
-    nice: Annotated[int, {"minimum": 0, "description": "a whole number of at least 0"}] = 10_000
-    sbatch: Options = ()
+    max_age: Seconds = Seconds(7 * 86400.0)
+    qos: SlurmWord = ""
+    partition: SlurmWord = ""
+    nice: Annotated[int, Meta(ge=0)] = 10_000
+    sbatch: tuple[str, ...] = ()
 
 
-class Exclude(Struct, frozen=True):
+class Exclude(Table, frozen=True):
     """Which hosts the jobs of users should avoid, where that is published, and the feature of all other hosts."""
 
     #: The published file; without it, exclude.json beside the journal of actions.
-    file: Annotated[str, {"pattern": r"\A/", "description": "an absolute path"}] = ""
+    file: Annotated[str, Meta(pattern=r"\A/", description="an absolute path")] = ""
     verdicts: Verdicts = ("fail", "suspect")
     #: Older verdicts list no host.
-    max_age: Duration = 30 * 86400.0
+    max_age: Seconds = Seconds(30 * 86400.0)
     #: The feature in Slurm of hosts that passed; without it, features are left alone.
-    feature: Word = ""
+    feature: SlurmWord = ""
 
 
-class SiteSettings(Struct, frozen=True):
+class SiteSettings(Table, frozen=True):
     """All settings; *mail* is the user or the address that Slurm mails about the jobs of held hosts."""
 
-    mail: Word = ""
+    mail: SlurmWord = ""
     notify: Notify = field(default_factory=Notify)
     hold: Hold = field(default_factory=Hold)
     screening: Screening = field(default_factory=Screening)
     exclude: Exclude = field(default_factory=Exclude)
 
 
-SCHEMA = documents.schema_of(SiteSettings)
-
-
 def load() -> SiteSettings:
     """Return the site's settings; raises BadInput, with the line, for a file that is wrong."""
     merged: dict[str, Any] = {}
+    settings = SiteSettings()
     for file in paths.tables_of(NAME):
         if not documents.has_only_comments(text := documents.read_text(file)):
             document = documents.parse_yaml(text, file)
-            document.check(SCHEMA)
+            document.convert(SiteSettings)
             for key, value in document.data.items():
                 merged[key] = merged.get(key, {}) | value if isinstance(value, dict) else value
-    return documents.build(SiteSettings, merged)
+            settings = replace(document, data=merged).convert(SiteSettings)
+    return settings

@@ -10,26 +10,26 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, get_args
 
-from msgspec import Struct, field
+import msgspec
+from msgspec import Meta, Struct, defstruct, field
 
-from firsttouch.documents import build, table_schema
+from firsttouch.documents import Count, Table, Word, Words
 from firsttouch.errors import BadInput
 
 # ----------------------------------------------------------------------
 # The table [command]
 
-_WORD = {"type": "string", "minLength": 1}
-_WORDS = {"type": "array", "items": _WORD, "minItems": 1}
-_COMMANDS = {"type": "array", "items": _WORDS, "minItems": 1}
-_TRUE = {"const": True}
+_Commands = Annotated[tuple[Words, ...], Meta(min_length=1)]
 #: Options, separated by spaces, by a reason or the template of a name.
-_REASONS = {"type": "object", "additionalProperties": _WORD}
+_Reasons = Mapping[str, Word]
 #: What an operand, a word without an option, can be.
-OPERANDS = ("index", "reads", "reads2", "output")
+_Operand = Literal["index", "reads", "reads2", "output"]
+OPERANDS: tuple[_Operand, ...] = get_args(_Operand)
 #: What the files behind a type of SNAP's are.
-TYPES = ("mates", "interleaved", "records")
+_Type = Literal["mates", "interleaved", "records"]
 #: The end of an option's name that says how the files that it writes are compressed.
 _COMPRESSION = re.compile("-(gz|bz2|lz4|zst)$")
 #: The placeholders in the name of a file that an option makes the program write.
@@ -41,30 +41,35 @@ ROLES = (
 )
 
 
-SCHEMA: dict[str, Any] = table_schema(
-    {"begins": _COMMANDS},
-    dict.fromkeys(ROLES, _WORDS)
-    | dict.fromkeys(
-        ("refused", "short", "long", "script", "words", "index_suffix", "index_folder", "program"), _WORD
-    )
-    | dict.fromkeys(("all_threads", "comma", "several", "units", "stdin", "dash_output", "pipe_on_stdin"), _TRUE)
-    | dict.fromkeys(("index_made", "mates_by_name"), _TRUE)
-    | {
-        "begins_paired": _COMMANDS,
-        "operands": {"type": "array", "items": {"enum": list(OPERANDS)}, "minItems": 1},
-        "types": {"type": "object", "minProperties": 1, "additionalProperties": {"enum": list(TYPES)}},
-        "index_variants": _WORDS,
-        "batch_thread": {"type": "integer", "minimum": 1},
-        "threads_default": {"type": "integer", "minimum": 1},
-        "mates_with": _WORDS,
-        "adds": _WORDS,
-        "stdout": _WORDS,
-        "pipes": table_schema({"single": _WORDS, "paired": _WORDS}, {"interleaved": _WORDS}),
-        "writes": _REASONS,
-        "whole": _REASONS,
-        "needs": _REASONS,
-        "harmless": _WORDS,
-    },
+class Pipes(Table, frozen=True):
+    """The words that give an instance its reads as pipes."""
+
+    single: Words
+    paired: Words
+    interleaved: Words = ()
+
+
+#: The types of the keys and their defaults, which :func:`syntax` does not need: it reads the table.
+_KEYS: dict[str, tuple[Any, Any]] = {
+    **dict.fromkeys(ROLES, (Words, ())),
+    **dict.fromkeys(("mates_with", "adds", "stdout", "harmless", "index_variants"), (Words, ())),
+    **dict.fromkeys(("refused", "short", "long", "script", "words"), (Word, "")),
+    **dict.fromkeys(("index_suffix", "index_folder", "program"), (Word, "")),
+    **dict.fromkeys(("all_threads", "comma", "several", "units", "stdin", "dash_output"), (bool, False)),
+    **dict.fromkeys(("pipe_on_stdin", "index_made", "mates_by_name"), (bool, False)),
+    **dict.fromkeys(("batch_thread", "threads_default"), (Count, 1)),
+    **dict.fromkeys(("writes", "whole", "needs"), (_Reasons, MappingProxyType({}))),
+    "begins_paired": (_Commands, ()),
+    "operands": (Annotated[tuple[_Operand, ...], Meta(min_length=1)], ()),
+    "types": (Annotated[Mapping[str, _Type], Meta(min_length=1)] | None, None),
+    "pipes": (Pipes | None, None),
+}
+#: The table ``[command]``.
+CommandTable = defstruct(
+    "CommandTable",
+    [("begins", _Commands), *((key, *typed) for key, typed in _KEYS.items())],
+    bases=(Table,),
+    frozen=True,
 )
 
 
@@ -150,7 +155,7 @@ def syntax(data: Mapping[str, Any]) -> Syntax:
         "flags": frozenset(key for key, value in data.items() if value is True),
     }
     names = set(Syntax.__struct_fields__) - derived.keys()
-    return build(Syntax, {key: value for key, value in data.items() if key in names}, **derived)
+    return msgspec.convert({key: data[key] for key in data.keys() & names} | derived, Syntax)
 
 
 def _templates(data: Mapping[str, str]) -> dict[str, tuple[str, ...]]:

@@ -12,24 +12,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from firsttouch.documents import table_schema
+from firsttouch.documents import Regex, Table, Word, Words
 from firsttouch.execution.child_process import end_of_log
 
-_TEXTS = {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1}
-SCHEMA: dict[str, Any] = table_schema(
-    {},
-    {
-        "of": {"type": "string", "minLength": 1},
-        "layouts": _TEXTS,
-        "always": {"const": True},
-        "largest": _TEXTS,
-        "apart": _TEXTS | {"items": {"type": "string", "regex": True}},
-    },
-)
 #: A count, {reads} or with commas {reads:,}, or a percentage, {aligned%reads} or {2*pairs+single%2*paired+reads}.
 _FIELD = re.compile(r"\{([a-z0-9_*+]+)(?:%([a-z0-9_*+]+))?(:,)?\}")
 _TERM = re.compile(r"(?:(\d+)\*)?([a-z][a-z0-9_]*)")
@@ -99,8 +88,18 @@ def _spaced(text: str, moved: int) -> str:
     return re.sub(" {2,}", lambda gap: " " * max(1, len(gap[0]) - moved), text, count=1)
 
 
+class SummaryTable(Table, frozen=True):
+    """The table ``[summary]`` of an aligner's file; docs/reference/data-files.md describes the keys."""
+
+    of: Word = ""
+    layouts: Words = ()
+    always: bool = False
+    largest: Words = ()
+    apart: Annotated[tuple[Regex, ...], Meta(min_length=1)] = ()
+
+
 class Summary(Struct, frozen=True):
-    """The table ``[summary]`` of an aligner's file; docs/reference/data-files.md describes the keys.
+    """The summary that a table describes.
 
     *layouts* are the lines of each layout, each in its forms.
     """
@@ -116,26 +115,25 @@ class Summary(Struct, frozen=True):
         return any(form.expression.fullmatch(line) for form in forms)
 
 
-def summary(data: Mapping[str, Any]) -> Summary:
+def summary(table: SummaryTable) -> Summary:
     """Return what the table ``[summary]`` describes; raises ValueError for a template that is wrong."""
     layouts = tuple(
-        tuple(tuple(map(_form, line.split(_OR))) for line in text.splitlines()) for text in data.get("layouts", ())
+        tuple(tuple(map(_form, line.split(_OR))) for line in text.splitlines()) for text in table.layouts
     )
     counts = {name for lines in layouts for forms in lines for form in forms for name in form.counts}
     for form in (form for lines in layouts for forms in lines for form in forms):
         used = {name for field in form.fields for _, name in (*field.part, *field.whole)}
         if lacking := sorted(used - counts):
             raise ValueError(f"layouts: '{form.template}': {lacking[0]} is not a count of any line")
-    if lacking := sorted({*data.get("largest", ())} - counts):
+    if lacking := sorted({*table.largest} - counts):
         raise ValueError(f"largest: {lacking[0]} is not a count of any line")
-    apart = tuple(re.compile(expression) for expression in data.get("apart", ()))
-    return Summary(layouts, data.get("always", False), frozenset(data.get("largest", ())), apart)
+    return Summary(layouts, table.always, frozenset(table.largest), tuple(map(re.compile, table.apart)))
 
 
-def mistake(data: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the key and the reason of what matches the schema but cannot work."""
+def mistake(table: SummaryTable) -> tuple[str, str] | None:
+    """Return the key and the reason of what has the right types but cannot work."""
     try:
-        summary(data)
+        summary(table)
     except ValueError as error:
         key, _, reason = str(error).partition(": ")
         return key, reason

@@ -12,10 +12,11 @@ import string
 from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from firsttouch import documents
+from firsttouch.documents import Table
 from firsttouch.errors import first_of
 from firsttouch.host.memory_modules import channel_of, socket_of_slot, without_channel
 from firsttouch.judge.drift import ABSENT, ModuleDeviation, ModuleDeviations
@@ -48,17 +49,20 @@ _HEALTHY_LOSS = 1 - _HEALTHY
 #: The part of a core that a slow chain of it shows (:mod:`firsttouch.benchmarks.cores`). A slow clock slows all
 #: chains, and slow caches those behind them.
 _PARTS = {"registers": "clock", "l1": "caches", "l2": "caches", "memory": "memory"}
-#: A key that is only ever true.
-_True = Annotated[bool, {"const": True, "description": "true"}]
 
 # ----------------------------------------------------------------------
 # The conditions of a rule, a class for each kind. Its first field is the key that tells the kind.
 
 
-class _Condition(Struct, frozen=True):
+class _Condition(Table, frozen=True):
     """A kind of condition; *FIELDS* are the fields that it gives to the text of a cause."""
 
     FIELDS: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def gives(self) -> tuple[str, ...]:
+        """The names of all fields."""
+        return self.FIELDS
 
 
 class _Count(_Condition, frozen=True):
@@ -131,25 +135,29 @@ class _Groups(_Condition, frozen=True):
     check: str
     by: Literal["bank", "pu_node", "pair", "shared", "host"]
     groups: Literal["some", "any", "all"]
-    share: Annotated[tuple[float, ...], {"minItems": 2, "maxItems": 2}]
+    share: tuple[float, float]
     metric: str | None = None
     where: dict[str, Any] = field(default_factory=dict)
     relation: Literal["local", "remote"] | None = None
     size: Literal["cache", "memory"] | None = None
-    channels: _True = False
+    channels: bool = False
     alike: float = math.inf
-    every: _True = False
-    only: _True = False
-    if_measured: _True = False
+    every: bool = False
+    only: bool = False
+    if_measured: bool = False
 
     FIELDS = ("share", "losses", "selected")
 
+    @property
+    def gives(self) -> tuple[str, ...]:
+        """The names of all fields, with the group's."""
+        return (*self.FIELDS, self.by)
+
 
 _KINDS: dict[str, type[_Condition]] = {kind.__struct_fields__[0]: kind for kind in _Condition.__subclasses__()}
-_SCHEMAS = {name: documents.schema_of(kind) for name, kind in _KINDS.items()}
 
 
-class Rule(Struct, frozen=True):
+class Rule(Table, frozen=True):
     """A cause: its *name*, the *text* that explains it, and the conditions that must all hold.
 
     A cause is not named if one of the causes in *unless* is, which explain the same.
@@ -157,17 +165,12 @@ class Rule(Struct, frozen=True):
 
     name: str
     text: str
-    when: Annotated[tuple[Any, ...], {"minItems": 1}]
+    when: Annotated[tuple[Any, ...], Meta(min_length=1)]
     unless: tuple[str, ...] = ()
 
 
-#: Any condition: :func:`_fields` tells which keys its kind has.
-_ANY_CONDITION = documents.table_schema(
-    {}, {key: value for schema in _SCHEMAS.values() for key, value in schema["properties"].items()}
-)
-_RULE = documents.schema_of(Rule)
-_RULE["properties"]["when"]["items"] = _ANY_CONDITION
-SCHEMA = documents.table_schema({"cause": {"type": "array", "items": _RULE}})
+class _File(Table, frozen=True):
+    cause: tuple[Rule, ...]
 
 
 class _Place(Struct, frozen=True):
@@ -205,7 +208,7 @@ class _Place(Struct, frozen=True):
         if self.unit == "1" or self.of_memory:
             return False
         cache = self.check == "latency" and 0 < self.size <= _CACHE
-        follows = checks().get(self.check, Check()).follows_clock
+        follows = checks().get(self.check, Check({}, ())).follows_clock
         return cache or follows or "flop" in f"{self.unit} {self.metric}".lower()
 
     def key(self, by: str) -> str:
@@ -266,33 +269,24 @@ def rules() -> tuple[Rule, ...]:
 def parse(text: str, file: str) -> list[Rule]:
     """Return the rules of a TOML text; raises BadInput naming *file*, line and fault."""
     document = documents.parse_toml(text, file)
-    document.check(SCHEMA)
-    for number, entry in enumerate(document.data["cause"]):
-        fields: set[str] = set()
-        for position, condition in enumerate(entry["when"]):
-            fields |= _fields(document, condition, "cause", number, "when", position)
-        _check_text(document, entry["text"], fields, "cause", number, "text")
+    rules = []
+    for number, rule in enumerate(document.convert(_File).cause):
+        places = [("cause", number, "when", position) for position in range(len(rule.when))]
+        conditions = [_condition(document, *place) for place in places]
+        fields = {name for condition in conditions for name in condition.gives}
+        _check_text(document, rule.text, fields, "cause", number, "text")
+        rules.append(replace(rule, when=tuple(conditions)))
     document.refuse_problems()
-
-    def condition_of(entry: Mapping[str, Any]) -> _Condition:
-        return documents.build(next(kind for name, kind in _KINDS.items() if name in entry), entry)
-
-    rules = [documents.build(Rule, entry) for entry in document.data["cause"]]
-    return [replace(rule, when=tuple(map(condition_of, rule.when))) for rule in rules]
+    return rules
 
 
-def _fields(document: documents.Document, condition: Mapping[str, Any], *where: str | int) -> set[str]:
-    """Return the fields that a condition gives to the text of its cause; notes a problem if it is of no kind."""
-    if (name := next((key for key in _KINDS if key in condition), "")) == "":
-        document.problem(f"a condition needs one of the keys {', '.join(_KINDS)}", *where)
-        return set()
-    schema = _SCHEMAS[name]
-    for key in schema["required"]:
-        if key not in condition:
-            document.problem(f"a condition with the key '{name}' needs the key '{key}'", *where)
-    for key in condition.keys() - schema["properties"].keys():
-        document.problem(f"a condition with the key '{name}' has no key '{key}'", *where, key)
-    return {*_KINDS[name].FIELDS, *((condition["by"],) if name == "check" and "by" in condition else ())}
+def _condition(document: documents.Document, *where: str | int) -> _Condition:
+    """Return the condition at *where*; raises BadInput if it is of no kind."""
+    keys = document.convert(dict[str, Any], *where)
+    kind = next((kind for name, kind in _KINDS.items() if name in keys), None)
+    if kind is None:
+        raise document.error(f"a condition needs one of the keys {', '.join(_KINDS)}", *where)
+    return document.convert(kind, *where)
 
 
 def _check_text(document: documents.Document, text: str, fields: Collection[str], *where: str | int) -> None:

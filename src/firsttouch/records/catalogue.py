@@ -8,13 +8,15 @@ as other metrics.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from firsttouch import documents
+from firsttouch.documents import Table, Word
 from firsttouch.units import UNITS, Better, better
 
 #: How a check gets its values: it reads them from the host, measures them, or times an aligner.
@@ -24,10 +26,14 @@ ParameterForm = Literal["number", "share", "nodes", "text"]
 
 #: The key of what all checks share.
 _ALL = "*"
-_UNIT: dict[str, Any] = {"enum": ["1", *UNITS], "description": "the unit of a record"}
+#: The unit of a record.
+Unit = Annotated[
+    str,
+    Meta(pattern=rf"^({'|'.join(map(re.escape, ['1', *UNITS]))})\Z", description=f"a unit: 1, {', '.join(UNITS)}"),
+]
 
 
-class Limit(Struct, frozen=True):
+class Limit(Table, frozen=True):
     """The verdict of a host with more events than *most*, in one session or per hour.
 
     One that is *lasting* counts the events of all sessions with the host's present parts. With *by*, a parameter,
@@ -35,7 +41,7 @@ class Limit(Struct, frozen=True):
     """
 
     verdict: Literal["suspect", "fail"]
-    most: Annotated[float, {"minimum": 0, "description": "a number of at least 0"}]
+    most: Annotated[float, Meta(ge=0)]
     per_hour: bool = False
     lasting: bool = False
     by: str = ""
@@ -46,28 +52,22 @@ class Limit(Struct, frozen=True):
         return self.verdict == "fail" and not self.per_hour
 
 
-class Metric(Struct, frozen=True):
+class Metric(Table, frozen=True):
     """A metric's unit, and which values are better."""
 
-    unit: Annotated[str, _UNIT]
+    unit: Unit
     better: Better
 
 
-#: Metrics by name; one whose unit tells which values are better is stated by its unit alone.
-Metrics = Annotated[
-    Mapping[str, Metric],
-    {"additionalProperties": {"if": {"type": "object"}, "then": documents.schema_of(Metric), "else": _UNIT}},
-]
-
-
-class Check(Struct, frozen=True):
+class Check(Table, frozen=True):
     """An entry of the catalogue."""
 
-    #: The metrics that are judged, and those that nothing judges.
-    metrics: Metrics = field(default_factory=dict)
-    data: Metrics = field(default_factory=dict)
+    #: The metrics that are judged. A file states only the unit if it tells which values are better.
+    metrics: Mapping[str, Metric]
     #: The parameters that identify a case and may be named by a reference, in the order of names.
-    parameters: tuple[str, ...] = ()
+    parameters: tuple[str, ...]
+    #: The metrics that nothing judges.
+    data: Mapping[str, Metric] = field(default_factory=dict)
     #: Those of the parameters along which the cases of one curve or matrix differ.
     axes: frozenset[str] = frozenset()
     #: Parameters that identify nothing.
@@ -75,7 +75,7 @@ class Check(Struct, frozen=True):
     #: Parameters that names state, beside those that the names of all checks state.
     named: frozenset[str] = frozenset()
     #: The heading of its section in a report.
-    title: Annotated[str, {"minLength": 1}] = ""
+    title: Word = ""
     kind: CheckKind = "measured"
     #: Whether its counts hold for an emulated host, too.
     emulated_counts: bool = False
@@ -84,7 +84,7 @@ class Check(Struct, frozen=True):
     #: The parameters without which no figure can show a record.
     needed: Mapping[str, ParameterForm] = field(default_factory=dict)
     #: The metrics that figures and facts of a report show; True: all.
-    drawn: Annotated[frozenset[str] | bool, {"description": "true, false or a list of metrics"}] = False
+    drawn: frozenset[str] | bool = False
     #: The limits of metrics that count events.
     limits: Mapping[str, Limit] = field(default_factory=dict)
 
@@ -93,7 +93,7 @@ class Check(Struct, frozen=True):
         return self.drawn if isinstance(self.drawn, bool) else metric in self.drawn
 
 
-class Common(Struct, frozen=True):
+class Common(Table, frozen=True):
     """What all checks share."""
 
     #: Parameters that identify the cases of any check, although no reference may name them.
@@ -105,14 +105,6 @@ class Common(Struct, frozen=True):
     unlabelled: tuple[str, ...] = ()
     #: The parameters that a name states first where it would not be unique without.
     distinctive: tuple[str, ...] = ()
-
-
-#: The form of metrics.toml.
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {_ALL: documents.schema_of(Common)},
-    "additionalProperties": {**documents.schema_of(Check), "required": ["metrics", "parameters"]},
-}
 
 
 class Catalogue(Struct, frozen=True):
@@ -161,23 +153,20 @@ def _extended(check: Check, added: Check) -> Check:
 def parse(text: str, file: str) -> Catalogue:
     """Return the catalogue of a TOML text; raises BadInput naming *file*, the line and the entry."""
     document = documents.parse_toml(text, file)
-    document.check(SCHEMA)
-    checks = {name: _check(name, table) for name, table in document.data.items() if name != _ALL}
-    return Catalogue(checks, documents.build(Common, document.data.get(_ALL, {})))
+    for name, table in document.data.items():
+        if name != _ALL and isinstance(table, dict):
+            table.setdefault("title", name.replace("_", " ").capitalize())
+            for metrics in (table.get(key) for key in ("metrics", "data")):
+                _state_better(metrics if isinstance(metrics, dict) else {})
+    checks = {name: document.convert(Check, name) for name in document.data if name != _ALL}
+    return Catalogue(checks, document.convert(Common, _ALL) if _ALL in document.data else Common())
 
 
-def _check(name: str, table: Mapping[str, Any]) -> Check:
-    title = {"title": name.replace("_", " ").capitalize()}
-    metrics = {key: _stated(table[key]) for key in ("metrics", "data") if key in table}
-    return documents.build(Check, {**title, **table, **metrics})
-
-
-def _stated(metrics: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return metrics with their units and which values are better."""
-    return {
-        name: {"unit": entry, "better": better(entry)} if isinstance(entry, str) else entry
-        for name, entry in metrics.items()
-    }
+def _state_better(metrics: dict[str, Any]) -> None:
+    """Complete the metrics that are units alone."""
+    for name, unit in metrics.items():
+        if isinstance(unit, str):
+            metrics[name] = {"unit": unit, "better": better(unit)}
 
 
 def checks() -> Mapping[str, Check]:

@@ -251,7 +251,7 @@ def _order(record: Record) -> tuple[Any, ...]:
 
 def _misplaced(record: Record) -> str:
     """Return why no figure can show the record, or an empty text."""
-    for name, form in checks().get(record.check, Check()).needed.items():
+    for name, form in checks().get(record.check, Check({}, ())).needed.items():
         value = _bank(record) if name == "bank" else record.parameters.get(name)
         amount = value if isinstance(value, (int, float)) and not isinstance(value, bool) else 0
         good = {

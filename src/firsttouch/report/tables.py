@@ -71,7 +71,7 @@ def others(view: HostView) -> Table | None:
     rows = [
         ((r.check, r.metric, case(identifying(r.check, r.parameters)), r.unit), r)
         for r in view.valid
-        if not checks().get(r.check, Check()).draws(r.metric)
+        if not checks().get(r.check, Check({}, ())).draws(r.metric)
     ]
     return value_table("Counters and other metrics", ("check", "metric", "case", "unit"), rows) if rows else None
 

@@ -116,8 +116,8 @@ def wrong_memory(names: Sequence[str], memory: Memory) -> str:
 
 
 def _broken(asked: MemoryOption, memory: Memory) -> str:
-    if asked.preload and Path(asked.preload).name not in memory.libraries:
-        return f"{asked.name} was requested, but {asked.preload} is not mapped"
+    if asked.library and Path(asked.library).name not in memory.libraries:
+        return f"{asked.name} was requested, but {asked.library} is not mapped"
     total = memory.anonymous + memory.hugetlb
     least, most = asked.huge or (0.0, 1.0)
     shown = f"{format_bytes(memory.huge)} of {format_bytes(memory.anonymous)} are in transparent huge pages"

@@ -20,9 +20,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from msgspec import Struct, field
+from msgspec import Meta, field
 
 from firsttouch import documents
+from firsttouch.documents import Table, Word, Words
 from firsttouch.errors import BadInput, FirstTouchError, none_such
 from firsttouch.host import kernel_files
 from firsttouch.tools import run_tool
@@ -30,16 +31,8 @@ from firsttouch.tools import run_tool
 Kind = Literal["pages", "allocator", "index"]
 #: Where the instances of a scenario read their index.
 Copies = Literal["own", "none", "node", "all"]
-_Text = Annotated[str, {"minLength": 1, "description": "a text that is not empty"}]
-_Texts = Annotated[tuple[_Text, ...], {"minItems": 1}]
-_Env = Annotated[Mapping[str, _Text], {"propertyNames": {"pattern": r"^[A-Z_][A-Z0-9_]*\Z"}}]
-_Part = Annotated[float, {"minimum": 0, "maximum": 1, "description": "a number from 0 to 1"}]
-_TWO = {"minItems": 2, "maxItems": 2, "description": "a list of two numbers"}
-_NAMES = {
-    "anyOf": [documents.hint_schema(_Text), documents.hint_schema(_Texts)],
-    "type": ["string", "array"],
-    "description": "the name of a library, or a list of names",
-}
+_Env = Mapping[Annotated[str, Meta(pattern=r"^[A-Z_][A-Z0-9_]*\Z")], Word]
+_Part = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
 #: Variables that are lists, to which an option adds a value, with the separator.
 _JOINED = {"LD_PRELOAD": ":", "GLIBC_TUNABLES": ":"}
 _PR_SET_THP_DISABLE = 41
@@ -47,49 +40,45 @@ _PR_SET_THP_DISABLE = 41
 _TUNABLES, _NO_GLIBC = "GLIBC_TUNABLES", "is not linked with glibc"
 
 
-class Setting(Struct, frozen=True):
+class Setting(Table, frozen=True):
     """A file of the kernel whose word in brackets must be one of *choices*."""
 
-    file: _Text
-    choices: _Texts
+    file: Word
+    choices: Words
 
 
-class MemoryOption(Struct, frozen=True, eq=False):
+class MemoryOption(Table, frozen=True, eq=False):
     """One memory option. The fields are the keys of memory_options.toml, which describes them."""
 
     name: str
-    title: _Text
+    title: Word
     kind: Kind
     env: _Env = field(default_factory=dict)
-    preload: Annotated[str, _NAMES] = ""
-    package: _Text = ""
+    preload: Words = ()
+    package: Word = ""
     thp_disable: bool = False
     setting: Setting | None = None
-    positive: _Texts = ()
-    huge: Annotated[tuple[_Part, _Part] | None, _TWO] = None
+    positive: Words = ()
+    huge: tuple[_Part, _Part] | None = None
     hugetlb: _Part = 0.0
     with_: Mapping[str, _Env] = field(default_factory=dict)
     copies: Copies = "own"
 
-
-#: The names become parts of scenario names.
-SCHEMA = documents.entries_schema(MemoryOption, r"^[a-z]+(-[a-z]+)*\Z")
+    @property
+    def library(self) -> str:
+        """The name of the library that LD_PRELOAD loads, an empty string for none."""
+        return _library(self.preload) if self.preload else ""
 
 
 def parse(text: str, file: str) -> dict[str, MemoryOption]:
     """Return the options of a TOML text; raises BadInput naming *file*, the line and the entry."""
-    document = documents.parse_toml(text, file)
-    document.check(SCHEMA)
-    return {
-        name: documents.build(MemoryOption, table | {"preload": _library(table.get("preload", ""))}, name=name)
-        for name, table in document.data.items()
-    }
+    # The names become parts of scenario names.
+    return documents.parse_toml(text, file).entries(MemoryOption, r"^[a-z]+(-[a-z]+)*\Z")
 
 
-def _library(names: str | Sequence[str]) -> str:
+@functools.cache
+def _library(names: tuple[str, ...]) -> str:
     """Return the first of a library's *names* that the cache of the dynamic linker has, else the first one."""
-    if isinstance(names, str):
-        return names
     try:
         cache = Path("/etc/ld.so.cache").read_bytes()
     except OSError:  # musl has no cache
@@ -107,7 +96,7 @@ def options() -> dict[str, MemoryOption]:
 
 def libraries() -> frozenset[str]:
     """Return the names of the libraries that options load."""
-    return frozenset(Path(o.preload).name for o in options().values() if o.preload)
+    return frozenset(Path(o.library).name for o in options().values() if o.library)
 
 
 def option(name: str) -> MemoryOption:
@@ -188,7 +177,7 @@ def environment(names: Sequence[str], base: Mapping[str, str]) -> dict[str, str]
         chosen = option(name)
         # The variables of pages are for glibc's malloc, which an allocator replaces.
         own = {} if allocator and chosen is pages else chosen.env
-        preload = {"LD_PRELOAD": chosen.preload} if chosen.preload else {}
+        preload = {"LD_PRELOAD": chosen.library} if chosen.library else {}
         for variable, value in {**own, **preload}.items():
             before = added.get(variable, base.get(variable, ""))
             separator = _JOINED.get(variable)
@@ -229,7 +218,7 @@ def refusal(names: Sequence[str]) -> str:
 @functools.cache
 def _refusal(name: str) -> str:
     chosen = option(name)
-    reason = _unset(chosen) or (_not_loaded(chosen) if chosen.preload else "")
+    reason = _unset(chosen) or (_not_loaded(chosen) if chosen.library else "")
     return f"memory option {name}: {reason}" if reason else ""
 
 
@@ -252,16 +241,16 @@ def _unset(chosen: MemoryOption) -> str:
 def _not_loaded(chosen: MemoryOption) -> str:
     """Run a program with the library of an option and return why it is not loaded, or an empty string."""
     try:
-        done = run_tool(["cat", "/proc/self/maps"], env={**os.environ, "LD_PRELOAD": chosen.preload})
+        done = run_tool(["cat", "/proc/self/maps"], env={**os.environ, "LD_PRELOAD": chosen.library})
     except FirstTouchError as error:
         return f"it cannot be tried: {error}"
     # The file's name is usually longer: libx.so.2 is a link to libx.so.2.0.
-    if f"/{Path(chosen.preload).name}" in done.stdout:
+    if f"/{Path(chosen.library).name}" in done.stdout:
         return ""
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     reason = f" ({lines[0]})" if lines else ""
     source = f": install its package (Debian: {chosen.package})" if chosen.package else ""
-    return f"{chosen.preload} cannot be loaded{source}{reason}"
+    return f"{chosen.library} cannot be loaded{source}{reason}"
 
 
 def unfit(names: Sequence[str], program: str) -> str:
@@ -273,7 +262,7 @@ def unfit(names: Sequence[str], program: str) -> str:
     allocator = of_kind(names, "allocator")
     tuned = next((name for name in names if _TUNABLES in option(name).env), None)
     file = shutil.which(program)
-    preloaded = allocator is not None and allocator.preload
+    preloaded = allocator is not None and allocator.library
     if file is None or not (preloaded or tuned):
         return ""
     reason = _ignores_preload(Path(file))

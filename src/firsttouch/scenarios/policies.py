@@ -8,26 +8,25 @@ import operator
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
-from msgspec import Struct, field
+from msgspec import Meta, field
 
 from firsttouch import documents
+from firsttouch.documents import Table
 from firsttouch.errors import BadInput, FirstTouchError, none_such
 from firsttouch.host import pages
 from firsttouch.tools import run_tool
 
 Extent = Literal["whole", "part"]
-PAGES = ("anywhere", "inside", "even", "weighted")
+Pages = Literal["anywhere", "inside", "even", "weighted"]
 GROUPS = ("thesis", "usual", "all")
+#: The names become parts of scenario names.
 _NAME = r"^[a-z]+(-[a-z]+)*\Z"
+_Alias = Annotated[str, Meta(pattern=_NAME)]
 
 
-def _both(value: Mapping[str, Any]) -> dict[str, Any]:
-    return documents.table_schema(dict.fromkeys(get_args(Extent), value))
-
-
-class Policy(Struct, frozen=True, eq=False):
+class Policy(Table, frozen=True, eq=False):
     """One policy: numactl's options and the mode that the kernel must show, for one instance and for several.
 
     The fields are the keys of policies.toml, which describes them. *since* is empty for the thesis's policies.
@@ -37,14 +36,20 @@ class Policy(Struct, frozen=True, eq=False):
     title: str
     whole: tuple[str, ...]
     part: tuple[str, ...]
-    mode: Annotated[Mapping[str, str], _both({"type": "string"})]
-    pages: Annotated[Mapping[str, str], _both({"enum": list(PAGES)})]
-    tolerance: Annotated[float, {"minimum": 0, "exclusiveMaximum": 1, "description": "from 0 to below 1"}]
-    alias: Annotated[Mapping[str, str], _both({"type": "string", "pattern": _NAME})] = field(default_factory=dict)
+    mode: Mapping[Extent, str]
+    pages: Mapping[Extent, Pages]
+    tolerance: Annotated[float, Meta(ge=0, lt=1)]
+    alias: Mapping[Extent, _Alias] = field(default_factory=dict)
     since: str = ""
-    setting: Annotated[tuple[str, ...], {"minItems": 2, "maxItems": 2, "description": "a file and its value"}] = ()
+    setting: Annotated[tuple[str, ...], Meta(min_length=2, max_length=2, description="a file and its value")] = ()
     unlisted: bool = False
-    tiers: Annotated[str, {"enum": ["fast", "own"], "description": "fast or own"}] = ""
+    tiers: Literal["", "fast", "own"] = ""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a table without one of the extents."""
+        for key in ("mode", "pages", *(["alias"] if self.alias else [])):
+            if len(getattr(self, key)) < len(get_args(Extent)):
+                raise ValueError(f"{key} needs {' and '.join(get_args(Extent))}")
 
     @property
     def binds(self) -> bool:
@@ -64,20 +69,14 @@ class Policy(Struct, frozen=True, eq=False):
         return name == wanted and ("balancing" in flags.split("|")) == (flag == "balancing")
 
 
-#: The names become parts of scenario names.
-SCHEMA = documents.entries_schema(Policy, _NAME)
-
-
 def parse(text: str, file: str) -> dict[str, Policy]:
     """Return the policies of a TOML text; raises BadInput naming *file*, the line and the entry."""
     document = documents.parse_toml(text, file)
-    document.check(SCHEMA)
-    policies = {}
-    for name, table in document.data.items():
-        policies[name] = documents.build(Policy, table, name=name)
+    policies = document.entries(Policy, _NAME)
+    for name, policy in policies.items():
         try:
             for extent in get_args(Extent):
-                policies[name].numactl(extent, bind="", numa_nodes="")
+                policy.numactl(extent, bind="", numa_nodes="")
         except (KeyError, IndexError, ValueError) as error:
             raise document.error(f"policy {name}: unknown placeholder: {error}", name) from error
     return policies

@@ -4,23 +4,22 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from collections.abc import Iterable, Mapping
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from firsttouch import documents, paths
-from firsttouch.documents import Document
+from firsttouch.documents import Document, Regex, Table, Text
 from firsttouch.errors import BadInput, first_of, none_such
 from firsttouch.host.topology import Topology
 from firsttouch.systems import draft
 from firsttouch.systems import facts as facts_module
 from firsttouch.systems import references as references_module
-from firsttouch.systems.facts import Facts
+from firsttouch.systems.facts import Facts, FactsTable
 from firsttouch.systems.references import Reference
 
 #: The names of some references' parameters, and the references by the values of these.
@@ -30,7 +29,15 @@ _OfNames = tuple[tuple[str, ...], dict[tuple[Any, ...], Reference]]
 _NAMED = 4
 
 
-class Partition(Struct, frozen=True):
+_Name = Annotated[
+    str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*\Z", description="a name of letters, digits, _ and -")
+]
+_Time = Annotated[
+    str, Meta(pattern=r"^(?=.)([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?\Z", description='a time such as "1h30m"')
+]
+
+
+class Partition(Table, frozen=True):
     """A partition in ReFrame's terms: hosts of a system behind one scheduler with one set of options.
 
     *access* are the scheduler's options of every job, *time_limit* is in ReFrame's notation ("1h30m"; None: the
@@ -38,17 +45,29 @@ class Partition(Struct, frozen=True):
     default).
     """
 
-    name: str
-    scheduler: str
-    max_jobs: int  # by default 1: two benchmarks at once on one host would disturb each other
-    description: str = ""
-    launcher: str = "local"
-    access: tuple[str, ...] = ()
-    time_limit: str | None = None
-    prepare_cmds: tuple[str, ...] = ()
-    environs: tuple[str, ...] = ("builtin",)
-    backend: str = "native"
-    image: str = ""
+    name: _Name
+    scheduler: Literal["local", "squeue", "slurm"]
+    #: Two benchmarks at once on one host would disturb each other.
+    max_jobs: Annotated[int, Meta(ge=1, le=65536)] = 1
+    description: Text = ""
+    launcher: Literal["local", "srun"] = "local"
+    access: tuple[Text, ...] = ()
+    time_limit: _Time | None = None
+    prepare_cmds: tuple[Text, ...] = ()
+    environs: Annotated[tuple[Literal["builtin"], ...], Meta(min_length=1)] = ("builtin",)
+    backend: Literal["native", "apptainer", "spack"] = "native"
+    image: Text = ""
+
+
+class SystemFile(Table, frozen=True):
+    """The file of a system."""
+
+    name: _Name
+    description: Text
+    hostnames: Annotated[tuple[Regex, ...], Meta(min_length=1)]
+    facts: FactsTable
+    partitions: Annotated[tuple[Partition, ...], Meta(min_length=1)]
+    references: tuple[dict[str, Any], ...] = ()
 
 
 class System(Struct, frozen=True, dict=True):
@@ -153,39 +172,27 @@ def mismatch(system: System, host: Topology) -> str:
 
 def build(document: Document, *, path: Path | None) -> System:
     """Return the system that *document* describes; raises BadInput with its file and the first bad line."""
-    if path is not None:  # a draft fits the schema: validating it would take longer than most commands
-        document.check(_schema())
-    data = document.data
-    if path is not None and data["name"] != path.stem:
-        document.problem(f"name is '{data['name']}' in a file that is called {path.name}", "name")
+    stated = document.convert(SystemFile)
+    if path is not None and stated.name != path.stem:
+        document.problem(f"name is '{stated.name}' in a file that is called {path.name}", "name")
     names: set[str] = set()
-    for i, partition in enumerate(data["partitions"]):
-        if partition["name"] in names:
-            document.problem(f"a second partition '{partition['name']}'", "partitions", i, "name")
-        names.add(partition["name"])
-    facts = facts_module.build(document)
+    for i, partition in enumerate(stated.partitions):
+        if partition.name in names:
+            document.problem(f"a second partition '{partition.name}'", "partitions", i, "name")
+        names.add(partition.name)
+    facts = facts_module.build(document, stated.facts)
     document.refuse_problems()  # references are built from the facts
     references = references_module.build(document, facts)
     document.refuse_problems()
     return System(
-        name=data["name"],
-        description=data["description"],
-        hostnames=tuple(data["hostnames"]),
+        name=stated.name,
+        description=stated.description,
+        hostnames=stated.hostnames,
         facts=facts,
-        partitions=tuple(_partition(p) for p in data["partitions"]),
+        partitions=stated.partitions,
         references=references,
         path=path,
     )
-
-
-@cache
-def _schema() -> Any:
-    return json.loads(Path(__file__).with_name("schema.json").read_text(encoding="utf-8"))
-
-
-def _partition(data: dict[str, Any]) -> Partition:
-    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
-    return Partition(**values | {"max_jobs": int(data.get("max_jobs", 1))})
 
 
 # ----------------------------------------------------------------------

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct, field
 
 from firsttouch import units
-from firsttouch.documents import Document
+from firsttouch.documents import Bytes, Document, Table, Text, Transfers
+from firsttouch.errors import BadInput
 
 #: How a NUMA node's PUs relate to a memory bank (see :meth:`firsttouch.systems.facts.Facts.relation`).
 Relation = Literal["local", "neighbour", "near", "between", "farthest"]
@@ -20,12 +21,59 @@ RELATIONS: tuple[Relation, ...] = ("local", "neighbour", "near", "between", "far
 CHANNEL_BYTES = 8
 
 
-class Cache(Struct, frozen=True):
+_Count = Annotated[int, Meta(ge=1, le=65536, description="a whole number from 1 to 65536")]
+_Index = Annotated[int, Meta(ge=0)]
+#: One value for all NUMA nodes, or a list with one for each.
+_Cores = _Count | tuple[Annotated[int, Meta(ge=0, le=65536)], ...]
+
+
+class Cache(Table, frozen=True):
     """A cache: level, size, and how many PUs share it; None: unknown."""
 
-    level: int
-    size_bytes: int
-    pus: int | None
+    level: _Count
+    size_bytes: Bytes = field(name="size")
+    pus: _Count | None = None
+    type: Literal["data", "unified"] | None = None
+    source: Text = ""
+
+
+class _Memory(Table, frozen=True):
+    type: Text = ""
+    transfer_rate: Transfers | None = None
+    channels_per_package: _Count | None = None
+    source: Text = ""
+
+
+class _Distances(Table, frozen=True):
+    matrix: tuple[tuple[Annotated[int, Meta(ge=1)], ...], ...]
+    source: Text = ""
+
+
+class _Interconnect(Table, frozen=True):
+    type: Text
+    links_per_package: _Count | None = None
+    transfer_rate: Transfers | None = None
+    width_bits: _Count | None = None
+    source: Text = ""
+
+
+class FactsTable(Table, frozen=True):
+    """The facts as a system's file states them."""
+
+    processor: Text
+    packages: _Count
+    numa_nodes: _Count
+    cores_per_numa_node: _Cores
+    threads_per_core: _Count
+    memory_per_numa_node: str | tuple[str, ...]
+    numa_node_numbers: tuple[_Index, ...] | None = None
+    package_of_numa_node: tuple[_Index | None, ...] | None = None
+    pus: _Count | None = None
+    memory: _Memory = _Memory()
+    distances: _Distances | None = None
+    caches: tuple[Cache, ...] = ()
+    interconnect: _Interconnect | None = None
+    source: Text = ""
 
 
 class Facts(Struct, frozen=True, dict=True):
@@ -113,20 +161,26 @@ class Facts(Struct, frozen=True, dict=True):
         return package is not None and package == self.package_of_numa_node[b]
 
 
-def build(document: Document) -> Facts:
-    """Return the facts of a document that fits the schema, and note contradictions as its problems."""
-    data = document.data["facts"]
-    count, packages = int(data["numa_nodes"]), int(data["packages"])
+def build(document: Document, stated: FactsTable) -> Facts:
+    """Return the facts that a document has *stated*, and note contradictions as its problems."""
+    count, packages = stated.numa_nodes, stated.packages
 
     def problem(reason: str, *where: str) -> None:
         document.problem(f"facts.{'.'.join(where)}{reason}", "facts", *where)
 
     def per_node(key: str, default: Sequence[Any] = ()) -> tuple[Any, ...]:
-        value = data.get(key, default)
-        values = (value,) * count if isinstance(value, (str, int, float)) else tuple(value)
+        value = default if (value := getattr(stated, key)) is None else value
+        values = (value,) * count if isinstance(value, (str, int)) else tuple(value)
         if len(values) != count:
             problem(f" has {len(values)} entries for {count} NUMA nodes", key)
         return values
+
+    def size_of(text: str) -> int:
+        try:
+            return units.parse_bytes(text)
+        except BadInput as error:
+            problem(f": {error}", "memory_per_numa_node")
+            return 0
 
     numbers = per_node("numa_node_numbers", range(count))
     if list(numbers) != sorted(set(numbers)):
@@ -134,30 +188,24 @@ def build(document: Document) -> Facts:
     package_of = per_node("package_of_numa_node", _packages(count, packages))
     if any(p is not None and p >= packages for p in package_of):
         problem(f": packages are numbered from 0 to {packages - 1}", "package_of_numa_node")
-    matrix = data.get("distances", {}).get("matrix")
+    matrix = stated.distances.matrix if stated.distances else None
     if matrix is not None and (len(matrix) != count or any(len(row) != count for row in matrix)):
         problem(f" is not {count} x {count}, one row per NUMA node", "distances", "matrix")
-    cores = tuple(map(int, per_node("cores_per_numa_node")))
-    threads = int(data["threads_per_core"])
-    memory = data.get("memory", {})
-    rate = memory.get("transfer_rate")
+    cores = per_node("cores_per_numa_node")
     return Facts(
-        processor=data["processor"],
+        processor=stated.processor,
         packages=packages,
         numa_nodes=count,
-        numa_node_numbers=tuple(map(int, numbers)),
-        package_of_numa_node=tuple(map(_whole, package_of)),
+        numa_node_numbers=numbers,
+        package_of_numa_node=package_of,
         cores_per_numa_node=cores,
-        threads_per_core=threads,
-        pus=int(data.get("pus", sum(cores) * threads)),
-        memory_per_numa_node=tuple(map(units.parse_bytes, per_node("memory_per_numa_node"))),
-        transfer_rate=None if rate is None else units.parse(rate, "transfers per second"),
-        channels_per_package=_whole(memory.get("channels_per_package")),
-        distances=None if matrix is None else tuple(tuple(map(int, row)) for row in matrix),
-        caches=tuple(
-            Cache(int(cache["level"]), units.parse_bytes(cache["size"]), _whole(cache.get("pus")))
-            for cache in data.get("caches", [])
-        ),
+        threads_per_core=stated.threads_per_core,
+        pus=stated.pus or sum(cores) * stated.threads_per_core,
+        memory_per_numa_node=tuple(map(size_of, per_node("memory_per_numa_node"))),
+        transfer_rate=stated.memory.transfer_rate,
+        channels_per_package=stated.memory.channels_per_package,
+        distances=matrix,
+        caches=stated.caches,
     )
 
 
@@ -166,7 +214,3 @@ def _packages(numa_nodes: int, packages: int) -> Sequence[int | None]:
     if numa_nodes % packages:
         return (None,) * numa_nodes
     return tuple(i // (numa_nodes // packages) for i in range(numa_nodes))
-
-
-def _whole(number: float | None) -> int | None:
-    return None if number is None else int(number)

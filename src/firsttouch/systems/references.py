@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations_with_replacement, product
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct, field
 
 from firsttouch import units
-from firsttouch.documents import Document, Where, refuse_special
+from firsttouch.documents import Document, Share, Table, Text, Where, refuse_special
 from firsttouch.errors import BadInput
 from firsttouch.paths import SYSTEMS
 from firsttouch.records.catalogue import checks
@@ -128,13 +128,71 @@ def normalise(parameters: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
     return given
 
 
+_Scalar = str | int | float
+
+
+class _Drop(float):
+    """ReFrame's lower tolerance, in a file in percent."""
+
+    @staticmethod
+    def parse(text: str) -> float:
+        if not -1 <= (share := units.parse_percent(text)) <= 0:
+            raise BadInput(f"'{text}' is not between -100 % and 0 %")
+        return share
+
+
+class _Alternatives(Table, frozen=True):
+    any_: Annotated[tuple[_Scalar, ...], Meta(min_length=1)]
+
+
+class _Tolerance(Table, frozen=True):
+    lower: _Drop | None = None
+    upper: Share | None = None
+    #: A limit is at least this multiple of the standard deviation of a table's row.
+    errors: Annotated[float, Meta(gt=0, le=1000)] | None = None
+
+
+class _Entry(Table, frozen=True):
+    check: Text | Annotated[tuple[Text, ...], Meta(min_length=1)]
+    metric: Text | Annotated[tuple[Text, ...], Meta(min_length=1)]
+    tolerance: _Tolerance
+    source: Text
+
+
+class DirectEntry(_Entry, frozen=True):
+    """An entry of a file's references whose value is in the entry or among the facts."""
+
+    parameters: Mapping[str, _Scalar | tuple[_Scalar, ...] | _Alternatives] = field(default_factory=dict)
+    value: _Scalar | None = None
+    fact: Literal["numa_nodes", "pus", "memory"] | None = None
+    error: Share | None = None
+
+
+class _Value(Table, frozen=True):
+    column: Text
+    unit: Text
+
+
+class TableEntry(_Entry, frozen=True, kw_only=True):
+    """An entry whose values are in a table: columns by parameter, and other names for their values."""
+
+    table: Annotated[
+        str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*\.csv\Z", description="the name of a .csv file")
+    ]
+    parameters: Annotated[Mapping[str, Text], Meta(min_length=1)]
+    value: _Value
+    where: Mapping[str, _Scalar] = field(default_factory=dict)
+    error_pct: Text = ""
+    names: Mapping[str, Mapping[str, _Scalar]] = field(default_factory=dict)
+
+
 def _tuples(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {k: tuple(v) if isinstance(v, (list, tuple)) else v for k, v in parameters.items()}
 
 
 def _alternatives(parameters: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield *parameters* with each combination of the alternatives that a file gives as ``{any: [...]}``."""
-    choices = [v["any"] if isinstance(v, dict) else [v] for v in parameters.values()]
+    choices = [v.any_ if isinstance(v, _Alternatives) else [v] for v in parameters.values()]
     for values in product(*choices):
         yield _tuples(dict(zip(parameters, values, strict=True)))
 
@@ -171,159 +229,154 @@ def build(document: Document, facts: Facts) -> tuple[Reference, ...]:
     """Return all references of a document that fits the schema, and note contradictions as its problems."""
     references: list[Reference] = []
     for i, entry in enumerate(document.data.get("references", [])):
-        builder = _Entry(document, facts, i, entry)
-        references.extend(builder.from_table() if "table" in entry else builder.direct())
+        builder = _Builder(document, facts, i)
+        if "table" in entry:
+            references.extend(builder.from_table(document.convert(TableEntry, *builder.where)))
+        else:
+            references.extend(builder.direct(document.convert(DirectEntry, *builder.where)))
     document.problems.extend(_ambiguous(references, facts))
     return tuple(references)
 
 
-class _Entry:
-    """One entry of a file's list of references."""
+class _Builder:
+    """Makes references of one entry of a file's list."""
 
-    def __init__(self, document: Document, facts: Facts, index: int, entry: dict[str, Any]) -> None:
-        self.document, self.facts, self.entry = document, facts, entry
+    def __init__(self, document: Document, facts: Facts, index: int) -> None:
+        self.document, self.facts = document, facts
         self.where: Where = ("references", index)
-        self.targets = list(self._targets())
 
     def problem(self, reason: str, *where: str | int) -> None:
         self.document.problem(reason, *self.where, *where)
 
-    def _targets(self) -> Iterator[tuple[str, str, str]]:
+    def _targets(self, entry: _Entry, parameters: Iterable[str]) -> Iterator[tuple[str, str, str]]:
         """Yield (check, metric, unit) of the entry's metrics."""
-        for name, at_check in self._items("check"):
+        for name, at_check in self._items(entry, "check"):
             check = checks().get(name)
             if check is None:
                 self.problem(f"unknown check '{name}': known are {', '.join(checks())}", *at_check)
                 continue
-            for metric, at_metric in self._items("metric"):
+            for metric, at_metric in self._items(entry, "metric"):
                 if metric not in check.metrics:
                     metrics = ", ".join(check.metrics)
                     self.problem(f"unknown metric '{metric}' of {name}: known are {metrics}", *at_metric)
                 else:
                     yield name, metric, check.metrics[metric].unit
-            for parameter in self.entry.get("parameters", {}):
+            for parameter in parameters:
                 if parameter not in check.parameters:
-                    parameters = ", ".join(check.parameters) or "none"
-                    reason = f"unknown parameter '{parameter}' of {name}: known are {parameters}"
+                    names = ", ".join(check.parameters) or "none"
+                    reason = f"unknown parameter '{parameter}' of {name}: known are {names}"
                     self.problem(reason, "parameters", parameter)
 
-    def _items(self, key: str) -> list[tuple[str, Where]]:
+    def _items(self, entry: _Entry, key: str) -> list[tuple[str, Where]]:
         """Return the names under *key*, one or a list, each with its path."""
-        value = self.entry[key]
-        return [(v, (key, i)) for i, v in enumerate(value)] if isinstance(value, list) else [(value, (key,))]
+        value = getattr(entry, key)
+        return [(v, (key, i)) for i, v in enumerate(value)] if isinstance(value, tuple) else [(value, (key,))]
 
-    def direct(self) -> Iterator[Reference]:
+    def direct(self, entry: DirectEntry) -> Iterator[Reference]:
         """Yield the references of an entry whose value is in the entry or among the facts."""
-        cases = list(_alternatives(self.entry.get("parameters", {})))
+        targets = list(self._targets(entry, entry.parameters))
+        cases = list(_alternatives(entry.parameters))
         for relation in {case.get("relation") for case in cases} - {None, *RELATIONS}:
             reason = f"unknown relation '{relation}': known are {', '.join(RELATIONS)}"
             self.problem(reason, "parameters", "relation")
-        lower, upper = (_tolerance(self.entry["tolerance"].get(side), None) for side in ("lower", "upper"))
-        error = units.parse_percent(self.entry["error"]) if "error" in self.entry else None
-        for check, metric, unit in self.targets:
-            value = self._value(unit)
+        lower, upper, source = entry.tolerance.lower, entry.tolerance.upper, entry.source
+        if entry.tolerance.errors:
+            self.problem("a tolerance of errors needs a table", "tolerance")
+        for check, metric, unit in targets:
+            value = self._value(entry, unit)
             if value is not None:
-                source, line = self.entry["source"], self.document.line(*self.where)
+                line = self.document.line(*self.where)
                 for case in cases:
-                    yield Reference(check, metric, case, value, lower, upper, unit, source, line, error)
+                    yield Reference(check, metric, case, value, lower, upper, unit, source, line, entry.error)
 
-    def _value(self, unit: str) -> float | None:
+    def _value(self, entry: DirectEntry, unit: str) -> float | None:
         """Return the entry's value in *unit*; None (and a problem) if it has none."""
-        if ("value" in self.entry) == ("fact" in self.entry):
+        if (entry.value is None) == (entry.fact is None):
             self.problem("a reference has either a value or a fact, or a table")
             return None
-        key = "value" if "value" in self.entry else "fact"
+        key = "value" if entry.value is not None else "fact"
         try:
-            value = self._fact(unit) if key == "fact" else self._own_value(unit)
+            value = self._fact(entry.fact, unit) if entry.fact else _number(entry.value, unit)
             if value <= 0:
-                raise BadInput(f"'{self.entry[key]}' is not above 0")
+                raise BadInput(f"'{getattr(entry, key)}' is not above 0")
         except (BadInput, OverflowError) as error:
             self.problem(f"{key}: {error}", key)
             return None
         return value
 
-    def _fact(self, unit: str) -> float:
-        name = self.entry["fact"]
+    def _fact(self, name: str, unit: str) -> float:
         value, of_fact = _value_of(name, self.facts)
         if of_fact != unit:
             raise BadInput(f"'{name}' is not in the metric's unit, {unit}")
         return value
 
-    def _own_value(self, unit: str) -> float:
-        value = self.entry["value"]
-        if (unit == "1") != isinstance(value, (int, float)):
-            wanted = "a plain number" if unit == "1" else f'a number with a unit, such as "11 {unit}"'
-            raise BadInput(f"'{value}' is not {wanted}")
-        return float(value) if unit == "1" else convert(value, unit)
-
-    def from_table(self) -> Iterator[Reference]:
+    def from_table(self, entry: TableEntry) -> Iterator[Reference]:
         """Yield the references of the rows of the entry's table that its ``where`` selects."""
-        entry = self.entry
-        table = find(entry["table"], Path(self.document.file))
+        table = find(entry.table, Path(self.document.file))
         if table is None:
-            self.problem(f"there is no table {entry['table']} beside the file or the built-in systems", "table")
+            self.problem(f"there is no table {entry.table} beside the file or the built-in systems", "table")
             return
-        if not self.targets:
+        if not (targets := list(self._targets(entry, entry.parameters))):
             return
         try:
-            factor = convert(f"1 {entry['value']['unit']}", self.targets[0][2])
+            factor = convert(f"1 {entry.value.unit}", targets[0][2])
         except BadInput as error:
             self.problem(f"value.unit: {error}", "value", "unit")
             return
         header, rows = read(table)
-        if not self._has_columns(header):
+        if not self._has_columns(entry, header):
             return
-        where = entry.get("where", {}).items()
-        selected = [row for row in rows if all(row.cells[column] == str(cell) for column, cell in where)]
-        for row in selected:
-            yield from self._of_row(row, factor)
-        if not selected:
-            self.problem(f"where selects no row of {entry['table']}", "where")
-
-    def _has_columns(self, header: list[str]) -> bool:
-        entry = self.entry
-        wanted: list[tuple[Where, str]] = [
-            *((("where", column), column) for column in entry.get("where", {})),
-            *((("parameters", name), column) for name, column in entry["parameters"].items()),
-            (("value", "column"), entry["value"]["column"]),
+        selected = [
+            row for row in rows if all(row.cells[column] == str(cell) for column, cell in entry.where.items())
         ]
-        if "error_pct" in entry:
-            wanted.append((("error_pct",), entry["error_pct"]))
+        for row in selected:
+            yield from self._of_row(entry, targets, row, factor)
+        if not selected:
+            self.problem(f"where selects no row of {entry.table}", "where")
+
+    def _has_columns(self, entry: TableEntry, header: list[str]) -> bool:
+        wanted: list[tuple[Where, str]] = [
+            *((("where", column), column) for column in entry.where),
+            *((("parameters", name), column) for name, column in entry.parameters.items()),
+            (("value", "column"), entry.value.column),
+        ]
+        if entry.error_pct:
+            wanted.append((("error_pct",), entry.error_pct))
         missing = [(where, column) for where, column in wanted if column not in header]
         for where, column in missing:
-            self.problem(f"{entry['table']} has no column '{column}': it has {', '.join(header)}", *where)
-        needs_error = [s for s in ("lower", "upper") if isinstance(entry["tolerance"].get(s), dict)]
-        if needs_error and "error_pct" not in entry:
+            self.problem(f"{entry.table} has no column '{column}': it has {', '.join(header)}", *where)
+        if entry.tolerance.errors and not entry.error_pct:
             self.problem("a tolerance of errors needs error_pct, the column with the error", "tolerance")
-        for name in entry.get("names", {}):
-            if name not in entry["parameters"]:
+        for name in entry.names:
+            if name not in entry.parameters:
                 self.problem(f"names: '{name}' is not among the entry's parameters", "names", name)
         return not missing
 
-    def _of_row(self, row: Row, factor: float) -> Iterator[Reference]:
-        entry = self.entry
-        names = entry.get("names", {})
+    def _of_row(
+        self, entry: TableEntry, targets: Iterable[tuple[str, str, str]], row: Row, factor: float
+    ) -> Iterator[Reference]:
         parameters = {}
-        for name, column in entry["parameters"].items():
+        for name, column in entry.parameters.items():
             cell = row.cells[column]
             value_of_cell = int(cell) if cell.isdecimal() and len(cell) < 19 else cell
-            parameters[name] = names.get(name, {}).get(cell, value_of_cell)
-        value = row.number(entry["value"]["column"])
+            parameters[name] = entry.names.get(name, {}).get(cell, value_of_cell)
+        value = row.number(entry.value.column)
         if not value:
-            reason = f"column {entry['value']['column']}: no value above 0"
+            reason = f"column {entry.value.column}: no value above 0"
             raise BadInput(reason, file=row.file, line=row.line)
-        error = row.number(entry["error_pct"]) if "error_pct" in entry else None
-        lower, upper = (_tolerance(entry["tolerance"].get(side), error) for side in ("lower", "upper"))
-        for check, metric, unit in self.targets:
+        error = row.number(entry.error_pct) if entry.error_pct else None
+        lower, upper, times = entry.tolerance.lower, entry.tolerance.upper, entry.tolerance.errors or 0.0
+        least = times * (error or 0.0) / 100
+        for check, metric, unit in targets:
             yield Reference(
                 check=check,
                 metric=metric,
                 parameters=parameters,
                 value=value * factor,
-                lower=None if lower is None else max(-abs(lower), -1.0),
-                upper=upper,
+                lower=None if lower is None else max(min(lower, -least), -1.0),
+                upper=None if upper is None else max(upper, least),
                 unit=unit,
-                source=f"{entry['source']} ({row.file.name}, line {row.line})",
+                source=f"{entry.source} ({row.file.name}, line {row.line})",
                 line=self.document.line(*self.where),
                 error=None if error is None else error / 100,
             )
@@ -337,11 +390,12 @@ def convert(text: str, unit: str) -> float:
     return units.parse(text, dimension) / factor
 
 
-def _tolerance(rule: str | dict[str, Any] | None, error_pct: float | None) -> float | None:
-    """Return a tolerance as a fraction: a share, or a multiple of the row's relative standard deviation."""
-    if not isinstance(rule, dict):
-        return None if rule is None else units.parse_percent(rule)
-    return max(float(rule["errors"]) * (error_pct or 0.0) / 100, units.parse_percent(rule["at_least"]))
+def _number(value: _Scalar | None, unit: str) -> float:
+    """Return the *value* of an entry in *unit*; raises BadInput if it has another one."""
+    if (unit == "1") != isinstance(value, (int, float)):
+        wanted = "a plain number" if unit == "1" else f'a number with a unit, such as "11 {unit}"'
+        raise BadInput(f"'{value}' is not {wanted}")
+    return convert(value, unit) if isinstance(value, str) else float(value or 0)
 
 
 def _ambiguous(references: Iterable[Reference], facts: Facts) -> Iterator[tuple[int, str]]:

@@ -14,13 +14,13 @@ import shutil
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from firsttouch import documents, paths
-from firsttouch.documents import table_schema
+from firsttouch.documents import Bytes, Count, Regex, Table, Word, Words
 from firsttouch.errors import BadInput, Missing, RunFailed, none_such
 from firsttouch.execution.child_process import child, last_lines
 from firsttouch.genomics import command_syntax, messages
@@ -29,94 +29,120 @@ from firsttouch.records import atomic_files
 from firsttouch.records.file_lock import locked
 from firsttouch.scenarios.memory_fit import IndexUse, Need
 from firsttouch.tools import run_tool
-from firsttouch.units import parse_bytes
 
 # ----------------------------------------------------------------------
 # The TOML file of an aligner, and the placeholders of its argv templates
 
 #: What all scenarios have in common: every alignment, or what :func:`firsttouch.genomics.sam.settled` keeps, with
 #: the scores only.
-SAME = ("exact", "settled", "scored")
-_WORDS = {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1}
-_STEPS = {"type": "array", "items": _WORDS, "minItems": 1}
-_WORD = {"type": "string", "minLength": 1}
-_BYTES = _WORD | {"quantity": "bytes"}
-_COUNT = {"type": "integer", "minimum": 1}
+Same = Literal["exact", "settled", "scored"]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
+_Url = Annotated[str, Meta(pattern=r"^https?://\S+$")]
+_Steps = Annotated[tuple[Words, ...], Meta(min_length=1)]
 
-_URL = {"type": "string", "pattern": r"^https?://\S+$"}
-_VARIANT = table_schema(
-    {},
-    {
-        "program": _WORD,
-        "homepage": _URL,
-        "words": _WORDS,
-        "blocked": table_schema({"bytes": _COUNT, "reads": _COUNT}),
-        "outputs": table_schema({"file": _WORD, "number": _COUNT}),
-        "make": _WORD,
-    },
-)
-SCHEMA: dict[str, Any] = table_schema(
-    {
-        "program": _WORD,
-        "version": table_schema({"argv": _WORDS, "pattern": _WORD | {"regex": True}}),
-        "index": table_schema(
-            {"argv": _WORDS, "files": _WORDS},
-            {
-                "version": _WORDS,
-                "large": _WORD,
-                "with_reference": {"type": "boolean"},
-                "parts": {"type": "boolean"},
-                "mapped": table_schema({"words": _WORDS}, {"replaces": _WORD}),
-                "loaded": _WORDS,
-            },
-        ),
-        "align": table_schema(
-            {"single": _STEPS, "in_order": {"type": "boolean"}, "same": {"enum": list(SAME)}},
-            {
-                "paired": _STEPS,
-                "files": {"type": "boolean"},
-                "any_names": {"type": "boolean"},
-                "output": _WORD,
-                "batch_bases": _COUNT,
-                "batch_reads": _COUNT,
-                "batch_bytes": _COUNT,
-            },
-        ),
-        "memory": table_schema(
-            {"instance": _BYTES, "thread": _BYTES},
-            {"batch_base": _BYTES, "index": {"type": "number", "minimum": 1}},
-        ),
-    },
-    {
-        "debian": _WORD,
-        "homepage": _URL,
-        "base": _WORD,
-        "only_variants": {"type": "boolean"},
-        "variants": {"type": "object", "additionalProperties": _VARIANT, "minProperties": 1},
-        "command_of": _WORD,
-        "command": command_syntax.SCHEMA,
-        "summary": messages.SCHEMA,
-    },
-)
-SCHEMA["dependentRequired"] = {"only_variants": ["variants"]}
+
+class _Version(Table, frozen=True):
+    argv: Words
+    pattern: Regex
+
+
+class _Mapped(Table, frozen=True):
+    words: Words
+    replaces: Word = ""
+
+
+class _Index(Table, frozen=True):
+    argv: Words
+    files: Words
+    version: Words = ()
+    large: Word = ""
+    with_reference: bool = False
+    parts: bool = False
+    mapped: _Mapped | None = None
+    loaded: Words = ()
+
+
+class _Align(Table, frozen=True):
+    single: _Steps
+    in_order: bool
+    same: Same
+    paired: _Steps = ()
+    files: bool = False
+    any_names: bool = False
+    output: Word = ""
+    batch_bases: Count | None = None
+    batch_reads: Count | None = None
+    batch_bytes: Count | None = None
+
+
+class _Memory(Table, frozen=True):
+    instance: Bytes
+    thread: Bytes
+    batch_base: Bytes = Bytes(0)
+    index: Annotated[float, Meta(ge=1)] = 1.0
+
+
+class Blocks(Table, frozen=True):
+    """Blocked input: a file has *reads* reads, that of a mate as many mates, in each *bytes_* bytes."""
+
+    bytes_: Count
+    reads: Count
+
+
+class _Outputs(Table, frozen=True):
+    file: Word
+    number: Count
+
+
+class _Variant(Table, frozen=True):
+    program: Word = ""
+    homepage: _Url = ""
+    words: Words = ()
+    blocked: Blocks | None = None
+    outputs: _Outputs | None = None
+    make: Word = ""
+
+
+class AlignerFile(Table, frozen=True):
+    """The file of an aligner."""
+
+    program: Word
+    version: _Version
+    index: _Index
+    align: _Align
+    memory: _Memory
+    debian: Word = ""
+    homepage: _Url = ""
+    base: Word = ""
+    only_variants: bool = False
+    variants: Annotated[Mapping[str, _Variant], Meta(min_length=1)] = field(default_factory=dict)
+    command_of: Word = ""
+    command: command_syntax.CommandTable | None = None  # type: ignore[valid-type]  # it is defined by a call
+    summary: messages.SummaryTable = messages.SummaryTable()
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a file that describes nothing."""
+        if self.only_variants and not self.variants:
+            raise ValueError("only_variants needs variants")
+
+
 #: Placeholders of the read files, by mate.
 MATES = ("reads", "reads2")
 #: Placeholders, with their mates, for programs that read pipes only as standard input.
 STDIN = {"stdin": (0,), "interleaved": (0, 1)}
 
 
-def read(name: str, text: str, file: str) -> tuple[documents.Document, dict[str, str]]:
-    """Return an aligner's TOML *text* with what it inherits, and the name of the file that has each table.
+def _read(name: str, text: str, file: str) -> tuple[AlignerFile, Mapping[str, Any], dict[str, str]]:
+    """Return an aligner's TOML *text* with what it inherits, its keys, and the name of the file of each table.
 
     Raises BadInput naming *file*, line and fault.
     """
     document, places = _with_base(documents.parse_toml(text, file), (name,))
-    document.check(SCHEMA)
-    for table, key, reason in _mistakes(document.data):
+    described = document.convert(AlignerFile)
+    for table, key, reason in _mistakes(described, document.data):
         raise document.error(f"{table}.{key}: {reason}", table, key)
-    return document, places
+    return described, document.data, places
 
 
 def _with_base(document: documents.Document, names: tuple[str, ...]) -> tuple[documents.Document, dict[str, str]]:
@@ -135,7 +161,7 @@ def _with_base(document: documents.Document, names: tuple[str, ...]) -> tuple[do
         raise document.error(f"base: {' is based on '.join([*names, base])}", "base")
     text = documents.read_text(files[base])
     inherited, inherited_places = _with_base(documents.parse_toml(text, str(files[base])), (*names, base))
-    inherited.check(SCHEMA)
+    inherited.convert(AlignerFile)
     # Another program is not in that package.
     dropped = {"variants", "only_variants", *(["debian"] if "program" in own else [])}
     data = {key: value for key, value in inherited.data.items() if key not in dropped}
@@ -166,76 +192,70 @@ def mates_placeholder(template: Sequence[str]) -> tuple[int, ...]:
     return tuple(sorted(named.union(*(mates for name, mates in STDIN.items() if name in used))))
 
 
-def _mistakes(data: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield (table, key, reason) for values that match the schema but cannot work."""
-    if (groups := re.compile(data["version"]["pattern"]).groups) != 1:
+def _mistakes(described: AlignerFile, data: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield (table, key, reason) for values that have the right types but cannot work."""
+    index, align = described.index, described.align
+    if (groups := re.compile(described.version.pattern).groups) != 1:
         yield "version", "pattern", f"has {groups} groups, one is needed (the version)"
-    required = {"index"} if data["index"].get("with_reference") else {"index", "reference"}
-    for reason in _wrong_placeholders([data["index"]["argv"]], allowed=required, required=required):
+    required = {"index"} if index.with_reference else {"index", "reference"}
+    for reason in _wrong_placeholders([index.argv], allowed=required, required=required):
         yield "index", "argv", reason
-    if "loaded" in data["index"]:
-        for reason in _wrong_placeholders([data["index"]["loaded"]], allowed={"index"}, required={"index"}):
+    if index.loaded:
+        for reason in _wrong_placeholders([index.loaded], allowed={"index"}, required={"index"}):
             yield "index", "loaded", reason
-        if "mapped" in data["index"]:
+        if index.mapped:
             yield (
                 "index",
                 "loaded",
                 "the program either maps the files of its index or has loaded the index before",
             )
-    align = data["align"]
-    required = {"index", "threads", *(["batch_bases"] if "batch_bases" in align else [])}
-    allowed = required | {"scratch", *(["size"] if "large" in data["index"] else [])}
-    for key, mates, stdin in (("single", MATES[:1], "stdin"), ("paired", MATES, "interleaved")):
-        steps = align.get(key, [])
-        for reason in (
-            itertools.chain(
-                _wrong_placeholders(steps, allowed=allowed.union(mates, [stdin]), required=required),
-                _wrong_reads(steps, len(mates)),
-            )
-            if steps
-            else ()
+    required = {"index", "threads", *(["batch_bases"] if align.batch_bases else [])}
+    allowed = required | {"scratch", *(["size"] if index.large else [])}
+    ways = ("single", align.single, MATES[:1], "stdin"), ("paired", align.paired, MATES, "interleaved")
+    for key, steps, mates, stdin in (way for way in ways if way[1]):
+        for reason in itertools.chain(
+            _wrong_placeholders(steps, allowed=allowed.union(mates, [stdin]), required=required),
+            _wrong_reads(steps, len(mates)),
         ):
             yield "align", key, reason
     yield from _mistakes_of_files(align)
     for key, reason in command_syntax.mistakes(data.get("command", {"refused": ""})):
         yield "command", key, reason
-    if mistake := messages.mistake(data.get("summary", {})):
+    if mistake := messages.mistake(described.summary):
         yield ("summary", *mistake)
-    for name, variant in data.get("variants", {}).items():
+    for name, variant in described.variants.items():
         for reason in _mistakes_of_variant(name, variant, align):
             yield "variants", name, reason
 
 
-def _mistakes_of_files(align: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+def _mistakes_of_files(align: _Align) -> Iterator[tuple[str, str, str]]:
     """Yield (table, key, reason) for the faults of how a program reads and writes files."""
-    steps = [*align["single"], *align.get("paired", [])]
-    reads_files = align.get("files") or any(len(align.get(key, ())) > 1 for key in ("single", "paired"))
+    steps = [*align.single, *align.paired]
+    reads_files = align.files or len(align.single) > 1 or len(align.paired) > 1
     if reads_files and any(STDIN.keys() & set(fields(step)) for step in steps):
-        key = "files" if align.get("files") else "single"
+        key = "files" if align.files else "single"
         yield "align", key, "a step reads its standard input, and programs that read several times read files"
-    if "output" in align:
-        for reason in _wrong_placeholders([[align["output"]]], allowed={"scratch"}, required={"scratch"}):
+    if align.output:
+        for reason in _wrong_placeholders([[align.output]], allowed={"scratch"}, required={"scratch"}):
             yield "align", "output", reason
 
 
-def _mistakes_of_variant(name: str, variant: Mapping[str, Any], align: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the faults of a variant that match the schema but cannot work."""
+def _mistakes_of_variant(name: str, variant: _Variant, align: _Align) -> Iterator[str]:
+    """Yield the faults of a variant that has the right types but cannot work."""
     if not _NAME.fullmatch(name):
         yield "a variant's name has letters, digits, and _ . - between them"
-    if not variant:
+    if variant == _Variant():
         yield "it differs in nothing"
-    if any(len(align.get(key, [0])) > 1 for key in ("single", "paired")):
+    if len(align.single) > 1 or len(align.paired) > 1:
         yield "an aligner that runs several programs has no variants"
-    blocked = {"block_bytes", "block_reads"} if "blocked" in variant else set()
-    outputs = {"outputs"} if "outputs" in variant else set()
-    words = variant.get("words", [])
+    blocked = {"block_bytes", "block_reads"} if variant.blocked else set()
+    outputs = {"outputs"} if variant.outputs else set()
     allowed = blocked | outputs | ({"scratch"} if outputs else set())
-    for reason in _wrong_placeholders([words], allowed=allowed, required=blocked | outputs):
+    for reason in _wrong_placeholders([variant.words], allowed=allowed, required=blocked | outputs):
         yield f"words: {reason}"
-    if outputs:
-        file = variant["outputs"]["file"]
+    if variant.outputs:
         both = {"scratch", "output"}
-        for reason in _wrong_placeholders([[file]], allowed=both, required=both):
+        for reason in _wrong_placeholders([[variant.outputs.file]], allowed=both, required=both):
             yield f"outputs.file: {reason}"
 
 
@@ -280,13 +300,6 @@ def _names(placeholders: set[str]) -> str:
 Steps = tuple[tuple[str, ...], ...]
 
 
-class Blocks(Struct, frozen=True):
-    """Blocked input: a file has *reads* reads, that of a mate as many mates, in each *size* bytes."""
-
-    size: int
-    reads: int
-
-
 class Aligner(Struct, frozen=True):
     """An aligner as its TOML file describes it.
 
@@ -299,7 +312,7 @@ class Aligner(Struct, frozen=True):
     *single* and *paired* (empty: it aligns no pairs) are the argv templates of the steps; the last step writes SAM
     to its standard output.
 
-    *in_order*: the output keeps the order of the input with any number of threads. *same* is one of SAME. The
+    *in_order*: the output keeps the order of the input with any number of threads. The
     output depends on where batches begin by the rule *batch* (without conditions: it does not).
     *instance_bytes* and *thread_bytes* are the memory of an instance and of each of its threads in addition to
     the index, which takes *index_times* the size of its files, and *batch_base_bytes* that of each base of a
@@ -327,7 +340,7 @@ class Aligner(Struct, frozen=True):
     single: Steps
     paired: Steps
     in_order: bool
-    same: str
+    same: Same
     batch: BatchRule
     instance_bytes: int
     thread_bytes: int
@@ -369,7 +382,7 @@ class Aligner(Struct, frozen=True):
         rule = self.batch
         if bases is not None and rule.bases:
             rule = replace(rule, bases=bases)
-        return replace(rule, records=self.blocks.reads, block=self.blocks.size) if self.blocks else rule
+        return replace(rule, records=self.blocks.reads, block=self.blocks.bytes_) if self.blocks else rule
 
     def output_files(self, scratch: Path) -> list[Path]:
         """Return the files of an instance that the program writes in place of its standard output."""
@@ -400,7 +413,7 @@ class Aligner(Struct, frozen=True):
         values |= {"scratch": str(scratch), "size": "l" if self.is_large(index) else "s"}
         values |= dict.fromkeys(STDIN, "-")
         if self.blocks:
-            values |= {"block_bytes": str(self.blocks.size), "block_reads": str(self.blocks.reads)}
+            values |= {"block_bytes": str(self.blocks.bytes_), "block_reads": str(self.blocks.reads)}
         values["outputs"] = str(self.outputs)
         values |= {mate: file for mate, file in zip(MATES, reads, strict=False) if file is not None}
         return [a.format(**values) for a in template]
@@ -518,24 +531,11 @@ def _version(argv: Sequence[str], pattern: str, _program: tuple[str, int, int]) 
     return match[1]
 
 
-def _origin(data: Mapping[str, Any]) -> str:
+def _origin(homepage: str, *, debian: str = "", make: str = "") -> str:
     """Return how to install the program, as the end of a message."""
-    if "debian" in data:
-        return f"`make setup` installs it (Debian: apt-get install {data['debian']})"
-    if "make" in data:
-        return f"`make {data['make']}` builds it"
-    return "install it" + (f" from {data['homepage']}" if "homepage" in data else "")
-
-
-def _command(data: Mapping[str, Any]) -> command_syntax.Syntax | None:
-    if "command_of" in data:
-        return aligner(data["command_of"]).command
-    return command_syntax.syntax(data["command"]) if "command" in data else None
-
-
-def _summary(data: Mapping[str, Any]) -> messages.Summary:
-    table = data.get("summary", {})
-    return aligner(table["of"]).summary if "of" in table else messages.summary(table)
+    if debian:
+        return f"`make setup` installs it (Debian: apt-get install {debian})"
+    return f"`make {make}` builds it" if make else f"install it from {homepage}" if homepage else "install it"
 
 
 def parse(name: str, text: str, file: str) -> Aligner:
@@ -551,58 +551,58 @@ def family(name: str, text: str, file: str) -> dict[str, Aligner]:
 
     Raises BadInput naming *file*, line and fault.
     """
-    document, places = read(name, text, file)
-    data = document.data
-    align: Mapping[str, Any] = data["align"]
-    templates = {key: tuple(map(tuple, align.get(key, []))) for key in ("single", "paired")}
-    sized = any("size" in fields(step) for steps in templates.values() for step in steps)
-    command = _command(data)
-    batch = BatchRule(*(align.get(f"batch_{unit}", 0) for unit in ("bases", "reads", "bytes")))
+    described, data, places = _read(name, text, file)
+    index, align, memory = described.index, described.align, described.memory
+    sized = any("size" in fields(step) for step in (*align.single, *align.paired))
+    command = command_syntax.syntax(data["command"]) if described.command else None
+    if described.command_of:
+        command = aligner(described.command_of).command
+    summary = described.summary
+    batch = BatchRule(align.batch_bases or 0, align.batch_reads or 0, align.batch_bytes or 0)
     main = Aligner(
         name=name,
-        program=data["program"],
-        package=data.get("debian", ""),
-        origin=_origin(data),
-        version_argv=tuple(data["version"]["argv"]),
-        version_pattern=data["version"]["pattern"],
-        index_argv=tuple(data["index"]["argv"]),
-        index_files=tuple(data["index"]["files"]),
-        index_large=data["index"].get("large", "") if sized else "",
-        with_reference=data["index"].get("with_reference", False),
-        single=templates["single"],
-        paired=templates["paired"],
-        in_order=align["in_order"],
-        same=align["same"],
+        program=described.program,
+        package=described.debian,
+        origin=_origin(described.homepage, debian=described.debian),
+        version_argv=described.version.argv,
+        version_pattern=described.version.pattern,
+        index_argv=index.argv,
+        index_files=index.files,
+        index_large=index.large if sized else "",
+        with_reference=index.with_reference,
+        single=align.single,
+        paired=align.paired,
+        in_order=align.in_order,
+        same=align.same,
         batch=replace(batch, names=command is not None and "mates_by_name" in command.flags),
-        instance_bytes=parse_bytes(data["memory"]["instance"]),
-        thread_bytes=parse_bytes(data["memory"]["thread"]),
-        batch_base_bytes=parse_bytes(data["memory"].get("batch_base", "0 B")),
-        index_times=data["memory"].get("index", 1),
-        index_parts=data["index"].get("parts", False),
-        index_mapped=tuple(data["index"].get("mapped", {}).get("words", ())),
-        index_replaced=data["index"].get("mapped", {}).get("replaces", ""),
-        index_loaded=tuple(data["index"].get("loaded", ())),
+        instance_bytes=memory.instance,
+        thread_bytes=memory.thread,
+        batch_base_bytes=memory.batch_base,
+        index_times=memory.index,
+        index_parts=index.parts,
+        index_mapped=index.mapped.words if index.mapped else (),
+        index_replaced=index.mapped.replaces if index.mapped else "",
+        index_loaded=index.loaded,
         command=command,
-        files=align.get("files", False),
+        files=align.files,
         # An order that is restored is restored by the names.
-        any_names=align.get("any_names", False) and align["in_order"],
-        output=align.get("output", ""),
-        command_of=data.get("command_of", places.get("command", name)),
+        any_names=align.any_names and align.in_order,
+        output=align.output,
+        command_of=described.command_of or places.get("command", name),
         index_of=places["index"],
-        index_version_argv=tuple(data["index"].get("version", ())),
-        summary=_summary(data),
+        index_version_argv=index.version,
+        summary=aligner(summary.of).summary if summary.of else messages.summary(summary),
     )
-    variants = {f"{name}-{key}": table for key, table in data.get("variants", {}).items()}
+    variants = {f"{name}-{key}": table for key, table in described.variants.items()}
     return {
-        **({} if data.get("only_variants") else {name: main}),
+        **({} if described.only_variants else {name: main}),
         **{variant: _variant(main, variant, table) for variant, table in variants.items()},
     }
 
 
-def _variant(main: Aligner, name: str, table: Mapping[str, Any]) -> Aligner:
+def _variant(main: Aligner, name: str, table: _Variant) -> Aligner:
     """Return the variant *name* of an aligner: its *program*, with its *words* as the last ones."""
-    program, words = table.get("program"), tuple(table.get("words", ()))
-    blocked, outputs = table.get("blocked", {}), table.get("outputs", {})
+    program, words, outputs = table.program, table.words, table.outputs
     single, paired = (
         tuple((program or step[0], *step[1:], *words) for step in steps) for steps in (main.single, main.paired)
     )
@@ -612,18 +612,18 @@ def _variant(main: Aligner, name: str, table: Mapping[str, Any]) -> Aligner:
         single=single,
         paired=paired,
         in_order=main.in_order and not outputs,
-        blocks=Blocks(blocked["bytes"], blocked["reads"]) if blocked else None,
-        output=outputs.get("file", main.output),
-        outputs=outputs.get("number", 1),
+        blocks=table.blocked,
+        output=outputs.file if outputs else main.output,
+        outputs=outputs.number if outputs else 1,
     )
-    if program is None:
+    if not program:
         return variant
     sized = any("size" in fields(step) for step in (*single, *paired))
     return replace(
         variant,
         program=program,
         package="",
-        origin=_origin(table),
+        origin=_origin(table.homepage, make=table.make),
         version_argv=(program, *main.version_argv[1:]),
         index_large=main.index_large if sized else "",
     )
