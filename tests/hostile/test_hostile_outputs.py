@@ -67,15 +67,6 @@ def device(folder: Path) -> None:
     (folder / "to-null").symlink_to("null")
 
 
-def stopped(folder: Path) -> None:
-    """Make the finished part of a run that was stopped, and reads without a record."""
-    aligning(folder)
-    (folder / "none.fq").touch()
-    (folder / ".z.sam.firsttouch").mkdir(mode=0o700)
-    (folder / ".z.sam.firsttouch" / "000000.sam").write_text("r\t4\n")
-    (folder / ".z.sam.firsttouch" / "journal.jsonl").write_text("{}\n")
-
-
 RUN = ["run", "1Inst_Original", "--aligner=bwa-mem", "--index=i/index", "--reads=r.fq"]
 ADVISE = ["advise", "--aligner=bwa-mem", "--index=i/index", "--reads=r.fq", "--budget=1"]
 INPUT, TWICE = "this output is an input too", "this output is named twice"
@@ -326,7 +317,7 @@ OPEN = [
     ("standard input is standard output", [*ALIGN, *FROM_STDIN], "<r.fq >>r.fq"),
     ("JSON appended to the reads", [*ALIGN, "--json", "-o", "z.sam", *BWA], ">>r.fq"),
     ("JSON into the reads", [*ALIGN, "--json", "-o", "z.sam", *BWA], "1<>r.fq"),
-    ("JSON of a divided run", [*ALIGN, "--resume", "--json", "-o", "z.sam", *BWA], ">>i/index.sa"),
+    ("JSON of a divided run", [*ALIGN, "--progress", "text", "--json", "-o", "z.sam", *BWA], ">>i/index.sa"),
     ("JSON of run", [*RUN, "--json", "-o", "z.sam"], ">>r.fq"),
     ("JSON of run without an output", [*RUN, "--json", "--reads-per-thread=1"], ">>r.fq"),
     ("the names that run prints", [*RUN, "-o", "z.sam"], "1<>r.fq"),
@@ -368,22 +359,6 @@ def test_open_outputs_are_written(name, argv, redirection, hostile):
 @needs_bwa
 @pytest.mark.parametrize("case", ALIGNING, ids=str)
 def test_hostile_outputs_of_an_aligner(case, hostile):
-    hostile(case)
-
-
-PARTS = "1 finished part of .*z.sam from a run that was stopped: use them with --resume.*, or begin anew by rm -r"
-STOPPED = [
-    Case("another command", [*ALIGN, "-o", "z.sam", *BWA], 2, PARTS, stopped),
-    Case("another command by a link", [*ALIGN, "-o", "sub/../z.sam", *BWA], 2, PARTS, stopped),
-    Case("the command's own output", [*ALIGN, *BWA, "-o", "z.sam"], 2, PARTS, stopped),
-    Case("no reads any more", [*ALIGN, "--resume", "-o", "z.sam", *BWA[:-1], "none.fq"], 2, PARTS, stopped),
-    Case("another output", [*ALIGN, "-o", "y.sam", *BWA], 0, "", stopped, leaves=["y.sam"]),
-]
-
-
-@needs_bwa
-@pytest.mark.parametrize("case", STOPPED, ids=str)
-def test_no_output_makes_finished_parts_of_a_stopped_run_disappear(case, hostile):
     hostile(case)
 
 

@@ -307,84 +307,30 @@ def test_pairs_with_empty_mates(placed, reads, index, tmp_path, form):
 
 
 @needs_two
-def test_a_sorted_file_and_a_resumed_run(long_bwa, stand_in, tmp_path):
-    """A run that is killed leaves its finished parts, and no output; the same command goes on there."""
+def test_a_sorted_file_after_a_kill(long_bwa, stand_in, tmp_path):
+    """A run that is killed leaves no output, and the same command starts again."""
     argv, expected = long_bwa
-    out, held = tmp_path / "output" / "out.bam", tmp_path / "held"
+    out, held, begun = tmp_path / "output" / "out.bam", tmp_path / "held", tmp_path / "begun"
     out.parent.mkdir()
-    command = [*FIRSTTOUCH, "run", "-o", out, "--sort", "--resume", "--checkpoint", "600k", TWO, "--", *argv]
-    journal = out.parent / ".out.bam.firsttouch" / "journal.jsonl"
-    # After the first part the aligner waits, as long as there is a FIFO.
+    command = [*FIRSTTOUCH, "run", "-o", out, "--sort", TWO, "--", *argv]
+    # The aligner waits, as long as there is a FIFO.
     os.mkfifo(held)
-    is_first = f"[ ! -e {journal} ] || [ $(wc -l <{journal}) -le 1 ]"
-    stand_in("bwa", f'{is_first} || [ ! -p {held} ] || read -r _ <{held}\nexec {shutil.which("bwa")} "$@"')
+    stand_in("bwa", f'touch {begun}\n[ ! -p {held} ] || read -r _ <{held}\nexec {shutil.which("bwa")} "$@"')
     with started(command, stderr=subprocess.PIPE) as process:
-        wait_until(lambda: journal.is_file() and len(journal.read_text().splitlines()) > 1, "a finished part")
+        wait_until(begun.exists, "an instance")
         process.send_signal(signal.SIGKILL)
         process.communicate()  # until all that it started have ended
     held.unlink()
     assert not out.exists()
     done = subprocess.run([*command[:3], "--json", *command[3:]], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "resuming: " in done.stderr
-    assert "the summary of bwa-mem is left out: it would lack the finished parts" in done.stderr
-    assert "Real time" not in done.stderr
     document = json.loads(done.stdout)
     assert document["placement"] == "verified"
-    assert {part["reason"] for part in document["earlier_parts"]} == {""}
-    assert document["reads"] + 2 * sum(part["records"] for part in document["earlier_parts"]) == 2 * TIMES * COUNT
-    assert document["reads"] < 2 * TIMES * COUNT
+    assert document["reads"] == 2 * TIMES * COUNT
     assert document["output_cpu_seconds"] > 0
     shown = by_hand("samtools", "view", "--no-PG", out)
     assert sorted(shown.splitlines()) == sorted(line.rstrip(b"\n") for line in expected)
     assert sorted(path.name for path in out.parent.iterdir()) == ["out.bam", "out.bam.bai"]
-
-
-@needs_two
-def test_a_resumed_run_that_starts_no_instance(placed, long_bwa, stand_in, tmp_path):
-    """The parts are finished, the sort failed: what is said of the placement is what the first run saw."""
-    argv, expected = long_bwa
-    script = f'[ "$1" != sort ] || [ ! -e {tmp_path}/fail ] || exit 1\nexec {shutil.which("samtools")} "$@"\n'
-    stand_in("samtools", script)
-    (tmp_path / "fail").touch()
-    out = tmp_path / "out.bam"
-
-    def align(*words, status=0):
-        words = ["--share-host", "--resume", "--sort", "-o", out, *words, TWO, "--", *argv]
-        done = placed(*words, status=status)
-        return done.stdout.decode(), done.stderr.decode()
-
-    _, errors = align("--checkpoint", "400k", status=1)
-    assert "samtools sort ended with status 1" in errors
-    # Instances are started again for each part: the time that bwa prints is that of all.
-    assert errors.count("[main] Version: ") > 1
-    assert errors.count("[main] Real time: ") == 1
-    (tmp_path / "fail").unlink()
-    _, errors = align("--checkpoint", "500k", status=2)
-    assert "differs in checkpoint (400000, now 500000)" in errors
-    text, errors = align("--checkpoint", "400k", "--json")
-    assert re.search(r"placement verified on \d{4}-\d\d-\d\d$", errors, re.MULTILINE)
-    document = json.loads(text)
-    assert (document["launches"], document["placement"]) == (0, "verified")
-    assert sum(part["records"] for part in document["earlier_parts"]) == TIMES * COUNT
-    shown = by_hand("samtools", "view", "--no-PG", out)
-    assert sorted(shown.splitlines()) == sorted(line.rstrip(b"\n") for line in expected)
-
-
-@needs_two
-def test_finished_parts_of_other_reads_are_not_used(placed, bwa, stand_in, tmp_path):
-    """Also if the file has the size and the time of modification that it had."""
-    stand_in("samtools", f'[ "$1" != sort ] || exit 1\nexec {shutil.which("samtools")} "$@"\n')
-    files = [Path(shutil.copy2(file, tmp_path)) for file in bwa[0][-2:]]
-    words = ["--share-host", "--resume", "--sort", "-o", tmp_path / "out.bam", "--checkpoint", "50k", TWO, "--"]
-    words += [*bwa[0][:-2], *files]
-    placed(*words, status=1)
-    state = files[0].stat()
-    with files[0].open("r+b") as file:
-        file.seek(file.read().index(b"\n") + 1)
-        file.write(b"ACGTACGT")
-    os.utime(files[0], ns=(state.st_atime_ns, state.st_mtime_ns))
-    assert b"differs in inputs" in placed(*words, status=2).stderr
 
 
 @pytest.mark.parametrize("name", ["1Inst_Original", pytest.param(TWO, marks=needs_two)])
@@ -496,10 +442,8 @@ def test_the_status_is_that_of_the_aligner(placed, bwa, stand_in):
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--resume", TWO], "--resume needs -o FILE"),
         (["--json", TWO], "--json needs -o FILE"),
         (["-o", "out.txt", TWO], "its name does not end with"),
-        (["--resume", "--dynamic", "-o", "out.sam", TWO], "--dynamic: bwa-mem gives other alignments in each"),
         (["--output-threads", "9999", TWO], "--output-threads 9999: this process may use "),
         (["4Inst_Original"], "4Inst_Original has 4 or more threads, and the command asks for 2: raise its"),
         (["2Inst_Original_4t"], "2Inst_Original_4t has 2 x 4 threads, and the command asks for 2: raise its"),
@@ -514,12 +458,10 @@ def test_what_cannot_be_is_refused_before_the_run(placed, bwa, tmp_path, words, 
 
 
 @needs_two
-def test_two_outputs_and_a_stream_to_be_resumed_are_refused(placed, bwa, tmp_path):
+def test_two_outputs_are_refused(placed, bwa, tmp_path):
     argv, out = bwa[0], tmp_path / "out.sam"
     done = placed("-o", out, TWO, "--", *argv[:2], "-o", "own.sam", *argv[2:], status=2)
     assert b"-o and the command's own output own.sam: name one of them" in done.stderr
-    done = placed("--resume", "-o", out, TWO, "--", *argv[:-2], "-", status=2)
-    assert b"and - can be read only once: save it in a file" in done.stderr
     assert not [*tmp_path.iterdir()]
 
 
@@ -532,12 +474,10 @@ def test_a_bad_record_is_named(placed, bwa, reads, tmp_path):
     assert not (tmp_path / "out.sam").exists()
 
 
-def test_a_command_that_cannot_be_divided_is_not(placed, index, reads, tmp_path):
+def test_a_command_that_cannot_be_divided_is_not(placed, index, reads):
     argv = ["bowtie2", "--no-unal", "-p", "2", "-x", index("bowtie2"), "-U", reads[0]]
     done = placed("2Inst_Original", "--", *argv, status=2)
     assert b"--no-unal" in done.stderr
-    done = placed("--resume", "-o", tmp_path / "out.sam", "--", *argv, status=2)
-    assert b"--resume keeps parts, and this command cannot be divided: --no-unal" in done.stderr
     assert sorted(body(placed("--", *argv).stdout)) == sorted(body(by_hand(*argv)))
 
 

@@ -105,10 +105,6 @@ def test_files_for_the_summary_that_are_refused(placed, lanes, hisat2_index, tmp
     assert "s.txt: cannot be written" in placed(2, [*words, "--summary-file", file], status=2)
     error = placed(2, [*words, "--summary-file", lanes[1][0]], status=2)
     assert "this output is an input too" in error
-    argv = [*words, "--summary-file", tmp_path / "s.txt"]
-    error = placed(2, argv, "--resume", "-o", tmp_path / "o.sam", status=2)
-    assert "--resume and " in error
-    assert "an aligner that is stopped leaves no summary" in error
     assert list(tmp_path.iterdir()) == []
 
 

@@ -63,7 +63,7 @@ COVERED = {
         r"firsttouch check --seconds \d+": "test_this_host_is_measured_and_judged_by_a_reference",
     },
     "integration/test_align.py": {
-        r"firsttouch run -o out\.bam --sort --resume -- bwa mem .*": "test_a_sorted_file_and_a_resumed_run",
+        r"firsttouch run -o out\.bam --sort -- bwa mem .*": "test_a_sorted_file_after_a_kill",
     },
     "integration/test_energy_of_runs.py": {
         r"FIRSTTOUCH_ENERGY=\S+ firsttouch run --idle 10 .*": "test_a_program_states_its_energy",

@@ -59,7 +59,6 @@ BWA = ["--", "bwa", "mem", "-t", "1", "{index}", "{reads}"]
         ([*ALIGN, *BWA], "(writing {small}/out.bam)"),
         ([*ALIGN, "--sort", *BWA], "(writing {small}/out.bam)"),
         ([*ALIGN, "--progress", "text", *BWA], "{small}: "),
-        ([*ALIGN, "--resume", *BWA], "{small}: "),
         ([*ALIGN[:-1], "{small}/out.sam", *BWA], "{small}/out.sam"),
         (["init", "{small}/site"], "{small}/site/"),
     ],

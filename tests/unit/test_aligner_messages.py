@@ -24,16 +24,15 @@ NO_READS = "0 reads\n0.00% overall alignment rate\n"
 
 @pytest.fixture
 def joined(tmp_path):
-    """Returns a function that joins launches of instances with these logs: all messages, the summary, unclear."""
+    """Returns a function that joins the logs of instances: all messages, the summary, whether it is unclear."""
 
-    def join(name, *launches, failed=False, restarted=False):
+    def join(name, logs, *, failed=False):
         written = []
-        result = Messages(aligner(name).summary, len(launches[0]), written.append, restarted=restarted)
-        for logs in launches:
-            files = {number: tmp_path / f"{number}.log" for number in range(len(logs))}
-            for file, log in zip(files.values(), logs, strict=True):
-                file.write_text(log)
-            result.add(files, failed=failed)
+        result = Messages(aligner(name).summary, len(logs), written.append)
+        files = {number: tmp_path / f"{number}.log" for number in range(len(logs))}
+        for file, log in zip(files.values(), logs, strict=True):
+            file.write_text(log)
+        result.add(files, failed=failed)
         return "".join(written), result.summary, result.is_unclear
 
     return join
@@ -49,11 +48,10 @@ def test_instances_without_reads(joined):
     assert joined("bowtie2", [NO_READS, NO_READS]) == ("", NO_READS, False)
 
 
-def test_instances_that_are_started_again(joined):
-    assert joined("bowtie2", [FOUR], [TWELVE], restarted=True) == ("", SIXTEEN, False)
+def test_the_longest_time_and_the_sum_of_cpu_times_are_those_of_the_run(joined):
     times = ["[main] Real time: 1.250 sec; CPU: 2.000 sec\n", "[main] Real time: 1.125 sec; CPU: 3.500 sec\n"]
-    _, summary, _ = joined("bwa-mem", times, times, restarted=True)
-    assert summary == "[main] Real time: 2.500 sec; CPU: 11.000 sec\n"
+    _, summary, _ = joined("bwa-mem", times)
+    assert summary == "[main] Real time: 1.250 sec; CPU: 5.500 sec\n"
 
 
 def test_one_instance_prints_what_it_prints(joined):

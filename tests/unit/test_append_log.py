@@ -10,15 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_checkpoints import IDENTITY
 
 from firsttouch.campaign.journal import Entry, Journal, now
 from firsttouch.errors import BadInput
 from firsttouch.fleet.actions import Actions
-from firsttouch.genomics import checkpoints
-from firsttouch.genomics.checkpoints import Checkpoints
-from firsttouch.genomics.pipe_writer import StopRequest
-from firsttouch.genomics.sam import ByteRange
 from firsttouch.judge import verdict_log
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records import append_log, schema
@@ -176,31 +171,7 @@ class Verdicts:
         return [int(line.time) for line in verdict_log.read(self.file.parent).get("n1", ())]
 
 
-class Parts:
-    """The finished parts of an output; the first line, which identifies the run, is written anew by each run."""
-
-    def __init__(self, folder):
-        self.out = folder / "o.sam"
-        self.file = checkpoints.folder_of(self.out) / "journal.jsonl"
-
-    def append(self, number):
-        text = self.out.with_name("text")
-        text.write_text(f"r{number}\n")
-        with Checkpoints(self.out, IDENTITY, 1, lambda _: None) as kept:
-            kept.begin(b"@HD\n")
-            kept.placement = lambda: ("", "")
-            kept.send(ByteRange(text, 0, len(text.read_bytes())), StopRequest())
-            kept.end_part(number, 1)
-
-    def numbers(self):
-        journal, kept = self.file.read_bytes(), Checkpoints.__new__(Checkpoints)
-        kept._folder, kept._identity = self.file.parent, IDENTITY
-        parts = [stretch.records for stretch in kept._recorded(self.file)]
-        assert self.file.read_bytes() == journal
-        return parts
-
-
-@pytest.mark.parametrize("kind", [Steps, Records, Quarantine, Verdicts, Parts])
+@pytest.mark.parametrize("kind", [Steps, Records, Quarantine, Verdicts])
 def test_every_log_is_read_and_continued_wherever_it_is_torn(tmp_path, kind):
     log = kind(Path(tmp_path))
     for number in (1, 2):

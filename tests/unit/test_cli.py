@@ -335,7 +335,6 @@ def test_bad_usage_ends_with_2_and_a_last_line_that_says_why(run_cli, argv):
         ("plan", "--aligner", "nobody"),
         ("plan", "--aligner", "bwa-mem", "--xml", XML, "--threads", "65"),
         ("run", "--"),
-        ("run", "--checkpoint", "5G", "-o", "o.sam", "--", "bwa", "mem", "-t", "2", "i", "r"),
         ("advise", "--save", "o.advice.json", "--", "sort", "r"),
         ("run", "2Inst_Original", "--"),
         ("run", "1Inst_Original", "--aligner", "nobody"),

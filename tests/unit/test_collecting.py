@@ -5,7 +5,7 @@ import pytest
 
 from factories.clocks import ManualClock
 from firsttouch.genomics.collecting import Collector
-from firsttouch.genomics.dealing import Dealt, Ledger
+from firsttouch.genomics.dealing import Ledger
 from firsttouch.genomics.pipe_writer import Stopped, StopRequest
 from firsttouch.genomics.sam import ByteRange
 
@@ -58,7 +58,7 @@ def stop():
 def collector(folder, stop, output):
     """Return a collector of one piece, which is in *output*, its target and its clock."""
     ledger, target, clock = Ledger(folder), Target(), ManualClock()
-    ledger.add(Dealt(instance=0, records=3, bases=300, last=True))
+    ledger.add(0)
     ledger.close()
     return Collector([output], ledger, target, lambda header: header, stop, clock=clock), target, clock
 

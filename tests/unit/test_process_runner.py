@@ -497,7 +497,6 @@ def test_a_launch_without_descriptors_leaves_none(tmp_path, monkeypatch, number)
         repeated=False,
         dynamic=False,
         spare_pus=frozenset(),
-        relaunch_bases=None,
         messages=None,
     )
     pipe, calls = os.pipe, itertools.count(1)
@@ -510,7 +509,7 @@ def test_a_launch_without_descriptors_leaves_none(tmp_path, monkeypatch, number)
     monkeypatch.setattr(os, "pipe", no_pipe)
     before = open_descriptors()
     with pytest.raises(OSError, match="Too many open files"):
-        _Launch(run, tmp_path, 0, 0, 0.0).run(iter(()))
+        _Launch(run, tmp_path, 0.0).run(iter(()))
     assert open_descriptors() <= before
     stop.close()
 

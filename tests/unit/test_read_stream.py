@@ -102,11 +102,10 @@ def offer(file, data, how):
             writer.join()
 
 
-def parts_of(lanes, *, skip=0, **options):
+def parts_of(lanes, **options):
     """Return the parts of a stream, each as (records, bases, texts by pipe), after checks of the pieces."""
     parts, bases = [], 0
     with ReadStream(lanes, **options) as stream:
-        stream.skip(skip)
         opened = False
         for piece in stream:
             assert piece.records
@@ -118,8 +117,8 @@ def parts_of(lanes, *, skip=0, **options):
             parts[-1][2] = [a + bytes(b) for a, b in zip(parts[-1][2], piece.data, strict=True)]
             opened, bases = not piece.last, bases + piece.bases
         assert not opened
-        assert stream.progress.records == skip + sum(part[0] for part in parts)
-        assert skip or stream.progress.bases == bases
+        assert stream.progress.records == sum(part[0] for part in parts)
+        assert stream.progress.bases == bases
         progress = stream.progress
     return parts, progress
 
@@ -374,19 +373,6 @@ def test_pieces_stay_valid_and_an_early_end_leaves_nothing(tmp_path):
     with nothing_stays(), ReadStream([(str(write(tmp_path / "r.gz", packed(text(records)))),)]) as stream:
         assert next(iter(stream)).data[0][:3] == b"@r0"
         assert 0 <= stream.progress.fraction <= 1
-
-
-def test_skipped_records(tmp_path):
-    records = random_records(50)[0]
-    lanes = [(str(write(tmp_path / "1", text(records[:20]))),), (str(write(tmp_path / "2", text(records[20:]))),)]
-    whole, _ = parts_of(lanes, rule=BatchRule(records=4), least_part_bytes=2000)
-    for count in (1, 2, len(whole)):
-        skip = sum(part[0] for part in whole[:count])
-        assert parts_of(lanes, skip=skip, rule=BatchRule(records=4), least_part_bytes=2000)[0] == whole[count:]
-    with ReadStream(lanes) as stream:
-        stream.skip(51)
-        with pytest.raises(BadInput, match=r"^the inputs end after 50 records, 51 were read before$"):
-            list(stream)
 
 
 # ----------------------------------------------------------------------

@@ -103,7 +103,6 @@ def test_a_job_script(site: Site, slurm: dict[str, str]) -> None:
 @pytest.mark.usefixtures("counted")
 @pytest.mark.skipif(len(PUS) < 2, reason="two instances need two PUs")
 def test_snakemake(site: Site, snakemake: Path, plain: dict[str, list[str]]) -> None:
-    """The second run also uses what the failed job had finished."""
     usual, with_profile = shown("snakemake")
     for file in documented.read(PAGE):
         if isinstance(file, documented.Written):
@@ -111,7 +110,7 @@ def test_snakemake(site: Site, snakemake: Path, plain: dict[str, list[str]]) -> 
             (site.folder / file.path).write_text(file.text)
     # An executor on the command line is used instead of the profile's, which needs Slurm.
     options = ["--executor", "local", "--cores", 2, "--config", f"bwa={BWA}"]
-    options.append("firsttouch=2Inst_Original --resume --checkpoint 500K")
+    options.append("firsttouch=2Inst_Original")
     site.break_down(after=2)
     done = site.run(snakemake, *with_profile, *options)
     assert done.returncode == 1, done.stdout + done.stderr
@@ -124,7 +123,6 @@ def test_snakemake(site: Site, snakemake: Path, plain: dict[str, list[str]]) -> 
     done = site.run(snakemake, *usual, *options)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (site.folder / "mapped/a.bam").stat().st_mtime_ns == first
-    assert "resuming: " in (site.folder / "logs/b.log").read_text()
     assert_complete(site, "mapped", plain)
     (shown_paste,) = shown("paste")
     (site.folder / "beside.tsv").write_text(site.run("paste", *shown_paste).stdout)
@@ -133,9 +131,6 @@ def test_snakemake(site: Site, snakemake: Path, plain: dict[str, list[str]]) -> 
     assert float(row["joules"]) >= 250
     assert float(row["joules_per_million_reads"]) == pytest.approx(float(row["joules"]) * 1e6 / (2 * PAIRS), 1e-3)
     assert (row["sample"], row["scenario"], row["idle_watts"]) == ("a", "2Inst_Original", "NA")
-    # Nobody counted the energy of the parts that the failed job had finished.
-    (resumed,) = table(site.folder / "benchmarks/b.firsttouch.tsv")
-    assert (resumed["sample"], resumed["joules"], resumed["joules_per_million_reads"]) == ("b", "NA", "NA")
     # What was chosen: see the page.
     ((_, *words),) = shown("samtools")
     assert "2Inst_Original, 2 x 1 threads" in site.run("samtools", "view", *words).stdout

@@ -305,7 +305,7 @@ class Trials:
 
 
 def _memories(result: launch.Result) -> Iterator[Memory]:
-    return (outcome.observed.memory for launched in result.launches for outcome in launched)
+    return (outcome.observed.memory for step in result.steps for outcome in step)
 
 
 def advise(

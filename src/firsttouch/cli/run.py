@@ -21,7 +21,7 @@ EXAMPLES = """\
   firsttouch run -- bwa mem -t 64 ref.fa r1.fq.gz r2.fq.gz > out.sam         placed by saved advice, or by trials
   firsttouch run -- bwa mem -t 64 ref.fa r1.fq.gz r2.fq.gz | samtools sort -o out.bam
   firsttouch run 8Inst_Original -o out.bam --sort -- bowtie2 -p 64 -x idx/hg -1 a_1.fq.gz -2 a_2.fq.gz
-  firsttouch run 8Inst_Original -o out.cram --reference ref.fa --resume -- bwa mem -t 64 ref.fa r1.fq r2.fq
+  firsttouch run 8Inst_Original -o out.cram --reference ref.fa -- bwa mem -t 64 ref.fa r1.fq r2.fq
   zcat lanes/*.fq.gz | firsttouch run 4x16-bound -- minimap2 -ax map-ont -t 64 ref.mmi - > out.sam
   firsttouch run 1Inst_Interleave -- ./program --its-option input > output   any program
   firsttouch run 1x16-interleave -- ./openmp-program           OMP_NUM_THREADS is 16
@@ -145,17 +145,6 @@ def _add_for_command(group: argparse._ArgumentGroup) -> None:
         metavar="N",
         help="threads of each samtools, on the PUs of the scenario, at most the PUs that this process may use "
         "(default: an eighth of its threads)",
-    )
-    arg(
-        "--resume",
-        action="store_true",
-        help="keep finished parts of the output, and use those of the same command if it was stopped; needs -o",
-    )
-    arg(
-        "--checkpoint",
-        type=options.bases,
-        metavar="BASES",
-        help="with --resume: bases of a part that is kept (default: 20G)",
     )
     arg("--progress", choices=("text", "json", "none"), help="messages about the progress (default: text)")
     options.add(group, "--budget", help=f"part of the whole run that trials of auto may cost (default: {BUDGET})")

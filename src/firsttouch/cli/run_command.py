@@ -7,7 +7,6 @@ import argparse
 import contextlib
 import gzip
 import json
-import os
 import signal
 import sys
 import tempfile
@@ -24,11 +23,9 @@ from firsttouch.cli import options
 from firsttouch.errors import BadInput, ProgramFailed
 from firsttouch.execution import energy, host_lock
 from firsttouch.execution.child_process import exit_status
-from firsttouch.execution.file_copies import content_of
 from firsttouch.execution.progress import live, say, write
 from firsttouch.execution.ram_scratch import InMemory, scratch_in
-from firsttouch.genomics import checkpoints, collecting, division, sam, stream
-from firsttouch.genomics.checkpoints import Checkpoints
+from firsttouch.genomics import collecting, division, sam, stream
 from firsttouch.genomics.command_line import UserCommand, parse
 from firsttouch.genomics.index_copies import OWN, IndexCopies, IndexUse
 from firsttouch.genomics.messages import Messages
@@ -43,10 +40,7 @@ from firsttouch.scenarios import evidence, memory_options
 from firsttouch.scenarios.memory_fit import Need
 from firsttouch.scenarios.placement import Scenario, parse_name, plan
 from firsttouch.tools import no_idle_threads
-from firsttouch.units import text_range
 
-#: Bases after which a finished part of the output is kept for --resume.
-CHECKPOINT = 20_000_000_000
 #: Seconds between two lines of progress that are not on a terminal.
 _PROGRESS_SECONDS = {"text": 60.0, "json": 1.0}
 
@@ -66,8 +60,6 @@ class AlignRequest(Struct, frozen=True):
     reference: Path | None = None
     threads: int | None = None
     output_threads: int | None = None
-    resume: bool = False
-    checkpoint: int = CHECKPOINT
     dynamic: bool = False
     progress: Literal["text", "json", "none"] | None = None
     budget: float = BUDGET
@@ -87,13 +79,6 @@ class Aligned(Struct, frozen=True):
     document: dict[str, Any]
     sample: str
 
-    @property
-    def summary(self) -> dict[str, Any]:
-        """The document for a table of runs: of a resumed run, the energy of earlier parts was not counted."""
-        if not self.document["earlier_parts"]:
-            return self.document
-        return self.document | {"energy": {"joules": None, "unknown": "parts of the output are of earlier runs"}}
-
 
 def run(args: argparse.Namespace) -> int:
     """Align, print or write what the options ask for, and return the aligner's exit status."""
@@ -107,12 +92,12 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         options.print_json(aligned.document)
     if args.tsv:
-        text = energy.table(aligned.sample, aligned.document["scenario"]["name"], aligned.summary)
+        text = energy.table(aligned.sample, aligned.document["scenario"]["name"], aligned.document)
         atomic_files.write(args.tsv, text)
     if args.multiqc:
         from firsttouch.report import multiqc  # noqa: PLC0415 - a run without a report needs no tables
 
-        atomic_files.write(args.multiqc, multiqc.of_run(aligned.sample, aligned.summary))
+        atomic_files.write(args.multiqc, multiqc.of_run(aligned.sample, aligned.document))
     return 0
 
 
@@ -129,7 +114,7 @@ def align(words: Sequence[str | Path], request: AlignRequest) -> Aligned:
     host = load()
     if lacking := grant.lacking_pus(command.threads, host):
         say(f"warning: {lacking}")
-    scenario = _scenario(request, command, output, host)
+    scenario = _scenario(request, command, host)
     try:
         with host_lock.holding(say, share_host=request.share_host, shared=True):
             return _align(request, command, scenario, output, lacking)
@@ -169,41 +154,13 @@ def _output(request: AlignRequest, command: UserCommand) -> AlignOutput:
         atomic_files.refuse_overwriting(written, command.files())
         for table in request.tables:
             atomic_files.check_place(table)
-    if not output.is_file:
-        if request.resume:
-            raise BadInput("--resume needs -o FILE: parts are kept beside that file")
-        if request.json:
-            raise BadInput("--json needs -o FILE: standard output has the alignments")
-    _check_parts(request, command, output)
+    if not output.is_file and request.json:
+        raise BadInput("--json needs -o FILE: standard output has the alignments")
     return output
 
 
-def _check_parts(request: AlignRequest, command: UserCommand, output: AlignOutput) -> None:
-    """Raise BadInput if finished parts cannot be kept as *request* says, or are there and would not be used."""
-    if request.resume:
-        if command.whole:
-            raise BadInput(f"--resume keeps parts, and this command cannot be divided: {command.whole}")
-        if command.summary_file:
-            raise BadInput(
-                f"--resume and {command.summary_file}: an aligner that is stopped leaves no summary of what it "
-                "aligned; write the summary to standard error only"
-            )
-        if streams := [file for lane in command.lanes for file in lane if not Path(file).is_file()]:
-            raise BadInput(
-                f"--resume reads the reads again, and {streams[0]} can be read only once: save it in a file"
-            )
-        if request.dynamic and command.aligner.same != "exact":
-            raise BadInput(
-                f"--resume and --dynamic: {command.aligner.name} gives other alignments in each division"
-            )
-    elif request.checkpoint != CHECKPOINT:
-        raise BadInput("--checkpoint is the size of the parts that --resume keeps: add --resume")
-    elif output.is_file:
-        checkpoints.refuse_finished(output.named)
-
-
-def _scenario(request: AlignRequest, command: UserCommand, output: AlignOutput, host: Topology) -> Scenario:
-    """Return the scenario that the user names, that of the run that is resumed, or the one that auto chooses."""
+def _scenario(request: AlignRequest, command: UserCommand, host: Topology) -> Scenario:
+    """Return the scenario that the user names, or the one that auto chooses."""
     command.aligner.version()
     size = command.aligner.index_bytes(command.index) if command.index else 0
     pus = host.usable_pu_count
@@ -218,8 +175,6 @@ def _scenario(request: AlignRequest, command: UserCommand, output: AlignOutput, 
         return plan(host, need, threads=threads, policies=request.policies).scenario(_with_threads(name, threads))
 
     wanted = request.scenario
-    if wanted == "auto" and request.resume and output.place and (earlier := checkpoints.scenario_of(output.place)):
-        wanted = earlier
     if wanted == "auto":
         if not planned.scenarios:
             say(f"your command as it is: {planned.infeasible[0][1]}")
@@ -272,19 +227,13 @@ def _align(
     decompressed = any(only_align_reads(file) for lane in command.lanes for file in lane)
     wanted = request.progress is not None or decompressed
     meter = energy.Meter()
-    divided = scenario.instances > 1 or request.resume or (wanted and not command.whole)
+    divided = scenario.instances > 1 or (wanted and not command.whole)
     if divided and not _has_reads(command):
         say(f"no reads: {command.aligner.name} runs as it is")
         divided, scenario = False, replace(scenario, instances=1, placements=scenario.placements[:1])
-        if request.resume:
-            checkpoints.refuse_finished(output.named)
     disk = output.named.parent if output.is_file else Path(tempfile.gettempdir())
     numa_nodes = {node for placement in scenario.placements for node in placement.numa_nodes}
     with contextlib.ExitStack() as stack:
-        kept = None
-        if divided and request.resume:
-            identity = _identity(request, command, scenario)
-            kept = stack.enter_context(Checkpoints(output.named, identity, request.checkpoint, say))
         stop = StopRequest()
         stack.callback(stop.close)
         memory = stack.enter_context(scratch_in(request.scratch, numa_nodes))
@@ -309,16 +258,9 @@ def _align(
         )
         task = _Task(request, command, scenario, output, sink, scratch, stop, copies, uses, meter)
         meter.begin(request.idle)
-        if not divided:
-            result = task.unsplit()
-        elif kept:
-            result = task.resumed(kept)
-        else:
-            result = task.streamed(collecting.SinkTarget(sink))
+        result = task.streamed() if divided else task.unsplit()
         files = sink.finish()
         meter.end()
-    if output.is_file:
-        checkpoints.discard(output.named)
     used = task.meter.energy.to_dict(result.reads)
     _report(request, command, scenario, result, used)
     document = _run_document(task, result, files) | {
@@ -395,8 +337,8 @@ class _Task(Struct):
             watching=self.meter.watching(),
         )
 
-    def streamed(self, target: collecting.Target, *, relaunch: int | None = None) -> stream.Result:
-        """Align the reads, without those that are in finished parts of the *target*, with all instances."""
+    def streamed(self) -> stream.Result:
+        """Align the reads with all instances."""
         command = self.command
         with no_idle_threads():
             from firsttouch.genomics.read_stream import ReadStream  # noqa: PLC0415 - it loads NumPy
@@ -413,45 +355,33 @@ class _Task(Struct):
             reference=self.request.reference,
             any_names=command.aligner.any_names,
         ) as reads:
-            restarted = relaunch is not None
-            messages = Messages(
-                command.aligner.summary, self.scenario.instances, _write_message, restarted=restarted
-            )
-            is_resumed = isinstance(target, Checkpoints) and target.records > 0
-            if isinstance(target, Checkpoints) and is_resumed:
-                reads.skip(target.records)
+            messages = Messages(command.aligner.summary, self.scenario.instances, _write_message)
             work = stream.Run(
                 command,
                 self.scenario,
                 reads,
-                target,
+                collecting.SinkTarget(self.sink),
                 self.scratch,
                 self.describe,
                 self.stop,
                 self.uses,
                 dynamic=self.request.dynamic,
-                relaunch_bases=relaunch,
                 timeout=self.request.timeout,
                 watching=self.meter.watching(),
                 on_progress=_progress(self.request),
                 messages=messages,
             )
-            if isinstance(target, Checkpoints):
-                target.placement = work.placement
             try:
                 result = work.run()
             finally:
                 live("")
-        self._conclude(messages, is_resumed=is_resumed)
+        self._conclude(messages)
         return result
 
-    def _conclude(self, messages: Messages, *, is_resumed: bool) -> None:
+    def _conclude(self, messages: Messages) -> None:
         """Print the aligner's summary of the whole run, and write the file that the user wants of it."""
         text, name = messages.summary, self.command.aligner.name
-        if is_resumed and text:
-            text = ""
-            say(f"the summary of {name} is left out: it would lack the finished parts of an earlier run")
-        elif messages.is_unclear:
+        if messages.is_unclear:
             say(
                 f"the summary of {name} is left out, with all messages that differ between its instances: not all "
                 "of them printed one that is known; a scenario of one instance shows it"
@@ -463,36 +393,6 @@ class _Task(Struct):
                 atomic_files.write(file, text)
             elif not atomic_files.is_stream(file):
                 file.unlink(missing_ok=True)  # it is of an earlier run
-
-    def resumed(self, kept: Checkpoints) -> stream.Result:
-        """Align in parts that are *kept*, use those of an earlier run, and deliver all."""
-        result = stream.Result(0, 0, 0.0, (), frozenset())
-        earlier = tuple(kept.stretches)
-        if not kept.complete:
-            free = self.command.aligner.same == "exact"
-            result = self.streamed(kept, relaunch=None if free else self.request.checkpoint)
-            kept.end()
-        self.sink.begin(kept.header)
-        self.sink.send(kept.ranges())
-        return replace(result, earlier=earlier)
-
-
-def _identity(request: AlignRequest, command: UserCommand, scenario: Scenario) -> dict[str, Any]:
-    """Return what the alignments in finished parts depend on."""
-    files = [Path(file) for lane in command.lanes for file in lane]
-    index = command.aligner.index_paths(command.index) if command.index else []
-    return {
-        "command": list(command.words),
-        "scenario": scenario.name,
-        "aligner": command.aligner.version(),
-        "checkpoint": request.checkpoint,
-        "inputs": [_state(file) for file in files],
-        "index": [_state(file) for file in index],
-    }
-
-
-def _state(file: Path) -> list[Any]:
-    return [os.path.realpath(file), *content_of(file)]
 
 
 def _progress(request: AlignRequest) -> Callable[[stream.Progress], None]:
@@ -545,9 +445,6 @@ def _report(
 ) -> None:
     """Say on standard error how the run went; *used* is its energy."""
     state = evidence.describe(result, unverified=evidence.COMPLETE)
-    if result.earlier and not result.misplaced:
-        dates = text_range(result.earlier[0].time[:10], result.earlier[-1].time[:10])
-        state += f", {len(result.earlier)} finished parts of it on {dates}" if result.launches else f" on {dates}"
     reads = f"{result.reads:,} reads ({result.mapped / result.reads:.1%} mapped) in " if result.reads else ""
     if request.progress != "none":
         spent = f"{reads}{result.seconds:.3f} s, {energy.in_words(used)}"
@@ -571,11 +468,7 @@ def _run_document(task: _Task, result: stream.Result, files: Sequence[Path]) -> 
         "cpu_seconds": result.cpu_seconds,
         "output_cpu_seconds": task.sink.cpu_seconds,
         "peak_bytes": result.peak_bytes,
-        "launches": len(result.launches),
         "placement": evidence.state(result),
         "reason": result.misplaced,
-        "earlier_parts": [
-            {"records": part.records, "reason": part.misplaced, "time": part.time} for part in result.earlier
-        ],
         "files": [str(file) for file in files],
     }

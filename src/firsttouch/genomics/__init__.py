@@ -8,8 +8,7 @@ The path of a read: ``read_stream.ReadStream`` reads each input once. ``inputs``
 pipes and standard input, ``fastq`` and ``fasta`` check the records, and the pieces end where batches of the
 aligner end. ``stream.Run`` starts the instances, ``dealing`` gives them the pieces through pipes
 (``instance_files``: as files), and ``collecting`` takes their alignments as they come (``sam_stream`` checks
-them) and delivers them in input order under one header to a sink of ``sinks``, or to ``checkpoints``, which
-keeps finished parts for a run that is resumed.
+them) and delivers them in input order under one header to a sink of ``sinks``.
 
 ``launch.run`` is such a run as a measurement, and ``launch.records`` makes its records. Reads whose batches
 ``fastq.inspect`` has counted before (``reads.Reads``) are divided into exact shares by ``division``, or

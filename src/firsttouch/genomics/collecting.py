@@ -45,9 +45,6 @@ class Target(Protocol):
     def send(self, part: ByteRange, stop: StopRequest) -> None:
         """Take the alignments of the next part."""
 
-    def end_part(self, records: int, bases: int) -> None:
-        """Learn that the part is complete, with its number of records (pairs) and bases."""
-
 
 class Command(Protocol):
     """What instances run: an aligner's programs, one after the other."""
@@ -203,24 +200,19 @@ class Collector:
     def collect(self) -> None:
         """Send all alignments; returns after the last ones. Raises RunFailed if some are missing."""
         headers: dict[int, bytes] = {}
-        records = bases = 0
-        while (piece := self._ledger.take()) is not None:
-            output = self._outputs[piece.instance]
+        while (number := self._ledger.take()) is not None:
+            output = self._outputs[number]
             place = self._wait(output)
             if not headers:
                 self._target.begin(self._describe(output.header))
-            if piece.instance not in headers:
-                headers[piece.instance] = output.header
+            if number not in headers:
+                headers[number] = output.header
                 sam.check_same(headers)
             self._ledger.set_backlog(sum(each.waiting for each in self._outputs))
             self._target.send(place, self._stop)
             self._ledger.set_backlog(0)
             if not self._target.keeps_files:
                 output.release(place)
-            records, bases = records + piece.records, bases + piece.bases
-            if piece.last:
-                self._target.end_part(records, bases)
-                records = bases = 0
         while not all(self._outputs[number].finished for number in self._ledger.fed):
             self._look_after(_PAUSES[0])
 
@@ -251,9 +243,6 @@ class NoTarget:
 
     def send(self, part: ByteRange, stop: StopRequest) -> None:
         """Take a part."""
-
-    def end_part(self, records: int, bases: int) -> None:
-        """Nothing is kept of a part."""
 
 
 class FileTarget(NoTarget):

@@ -14,8 +14,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from firsttouch.errors import RunFailed
 from firsttouch.execution.threads import WorkerThread
 from firsttouch.genomics.instance_files import InstanceFiles
@@ -79,32 +77,23 @@ def reading(reads: ReadStream | GivenFiles, pus: Collection[int] = ()) -> Iterat
         thread.join()
 
 
-class Dealt(Struct, frozen=True):
-    """A piece that was given to an instance: its records (pairs) and bases, and whether a part ends with it."""
-
-    instance: int
-    records: int
-    bases: int
-    last: bool
-
-
 class Ledger:
-    """The pieces in input order, from the dealer to the collector. Their alignments wait in *scratch*."""
+    """The instances that got the pieces, in input order; their alignments wait in *scratch* for the collector."""
 
     def __init__(self, scratch: Path) -> None:
         self._changed = threading.Condition()
-        self._pieces: collections.deque[Dealt] = collections.deque()
+        self._pieces: collections.deque[int] = collections.deque()
         self.fed: set[int] = set()
         self.dealt_all = self._stopped = False
         #: Bytes in scratch files while the target takes no more, else 0.
         self._backlog = 0
         self._most_backlog = min(_BACKLOG_BYTES, int(_BACKLOG_SHARE * shutil.disk_usage(scratch).free))
 
-    def add(self, piece: Dealt) -> None:
-        """Add the piece that was dealt last."""
+    def add(self, instance: int) -> None:
+        """Add the piece that *instance* got."""
         with self._changed:
-            self._pieces.append(piece)
-            self.fed.add(piece.instance)
+            self._pieces.append(instance)
+            self.fed.add(instance)
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -119,8 +108,8 @@ class Ledger:
             self._stopped = True
             self._changed.notify_all()
 
-    def take(self) -> Dealt | None:
-        """Wait for the next piece, and remove it; None: there are no more."""
+    def take(self) -> int | None:
+        """Wait for the next piece, remove it, and return its instance; None: there are no more."""
         with self._changed:
             while not self._pieces and not self.dealt_all and not self._stopped:
                 self._changed.wait()
@@ -251,19 +240,17 @@ class Dealer:
         ledger: Ledger,
         *,
         dynamic: bool,
-        most_bases: int | None,
     ) -> None:
         """Prepare to deal *pieces* to as many *feeds* as there are instances.
 
-        *expect* are called with each piece before the instance can write its alignments. *most_bases*: dealing
-        ends with the first part at which so many bases were dealt.
+        *expect* are called with each piece before the instance can write its alignments.
         """
         self._pieces, self._feeds, self._expect, self._ledger = pieces, feeds, expect, ledger
-        self._dynamic, self._most_bases = dynamic, most_bases
+        self._dynamic = dynamic
 
     def deal(self) -> None:
-        """Deal all parts, or those of this launch."""
-        part, instance, bases, begins = -1, -1, 0, True
+        """Deal all parts."""
+        part, instance, begins = -1, -1, True
         for piece in self._pieces:
             if begins and not piece.is_remainder:
                 part += 1
@@ -271,12 +258,9 @@ class Dealer:
             self._ledger.wait_for_room()
             # What an output will hold must be known before it can be written.
             self._expect[instance](piece)
-            self._ledger.add(Dealt(instance, piece.records, piece.bases, piece.last))
+            self._ledger.add(instance)
             self._feeds[instance].put(piece.data)
-            bases += piece.bases
             begins = piece.last
-            if piece.last and self._most_bases is not None and bases >= self._most_bases:
-                return
 
     def _choose(self, part: int) -> int:
         # At first each instance gets a part: some aligners fail on an input without reads.

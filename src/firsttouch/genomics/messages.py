@@ -280,24 +280,22 @@ class Messages:
     """The messages of the *instances* of an aligner, which are given to *write* in the order of the instances.
 
     A line that several instances print is written once, and a line about one instance with its number. The
-    messages of a single instance that is started once (not *restarted*) are written as they are.
+    messages of a single instance are written as they are.
     """
 
-    def __init__(
-        self, description: Summary, instances: int, write: Callable[[str], object], *, restarted: bool = False
-    ) -> None:
+    def __init__(self, description: Summary, instances: int, write: Callable[[str], object]) -> None:
         self._description, self._write = description, write
-        self._is_divided, self.is_joined = instances > 1, instances > 1 or restarted
-        self._launches: list[list[_InstanceSummary]] = []
+        self.is_joined = instances > 1
+        self._summaries: list[_InstanceSummary] = []
         #: Whether there may be a summary that is not understood, or not one of every instance.
         self.is_unclear = False
 
     def add(self, files: Mapping[int, Path], *, failed: bool) -> None:
-        """Write the messages in the log *files* of a launch, by number of the instance. It may have *failed*."""
+        """Write the messages in the log *files*, by number of the instance. The run may have *failed*."""
         if failed:
             for number, file in files.items():
                 for line in end_of_log(file).splitlines():
-                    self._write(f"instance {number}: {line}\n" if self._is_divided else f"{line}\n")
+                    self._write(f"instance {number}: {line}\n" if self.is_joined else f"{line}\n")
             return
         logs = [_Log.read(number, file, self._description) for number, file in files.items()]
         summaries = [log.summary for log in logs if log.summary]
@@ -311,8 +309,8 @@ class Messages:
             for log in logs:
                 for text, _ in log.parts(self._description):
                     self._write(f"{text}\n")
-        self._launches.append(summaries)
-        self.is_unclear = self.is_unclear or is_unclear or len(self._layouts()) > 1
+        self._summaries = summaries
+        self.is_unclear = is_unclear or len({summary.layout for summary in summaries}) > 1
 
     def _join(self, logs: Sequence[_Log], *, only_equal: bool) -> bool:
         """Write all lines of *logs*, each as often as the instance that has it most often; without the summaries.
@@ -330,7 +328,7 @@ class Messages:
             for text, kind in log.parts(self._description):
                 count[text] += text in log.lines
                 if kind == "apart":
-                    self._write(f"instance {log.number}: {text}\n" if self._is_divided else f"{text}\n")
+                    self._write(f"instance {log.number}: {text}\n")
                 elif kind == "summary" or (count[text] and count[text] <= written[text]):
                     continue
                 elif only_equal and (not count[text] or count[text] > equal[text]):
@@ -343,16 +341,11 @@ class Messages:
     @property
     def summary(self) -> str:
         """The summary of the whole run; empty if there is not one, or if it is unclear."""
-        if self.is_unclear or not self._layouts():
+        if self.is_unclear or not self._summaries:
             return ""
-        summaries = [summary for launch in self._launches for summary in launch]
-        values: dict[str, Decimal] = collections.defaultdict(Decimal)
-        for launch in self._launches:
-            for name in {name for summary in launch for name in summary.values}:
-                numbers = [summary.values.get(name, Decimal()) for summary in launch]
-                values[name] += max(numbers) if name in self._description.largest else sum(numbers)
-        lines = self._description.layouts[summaries[0].layout]
-        return "".join(f"{line}\n" for line in _written(summaries, values, lines))
-
-    def _layouts(self) -> set[int]:
-        return {summary.layout for launch in self._launches for summary in launch}
+        values = {}
+        for name in {name for summary in self._summaries for name in summary.values}:
+            numbers = [summary.values.get(name, Decimal()) for summary in self._summaries]
+            values[name] = max(numbers) if name in self._description.largest else sum(numbers, Decimal())
+        lines = self._description.layouts[self._summaries[0].layout]
+        return "".join(f"{line}\n" for line in _written(self._summaries, values, lines))

@@ -157,7 +157,7 @@ class ReadStream:
         self._borders = BatchBorders(rule)
         #: The bytes of all parts before the present one.
         self._bytes = 0
-        self._skip = self._part = self._part_bytes = 0
+        self._part = self._part_bytes = 0
         self._division, self._counts = division, iter(division.parts if division else ())
         #: Records up to the end of a part, and up to the end of those that are used of a pass.
         self._part_left = self._pass_left = 0
@@ -217,14 +217,6 @@ class ReadStream:
         """End the iteration with Stopped, from any thread."""
         self._stop.set()
 
-    def skip(self, records: int) -> None:
-        """Let the iteration begin after that many records (pairs), which are read, checked and counted.
-
-        The number of the first part is 0 then. Call it before the iteration, which raises BadInput if there are
-        fewer records.
-        """
-        self._skip = records
-
     def __iter__(self) -> Iterator[Piece]:
         return self._pieces
 
@@ -263,9 +255,6 @@ class ReadStream:
         except BaseException:
             self._stop.set()  # or a thread that waits for a pipe would be waited for
             raise
-        if self._skip:
-            records = self.progress.records
-            raise BadInput(f"the inputs end after {records} records, {records + self._skip} were read before")
 
     def _lane(self, lane: Sequence[Input]) -> Iterator[Piece]:
         done = 0
@@ -336,8 +325,7 @@ class ReadStream:
         starts = self._borders.starts(bases, text[0], mates[0].names())
         self.progress = replace(self.progress, batches=self.progress.batches + len(starts))
         size = np.concatenate(([0], np.cumsum(np.sum(text, axis=0))))
-        at = min(self._skip, len(bases))
-        self._skip -= at
+        at = 0
         while at < len(bases):
             # The first batch that begins after enough text ends the part.
             number = int(np.searchsorted(size[starts], size[at] + self._part_size() - self._part_bytes))

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
-import operator
 import os
 import re
 import select
@@ -29,7 +27,6 @@ from msgspec import Struct, field
 
 from firsttouch import __version__
 from firsttouch.errors import CannotHere, ProgramFailed, RunFailed
-from firsttouch.execution import placement_check
 from firsttouch.execution.child_process import ending
 from firsttouch.execution.foreground import run_in_foreground
 from firsttouch.execution.jobs import Job, Outcome
@@ -47,11 +44,9 @@ from firsttouch.genomics.instance_files import FirstReads, InstanceFiles
 from firsttouch.genomics.messages import Messages
 from firsttouch.genomics.pipe_writer import Stopped, StopRequest, splice
 from firsttouch.genomics.sinks import AlignOutput, Sink
-from firsttouch.records import atomic_files
 from firsttouch.scenarios.placement import Scenario
 
 if TYPE_CHECKING:  # they load NumPy, which a command in one instance does without
-    from firsttouch.genomics.checkpoints import Stretch
     from firsttouch.genomics.read_stream import GivenFiles, Piece, ReadStream
 
 _PROGRESS_INTERVAL = 1.0
@@ -107,32 +102,27 @@ def note(scenario: Scenario, output: AlignOutput | None, programs: str = "") -> 
 class Result(Struct, frozen=True):
     """One run: *reads* in the output, *mapped* of them, and wall seconds.
 
-    *launches* are the outcomes of all instances, for each time that these were started: in turn those of each of
-    *steps* programs. *fed* are the instances that got reads. *earlier* are the parts of the output that earlier
-    runs have finished. *aligning* is the sum over the launches of the seconds of the slowest instance from when it
-    began to read, after it had loaded the index.
+    *steps* are the outcomes of all instances, for each program that an instance runs. *fed* are the instances that
+    got reads. *aligning* is the sum over the programs of the seconds of the slowest instance from when it began to
+    read, after it had loaded the index.
     """
 
     reads: int
     mapped: int
     seconds: float
-    launches: tuple[tuple[Outcome, ...], ...]
+    steps: tuple[tuple[Outcome, ...], ...]
     fed: frozenset[int]
-    earlier: tuple[Stretch, ...] = ()
-    steps: int = 1
     aligning: float = 0.0
 
     @property
     def span(self) -> float:
-        """Sum over the launches of the wall seconds from the first start to the last end."""
-        return sum(
-            max(o.started + o.seconds for o in launch) - min(o.started for o in launch) for launch in self.launches
-        )
+        """Sum over the programs of the wall seconds from the first start to the last end."""
+        return sum(max(o.started + o.seconds for o in step) - min(o.started for o in step) for step in self.steps)
 
     @property
     def outcomes(self) -> list[Outcome]:
-        """Each instance's outcome in its longest launch."""
-        return [max(instance, key=lambda o: o.seconds) for instance in zip(*self.launches, strict=True)]
+        """The outcome of each instance's longest program."""
+        return [max(instance, key=lambda o: o.seconds) for instance in zip(*self.steps, strict=True)]
 
     @property
     def misplaced(self) -> str:
@@ -147,50 +137,37 @@ class Result(Struct, frozen=True):
     @property
     def cpu_seconds(self) -> float:
         """CPU seconds of all instances."""
-        return sum(outcome.cpu_seconds for launch in self.launches for outcome in launch)
+        return sum(outcome.cpu_seconds for step in self.steps for outcome in step)
 
     @property
     def peak_bytes(self) -> int:
-        """The largest sum, over the instances of one launch, of peak memory."""
-        return max((sum(outcome.peak_bytes for outcome in launch) for launch in self.launches), default=0)
+        """The largest sum, over the instances of one program, of peak memory."""
+        return max((sum(outcome.peak_bytes for outcome in step) for step in self.steps), default=0)
 
-    def _of_instances(self) -> Iterator[tuple[int, tuple[Outcome, ...]]]:
-        """Yield the number and the outcomes, by program, of each instance that got reads."""
-        for step in range(self.steps):
-            launches = zip(*self.launches[step :: self.steps], strict=True)
-            yield from ((n, each) for n, each in enumerate(launches) if n in self.fed)
+    def _of_instances(self) -> Iterator[tuple[int, Outcome]]:
+        """Yield the number and the outcome of each instance that got reads, for each program."""
+        for step in self.steps:
+            yield from ((number, outcome) for number, outcome in enumerate(step) if number in self.fed)
 
     def _wrong(self) -> str:
-        for number, outcomes in self._of_instances():
-            for outcome in outcomes:
-                if (reason := outcome.misplaced) and not outcome.unverified:
-                    return f"instance {number}: {reason}"
-        for part, stretch in enumerate(self.earlier):
-            if stretch.misplaced and not stretch.unverified:
-                return f"part {part} of an earlier run: {stretch.misplaced}"
+        for number, outcome in self._of_instances():
+            if (reason := outcome.misplaced) and not outcome.unverified:
+                return f"instance {number}: {reason}"
         return ""
 
     def _unknown(self) -> str:
-        # An instance is always started in the same way, so samples of one launch tell about the others, if they
-        # show most of the memory of all.
-        for number, outcomes in self._of_instances():
-            if all(outcome.unverified for outcome in outcomes):
-                return f"instance {number}: {outcomes[0].unverified}"
-            if reason := functools.reduce(operator.add, (o.observed.coverage for o in outcomes)).reason():
+        for number, outcome in self._of_instances():
+            if reason := outcome.unverified or outcome.observed.coverage.reason():
                 return f"instance {number}: {reason}"
-        for part, stretch in enumerate(self.earlier):
-            if stretch.unverified:
-                return f"part {part} of an earlier run: {stretch.unverified}"
-        return "" if self.launches or self.earlier else "no instance was started"
+        return "" if self.steps else "no instance was started"
 
 
 class Run(Struct):
     """A command under a scenario, fed with *reads*; the alignments go to *target*.
 
     *repeated*: the reads are repeated, so their alignments have no order. *feeds_all*: no instance is without
-    reads. *describe* makes the header of the output of the aligner's. *relaunch_bases*: the instances are started
-    anew after so many bases, for an aligner whose output depends on what an instance aligned before. *scratch* is
-    the folder for the instances' outputs. *uses* is how each instance uses the index. *timeout* is in seconds.
+    reads. *describe* makes the header of the output of the aligner's. *scratch* is the empty folder for the
+    instances' outputs. *uses* is how each instance uses the index. *timeout* is in seconds.
     """
 
     command: Command
@@ -204,15 +181,11 @@ class Run(Struct):
     dynamic: bool = False
     repeated: bool = False
     feeds_all: bool = False
-    relaunch_bases: int | None = None
     timeout: float | None = None
     watching: Watching = field(default_factory=Watching)
     on_progress: Callable[[Progress], None] = lambda _: None
-    #: Gets the standard error of the instances after each launch; None: nobody reads it.
+    #: Gets the standard error of the instances at the end; None: nobody reads it.
     messages: Messages | None = None
-    _launch: _Launch | None = None
-    _ended: list[tuple[Outcome, ...]] = field(default_factory=list)
-    _fed: set[int] = field(default_factory=set)
 
     def run(self) -> Result:
         """Align all reads. Raises BadInput for the reads, ProgramFailed, or RunFailed for an incomplete output.
@@ -220,37 +193,18 @@ class Run(Struct):
         BrokenPipeError means that the reader of the output has ended.
         """
         began = time.monotonic()
-        reads = mapped = 0
-        aligning, steps = 0.0, 1
-        # One launch has the scratch folder for itself, and its files stay.
-        own = atomic_files.workspace if self.relaunch_bases else contextlib.nullcontext[Path]
         with reading(self.reads, self.spare_pus) as pieces:
-            while (first := next(pieces, None)) is not None:
-                with own(self.scratch) as folder:
-                    self._launch = launch = _Launch(self, folder, reads, mapped, began)
-                    launched = launch.run(itertools.chain([first], pieces))
-                self._ended += map(tuple, launched)
-                self._fed |= launch.ledger.fed
-                steps = len(launched)
-                aligning += launch.aligning
-                reads, mapped = launch.reads, launch.mapped
+            launch = _Launch(self, self.scratch, began)
+            steps = tuple(map(tuple, launch.run(pieces)))
         seconds = time.monotonic() - began
-        fed = frozenset(self._fed)
-        return Result(reads, mapped, seconds, tuple(self._ended), fed, steps=steps, aligning=aligning)
+        return Result(
+            launch.reads, launch.mapped, seconds, steps, frozenset(launch.ledger.fed), aligning=launch.aligning
+        )
 
     @property
     def spare_pus(self) -> frozenset[int]:
         """The PUs that no instance uses, on which this process works meanwhile; none if instances use all."""
         return frozenset(os.sched_getaffinity(0) - self.scenario.pus)
-
-    def placement(self) -> tuple[str, str]:
-        """Return why the placement did not hold or is unknown, and why it is unknown, up to now."""
-        assert self._launch is not None  # noqa: S101 - it is asked about parts of the output
-        with self._launch.observing:
-            outcomes = tuple(self._launch.outcomes)
-            launches = (*self._ended, outcomes) if len(outcomes) == self.scenario.instances else (outcomes,)
-            result = Result(0, 0, 0.0, launches, frozenset(self._fed | self._launch.ledger.fed))
-            return result.misplaced, result.unverified
 
 
 class _Threads:
@@ -305,10 +259,8 @@ class _Input(Struct, frozen=True):
 class _Launch:
     """The instances from their start to their end."""
 
-    def __init__(self, run: Run, folder: Path, reads: int, mapped: int, began: float) -> None:
-        self._run, self._folder = run, folder
-        self._before = reads, mapped
-        self._began = began
+    def __init__(self, run: Run, folder: Path, began: float) -> None:
+        self._run, self._folder, self._began = run, folder, began
         self._threads = _Threads(run.spare_pus)
         self.ledger = Ledger(folder)
         self._folders = [folder / str(number) for number in range(run.scenario.instances)]
@@ -321,23 +273,19 @@ class _Launch:
         self._feeds: list[Feed] = []
         self._done = threading.Event()
         self.aligning = 0.0
-        #: Those of the instances that have started, while they run.
-        self.outcomes: list[Outcome] = []
-        #: Held while what the instances do is observed, or judged.
-        self.observing = threading.Lock()
 
     @property
     def reads(self) -> int:
-        """Reads in the output so far, with those of earlier launches."""
-        return self._before[0] + sum(output.reads for output in self._outputs)
+        """Reads in the output so far."""
+        return sum(output.reads for output in self._outputs)
 
     @property
     def mapped(self) -> int:
-        """Mapped reads in the output so far, with those of earlier launches."""
-        return self._before[1] + sum(output.mapped for output in self._outputs)
+        """Mapped reads in the output so far."""
+        return sum(output.mapped for output in self._outputs)
 
     def run(self, pieces: Iterator[Piece]) -> list[list[Outcome]]:
-        """Align *pieces* up to the end, or to the end of this launch; return the outcomes of each program."""
+        """Align *pieces*; return the outcomes of each program."""
         try:
             if self._run.command.reads_files or self._run.reads.files:
                 inputs = self._as_files(pieces)
@@ -360,8 +308,7 @@ class _Launch:
 
     def _dealer(self, pieces: Iterator[Piece], feeds: Sequence[Feed] | Sequence[InstanceFiles]) -> Dealer:
         expect = [output.want for output in self._outputs]
-        run = self._run
-        return Dealer(pieces, feeds, expect, self.ledger, dynamic=run.dynamic, most_bases=run.relaunch_bases)
+        return Dealer(pieces, feeds, expect, self.ledger, dynamic=self._run.dynamic)
 
     def _collected(
         self, inputs: Sequence[_Input], step: int, unread: contextlib.ExitStack | None = None
@@ -374,7 +321,7 @@ class _Launch:
         jobs = self._jobs(inputs, step, is_last=True)
         if unread:
             unread.pop_all()
-        outcomes = self._run_jobs(jobs, inputs, on_start=self.outcomes.append)
+        outcomes = self._run_jobs(jobs, inputs)
         if not self.ledger.dealt_all:
             raise self._ended_early()
         for number, output in enumerate(self._outputs):
@@ -395,12 +342,7 @@ class _Launch:
         program = self._run.command.aligner.name
         return RunFailed(f"instance {number}: {program} ended before it had read all its reads")
 
-    def _run_jobs(
-        self,
-        jobs: Sequence[Job],
-        inputs: Sequence[_Input],
-        on_start: Callable[[Outcome], object] = lambda _: None,
-    ) -> list[Outcome]:
+    def _run_jobs(self, jobs: Sequence[Job], inputs: Sequence[_Input]) -> list[Outcome]:
         run = self._run
         files = [file for each in inputs for file in each.files]
         first_reads = FirstReads(files) if files else None
@@ -409,9 +351,8 @@ class _Launch:
                 jobs,
                 timeout=run.timeout,
                 since=self._began,
-                watching=run.watching._replace(look=self._look),
+                watching=run.watching,
                 events=self._threads.events,
-                on_start=on_start,
             )
         finally:
             times = first_reads.stop() if first_reads else {}
@@ -422,10 +363,6 @@ class _Launch:
             o.started + o.seconds - (at or o.started) for o, at in zip(outcomes, begun, strict=True)
         )
         return outcomes
-
-    def _look(self, pid: int, observed: placement_check.Observed) -> None:
-        with self.observing:
-            self._run.watching.look(pid, observed)
 
     def _pipes(self, unread: contextlib.ExitStack) -> list[_Input]:
         """Return the pipes of each instance; *unread* closes the ends that it reads."""
@@ -521,7 +458,7 @@ class _Launch:
             feed.close()
 
     def _tell(self) -> None:
-        """Report the progress until the launch ends."""
+        """Report the progress until the run ends."""
         while not self._done.wait(_PROGRESS_INTERVAL):
             run = self._run
             instances = tuple(output.reads for output in self._outputs)
