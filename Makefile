@@ -17,7 +17,7 @@ export MYPY_CACHE_DIR = $(shell mkdir -p "$(CACHE)" 2>/dev/null && test -w "$(CA
 # Tests start thousands of Python processes, some on emulated processors: bytecode is kept, as when installed.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run images study-programs test suites compiled-tests lint bench docs paper dist emulate lock clean
+.PHONY: help setup run images study-programs study blocked-reads test suites compiled-tests lint bench docs paper dist emulate lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -72,6 +72,9 @@ bench: setup ## measure this program's own cost, and compare the probe with othe
 	@for file in $(or $(BENCH:%=bench/%.py),$(sort $(wildcard bench/*.py))); do \
 	    echo "== $$file"; $(BIN)/python $$file || exit; \
 	done
+
+study: setup ## a publication's study repeated on this host (STUDY=lenis2017|scaling2018|locks-today|FILE ARGS="--dataset lambda")
+	@PYTHONPATH=studies $(BIN)/python -m repeat_study $(STUDY) $(ARGS)
 
 blocked-reads: setup ## reads in blocks, which programs of the 2018 study need: make blocked-reads ARGS="r.fq -o b.fq"
 	@PYTHONPATH=studies $(BIN)/python -m blocked_fastq $(ARGS)

@@ -16,7 +16,6 @@ SHARED = (
     "reframe/systems/*.yaml",
     "reframe/systems/*.csv",
     "datasets/*.toml",
-    "studies/*.toml",
     "slurm/**/*",
     "contrib/monitoring/*",
 )

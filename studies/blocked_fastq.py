@@ -4,7 +4,8 @@
     PYTHONPATH=studies python -m blocked_fastq r1.fq.gz r2.fq.gz -o b1.fq b2.fq
 
 This is L-parsing of Langmead et al. 2018 (section 2.2, figure 2). Spaces after the name of a block's last record
-pad the block. Names end at a space, so every aligner reads the file. A last block with less records is not padded.
+pad the block. Names end at a space, so every aligner reads the file. A last block with fewer records is not
+padded.
 The variants -blocked and -striped of bowtie-2018, bowtie2-2018 and hisat-2018 read a block at a time.
 """
 
@@ -55,12 +56,14 @@ def block(
     *,
     block_bytes: int = BLOCK_BYTES,
     per_block: int | None = None,
+    whole: bool = False,
     say: Callable[[str], None] | None = None,
 ) -> Blocked:
     """Write *reads* in blocked form to *outs*, one file for each mate; all files appear together at the end.
 
-    *per_block* is the number of records of a block (default: as many as fit whatever their length). Raises
-    BadInput if records do not fit into their block.
+    *per_block* is the number of records of a block (default: as many as fit whatever their length). *whole* leaves
+    out a last block with fewer records, so that the first block can follow it. Raises BadInput if records do not
+    fit into their block, or do not fill a whole one.
     """
     longest = max(layout.longest for layout in reads.layouts)
     number = block_bytes // longest if per_block is None else per_block
@@ -68,6 +71,8 @@ def block(
         raise BadInput(f"the longest record has {longest} bytes: blocks of {block_bytes} bytes hold none")
     if number * _LEAST > block_bytes:
         raise BadInput(f"blocks of {block_bytes} bytes have no room for {number} records (--reads-per-block)")
+    if whole and reads.records < number:
+        raise BadInput(f"{reads.records} records do not fill a block of {number}: use more reads")
     size = 0
     with contextlib.ExitStack() as stack:
         partials = [stack.enter_context(atomic_files.output(out, force=True)) for out in outs]
@@ -77,17 +82,17 @@ def block(
                 partial.open("wb") as target,
                 mate_lines(reads, [0] * len(reads.files), reads.records, mate) as source,
             ):
-                for text in _padded(source, reads, mate, number, block_bytes):
+                for text in _padded(source, reads, mate, number, block_bytes, whole=whole):
                     before = target.tell() // _MESSAGE_BYTES
                     target.writelines(text)
                     if say is not None and target.tell() // _MESSAGE_BYTES > before:
                         say(f"blocking reads: {out.name} {format_bytes(target.tell())}")
                 size = max(size, target.tell())
-    return Blocked(block_bytes, number, -(-reads.records // number), size)
+    return Blocked(block_bytes, number, reads.records // number if whole else -(-reads.records // number), size)
 
 
 def _padded(
-    lines: Iterator[bytes], reads: Reads, mate: int, number: int, block_bytes: int
+    lines: Iterator[bytes], reads: Reads, mate: int, number: int, block_bytes: int, *, whole: bool
 ) -> Iterator[list[bytes]]:
     """Yield the blocks of *number* records, several at a time, as texts to write one after the other."""
     tail, done = b"", 0
@@ -122,7 +127,7 @@ def _padded(
     # A program that got a whole block would expect all of its records.
     if len(tail) >= block_bytes:
         raise too_large(done * number + 1, reads.records, len(tail))
-    yield [tail]
+    yield [] if whole else [tail]
 
 
 # ----------------------------------------------------------------------
@@ -147,6 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--reads-per-block", type=int, metavar="N", help="records of a block (default: as many as always fit)"
     )
+    parser.add_argument("--whole", action="store_true", help="leave out a last block with fewer records")
     args = parser.parse_args(argv)
     try:
         blocks = _write(args)
@@ -175,6 +181,7 @@ def _write(args: argparse.Namespace) -> Blocked:
         args.output,
         block_bytes=args.block_bytes,
         per_block=args.reads_per_block,
+        whole=args.whole,
         say=print_message,
     )
 

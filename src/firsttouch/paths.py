@@ -28,8 +28,6 @@ CHECKS = ROOT / "reframe"
 SETTINGS = CHECKS / "settings.py"
 #: System files that firsttouch brings along; in a checkout also drafts for this host.
 SYSTEMS = CHECKS / "systems"
-#: The studies.
-STUDIES = ROOT / "studies"
 #: The sbatch templates.
 TEMPLATES = ROOT / "slurm"
 #: Alerts of Prometheus and the dashboard of Grafana.
@@ -43,7 +41,6 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
 _BUILT_IN = {
     "systems": SYSTEMS,
     "datasets": ROOT / "datasets",
-    "studies": STUDIES,
     "aligners": PACKAGE / "genomics" / "aligners",
     "policies.toml": PACKAGE / "scenarios",
     "memory_options.toml": PACKAGE / "scenarios",
@@ -51,7 +48,7 @@ _BUILT_IN = {
     "metrics.toml": PACKAGE / "records",
 }
 #: The kinds whose folders an environment variable may name.
-_IN_VARIABLES = ("systems", "datasets")
+_IN_VARIABLES = ("systems", "datasets", "aligners")
 
 
 def _home(variable: str, default: str) -> Path:
@@ -116,9 +113,9 @@ def drafts() -> Path:
 def folders(kind: str) -> tuple[Path, ...]:
     """Return the existing folders of data files of a *kind* in search order.
 
-    *kind* is systems, datasets, studies, aligners or checks. First come the folders in FIRSTTOUCH_SYSTEMS or
-    FIRSTTOUCH_DATASETS (a colon-separated list), then the user's, the site's and those that firsttouch brings
-    along. Raises BadInput if the variable names a folder that does not exist.
+    *kind* is systems, datasets, aligners or checks. First come the folders in FIRSTTOUCH_SYSTEMS,
+    FIRSTTOUCH_DATASETS or FIRSTTOUCH_ALIGNERS (a colon-separated list), then the user's, the site's and those that
+    firsttouch brings along. Raises BadInput if the variable names a folder that does not exist.
     """
     variable = f"FIRSTTOUCH_{kind.upper()}"
     extra = [Path(f) for f in os.environ.get(variable, "").split(":") if f] if kind in _IN_VARIABLES else []

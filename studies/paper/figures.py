@@ -8,8 +8,6 @@ from itertools import chain, product
 from math import hypot
 from typing import Any
 
-from firsttouch.benchmarks.studies import OF_SCENARIO, Family, Reads, Sheet, Study
-from firsttouch.benchmarks.studies import Figure as Planned
 from firsttouch.errors import BadInput
 from firsttouch.report.aspects.placement import KINDS
 from firsttouch.report.document import Cell, Entry, Figure, Panel, Table
@@ -19,6 +17,8 @@ from firsttouch.report.text import count, times
 from firsttouch.units import number
 from paper.published_tables import Row, Sheets, heading, matches, rows_of
 from paper.sheets import is_default
+from study_files import OF_SCENARIO, Family, Reads, Sheet, Study
+from study_files import Figure as Planned
 
 _RATIO_ERRORS = " The error of a ratio is the square root of the sum of the squares of both errors."
 _SPEEDUPS = ("aligner", "scenario", "instances and threads", "speedup", "error")
@@ -44,7 +44,7 @@ def _rows(study: Study, figure: Planned, sheets: Sheets, needed: Sequence[str]) 
     lacking = [column for column in needed if column not in sheet.columns]
     if len(names) > 1 or lacking:
         reason = f"needs column {lacking[0]}" if lacking else "needs tables of one sheet"
-        raise study.document.error(f"figure '{figure.title}': {figure.shows} {reason}", "figure")
+        raise BadInput(f"figure '{figure.title}': {figure.shows} {reason}", file=study.file)
     rows = [row for table in described for row in rows_of(table, sheets)]
     return sheet, [row for row in rows if matches(row, figure.select)]
 

@@ -11,10 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 import firsttouch
-from firsttouch.benchmarks.studies import Study
-from firsttouch.benchmarks.studies import Table as Planned
 from firsttouch.report import forms
-from firsttouch.report.aspects import study as study_page
 from firsttouch.report.document import (
     Block,
     Document,
@@ -30,6 +27,8 @@ from firsttouch.report.document import (
 from paper import claims, figures, published_tables, sheets
 from paper.claims import Outcome
 from paper.published_tables import Sheets
+from study_files import Study
+from study_files import Table as Planned
 
 #: The files of :func:`build`.
 FILES = ("index.html", "claims.json")
@@ -199,7 +198,7 @@ def _scenarios(study: Study, described: Planned, sheets: Sheets) -> Table:
                 rows.append((family.name, shape, policy, scenario.name, table, *fits))
     memory = (f"{title} memory" for title, _ in study.systems.values())
     return Table(
-        study_page.caption(described),
+        published_tables.caption(described),
         ("Aligner", "#Inst x Threads", "Policy", "Name", "In table", *memory),
         rows,
     )

@@ -3,22 +3,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
-from firsttouch.benchmarks.studies import Layout, Sheet, Study
-from firsttouch.benchmarks.studies import Table as Planned
 from firsttouch.errors import BadInput
 from firsttouch.records.cases import grouped
-from firsttouch.report.aspects.study import MARKED, caption, marked, places
 from firsttouch.report.document import Cell, Table
 from firsttouch.report.speedups import Key, pivot
 from firsttouch.scenarios.placement import parse_name
 from firsttouch.systems import references
+from study_files import Layout, Sheet, Study
+from study_files import Table as Planned
 
 # ----------------------------------------------------------------------
 # Rows
@@ -48,7 +47,7 @@ def read(folder: Path, having: Sequence[Study]) -> Sheets:
     rows = {}
     for study in having:
         for name, sheet in study.sheets.items():
-            file, beside = folder / sheet.file, Path(study.document.file).parent / sheet.file
+            file, beside = folder / sheet.file, study.file.parent / sheet.file
             rows[name] = list(_rows(beside if beside.exists() and not file.exists() else file, sheet, study))
     return Sheets(rows, {name: sheet for study in having for name, sheet in study.sheets.items()})
 
@@ -110,6 +109,26 @@ def groups(rows: Iterable[Row], columns: Sequence[str]) -> dict[tuple[Any, ...],
 
 # ----------------------------------------------------------------------
 # Tables
+
+#: The marks replace the colours of the publications.
+MARKED = " ((1) and (2): highest and second highest of the aligner)"
+
+
+def caption(described: Planned) -> str:
+    """Return the caption of a table, with its number and that in the thesis."""
+    thesis = f" (thesis: {described.thesis})" if described.thesis else ""
+    return f"Table {described.number}{thesis}. {described.title}" if described.number else described.title
+
+
+def marked(form: Callable[[float], str], place: int | None) -> Callable[[float], str]:
+    """Return the format of a number with its *place* behind it, if it has one."""
+    return form if place is None else lambda value: f"{form(value)} ({place})"
+
+
+def places(rivals: Sequence[tuple[Key, float]]) -> dict[Key, int]:
+    """Return the place, 1 or 2, of the highest two values; equal values share a place, and one has no rival."""
+    ranks = {key: 1 + sum(other > value for _, other in rivals) for key, value in rivals}
+    return {key: rank for key, rank in ranks.items() if rank <= 2 and len(rivals) > 1}
 
 
 def tables(study: Study, described: Planned, sheets: Sheets) -> Iterable[Table]:

@@ -9,21 +9,22 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from firsttouch.benchmarks import studies
-from firsttouch.benchmarks.studies import Sheet, Study
+import study_files
 from firsttouch.errors import BadInput
 from paper import published_tables
 from paper.published_tables import Row, Sheets, groups
+from study_files import FOLDER, Sheet, Study
 
 
-def published() -> list[Study]:
-    """Return the studies with published values, by name; raises BadInput for two sheets of one name."""
-    having = [study for study in studies.readable() if study.sheets]
+def published(folder: Path = FOLDER) -> list[Study]:
+    """Return the studies of *folder* with published values, by name; raises BadInput for two sheets of a name."""
+    readable = (study_files.read(folder / f"{name}.toml") for name in study_files.names(folder))
+    having = [study for study in readable if study.sheets]
     owners: dict[str, str] = {}
     for study in having:
         for name in study.sheets:
             if name in owners:
-                raise study.document.error(f"study {owners[name]} has a sheet '{name}', too", "sheet", name)
+                raise BadInput(f"study {owners[name]} has a sheet '{name}', too", file=study.file)
             owners[name] = study.name
     return having
 

@@ -15,13 +15,13 @@ import pytest
 from msgspec.structs import replace
 
 from firsttouch.benchmarks.cases import topology_of
-from firsttouch.benchmarks.studies import study
 from firsttouch.datasets.fetch import get
 from firsttouch.genomics import launch
 from firsttouch.genomics.aligners import aligner
 from firsttouch.host.topology import of_this_host
 from firsttouch.scenarios.placement import Need, plan
 from firsttouch.systems.definition import load
+from study_files import study
 
 from .guest import Guest
 

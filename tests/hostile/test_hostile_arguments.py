@@ -15,7 +15,7 @@ VALIDATE = ("validate", "--system", "local", "r.jsonl")
 REPORT = ("report", "r.jsonl", "-o")
 OUT = ["out", "out/*"]
 EXEC = ("run", "1Inst_Original", "--threads", "1")
-EXPECTING = ("run", "1Inst_Original", "--aligner=bwa-mem", "--if-in-time", "--expect-sha256")
+EXPECTING = ("run", "1Inst_Original", "--aligner=bwa-mem", "--expect-sha256")
 PIPES = {"FIRSTTOUCH_SYSTEMS": ".", "FIRSTTOUCH_DATASETS": ".", "XDG_CONFIG_HOME": None}
 
 
@@ -28,9 +28,8 @@ def pipes(folder):
     """Make pipes, and a socket, among data files of all kinds."""
     (folder / "r.jsonl").write_bytes(INPUT["r.jsonl"])
     user = folder.parent / "home" / ".config" / "firsttouch"
-    for name in ("aligners", "studies"):
-        (user / name).mkdir(parents=True)
-        os.mkfifo(user / name / "p.toml")
+    (user / "aligners").mkdir(parents=True)
+    os.mkfifo(user / "aligners" / "p.toml")
     os.mkfifo(user / "policies.toml")
     os.mkfifo(folder / "p.yaml")
     os.mkfifo(folder / "p.toml")
@@ -145,7 +144,6 @@ CASES = [
             (["data", "list"], 2, "p.toml: a pipe, not a file"),
             (["system", "aligners"], 2, "p.toml: a pipe, not a file"),
             (["system", "check-aligner", "p"], 2, "p.toml: a pipe, not a file"),
-            (["study", "show", "p"], 2, "p.toml: a pipe, not a file"),
             (["plan", "--aligner=bwa-mem"], 0, "policies.toml: a pipe, not a file"),
         )
     ),
@@ -158,7 +156,7 @@ CASES = [
         for value in ("0" * 64, *(f"{'0' * 64},{rest}" for rest in ("1", "-1,0", "1e3,0", "1,0,0")), "x,1,0")
     ),
     *(
-        Case(f"run: expected {value[60:]}", [*EXPECTING, value], 2, "--if-in-time needs --timeout")
+        Case(f"run: expected {value[60:]}", [*EXPECTING, value], 2, "--index, --reads and --output are needed")
         for value in ("0" * 64, "aF" * 32, f"{'0' * 64},{'A' * 64},10,9")
     ),
     Case("validate: dry run alone", [*VALIDATE, "--dry-run"], 0, "undecided", INPUT),

@@ -46,8 +46,8 @@ COVERED = {
     "integration/test_setup.py": {
         r"make setup": "test_a_second_run_does_nothing",
     },
-    "studies/test_blocked_fastq.py": {
-        r"make blocked-reads ARGS=.*": "test_make_writes_blocked_reads",
+    "studies/test_repeat_study.py": {
+        r"make study( STUDY=.*)?": "test_a_study_is_repeated_and_continues_with_its_missing_runs",
     },
     "studies/test_lock_variants.py": {
         r"make study-programs( \w+=\S+)?": "test_the_distributions_source_is_built_once",
@@ -103,14 +103,10 @@ COVERED = {
     "integration/test_installed.py": {
         r"reframe -c \$\(firsttouch path checks\) -l .*": "test_reframe_finds_the_systems",
     },
-    "integration/test_study_command.py": {
-        r"firsttouch study run (?!.*(--dry-run|batches)).*": "test_a_killed_study_continues_with_its_missing_runs",
-    },
     "slurm/test_slurm_drills.py": {
         r"sbatch (-p rome -w \S+ )?-N 8 slurm/validate.*": "test_defects_of_memory_and_links",
     },
     "slurm/test_slurm_templates.py": {
-        r"sbatch (--array=1-4 )?slurm/study\.sbatch .*": "test_a_study_is_spread_over_hosts_and_continues",
         r"(cd jobs && )?sbatch slurm/characterize.*": "test_characterize_measures_all_aspects_of_one_host",
         r"sbatch --array=1-8 slurm/strategy.*": "test_strategy_is_spread_over_hosts_and_each_scenario_runs_once",
         r"sbatch slurm/strategy\.sbatch": "test_a_strategy_without_options_skips_aligners_that_are_not_installed",
@@ -135,7 +131,7 @@ COVERED = {
     "unit/test_bench_replay.py": {
         r"make bench BENCH=replay": "test_the_benchmark_prints_the_choice_in_each_cell",
     },
-    "unit/test_paper_page.py": {
+    "studies/test_paper_page.py": {
         r"make paper": "test_the_folder_holds_the_page_and_the_claims",
     },
     "unit/test_report_fleet.py": {

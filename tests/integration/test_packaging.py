@@ -253,7 +253,6 @@ HEAVY = (
     ("fleet", "tend"),
     ("campaign", "run", "validate"),
     ("campaign", "collect", "validate-1"),
-    ("study", "run", "scaling2018"),
     ("run", "1Inst_Original", "--aligner", "bwa-mem", "--dataset", "lambda", "--multiqc", "x_mqc.json"),
     ("run", "--multiqc", "x_mqc.json", "--", "bwa", "mem", "index", "reads"),
 )

@@ -600,9 +600,6 @@ def test_a_timeout(align, stand_in, tmp_path):
     bwa = shutil.which("bwa")
     stand_in("bwa", f"[ $# = 0 ] && exec {bwa}\nexec sleep 300")
     refused(align(SCENARIOS[0], "--timeout=0.5"), 1, "did not end within 0.5 s", tmp_path / "output")
-    omitted = align(SCENARIOS[0], "--timeout=0.5", "--if-in-time")
-    refused(omitted, 3, "cannot be done here: omitted: bwa did not end within 0.5 s", tmp_path / "output")
-    refused(align(SCENARIOS[0], "--if-in-time"), 2, "--if-in-time needs --timeout", tmp_path / "output")
 
 
 def test_unpaired_leaves_the_second_file_of_a_dataset_out(lambda_part, run_here):

@@ -24,7 +24,6 @@ _CREATED = (
     "reports/out",
     "reframe/systems/NAME.yaml",
     "datasets/NAME.toml",
-    "studies/NAME.toml",
     "src/firsttouch/genomics/aligners/NAME.toml",
     "reframe/nearest.py",
     "reframe/systems/lab.yaml",

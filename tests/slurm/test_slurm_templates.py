@@ -89,56 +89,6 @@ def test_strategy_is_spread_over_hosts_and_each_scenario_runs_once(aligning: Sit
     assert (site.campaign(name) / "report" / "index.html").is_file()
 
 
-#: A study of processes and threads that fit every host; its reads last until an instance has been sampled.
-STUDY = """\
-title = "Processes and threads"
-reads = ["unpaired"]
-threads = [1, 2]
-repetitions = 1
-time_limit = "20 min"
-family.BWA-MEM = { aligner = "bwa-mem", reads_per_thread = { unpaired = 5000 } }
-
-[[configuration]]
-name = "one process"
-families = ["BWA-MEM"]
-scenario = "1x{threads}-unbound"
-
-[[configuration]]
-name = "processes"
-families = ["BWA-MEM"]
-scenario = "{processes}x{each}-unbound"
-threads_each = 16
-"""
-
-
-def test_a_study_is_spread_over_hosts_and_continues(aligning: Site, tmp_path: Path) -> None:
-    site = aligning
-    (tmp_path / "site" / "studies").mkdir(parents=True)
-    (tmp_path / "site" / "studies" / "small.toml").write_text(STUDY)
-    site.env["FIRSTTOUCH_SITE"] = str(tmp_path / "site")
-    lacking = site.sbatch("slurm/study.sbatch", "scaling2018", "--dataset", "lambda", "--threads", "1")
-    job = site.sbatch("slurm/study.sbatch", "small", "--dataset", "lambda", "--threads", "1,2")
-    name = f"study-{job}"
-    site.slurm.until(lambda: bool(list((site.campaign(name) / "hosts").glob("*/steps.jsonl"))), "a host")
-    site.slurm.ask("scancel", job)
-    assert not site.state(name).whole
-    site.slurm.ends(job)
-    more = site.sbatch("--array=1-2", "slurm/study.sbatch", "small", "--campaign", name)
-    assert set(site.slurm.ends(more).values()) == {("COMPLETED", "0:0")}, site.slurm.output(more)
-    site.collected(more)
-    state = site.state(name)
-    assert state.whole
-    names = {f"bwa-mem.unpaired.{threads}t.{name}" for threads in (1, 2) for name in ("one-process", "processes")}
-    done = [line["step"] for host in state.hosts for line in site.lines(name, host) if line["state"] == "measured"]
-    assert sorted(done) == sorted(names)
-    measured = [r for r in schema.collect([site.campaign(name) / "hosts"]) if r.check == "weak_scaling"]
-    assert {r.status for r in measured} == {"valid"}
-    assert len(measured) == len(names)
-    assert (site.campaign(name) / "report" / "index.html").is_file()
-    assert site.slurm.ends(lacking) == {lacking: ("FAILED", "3:0")}
-    assert "not installed: bowtie-2018-tinythread, " in site.slurm.output(lacking)
-
-
 def test_a_strategy_without_options_skips_aligners_that_are_not_installed(aligning: Site, tmp_path: Path) -> None:
     """The site has only minimap2, and its environment asks for all aligners."""
     site = aligning

@@ -15,6 +15,8 @@ from blocked_fastq import block
 from factories.fastq_files import GOOD, common, fastq, layout, packed, text, write
 from firsttouch import paths
 from firsttouch.errors import BadInput
+from firsttouch.genomics import fastq as fastq_module
+from firsttouch.genomics.division import repeated_division
 from firsttouch.genomics.fastq import inspect
 from firsttouch.genomics.reads import BatchRule
 
@@ -97,72 +99,27 @@ def test_records_that_do_not_fit(tmp_path):
 @given(records=fastq(), before=st.integers(1, 5), after=st.integers(1, 5))
 @common(10)
 def test_blocks_of_blocked_reads(tmp_path, *, records, before, after):
-    """Padding of other blocks is not kept; and the check takes what was written, and nothing else."""
+    """Padding of other blocks is not kept."""
     plain, (first, again, other) = write(tmp_path / "0.fq", text(records[0])), (tmp_path / n for n in "abc")
     for source, out, number in ((plain, first, before), (plain, again, after), (first, other, after)):
         block(inspect([source]), [out], block_bytes=4000, per_block=number)
     assert other.read_bytes() == again.read_bytes()
-    reads = inspect([first], BatchRule(records=before, block=4000))
-    assert (reads.records, reads.batches.count) == (len(records[0]), -(-len(records[0]) // before))
-    assert list(reads.batches.offsets[0][:-1]) == [4000 * n for n in range(reads.batches.count)]
-    if len(records[0]) > before:
-        with pytest.raises(BadInput, match=r"but blocks of 4000 bytes with \d records are needed"):
-            inspect([first], BatchRule(records=before + 1, block=4000))
 
 
-RULE = BatchRule(records=2, block=64)
-MEND = "`python -m blocked_fastq {} --block-bytes 64 --reads-per-block 2` writes them, with PYTHONPATH=studies"
-
-
-@pytest.fixture
-def in_blocks(tmp_path):
-    """Returns two files, of 7 records in blocks."""
-    plain = write(tmp_path / "plain.fq", text([[f"@r{n}", "ACGT", "+", "IIII"] for n in range(7)]))
-    files = [tmp_path / "1.fq", tmp_path / "2.fastq.gz"]
-    for file in files:
-        block(inspect([plain]), [file], block_bytes=64, per_block=2)
-    return files
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (bytes, ""),
-        (lambda data: data[:-1], ""),
-        (lambda data: data[: 3 * 64 - 1], ""),
-        (packed, ""),
-        (unpadded, "record 3 begins at byte 32 instead of 64"),
-        (lambda data: data.replace(b"@r3", b"@r3 "), "record 5 begins at byte 129 instead of 128"),
-        (lambda data: data.replace(b"r6", b"r6" + b" " * 64), "its last 1 records end at byte 272"),
-        (lambda data: data[: 3 * 64].replace(b"@r5 ", b"@r5"), "its last 2 records end at byte 191"),
-        (lambda data: data[-16:].replace(b"\n", b"\r\n"), "its lines end with CR LF"),
-    ],
-)
-def test_what_is_not_in_blocks(in_blocks, change, reason):
-    for file, stem in zip(in_blocks, "12", strict=True):
-        file.write_bytes(change(file.read_bytes()))
-        if not reason:
-            assert inspect([file], RULE).records in {6, 7}
-            continue
-        with pytest.raises(BadInput) as error:
-            inspect([file], RULE)
-        command = MEND.format(f"{file} -o {file.parent / stem}.blocked.fq")
-        assert str(error.value) == f"{file}: {reason}, but blocks of 64 bytes with 2 records are needed: {command}"
-
-
-def test_pairs_that_are_not_in_blocks(in_blocks, tmp_path):
-    first, second = in_blocks
-    second.write_bytes(unpadded(second.read_bytes()))
-    words = f"{first} {second} -o {tmp_path}/1.blocked.fq {tmp_path}/2.blocked.fq"
-    with pytest.raises(BadInput) as error:
-        inspect(in_blocks, RULE)
-    assert str(error.value).startswith(f"{second}: record 3 begins at byte 32 instead of 64, but blocks")
-    assert str(error.value).endswith(MEND.format(words))
-    with pytest.raises(BadInput) as error:
-        inspect([first], RULE, interleaved=True)
-    words = f"--interleaved {first} -o {tmp_path}/1.1.blocked.fq {tmp_path}/1.2.blocked.fq"
-    assert str(error.value).startswith(f"{first}: mates are interleaved, but blocks of 64 bytes")
-    assert str(error.value).endswith(MEND.format(words))
+@pytest.mark.parametrize("marks", [1, 1 << 16])
+def test_whole_blocks_are_repeated(tmp_path, monkeypatch, marks):
+    """Every instance gets whole blocks, whatever the number of marks that are kept of them."""
+    monkeypatch.setattr(fastq_module, "ENOUGH_MARKS", marks)
+    plain, file = write(tmp_path / "r.fq", text(GOOD * 12)[:-1]), tmp_path / "b.fq"
+    written = block(inspect([plain]), [file], block_bytes=100, per_block=5, whole=True)  # one record is left out
+    assert (written.blocks, file.stat().st_size) == (7, 700)
+    reads = inspect([file], BatchRule(records=5))
+    divided = repeated_division(reads, 2, 60)
+    assert (divided.passes, divided.pass_records) == (4, 35)
+    assert all(part % 5 == 0 for part in divided.parts)
+    assert list(reads.batches.offsets[0]) == [20 * at for at in reads.batches.records]
+    with pytest.raises(BadInput, match="36 records do not fill a block of 40"):
+        block(inspect([plain]), [file], block_bytes=1000, per_block=40, whole=True)
 
 
 @pytest.fixture
@@ -183,6 +140,8 @@ def test_the_command_blocks(tmp_path, run):
     assert (status, out) == (0, f"{outs[0]}\n{outs[1]}\n")
     assert "3 blocks: --block-bytes 1000 --reads-per-block 9" in err
     assert all(unpadded(o.read_bytes()) == text(GOOD * 9) for o in outs)
+    _, _, err = run(*files, "-o", *outs, "--block-bytes", 1000, "--reads-per-block", 10, "--whole")
+    assert err.startswith("2 blocks: ")
     _, _, err = run(*files, "-o", *outs)
     assert f"1 blocks: --block-bytes 12288 --reads-per-block {12288 // len(text(GOOD[:1]))}" in err
 

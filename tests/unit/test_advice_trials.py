@@ -10,7 +10,6 @@ import pytest
 from msgspec.structs import replace
 from tests.factories.clocks import ManualClock
 
-from blocked_fastq import block
 from firsttouch.advice import advice_text, findings, trials
 from firsttouch.advice.costs import candidates, default
 from firsttouch.advice.posterior import prior
@@ -311,15 +310,3 @@ def test_policies_are_not_tried_where_they_are_alike(host):
     assert tried <= {s.name for s in different}
     rows = {r["name"]: r for r in document["scenarios"]}
     assert rows["1Inst_Interleave"]["reason"] == "not tried: like another policy: all memory is on one NUMA node"
-
-
-@pytest.mark.parametrize("wanted", [1, 900])
-def test_a_sample_of_blocked_reads_is_in_blocks(tmp_path, wanted):
-    plain, file = tmp_path / "plain.fq", tmp_path / "r.fq"
-    plain.write_text("".join(f"@r{i}\nACGTACGTAC\n+\nIIIIIIIIII\n" for i in range(1001)))
-    block(fastq.inspect([plain]), [file], block_bytes=300, per_block=7)
-    rule = fastq.BatchRule(records=7, block=300)
-    sample = trials.write_sample(fastq.inspect([file], rule), wanted / 1001, tmp_path)
-    assert abs(sample.records - wanted) <= 7 * trials.PIECES
-    assert sample.records % 7 == 0
-    assert fastq.inspect(sample.files, rule).records == sample.records

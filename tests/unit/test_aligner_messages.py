@@ -173,4 +173,3 @@ def test_a_table_that_is_wrong(text):
 def test_a_summary_described_by_another_file():
     assert 'of = "bowtie2"' in aligner_file("hisat").read_text()
     assert aligner("hisat").summary == aligner("bowtie2").summary
-    assert aligner("bowtie2-2018-batched").summary == aligner("bowtie2").summary

@@ -97,59 +97,28 @@ def test_every_aligner_says_what_it_needs(name):
 
 
 OF_RELEASES = ("spin", "standard", "queuing", "deferred", "batched")
-OF_2018 = ("tinythread", "tbb-spin", "tbb-standard", "tbb-queuing", "deferred", "batched", "blocked", "striped")
-FAMILIES = {
-    **dict.fromkeys(("bowtie", "bowtie2"), OF_RELEASES),
-    **dict.fromkeys(("bowtie-2018", "bowtie2-2018", "hisat-2018"), OF_2018),
-}
 
 
 def test_variants_are_used_only_if_they_are_named():
-    """Langmead et al. 2018, supplementary note 1: options and programs of each configuration."""
-    assert {n for n in aligners.families() if n.endswith("-2018")}.isdisjoint(aligners.names())
-    described = {name: list(aligners.family_of(name)) for name in FAMILIES}
-    for name, variants in FAMILIES.items():
-        own = [] if name.endswith("-2018") else [name]
-        assert described[name] == own + [f"{name}-{variant}" for variant in variants]
+    described = {name: list(aligners.family_of(name)) for name in ("bowtie", "bowtie2")}
+    for name, names in described.items():
+        assert names == [name, *(f"{name}-{variant}" for variant in OF_RELEASES)]
     listed = set(aligners.all_names())
     assert listed == {*aligners.names(), *(name for names in described.values() for name in names)}
-    effort = profiles.chosen("full").of_aligners(["hisat-2018-striped", "bowtie2"])
-    assert cases.aligners_of(effort) == ["bowtie2", "hisat-2018-striped"]
+    effort = profiles.chosen("full").of_aligners(["bowtie2-spin", "bowtie"])
+    assert cases.aligners_of(effort) == ["bowtie", "bowtie2-spin"]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["bowtie", "bowtie2"])
 def test_the_commands_of_variants(family):
-    base = aligners.aligner(family.removesuffix("-2018"))
-    for variant in FAMILIES[family]:
+    base = aligners.aligner(family)
+    for variant in OF_RELEASES:
         aligner = aligners.aligner(f"{family}-{variant}")
-        # Only the study's HISAT is known to map it.
-        mapped = ("--mm",) if base.index_mapped or family == "hisat-2018" else ()
         assert (aligner.index_of, aligner.index_version_argv) == (base.name, base.index_version_argv)
-        assert aligner.index_mapped == mapped
+        assert aligner.index_mapped == base.index_mapped
+        assert aligner.output_files(Path("tmp")) == []
         for mates in (1, 2):
             (argv,) = argvs(aligner, mates)
-            assert "{" not in " ".join(argv)
-            if family.endswith("-2018"):
-                program = {"deferred": "parsing", "batched": "parsing"}.get(variant, variant)
-                assert {aligner.program, argv[0], aligner.version_argv[0]} == {f"{family}-{program}"}
-                assert " -I 250 -X 800 " in " ".join(argv)
-                assert aligner.origin.endswith("_paper_v2" if variant[0] != "t" else ("_v1", "_v2"))
-                assert ("--no-temp-splicesite" in argv) == (base.name == "hisat")
-            (blocked,) = [argv.index("--block-bytes")] if "--block-bytes" in argv else [None]
-            assert (blocked is None) == (variant not in {"blocked", "striped"}) == (aligner.blocks is None)
-            if blocked is not None:
-                count = "70" if base.name == "bowtie" else "44"  # reads of 50 bases, of 100
-                assert argv[blocked:][:4] == ["--block-bytes", "12288", "--reads-per-block", count]
-            if family.endswith("-2018"):
-                assert aligner.files
-                assert "tmp/out.sam" in argv
-                outputs = [f"tmp/out.part{n}.sam" for n in range(1, 17)]
-                written = [str(file) for file in aligner.output_files(Path("tmp"))]
-                assert written == (outputs if variant == "striped" else ["tmp/out.sam"])
-                assert ("--num-outputs 16" in " ".join(argv)) == (variant == "striped")
-                assert not aligner.in_order
-            else:
-                assert aligner.output_files(Path("tmp")) == []
             batch = {"deferred": "1", "batched": "32"}.get(variant)
             assert batch is None or argv[-2:] == ["--reads-per-batch", batch]
         assert aligner.index_large == (base.index_large if aligner.program == base.program else "")
@@ -212,8 +181,8 @@ def test_what_a_base_gives(monkeypatch, tmp_path, stand_in):
 VARIANTS = """
 [variants.fast]
 program = "aln-fast"
-words = ["-b", "{block_bytes}", "-n", "{block_reads}", "-o", "{outputs}", "{scratch}/x"]
-blocked = { bytes = 100, reads = 2 }
+words = ["-o", "{outputs}", "{scratch}/x"]
+batch_reads = 2
 outputs = { file = "{scratch}/x{output}", number = 4 }
 """
 ONE_STEP = TEXT.replace(
@@ -226,14 +195,12 @@ ONE_STEP = TEXT.replace(
     [
         ("", "", 0, ""),
         ("words =", "word =", 25, "unknown key 'word' in variants.fast: known are program, homepage, words"),
-        ('"{block_reads}"', '"70"', 23, "variants.fast: words: no step has {block_reads}"),
         ('"{outputs}"', '"4"', 23, "variants.fast: words: no step has {outputs}"),
         ("{scratch}/x{output}", "{scratch}/x", 23, "variants.fast: outputs.file: no step has {output}"),
         ("{scratch}/x{output}", "{output}", 23, "variants.fast: outputs.file: no step has {scratch}"),
         ("outputs = {", "#", 23, "variants.fast: words: unknown placeholder {outputs}"),
         ('"-o"', '"{reads}"', 23, "variants.fast: words: unknown placeholder {reads}"),
-        ("reads = 2", "reads = 0", 26, "variants.fast.blocked.reads: '0'"),
-        (", reads = 2", "", 26, "key 'reads' is missing in variants.fast.blocked"),
+        ("reads = 2", "reads = 0", 26, "variants.fast.batch_reads: '0'"),
         ("[variants.fast]", '[variants."a b"]', 23, "variants.a b: a variant's name has letters"),
         ("[variants.fast]", "[variants.fast.align]", 23, "unknown key 'align' in variants.fast"),
         (VARIANTS, "[variants.fast]", 22, "variants.fast: it differs in nothing"),
@@ -250,7 +217,8 @@ ONE_STEP = TEXT.replace(
 def test_mistakes_in_variants(old, new, line, reason):
     if not old:
         fast = aligners.family("aln", ONE_STEP + VARIANTS, "aln.toml")["aln-fast"]
-        assert argvs(fast, 2)[0][-7:] == ["-b", "100", "-n", "2", "-o", "4", "tmp/x"]
+        assert argvs(fast, 2)[0][-3:] == ["-o", "4", "tmp/x"]
+        assert (fast.batch.bases, fast.batch.records) == (100, 2)
         return
     with pytest.raises(BadInput, match=rf"^aln\.toml:{line}: .*{re.escape(reason)}"):
         aligners.family("aln", (ONE_STEP + VARIANTS).replace(old, new), "aln.toml")
@@ -272,10 +240,6 @@ def test_an_unknown_one():
         BadInput, match=r"no aligner 'bowtie2-spn': there are bowtie2, .*; did you mean 'bowtie2-spin'\?$"
     ):
         aligners.aligner("bowtie2-spn")
-    with pytest.raises(
-        BadInput, match=r"bowtie2-2018\.toml: bowtie2-2018 has only variants: name one of bowtie2-2018-"
-    ):
-        aligners.aligner("bowtie2-2018")
     with pytest.raises(BadInput, match=r"no aligner 'best': there are .*bwa-mem"):
         aligners.aligner("best")
 

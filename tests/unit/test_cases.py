@@ -197,7 +197,7 @@ def golden_records():
     memory = memory_records.Host("n1", at_once=True)
     return {
         **probe_outputs,
-        **{name: read(ROOT / name) for name in ("tests/golden/study_records.jsonl", "docs/examples/vm.jsonl")},
+        "docs/examples/vm.jsonl": read(ROOT / "docs/examples/vm.jsonl"),
         "a machine": Machine(4).everything(),
         "a matrix": matrix_records() + matrix_records(effort="quick") + matrix_records(size=1 << 20),
         "memory": [*memory.topology(), *memory.loaded(), *memory.pairs(), *memory.locks(), *memory.stores()],

@@ -7,11 +7,9 @@ import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from blocked_fastq import block
 from factories.fastq_files import BATCHES, GOOD, common, fastq, layout, packed, text, write
 from firsttouch.errors import CannotHere
 from firsttouch.genomics import division
-from firsttouch.genomics import fastq as fastq_module
 from firsttouch.genomics.division import dynamic_division, repeated_division, static_division
 from firsttouch.genomics.fastq import inspect
 from firsttouch.genomics.read_stream import ReadStream
@@ -149,21 +147,3 @@ def test_reads_are_repeated(tmp_path, small, *, records, batch, instances, each,
         share = sum(divided.parts[number::instances])
         # Batches of one size give equal shares; others, shares of as many batches.
         assert largest > smallest or abs(share - each) <= largest
-
-
-@pytest.mark.parametrize("marks", [1, 1 << 16])
-def test_blocks_are_repeated(tmp_path, monkeypatch, marks):
-    """Every instance gets whole blocks, whatever the number of marks that are kept of them."""
-    monkeypatch.setattr(fastq_module, "ENOUGH_MARKS", marks)
-    plain, file = write(tmp_path / "r.fq", text(GOOD * 12)[:-1]), tmp_path / "b.fq"
-    block(inspect([plain]), [file], block_bytes=100, per_block=5)  # seven blocks, and one of one record
-    reads = inspect([file], BatchRule(records=5, block=100))
-    data = file.read_bytes()[:700]
-    both = [part for (part,) in parts_of(reads, repeated_division(reads, 2, 60))]
-    assert len(both) == 2
-    assert b"".join(both) == (data * 4)[: sum(map(len, both))]
-    assert all(len(share) % 100 == 0 for share in both)
-    block(inspect([plain]), [file], block_bytes=1000, per_block=40)
-    reads = inspect([file], BatchRule(records=40, block=1000))
-    with pytest.raises(CannotHere, match="36 records do not fill a block of 40"):
-        repeated_division(reads, 1, 60)

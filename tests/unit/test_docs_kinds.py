@@ -30,7 +30,7 @@ from firsttouch.report.pages import build
 from firsttouch.systems.definition import Undescribed
 from firsttouch.systems.references import Reference
 
-PAGES = ("The page of a few hosts", "The page of a fleet", "Two campaigns compared", "The papers")
+PAGES = ("The page of a few hosts", "The page of a fleet", "Two campaigns compared")
 
 
 class Kinds(HTMLParser):
@@ -69,7 +69,6 @@ def of_a_host(out: Path) -> list[str]:
     like = {"host": some[0].host, "system": some[0].system, "partition": some[0].partition}
     throughput = [replace(r, **like) for r in vm if r.metric == "throughput"]
     assert throughput
-    study = schema.read(ROOT / "tests" / "golden" / "study_records.jsonl")
     wrong = [invalid(r) for r in machine.placement("bowtie2", "GCAT") if r.parameters["instances"] == 2]
     finding = Finding("latency", "random_latency", {}, "ns", (99.0,), None, "suspect", "too slow")
     memory = Host(like["host"], at_once=True)
@@ -93,7 +92,7 @@ def of_a_host(out: Path) -> list[str]:
             *machine.scaling("bowtie2", "GCAT"),
             *throughput,
             *wrong,
-            *(replace(r, **like) for r in [*loads, *study]),
+            *(replace(r, **like) for r in loads),
             Record(*("configuration", "settings", "1", "neither", (1,)), {"settings": {"cpu.smt": "on"}}, **like),
         ],
         out,
@@ -131,18 +130,13 @@ def of_a_comparison(out: Path) -> list[str]:
     return kinds((out / "index.html").read_text(encoding="utf-8"))
 
 
-def of_the_papers(out: Path) -> list[str]:
-    return kinds((out / "index.html").read_text(encoding="utf-8"))
-
-
 @pytest.mark.parametrize(
     ("page", "shown"),
-    [*zip(PAGES, (of_a_host, of_a_fleet, of_a_comparison, of_the_papers), strict=True)],
+    [*zip(PAGES, (of_a_host, of_a_fleet, of_a_comparison), strict=True)],
     ids=PAGES,
 )
-def test_what_a_page_shows_is_explained_and_what_is_explained_is_shown(page, shown, tmp_path, request) -> None:
-    out = request.getfixturevalue("papers") if shown is of_the_papers else tmp_path
-    headings, patterns = shown(out), documented.report_contents(page)
+def test_what_a_page_shows_is_explained_and_what_is_explained_is_shown(page, shown, tmp_path) -> None:
+    headings, patterns = shown(tmp_path), documented.report_contents(page)
     assert len(headings) > 4
     assert [text for text in headings if not re.fullmatch("|".join(patterns), text)] == []
     assert [p for p in patterns if not any(re.fullmatch(p, text) for text in headings)] == []

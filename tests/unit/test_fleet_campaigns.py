@@ -8,7 +8,6 @@ import random
 import re
 import threading
 import time
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -18,7 +17,6 @@ from msgspec.structs import asdict, replace
 
 from factories.clocks import ManualClock
 from firsttouch import cli
-from firsttouch.benchmarks import studies
 from firsttouch.campaign import campaigns, collect, here, inputs, state
 from firsttouch.campaign import run as running
 from firsttouch.campaign.journal import Entry, Journal, note, now
@@ -655,44 +653,6 @@ class TestNames:
         schema.append(tmp_path / "old.jsonl", [record("n1.cluster.example", 2.0), record("n2.cluster.example")])
         gathered = inputs.gather([tmp_path / "old.jsonl", tmp_path / "c"])
         assert gathered.samples().hosts == ["n1", "n2.cluster.example"]
-
-
-class TestStudies:
-    """Hosts share the cases of a study block by block; a block is what is compared."""
-
-    def campaign(self, folder, opteron):
-        study = studies.study("scaling2018")
-        cases, _ = study.cases(opteron, threads=[8, 16], patterns=["Bowtie", "HISAT"], reads=["unpaired"])
-        more = {"system": "amd-opteron", "dataset": "lambda", "inputs": lambda case: ["--dataset", "lambda"]}
-        planned_study = campaigns.of_study(
-            *(study.name, cases, folder), **more, repetitions=1, time_limit=1200, only=["*.8t.*", "*.16t.*"]
-        )
-        return campaigns.create(planned_study)
-
-    def test_a_host_stays_in_its_block_and_others_take_another_one(self, tmp_path, monkeypatch, opteron):
-        campaign = self.campaign(tmp_path, opteron)
-        began = "hisat.unpaired.16t.d-parsing"
-        finish(campaign, "n1", began)
-        orders = {}
-        for host in ("n1", "n2"):
-            monkeypatch.setattr(running, "host_name", lambda host=host: host)
-            runner = running._Runner(campaign, lambda text: None, [])
-            orders[host] = [campaign.block(step) for step in runner._in_order(runner.left())]
-        for blocks in orders.values():
-            assert blocks == sorted(blocks, key=blocks.index)  # one after the other
-            assert blocks.count("bowtie.unpaired.8t") == 8  # without the MP baseline of 16 threads
-        assert orders["n1"][0] == orders["n2"][-1] == "hisat.unpaired.16t"
-
-    def test_its_steps_are_commands_with_the_records_before_the_aligners_own_options(self, tmp_path, opteron):
-        campaign = self.campaign(tmp_path, opteron)
-        step = next(s for s in campaign.steps if s.name == "bowtie.unpaired.16t.mp-baseline")
-        parsed = cli.parser().parse_args(
-            replace(step, argv=(*step.argv, "--", "-v", "2")).command(Path("r.jsonl"))
-        )
-        assert (parsed.scenario, parsed.aligner) == ("1x16-unbound+shared", "bowtie-2018-batched")
-        assert (parsed.reads_per_thread, parsed.timeout, parsed.if_in_time) == (1_000_000, 1200, True)
-        assert (parsed.records, parsed.program) == (Path("r.jsonl"), ["-v", "2"])
-        assert (step.check, step.aligner, campaign.study) == ("weak_scaling", "bowtie-2018-batched", "scaling2018")
 
 
 class _EqualSteps:

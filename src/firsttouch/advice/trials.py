@@ -70,10 +70,8 @@ def write_sample(whole: Reads, fraction: float, folder: Path) -> Sample:
 
 def _sample_work(whole: Work, sample: Sample, instances: int) -> Work:
     """Return the work of a trial on *sample*; if it has too few batches for all *instances*, they are smaller."""
-    rule = whole.reads.batches.rule
-    if not rule.block:
-        # Smaller batches change the output of some aligners, but a trial's output is not kept.
-        rule = BatchRule(min(rule.bases, max(1, sample.bases // (_BATCHES * instances))))
+    # Smaller batches change the output of some aligners, but a trial's output is not kept.
+    rule = BatchRule(min(whole.reads.batches.rule.bases, max(1, sample.bases // (_BATCHES * instances))))
     return replace(whole, reads=fastq.inspect(sample.files, rule), summed=False, counted=False)
 
 
@@ -84,15 +82,13 @@ def _writing(name: Path, *, packed: bool) -> io.BufferedIOBase:
 def _pieces(whole: Reads, wanted: int) -> Iterator[tuple[Part, int]]:
     """Yield the parts of the input in which pieces begin, and how many records to take of each."""
     last = len(whole.batches.records) - 1
-    rule = whole.batches.rule
-    unit = rule.records if rule.block else 1  # pieces of blocked reads are whole blocks
-    count = min(PIECES, last, max(1, wanted // unit))
+    count = min(PIECES, last, wanted)
     # Pieces begin at the batches next to the middles of equal shares, and end before the next piece begins.
     begins = sorted({int(i) for i in np.linspace(0, last, 2 * count + 1)[1::2]})
     left = wanted
     for number, part in enumerate(parts_between(whole, [*begins, last])):
         share = -(-left // (len(begins) - number))
-        take = min(-(-share // unit) * unit, part.records // unit * unit)
+        take = min(share, part.records)
         left -= take
         if take > 0:
             yield part, take

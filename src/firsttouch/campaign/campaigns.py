@@ -7,7 +7,7 @@ import fnmatch
 import glob
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +18,6 @@ from firsttouch import paths
 from firsttouch.benchmarks import measure
 from firsttouch.benchmarks import profiles as effort_module
 from firsttouch.benchmarks.cases import Cases, topology_of
-from firsttouch.benchmarks.studies import Case
 from firsttouch.campaign.journal import Journal, create_exclusive, now, submissions
 from firsttouch.datasets import manifest
 from firsttouch.errors import BadInput, none_such
@@ -53,10 +52,7 @@ KINDS: Mapping[str, Kind] = {
     "characterize": Kind("the four aspects of a host", "each", aspects=True),
     "validate": Kind("hosts against their system's references", "each", aspects=True, widest=True, judged=True),
     "strategy": Kind("the placement scenarios of aligners", "shared", aspects=False, aligners=True),
-    "study": Kind("the configurations of a study", "shared", aspects=False),
 }
-#: The kinds that `firsttouch campaign` plans; `firsttouch study` plans the others.
-PLANNED = tuple(kind for kind in KINDS if kind != "study")
 
 
 class Step(Struct, frozen=True):
@@ -70,7 +66,7 @@ class Step(Struct, frozen=True):
         """The check that its records have."""
         if self.argv[0] == "measure":
             return self.argv[1].replace("-", "_")
-        return "weak_scaling" if "--reads-per-thread" in self.argv else "placement"
+        return "placement"
 
     @property
     def aligner(self) -> str:
@@ -78,16 +74,12 @@ class Step(Struct, frozen=True):
         return self.argv[self.argv.index("--aligner") + 1] if "--aligner" in self.argv[:-1] else ""
 
     def command(self, records: Path) -> list[str]:
-        """Return its arguments with the file of its records; an aligner's own options stay behind ``--``."""
-        at = self.argv.index("--") if "--" in self.argv else len(self.argv)
-        return [*self.argv[:at], "--records", str(records), *self.argv[at:]]
+        """Return its arguments with the file of its records."""
+        return [*self.argv, "--records", str(records)]
 
 
 class Campaign(Struct, frozen=True):
-    """A campaign in *folder*; *aligners* are names, *steps* are in the order in which they run.
-
-    *study* is the study of a campaign of that kind, *dataset* is empty if the user names index and reads.
-    """
+    """A campaign in *folder*; *aligners* are names, *steps* are in the order in which they run."""
 
     folder: Path
     kind: str
@@ -98,7 +90,6 @@ class Campaign(Struct, frozen=True):
     repetitions: int
     steps: tuple[Step, ...]
     created: str
-    study: str = ""
 
     @property
     def shared(self) -> bool:
@@ -116,14 +107,6 @@ class Campaign(Struct, frozen=True):
             return None
         default = ("run", DEFAULT_SCENARIO)
         return next((s for s in self.steps if s.aligner == step.aligner and s.argv[:2] == default), None)
-
-    def block(self, step: Step) -> str:
-        """Return the block of a shared step, whose steps a host takes one after the other.
-
-        It is the aligner, or all configurations of a study with the same family, reads and threads. These are
-        compared with each other: on one host, and so soon after one another that no drift favours one of them.
-        """
-        return step.name.rpartition(".")[0] if self.study else step.aligner
 
     @property
     def judged(self) -> bool:
@@ -206,47 +189,6 @@ def plan(
     steps += [step for name in names for step in _scenarios(cases, name, dataset, count, more)]
     steps = chosen(steps, only)
     return Campaign(folder, kind, system, dataset, tuple(names), thorough.name, count, tuple(steps), now())
-
-
-def of_study(
-    study: str,
-    cases: Sequence[Case],
-    folder: Path,
-    *,
-    system: str,
-    dataset: str,
-    inputs: Callable[[Case], Sequence[str]],
-    repetitions: int,
-    time_limit: float | None,
-    reads_per_thread: int | None = None,
-    more: Sequence[str] = (),
-    only: Sequence[str] = (),
-) -> Campaign:
-    """Return a new campaign of the *cases* of a *study*; raises BadInput for an unknown system or step.
-
-    *inputs* returns the options for the index and the reads of a case. *reads_per_thread* replaces those of the
-    study, and *more* are further options of every run. A run is omitted that takes longer than *time_limit*
-    seconds. *only* has shell patterns of step names (none: all steps).
-    """
-    load(system)
-    thorough = effort_module.chosen()
-    count = thorough.allowed(repetitions)
-    options = ["--repetitions", str(count), "--index-cache", effort_module.index_cache(), *more]
-    if time_limit is not None:
-        options += ["--timeout", f"{time_limit:g}", "--if-in-time"]
-    steps = []
-    for case in cases:
-        argv = ["run", case.scenario, "--aligner", case.aligner, *inputs(case)]
-        if case.reads_per_thread:
-            argv += ["--reads-per-thread", str(reads_per_thread or case.reads_per_thread)]
-        own = ["--", *case.options] if case.options else []
-        steps.append(Step(case.name, (*argv, *options, *own)))
-    names = tuple(dict.fromkeys(case.aligner for case in cases))
-    created = now()
-    return Campaign(
-        *(folder, "study", system, dataset, names, thorough.name, count, tuple(chosen(steps, only)), created),
-        study=study,
-    )
 
 
 def chosen(steps: Sequence[Step], only: Sequence[str]) -> list[Step]:
@@ -351,7 +293,7 @@ def _campaign(data: Any, folder: Path) -> Campaign:
     if not steps or len({s.name for s in steps}) < len(steps):
         raise ValueError("it has no steps, or two of one name")
     aligners = tuple(_list_of(str, data.pop("aligners")))
-    _list_of(str, [data[key] for key in ("system", "dataset", "effort", "created")] + [data.get("study", "")])
+    _list_of(str, [data[key] for key in ("system", "dataset", "effort", "created")])
     if type(data["repetitions"]) is not int:
         raise TypeError(f"repetitions is {data['repetitions']!r}")
     return Campaign(folder=folder, steps=steps, aligners=aligners, **data)

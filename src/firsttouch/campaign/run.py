@@ -218,25 +218,24 @@ class _Runner:
         """Return shared steps in the order in which this host tries to take them.
 
         Steps of aligners whose bridge this host has measured come first: this needs few bridges, and most
-        comparisons are within one host. Steps of aligners that the fewest hosts have begun follow. Blocks take the
-        place of aligners if there is no bridge. Ties are broken by a hash, which differs between hosts, so that no
-        scenario always runs first or last.
+        comparisons are within one host. Steps of aligners that the fewest hosts have begun follow. Ties are broken
+        by a hash, which differs between hosts, so that no scenario always runs first or last.
         """
         hosts: dict[str, set[str]] = defaultdict(set)
-        hosts_of_block: dict[str, set[str]] = defaultdict(set)
-        blocks = {s.name: self.campaign.block(s) for s in self.campaign.steps}
+        hosts_of_aligner: dict[str, set[str]] = defaultdict(set)
+        aligners = {s.name: s.aligner for s in self.campaign.steps}
         for journal in self._all_journals():
             for entry in journal.entries():
                 hosts[entry.step].add(journal.host)
-                hosts_of_block[blocks.get(entry.step, "")].add(journal.host)
+                hosts_of_aligner[aligners.get(entry.step, "")].add(journal.host)
 
         def lot(name: str) -> str:
             return hashlib.sha256(f"{self.campaign.created} {self.host}\0{name}".encode()).hexdigest()
 
         def rank(step: Step) -> tuple[bool, int, str, bool, str]:
-            bridge, block = self.campaign.bridge(step), blocks[step.name]
-            begun = hosts[bridge.name] if bridge else hosts_of_block[block]
-            return self.host not in begun, len(begun), lot(block), step != bridge, lot(step.name)
+            bridge = self.campaign.bridge(step)
+            begun = hosts[bridge.name] if bridge else hosts_of_aligner[step.aligner]
+            return self.host not in begun, len(begun), lot(step.aligner), step != bridge, lot(step.name)
 
         return sorted(steps, key=rank)
 

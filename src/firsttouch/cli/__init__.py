@@ -73,7 +73,6 @@ MORE_TASKS = {
         "config": "show the configuration of hosts, and how hosts differ",
         "inside": "run a command in an Apptainer image or with the programs of a Spack view",
         "path": "print the folders of firsttouch: checks, systems, results and others",
-        "study": "repeat a published study of aligners and threads on this host",
     },
 }
 COMMANDS = {

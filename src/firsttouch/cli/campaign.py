@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from firsttouch.benchmarks import profiles
 from firsttouch.campaign import campaigns, collect, here, journal, submit
-from firsttouch.campaign.campaigns import KINDS, PLANNED, Campaign
+from firsttouch.campaign.campaigns import KINDS, Campaign
 from firsttouch.campaign.here import CampaignRequest
 from firsttouch.campaign.run import Outcome
 from firsttouch.campaign.state import overview, state
@@ -100,8 +100,8 @@ def _add_again(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_plan(parser: argparse.ArgumentParser) -> None:
-    kinds = "; ".join(f"{kind}: {KINDS[kind].title}" for kind in PLANNED)
-    parser.add_argument("kind", choices=PLANNED, help=kinds)
+    kinds = "; ".join(f"{name}: {kind.title}" for name, kind in KINDS.items())
+    parser.add_argument("kind", choices=KINDS, help=kinds)
     options.add(parser, "--system")
     options.add(parser, "--dataset", help=f"the aligners' dataset (default: {profiles.default_dataset()})")
     options.add(

@@ -26,8 +26,7 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
 
 def _names() -> dict[str, Callable[[], Collection[str]]]:
     """Return the functions that list the names an argument can have, by its placeholder."""
-    from firsttouch.benchmarks import studies  # noqa: PLC0415 - see script
-    from firsttouch.datasets import manifest  # noqa: PLC0415
+    from firsttouch.datasets import manifest  # noqa: PLC0415 - see script
     from firsttouch.genomics import aligners  # noqa: PLC0415
     from firsttouch.systems import definition  # noqa: PLC0415
 
@@ -35,7 +34,6 @@ def _names() -> dict[str, Callable[[], Collection[str]]]:
         "SYSTEM": definition.available,
         "ALIGNER": aligners.all_names,
         "DATASET": manifest.files,
-        "STUDY": studies.files,
     }
 
 

@@ -30,7 +30,6 @@ The site's own data files, which firsttouch finds because firsttouch.env names t
 systems/NAME.yaml    the hosts of a system and its references: firsttouch system draft NAME -o systems/NAME.yaml
 aligners/NAME.toml   how to run an aligner
 datasets/NAME.toml   where reads and a reference come from
-studies/NAME.toml    which configurations of aligners a study compares
 checks/NAME.yaml     how to measure a program of the site
 policies.toml        further memory policies
 memory_options.toml  further memory options
@@ -40,7 +39,7 @@ fleet.yaml           who is notified, which hosts are held and tested again, how
 
 A file here replaces the built-in one of the same name. Files of a user (firsttouch path config) replace both.
 """
-_KINDS = ("systems", "aligners", "datasets", "studies", "checks")
+_KINDS = ("systems", "aligners", "datasets", "checks")
 
 
 def register(subparsers: options.Subparsers) -> None:

@@ -17,11 +17,10 @@ EXAMPLES = """\
 _FOLDERS: dict[str, tuple[Callable[[], Path], str]] = {
     "checks": (lambda: paths.CHECKS, "the ReFrame checks"),
     "systems": (lambda: paths.SYSTEMS, "the system files that firsttouch brings along"),
-    "studies": (lambda: paths.STUDIES, "the studies that firsttouch brings along"),
     "templates": (lambda: paths.TEMPLATES, "the sbatch templates and the NHC check"),
     "config": (
         paths.config,
-        "your own systems/, datasets/, studies/, aligners/, checks/, and the tables policies.toml, "
+        "your own systems/, datasets/, aligners/, checks/, and the tables policies.toml, "
         "memory_options.toml, causes.toml, metrics.toml, and the settings fleet.yaml",
     ),
     "site": (paths.site, "the same files of the site"),

@@ -185,11 +185,6 @@ def _add_for_dataset(group: argparse._ArgumentGroup) -> None:
         action="store_true",
         help="skip the run, instead of failing, if the aligner is not installed",
     )
-    arg(
-        "--if-in-time",
-        action="store_true",
-        help="skip the run, instead of failing, if it takes longer than --timeout",
-    )
     arg("--checksum", action="store_true", help="record SHA-256 sums of the alignments")
     arg(
         "--expect-sha256",

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from firsttouch.advice.aligner_inputs import InputRequest, Inputs
 from firsttouch.benchmarks.recording import watching_health
 from firsttouch.cli import options
-from firsttouch.errors import NOT_INSTALLED, BadInput, CannotHere, Missing, TimedOut
+from firsttouch.errors import NOT_INSTALLED, BadInput, CannotHere, Missing
 from firsttouch.execution import energy, host_lock, index_cache
 from firsttouch.execution.progress import Steps, live, say
 from firsttouch.genomics import launch
@@ -46,7 +46,6 @@ class RunRequest(InputRequest, frozen=True, kw_only=True):
     repetitions: int = 1
     counters: bool = False
     if_installed: bool = False
-    if_in_time: bool = False
     timeout: float | None = None
     idle: float | None = None
     records: Path | None = None
@@ -114,20 +113,15 @@ def run_aligner(request: RunRequest) -> TimedRuns:
     with holding, watching, work.copies, Steps() as steps:
         for number in range(request.repetitions):
             steps.begin(scenario.name, request.repetitions - number)
-            try:
-                result = launch.run(
-                    work,
-                    scenario,
-                    output,
-                    command_line=request.command_line,
-                    timeout=request.timeout,
-                    on_progress=lambda now: live(f"{scenario.name}: {now.text()}"),
-                    idle=request.idle,
-                )
-            except TimedOut as error:
-                if request.if_in_time:
-                    raise CannotHere(f"omitted: {error}") from error
-                raise
+            result = launch.run(
+                work,
+                scenario,
+                output,
+                command_line=request.command_line,
+                timeout=request.timeout,
+                on_progress=lambda now: live(f"{scenario.name}: {now.text()}"),
+                idle=request.idle,
+            )
             steps.end()
             results.append(result)
             work = replace(work, reference=result.alignments if work.summed else None)
@@ -153,8 +147,6 @@ def run_aligner(request: RunRequest) -> TimedRuns:
 
 def _prepared(request: RunRequest) -> tuple[Scenario, launch.Work, Inputs, AlignOutput | None]:
     """Return the scenario, the work, its inputs, and its output."""
-    if request.if_in_time and not request.timeout:
-        raise BadInput("--if-in-time needs --timeout, the seconds that a run may take")
     aligner = request.with_options
     try:
         aligner.version()

@@ -13,7 +13,6 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from firsttouch.errors import CannotHere
 from firsttouch.genomics.reads import BatchRule, Reads
@@ -87,10 +86,8 @@ def repeated_division(reads: Reads, instances: int, records: int) -> Division:
     """Give each instance *records* records, as near as whole batches allow; the reads are repeated as needed.
 
     That keeps the reads per thread constant for any number of threads (Langmead et al. 2018, section 3.1). The
-    first record follows the last, or the last whole block of blocked reads. Raises CannotHere if an instance gets
-    no batch.
+    first record follows the last. Raises CannotHere if an instance gets no batch.
     """
-    reads = _whole_blocks(reads)
     starts = reads.batches.records
     last = len(starts) - 1
     # Marks are counted on through the repetitions of the reads.
@@ -158,20 +155,3 @@ def _records_of(reads: Reads, sizes: Iterable[int]) -> array[int]:
         mark // last * reads.records + starts[mark % last] for mark in itertools.accumulate(sizes, initial=0)
     )
     return array("q", _differences(places))
-
-
-def _whole_blocks(reads: Reads) -> Reads:
-    """Return blocked *reads* without an incomplete last block, as nothing can follow it; raises CannotHere."""
-    index, rule = reads.batches, reads.batches.rule
-    if not rule.block or not reads.records % rule.records:
-        return reads
-    blocks = reads.records // rule.records
-    if not blocks:
-        raise CannotHere(f"{reads.records} records do not fill a block of {rule.records}: use more reads")
-    kept = bisect.bisect_left(index.records, blocks * rule.records)
-    ends = blocks * rule.records, *[blocks * rule.block] * len(index.offsets)
-    records, *offsets = (
-        array("q", [*row[:kept], end]) for row, end in zip((index.records, *index.offsets), ends, strict=True)
-    )
-    batches = replace(index, records=records, offsets=tuple(offsets), count=blocks)
-    return replace(reads, records=blocks * rule.records, batches=batches)

@@ -8,7 +8,6 @@ import contextlib
 import itertools
 import os
 import re
-import shlex
 import tempfile
 import time
 from array import array
@@ -563,56 +562,6 @@ class BatchIndexer:
 
 
 # ----------------------------------------------------------------------
-# Blocked input: a program takes a block of a file without looking for the ends of records
-
-
-class BlockCheck:
-    """Checks that *files* are in the blocks of a rule; raises BadInput with the command that writes such files."""
-
-    def __init__(self, rule: BatchRule, files: Sequence[Path], *, interleaved: bool) -> None:
-        self._rule, self._files, self._interleaved = rule, files, interleaved
-        if interleaved:
-            raise self._error(files[0], "mates are interleaved")
-
-    def add(self, done: int, offsets: Sequence[Ints]) -> None:
-        """Check the offsets of records in each file; *done* records came before."""
-        each = self._rule.records
-        first = -done % each
-        for file, places in zip(self._files, offsets, strict=True):
-            begins = places[first::each]
-            expected = ((done + first) // each + np.arange(len(begins))) * self._rule.block
-            if len(wrong := np.flatnonzero(begins != expected)):
-                at = int(wrong[0])
-                record = done + first + at * each + 1
-                raise self._error(file, f"record {record} begins at byte {begins[at]} instead of {expected[at]}")
-
-    def finish(self, records: int, parsers: Sequence[FastqParser]) -> None:
-        """Check the ends of the files, which have *records* records each."""
-        blocks, rest = divmod(records, self._rule.records)
-        for parser in parsers:
-            size = parser.end + parser.unended - blocks * self._rule.block
-            if size >= self._rule.block or (size and not rest):
-                number = rest or self._rule.records
-                raise self._error(parser.path, f"its last {number} records end at byte {parser.end}")
-            if parser.crlf:
-                raise self._error(parser.path, "its lines end with CR LF")
-
-    def _error(self, file: Path, reason: str) -> BadInput:
-        stems = [re.sub(r"\.(fastq|fq)(\.gz)?$", "", str(file)) for file in self._files]
-        if self._interleaved:
-            stems = [f"{stems[0]}.{mate}" for mate in (1, 2)]
-        each, size = self._rule.records, self._rule.block
-        words = ["--interleaved"] if self._interleaved else []
-        words += [*map(str, self._files), "-o", *(f"{stem}.blocked.fq" for stem in stems)]
-        words += ["--block-bytes", str(size), "--reads-per-block", str(each)]
-        return BadInput(
-            f"{reason}, but blocks of {size} bytes with {each} records are needed: "
-            f"`python -m blocked_fastq {shlex.join(words)}` writes them, with PYTHONPATH=studies",
-            file=file,
-        )
-
-
-# ----------------------------------------------------------------------
 # The pass over the reads before any program starts
 
 #: Seconds between two messages of a long pass.
@@ -640,7 +589,6 @@ def inspect(
         raise BadInput("this is the file of mate 1 again: name the file of mate 2", file=files[1])
     indexes = [_unnamed_file() if file.gzipped else None for file in identified]
     indexer = BatchIndexer(rule, len(files))
-    blocks = BlockCheck(rule, files, interleaved=interleaved) if rule.block else None
     threads = max(1, min(4, len(os.sched_getaffinity(0))) // len(files))
     last_message = time.monotonic()
     with contextlib.ExitStack() as stack:
@@ -654,8 +602,6 @@ def inspect(
             bases = sum((m.chunk.bases[m.records] for m in mates[1:]), mates[0].chunk.bases[mates[0].records])
             indexer.empty_mates += int((mates[-1].chunk.bases[mates[-1].records] == 0).sum())
             offsets = [m.chunk.first + m.chunk.starts[m.records] for m in mates[: len(files)]]
-            if blocks:
-                blocks.add(indexer.records, offsets)
             indexer.add(bases, mates[0].chunk.text[mates[0].records], offsets, mates[0].names())
             if say is not None and time.monotonic() - last_message >= _MESSAGE_INTERVAL:
                 last_message = time.monotonic()
@@ -663,8 +609,6 @@ def inspect(
                 say(f"checking reads: {', '.join(done)}")
     if not indexer.records:
         raise BadInput("no reads", file=files[0])
-    if blocks:
-        blocks.finish(indexer.records, parsers)
     layouts = tuple(
         Layout(file, parser.crlf, parser.unended, parser.blank, parser.longest, index)
         for file, parser, index in zip(identified, parsers, indexes, strict=True)

@@ -30,7 +30,7 @@ from firsttouch.genomics.collecting import Command, FileTarget, NoTarget, SinkTa
 from firsttouch.genomics.command_line import UserCommand
 from firsttouch.genomics.index_copies import IndexCopies, IndexUse
 from firsttouch.genomics.pipe_writer import StopRequest
-from firsttouch.genomics.reads import BatchRule, Reads, recall, remember
+from firsttouch.genomics.reads import Reads, recall, remember
 from firsttouch.genomics.sinks import AlignOutput, open_sink
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import Record, software
@@ -180,18 +180,16 @@ def prepare(
     """Check the aligner, its index and the reads before a run; raises BadInput or Missing.
 
     *batch_bases* replaces the aligner's own batch size, if the aligner has one. *remembered*: the reads are a
-    dataset's, which are checked once. *read_once*: they are checked while they are aligned, and not before, unless
-    they are in blocks; then there may be *more_lanes*. *say* gets progress messages.
+    dataset's, which are checked once. *read_once*: they are checked while they are aligned, and not before; then
+    there may be *more_lanes*. *say* gets progress messages.
     """
     aligner.version()
     mates = 2 if interleaved else len(files)
     aligner.steps(mates)
     aligner.index_bytes(index)
     rule = aligner.batches(batch_bases).of(mates)
-    if read_once and not rule.block:
+    if read_once:
         return Work(aligner, index, Reads.unchecked(files, rule, interleaved=interleaved, more_lanes=more_lanes))
-    if more_lanes:
-        raise BadInput(f"{aligner.name} reads one file of blocked input for each mate: join the lanes")
     checked = recall(files, rule) if remembered else None
     if checked is None:
         with no_idle_threads():
@@ -434,7 +432,6 @@ def _times(work: Work, scenario: Scenario, results: Sequence[Result], dataset: s
             "mapped_fraction": last.alignments.mapped_fraction,
             "index_bytes": work.aligner.index_bytes(work.index),
             "batch_bases": work.reads.batch_bases,
-            **_block_parameters(work.reads.batches.rule),
             **_cache_parameters(results),
             **({"alignments_sha256": sums.exact, "common_sha256": sums.common} if sums else {}),
             "cpu_seconds": last.cpu_seconds,
@@ -453,11 +450,6 @@ def _times(work: Work, scenario: Scenario, results: Sequence[Result], dataset: s
         reason=reason,
         software=software(**{work.aligner.name: work.aligner.version()}),
     )
-
-
-def _block_parameters(rule: BatchRule) -> dict[str, int]:
-    """Return the bytes and the records of a block of blocked reads."""
-    return {"block_bytes": rule.block, "reads_per_block": rule.records} if rule.block else {}
 
 
 def _cache_parameters(results: Sequence[Result]) -> dict[str, Any]:

@@ -171,21 +171,19 @@ class BatchRule(Struct, frozen=True):
     """When a batch ends: with the first record (pair) at which all conditions hold (0: no condition).
 
     The batch has at least *bases* bases in all mates and *text* bytes of text of mate 1, and its number of records
-    is a multiple of *records*. *block*: each batch is *records* records in that many bytes of each file, and the
-    last one may be less (0: of any size). *names*: records of one name that follow each other stay together, as
-    the aligner takes them for one template.
+    is a multiple of *records*. *names*: records of one name that follow each other stay together, as the aligner
+    takes them for one template.
     """
 
     bases: int = 0
     records: int = 0
     text: int = 0
-    block: int = 0
     names: bool = False
 
     @property
     def is_conditional(self) -> bool:
         """Whether it says where batches end: otherwise they can end anywhere."""
-        return bool(self.bases or self.records or self.text or self.block)
+        return bool(self.bases or self.records or self.text)
 
     def of(self, mates: int) -> BatchRule:
         """Return the rule for reads of so many *mates*: reads of one may be pairs, which no batch divides."""

@@ -17,7 +17,6 @@ from firsttouch.judge.gains import CONFIDENCE, SAME, Interval, gains
 from firsttouch.records.cases import grouped, identifying
 from firsttouch.records.schema import Record
 from firsttouch.report import speedups
-from firsttouch.report.aspects import study
 from firsttouch.report.document import Block, Cell, Entry, Fold, Listing, Paragraph, Section, Span, Table
 from firsttouch.report.model import HostView, dataset_of, reads_per_thread, whole
 from firsttouch.report.text import clean, count, listed, plain, times
@@ -115,10 +114,7 @@ def measured(views: Iterable[HostView]) -> Iterator[Keyed]:
     names: dict[str, str] = {}
     for view in sorted(views, key=lambda v: v.system):
         names[view.key] = view.host
-        # A study compares variants of aligners with each other, under a scenario that it fixes.
-        of_studies = {id(record) for record in study.compared(view)}
-        weak = [record for record in view.of("weak_scaling") if id(record) not in of_studies]
-        for record in view.of("scaling", "placement", metric=speedups.METRIC) + weak:
+        for record in view.of("scaling", "placement", metric=speedups.METRIC) + view.of("weak_scaling"):
             of_host = runs.setdefault(_input(view.system, record), {}).setdefault(_run(record), {})
             of_host.setdefault(view.key, []).append(record)
         for record in view.invalid:

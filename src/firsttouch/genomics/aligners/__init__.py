@@ -83,13 +83,6 @@ class _Memory(Table, frozen=True):
     index: Annotated[float, Meta(ge=1)] = 1.0
 
 
-class Blocks(Table, frozen=True):
-    """Blocked input: a file has *reads* reads, that of a mate as many mates, in each *bytes_* bytes."""
-
-    bytes_: Count
-    reads: Count
-
-
 class _Outputs(Table, frozen=True):
     file: Word
     number: Count
@@ -99,7 +92,7 @@ class _Variant(Table, frozen=True):
     program: Word = ""
     homepage: _Url = ""
     words: Words = ()
-    blocked: Blocks | None = None
+    batch_reads: Count | None = None
     outputs: _Outputs | None = None
     make: Word = ""
 
@@ -248,10 +241,9 @@ def _mistakes_of_variant(name: str, variant: _Variant, align: _Align) -> Iterato
         yield "it differs in nothing"
     if len(align.single) > 1 or len(align.paired) > 1:
         yield "an aligner that runs several programs has no variants"
-    blocked = {"block_bytes", "block_reads"} if variant.blocked else set()
     outputs = {"outputs"} if variant.outputs else set()
-    allowed = blocked | outputs | ({"scratch"} if outputs else set())
-    for reason in _wrong_placeholders([variant.words], allowed=allowed, required=blocked | outputs):
+    allowed = outputs | ({"scratch"} if outputs else set())
+    for reason in _wrong_placeholders([variant.words], allowed=allowed, required=outputs):
         yield f"words: {reason}"
     if variant.outputs:
         both = {"scratch", "output"}
@@ -321,10 +313,10 @@ class Aligner(Struct, frozen=True):
     these allow one instance only (empty: any number).
 
     *index_of* is the aligner whose index it uses, and *index_version_argv* the argv that prints the version of the
-    program that builds it (empty: the aligner's). *blocks*: the program reads blocked input, and *files*: it reads
-    no pipes. *any_names*: it aligns mates whose names differ. *output* is the template of the name of the file, or
-    of *outputs* files, that it writes (empty: it writes its standard output). *summary* describes what it prints
-    about its alignments on standard error.
+    program that builds it (empty: the aligner's). *files*: it reads no pipes. *any_names*: it aligns mates
+    whose names differ. *output* is the template of the name of the file, or of *outputs* files, that it writes
+    (empty: it writes its standard output). *summary* describes what it prints about its alignments on standard
+    error.
     """
 
     name: str
@@ -356,7 +348,6 @@ class Aligner(Struct, frozen=True):
     whole: str = ""
     index_of: str = ""
     index_version_argv: tuple[str, ...] = ()
-    blocks: Blocks | None = None
     files: bool = False
     any_names: bool = False
     output: str = ""
@@ -382,7 +373,7 @@ class Aligner(Struct, frozen=True):
         rule = self.batch
         if bases is not None and rule.bases:
             rule = replace(rule, bases=bases)
-        return replace(rule, records=self.blocks.reads, block=self.blocks.bytes_) if self.blocks else rule
+        return rule
 
     def output_files(self, scratch: Path) -> list[Path]:
         """Return the files of an instance that the program writes in place of its standard output."""
@@ -412,8 +403,6 @@ class Aligner(Struct, frozen=True):
         values = {"index": str(index), "threads": str(threads), "batch_bases": str(batch_bases)}
         values |= {"scratch": str(scratch), "size": "l" if self.is_large(index) else "s"}
         values |= dict.fromkeys(STDIN, "-")
-        if self.blocks:
-            values |= {"block_bytes": str(self.blocks.bytes_), "block_reads": str(self.blocks.reads)}
         values["outputs"] = str(self.outputs)
         values |= {mate: file for mate, file in zip(MATES, reads, strict=False) if file is not None}
         return [a.format(**values) for a in template]
@@ -612,7 +601,7 @@ def _variant(main: Aligner, name: str, table: _Variant) -> Aligner:
         single=single,
         paired=paired,
         in_order=main.in_order and not outputs,
-        blocks=table.blocked,
+        batch=replace(main.batch, records=table.batch_reads or main.batch.records),
         output=outputs.file if outputs else main.output,
         outputs=outputs.number if outputs else 1,
     )

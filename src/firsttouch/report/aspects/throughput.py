@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Throughput with the same number of reads per thread (Langmead et al. 2018, figures 3 to 5, tables 2 to 4)."""
+"""Throughput with the same number of reads per thread, as one process and as several."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from functools import partial
 from firsttouch.records.cases import grouped
 from firsttouch.records.schema import Record
 from firsttouch.report.aspect import Aspect, Chart, measured, spread, value, value_table, without_unit
-from firsttouch.report.aspects import study
 from firsttouch.report.document import Cell, Entry, Table
 from firsttouch.report.figures.drawing import draw_lines, of
 from firsttouch.report.model import Absent, HostView, dataset_of, reads_per_thread, whole
@@ -17,8 +16,9 @@ from firsttouch.report.speedups import Key, pivot, scenario, total_threads
 from firsttouch.report.text import count
 from firsttouch.units import number
 
-#: Its records are those of the study of threads.
+#: Shown in the section of runs with different numbers of threads.
 CHECK = "scaling"
+_RECORDS = "weak_scaling"
 _TITLE = "Throughput with the same number of reads per thread"
 _HOW = (
     "Higher is better. Every thread has the same work, so a straight line through zero is perfect scaling. The "
@@ -26,25 +26,22 @@ _HOW = (
     "process with the same number of threads, its threads wait for each other or for one memory bank."
 )
 #: Aligner, dataset and reads per thread.
-_Study = tuple[str, str, str]
-#: The runs of a study as one process, or as several.
+_Input = tuple[str, str, str]
+#: The runs of an input as one process, or as several.
 _Lines = Mapping[str, Sequence[Record]]
 
 
 def aspect(view: HostView) -> Aspect:
-    """Return a chart per aligner, dataset and number of reads; aspect study has the runs that are compared."""
-    of_studies = {id(r) for r in study.compared(view)}
-    records = [r for r in view.of(study.CHECK) if id(r) not in of_studies]
-    by_study = grouped(sorted(records, key=lambda r: r.time), _study)
-    lines = {study: _lines(by_study[study]) for study in sorted(by_study)}
+    """Return a chart per aligner, dataset and number of reads per thread."""
+    by_input = grouped(sorted(view.of(_RECORDS), key=lambda r: r.time), _input)
+    lines = {key: _lines(by_input[key]) for key in sorted(by_input)}
+    if not lines:
+        return Aspect(absent=[Absent(_TITLE, view.why_absent(_RECORDS))])
     peaks = _peaks(lines)
-    charts = [_chart(f"throughput-{i}", study, lines[study], peaks) for i, study in enumerate(lines, start=1)]
-    if records or of_studies:
-        return Aspect(charts=charts)
-    return Aspect(absent=[Absent(_TITLE, view.why_absent(study.CHECK))])
+    return Aspect(charts=[_chart(f"throughput-{i}", key, lines[key], peaks) for i, key in enumerate(lines, 1)])
 
 
-def _study(record: Record) -> _Study:
+def _input(record: Record) -> _Input:
     return str(record.parameters["aligner"]), dataset_of(record), reads_per_thread(record)
 
 
@@ -58,7 +55,7 @@ def _peak(runs: Sequence[Record]) -> Record:
     return max(runs, key=lambda r: r.value)
 
 
-def _chart(key: str, study: _Study, lines: _Lines, peaks: Table) -> Chart:
+def _chart(key: str, aligned: _Input, lines: _Lines, peaks: Table) -> Chart:
     records = [r for runs in lines.values() for r in runs]
     unit = records[0].unit
     rows = [
@@ -68,7 +65,7 @@ def _chart(key: str, study: _Study, lines: _Lines, peaks: Table) -> Chart:
     ]
     return Chart(
         key=key,
-        title=f"{_TITLE}: {', '.join(study)}",
+        title=f"{_TITLE}: {', '.join(aligned)}",
         how=_HOW,
         shows=[
             f"{line}: {value(r)} at most, with {count(total_threads(r), 'thread')} ({scenario(r)})."
@@ -86,18 +83,18 @@ def _chart(key: str, study: _Study, lines: _Lines, peaks: Table) -> Chart:
     )
 
 
-def _peaks(by_study: Mapping[_Study, _Lines]) -> Table:
-    """Return the peaks of all aligners and datasets of the host, in the layout of tables 2 to 4."""
+def _peaks(by_input: Mapping[_Input, _Lines]) -> Table:
+    """Return the peaks of all aligners and datasets of the host."""
     cells: dict[tuple[Key, Key], Sequence[Entry]] = {}
     units = set()
-    for (aligner, dataset, each), lines in by_study.items():
+    for (aligner, dataset, each), lines in by_input.items():
         for line, runs in lines.items():
             record = _peak(runs)
             units.add(record.unit)
             peak = (total_threads(record), Cell(record.value, number), spread(record, without_unit))
             cells[(aligner, line), (f"{dataset}, {each}",)] = peak
     return pivot(
-        "Peaks on this host (median and spread), in the layout of tables 2 to 4 of the thread-scaling article",
+        "Peaks on this host (median and spread)",
         corner=("aligner", "run as"),
         rows=sorted({row for row, _ in cells}),
         columns=sorted({column for _, column in cells}),

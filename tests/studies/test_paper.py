@@ -15,9 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firsttouch.benchmarks import studies
+import study_files
 from firsttouch.benchmarks.cases import topology_of
-from firsttouch.benchmarks.studies import study
 from firsttouch.errors import BadInput
 from firsttouch.report.document import Table
 from firsttouch.systems.definition import load
@@ -26,6 +25,7 @@ from paper import claims, page, sheets
 from paper import figures as paper_figures
 from paper.claims import Outcome
 from paper.published_tables import Sheets
+from study_files import study
 
 TIMES = "lenis2017_execution_times.csv"
 PEAKS = "langmead2018_peak_throughput.csv"
@@ -509,7 +509,7 @@ def test_a_further_study_needs_only_its_file_and_its_values(tmp_path: Path) -> N
     (tmp_path / "somebody2030.csv").write_text(SHEET)
     file = tmp_path / "somebody2030.toml"
     file.write_text(STUDY)
-    further = studies.read(file)
+    further = study_files.read(file)
     # Its values are beside its file.
     values = sheets.read(paper.TABLES, [further])
     ((table, _),) = page.tables(further, values)
@@ -526,35 +526,10 @@ def test_a_further_study_needs_only_its_file_and_its_values(tmp_path: Path) -> N
     assert "MP baseline, 4 threads: 31" in figure.panels[0].svg
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "at", "reason"),
-    [
-        ('sheet = "rates", layout', 'sheet = "times", layout', "table", "no sheet 'times': there are rates"),
-        ('layout = "rates", ', "", "table", "published values need a layout: there are rates"),
-        ('best = "rate"', 'best = "speed"', "table", "no column 'speed': there are "),
-        ('value = "rate"', 'value = "speed"', "sheet.rates", "no column of numbers 'speed'"),
-        ('"{kind} {aligner}', '"{place} {aligner}', "label", "unknown placeholder {place}"),
-        ('format = "d"', 'format = "x"', "cells", "'x' is not a format of numbers"),
-        ('tables = ["T1"]', 'tables = ["T2"]', "tables", "no table 'T2': there are T1"),
-    ],
-)
-def test_a_wrong_description_of_published_values_is_named_with_its_line(
-    tmp_path: Path, old: str, new: str, at: str, reason: str
-) -> None:
-    assert STUDY.count(old) == 1
-    file = tmp_path / "x.toml"
-    file.write_text(STUDY.replace(old, new))
-    with pytest.raises(BadInput) as raised:
-        studies.read(file)
-    assert raised.value.line is not None
-    assert at in STUDY.splitlines()[raised.value.line - 1]
-    assert reason in str(raised.value)
-
-
 def test_a_figure_needs_the_columns_of_its_kind(tmp_path: Path) -> None:
     (tmp_path / "somebody2030.csv").write_text(SHEET)
     file = tmp_path / "x.toml"
     file.write_text(STUDY.replace('shows = "peaks"', 'shows = "policies"'))
-    further = studies.read(file)
+    further = study_files.read(file)
     with pytest.raises(BadInput, match=r"figure 'Locks': policies needs column dataset"):
         paper_figures.figures(further, sheets.read(tmp_path, [further]))

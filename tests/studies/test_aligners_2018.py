@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The aligners of the 2018 study: their commands, blocked input, and programs that write several files."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from blocked_fastq import block
+from factories.fastq_files import text, write
+from factories.genomes import built, installed, scenario
+from firsttouch.errors import BadInput, RunFailed
+from firsttouch.genomics import aligners, launch
+from firsttouch.genomics.fastq import inspect
+from firsttouch.genomics.sinks import AlignOutput
+
+PROGRAM = Path(__file__).parents[1] / "factories" / "blocked_aligner.py"
+TEXT = f"""
+program = "{PROGRAM}"
+version = {{ argv = ["{PROGRAM}", "--version"], pattern = 'version (\\S+)' }}
+index.argv = ["false", "{{reference}}", "{{index}}"]
+index.files = [".i"]
+only_variants = true
+
+[align]
+single = [["{PROGRAM}", "--threads", "{{threads}}", "--index", "{{index}}", "{{reads}}"]]
+paired = [["{PROGRAM}", "--threads", "{{threads}}", "--index", "{{index}}", "{{reads}}", "{{reads2}}"]]
+in_order = true
+same = "exact"
+files = true
+
+[memory]
+instance = "20 MB"
+thread = "1 MB"
+
+[variants.blocked]
+words = ["--size", "200", "--records", "3", "--outputs", "{{outputs}}",
+         "--out", "{{scratch}}/o.sam"]
+batch_reads = 3
+outputs = {{ file = "{{scratch}}/o.part{{output}}.sam", number = 3 }}
+"""
+#: 31 records in 11 blocks of single reads or 16 of pairs; the last block has one.
+RECORDS = [[f"@r{n} of 31", "ACGT" * (1 + n % 4), "+", "IIII" * (1 + n % 4)] for n in range(31)]
+
+
+@pytest.fixture
+def blocked(tmp_path):
+    """Returns a function that prepares a run of the stand-in with reads of so many mates."""
+    program = aligners.family("x", TEXT, "x.toml")["x-blocked"]
+    (tmp_path / "idx.i").touch()
+
+    def make(mates, **fields):
+        plain = [write(tmp_path / f"{n}.fq", text(RECORDS)) for n in range(mates)]
+        files = [tmp_path / f"{n}.blocked.fq" for n in range(mates)]
+        block(inspect(plain), files, block_bytes=200, per_block=3, whole="per_thread" in fields)
+        return replace(launch.prepare(program, tmp_path / "idx", files), **fields)
+
+    return make
+
+
+@pytest.mark.parametrize("mates", [1, 2])
+def test_blocked_reads_and_several_outputs(blocked, tmp_path, mates):
+    work = blocked(mates, summed=True)
+    sums = []
+    for instances in (1, 3):
+        result = launch.run(work, scenario(instances), AlignOutput(tmp_path / "out.sam", "sam"), timeout=100)
+        lines = (tmp_path / "out.sam").read_text().splitlines()
+        names = [line.split("\t")[0] for line in lines if line[0] != "@"]
+        assert names == [f"r{n}" for n in range(31) for _ in range(mates)]
+        sums.append(result.alignments.sums.exact)
+    assert len(set(sums)) == 1
+    assert not [f for f in tmp_path.iterdir() if f.is_dir()]
+
+
+@pytest.mark.parametrize("mates", [1, 2])
+def test_whole_blocks_are_repeated(blocked, mates):
+    work = blocked(mates, per_thread=40)
+    for instances in (1, 3):
+        result = launch.run(work, scenario(instances), None, timeout=100)
+        # As near as whole blocks allow; an incomplete block in between would fail the program.
+        assert abs(result.alignments.primary - instances * mates * 40) <= 2 * mates * 3
+        assert 0 < result.aligning < result.seconds
+
+
+def test_wrong_uses_are_reported_before_any_run(blocked):
+    work = blocked(1)
+    with pytest.raises(BadInput, match="x-blocked takes no --dynamic: it reads files"):
+        launch.check_dynamic(work.aligner, 1)
+    lost = replace(work.aligner, output="{scratch}/{output}.sam")
+    with pytest.raises(RunFailed, match="instance 0: x-blocked did not write 1"):
+        launch.run(replace(work, aligner=lost), scenario(1), None, timeout=100)
+
+
+VARIANTS = ("tinythread", "tbb-spin", "tbb-standard", "tbb-queuing", "deferred", "batched", "blocked", "striped")
+
+
+@pytest.mark.parametrize("family", ["bowtie-2018", "bowtie2-2018", "hisat-2018"])
+def test_the_commands_of_the_study(family, aligners_of_studies):
+    """Langmead et al. 2018, supplementary note 1: options and programs of each configuration."""
+    base = aligners.aligner(family.removesuffix("-2018"))
+    assert list(aligners.family_of(family)) == [f"{family}-{variant}" for variant in VARIANTS]
+    with pytest.raises(BadInput, match=f"{family} has only variants: name one of {family}-"):
+        aligners.aligner(family)
+    for variant in VARIANTS:
+        aligner = aligners.aligner(f"{family}-{variant}")
+        # Only the study's HISAT is known to map its index.
+        assert aligner.index_mapped == (("--mm",) if base.index_mapped or base.name == "hisat" else ())
+        assert (aligner.index_of, aligner.index_version_argv) == (base.name, base.index_version_argv)
+        assert aligner.summary == base.summary
+        program = {"deferred": "parsing", "batched": "parsing"}.get(variant, variant)
+        outputs = [f"tmp/out.part{n}.sam" for n in range(1, 17)] if variant == "striped" else ["tmp/out.sam"]
+        assert [str(file) for file in aligner.output_files(Path("tmp"))] == outputs
+        each = 70 if base.name == "bowtie" else 44  # reads of 50 bases, of 100
+        in_blocks = variant in {"blocked", "striped"}
+        assert aligner.batch.records == (each if in_blocks else 0)
+        for mates in (1, 2):
+            (step,) = aligner.steps(mates)
+            reads = ("r1", "r2")[:mates]
+            argv = aligner.argv(step, index=Path("i"), reads=reads, threads=7, batch_bases=9, scratch=Path("tmp"))
+            words = " ".join(argv)
+            assert {aligner.program, argv[0], aligner.version_argv[0]} == {f"{family}-{program}"}
+            assert " -I 250 -X 800 " in words
+            assert "tmp/out.sam" in argv
+            assert ("--no-temp-splicesite" in argv) == (base.name == "hisat")
+            assert (f"--block-bytes 12288 --reads-per-block {each}" in words) == in_blocks
+            assert ("--num-outputs 16" in words) == (variant == "striped")
+            batch = {"deferred": "1", "batched": "32"}.get(variant)
+            assert batch is None or argv[-2:] == ["--reads-per-batch", batch]
+        assert aligner.origin.endswith("_paper_v2" if variant[0] != "t" else ("_v1", "_v2"))
+        assert aligner.files
+        assert not aligner.in_order
+
+
+@pytest.mark.parametrize("mates", [1, 2])
+def test_a_program_of_2018_reads_blocks(lambda_work, tmp_path, tmp_path_factory, aligners_of_studies, mates):
+    program = aligners.aligner("bowtie2-2018-striped")
+    if shutil.which(program.program) is None:
+        pytest.skip(f"{program.program} is not on PATH: {program.origin}")
+    _, files, reference = lambda_work
+    outs = [tmp_path / f"{n}.fq" for n in range(mates)]
+    block(inspect(files[:mates]), outs, per_block=program.batch.records)
+    prefix = built(installed("bowtie2"), reference, tmp_path_factory)
+    work = replace(launch.prepare(program, prefix, outs), summed=True)
+    sums = {
+        launch.run(work, each, None, timeout=100).alignments.sums.exact for each in (scenario(1, 2), scenario(2))
+    }
+    assert len(sums) == 1
