@@ -174,8 +174,8 @@ def make_history(folder: Path, hosts: int, metrics: int, months: int, seed: int)
 
 def stages(folder: Path, out: Path) -> None:
     """Read, judge and report; print the seconds of each and the peak memory of this process as JSON."""
-    from firsttouch.campaign import inputs  # noqa: PLC0415 - importing is not part of the stages' time
     from firsttouch.judge.judging import judged  # noqa: PLC0415
+    from firsttouch.report import inputs  # noqa: PLC0415 - importing is not part of the stages' time
     from firsttouch.report.fleet import fleet_pages  # noqa: PLC0415
     from firsttouch.systems.definition import Undescribed  # noqa: PLC0415
 

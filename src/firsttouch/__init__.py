@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from firsttouch.advice.advising import of_program as advise_program
     from firsttouch.benchmarks.measure import AspectRequest, measure_aspect
     from firsttouch.benchmarks.site_checks import ProgramSpec, measure_program
-    from firsttouch.campaign.inputs import judge
-    from firsttouch.campaign.reporting import write_comparison, write_report
     from firsttouch.cli.run_command import AlignRequest, align
     from firsttouch.cli.run_dataset import RunRequest, run_aligner
     from firsttouch.errors import BadInput, CannotHere, FirstTouchError, Missing, RunFailed
     from firsttouch.host.topology import load as load_topology
     from firsttouch.records.schema import append as append_records
     from firsttouch.records.schema import read as read_records
+    from firsttouch.report.inputs import judge
+    from firsttouch.report.writing import write_comparison, write_report
     from firsttouch.scenarios.placement import plan
     from firsttouch.systems.definition import load as load_system
 
@@ -39,7 +39,7 @@ else:
         "advise_program": ("advice.advising", "of_program"),
         "align": ("cli.run_command", "align"),
         "append_records": ("records.schema", "append"),
-        "judge": ("campaign.inputs", "judge"),
+        "judge": ("report.inputs", "judge"),
         "load_system": ("systems.definition", "load"),
         "load_topology": ("host.topology", "load"),
         "measure_aspect": ("benchmarks.measure", "measure_aspect"),
@@ -47,8 +47,8 @@ else:
         "plan": ("scenarios.placement", "plan"),
         "read_records": ("records.schema", "read"),
         "run_aligner": ("cli.run_dataset", "run_aligner"),
-        "write_comparison": ("campaign.reporting", "write_comparison"),
-        "write_report": ("campaign.reporting", "write_report"),
+        "write_comparison": ("report.writing", "write_comparison"),
+        "write_report": ("report.writing", "write_report"),
     }
 
     def __getattr__(name: str) -> object:

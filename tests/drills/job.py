@@ -25,16 +25,17 @@ from factories import topologies
 from factories.processes import write_program
 from firsttouch import cli
 from firsttouch.benchmarks import health, kernel_settings, probe
-from firsttouch.campaign import collect, here, rounds
+from firsttouch.campaign import here
 from firsttouch.campaign import run as running
 from firsttouch.campaign.journal import Journal
 from firsttouch.clock import Clock
 from firsttouch.errors import RunFailed
 from firsttouch.execution import host_lock
 from firsttouch.host import configuration, health_counters, memory_modules, topology
-from firsttouch.judge import samples_table
+from firsttouch.judge import measuring, samples_table
 from firsttouch.records import schema, step_outcome
 from firsttouch.records.schema import Record
+from firsttouch.report import campaign_report
 
 T = TypeVar("T")
 
@@ -203,7 +204,7 @@ class Cluster:
             }.items():
                 patch.setenv(name, value)
             # Figures take most of the time of a report; one host has them.
-            patch.setattr(collect, "MOST_DRAWN", 1)
+            patch.setattr(campaign_report, "MOST_DRAWN", 1)
             patch.setattr(probe, "child", self._probe)
             patch.setattr(topology, "probe_xml", self._topology)
             patch.setattr(running, "child", self._step)
@@ -356,9 +357,9 @@ class Cluster:
             patch.setattr(schema, "read", self._read)
             patch.setattr(Journal, "_records_at", self._records_at)
             patch.setattr(samples_table, "of_records", _once(samples_table.of_records, _content))
-            patch.setattr(rounds, "repetitions", _once(rounds.repetitions, _content))
+            patch.setattr(measuring, "repetitions", _once(measuring.repetitions, _content))
             patch.setattr(
-                running, "judged", _once(running.judged, lambda table, system, **more: (id(table), repr(more)))
+                measuring, "judged", _once(measuring.judged, lambda table, system, **more: (id(table), repr(more)))
             )
             threads = [threading.Thread(target=run, args=[name], name=name) for name in names]
             for thread in threads:

@@ -16,7 +16,7 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope="session", autouse=True)
 def loaded():
     """Loads the late imports, which would change a case's time."""
-    from firsttouch.campaign import reporting  # noqa: F401, PLC0415
+    from firsttouch.report import writing  # noqa: F401, PLC0415
 
 
 @pytest.fixture

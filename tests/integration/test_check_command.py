@@ -20,6 +20,7 @@ from firsttouch.campaign import host_check, timekeeper
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.host import topology
 from firsttouch.judge import verdict_log
+from firsttouch.judge.measuring import CheckJudge
 from firsttouch.records import schema
 from firsttouch.systems import definition
 
@@ -390,9 +391,10 @@ def order(monkeypatch, folder, seconds=3600.0):
     monkeypatch.setenv("FIRSTTOUCH_VERDICTS", str(folder))
     monkeypatch.setattr(host_check, "_LOG_SECONDS", seconds)
     lines = []
-    reasons = host_check.logged_reasons("n1", "amd-opteron", lines.append)
+    system = definition.load("amd-opteron")
+    reasons = host_check.logged_reasons("n1", CheckJudge(system, strict=False), lines.append)
     opteron = topology.load(xml=paths.ROOT / "docs" / "examples" / "opteron.xml")
-    ordered = host_check.steps(opteron, definition.load("amd-opteron"), reasons)
+    ordered = host_check.steps(opteron, system, reasons)
     return [step.title for step in ordered[2:]], lines
 
 

@@ -17,19 +17,21 @@ from msgspec.structs import asdict, replace
 
 from factories.clocks import ManualClock
 from firsttouch import cli
-from firsttouch.campaign import campaigns, collect, here, inputs, state
+from firsttouch.campaign import campaigns, here, results, state
 from firsttouch.campaign import run as running
 from firsttouch.campaign.journal import Entry, Journal, note, now
 from firsttouch.campaign.leases import BEAT, GONE, Holder, Leases, abandoned, last
 from firsttouch.campaign.state import overview
+from firsttouch.cli.campaign import conclude
 from firsttouch.errors import NOT_INSTALLED, BadInput
-from firsttouch.execution.progress import say
 from firsttouch.judge import verdict_log
+from firsttouch.judge.measuring import JobJudge
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records import schema, step_outcome
 from firsttouch.records.catalogue import checks
 from firsttouch.records.schema import Record
-from firsttouch.report import guidelines, model
+from firsttouch.report import campaign_report, guidelines, inputs, model
+from firsttouch.systems.definition import load
 
 
 @pytest.fixture(autouse=True)
@@ -371,7 +373,7 @@ class TestRunHere:
     def test_the_overview_at_the_end_of_a_job_has_its_lines(self, tmp_path, capsys):
         campaign = campaigns.create(planned(tmp_path / "c", only=["topology"]))
         finish(campaign, "n1", "topology", ended="skipped")
-        here.finish(campaign, running.Outcome(), alone=True, say=say)
+        conclude(campaign, running.Outcome(), None, collects=True, as_json=False)
         lines = capsys.readouterr().err.splitlines()
         assert "## Skipped" in lines
         assert "- n1 topology: why" in lines
@@ -409,7 +411,7 @@ class TestState:
         campaign = campaigns.create(planned(tmp_path, only=["latency-*"]))
         finish(campaign, "n1", *(s.name for s in campaign.steps), ended="skipped")
         assert len(campaign.steps) > 2
-        assert overview(state.state(campaign), []).count(": why") == 1
+        assert overview(state.state(campaign)).count(": why") == 1
 
     @pytest.mark.parametrize("text", ["x\n::error::y", "x\n##[error]y", "x\r- n2: forged", "x\x1b[2J"])
     def test_texts_of_records_forge_no_line_of_the_overview(self, tmp_path, text):
@@ -417,7 +419,8 @@ class TestState:
         finish(campaign, "n1", "topology")
         gaps = (state.Gap("n1", "topology", text),)
         verdicts = [HostVerdict("n1", "lab", (), 0, (text,))]
-        shown = overview(replace(state.state(campaign), gaps=gaps, skipped=gaps), verdicts, [text])
+        shown = overview(replace(state.state(campaign), gaps=gaps, skipped=gaps))
+        shown += "\n\n" + campaign_report.verdicts_text(campaign, verdicts, [text])
         lines = shown.splitlines()
         assert not [line for line in lines if line.startswith(("::", "##[", "- n2")) or "##[" in line]
         assert "".join(lines).isprintable()
@@ -444,7 +447,7 @@ class TestState:
         note(tmp_path, "13", 1, ["n2"])
         campaign_state = state.state(campaign)
         assert [(g.host, g.step) for g in campaign_state.gaps] == [("n2", ""), ("n1", "latency-0")]
-        text = overview(campaign_state, ())
+        text = overview(campaign_state)
         assert text.index("n2: it did not take part") < text.index("n1 latency-0")
 
     @pytest.mark.parametrize(
@@ -472,7 +475,7 @@ class TestState:
         missing = {host for host, reasons in gathered.missing_of["amd-opteron"].items() if reasons}
         of_second = {host for host, steps in zip(("n2", "n3"), later, strict=True) if len(steps) < 2}
         assert missing == {*open_hosts, *of_second}
-        assert all(collect.missing(gathered.campaigns[0])[host] for host in open_hosts)
+        assert all(results.missing(gathered.campaigns[0])[host] for host in open_hosts)
         # By itself, the campaign still lacks them.
         alone = inputs.gather([stored[0].folder])
         assert {host for host, reasons in alone.missing.items() if reasons} == {"n2", "n3"}
@@ -489,9 +492,9 @@ class TestCollect:
     def test_a_later_report_has_the_new_results(self, tmp_path):
         campaign = campaigns.create(planned(tmp_path, only=["topology", "latency-0"]))
         finish(campaign, "n1", "topology")
-        first = collect.collect(campaign).report.resolve()
+        first = campaign_report.collect(campaign).report.resolve()
         finish(campaign, "n1", "latency-0")
-        collected = collect.collect(campaign)
+        collected = campaign_report.collect(campaign)
         assert collected.state.whole
         assert collected.report.resolve() != first
         assert "missing: " in (first / "index.html").read_text()
@@ -504,35 +507,37 @@ class TestCollect:
         campaign = campaigns.create(planned(tmp_path / "c", "validate", only=["topology"]))
         finish(campaign, "n1", "topology")
         for _ in range(2):
-            collect.collect(campaign, draw=False)
+            campaign_report.collect(campaign, draw=False)
         (line,) = verdict_log.read()["n1"]
         assert (line.source, line.time) == ("c", pytest.approx(campaign.host("n1").measured_at(), abs=0.01))
         assert (tmp_path / "verdicts" / "log" / "n1.jsonl").read_text().count("\n") == 1
         # A log that cannot be written does not prevent the report.
         (tmp_path / "verdicts" / "log" / "n1.jsonl").unlink()
         (tmp_path / "verdicts" / "log" / "n1.jsonl").mkdir()
-        collect.collect(campaign, draw=False)
+        campaign_report.collect(campaign, draw=False)
         assert "the log has no line for n1" in capsys.readouterr().err
 
     def test_the_newest_reports_are_kept(self, tmp_path):
         campaign = campaigns.create(planned(tmp_path, only=["topology"]))
-        reports = [collect.collect(campaign, draw=False).report.resolve() for _ in range(collect.KEPT + 2)]
+        reports = [
+            campaign_report.collect(campaign, draw=False).report.resolve() for _ in range(campaign_report.KEPT + 2)
+        ]
         assert sorted((tmp_path / "reports").iterdir()) == reports[2:]
         assert (tmp_path / "report").resolve() == reports[-1]
 
     def test_a_clock_that_goes_back_never_removes_the_newest_report(self, tmp_path):
         campaign = campaigns.create(planned(tmp_path, only=["topology"]))
         (tmp_path / "reports" / "2099-01-01T00-00-00.000000").mkdir(parents=True)
-        for number in range(collect.KEPT + 2):
+        for number in range(campaign_report.KEPT + 2):
             clock = ManualClock(date=1.7e9 - 3600 * number)
-            report = collect.collect(campaign, draw=False, clock=clock).report.resolve()
+            report = campaign_report.collect(campaign, draw=False, clock=clock).report.resolve()
             assert report.name == f"2023-11-14T{22 - number}-13-20.000000"
             assert (report / "overview.md").exists()
-        assert len(list((tmp_path / "reports").iterdir())) == collect.KEPT
+        assert len(list((tmp_path / "reports").iterdir())) == campaign_report.KEPT
 
     def test_a_campaign_without_results_has_a_report(self, tmp_path):
         campaign = campaigns.create(planned(tmp_path, "strategy", aligners=["bwa-mem"]))
-        collected = collect.collect(campaign)
+        collected = campaign_report.collect(campaign)
         assert len(collected.state.gaps) == len(campaign.steps)
         assert "not begun" in (collected.report / "index.html").read_text()
 
@@ -542,10 +547,10 @@ class TestCollect:
             return Record("placement", "alignment_time", "s", "lower", (1.0,), parameters, host=host)
 
         good, bad = run("8Inst_Original", "x", "n2"), run("4Inst_Original", "y")
-        checked = collect.agree([run("1Inst_Original", "x"), good, bad])
+        checked = results.agree([run("1Inst_Original", "x"), good, bad])
         assert [r.status for r in checked] == ["valid", "valid", "invalid"]
         # Without the default scenario either of the two may be right.
-        assert [r.status for r in collect.agree([good, bad])] == ["valid", "valid"]
+        assert [r.status for r in results.agree([good, bad])] == ["valid", "valid"]
 
     @pytest.mark.parametrize(
         ("defaults", "others", "invalid"),
@@ -575,7 +580,7 @@ class TestCollect:
             )
             for host, (digest, star) in enumerate(re.findall(r"(\w)(\*?)", text))
         ]
-        checked = collect.agree([record for _, _, record in runs])
+        checked = results.agree([record for _, _, record in runs])
         differing = [
             (host, name) for (host, name, _), r in zip(runs, checked, strict=True) if "alignments" in r.reason
         ]
@@ -591,8 +596,9 @@ def test_a_host_whose_records_have_another_name_gets_its_verdict(tmp_path, monke
     begin, end = journal.add([record("login7"), record("nid001")])
     journal.write(Entry("topology", "measured", now(), "nid001", begin=begin, end=end))
     runner = running._Runner(campaign, print, ["firsttouch"])
-    runner.judge(1)
-    assert runner.outcome.verdict.host == "nid001"
+    judge = JobJudge(load(campaign.system), campaign.name, 1)
+    runner.decide(judge)
+    assert judge.verdict.host == "nid001"
     assert (tmp_path / "verdicts" / "nid001").exists()
 
 
@@ -636,16 +642,7 @@ def test_a_step_states_the_seconds_that_it_took(tmp_path, monkeypatch):
 
 
 class TestNames:
-    """Older campaigns and records have some hosts with their domain; Slurm has them without."""
-
-    def test_an_older_folder_with_the_domain_is_the_host_that_slurm_named(self, tmp_path):
-        campaign = campaigns.create(planned(tmp_path, only=["topology"]))
-        finish(campaign, "n5.cluster.example", "topology")
-        note(tmp_path, "12", 1, ["n5"])
-        seen = state.state(campaign)
-        assert (seen.hosts, seen.whole) == (("n5",), True)
-        assert {r.host for r in collect.measured(seen)} == {"n5"}
-        assert campaign.host("n5").entries()[-1].state == "measured"
+    """Records may have a host with its domain; Slurm has it without."""
 
     def test_records_with_the_domain_are_of_the_campaigns_host(self, tmp_path):
         campaign = campaigns.create(planned(tmp_path / "c", only=["topology"]))
@@ -819,7 +816,7 @@ class TestShared:
     def test_the_recommendation_does_not_depend_on_the_hosts(self, tmp_path, monkeypatch, hosts, gain, wanted):
         campaign = self.campaign(tmp_path, monkeypatch)
         self.measured(campaign, hosts, monkeypatch, gain=gain)
-        records = collect.measured(state.state(campaign))
+        records = results.measured(state.state(campaign))
         (guide,) = guidelines.guidelines(model.split(records, (), None), [])
         choice = guide.to_dict()["choices"][0]
         assert choice["title"].endswith("2 hosts")
@@ -831,13 +828,13 @@ class TestShared:
     def test_a_guideline_counts_all_hosts_even_if_few_are_drawn(self, tmp_path, monkeypatch, capsys):
         names = [f"h{i}" for i in range(8)]
         monkeypatch.setattr(self, "HOSTS", dict.fromkeys(names, (1.0, 0.0)), raising=False)
-        monkeypatch.setattr(collect, "MOST_DRAWN", 2)
+        monkeypatch.setattr(campaign_report, "MOST_DRAWN", 2)
         campaign = self.campaign(tmp_path / "c", monkeypatch)
         done = self.measured(campaign, names, monkeypatch, gain=1.3)
-        collected = collect.collect(campaign)
+        collected = campaign_report.collect(campaign)
         summary = json.loads((collected.report / "summary.json").read_text())
         assert all(done.values())
-        assert len(summary["hosts"]) == collect.MOST_DRAWN
+        assert len(summary["hosts"]) == campaign_report.MOST_DRAWN
         choice = summary["guidelines"][0]["choices"][0]
         assert choice["recommended"] == "8Inst_Original"
         assert len(choice["alternatives"]) == len(campaign.steps)

@@ -3,25 +3,30 @@
 
 import random
 import threading
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import pytest
 from msgspec.structs import replace
 
 from factories.clocks import ManualClock
-from firsttouch.campaign import campaigns, collect, rounds, state
+from firsttouch.campaign import campaigns, results, rounds, state
 from firsttouch.campaign import run as running
 from firsttouch.campaign.journal import Entry, now
 from firsttouch.execution import slurm
-from firsttouch.judge import samples_table
+from firsttouch.judge import measuring, samples_table
 from firsttouch.judge.judging import judged
+from firsttouch.judge.measuring import JobJudge, Spent, spent
 from firsttouch.judge.verdict import Finding, HostVerdict
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
-from firsttouch.systems.definition import Undescribed
+from firsttouch.systems.definition import Undescribed, load
 from firsttouch.systems.references import Reference
 
 STEPS = ("latency-0", "bandwidth-1")
 HOSTS = tuple(f"n{i}" for i in range(1, 7))
+#: The most repetitions of an undecided metric.
+MOST = 12
 #: The metric of each step, with its usual value and the direction in which it is worse.
 METRICS = {
     "latency-0": (
@@ -63,16 +68,26 @@ def campaign(tmp_path, monkeypatch):
     return campaigns.create(campaigns.plan("validate", tmp_path / "c", only=STEPS, **fields))
 
 
+class Ended(NamedTuple):
+    """The verdicts of a host's job, that of the host and their cost, and what the host speaks and stands for."""
+
+    verdicts: Sequence[HostVerdict]
+    verdict: HostVerdict
+    spent: Spent
+    speaks: bool
+    stands_for: Sequence[str]
+
+
 class Job:
     """A job of *hosts*, each of which is a thread with its own clock; *losses* are by host and step."""
 
     def __init__(
-        self, campaign, monkeypatch, losses, hosts=HOSTS, *, number="77", absent=(), most=12, error=0.005
+        self, campaign, monkeypatch, losses, hosts=HOSTS, *, number="77", absent=(), most=MOST, error=0.005
     ):
         monkeypatch.setenv("SLURM_JOB_ID", number)
         monkeypatch.setenv("SLURM_JOB_NUM_NODES", str(len(hosts)))
         monkeypatch.setenv("SLURM_STEP_NODELIST", ",".join(hosts))
-        self.most, self.lines, self.measured = most, [], {host: [] for host in hosts}
+        self.lines, self.measured = [], {host: [] for host in hosts}
         noise = {host: random.Random(f"{number} {host}") for host in hosts}  # noqa: S311
 
         def measure(runner, step, beat):
@@ -90,23 +105,30 @@ class Job:
                 runner = running._Runner(campaign, self.lines.append, [], clock=ManualClock())
                 runner.journal.open()
                 self.runners.append(runner)
+        self.judges = {host: JobJudge(load(campaign.system), campaign.name, most) for host in hosts}
 
     def run(self):
-        """Run all hosts; return their outcomes by name."""
+        """Run all hosts; return their ends by name."""
         ready = threading.Barrier(len(self.runners))
 
         def run(runner):
             with runner.taking_part():
                 ready.wait()
                 runner.go()
-                runner.judge(self.most)
+                runner.decide(self.judges[runner.host])
 
         threads = [threading.Thread(target=run, args=[runner]) for runner in self.runners]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        return {runner.host: runner.outcome for runner in self.runners}
+        return {runner.host: self.ended(runner) for runner in self.runners}
+
+    def ended(self, runner):
+        """Return how a host ended the job."""
+        outcome, judge = runner.outcome, self.judges[runner.host]
+        cost = spent(judge.verdicts, outcome.seconds, outcome.limit)
+        return Ended(judge.verdicts, judge.verdict, cost, outcome.speaks, outcome.stands_for)
 
 
 def words(outcome):
@@ -125,7 +147,7 @@ def test_a_job_of_new_hosts_measures_until_the_bad_one_fails(campaign, monkeypat
     bad = job.measured["n3"]
     assert bad[:2] == list(STEPS)
     assert bad[-1] == "bandwidth-1"
-    assert 5 <= bad.count("bandwidth-1") < job.most
+    assert 5 <= bad.count("bandwidth-1") < MOST
     assert bad.count("latency-0") <= bad.count("bandwidth-1")
     # The siblings know what is normal from as many repetitions.
     assert {steps.count("bandwidth-1") for steps in job.measured.values()} == {bad.count("bandwidth-1")}
@@ -138,7 +160,7 @@ def test_good_hosts_are_soon_done(campaign, monkeypatch):
     job = Job(campaign, monkeypatch, {})
     outcomes = job.run()
     assert set(words(outcomes["n1"]).values()) == {"pass"}
-    assert max(map(len, job.measured.values())) < 2 * job.most
+    assert max(map(len, job.measured.values())) < 2 * MOST
 
 
 def test_no_more_than_the_wanted_repetitions_are_made(campaign, monkeypatch):
@@ -184,7 +206,7 @@ def test_a_host_that_decides_late_decides_as_the_others(campaign, monkeypatch):
     """They measure again meanwhile: of these records it would learn that all is decided, and leave too early."""
     job = Job(campaign, monkeypatch, {("n3", "bandwidth-1"): 0.25})
     rounds_of, changed = dict.fromkeys(HOSTS, 0), threading.Condition()
-    end_round, judge, decide = rounds.Meeting.end_round, running._Runner.judge, running._Runner._open_steps
+    end_round, decide, open_steps = rounds.Meeting.end_round, running._Runner.decide, running._Runner._open_steps
 
     def note(host, number):
         with changed:
@@ -195,8 +217,8 @@ def test_a_host_that_decides_late_decides_as_the_others(campaign, monkeypatch):
         note(meeting.journal.host, number)
         return end_round(meeting, number, **options)
 
-    def noted_judge(runner, most):
-        judge(runner, most)
+    def noted_decide(runner, judge):
+        decide(runner, judge)
         note(runner.host, 1000)
 
     def late(runner, *argv):
@@ -206,10 +228,10 @@ def test_a_host_that_decides_late_decides_as_the_others(campaign, monkeypatch):
                 changed.wait_for(
                     lambda: all(n > ended for host, n in rounds_of.items() if host != "n6"), timeout=60
                 )
-        return decide(runner, *argv)
+        return open_steps(runner, *argv)
 
     monkeypatch.setattr(rounds.Meeting, "end_round", noted_end)
-    monkeypatch.setattr(running._Runner, "judge", noted_judge)
+    monkeypatch.setattr(running._Runner, "decide", noted_decide)
     monkeypatch.setattr(running._Runner, "_open_steps", late)
     outcomes = job.run()
     expected = {host: "fail" if host == "n3" else "pass" for host in HOSTS}
@@ -235,7 +257,7 @@ SILENT = "it stopped answering during bandwidth-1"
 
 
 def missing_after(campaign):
-    return collect.missing(state.state(campaign))["n5"]
+    return results.missing(state.state(campaign))["n5"]
 
 
 @pytest.mark.parametrize("sign", ["no heartbeat", "down"])
@@ -272,8 +294,7 @@ def test_a_job_stops_in_time(campaign, monkeypatch):
     """A host alone, with a reference that needs many repetitions; each step takes a minute."""
     check, metric, unit, _, usual, _ = METRICS["bandwidth-1"]
     reference = Reference(check, metric, {"kernel": "copy"}, usual, -0.05, 0.05, unit, "order", 0, 0.02)
-    system = running.load("local")
-    monkeypatch.setattr(running, "load", lambda name: replace(system, references=(reference,)))
+    system = replace(load("local"), references=(reference,))
     for minutes, repetitions in ((60, 12), (8, 4), (0, 1)):
         clock = ManualClock()
         monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(clock.time() + 60 * minutes)))
@@ -281,13 +302,14 @@ def test_a_job_stops_in_time(campaign, monkeypatch):
             file.unlink()
         job = Job(campaign, monkeypatch, {("n1", "bandwidth-1"): 0.05}, hosts=["n1"], error=0.0)
         (runner,) = job.runners
-        runner.clock = clock
+        runner.clock, judge = clock, JobJudge(system, campaign.name)
         with runner.taking_part():
             runner.go()
-            runner.judge(12)
+            runner.decide(judge)
         assert clock.now - 1000 <= 60 * max(minutes, 2)
         assert job.measured["n1"].count("bandwidth-1") == repetitions
-        late = "; the job has too little time left; " in runner.outcome.spent.text()
+        text = spent(judge.verdicts, runner.outcome.seconds, runner.outcome.limit).text()
+        late = "; the job has too little time left; " in text
         assert late == (repetitions < 12)
 
 
@@ -304,8 +326,9 @@ def test_a_job_stops_in_time(campaign, monkeypatch):
 )
 def test_the_highest_status_of_the_tasks_of_a_job_is_that_of_its_worst_host(words_of_hosts, stands_for, expected):
     verdicts = [HostVerdict(host, "local", (finding(word),), 0, ()) for host, word in words_of_hosts.items()]
-    outcome = running.Outcome(verdict=verdicts[0], verdicts=verdicts, speaks=False, stands_for=stands_for)
-    assert outcome.exit_status(strict=False) == expected
+    judge = JobJudge(load("local"), "c")
+    judge.verdicts = verdicts
+    assert judge.exit_status(stands_for, strict=False) == expected
 
 
 def finding(word):
@@ -323,30 +346,30 @@ class TestPlan:
             for step in STEPS
         ]
         fleet = judged(samples_table.of_records(records, "local"), Undescribed("local"))
-        return fleet, rounds.repetitions(records)
+        return fleet, measuring.repetitions(records)
 
     def test_siblings_repeat_what_a_host_is_undecided_in(self):
         fleet, counts = self.fleet()
-        planned = rounds.plan(fleet, HOSTS, counts, 12)
+        planned = measuring.plan(fleet, HOSTS, counts, 12)
         assert {host for host, keys in planned.items() if key("bandwidth-1") in keys} == set(HOSTS)
         assert planned["n3"][0] == key("bandwidth-1")
 
     def test_of_many_siblings_those_with_the_fewest_repetitions_take_part(self, monkeypatch):
-        monkeypatch.setattr(rounds, "SIBLINGS", 2)
+        monkeypatch.setattr(measuring, "SIBLINGS", 2)
         fleet, counts = self.fleet()
         for host in HOSTS[3:]:
             counts[host][key("bandwidth-1")] -= 1
-        planned = rounds.plan(fleet, HOSTS, counts, 12)
+        planned = measuring.plan(fleet, HOSTS, counts, 12)
         assert {h for h, keys in planned.items() if key("bandwidth-1") in keys} == {"n3", "n4", "n5"}
 
     def test_a_host_that_has_more_repetitions_does_not_take_part(self):
         fleet, counts = self.fleet()
         counts["n6"][key("bandwidth-1")] += 1
-        assert key("bandwidth-1") not in rounds.plan(fleet, HOSTS, counts, 12)["n6"]
+        assert key("bandwidth-1") not in measuring.plan(fleet, HOSTS, counts, 12)["n6"]
 
     def test_nothing_is_planned_for_a_decided_fleet(self):
         fleet, counts = self.fleet(repetitions=8)
-        assert not any(rounds.plan(fleet, HOSTS, counts, 12).values())
+        assert not any(measuring.plan(fleet, HOSTS, counts, 12).values())
 
 
 @pytest.mark.parametrize(

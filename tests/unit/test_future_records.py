@@ -9,9 +9,9 @@ from msgspec.structs import force_setattr
 from test_verdict import rates, system_of
 
 from factories.clocks import ManualClock
-from firsttouch.campaign import inputs
 from firsttouch.clock import SYSTEM_CLOCK
 from firsttouch.records.schema import append
+from firsttouch.report import inputs
 
 REFERENCE = {"check": "bandwidth", "metric": "copy_bandwidth", "value": "10 GB/s", "source": "order"}
 REFERENCE |= {"tolerance": {"lower": "-2 %"}}

@@ -11,7 +11,6 @@ import pytest
 from msgspec.structs import replace
 
 from factories import drawings
-from firsttouch.campaign import inputs
 from firsttouch.judge import drift, history, samples_table, verdict_log
 from firsttouch.judge.history import Extent, Series
 from firsttouch.judge.sprt import Groups
@@ -20,6 +19,7 @@ from firsttouch.judge.verdict_log import Logged
 from firsttouch.records import store
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
+from firsttouch.report import inputs
 from firsttouch.report.document import Drawings, Table
 from firsttouch.report.fleet import history as pages
 

@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 from test_judging_columns import simulated
 
-from firsttouch.campaign import inputs
 from firsttouch.judge import drift, samples_table
 from firsttouch.records import store
 from firsttouch.records.schema import Record
+from firsttouch.report import inputs
 
 
 def configuration(host, kernel, day):

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Campaigns: many measurements on many hosts in one folder, by any number of jobs that may die at any time.
 
-In: a kind of campaign, a system, a dataset, aligners and hosts. Out: records of every host, the campaign's state
-with a reason for everything that is missing, verdicts, and a report.
+In: a kind of campaign, a system, a dataset, aligners and hosts, and a function that says what is undecided: a
+campaign judges nothing. Out: records of every host, and the campaign's state with a reason for everything that is
+missing.
 
 A campaign's folder has ``campaign.json``, which lists the steps and is written once; ``hosts/HOST/``, which only
 that host writes: ``records.jsonl``, ``steps.jsonl`` (a line when a step begins and when it ends) and the last
-``verdict``; ``claims/``, the leases of steps; and ``submissions/``, the submitted jobs. Collecting reads these
-files and writes ``reports/``.
+``verdict``; ``claims/``, the leases of steps; and ``submissions/``, the submitted jobs.
 
 Public: :mod:`campaigns` (``plan``, ``create``, ``read``), :func:`run.run` on a host, :func:`submit.submit`,
-:func:`state.state`, and :func:`collect.collect`.
+:func:`state.state`, and :func:`results.measured`.
 """

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import fnmatch
-import glob
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -18,10 +17,10 @@ from firsttouch import paths
 from firsttouch.benchmarks import measure
 from firsttouch.benchmarks import profiles as effort_module
 from firsttouch.benchmarks.cases import Cases, topology_of
-from firsttouch.campaign.journal import Journal, create_exclusive, now, submissions
+from firsttouch.campaign.journal import Journal, create_exclusive, now
 from firsttouch.datasets import manifest
 from firsttouch.errors import BadInput, none_such
-from firsttouch.host.emulation import HOST, name_among, short_name
+from firsttouch.host.emulation import HOST
 from firsttouch.systems.definition import load
 
 SCHEMA = 1
@@ -119,15 +118,12 @@ class Campaign(Struct, frozen=True):
         return self.folder.name
 
     def host(self, name: str) -> Journal:
-        """Return the journal of a host; the folder's name has its domain if only such a folder exists."""
-        folder = self.folder / "hosts" / name
-        longer = [f for f in folder.parent.glob(f"{glob.escape(name)}.*") if short_name(f.name) == name]
-        return Journal(longer[0] if len(longer) == 1 and not folder.exists() else folder, name)
+        """Return the journal of a host."""
+        return Journal(self.folder / "hosts" / name)
 
     def hosts(self) -> list[Journal]:
-        """Return the journals of all hosts that took part, under Slurm's names of the hosts."""
-        named = {host for submission in submissions(self.folder) for host in submission.hosts}
-        return [Journal(f, name_among(f.name, named)) for f in self._folders() if HOST.fullmatch(f.name)]
+        """Return the journals of all hosts that took part."""
+        return [Journal(f) for f in self._folders() if HOST.fullmatch(f.name)]
 
     def strangers(self) -> list[str]:
         """Return a line for each folder in ``hosts/`` whose name cannot be a host's."""

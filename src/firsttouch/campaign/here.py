@@ -13,15 +13,14 @@ from msgspec import Struct
 from firsttouch import paths
 from firsttouch.benchmarks import profiles
 from firsttouch.benchmarks.cases import aligners_of
-from firsttouch.campaign import campaigns, collect, journal, submit
+from firsttouch.campaign import campaigns, journal, submit
 from firsttouch.campaign.campaigns import Campaign, Step
-from firsttouch.campaign.run import Outcome, run
+from firsttouch.campaign.run import Judge, Outcome, run
 from firsttouch.campaign.state import unfinished
 from firsttouch.errors import BadInput, FirstTouchError
 from firsttouch.execution import slurm
 from firsttouch.host import topology
 from firsttouch.host.emulation import HOST, host_name
-from firsttouch.judge.judging import MOST_REPETITIONS
 from firsttouch.systems.definition import System, load, mismatch
 
 Say = Callable[[str], None]
@@ -92,21 +91,20 @@ def check_host_name() -> None:
 def carry_out(
     campaign: Campaign,
     job: slurm.Job | None,
+    judge: Judge | None = None,
     *,
     steps: Sequence[str] = (),
-    max_repetitions: int = MOST_REPETITIONS,
     backend: str = "",
     image: str = "",
     collects: bool = True,
     collecting: Sequence[str] = (),
     hint: str = "",
     say: Say = print,
-) -> tuple[Outcome, dict[str, Any]]:
-    """Run the missing steps of *campaign* on this host, in *job* if there is one, and collect if it is alone.
+) -> Outcome:
+    """Run the missing steps of *campaign* on this host, in *job* if there is one.
 
-    Returns the outcome and its JSON document. With several hosts or elements of an array, the first submits a job
-    that collects, with the arguments *collecting*; none collects if *collects* is false. *hint* follows the name
-    of the system in the first message.
+    With several hosts or elements of an array, the first submits a job that collects, with the arguments
+    *collecting*, unless *collects* is false. *hint* follows the name of the system in the first message.
     """
     # The first job of an array prints it.
     if job and journal.note(campaign.folder, job.array, max(job.elements, job.hosts)):
@@ -123,10 +121,9 @@ def carry_out(
         say(f"{difference}: only its topology is measured, and its verdict follows from that")
         steps = ("topology",)
     try:
-        outcome = run(campaign, say, only=steps, max_repetitions=max_repetitions, programs=backend, image=image)
+        return run(campaign, say, judge, only=steps, programs=backend, image=image)
     finally:
         say(f"results: {campaign.folder}")
-    return outcome, finish(campaign, outcome, alone=collects and (job is None or job.alone), say=say)
 
 
 def contradictions(system: System, job: slurm.Job | None) -> Iterator[str]:
@@ -136,22 +133,6 @@ def contradictions(system: System, job: slurm.Job | None) -> Iterator[str]:
     wanted, actual = submit.partition_of(system), slurm.partition()
     if job and wanted and actual not in wanted.split(","):
         yield f"this job is in the partition {actual}; the hosts of the system {system.name} are in {wanted}"
-
-
-def finish(campaign: Campaign, outcome: Outcome, *, alone: bool, say: Say) -> dict[str, Any]:
-    """Collect if *alone* (no other job measures), and return the JSON document of the run."""
-    document: dict[str, Any] = {"campaign": str(campaign.folder), "steps": outcome.ended}
-    if outcome.verdict:
-        document["verdict"] = outcome.verdict.to_dict()
-    if outcome.spent:
-        document["spent"] = outcome.spent.to_dict()
-    if alone:
-        collected = collect.collect(campaign)
-        document["state"] = collected.state.to_dict()
-        for line in collected.text.splitlines():
-            say(line)
-        say(f"report: {campaign.folder / 'report' / 'index.html'}")
-    return document
 
 
 def _collect_later(campaign: Campaign, job: slurm.Job, collecting: Sequence[str], say: Say) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A check of this host within a given time, for a prolog: the measurements that tell most come first.
 
-This is the process that measures and judges after each step; :mod:`firsttouch.campaign.timekeeper` kills it when
-the time is over. What is known by then counts, and what is left is named.
+This is the process that measures and has the host judged after each step. :mod:`firsttouch.campaign.timekeeper`
+kills it when the time is over. What is known by then counts, and what is left is named.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import itertools
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -26,9 +27,6 @@ from firsttouch.campaign.timekeeper import State
 from firsttouch.clock import SYSTEM_CLOCK
 from firsttouch.errors import FirstTouchError, one_line
 from firsttouch.host.topology import Topology, load
-from firsttouch.judge import judging, samples_table, verdict_log
-from firsttouch.judge.verdict import status as status_of
-from firsttouch.judge.verdict_log import Logged
 from firsttouch.records import catalogue
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
@@ -52,6 +50,19 @@ _PLACE = ("pu_nodes", "bank", "relation")
 _LOG_SECONDS = 1.0
 #: Age (s) from which a verdict tells nothing of what fails now.
 _OLD = 90 * 86400.0
+
+
+class Judge(Protocol):
+    """Judges this host by what was measured so far."""
+
+    def verdict(self, records: Sequence[Record]) -> tuple[dict[str, Any], int]:
+        """Return the verdict as JSON, and its exit status."""
+
+    def undecided(self, records: Sequence[Record]) -> Collection[str]:
+        """Return the keys of the cases that another repetition may decide."""
+
+    def blamed(self, host: str, since: float) -> Mapping[str, Sequence[str]]:
+        """Return the reasons of bad verdicts *since* a time (s since 1970), of a *host* and of some others."""
 
 
 class Step(Struct, frozen=True):
@@ -105,34 +116,21 @@ class Reasons(Struct, frozen=True):
     here: Sequence[str] = ()
     elsewhere: Sequence[Sequence[str]] = ()
 
-    @classmethod
-    def of(cls, logs: Mapping[str, Sequence[Logged]], host: str, system: str, since: float) -> Reasons:
-        """Return the reasons of a *host* and the others in *logs* with verdicts *since* a time (s since 1970)."""
-        reasons = {
-            name: [
-                line.reason
-                for line in lines
-                if line.system == system and line.time >= since and line.verdict in {"fail", "suspect"}
-            ]
-            for name, lines in logs.items()
-        }
-        return cls(reasons.pop(host, ()), [*reasons.values()])
-
     def rank(self, step: Step) -> tuple[int, int]:
         """Return how often a step was blamed here, and on how many other hosts; the lowest come first."""
         here = sum(map(step.is_blamed, self.here))
         return -here, -sum(any(map(step.is_blamed, reasons)) for reasons in self.elsewhere)
 
 
-def logged_reasons(host: str, system: str, say: Say) -> Reasons:
+def logged_reasons(host: str, judge: Judge, say: Say) -> Reasons:
     """Return the reasons in the log of verdicts; none, and a line to *say*, if it cannot be read in a moment."""
     reasons: list[Reasons] = []
     failed = [f"it took longer than {_LOG_SECONDS:g} s"]
 
     def read() -> None:
         try:
-            logs = verdict_log.read(sample=verdict_log.Sample(host))
-            reasons.append(Reasons.of(logs, host, system, SYSTEM_CLOCK.time() - _OLD))
+            blamed = dict(judge.blamed(host, SYSTEM_CLOCK.time() - _OLD))
+            reasons.append(Reasons(blamed.pop(host, ()), [*blamed.values()]))
         except Exception as error:  # whatever is wrong with the log, the host is judged
             failed[0] = one_line(str(error) or type(error).__name__)
 
@@ -186,10 +184,10 @@ def steps(host: Topology, system: System, reasons: Reasons | None = None) -> lis
     return [*of_all, *sorted(ordered, key=lambda step: (*rank(step), limit(step)))]
 
 
-def states(system: System, file: Path | None, *, share_host: bool, strict: bool, say: Say) -> Iterator[State]:
+def states(system: System, file: Path | None, judge: Judge, *, share_host: bool, say: Say) -> Iterator[State]:
     """Yield the state of the check after each step: the verdict so far, and the steps that are left.
 
-    Steps are repeated until the references of the *system* decide about all cases. Records are appended to *file*.
+    Steps are repeated until the *judge* decides about all cases. Records are appended to *file*.
     A proof, such as a wrong answer, is a state at once: the step may never end.
     """
     os.environ["FIRSTTOUCH_SYSTEM"], os.environ[VARIABLE] = system.name, FULL
@@ -198,7 +196,7 @@ def states(system: System, file: Path | None, *, share_host: bool, strict: bool,
         os.environ["FIRSTTOUCH_SYSTEMS"] = ":".join(filter(None, folders))
     host = load()
     watch, records = Watch(), [*measure.topology(host, say=say)]
-    reasons = logged_reasons(records[0].host, system.name, say)
+    reasons = logged_reasons(records[0].host, judge, say)
     left = {step.title: step for step in steps(host, system, reasons)}
     troubles: list[str] = []
     if len(host.allowed_pus) < len(host.pus):
@@ -208,17 +206,13 @@ def states(system: System, file: Path | None, *, share_host: bool, strict: bool,
         troubles.append(f"this process may use {usable} (affinity or cpuset), so their number is not judged")
 
     def state() -> State:
-        table = samples_table.of_records([*records, *watch.records()])
-        verdict = judging.judged(table, system, fleet=False).of(table.hosts[0])
+        verdict, status = judge.verdict([*records, *watch.records()])
         measured = [
             {"metric": Case.of(r).title, "value": r.value, "unit": r.unit, "status": r.status}
             for r in records
             if r.check in _METRICS
         ]
-        # Only a fail proves something against the host.
-        word = "suspect" if verdict.verdict == "invalid" else verdict.verdict
-        status = status_of([word], strict=strict)
-        return State(verdict.to_dict(), status, measured, [*left], [*troubles])
+        return State(verdict, status, measured, [*left], [*troubles])
 
     yield state()
     try:
@@ -240,7 +234,7 @@ def states(system: System, file: Path | None, *, share_host: bool, strict: bool,
                         troubles.append(f"{step.title}: it was interrupted")
                     left.pop(step.title, None)
                     yield state()
-                open_cases = judging.undecided(records, system)
+                open_cases = judge.undecided(records)
                 again = [record for record in records if Case.of(record).key in open_cases]
                 queue = [step for step in queue if any(step.is_of(record) for record in again)]
     except FirstTouchError as error:

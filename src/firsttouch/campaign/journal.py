@@ -18,7 +18,6 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from firsttouch.errors import BadInput, Missing
-from firsttouch.host.emulation import name_among
 from firsttouch.records import append_log, atomic_files, schema, step_outcome
 from firsttouch.records.append_log import AppendLog
 from firsttouch.records.schema import Record
@@ -106,14 +105,11 @@ def now(timespec: str = "milliseconds") -> str:
 
 
 class Journal:
-    """The folder of one *host* in a campaign; only that host writes to it.
+    """The folder of one host in a campaign, which has its name; only that host writes to it."""
 
-    Older campaigns name the folder with the host's domain.
-    """
-
-    def __init__(self, folder: Path, host: str = "") -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.host = host or folder.name
+        self.host = folder.name
         self.file = folder / "steps.jsonl"
         self.records = folder / "records.jsonl"
         self._log = AppendLog(
@@ -214,15 +210,11 @@ class Journal:
             try:
                 if not text.endswith(b"\n"):
                     raise ValueError("the last line is incomplete")
-                parsed = [self._own(schema.from_dict(json.loads(line))) for line in text.split(b"\n")[:-1]]
+                parsed = [schema.from_dict(json.loads(line)) for line in text.split(b"\n")[:-1]]
             except (ValueError, RecursionError, BadInput) as error:
                 return str(error)
             self._parsed[begin, end] = parsed
         return self._parsed[begin, end]
-
-    def _own(self, record: Record) -> Record:
-        """Return *record* with this host's name, without its domain."""
-        return record if record.host == self.host else replace(record, host=name_among(record.host, {self.host}))
 
 
 _TYPES = {"seconds": (int, float), "begin": (int,), "end": (int,)}

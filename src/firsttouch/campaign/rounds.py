@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rounds of a job: its hosts measure, wait for each other, and judge the records of all hosts together.
+"""Rounds of a job: its hosts measure, and wait for each other before the records of all hosts are judged together.
 
 The hosts of a job agree without messages. Each one reads the journals of the others, and makes the same plan from
 the same records.
@@ -7,12 +7,7 @@ the same records.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
-
-from msgspec import Struct
-from msgspec.structs import asdict
+from collections.abc import Callable, Sequence
 
 from firsttouch.campaign import state
 from firsttouch.campaign.campaigns import Campaign
@@ -21,72 +16,14 @@ from firsttouch.campaign.leases import BEAT, GONE, Leases
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.execution import slurm
 from firsttouch.host.host_lists import folded
-from firsttouch.judge.findings import Findings
-from firsttouch.judge.judging import undecided_cases
-from firsttouch.judge.verdict import ORDER, HostVerdict, worst_first
-from firsttouch.records.cases import Case
-from firsttouch.records.schema import Record
-from firsttouch.units import text_range
 
 #: The step of the journal's lines that end a round.
 ROUND = "round"
-#: How many hosts repeat a case with a host that is undecided in it: repetitions tell what good hosts reach, too.
-SIBLINGS = 8
 #: Seconds of the job that are kept for verdicts and report, and how many times as long as before a step may take.
 _RESERVE, _LONGER = 120.0, 1.5
 _POLL = 1.0
 #: Seconds after which the first host names those that it waits for.
 _PATIENCE = 300.0
-#: Undecided cases that the last line of a job names.
-_NAMED = 3
-
-
-def repetitions(records: Iterable[Record]) -> dict[str, Counter[str]]:
-    """Return how often each host has measured each case (by its key)."""
-    counts: dict[str, Counter[str]] = {}
-    for record in records:
-        key = Case.of(record).key
-        counts.setdefault(record.host, Counter())[key] += 1
-    return counts
-
-
-def plan(
-    fleet: Findings, hosts: Sequence[str], counts: Mapping[str, Mapping[str, int]], most: int
-) -> dict[str, list[str]]:
-    """Return the keys of the cases that each of *hosts* measures in the next round, the most suspicious first.
-
-    These are the cases that another repetition may decide, and those that a sibling is undecided in. A case has
-    :data:`SIBLINGS` siblings, those with the fewest repetitions; a host that fails it is none. *counts* are the
-    repetitions so far, at most *most*.
-    """
-    open_cases = {host: set(undecided_cases(fleet, host, most)) for host in hosts}
-    suspicion: dict[str, tuple[int, float]] = {}
-    failing: set[tuple[str, str]] = set()
-    for host in hosts:
-        for finding in fleet.of(host).findings if open_cases[host] or fleet.word(host) else ():
-            key = finding.identity.key
-            if finding.verdict == "fail":
-                failing.add((host, key))
-            if key in open_cases[host]:
-                rank = ORDER.index(finding.verdict), finding.evidence or 0.0
-                suspicion[key] = max(suspicion.get(key, rank), rank)
-    wanted = {host: set(cases) for host, cases in open_cases.items()}
-    for key in set[str]().union(*open_cases.values()):
-        undecided_hosts = [host for host in hosts if key in open_cases[host]]
-        goal = min(most, 1 + max(counts[host][key] for host in undecided_hosts))
-        siblings = [
-            host
-            for host in hosts
-            if key not in open_cases[host] and key in counts.get(host, ()) and (host, key) not in failing
-        ]
-        siblings.sort(key=lambda host: counts[host][key])
-        for host in siblings[: max(0, SIBLINGS + 1 - len(undecided_hosts))]:
-            if counts[host][key] < goal:
-                wanted[host].add(key)
-    return {
-        host: sorted(sorted(cases), key=lambda key: suspicion.get(key, (0, 0.0)), reverse=True)
-        for host, cases in wanted.items()
-    }
 
 
 class Meeting:
@@ -168,53 +105,3 @@ class Meeting:
 def fits(seconds: float, deadline: float | None, clock: Clock) -> bool:
     """Return whether a step that took *seconds* fits before *deadline* (seconds since 1970; None: no end)."""
     return deadline is None or clock.time() + _LONGER * seconds + _RESERVE <= deadline
-
-
-class Spent(Struct, frozen=True):
-    """What the verdicts of a job cost, and what they leave open."""
-
-    seconds: float
-    #: The fewest and the most repetitions of a metric.
-    repetitions: tuple[int, int]
-    #: Why no more repetitions were made, "" if they would decide nothing.
-    limit: str
-    #: The undecided and suspect cases of each host, in words, the surest first.
-    undecided: Mapping[str, Sequence[str]]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {**asdict(self), "limit": self.limit if self.undecided else ""}
-
-    def text(self) -> str:
-        """Return the last line of a job."""
-        fewest, most = self.repetitions
-        times = f"{text_range(str(fewest), str(most))} repetition{'s' if most != 1 else ''} of each metric"
-        times = f"{times} in {_duration(self.seconds)}"
-        if not self.undecided:
-            return f"{times}; nothing is undecided"
-        named = [f"{host}: {case}" for host, cases in self.undecided.items() for case in cases[:1]][:_NAMED]
-        count = sum(map(len, self.undecided.values()))
-        others = f"; {count - len(named)} more" if count > len(named) else ""
-        why = f"; {self.limit}" if self.limit else ""
-        return f"{times}{why}; still undecided: {'; '.join(named)}{others}"
-
-
-def _duration(seconds: float) -> str:
-    for size, unit in ((3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
-
-
-def spent(verdicts: Sequence[HostVerdict], seconds: float, limit: str) -> Spent:
-    """Return what the *verdicts* of a job cost; see :class:`Spent`."""
-    counts = [len(f.values) for v in verdicts for f in v.findings if f.evidence is not None] or [1]
-    titles = {}
-    for verdict in verdicts:
-        findings = [f for f in verdict.findings if f.verdict in {"undecided", "suspect"}]
-        if verdict.verdict == "undecided" and not findings:
-            checks = ", ".join(check.replace("_", " ") for check in verdict.blind)
-            titles[verdict.host] = [f"the comparison in {checks}" if checks else "nothing was judged"]
-        elif findings:
-            titles[verdict.host] = [f.title for f in worst_first(findings)]
-    return Spent(seconds, (min(counts), max(counts)), limit, titles)

@@ -10,8 +10,9 @@ import os
 import signal
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -28,15 +29,10 @@ from firsttouch.execution import backends, host_lock, slurm
 from firsttouch.execution.child_process import child, follow, last_lines
 from firsttouch.execution.progress import Steps
 from firsttouch.host.emulation import host_name
-from firsttouch.judge import drift, samples_table, verdict_log
-from firsttouch.judge.findings import Findings
-from firsttouch.judge.fleet_level import FEWEST_HOSTS
-from firsttouch.judge.judging import MOST_REPETITIONS, judged, undecided, undecided_cases
-from firsttouch.judge.verdict import HostVerdict, exit_status
 from firsttouch.records import schema, step_outcome
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
-from firsttouch.systems.definition import System, load
+from firsttouch.systems.definition import load
 
 Say = Callable[[str], None]
 #: Seconds between looks at a busy host, before it counts as busy for good.
@@ -44,18 +40,44 @@ _PAUSES = (30, 60, 120, 240, 480)
 _SMOKE_PAUSES = (1, 2)
 
 
+class Judge(Protocol):
+    """What says what is undecided: a campaign judges nothing itself. *records* are those of each host so far."""
+
+    #: The most repetitions of an undecided case.
+    most: int
+
+    def next_cases(
+        self, records: Mapping[str, Sequence[Record]], host: str, present: Collection[str]
+    ) -> tuple[Sequence[str], bool]:
+        """Return the keys of the cases that *host* measures next, and whether others of the hosts *present* do."""
+
+    def left_by_fleet(self, records: Mapping[str, Sequence[Record]], host: str) -> Mapping[str, int]:
+        """Return the cases that the whole fleet leaves undecided on a *host*, with their repetitions so far."""
+
+    def conclude(
+        self,
+        records: Mapping[str, Sequence[Record]],
+        *,
+        missing: Mapping[str, Sequence[str]],
+        host: str,
+        hosts: Collection[str],
+        measured_at: float,
+        file: Path,
+    ) -> None:
+        """Judge the *hosts* of the job, and write the verdict of this *host* to *file*, too.
+
+        *missing* are the steps without results by host, *measured_at* is the time of the host's newest records.
+        """
+
+
 class Outcome(Struct):
     """The result of a run on one host."""
 
     #: The number of steps by their last state.
     ended: dict[str, int] = field(default_factory=dict)
-    #: The host's verdict, if hosts are judged.
-    verdict: HostVerdict | None = None
-    #: The verdicts of all hosts of the job, the worst first, and the fleet by which they were judged.
-    verdicts: Sequence[HostVerdict] = ()
-    fleet: Findings | None = None
-    #: What the verdicts cost, and what is undecided.
-    spent: rounds.Spent | None = None
+    #: The seconds of a job that judged, and why undecided cases were not measured again ("": it decides nothing).
+    seconds: float = 0.0
+    limit: str = ""
     #: Whether this host prints what concerns all hosts of the job, and the hosts that its exit status stands for.
     speaks: bool = True
     stands_for: Sequence[str] = ()
@@ -65,28 +87,22 @@ class Outcome(Struct):
         """Return whether every step that began ended well, and none found a defect of the host."""
         return not set(self.ended) - (FINISHED - {"found"})
 
-    def exit_status(self, *, strict: bool) -> int:
-        """Return the exit status of a job that judged; *strict*: undecided hosts count."""
-        status = exit_status([v for v in self.verdicts if v.host in self.stands_for], strict=strict)
-        # srun returns the highest status of its tasks, and 4 (suspect) is not worse than 1 (fail).
-        return status and exit_status(self.verdicts, strict=strict)
-
 
 def run(
     campaign: Campaign,
     say: Say,
+    judge: Judge | None = None,
     *,
     only: Sequence[str] = (),
-    max_repetitions: int = MOST_REPETITIONS,
     programs: str = "",
     image: str = "",
     clock: Clock = SYSTEM_CLOCK,
 ) -> Outcome:
     """Run all steps that are left for this host; raises Missing if the results' file system is full.
 
-    *only* has patterns of step names (none: all). Undecided metrics are measured again, up to *max_repetitions*
-    in all. *programs* is the backend of the programs and *image* its image or view ("": those of the partition);
-    raises BadInput, Missing or CannotHere if it does not fit this host.
+    The *judge* judges hosts of a kind of campaign that gives verdicts: what it leaves undecided is measured again.
+    *only* has patterns of step names (none: all). *programs* is the backend of the programs and *image* its image
+    or view ("": those of the partition); raises BadInput, Missing or CannotHere if it does not fit this host.
     """
     chosen = load(campaign.system).programs(slurm.partition(), programs, image)
     backends.prepared(*chosen, ["--version"])
@@ -103,8 +119,8 @@ def run(
             else:
                 with runner.taking_part():
                     runner.go()
-                    if campaign.judged:
-                        runner.judge(max_repetitions)
+                    if judge is not None and campaign.judged:
+                        runner.decide(judge)
     return runner.outcome
 
 
@@ -336,20 +352,20 @@ class _Runner:
                 self.clock.sleep(pause)
         return False
 
-    def judge(self, most: int) -> None:
-        """Write this host's verdict; first measure what is not decided again, together with the hosts of the job.
+    def decide(self, judge: Judge) -> None:
+        """Measure again what is not decided, together with the hosts of the job, and have the verdict written.
 
         This ends when another repetition would decide nothing, no host measured in the last round, or the job has
         too little time left. A host that other programs keep busy measures nothing again.
         """
-        system = load(self.campaign.system)
-        deadline = slurm.end_of_job()
+        most, deadline = judge.most, slurm.end_of_job()
         number, goal, is_measured, is_late, is_busy = 0, 0, True, False, False
         while self.meeting.end_round(number, is_measured=is_measured, beat=self.beat) and number < most - 1:
             if self.is_again and not goal and len(self.meeting.hosts) == 1:
                 # What the fleet leaves undecided gets twice as many repetitions as the earlier jobs made.
-                goal = 2 * min(self._undecided_by_fleet(system, most).values(), default=0)
-            if (open_steps := self._open_steps(system, most, goal)) is None:
+                left = judge.left_by_fleet(self._records(self._all_journals()), self.host)
+                goal = 2 * min(left.values(), default=0)
+            if (open_steps := self._open_steps(judge, goal)) is None:
                 break
             seconds = {entry.step: entry.seconds for entry in self.journal.entries() if entry.end}
             steps = [s for s in open_steps if rounds.fits(seconds.get(s.name, 0.0), deadline, self.clock)]
@@ -370,63 +386,42 @@ class _Runner:
             "the job has too little time left": is_late,
             f"at most {most} repetitions are made": number >= most - 1,
         }
-        self._conclude(system, next((limit for limit, holds in limits.items() if holds), ""))
+        self._conclude(judge, next((limit for limit, holds in limits.items() if holds), ""))
 
-    def _conclude(self, system: System, limit: str) -> None:
-        """Judge the hosts of the job by all records, and write this host's verdict."""
-        together = len(self.meeting.hosts) > 1
-        journals = self._all_journals() if together else [self.journal]
+    def _conclude(self, judge: Judge, limit: str) -> None:
+        """Have the hosts of the job judged by all records, and this host's verdict written."""
+        hosts = self.meeting.hosts
+        journals = self._all_journals() if len(hosts) > 1 else [self.journal]
         missing = {j.host: missing_of(self.campaign, j) for j in journals}
         for host, why in self.meeting.absent.items():
             missing[host] = [why, *missing.get(host, ())]
-        records = [record for journal in journals for record in journal.all_records()]
-        table = samples_table.of_records(records, system.name)
-        fleet = judged(table, system, missing=missing, configurations=lambda: drift.latest(records))
-        hosts = [host for host in fleet.by_severity if host in self.meeting.hosts]
-        verdicts = {host: fleet.of(host) for host in hosts}
-        self.outcome.verdict = verdicts[self.host]
-        self.outcome.verdicts, self.outcome.fleet = list(verdicts.values()), fleet if together else None
+        judge.conclude(
+            self._records(journals),
+            missing=missing,
+            host=self.host,
+            hosts=hosts,
+            measured_at=self.journal.measured_at(),
+            file=self.journal.folder / "verdict",
+        )
         self.outcome.speaks = self.meeting.speaks
-        absent = [host for host in self.meeting.hosts if host not in self.meeting.present]
+        absent = [host for host in hosts if host not in self.meeting.present]
         self.outcome.stands_for = [self.host, *(absent if self.meeting.speaks else ())]
-        self.outcome.spent = rounds.spent(self.outcome.verdicts, self.clock.monotonic() - self.began, limit)
-        own = self.journal.folder / "verdict"
-        verdict_log.publish(self.outcome.verdict, self.journal.measured_at(), self.campaign.name, own)
+        self.outcome.seconds, self.outcome.limit = self.clock.monotonic() - self.began, limit
 
-    def _open_steps(self, system: System, most: int, goal: int) -> list[Step] | None:
+    def _open_steps(self, judge: Judge, goal: int) -> list[Step] | None:
         """Return the steps of this host in the next round, the most suspicious first; None if no host has any."""
-        ended = self.meeting.ended
-        open_cases = list(undecided(self.journal.all_records(ended), system, most))
-        others = False
-        if len(self.meeting.hosts) > 1:
-            records = self._all_records(ended)
-            if len({r.host for r in records}) < FEWEST_HOSTS:
-                others = any(
-                    undecided(journal.all_records(ended), system, most)
-                    for host, journal in self.meeting.journals.items()
-                    if host != self.host and host in self.meeting.present
-                )
-            else:
-                fleet = judged(samples_table.of_records(records, system.name), system)
-                hosts = [host for host in self.meeting.present if host in fleet.number]
-                planned = rounds.plan(fleet, hosts, rounds.repetitions(records), most)
-                open_cases = [*planned.pop(self.host, ()), *open_cases]
-                others = any(planned.values())
-        elif goal:
-            open_cases += [key for key, n in self._undecided_by_fleet(system, most).items() if n < goal]
+        journals = self._all_journals() if len(self.meeting.hosts) > 1 else [self.journal]
+        records = self._records(journals, self.meeting.ended)
+        open_cases, others = judge.next_cases(records, self.host, self.meeting.present)
+        if goal:
+            left = judge.left_by_fleet(self._records(self._all_journals()), self.host)
+            open_cases = [*open_cases, *(key for key, n in left.items() if n < goal)]
         steps = self._steps_of(open_cases)
         return steps or ([] if others else None)
 
-    def _all_records(self, until: Mark | None = None) -> list[Record]:
-        return [record for journal in self._all_journals() for record in journal.all_records(until)]
-
-    def _undecided_by_fleet(self, system: System, most: int) -> dict[str, int]:
-        """Return the cases that the whole fleet leaves undecided on this host, with their repetitions so far."""
-        records = self._all_records()
-        if len({r.host for r in records}) < FEWEST_HOSTS:
-            return {}
-        verdicts = judged(samples_table.of_records(records, system.name), system)
-        return undecided_cases(verdicts, self.host, most)
+    def _records(self, journals: Sequence[Journal], until: Mark | None = None) -> dict[str, list[Record]]:
+        """Return the records of each host."""
+        return {journal.host: journal.all_records(until) for journal in journals}
 
     def _steps_of(self, keys: Sequence[str]) -> list[Step]:
         """Return the steps that measured the cases of *keys*, in the order of these."""

@@ -20,7 +20,6 @@ from firsttouch.campaign.journal import State as StepState
 from firsttouch.campaign.leases import abandoned
 from firsttouch.errors import first_of, one_line
 from firsttouch.execution import slurm
-from firsttouch.judge.verdict import ORDER, HostVerdict
 
 #: What a host did that died in a job.
 SILENT = "it stopped answering"
@@ -290,17 +289,10 @@ def dumps(campaign_state: State) -> str:
 
 #: Lines of a list in the overview; state.json has all of them.
 _LISTED = 40
-_NEXT = """\
-References can be learned from five hosts or more: `firsttouch baseline --system {system} {folder}`, then
-`firsttouch validate --system {system} {folder}` judges each host by them. More repetitions may decide, too: submit
-the campaign again for these hosts, or use `firsttouch campaign submit … --resubmit 12`."""
 
 
-def overview(campaign_state: State, verdicts: Sequence[HostVerdict], notes: Sequence[str] = ()) -> str:
-    """Return the overview in Markdown: what is missing, what was skipped, the verdicts, the next steps.
-
-    *notes* are the lines about the fleet.
-    """
+def overview(campaign_state: State) -> str:
+    """Return the overview in Markdown: what is finished, what is missing, and what was skipped."""
     campaign = campaign_state.campaign
     effort = "" if campaign.effort == "full" else f", effort {campaign.effort}"
     parts = [
@@ -316,20 +308,11 @@ def overview(campaign_state: State, verdicts: Sequence[HostVerdict], notes: Sequ
         parts.append("## Found\n" + _gaps(campaign_state.found))
     if campaign_state.skipped:
         parts.append("## Skipped\n" + _gaps(campaign_state.skipped))
-    if verdicts:
-        counts = Counter(v.verdict for v in verdicts)
-        text = ", ".join(f"{counts[w]} {w}" for w in reversed(ORDER) if counts[w])
-        lines = [v.line() for v in sorted(verdicts, key=lambda v: (v.verdict == "pass", v.host))]
-        parts.append("\n".join([f"## Verdicts: {text}", *map(one_line, notes), _listed(lines)]))
-        if any(v.verdict in {"undecided", "suspect"} and not v.missing for v in verdicts):
-            parts.append(
-                "## Undecided and suspect hosts\n" + _NEXT.format(system=campaign.system, folder=campaign.folder)
-            )
     return "\n\n".join(parts)
 
 
 def _gaps(gaps: Sequence[Gap]) -> str:
-    return _listed([gap.text for gap in merged(gaps)])
+    return listed([gap.text for gap in merged(gaps)])
 
 
 def merged(gaps: Sequence[Gap]) -> list[Gap]:
@@ -341,6 +324,7 @@ def merged(gaps: Sequence[Gap]) -> list[Gap]:
     return [Gap(host, first_of(steps, 4), reason) for (host, reason), steps in grouped.items()]
 
 
-def _listed(lines: Sequence[str]) -> str:
+def listed(lines: Sequence[str]) -> str:
+    """Return the first lines as a list in Markdown, and the number of the others."""
     more = [f"- and {len(lines) - _LISTED} more: state.json has all"] if len(lines) > _LISTED else []
     return "\n".join([*(f"- {one_line(line)}" for line in lines[:_LISTED]), *more])

@@ -15,7 +15,6 @@ from msgspec import Struct
 
 from firsttouch import paths
 from firsttouch.campaign.campaigns import Campaign
-from firsttouch.campaign.collect import Collected, undecided_hosts
 from firsttouch.campaign.journal import create_exclusive, note, note_without_job, submissions
 from firsttouch.errors import BadInput, RunFailed
 from firsttouch.execution import slurm
@@ -84,10 +83,9 @@ class Again(Struct, frozen=True):
         steps = [f"--step={pattern}" for pattern in self.steps]
         return [*drain, f"--resubmit={self.resubmit}", *steps, *(f"--sbatch={o}" for o in self.options)]
 
-    def submit_undecided(self, campaign: Campaign, collected: Collected, say: Callable[[str], None]) -> None:
-        """Submit another job for each host that more repetitions may decide, up to _ROUNDS times."""
+    def submit_undecided(self, campaign: Campaign, undecided: Sequence[str], say: Callable[[str], None]) -> None:
+        """Submit another job for each *undecided* host, up to _ROUNDS times."""
         rounds = Counter(host for s in submissions(campaign.folder) if s.job for host in s.hosts)
-        undecided = undecided_hosts(collected, self.resubmit or 0)
         if hosts := [host for host in undecided if rounds[host] <= _ROUNDS]:
             submitted = self.submit(campaign, hosts)
             say(

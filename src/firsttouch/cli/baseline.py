@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from firsttouch import documents
-from firsttouch.campaign import inputs
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, Missing, one_line
 from firsttouch.host.host_lists import folded, unfolded
@@ -17,6 +16,7 @@ from firsttouch.judge import baseline
 from firsttouch.judge.fleet_level import LOSS
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.records import atomic_files
+from firsttouch.report import inputs
 from firsttouch.systems import definition as systems
 from firsttouch.systems.definition import load
 

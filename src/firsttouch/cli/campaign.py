@@ -16,7 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from firsttouch.benchmarks import profiles
-from firsttouch.campaign import campaigns, collect, here, journal, submit
+from firsttouch.campaign import campaigns, here, journal, submit
 from firsttouch.campaign.campaigns import KINDS, Campaign
 from firsttouch.campaign.here import CampaignRequest
 from firsttouch.campaign.run import Outcome
@@ -30,6 +30,7 @@ from firsttouch.host.emulation import HOST, host_name
 from firsttouch.host.host_lists import folded, unfolded
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import MOST_REPETITIONS
+from firsttouch.judge.measuring import JobJudge, spent
 from firsttouch.judge.verdict import HostVerdict, conclusion, exit_status
 from firsttouch.systems.definition import load
 from firsttouch.tools import require_report
@@ -143,11 +144,12 @@ def run_here(args: argparse.Namespace) -> int:
         if args.drain and not args.json:
             print(f"scontrol update nodename={host_name()} state=drain reason=…   (if the verdict is fail)")
         return 0
-    outcome, document = here.carry_out(
+    judge = JobJudge(load(campaign.system), campaign.name, args.max_repetitions)
+    outcome = here.carry_out(
         campaign,
         job,
+        judge,
         steps=request.steps,
-        max_repetitions=args.max_repetitions,
         backend=args.backend,
         image=args.image,
         collects=not args.no_collect,
@@ -155,32 +157,48 @@ def run_here(args: argparse.Namespace) -> int:
         hint="" if args.system or args.campaign else ANY_HOST,
         say=say,
     )
-    print_outcome(outcome, document, as_json=args.json)
-    if outcome.verdict is None:
+    alone = not args.no_collect and (job is None or job.alone)
+    conclude(campaign, outcome, judge, collects=alone, as_json=args.json)
+    if judge.verdict is None:
         return 0 if outcome.good else 1
-    return _status(outcome, outcome.verdict, campaign, strict=args.strict, drains=args.drain)
+    return _status(outcome, judge, judge.verdict, campaign, strict=args.strict, drains=args.drain)
 
 
-def print_outcome(outcome: Outcome, document: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print the verdicts of a run, or its document."""
+def conclude(
+    campaign: Campaign, outcome: Outcome, judge: JobJudge | None, *, collects: bool, as_json: bool
+) -> None:
+    """Collect if no other job measures, and print the verdicts of a run, or its JSON document."""
+    document: dict[str, Any] = {"campaign": str(campaign.folder), "steps": outcome.ended}
+    if judge and judge.verdict:
+        cost = spent(judge.verdicts, outcome.seconds, outcome.limit)
+        document |= {"verdict": judge.verdict.to_dict(), "spent": cost.to_dict()}
+    if collects:
+        from firsttouch.report import campaign_report  # noqa: PLC0415 - loads templates and figures
+
+        collected = campaign_report.collect(campaign)
+        document["state"] = collected.state.to_dict()
+        for line in collected.text.splitlines():
+            say(line)
+        say(f"report: {campaign.folder / 'report' / 'index.html'}")
     if as_json:
         options.print_json(document)
-    elif outcome.speaks:
-        for note in outcome.fleet.notes() if outcome.fleet else ():
+    elif judge and outcome.speaks:
+        for note in judge.fleet.notes() if judge.fleet else ():
             print(one_line(note))
-        for verdict in outcome.verdicts:
+        for verdict in judge.verdicts:
             print(coloured(one_line(verdict.line())))
 
 
-def _status(outcome: Outcome, own: HostVerdict, campaign: Campaign, *, strict: bool, drains: bool) -> int:
+def _status(
+    outcome: Outcome, judge: JobJudge, own: HostVerdict, campaign: Campaign, *, strict: bool, drains: bool
+) -> int:
     """Print the last lines, and return the exit status of a job that judged. *drains*: the host, if it fails."""
-    status = outcome.exit_status(strict=strict)
+    status = judge.exit_status(outcome.stands_for, strict=strict)
     if drains:
-        status = max(status, _drain([own], campaign, outcome.fleet))
+        status = max(status, _drain([own], campaign, judge.fleet))
     if outcome.speaks:
-        _conclude(outcome.verdicts, strict=strict)
-        if outcome.spent:
-            say(f"firsttouch: {outcome.spent.text()}")
+        _conclude(judge.verdicts, strict=strict)
+        say(f"firsttouch: {spent(judge.verdicts, outcome.seconds, outcome.limit).text()}")
     return status
 
 
@@ -315,7 +333,7 @@ def show_status(args: argparse.Namespace) -> int:
     if args.json:
         options.print_json({**campaign_state.to_dict(), "jobs": jobs})
     else:
-        print(overview(campaign_state, ()))
+        print(overview(campaign_state))
         if jobs is None:
             print("\nSlurm's queue (squeue) does not answer: which jobs wait or run is unknown.")
         elif jobs:
@@ -347,12 +365,14 @@ def cancel_jobs(args: argparse.Namespace) -> int:
 def collect_campaign(args: argparse.Namespace) -> int:
     """Report the results; 0 if all are there and good, 1 if not, or the verdicts' status."""
     require_report()
+    from firsttouch.report import campaign_report  # noqa: PLC0415 - loads templates and figures
+
     folder = campaigns.folder_of(args.campaign)
     number = re.search(r"-(\d+)\Z", folder.name)
     if number and not folder.exists() and (tries := slurm.accounted([number[1]])):
         raise BadInput(f"no campaign: {tries[-1].text} and wrote nothing: its output shows why", file=folder)
     campaign = campaigns.existing(args.campaign)
-    collected = collect.collect(campaign, draw=not args.no_figures)
+    collected = campaign_report.collect(campaign, draw=not args.no_figures)
     if args.json:
         options.print_json({**collected.state.to_dict(), "verdicts": [v.to_dict() for v in collected.verdicts]})
     else:
@@ -362,7 +382,8 @@ def collect_campaign(args: argparse.Namespace) -> int:
         if args.resubmit:
             options_of_sbatch = submit.split_options(args.sbatch)
             again = submit.Again(args.resubmit, args.step or (), options_of_sbatch, drains=args.drain)
-            again.submit_undecided(campaign, collected, say)
+            undecided = campaign_report.undecided_hosts(collected, args.resubmit)
+            again.submit_undecided(campaign, undecided, say)
         status = exit_status(collected.verdicts, strict=args.strict)
         if args.drain:
             status = max(status, _drain(collected.verdicts, campaign, collected.judged))

@@ -117,13 +117,13 @@ def _output_until(seconds: float, status: int) -> Iterator[None]:
 def _measure(args: argparse.Namespace) -> int:
     require_report()
     from firsttouch.campaign import host_check  # noqa: PLC0415
+    from firsttouch.judge.measuring import CheckJudge  # noqa: PLC0415
     from firsttouch.systems.definition import load  # noqa: PLC0415
 
     system = load(args.system)
     with _patient() as saying:
-        states = host_check.states(
-            system, args.records, share_host=args.share_host, strict=args.strict, say=saying
-        )
+        judge = CheckJudge(system, args.strict)
+        states = host_check.states(system, args.records, judge, share_host=args.share_host, say=saying)
         try:
             for state in states:
                 print(json.dumps(asdict(state)), flush=True)

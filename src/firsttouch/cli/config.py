@@ -57,7 +57,7 @@ def register(subparsers: options.Subparsers) -> None:
 
 def _configurations(given: Sequence[Path]) -> dict[str, Configuration]:
     """Return the newest configurations in the records; raises BadInput if there is none."""
-    from firsttouch.campaign import inputs  # noqa: PLC0415 - see the package
+    from firsttouch.report import inputs  # noqa: PLC0415 - see the package
 
     gathered = inputs.gather([*given] or [paths.results()])
     configurations = gathered.newest_configurations()

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
-from firsttouch.campaign import inputs
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, did_you_mean, one_line
+from firsttouch.report import inputs
 
 if TYPE_CHECKING:
     from firsttouch.judge.history import Change, Offender

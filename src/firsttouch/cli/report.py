@@ -56,18 +56,18 @@ def register(subparsers: options.Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the report; print its summary, or with --json the document."""
     require_report()
-    from firsttouch.campaign import reporting  # noqa: PLC0415 - templates and tables only when a report is made
+    from firsttouch.report import writing  # noqa: PLC0415 - templates and tables only when a report is made
 
     if args.compare and len(args.records) != 2:
         raise BadInput(f"--compare takes two, before and after: {len(args.records)} were given")
     if args.compare and args.max_age:
         raise BadInput("--max-age is not for --compare: give two folders with the records to compare")
     if args.compare:
-        written = reporting.write_comparison(
+        written = writing.write_comparison(
             args.records[0], args.records[1], args.output, system=args.system, xml=args.xml
         )
     else:
-        written = reporting.write_report(
+        written = writing.write_report(
             args.records,
             args.output,
             system=args.system,

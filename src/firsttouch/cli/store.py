@@ -8,9 +8,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from firsttouch.campaign import inputs
 from firsttouch.cli import options
 from firsttouch.errors import BadInput
+from firsttouch.report import inputs
 from firsttouch.tools import require_report
 
 EXAMPLES = """\

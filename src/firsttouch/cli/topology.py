@@ -80,8 +80,7 @@ def measured_rates(host: Topology) -> dict[tuple[int, int], float]:
     latest = paths.results() / "latest"
     if not host.here or len(tiers.tiers(host)) < 2 or not latest.exists():
         return {}
-    from firsttouch.campaign import inputs  # noqa: PLC0415 - see the package
-    from firsttouch.report import matrix  # noqa: PLC0415 - loads the table library
+    from firsttouch.report import inputs, matrix  # noqa: PLC0415 - loads the table library
 
     try:
         return matrix.matrix_of(inputs.gather([latest]).records(), host, host_name()).rates()
@@ -94,9 +93,8 @@ def _exported(
     form: str, given: Sequence[Path], output: Path | None, *, xml_file: Path | None, fsroot: Path | None
 ) -> str:
     """Return the measured matrix in a *form* of --export; raises BadInput if the records do not have it."""
-    from firsttouch.campaign import inputs  # noqa: PLC0415 - see the package
     from firsttouch.host import topology  # noqa: PLC0415
-    from firsttouch.report import matrix  # noqa: PLC0415 - loads the table library
+    from firsttouch.report import inputs, matrix  # noqa: PLC0415 - see the package
 
     records = given or [paths.results() / "latest"]
     if not given and not records[0].exists():

@@ -6,13 +6,13 @@ from __future__ import annotations
 import argparse
 import sys
 
-from firsttouch.campaign import inputs
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, one_line
 from firsttouch.execution.progress import coloured
 from firsttouch.fleet import drain
 from firsttouch.judge.verdict import ORDER, conclusion, worst
 from firsttouch.judge.verdict import status as status_of
+from firsttouch.report import inputs
 from firsttouch.systems.definition import load
 
 #: With more results than these, only hosts that fail or are invalid are shown in detail.

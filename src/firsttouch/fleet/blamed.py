@@ -5,13 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from firsttouch.campaign import campaigns, collect
+from firsttouch.campaign import campaigns
+from firsttouch.campaign.results import measured
 from firsttouch.campaign.state import state
 from firsttouch.errors import BadInput
 from firsttouch.fleet.actions import Actions
 from firsttouch.fleet.site_settings import Hold
 from firsttouch.judge import verdict_log
 from firsttouch.judge.findings import Findings
+from firsttouch.judge.measuring import campaign_findings
 from firsttouch.judge.verdict import ORDER, Word
 from firsttouch.judge.verdict_log import Logged
 from firsttouch.systems.definition import load
@@ -47,7 +49,7 @@ def _judged(name: str) -> Findings | None:
     except BadInput:
         return None
     campaign_state = state(campaign)
-    return collect.findings(campaign_state, collect.measured(campaign_state), system)
+    return campaign_findings(campaign_state, measured(campaign_state), system)
 
 
 def unsettled(journal: Actions, settings: Hold) -> Iterator[Logged]:

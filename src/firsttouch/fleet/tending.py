@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from firsttouch import paths
 from firsttouch.benchmarks import profiles
-from firsttouch.campaign import campaigns, collect, submit
+from firsttouch.campaign import campaigns, results, submit
 from firsttouch.campaign.campaigns import Campaign
 from firsttouch.campaign.journal import Journal
 from firsttouch.campaign.state import state
@@ -512,7 +512,7 @@ def verdict_of(host: str, name: str, source: str, earlier: Sequence[str] = ()) -
     if not (measured := own.measured_at()):
         return "", "its job measured nothing", 0.0
     records = [record for before in earlier for record in _records(host, before)] + _own(host, own)
-    missing = {host: collect.missing(state(campaign)).get(host, [])}
+    missing = {host: results.missing(state(campaign)).get(host, [])}
     verdict = _of(host, judge(records, system, missing=missing))
     if verdict.verdict not in _DECIDED and not missing[host]:
         others = [record for records in _others(host, campaign, source) for record in records]

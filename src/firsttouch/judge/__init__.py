@@ -4,6 +4,7 @@
 In: records of hosts and the references of a system. Out: the verdict of each host.
 
 - ``judging``: :func:`~judging.judge` and :func:`~judging.judged`, and what to measure again
+- ``measuring``: what campaigns and the check of a host ask of the judge, as they judge nothing themselves
 - ``findings``: their result, one table of values, expectations and verdicts, which pages and exports read
 - ``verdict``, ``verdict_file``, ``verdict_log``: findings and verdicts of hosts, the last and all verdicts
 - ``baseline``: references learnt from a fleet

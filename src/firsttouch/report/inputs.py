@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from firsttouch.benchmarks import reframe_run
 from firsttouch.benchmarks.reframe_run import Trouble
 from firsttouch.campaign import campaigns as model
-from firsttouch.campaign import collect
+from firsttouch.campaign import results as campaign_results
 from firsttouch.campaign.state import State, state, without_superseded
 from firsttouch.clock import MOST_SKEW, SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, one_line
@@ -105,13 +105,13 @@ class Gathered(Struct, frozen=True, dict=True):
         missing: dict[str, dict[str, list[str]]] = {}
         for seen in self.campaigns:
             of_system = missing.setdefault(seen.campaign.system, {})
-            for host, lost in collect.missing(seen).items():
+            for host, lost in campaign_results.missing(seen).items():
                 of_system.setdefault(host, []).extend(lost)
         return missing
 
     @cached_property
     def _measured(self) -> list[Record]:
-        return [r for seen in self.campaigns for r in collect.measured(seen)]
+        return [r for seen in self.campaigns for r in campaign_results.measured(seen)]
 
     def samples(self, system: str | None = None, *, few: int | None = None) -> SamplesTable:
         """Return the samples of all records, or only those of *system*.

@@ -14,8 +14,6 @@ from urllib.parse import quote
 
 from firsttouch import paths
 from firsttouch.advice import advice_text
-from firsttouch.campaign import collect, inputs
-from firsttouch.campaign.inputs import Gathered
 from firsttouch.errors import BadInput
 from firsttouch.host import topology
 from firsttouch.judge.comparison import compare
@@ -25,13 +23,14 @@ from firsttouch.judge.judging import judged
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import Unread
-from firsttouch.report import FEW_HOSTS, guidelines, model, summary
+from firsttouch.report import FEW_HOSTS, campaign_report, guidelines, inputs, model, summary
 from firsttouch.report import pages as report_pages
 from firsttouch.report.fleet import comparison as fleet_comparison
 from firsttouch.report.fleet import fleet_pages
 from firsttouch.report.fleet.comparison import Compared
 from firsttouch.report.fleet.fleet_pages import Fleet
 from firsttouch.report.fleet.history import History, Timeline, of_fleet
+from firsttouch.report.inputs import Gathered
 from firsttouch.report.model import Problem
 from firsttouch.report.render import Summary
 from firsttouch.systems.definition import System, Undescribed, available, from_file, load
@@ -227,7 +226,7 @@ def _problems(gathered: Gathered) -> list[Problem]:
     ]
     problems += [Problem(t.check, t.result, t.reason, check=t.word) for t in gathered.troubles]
     problems += [Problem(f"clock of {h}", "failed", reason, check="") for h, reason in gathered.ahead().items()]
-    return problems + [problem for seen in gathered.campaigns for problem in collect.problems(seen)]
+    return problems + [problem for seen in gathered.campaigns for problem in campaign_report.problems(seen)]
 
 
 def _details(

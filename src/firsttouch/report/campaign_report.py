@@ -5,35 +5,40 @@ from __future__ import annotations
 
 import datetime
 import shutil
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from firsttouch.campaign.campaigns import DEFAULT_SCENARIO, Campaign
+from firsttouch.campaign.campaigns import Campaign
 from firsttouch.campaign.journal import full_disk_as_missing
-from firsttouch.campaign.state import Gap, State, dumps, merged, overview, state, unfinished
+from firsttouch.campaign.results import measured
+from firsttouch.campaign.state import Gap, State, dumps, listed, merged, overview, state
 from firsttouch.clock import SYSTEM_CLOCK, Clock
+from firsttouch.errors import one_line
 from firsttouch.execution.progress import say
-from firsttouch.judge import drift, samples_table, verdict_file, verdict_log
+from firsttouch.judge import verdict_file, verdict_log
 from firsttouch.judge.common_loss import CommonLoss
 from firsttouch.judge.findings import Findings
-from firsttouch.judge.judging import judged, undecided_cases
+from firsttouch.judge.judging import undecided_cases
+from firsttouch.judge.measuring import campaign_findings
 from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import Record
+from firsttouch.report import model, pages
+from firsttouch.report.model import Kind, Problem
 from firsttouch.systems.definition import System, load
-
-if TYPE_CHECKING:
-    from firsttouch.report.model import Kind, Problem
 
 #: Most hosts with figures in a report; of more, the hosts with the worst verdicts have them.
 MOST_DRAWN = 6
 #: Reports that a campaign keeps; each collecting job makes a new one.
 KEPT = 3
+_NEXT = """\
+References can be learned from five hosts or more: `firsttouch baseline --system {system} {folder}`, then
+`firsttouch validate --system {system} {folder}` judges each host by them. More repetitions may decide, too: submit
+the campaign again for these hosts, or use `firsttouch campaign submit … --resubmit 12`."""
 
 
 class Collected(Struct, frozen=True):
@@ -57,10 +62,12 @@ def collect(campaign: Campaign, *, draw: bool = True, clock: Clock = SYSTEM_CLOC
     campaign_state = state(campaign)
     system = load(campaign.system)
     records = measured(campaign_state)
-    all_judged = findings(campaign_state, records, system)
+    all_judged = campaign_findings(campaign_state, records, system)
     verdicts = tuple(all_judged.of(host) for host in all_judged.hosts) if campaign.judged else ()
     _write_verdicts(campaign_state, verdicts)
-    text = overview(campaign_state, verdicts, all_judged.notes() if campaign.judged else ())
+    text = overview(campaign_state)
+    if verdicts:
+        text += "\n\n" + verdicts_text(campaign, verdicts, all_judged.notes())
     with full_disk_as_missing(campaign.folder):
         common_losses = {system.name: all_judged.common_loss} if campaign.judged else {}
         report = partial(_report, campaign_state, records, system, verdicts, common_losses=common_losses)
@@ -68,10 +75,17 @@ def collect(campaign: Campaign, *, draw: bool = True, clock: Clock = SYSTEM_CLOC
     return Collected(campaign_state, verdicts, folder, text, all_judged if campaign.judged else None)
 
 
-def findings(campaign_state: State, records: Sequence[Record], system: System) -> Findings:
-    """Return the verdicts of a campaign's hosts by all its *records*, their configurations and what is missing."""
-    samples = samples_table.of_records(records, system.name)
-    return judged(samples, system, missing=missing(campaign_state), configurations=lambda: drift.latest(records))
+def verdicts_text(campaign: Campaign, verdicts: Sequence[HostVerdict], notes: Sequence[str]) -> str:
+    """Return the verdicts of a campaign's hosts in Markdown with the next steps; *notes* are about the fleet."""
+    counts = Counter(v.verdict for v in verdicts)
+    text = ", ".join(f"{counts[w]} {w}" for w in reversed(ORDER) if counts[w])
+    lines = [v.line() for v in sorted(verdicts, key=lambda v: (v.verdict == "pass", v.host))]
+    parts = ["\n".join([f"## Verdicts: {text}", *map(one_line, notes), listed(lines)])]
+    if any(v.verdict in {"undecided", "suspect"} and not v.missing for v in verdicts):
+        parts.append(
+            "## Undecided and suspect hosts\n" + _NEXT.format(system=campaign.system, folder=campaign.folder)
+        )
+    return "\n\n".join(parts)
 
 
 def _write_verdicts(campaign_state: State, verdicts: Sequence[HostVerdict]) -> None:
@@ -99,38 +113,8 @@ def undecided_hosts(collected: Collected, most: int) -> list[str]:
     ]
 
 
-def measured(campaign_state: State) -> list[Record]:
-    """Return the records of all finished steps; records with differing alignments become invalid."""
-    return agree(record for journal in campaign_state.journals for record in journal.all_records())
-
-
-def missing(campaign_state: State) -> dict[str, list[str]]:
-    """Return, by host, what is missing and why; named hosts that did not take part are included."""
-    if campaign_state.campaign.shared:  # no host had to do any particular step
-        return {j.host: [] for j in campaign_state.journals}
-    gaps = {(gap.host, gap.step) for gap in campaign_state.gaps}
-    by_host = {
-        j.host: [
-            f"{step}: {reason}"
-            for step, reason in unfinished(campaign_state.campaign, j).items()
-            if (j.host, step) in gaps
-        ]
-        for j in campaign_state.journals
-    }
-    for host, gap in campaign_state.silent.items():
-        if (host, gap.step) in gaps:
-            others = [line for line in by_host.get(host, ()) if not line.startswith(f"{gap.step}: ")]
-            by_host[host] = [gap.reason, *others]
-    for gap in campaign_state.gaps:
-        if gap.host and not gap.step and gap.host not in campaign_state.silent:
-            by_host.setdefault(gap.host, []).append(gap.reason)
-    return by_host
-
-
 def problems(campaign_state: State) -> list[Problem]:
     """Return what is missing and skipped; steps that a host skipped for one reason are one problem."""
-    from firsttouch.report.model import Problem  # noqa: PLC0415  (loads Jinja)
-
     check = {step.name: step.check for step in campaign_state.campaign.steps}
     hosts = f"hosts of {campaign_state.campaign.name}"
 
@@ -143,44 +127,6 @@ def problems(campaign_state: State) -> list[Problem]:
         by_check.setdefault(check[gap.step], []).append(gap)
     skipped = [of(g, "skipped", g.reason, name) for name, gaps in sorted(by_check.items()) for g in merged(gaps)]
     return missing_steps + skipped
-
-
-def agree(records: Iterable[Record]) -> list[Record]:
-    """Return *records*, invalid if their alignments differ from those of their aligner's default scenario.
-
-    Every scenario must give the alignments of one instance, on whichever host it ran. The alignments that the
-    valid default runs of the most hosts have are the right ones; if two are as frequent, none is. Without a valid
-    run of the default scenario, nothing is compared.
-    """
-    records = list(records)
-    hosts: dict[tuple[str, ...], dict[str, set[str]]] = {}
-    for record in records:
-        is_default = record.parameters.get("scenario") == DEFAULT_SCENARIO and record.status == "valid"
-        if is_default and (digest := record.parameters.get("common_sha256")) is not None:
-            hosts.setdefault(_input(record), {}).setdefault(digest, set()).add(record.host)
-    right = {given: _most_frequent(of_digest) for given, of_digest in hosts.items()}
-
-    def checked(record: Record) -> Record:
-        digest = record.parameters.get("common_sha256")
-        if digest is None or right.get(_input(record), digest) == digest:
-            return record
-        reason = f"its alignments differ from those of {DEFAULT_SCENARIO}"
-        if right[_input(record)] is None:
-            reason = f"the alignments of {DEFAULT_SCENARIO} differ between hosts, and none is the most frequent"
-        return replace(record, status="invalid", reason=reason)
-
-    return [checked(record) for record in records]
-
-
-def _most_frequent(hosts: Mapping[str, Collection[str]]) -> str | None:
-    """Return the digest that the most hosts have, None if several have as many."""
-    ranked = sorted(hosts, key=lambda digest: len(hosts[digest]), reverse=True)
-    is_tie = len(ranked) > 1 and len(hosts[ranked[0]]) == len(hosts[ranked[1]])
-    return None if is_tie else ranked[0]
-
-
-def _input(record: Record) -> tuple[str, ...]:
-    return tuple(str(record.parameters.get(k)) for k in ("aligner", "dataset", "reads", "batch_bases"))
 
 
 def _write(campaign_state: State, text: str, report: Callable[[Path], object] | None, clock: Clock) -> Path:
@@ -222,8 +168,6 @@ def _report(
     *,
     common_losses: Mapping[str, CommonLoss | None],
 ) -> None:
-    from firsttouch.report import model, pages  # noqa: PLC0415 - a large import
-
     drawn = set(_drawn(campaign_state, verdicts))
     lost = problems(campaign_state)
     if left_out := len(set(campaign_state.hosts) - drawn):

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a campaign measured, and what is missing: the records of all hosts, whose alignments must agree."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from msgspec.structs import replace
+
+from firsttouch.campaign.campaigns import DEFAULT_SCENARIO
+from firsttouch.campaign.state import State, unfinished
+from firsttouch.records.schema import Record
+
+
+def measured(campaign_state: State) -> list[Record]:
+    """Return the records of all finished steps; records with differing alignments become invalid."""
+    return agree(record for journal in campaign_state.journals for record in journal.all_records())
+
+
+def missing(campaign_state: State) -> dict[str, list[str]]:
+    """Return, by host, what is missing and why; named hosts that did not take part are included."""
+    if campaign_state.campaign.shared:  # no host had to do any particular step
+        return {j.host: [] for j in campaign_state.journals}
+    gaps = {(gap.host, gap.step) for gap in campaign_state.gaps}
+    by_host = {
+        j.host: [
+            f"{step}: {reason}"
+            for step, reason in unfinished(campaign_state.campaign, j).items()
+            if (j.host, step) in gaps
+        ]
+        for j in campaign_state.journals
+    }
+    for host, gap in campaign_state.silent.items():
+        if (host, gap.step) in gaps:
+            others = [line for line in by_host.get(host, ()) if not line.startswith(f"{gap.step}: ")]
+            by_host[host] = [gap.reason, *others]
+    for gap in campaign_state.gaps:
+        if gap.host and not gap.step and gap.host not in campaign_state.silent:
+            by_host.setdefault(gap.host, []).append(gap.reason)
+    return by_host
+
+
+def agree(records: Iterable[Record]) -> list[Record]:
+    """Return *records*, invalid if their alignments differ from those of their aligner's default scenario.
+
+    Every scenario must give the alignments of one instance, on whichever host it ran. The alignments that the
+    valid default runs of the most hosts have are the right ones; if two are as frequent, none is. Without a valid
+    run of the default scenario, nothing is compared.
+    """
+    records = list(records)
+    hosts: dict[tuple[str, ...], dict[str, set[str]]] = {}
+    for record in records:
+        is_default = record.parameters.get("scenario") == DEFAULT_SCENARIO and record.status == "valid"
+        if is_default and (digest := record.parameters.get("common_sha256")) is not None:
+            hosts.setdefault(_input(record), {}).setdefault(digest, set()).add(record.host)
+    right = {given: _most_frequent(of_digest) for given, of_digest in hosts.items()}
+
+    def checked(record: Record) -> Record:
+        digest = record.parameters.get("common_sha256")
+        if digest is None or right.get(_input(record), digest) == digest:
+            return record
+        reason = f"its alignments differ from those of {DEFAULT_SCENARIO}"
+        if right[_input(record)] is None:
+            reason = f"the alignments of {DEFAULT_SCENARIO} differ between hosts, and none is the most frequent"
+        return replace(record, status="invalid", reason=reason)
+
+    return [checked(record) for record in records]
+
+
+def _most_frequent(hosts: Mapping[str, Collection[str]]) -> str | None:
+    """Return the digest that the most hosts have, None if several have as many."""
+    ranked = sorted(hosts, key=lambda digest: len(hosts[digest]), reverse=True)
+    is_tie = len(ranked) > 1 and len(hosts[ranked[0]]) == len(hosts[ranked[1]])
+    return None if is_tie else ranked[0]
+
+
+def _input(record: Record) -> tuple[str, ...]:
+    return tuple(str(record.parameters.get(k)) for k in ("aligner", "dataset", "reads", "batch_bases"))

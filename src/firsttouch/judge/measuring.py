@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The judge of those who measure: what the hosts of a job measure next, the verdicts in the end, and their cost.
+
+Campaigns and the check of a host judge nothing: the command line gives them a :class:`JobJudge` or a
+:class:`CheckJudge`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from firsttouch.campaign.results import missing
+from firsttouch.campaign.state import State
+from firsttouch.judge import drift, judging, samples_table, verdict_log
+from firsttouch.judge.findings import Findings
+from firsttouch.judge.fleet_level import FEWEST_HOSTS
+from firsttouch.judge.judging import MOST_REPETITIONS, judged, undecided, undecided_cases
+from firsttouch.judge.verdict import ORDER, HostVerdict, exit_status, status, worst_first
+from firsttouch.records.cases import Case
+from firsttouch.records.schema import Record
+from firsttouch.systems.definition import System
+from firsttouch.units import text_range
+
+#: How many hosts repeat a case with a host that is undecided in it: repetitions tell what good hosts reach, too.
+SIBLINGS = 8
+#: Undecided cases that the last line of a job names.
+_NAMED = 3
+_Records = Mapping[str, Sequence[Record]]
+
+
+class JobJudge:
+    """Judges the hosts of a job of the campaign *source*, by all records of the campaign.
+
+    Undecided cases are measured up to *most* times. The verdicts are those of :meth:`conclude`, the worst first.
+    """
+
+    def __init__(self, system: System, source: str, most: int = MOST_REPETITIONS) -> None:
+        self.system, self.source, self.most = system, source, most
+        self.verdicts: Sequence[HostVerdict] = ()
+        #: The verdict of this host.
+        self.verdict: HostVerdict | None = None
+        #: The findings by which several hosts were judged.
+        self.fleet: Findings | None = None
+
+    def next_cases(self, records: _Records, host: str, present: Collection[str]) -> tuple[list[str], bool]:
+        """Return the keys of the cases that *host* measures next, and whether others of the hosts *present* do.
+
+        The most suspicious come first. *records* are those of each host so far.
+        """
+        system = self.system
+        by_references = [*undecided(records.get(host, ()), system, self.most)]
+        others = [other for other in present if other != host]
+        if not others:
+            return by_references, False
+        all_records = [record for of_host in records.values() for record in of_host]
+        if len({record.host for record in all_records}) < FEWEST_HOSTS:
+            return by_references, any(undecided(records.get(other, ()), system, self.most) for other in others)
+        fleet = judged(samples_table.of_records(all_records, system.name), system)
+        hosts = [each for each in present if each in fleet.number]
+        planned = plan(fleet, hosts, repetitions(all_records), self.most)
+        return [*planned.pop(host, ()), *by_references], any(planned.values())
+
+    def left_by_fleet(self, records: _Records, host: str) -> dict[str, int]:
+        """Return the cases that the whole fleet leaves undecided on a *host*, with their repetitions so far."""
+        all_records = [record for of_host in records.values() for record in of_host]
+        if len({record.host for record in all_records}) < FEWEST_HOSTS:
+            return {}
+        table = samples_table.of_records(all_records, self.system.name)
+        return undecided_cases(judged(table, self.system), host, self.most)
+
+    def conclude(
+        self,
+        records: _Records,
+        *,
+        missing: Mapping[str, Sequence[str]],
+        host: str,
+        hosts: Collection[str],
+        measured_at: float,
+        file: Path,
+    ) -> None:
+        """Judge the *hosts* of the job, and write the verdict of this *host* to its verdict file and to *file*.
+
+        *missing* are the steps without results by host, *measured_at* is the time of the host's newest records.
+        """
+        all_records = [record for of_host in records.values() for record in of_host]
+        table = samples_table.of_records(all_records, self.system.name)
+        fleet = judged(table, self.system, missing=missing, configurations=lambda: drift.latest(all_records))
+        self.verdicts = [fleet.of(each) for each in fleet.by_severity if each in hosts]
+        self.verdict = next(verdict for verdict in self.verdicts if verdict.host == host)
+        self.fleet = fleet if len(hosts) > 1 else None
+        verdict_log.publish(self.verdict, measured_at, self.source, file)
+
+    def exit_status(self, stands_for: Collection[str], *, strict: bool) -> int:
+        """Return the exit status of a task that stands for some of the hosts; *strict*: undecided hosts count."""
+        worst = exit_status([v for v in self.verdicts if v.host in stands_for], strict=strict)
+        # srun returns the highest status of its tasks, and 4 (suspect) is not worse than 1 (fail).
+        return worst and exit_status(self.verdicts, strict=strict)
+
+
+class CheckJudge(Struct, frozen=True):
+    """Judges one host by the references of its *system*; *strict*: an undecided host has an exit status."""
+
+    system: System
+    strict: bool
+
+    def verdict(self, records: Sequence[Record]) -> tuple[dict[str, Any], int]:
+        """Return the verdict as JSON, and its exit status."""
+        table = samples_table.of_records(records)
+        verdict = judged(table, self.system, fleet=False).of(table.hosts[0])
+        # Only a fail proves something against the host.
+        word = "suspect" if verdict.verdict == "invalid" else verdict.verdict
+        return verdict.to_dict(), status([word], strict=self.strict)
+
+    def undecided(self, records: Sequence[Record]) -> Collection[str]:
+        """Return the keys of the cases that another repetition may decide."""
+        return judging.undecided(records, self.system)
+
+    def blamed(self, host: str, since: float) -> dict[str, list[str]]:
+        """Return the reasons of bad verdicts *since* a time (s since 1970), of a *host* and of some others."""
+        logs = verdict_log.read(sample=verdict_log.Sample(host))
+        return {
+            name: [
+                line.reason
+                for line in lines
+                if line.system == self.system.name and line.time >= since and line.verdict in {"fail", "suspect"}
+            ]
+            for name, lines in logs.items()
+        }
+
+
+def campaign_findings(campaign_state: State, records: Sequence[Record], system: System) -> Findings:
+    """Return the verdicts of a campaign's hosts by all its *records*, their configurations and what is missing."""
+    samples = samples_table.of_records(records, system.name)
+    return judged(samples, system, missing=missing(campaign_state), configurations=lambda: drift.latest(records))
+
+
+# ----------------------------------------------------------------------
+# The next round
+
+
+def repetitions(records: Iterable[Record]) -> dict[str, Counter[str]]:
+    """Return how often each host has measured each case (by its key)."""
+    counts: dict[str, Counter[str]] = {}
+    for record in records:
+        key = Case.of(record).key
+        counts.setdefault(record.host, Counter())[key] += 1
+    return counts
+
+
+def plan(
+    fleet: Findings, hosts: Sequence[str], counts: Mapping[str, Mapping[str, int]], most: int
+) -> dict[str, list[str]]:
+    """Return the keys of the cases that each of *hosts* measures in the next round, the most suspicious first.
+
+    These are the cases that another repetition may decide, and those that a sibling is undecided in. A case has
+    :data:`SIBLINGS` siblings, those with the fewest repetitions; a host that fails it is none. *counts* are the
+    repetitions so far, at most *most*.
+    """
+    open_cases = {host: set(undecided_cases(fleet, host, most)) for host in hosts}
+    suspicion: dict[str, tuple[int, float]] = {}
+    failing: set[tuple[str, str]] = set()
+    for host in hosts:
+        for finding in fleet.of(host).findings if open_cases[host] or fleet.word(host) else ():
+            key = finding.identity.key
+            if finding.verdict == "fail":
+                failing.add((host, key))
+            if key in open_cases[host]:
+                rank = ORDER.index(finding.verdict), finding.evidence or 0.0
+                suspicion[key] = max(suspicion.get(key, rank), rank)
+    wanted = {host: set(cases) for host, cases in open_cases.items()}
+    for key in set[str]().union(*open_cases.values()):
+        undecided_hosts = [host for host in hosts if key in open_cases[host]]
+        goal = min(most, 1 + max(counts[host][key] for host in undecided_hosts))
+        siblings = [
+            host
+            for host in hosts
+            if key not in open_cases[host] and key in counts.get(host, ()) and (host, key) not in failing
+        ]
+        siblings.sort(key=lambda host: counts[host][key])
+        for host in siblings[: max(0, SIBLINGS + 1 - len(undecided_hosts))]:
+            if counts[host][key] < goal:
+                wanted[host].add(key)
+    return {
+        host: sorted(sorted(cases), key=lambda key: suspicion.get(key, (0, 0.0)), reverse=True)
+        for host, cases in wanted.items()
+    }
+
+
+# ----------------------------------------------------------------------
+# The cost of a job
+
+
+class Spent(Struct, frozen=True):
+    """What the verdicts of a job cost, and what they leave open."""
+
+    seconds: float
+    #: The fewest and the most repetitions of a metric.
+    repetitions: tuple[int, int]
+    #: Why no more repetitions were made, "" if they would decide nothing.
+    limit: str
+    #: The undecided and suspect cases of each host, in words, the surest first.
+    undecided: Mapping[str, Sequence[str]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {**asdict(self), "limit": self.limit if self.undecided else ""}
+
+    def text(self) -> str:
+        """Return the last line of a job."""
+        fewest, most = self.repetitions
+        times = f"{text_range(str(fewest), str(most))} repetition{'s' if most != 1 else ''} of each metric"
+        times = f"{times} in {_duration(self.seconds)}"
+        if not self.undecided:
+            return f"{times}; nothing is undecided"
+        named = [f"{host}: {case}" for host, cases in self.undecided.items() for case in cases[:1]][:_NAMED]
+        count = sum(map(len, self.undecided.values()))
+        others = f"; {count - len(named)} more" if count > len(named) else ""
+        why = f"; {self.limit}" if self.limit else ""
+        return f"{times}{why}; still undecided: {'; '.join(named)}{others}"
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in ((3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def spent(verdicts: Sequence[HostVerdict], seconds: float, limit: str) -> Spent:
+    """Return what the *verdicts* of a job cost; see :class:`Spent`."""
+    counts = [len(f.values) for v in verdicts for f in v.findings if f.evidence is not None] or [1]
+    titles = {}
+    for verdict in verdicts:
+        findings = [f for f in verdict.findings if f.verdict in {"undecided", "suspect"}]
+        if verdict.verdict == "undecided" and not findings:
+            checks = ", ".join(check.replace("_", " ") for check in verdict.blind)
+            titles[verdict.host] = [f"the comparison in {checks}" if checks else "nothing was judged"]
+        elif findings:
+            titles[verdict.host] = [f.title for f in worst_first(findings)]
+    return Spent(seconds, (min(counts), max(counts)), limit, titles)
