@@ -123,10 +123,6 @@ class Fleet:
         reserved = {name.removeprefix("firsttouch-") for name in self.reservations()}
         return reserved | set(self.site.slurm.ask("sinfo", "-h", "-N", "-t", "drain", "-o", "%N").split())
 
-    def features(self) -> dict[str, str]:
-        """Return the features of each host in Slurm."""
-        return {host: self.site.slurm.node(host)["AvailableFeatures"] for host in self.site.slurm.names}
-
     def orderly(self) -> None:
         """Check that every reservation has an owner in the journal, and that nothing is done twice."""
         owned = {
@@ -194,12 +190,7 @@ def test_hosts_are_held_and_released_by_hand_and_an_admin_may_take_them_back(fle
 @pytest.fixture
 def fleet(shimmed: Site, tmp_path: Path) -> Any:
     held = Fleet(shimmed, tmp_path, seed=20)
-    features = held.features()
     yield held
-    for host, names in features.items():
-        shimmed.slurm.ask(
-            "scontrol", "update", f"nodename={host}", f"availablefeatures={names}", f"activefeatures={names}"
-        )
     for name in held.reservations():
         shimmed.slurm.ask("scancel", "--user=root")
         shimmed.slurm.until(lambda: not shimmed.slurm.ask("squeue", "-h").strip(), "the end of all jobs")
@@ -254,12 +245,8 @@ def test_an_update_takes_the_stated_share_out_of_service_and_no_more(fleet: Flee
     assert fleet.out_of_service() == set()
 
 
-def test_a_bad_host_is_listed_and_loses_the_feature_until_it_is_released(fleet: Fleet) -> None:
+def test_a_bad_host_is_listed_until_it_is_released(fleet: Fleet) -> None:
     site, slurm = fleet.site, fleet.site.slurm
-    (Path(site.env["FIRSTTOUCH_SITE"]) / "fleet.yaml").open("a").write("exclude: {feature: ft_pass}\n")
-    slurm.ask("scontrol", "update", "nodename=n2", "availablefeatures=big,ft_pass", "activefeatures=big,ft_pass")
-    before = fleet.features()
-    passed = {host: f"{before[host]},ft_pass" for host in ("n1", "n3")}
     site.rates(n2=0.6)
     site.validated("n1", "n2", "n3", system="rated", campaign="first")
     # What users read, before the rules act: sbatch takes it, and the job runs on all other hosts.
@@ -270,27 +257,13 @@ def test_a_bad_host_is_listed_and_loses_the_feature_until_it_is_released(fleet: 
     others = len(slurm.names) - 1
     job = site.sbatch("--exclude=n2", f"--nodes={others}", "--exclusive", "--wrap", "true")
     assert slurm.ends(job) == {job: ("COMPLETED", "0:0")}
-    for _ in range(8):
-        if fleet.features() == {**before, **passed, "n2": "big"}:
-            break
-        fleet.killed("exclude", "--features")
-        # It changes one host after the other, and none against its verdict.
-        for host, names in fleet.features().items():
-            assert names in {before[host], {**passed, "n2": "big"}.get(host)}
-    assert fleet.kills
-    assert site.call("fleet", "exclude", "--features").stdout == "n2\n"
-    assert fleet.features() == {**before, **passed, "n2": "big"}
-    job = site.sbatch("--constraint=ft_pass", "--nodes=2", "--exclusive", "--wrap", "true")
-    assert slurm.ends(job) == {job: ("COMPLETED", "0:0")}
-    assert fleet.tend("--observe").count("feature") == 0
 
     fleet.tend()
     assert site.call("fleet", "exclude", "--only", "held").stdout == "n2\n"
     assert site.call("fleet", "exclude", "--only", "fail").stdout == "\n"
     assert site.call("fleet", "release", "n2", "--reason", "new DIMM").returncode == 0
-    assert "n2 gets the feature ft_pass" in fleet.tend()
+    fleet.tend()
     assert site.call("fleet", "exclude").stdout == "\n"
-    assert fleet.features() == {**before, **passed}
     job = site.sbatch("--exclude=", f"--nodes={others + 1}", "--exclusive", "--wrap", "true")
     assert slurm.ends(job) == {job: ("COMPLETED", "0:0")}
     fleet.orderly()

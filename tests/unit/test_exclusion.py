@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of hosts to avoid, and which hosts have the site's feature."""
+"""The list of hosts to avoid."""
 
 import json
 import os
@@ -8,11 +8,8 @@ import time
 import pytest
 
 from firsttouch.errors import BadInput
-from firsttouch.execution.slurm import Features
 from firsttouch.fleet import actions, exclusion, site_settings
 from firsttouch.fleet.actions import Actions
-
-NONE, PASSED = Features(("big",), ("big",)), Features(("big", "ft_pass"), ("big", "ft_pass"))
 
 
 @pytest.fixture
@@ -126,56 +123,3 @@ def test_without_a_list_and_verdicts_nothing_is_claimed(site, run_cli):
     refused = run_cli("fleet", "exclude")
     assert (refused.status, refused.out) == (2, "")
     assert "no list is published" in refused.err
-
-
-def changes(there, journal=None):
-    journal = journal or Actions()
-    chosen = site_settings.load()
-    changed, lines = exclusion.changes(exclusion.exclusions(journal, chosen, there), journal, chosen, there)
-    return {change.host: change.gets for change in changed}, lines
-
-
-def test_hosts_that_passed_get_the_feature_and_listed_ones_lose_it(site, tmp_path):
-    settings(tmp_path, "exclude: {feature: ft_pass}\nhold: {max_out: '100 %'}\n")
-    there = {"n1": NONE, "n2": PASSED, "n3": PASSED, "n4": NONE, "n5": PASSED, "n6": NONE}
-    site("n1", "pass")
-    site("n2", "fail")
-    site("n3", "pass")
-    site("n5", "undecided")
-    site("n6", "suspect")
-    assert changes(there) == ({"n1": True, "n2": False}, [])
-
-
-def test_no_more_hosts_lose_it_than_the_limits_allow_and_fails_come_first(site, tmp_path):
-    there = dict.fromkeys((f"n{i}" for i in range(40)), PASSED)
-    for host in there:
-        site(host, "pass", age=7200)
-    for i in range(10):
-        site(f"n{i}", "suspect" if i % 2 else "fail", age=100 - i)
-    settings(tmp_path, "exclude: {feature: ft_pass}\nhold: {per_hour: 100, max_out: '10 %'}\n")
-    lost, lines = changes(there)
-    assert list(lost) == ["n0", "n2", "n4", "n6"]
-    assert lines[0] == "n8 keeps ft_pass: 4 of 40 hosts of s lack it"
-    settings(tmp_path, "exclude: {feature: ft_pass}\nhold: {per_hour: 2, max_out: '100 %'}\n")
-    assert list(changes(there)[0]) == ["n0", "n2"]
-    journal = Actions()
-    actions.folder().mkdir(parents=True)
-    journal.note("unmark", "n9")
-    assert list(changes(there, journal=journal)[0]) == ["n0"]
-    # A host that is held runs no jobs, so it counts for no limit.
-    journal.end(journal.begin("hold", "n7", system="s"))
-    journal.note("unmark", "n9")
-    assert list(changes(there, journal=journal)[0]) == ["n7"]
-
-
-@pytest.mark.parametrize("has", [True, False])
-def test_other_features_are_kept(has):
-    changed = Features(("a", "ft_pass", "b"), ("a",)).changed("ft_pass", has=has)
-    assert changed == Features(("a", "b") + ("ft_pass",) * has, ("a",) + ("ft_pass",) * has)
-
-
-def test_without_a_feature_of_the_site_nothing_is_marked(site, run_cli):
-    site("n1", "fail")
-    refused = run_cli("fleet", "exclude", "--features")
-    assert refused.status == 2
-    assert "exclude: {feature: ft_pass}" in refused.err

@@ -22,8 +22,7 @@ EXAMPLES = """\
   sbatch --exclude=$(firsttouch fleet exclude) job.sh          (a job that avoids bad hosts)
   firsttouch fleet exclude --why                               (each host, the reason and its age)
   firsttouch fleet exclude --only fail --system amd-opteron
-  firsttouch fleet exclude --publish                           (for all users; every pass of tend does it)
-  firsttouch fleet exclude --features                          (the feature of fleet.yaml's exclude.feature)"""
+  firsttouch fleet exclude --publish                           (for all users; every pass of tend does it)"""
 
 
 def register(add_action: options.AddAction) -> None:
@@ -36,19 +35,15 @@ def register(add_action: options.AddAction) -> None:
     table = "a table with the reason and the age of each host"
     parser.add_argument("--why", action="store_true", help=table)
     parser.add_argument("--publish", action="store_true", help="make the list anew and publish it first")
-    features = "publish, and give and take the feature of fleet.yaml in Slurm"
-    parser.add_argument("--features", action="store_true", help=features)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the published list; 1 if a feature could not be changed."""
+    """Print the published list; 0."""
     from firsttouch.fleet import exclusion  # noqa: PLC0415 - imports numpy and others
 
     settings = site_settings.load()
-    status, file = 0, exclusion.place(settings)
-    if args.features:
-        avoided, status = _marked(settings)
-    elif args.publish:
+    file = exclusion.place(settings)
+    if args.publish:
         avoided = _found(settings)
         exclusion.publish(avoided, file)
     elif not (settings.exclude.file or file.exists()):
@@ -64,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         _print(avoided)
     else:
         print(avoided.hostlist)
-    return status
+    return 0
 
 
 def _found(settings: SiteSettings) -> Exclusions:
@@ -84,19 +79,6 @@ def _found(settings: SiteSettings) -> Exclusions:
         say(f"firsttouch: {error}: hosts are named as in their verdicts")
         named = []
     return exclusion.exclusions(actions.Actions(), settings, named)
-
-
-def _marked(settings: SiteSettings) -> tuple[Exclusions, int]:
-    """Publish the hosts to avoid, and give and take the feature; return them, and 1 if an error occurred."""
-    from firsttouch.execution import slurm  # noqa: PLC0415 - see run
-    from firsttouch.fleet import actions, tending  # noqa: PLC0415 - see run
-
-    if not settings.exclude.feature:
-        raise BadInput("fleet.yaml names no feature: `exclude: {feature: ft_pass}`")
-    slurm.require("scontrol")
-    with actions.acting(wait=True) as (journal, lock):
-        work = tending.Round(journal, lock, settings, lambda line: say(one_line(line)), act=True)
-        return work.exclude(), int(work.failed)
 
 
 def _print(avoided: Exclusions) -> None:

@@ -332,50 +332,6 @@ def node(name: str) -> Node:
     return Node.of(name, facts.get("State", ""), facts.get("Reason", ""))
 
 
-class Features(Struct, frozen=True):
-    """The features of a host, by which jobs choose it (``--constraint``): *available*, and which are *active*."""
-
-    available: tuple[str, ...] = ()
-    active: tuple[str, ...] = ()
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.available and name in self.active
-
-    def changed(self, name: str, *, has: bool) -> Features:
-        """Return these features with or without one."""
-        parts = (tuple(n for n in part if n != name) + (name,) * has for part in (self.available, self.active))
-        return Features(*parts)
-
-
-def features(name: str = "") -> dict[str, Features]:
-    """Return the features of the host *name*, or of all hosts; raises RunFailed if Slurm does not know it."""
-    argv = ["scontrol", "--oneliner", "show", "node", *([name] if name else [])]
-    facts = map(_fields, _lines(argv, title=" ".join(["scontrol show node", *argv[4:]])))
-    return {
-        node["NodeName"]: Features(_words(node, "AvailableFeatures"), _words(node, "ActiveFeatures"))
-        for node in facts
-        if "NodeName" in node
-    }
-
-
-def _words(fields: Mapping[str, str], key: str) -> tuple[str, ...]:
-    return tuple(word for word in fields.get(key, "").split(",") if word not in {"", "(null)"})
-
-
-def set_features(host: str, features: Features, *, fds: Sequence[int] = ()) -> None:
-    """Give a host these features and no others; raises RunFailed."""
-    available, active = map(",".join, (features.available, features.active))
-    argv = ("scontrol", "update", f"nodename={host}", f"availablefeatures={available}", f"activefeatures={active}")
-    run(argv, fds=fds)
-
-
-def feature_plugins() -> str:
-    """Return Slurm's NodeFeaturesPlugins, "" for none; raises RunFailed."""
-    lines = (line.partition("=") for line in _lines(["scontrol", "show", "config"]))
-    value = next((value.strip() for key, _, value in lines if key.strip() == "NodeFeaturesPlugins"), "")
-    return "" if value == "(null)" else value
-
-
 def reserved(reservation: str) -> list[str]:
     """Return the hosts of a reservation; raises RunFailed if Slurm does not know it."""
     argv = ["scontrol", "--oneliner", "show", "reservation", reservation]

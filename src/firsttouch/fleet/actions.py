@@ -30,7 +30,7 @@ from firsttouch.records.append_log import AppendLog
 
 #: hold, test, drain, release and resume change Slurm. The others state what was seen: the result of a test, a host
 #: that somebody else released or resumed, a host without a decision (stuck), a verdict (fail), what would be done
-#: (would), a notice, and the site's feature, which a host got (mark) or lost (unmark).
+#: (would), and a notice.
 What = Literal[
     "hold",
     "test",
@@ -43,8 +43,6 @@ What = Literal[
     "fail",
     "would",
     "notice",
-    "mark",
-    "unmark",
 ]
 #: "undone": the process ended before Slurm did anything.
 State = Literal["intent", "done", "failed", "undone"]
@@ -236,10 +234,6 @@ class Actions:
         """Yield the lines after *since*, without those of the future."""
         latest = self.clock.time() + MOST_SKEW
         return (a for a in self.lines if since < a.time <= latest)
-
-    def unmarked(self, since: float) -> int:
-        """Return how many hosts have lost the site's feature after *since*."""
-        return sum(a.what == "unmark" for a in self._between(since))
 
     def dated_ahead(self) -> str:
         """Return a line about the lines that are dated in the future; "" if there are none."""

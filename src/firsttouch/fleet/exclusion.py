@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which hosts the jobs of users should avoid: a published list, and a feature of the hosts in Slurm.
+"""Which hosts the jobs of users should avoid, as a published list.
 
 In: the log of verdicts, the journal of actions, and the site's settings. Out: one JSON file that every user may
-read, and, if the site names a feature, that feature on the hosts that passed and on no host that is listed. Both
-are made anew from verdicts and journal, so what a killed process left is put right by the next one.
+read.
 
 Hosts whose campaign lost alike, and hosts that the present references do not blame, are not listed, as no pass
 would hold them.
@@ -12,8 +11,7 @@ would hold them.
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,9 +20,8 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from firsttouch import documents
-from firsttouch.errors import BadInput, RunFailed
-from firsttouch.execution import slurm
-from firsttouch.fleet import actions, blamed, drain
+from firsttouch.errors import BadInput
+from firsttouch.fleet import actions, blamed
 from firsttouch.fleet.actions import Actions
 from firsttouch.fleet.site_settings import SiteSettings, Why
 from firsttouch.host.emulation import HOST, name_among
@@ -133,97 +130,3 @@ def read(file: Path) -> Exclusions:
     what = "a list of hosts to avoid"
     data = documents.read_json(file, what, document=DOCUMENT, schema=SCHEMA, form=Exclusions, again=again)
     return msgspec.convert(data, Exclusions)
-
-
-# ----------------------------------------------------------------------
-# The feature of the hosts in Slurm
-
-
-class Change(Struct, frozen=True):
-    """A *feature* that a host gets, or that it loses for a *reason*."""
-
-    host: str
-    gets: bool
-    reason: str
-    system: str
-
-
-def changes(
-    avoided: Exclusions, journal: Actions, settings: SiteSettings, there: Mapping[str, slurm.Features]
-) -> tuple[list[Change], list[str]]:
-    """Return which hosts get or lose the site's feature, and a line for each that a limit lets keep it.
-
-    *there* are the features of Slurm's hosts. Hosts whose last verdict is *pass* get it, and those that were
-    released since their last verdict. Listed hosts lose it. At most the share ``hold.max_out`` of a system's hosts
-    lacks it because they are listed, one in any case, and at most ``hold.per_hour`` lose it in an hour. Hosts that
-    are held or drained lose it in any case, because they run no jobs.
-    """
-    feature, limits = settings.exclude.feature, settings.hold
-    good = _good(avoided, journal, there)
-    listed = [excluded for excluded in avoided.hosts if excluded.host in there]
-    size = Counter(good.values()) + Counter(excluded.system for excluded in listed)
-    lacking = Counter(excluded.system for excluded in listed if feature not in there[excluded.host])
-    left = limits.per_hour - journal.unmarked(journal.clock.time() - _HOUR)
-    changed, lines = [], []
-    for excluded in sorted(listed, key=lambda e: (e.why in _RULED, e.why == "suspect", e.since)):
-        host, system, ruled = excluded.host, excluded.system, excluded.why in _RULED
-        if feature not in there[host]:
-            continue
-        if ruled and lacking[system] >= limits.most_out(size[system]):
-            lines.append(f"{host} keeps {feature}: {lacking[system]} of {size[system]} hosts of {system} lack it")
-        elif ruled and left <= 0:
-            lines.append(f"{host} keeps {feature}: {limits.per_hour} actions in an hour are the limit")
-        else:
-            lacking[system] += 1
-            left -= ruled
-            changed.append(Change(host, False, f"{excluded.why}: {excluded.reason}", system))
-    changed += [
-        Change(host, True, "no verdict blames it", system)
-        for host, system in good.items()
-        if feature not in there[host]
-    ]
-    return changed, lines
-
-
-def _good(avoided: Exclusions, journal: Actions, names: Iterable[str]) -> dict[str, str]:
-    """Return the hosts that passed, or that were released since their last verdict, with their systems."""
-    among, listed = set(names), {excluded.host for excluded in avoided.hosts}
-    good = {}
-    for logged in _last(verdict_log.read(clock=journal.clock)).values():
-        host = name_among(logged.host, among)
-        is_good = logged.verdict == "pass" or blamed.is_settled(journal, host, logged)
-        if is_good and host in among and host not in listed:
-            good[host] = logged.system
-    return good
-
-
-def mark(
-    avoided: Exclusions, journal: Actions, settings: SiteSettings, *, act: bool, fds: Sequence[int] = ()
-) -> Iterator[tuple[str, bool]]:
-    """Give and take the site's feature; yield a line about each host, and whether it is an error.
-
-    Without *act* the lines say what would be done. The journal notes each change. Raises RunFailed if Slurm does
-    not answer, and BadInput if its features are a plugin's, for which a change may restart a host.
-    """
-    if plugins := slurm.feature_plugins():
-        raise BadInput(f"fleet.yaml: exclude.feature does not go with Slurm's NodeFeaturesPlugins={plugins}")
-    feature = settings.exclude.feature
-    changed, lines = changes(avoided, journal, settings, slurm.features())
-    for change in changed:
-        what = f"{'gets' if change.gets else 'loses'} the feature {feature}: {change.reason}"
-        if not act:
-            yield f"{change.host} would: {what}", False
-            continue
-        try:
-            # An admin may have changed others meanwhile.
-            now = slurm.features(change.host)[change.host]
-            slurm.set_features(change.host, now.changed(feature, has=change.gets), fds=fds)
-        except RunFailed as error:
-            if drain.is_forbidden(error):
-                raise
-            yield f"{change.host}: its feature {feature} is not changed: {error}", True
-            continue
-        kind: actions.What = "mark" if change.gets else "unmark"
-        journal.note(kind, change.host, reason=change.reason, system=change.system)
-        yield f"{change.host} {what}", False
-    yield from ((line, False) for line in lines)

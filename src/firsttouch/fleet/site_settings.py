@@ -81,15 +81,13 @@ class Screening(Table, frozen=True):
 
 
 class Exclude(Table, frozen=True):
-    """Which hosts the jobs of users should avoid, where that is published, and the feature of all other hosts."""
+    """Which hosts the jobs of users should avoid, and where that is published."""
 
     #: The published file; without it, exclude.json beside the journal of actions.
     file: Annotated[str, Meta(pattern=r"\A/", description="an absolute path")] = ""
     verdicts: Verdicts = ("fail", "suspect")
     #: Older verdicts list no host.
     max_age: Seconds = Seconds(30 * 86400.0)
-    #: The feature in Slurm of hosts that passed; without it, features are left alone.
-    feature: SlurmWord = ""
 
 
 class SiteSettings(Table, frozen=True):

@@ -31,7 +31,6 @@ from firsttouch.errors import BadInput, FirstTouchError, RunFailed, TimedOut
 from firsttouch.execution import slurm
 from firsttouch.fleet import blamed, drain, exclusion, notices, screening
 from firsttouch.fleet.actions import DRAINED, Action, Actions, QuarantineState, Test, What, user
-from firsttouch.fleet.exclusion import Exclusions
 from firsttouch.fleet.site_settings import SiteSettings
 from firsttouch.judge import verdict_log
 from firsttouch.judge.judging import judge
@@ -105,20 +104,11 @@ class Round:
                 if life.hold or life.drained:
                     self._each(life, self.look_after)
             self.hold_new()
-            self.exclude()
+            if self.act:
+                avoided = exclusion.exclusions(self.journal, self.settings, slurm.nodes())
+                exclusion.publish(avoided, exclusion.place(self.settings))
         finally:
             self.notify()
-
-    def exclude(self) -> Exclusions:
-        """Return the hosts that jobs should avoid, published if the rules act; the site's feature follows them."""
-        avoided = exclusion.exclusions(self.journal, self.settings, slurm.nodes())
-        if self.act:
-            exclusion.publish(avoided, exclusion.place(self.settings))
-        if self.settings.exclude.feature:
-            for line, is_error in exclusion.mark(avoided, self.journal, self.settings, act=self.act, fds=self.fds):
-                self.failed |= is_error
-                self.say(line)
-        return avoided
 
     def _lives(self) -> list[QuarantineState]:
         return sorted(self.journal.lives.values(), key=lambda life: life.host)
