@@ -140,7 +140,7 @@ def show_status(args: argparse.Namespace) -> int:
     from tabulate import tabulate  # noqa: PLC0415 - tend does without
 
     from firsttouch.execution import slurm  # noqa: PLC0415
-    from firsttouch.fleet import actions, blamed  # noqa: PLC0415
+    from firsttouch.fleet import actions, exclusion  # noqa: PLC0415
 
     settings = site_settings.load().hold
     journal = actions.Actions()
@@ -160,7 +160,7 @@ def show_status(args: argparse.Namespace) -> int:
         for row in rows:
             if row["state"] == "held" and f"{settings.reservation}-{row['host']}" not in ours:
                 row["next"] = "its reservation is gone: the next pass notes its release"
-    stops = blamed.stops(journal, settings)
+    stops = exclusion.stops(journal, settings)
     if args.json:
         document = {"journal": str(journal.file), "hosts": rows, "unknown_reservations": strange}
         options.print_json({**document, "stops": stops})

@@ -4,6 +4,6 @@
 In: the log of verdicts, the site's settings, and what Slurm says. Out: reservations, jobs, drained hosts, notices,
 and the journal ``fleet/actions.jsonl`` in the folder for results.
 
-Public: :mod:`screening` (which hosts are due), :mod:`drain`, :class:`tending.Round`, :class:`actions.Actions`,
-:mod:`notices`, and :func:`site_settings.load`.
+Public: :mod:`screening` (which hosts are due), :mod:`drain`, :mod:`exclusion`, :class:`tending.Round`,
+:class:`actions.Actions`, and :func:`site_settings.load`.
 """

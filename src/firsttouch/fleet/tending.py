@@ -13,6 +13,8 @@ down or reserved are left alone, and a reservation of ours that somebody deleted
 from __future__ import annotations
 
 import hashlib
+import json
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -27,14 +29,17 @@ from firsttouch.campaign import campaigns, results, submit
 from firsttouch.campaign.campaigns import Campaign
 from firsttouch.campaign.journal import Journal
 from firsttouch.campaign.state import state
-from firsttouch.errors import BadInput, FirstTouchError, RunFailed, TimedOut
+from firsttouch.clock import Clock
+from firsttouch.errors import BadInput, FirstTouchError, RunFailed, TimedOut, one_line
 from firsttouch.execution import slurm
-from firsttouch.fleet import blamed, drain, exclusion, notices, screening
-from firsttouch.fleet.actions import DRAINED, Action, Actions, QuarantineState, Test, What, user
-from firsttouch.fleet.site_settings import SiteSettings
+from firsttouch.execution.child_process import child, ending, wait
+from firsttouch.fleet import drain, exclusion, screening
+from firsttouch.fleet.actions import DRAINED, Action, Actions, QuarantineState, Test, What, events, user
+from firsttouch.fleet.site_settings import Notify, SiteSettings
 from firsttouch.judge import verdict_log
 from firsttouch.judge.judging import judge
 from firsttouch.judge.verdict import HostVerdict
+from firsttouch.judge.verdict_file import shell_safe
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import load
 
@@ -47,6 +52,9 @@ _LONGEST_HOST = 70
 _FORBIDDEN = "only an operator or administrator of Slurm may hold, release and drain hosts"
 _BY_HAND = "by hand"
 _DECIDED = frozenset({"pass", "fail"})
+#: Seconds after which an event is no news, such as one from before the site had a command.
+_NEWS = 86400.0
+_VERBS = {"fail": "fails", "hold": "is held", "release": "is released", "drain": "is drained"}
 
 
 class Forbidden(RunFailed):
@@ -83,7 +91,7 @@ class Round:
         self.hold_settings = settings.hold
         self.reservations = slurm.reservations()
         self.failed = False
-        self.campaigns = blamed.Campaigns()
+        self.campaigns = exclusion.Campaigns()
         self._counts: dict[str, int] = {}
         self._would_hold: dict[str, str] = {}
 
@@ -125,7 +133,7 @@ class Round:
 
     def notify(self) -> None:
         """Send the notices of all events that have none."""
-        for problem in notices.send(self.journal, self.settings.notify):
+        for problem in _send_notices(self.journal, self.settings.notify):
             self.say(f"firsttouch: {problem}")
 
     # ------------------------------------------------------------ finishing what a killed pass began
@@ -239,14 +247,14 @@ class Round:
     def hold_new(self) -> None:
         """Note new fails, and hold hosts with bad verdicts, oldest first, within the limits of the settings."""
         waiting: Counter[str] = Counter()
-        for logged in blamed.unsettled(self.journal, self.hold_settings):
+        for logged in exclusion.unsettled(self.journal, self.hold_settings):
             try:
                 node = drain.node_of(logged.host)
             except FirstTouchError as error:
                 self.say(f"{logged.host}: its verdict is {logged.verdict}, but {error}")
                 continue
             host = node.name
-            if blamed.is_settled(self.journal, host, logged):
+            if exclusion.is_settled(self.journal, host, logged):
                 continue
             life = self.journal.life(host)
             if logged.verdict == "fail" and logged.time > life.noted:
@@ -546,3 +554,45 @@ def _others(host: str, campaign: Campaign, source: str) -> Iterator[list[Record]
         return
     for journal in [journal for journal in fleet.hosts() if journal.host != host][:_COMPARED]:
         yield from (records for entry, records in journal.measured() if entry.step in steps)
+
+
+# ----------------------------------------------------------------------
+# Notices: one line about each event, to the command that the site names
+
+
+def _notice(event: str, action: Action, form: str) -> str:
+    """Return the notice of an *event* as one line in *form*, text or json."""
+    reason = shell_safe(action.reason)
+    if form == "json":
+        document = {"event": event, "host": action.host, "time": round(action.time, 3), "reason": reason}
+        return json.dumps({**document, "source": shell_safe(action.source), "by": action.by, "id": action.id})
+    source = f" ({shell_safe(action.source)})" if action.source else ""
+    return one_line(f"firsttouch: {action.host} {_VERBS[event]}: {reason}{source}")
+
+
+def _send_notices(journal: Actions, settings: Notify) -> Iterator[str]:
+    """Send the notices of the events that have none; yield a line for each that could not be sent."""
+    if not settings.command:
+        return
+    for event, action in events(journal.lines, journal.clock.time() - _NEWS):
+        if event not in settings.events:
+            continue
+        problem = _give(_notice(event, action, settings.format), settings, journal.clock)
+        journal.note("notice", action.host, id=action.id, source=event, reason=problem or "sent")
+        if problem:
+            yield f"{action.host}: the notice of its {event} was not sent: {problem}"
+
+
+def _give(text: str, settings: Notify, clock: Clock) -> str:
+    """Give a line to the site's command; return why it failed, "" if it did not."""
+    with tempfile.TemporaryFile() as stdin:
+        stdin.write(text.encode() + b"\n")
+        stdin.seek(0)
+        try:
+            with child([*settings.command, text], stdin=stdin) as process:
+                status = wait(process, settings.timeout, clock=clock)
+        except FirstTouchError as error:
+            return str(error)
+    if status is None:
+        return f"{settings.command[0]} did not end within {settings.timeout:g} s"
+    return "" if status == 0 else ending(settings.command[0], status)
