@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firsttouch.advice import trials
-from firsttouch.advice.costs import Aspects, aspects, candidates, default, index_banks, interval, predict
+from firsttouch.advice.costs import Aspects, aspects, candidates, default, index_banks
 from firsttouch.advice.posterior import Load, Trial, prior, update
 from firsttouch.advice.search import Rules, search
 from firsttouch.advice.trials import split
@@ -35,22 +35,6 @@ def expected(banks, measured=None):
 def test_the_rule_of_thumb_is_the_start():
     assert expected(0.2).startswith("8Inst_") or expected(0.2).startswith("16Inst_")
     assert expected(1.8) == "1Inst_Interleave"
-
-
-@pytest.mark.parametrize("share", [0.0, 0.2, 0.9, 1.8, 5.0])
-def test_a_prediction_is_the_start_without_trials(share):
-    """Scenario, gain and interval are those of the prior that trials begin with."""
-    size = round(share / index_banks(HOST, 1))
-    start = prior(CANDIDATES, index_banks(HOST, size), aspects(HOST))
-    best, usual = int(start.mean.argmin()), default(SCENARIOS)
-    predicted = predict(HOST, SCENARIOS, size)
-    assert predicted.best.name == NAMES[best]
-    k = start.covariance
-    sd = math.sqrt(k[best, best] + k[usual, usual] - 2 * k[best, usual])
-    assert predicted.gain == pytest.approx(interval(start.mean[usual] - start.mean[best], sd))
-    assert predicted.reasons
-    without = [s for s in SCENARIOS if s.policy != "original"]
-    assert predict(HOST, without, size).gain == {}
 
 
 def test_fewer_threads_and_one_crowded_bank_are_expected_to_be_slower():
@@ -165,20 +149,6 @@ def test_load_and_work_are_separated(loading, work, fraction):
     trials = [own, [], *([] for _ in CANDIDATES[2:])]
     whole = update(prior(CANDIDATES, 0.2), trials, load).mean[0]
     assert math.exp(whole) >= own[1].seconds * 0.9
-
-
-def test_a_long_load_does_not_hide_the_work():
-    times = {0: (4.0, 100.0), 1: (4.0, 300.0)}
-    two = prior(CANDIDATES[:2], 0.2)
-
-    def run(number):
-        loading, work = times[number]
-        return Trial(0.05, loading + 0.05 * work)
-
-    outcome = search(two, run, Rules(0.05, 1.0, Load(4.0, 0.2)))
-    assert outcome.belief.best == 0
-    mean, sd = outcome.belief.ratio(1, 0)
-    assert mean == pytest.approx(math.log(304 / 104), abs=2 * sd)
 
 
 def test_a_failed_scenario_is_dropped_and_the_best_one_is_tried_again():

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -74,27 +73,6 @@ def test_after_an_error_all_is_as_before(tmp_path, error, folder):
         fail()
     assert names(tmp_path) == ([] if folder else ["place"])
     assert folder or place.read_text() == "old"
-
-
-def test_a_name_that_cannot_be_taken_leaves_nothing(tmp_path):
-    (tmp_path / "taken").mkdir()
-    (tmp_path / "taken" / "by").write_text("another")
-    with pytest.raises(OSError, match="taken"):
-        atomic_files.write(tmp_path / "taken", "text")
-    with pytest.raises(FileNotFoundError):
-        atomic_files.write(tmp_path / "nowhere" / "file", "text")
-    with pytest.raises(FileNotFoundError), atomic_files.replacing(tmp_path / "file"):
-        pass  # nothing was made
-    assert names(tmp_path) == ["taken"]
-
-
-def test_a_read_only_file_system_is_named_and_no_name_that_was_never_there(tmp_path, monkeypatch):
-    def unlink(path, *, missing_ok=False):
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
-
-    monkeypatch.setattr(Path, "unlink", unlink)  # it refuses before it looks for the file
-    with pytest.raises(OSError, match="the folder"), atomic_files.scratch(tmp_path / "x"):
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS), "the folder")
 
 
 def test_a_disk_that_is_full_leaves_the_old_file(tmp_path):
@@ -207,23 +185,6 @@ def test_leftovers_of_a_killed_process_are_hidden_and_have_the_prefix(tmp_path):
     (tmp_path / "file").write_text("kept")
     atomic_files.clear(tmp_path)
     assert names(tmp_path) == ["file"]
-
-
-def test_what_other_hosts_make_meanwhile_is_not_cleared(tmp_path, monkeypatch):
-    def host(name):
-        monkeypatch.setattr("os.uname", lambda: SimpleNamespace(nodename=name))
-
-    host("n1-2")
-    with atomic_files.scratch(tmp_path / "report") as theirs, atomic_files.scratch(tmp_path / "another") as killed:
-        theirs.mkdir()
-        host("n1")
-        with atomic_files.scratch(tmp_path / "report") as ours:
-            ours.mkdir()
-            atomic_files.clear(tmp_path)
-            assert names(tmp_path) == [theirs.name]
-            killed.write_text("x")
-            atomic_files.clear(tmp_path, all_hosts=True)
-            assert names(tmp_path) == []
 
 
 def test_a_link_stays_and_its_target_is_replaced(tmp_path):

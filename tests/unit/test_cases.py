@@ -28,7 +28,7 @@ from firsttouch.records import catalogue
 from firsttouch.records.cases import Case, distinguished, identifying
 from firsttouch.records.catalogue import checks
 from firsttouch.records.schema import Record, read
-from firsttouch.report import model, multiqc, openmetrics, pages, tables
+from firsttouch.report import model, multiqc, openmetrics, pages
 from firsttouch.report.aspects import core_to_core, topology
 from firsttouch.report.fleet import ranks
 from firsttouch.report.text import case
@@ -82,18 +82,6 @@ def test_results_are_no_part_of_a_case(check, metric, parameters, results):
 def test_other_parameters_are_other_cases(check, metric, parameters, different):
     cases = [Case.of(record(check, metric, **p)) for p in (parameters, different)]
     assert cases[0].key != cases[1].key
-
-
-def test_counters_have_one_series_however_often_they_were_read():
-    records = [
-        record("health", "corrected_errors", day=d, better="lower", seconds=12 + d / 1000) for d in (1, 2, 3)
-    ]
-    (view,) = model.split(records, (), None)
-    assert len(tables.others(view).rows) == 1
-    text = openmetrics.text([view], (), generated=0.0)
-    series = [line for line in text.splitlines() if line.startswith("firsttouch_corrected_errors{")]
-    assert len(series) == 1
-    assert "seconds" not in series[0]
 
 
 def test_the_newest_comparison_of_groups_counts():
@@ -170,18 +158,6 @@ def test_what_distinguishes_cases_is_shown_everywhere(alike, tmp_path):
     # Each case that another repetition decides is one to measure.
     alone = judged(table.of_hosts({"n0"}), Undescribed("s"))
     assert len(undecided_cases(alone, "n0")) == 4
-
-
-def test_evidence_names_what_distinguishes_a_case(alike):
-    slow = [
-        record(*("bandwidth", "copy_bandwidth", "GB/s", 70.0), host="n9", better="higher", **r.parameters)
-        for r in alike
-        if r.host == "n0" and r.parameters["effort"] == "full"
-    ]
-    evidence = judged(samples_table.of_records([*alike, *slow, *slow], "s"), Undescribed("s")).of("n9").evidence
-    assert len({line.split(":")[1] for line in evidence}) == len(evidence) == 4
-    assert sum("policy membind, effort full: 70 GB/s" in line for line in evidence) == 1
-    assert sum(line.startswith("missing") and "effort smoke" in line for line in evidence) == 2
 
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -86,16 +86,6 @@ def test_numa_nodes_of_a_package_need_not_show():
     assert compared(host, matrix(host))[1].unseen == ("NUMA node",)
 
 
-def test_threads_of_cores_that_hwloc_numbers_otherwise_contradict():
-    host = machine(1, 1, 1, 4, 2)
-    swapped = {pu: pu // 2 + 4 * (pu % 2) for pu in range(8)}  # 0 and 4 share a core
-    latencies = {tuple(sorted((swapped[a], swapped[b]))): ns for (a, b), ns in matrix(host).items()}
-    shown, against = compared(host, latencies)
-    assert shown[0].groups == {frozenset({pu, pu + 4}) for pu in range(4)}
-    assert against.names == ("",)
-    assert set(against.contradicting) == {(0, 1), (2, 3), (4, 5), (6, 7), (0, 4), (1, 5), (2, 6), (3, 7)}
-
-
 def test_groups_that_hwloc_does_not_know_contradict():
     """A virtual machine whose firmware hides the threads of a core."""
     host = machine(1, 1, 1, 4, 2)

@@ -96,38 +96,8 @@ def test_facts_of_a_reference(tmp_path_factory: pytest.TempPathFactory, lengths:
     assert (facts.records, facts.read_length) == (len(lengths), None)
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (b"", "no reads"),
-        (b"<html>404</html>\n" * 8, "line 1: record 1 begins without @"),
-        (fastq(5)[:-30], "line 19: record 5 has no . line"),
-        (fastq(5)[:-3], "line 20: record 5 has 20 bases but 18 qualities"),
-        (fastq(9000)[:-3], "line 36000: record 9000 has 20 bases but 18 qualities"),
-        (fastq(5)[4:], "line 1: record 1 begins without @"),
-        (b"@r\nAC\n+\nIII\n" + fastq(9), "line 4: record 1 has 2 bases but 3 qualities"),
-        (fastq(9) + b"@r\nAC\n+\nI I\n" + fastq(9), "line 40: record 10 has 2 bases but 3 qualities"),
-    ],
-)
-def test_a_damaged_fastq_is_seen(data: bytes, reason: str, tmp_path: Path) -> None:
-    with pytest.raises(Corrupt, match=reason):
-        write(pieces(data, 1000), tmp_path / "r.fq", "reads")
-
-
 def test_a_fastq_may_lack_its_last_newline(tmp_path: Path) -> None:
     assert write([fastq(5)[:-1]], tmp_path / "r.fq", "reads").records == 5
-
-
-@pytest.mark.parametrize("end", ["", "\n", "\n\n", "\r\n\n\n\n\n", "\n \n\t\n"])
-@pytest.mark.parametrize("size", [1, 7, 10_000])
-def test_blank_lines_at_the_end_are_no_reads(tmp_path: Path, end: str, size: int) -> None:
-    """As where reads are aligned."""
-    data = fastq(5)[:-1] + end.encode()
-    assert write(pieces(data, size), tmp_path / "r.fq", "reads").records == 5
-    assert b"".join(cut_reads(pieces(data, size), None, None)) == fastq(5)
-    assert b"".join(cut_reads(pieces(data, size), None, 20)) == fastq(5)
-    with pytest.raises(Corrupt, match="holds 5 whole reads, not the first 6"):
-        list(cut_reads(pieces(data, size), 6, None))
 
 
 def test_the_last_read_may_be_without_a_base() -> None:

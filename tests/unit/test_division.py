@@ -101,19 +101,6 @@ def test_shares_are_as_equal_as_batches_allow(tmp_path, monkeypatch, part_bytes)
         static_division(inspect([write(tmp_path / "few.fq", text(GOOD))]), 4)
 
 
-def test_parts_are_of_their_size(tmp_path, monkeypatch):
-    reads = inspect([write(tmp_path / "r.fq", text([["@r", "A" * 45, "+", "I" * 45]] * 10_000))])
-    monkeypatch.setattr(division, "PART_BYTES", 10_000)
-    # Of 97 bytes.
-    assert set(dynamic_division(reads, 2).parts) == {103, 104}
-    assert set(static_division(reads, 2).parts) <= {104, 105}
-    # Few reads: still some parts for each, but not of a few records.
-    monkeypatch.setattr(division, "_LEAST_BYTES", 1000)
-    assert len(dynamic_division(reads, 50).parts) >= 50 * 15
-    assert len(dynamic_division(reads, 700).parts) == 970
-    assert len(dynamic_division(reads, 1500).parts) == 1500
-
-
 @given(
     records=fastq(mates=2),
     batch=st.sampled_from((0, 0, 100, 400)),

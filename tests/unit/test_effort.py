@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The effort profiles of a characterization, and which records may be judged."""
 
-from pathlib import Path
-
 import pytest
 
 from factories import topologies
 from firsttouch.benchmarks import likwid, profiles
-from firsttouch.campaign import campaigns
 from firsttouch.errors import BadInput
 from firsttouch.host import emulation
 from firsttouch.host.topology import load
@@ -106,16 +103,6 @@ def test_speed_of_an_emulated_host_is_not_judged(monkeypatch):
     monkeypatch.setattr(emulation, "emulator", lambda: "")
     assert "emulator" not in software()
     assert Record("bandwidth", "copy_bandwidth", "GB/s", "higher", (1.0,), software=software()).judged
-
-
-@pytest.mark.parametrize(("variable", "state"), [("", "interleave"), ("as-is", "as-is"), ("cold", "cold")])
-def test_the_index_cache_is_stated_alike_for_all_scenarios(monkeypatch, variable, state):
-    monkeypatch.setenv(profiles.CACHE_VARIABLE, variable)
-    assert profiles.index_cache() == state
-    wanted = {"system": "amd-opteron", "dataset": "lambda", "aligners": ("bwa-mem",), "repetitions": 1}
-    runs = [s.argv for s in campaigns.plan("strategy", Path("c"), **wanted).steps if s.aligner]
-    assert len(runs) > 3
-    assert {argv[argv.index("--index-cache") + 1] for argv in runs} == {state}
 
 
 def test_an_unknown_index_cache(monkeypatch):

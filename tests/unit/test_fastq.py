@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """FASTQ: checked in one pass, counted, and divided at batches; the wrong is named by record and line."""
 
-import itertools
 import os
 import re
-import threading
 import tracemalloc
-from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 import pytest
@@ -98,19 +95,6 @@ def test_batches_do_not_depend_on_how_records_come(sizes, batch, data):
     index = indexer.index([10 * len(sizes)])
     assert list(index.records) == [*batch_starts(sizes, batch), len(sizes)]
     assert list(index.offsets[0]) == [10 * r for r in index.records]
-
-
-@pytest.mark.parametrize("batch", [0, 25])
-def test_marks_stay_few(monkeypatch, batch):
-    monkeypatch.setattr(module, "ENOUGH_MARKS", 16)
-    indexer = module.BatchIndexer(module.BatchRule(batch), 1)
-    for at in range(0, 5000, 50):
-        indexer.add(np.full(50, 10), np.full(50, 10), [np.arange(at, at + 50)])
-    index = indexer.index([5000])
-    step = 3 if batch else 1
-    assert index.count == len(range(0, 5000, step))
-    assert list(index.records) == [*range(0, 5000, step * index.stride), 5000]
-    assert 16 < len(index.records) <= 34
 
 
 BAD = [
@@ -339,31 +323,3 @@ def test_memory_stays_small(tmp_path):
     assert reads.records == 400_000
     assert file.stat().st_size > 80_000_000
     assert peak < 24_000_000
-
-
-def test_nothing_is_read_any_more_when_the_blocks_have_ended(monkeypatch):
-    """A read that is still under way would take the bytes of the file that gets the descriptor next."""
-    ended, futures = threading.Event(), []
-
-    class Pool(ThreadPoolExecutor):
-        def submit(self, *argv):
-            futures.append(super().submit(*argv))
-            return futures[-1]
-
-    def later(pending):
-        ended.set()
-        return wait(pending)
-
-    def late(_room):
-        ended.wait()
-        return 0
-
-    monkeypatch.setattr(module, "wait", later)
-    with Pool(1) as pool:
-        try:
-            assert (
-                list(module.read_ahead(pool, 1, itertools.chain([lambda room: 0], itertools.repeat(late)))) == []
-            )
-            assert [future.done() for future in futures] == [True, True]
-        finally:
-            ended.set()

@@ -63,16 +63,6 @@ def test_what_happened_between_two_readings(root):
     assert any(line.startswith("corrected errors: 12 in 0.") and DIMM in line for line in watch.noted())
 
 
-def test_nothing_happened(root):
-    watch = health.Watch(root)
-    records = watch.records()
-    assert {(r.metric, r.value, tuple(r.parameters)) for r in records} == {
-        (metric, 0, ("seconds",))
-        for metric in ("corrected_errors", "uncorrected_errors", "machine_checks", "throttle_events")
-    }
-    assert watch.noted() == []
-
-
 def test_counters_that_begin_again_vanish_or_appear(root):
     set_to(root, MC + "dimm1/dimm_ce_count", 50)
     before = health_counters.read(root)

@@ -267,23 +267,6 @@ def test_what_deaf_processes_get_is_a_kill():
     started.wait()
 
 
-def test_a_process_that_the_first_look_misses_gets_the_signal_as_well(monkeypatch):
-    looks, real = [], host_lock.family
-
-    def look(pid):
-        looks.append(pid)
-        return [p for p in real(pid) if len(looks) > 1 or p != second.pid]
-
-    with host_lock.no_process_left(signals=[signal.SIGKILL]):
-        first, second = (subprocess.Popen(["tail", "-f", "/dev/null"]) for _ in range(2))
-        monkeypatch.setattr(host_lock, "family", look)
-    assert len(looks) > 1
-    assert not alive(first.pid)
-    assert not alive(second.pid)
-    first.wait()
-    second.wait()
-
-
 def test_what_one_from_before_starts_stays():
     script = "read line; tail -f /dev/null & echo $!; wait"
     with subprocess.Popen(

@@ -277,42 +277,10 @@ def test_thread_counts_of_the_scaling_study(name):
         assert threads == [8, 16, 32, 48, 64]
 
 
-def test_smt_is_used_and_left_alone():
-    """4 NUMA nodes x 8 cores x 2: four instances of 16 threads, and of 8, each with a core of its own."""
-    topology = topology_of(load("intel-xeon").facts)
-    planned = plan(topology)
-    assert {s.threads for s in planned.scenarios if s.instances == 4} == {8, 16}
-    core = {p.index: p.core for p in topology.pus}
-    for placement in planned.scenario("4Inst_Original_8t").placements:
-        assert len({core[p] for p in placement.pus}) == 8
-        assert placement.numactl[0].startswith("--physcpubind=")
-    assert numactl(planned, "4Inst_Original")[3] == "--cpunodebind=3 --membind=3"
-
-
-def test_more_instances_than_nodes_share_a_bank():
-    planned = plan(machine((0, 4, GIB), (1, 4, GIB)))
-    assert numactl(planned, "4Inst_Original") == [
-        "--physcpubind=0-1 --membind=0",
-        "--physcpubind=2-3 --membind=0",
-        "--physcpubind=4-5 --membind=1",
-        "--physcpubind=6-7 --membind=1",
-    ]
-    assert {s.instances for s in planned.scenarios} == {1, 2, 4, 8}
-
-
 def test_a_memoryless_node_uses_the_nearest_bank():
     near = {(a, b): 10 if a == b else 40 for a in range(3) for b in range(3)} | {(0, 2): 15}
     planned = plan(machine((0, 2, 0), (1, 2, GIB), (2, 2, GIB), distances=near))
     assert [p.numa_nodes for p in planned.scenario("3Inst_Original").placements] == [(2,), (1,), (2,)]
-
-
-def test_a_node_that_is_partly_taken_is_bound_by_pus():
-    topology = machine((0, 4, GIB), (1, 4, GIB))
-    planned = plan(replace(topology, allowed_pus=topology.allowed_pus - {5}))
-    assert numactl(planned, "2Inst_Original_3t") == [
-        "--physcpubind=0-2 --membind=0",
-        "--physcpubind=4,6-7 --membind=1",
-    ]
 
 
 def test_neither_device_memory_nor_other_kinds_unless_asked():

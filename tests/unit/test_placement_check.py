@@ -402,15 +402,6 @@ def test_the_shell_that_looks_after_its_parent_is_not_yet_the_program(proc):
     assert script.pages == {0: 5}
 
 
-def test_a_process_that_the_launcher_is_just_becoming_is_not_yet_the_program(proc):
-    """Its words are empty, and its name and PUs are still the launcher's."""
-    root = proc(100, "firsttouch", [("0-1", "R")], PAGE.format(mode="default", n=5, node=0, kb=4))
-    (root / "100" / "cmdline").write_text("")
-    what = Observed()
-    look(100, what, root)
-    assert what == Observed()
-
-
 def test_a_program_that_starts_is_never_seen_on_the_pus_of_the_launcher():
     """Looks from the first moment on see nothing or the placed program."""
     pu = max(os.sched_getaffinity(0))

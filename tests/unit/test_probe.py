@@ -11,7 +11,6 @@ from tests.factories.host_records import measured
 
 from firsttouch.benchmarks import probe
 from firsttouch.errors import BadInput, CannotHere, RunFailed
-from firsttouch.records import schema
 
 
 @pytest.fixture
@@ -35,20 +34,6 @@ def test_stored_report(golden):
     assert [r["metric"] for r in document["results"]] == ["copy_bandwidth", "triad_bandwidth"]
     assert document["count"] == 2
     assert "type" not in document
-
-
-def test_records_are_whole(golden, tmp_path):
-    report = probe.parse(golden("probe_bandwidth.jsonl"))
-    records = list(report.records())
-    schema.append(tmp_path / "records.jsonl", records)
-    assert schema.read(tmp_path / "records.jsonl") == records
-    first = records[0]
-    assert (first.check, first.metric, first.unit) == ("bandwidth", "copy_bandwidth", "GB/s")
-    wanted = {"program": "firsttouch-probe", "kernel": "copy", "stores": "regular", "pu_nodes": [0], "bank": 0}
-    assert wanted.items() <= first.parameters.items()
-    assert first.parameters["threads"] == len(first.placement_asked[0]["pus"])
-    assert first.placement_found[0]["pages"].keys() == {"0"}
-    assert first.software["firsttouch-probe"] == report.version
 
 
 @pytest.mark.parametrize(

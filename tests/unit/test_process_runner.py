@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs started together: how they end, and that none is left, whichever process dies."""
 
-import _thread
 import errno
 import gc
 import itertools
@@ -33,7 +32,6 @@ from firsttouch.execution import (
 from firsttouch.execution.jobs import Job
 from firsttouch.execution.process_runner import Events, run_together
 from firsttouch.execution.sampling import Watching
-from firsttouch.execution.threads import WorkerThread
 from firsttouch.genomics import dealing
 from firsttouch.genomics.dealing import Feed
 from firsttouch.genomics.index_copies import OWN
@@ -802,48 +800,6 @@ def test_threads_are_sampled_until_each_has_bound_itself(tmp_path, clock, held):
     assert outcome.misplaced == ""
 
 
-class Interrupted:
-    """A lock of a Popen: a signal's handler raises in the instruction after it was taken without waiting."""
-
-    def __init__(self):
-        self.lock = threading.Lock()
-
-    def acquire(self, blocking=True):
-        taken = self.lock.acquire(timeout=120 if blocking else 0)
-        if not blocking:
-            raise KeyboardInterrupt
-        return taken
-
-    def __enter__(self):
-        assert self.acquire(), "the lock is held for ever"
-
-    def __exit__(self, *_):
-        self.lock.release()
-
-
-@pytest.mark.parametrize(("seconds", "ends"), [(0, False), (0.2, False), (30, True)])
-def test_an_interrupt_while_it_waits_for_a_program_leaves_no_lock_behind(clock, seconds, ends):
-    with child_process.child(["cat"], stop=signal.SIGTERM, stdin=subprocess.PIPE) as process:
-        process._waitpid_lock = Interrupted()
-        if ends:
-            clock.sleep = lambda _: process.stdin.close()
-        assert child_process.wait(process, seconds, clock=clock) == (0 if ends else None)
-        assert sum(clock.sleeps) == pytest.approx(0 if ends else seconds)
-    assert process.returncode == (0 if ends else -signal.SIGTERM)
-
-
-def test_samples_take_a_small_part_of_the_time_however_long_one_takes():
-    clock = ManualClock(now=0)
-    pace = sampling.Pace(Watching(share=0.02), clock)
-    # Of a program with 100 GB, one sample reads 25 million page table entries.
-    assert pace.next(0.5, seen=True) == 25
-    quick = sampling.Pace(Watching(share=0.02), clock)
-    pauses = [quick.next(0.001, seen=True) for _ in range(30)]
-    assert pauses[0] < 0.06
-    assert max(pauses) == 5.0
-    assert quick.next(0.001, seen=False) <= sampling.UNSEEN_PAUSE
-
-
 def test_the_peak_of_a_program_is_its_own_whatever_this_process_was_before():
     """A process keeps the largest resident set of the program that it was before execve(2)."""
     program = [sys.executable, "-c", "memory = bytearray(100 << 20)"]
@@ -855,29 +811,6 @@ def test_the_peak_of_a_program_is_its_own_whatever_this_process_was_before():
     large = f"import os; memory = bytearray(300 << 20); os.execv({sys.executable!r}, {becomes!r})"
     done = subprocess.run([sys.executable, "-c", large], capture_output=True, text=True, check=True)
     assert 100 << 20 < int(done.stdout) < 300 << 20
-
-
-def test_a_signal_that_does_not_end_a_wait_is_handled():
-    """It came just before the wait began. interrupt_main() sets the same flag, and ends no system call either."""
-    waiting, let_go = threading.Event(), threading.Event()
-
-    def work():
-        waiting.wait()
-        _thread.interrupt_main()
-        let_go.wait()
-
-    def wait():
-        waiting.set()
-        worker.join()
-
-    worker = WorkerThread("interrupting", work)
-    worker.start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            wait()
-    finally:
-        let_go.set()
-        worker.join()
 
 
 def test_a_signal_at_any_moment_of_waiting_raises_its_own_error_only():

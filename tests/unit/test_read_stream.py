@@ -498,19 +498,6 @@ def test_parts_follow_the_size_of_the_input(tmp_path, instances):
     assert parts_for(few, instances=instances, smallest_part_bytes=9_000)[0][0] == -(-9_000 // 97) * 97
 
 
-def test_parts_of_a_pipe_grow_with_what_was_read(tmp_path):
-    data = text([["@r", "A" * 45, "+", "I" * 45]] * 40_000)
-    file = write(tmp_path / "r.fq", data)
-    with subprocess.Popen(["cat", file], stdout=subprocess.PIPE) as writer:
-        sizes, _ = parts_for(f"/dev/fd/{writer.stdout.fileno()}", instances=1)
-    before = list(itertools.accumulate(sizes, initial=0))
-    assert sum(sizes) == len(data)
-    assert sizes[:16] == [97] * 16
-    # A part is complete with the first record that makes it large enough.
-    assert all(size < max(2 * 97, done / 16 + 97) for size, done in zip(sizes, before, strict=False))
-    assert sizes[-2] == -(-20_000 // 97) * 97
-
-
 def test_a_remainder_is_no_input_of_its_own(tmp_path):
     """bowtie 1.3.1 with several threads loses the reads of an instance that gets fewer than 16."""
     record = ["@r", "A" * 45, "+", "I" * 45]

@@ -261,32 +261,6 @@ def test_a_value_that_stands_for_several_says_so(tmp_path: Path) -> None:
     assert "A random load takes 80 ns at 128 MiB." in page
 
 
-def test_the_table_has_a_line_per_headline(whole: Report) -> None:
-    document, table = whole.document, whole.summary.table()
-    assert [line["label"] for line in document["hosts"][0]["headlines"]] == [
-        "topology",
-        "theoretical bandwidth",
-        "random latency, L1d (32 KiB)",
-        "random latency, L2 (1 MiB)",
-        "random latency, L3 (16 MiB)",
-        "random latency, memory",
-        "copy, local",
-        "scale, local",
-        "add, local",
-        "triad, local",
-        "thread bandwidth, 1 thread",
-        "thread bandwidth, 8 threads",
-        "bwa-mem, lambda, 10000 reads: fastest",
-    ]
-    copies = {line["label"]: line["compared"] for line in document["hosts"][0]["headlines"]}["copy, local"]
-    assert re.match(r"NUMA node [01], all local ones [\d.]+ to [\d.]+; worst remote ", copies)
-    assert "2 NUMA nodes, 8 PUs, 32 GiB" in table
-    assert "worst remote" in table
-    assert "NUMA node 0 to bank 1" in table
-    assert "1Inst_Original (8 threads)" in table
-    assert "none failed, skipped or invalid" in table
-
-
 def test_a_home_that_cannot_be_written_costs_no_message(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.write_text("a file, so that no folder can be made in it, not even by root")
