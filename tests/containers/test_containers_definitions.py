@@ -7,8 +7,6 @@ import argparse
 import json
 import os
 import re
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -46,12 +44,6 @@ def test_every_image_has_a_definition():
     described = tomllib.loads((CONTAINERS / "images.toml").read_text())
     assert set(described["image"]) == set(RUN)
     assert set(described["test"]) == {kind for kinds in PACKAGES["images"].values() for kind in kinds}
-
-
-def test_a_definition_is_printed_for_a_build_by_hand():
-    argv = [sys.executable, CONTAINERS / "images.py", "--definition", "aligners"]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == definition_of("aligners")
 
 
 @pytest.mark.parametrize("image", RUN)
@@ -94,16 +86,6 @@ def test_an_image_has_every_module(tmp_path):
 def test_no_definition_names_a_host(image):
     """Package mirrors and image registries are arguments."""
     assert "://" not in definition_of(image)
-
-
-@pytest.mark.parametrize("image", DEFINITIONS)
-def test_what_builds_the_images_gives_every_argument(image):
-    text = definition_of(image)
-    wanted = set(re.findall(r"\{\{ (\w+) \}\}", text))
-    source = (CONTAINERS / "images.py").read_text()
-    assert wanted
-    for name in wanted - {"bootstrap", "base"}:
-        assert f'"{name}": ' in source, name
 
 
 def test_the_aligners_of_debian_are_in_the_image():
@@ -184,15 +166,6 @@ def test_programs_of_debian(tmp_path):
 def test_what_cannot_be_built_is_said_before(argv, reason):
     with pytest.raises(load_script("debian", CONTAINERS).CannotBuild, match=reason):
         options(*argv)
-
-
-def test_clones_that_are_not_there(clones, monkeypatch):
-    monkeypatch.delenv("SPACK_PACKAGES")
-    with pytest.raises(load_script("debian", CONTAINERS).CannotBuild, match="SPACK_PACKAGES is not a clone"):
-        options("--spack", "airgap", "--mirror", clones / "mirror")
-    monkeypatch.setenv("SPACK_ROOT", str(clones))
-    with pytest.raises(load_script("debian", CONTAINERS).CannotBuild, match="SPACK_ROOT is not a clone"):
-        options("--spack", "online")
 
 
 def test_a_listing_becomes_spdx(tmp_path):

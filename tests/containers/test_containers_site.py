@@ -9,7 +9,6 @@ import shutil
 import stat
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -159,20 +158,6 @@ def test_what_the_image_has_of_its_own_is_not_hidden(tmp_path, monkeypatch):
         "/lib/x",
     ]
     assert apptainer.paths_seen(named, {}) == apptainer.paths_seen([], {})
-
-
-def test_data_beside_the_programs_of_the_host_is_bound(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    folder = Path(tempfile.mkdtemp(dir="/opt"))
-    try:
-        (folder / "hg38.bwt").touch()
-        seen = apptainer.paths_seen([f"--index={folder}/hg38", "--reads", "/usr/share/doc/x/r.fq"], {})
-        assert str(folder) in seen
-        assert str(Path("/opt", folder.name, "hg38.bwt")) not in seen
-    finally:
-        shutil.rmtree(folder)
-    assert "/etc/passwd" in apptainer.paths_seen(["--reads", "/etc/passwd"], {})
-    assert "/etc" not in apptainer.paths_seen(["--reads", "/etc/passwd"], {})
 
 
 @pytest.mark.parametrize("name", ["a,b", "a:b"])

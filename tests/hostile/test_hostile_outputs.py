@@ -22,11 +22,6 @@ needs_bwa = pytest.mark.skipif(shutil.which("bwa") is None, reason="bwa is not o
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make devices")
 
 
-def fastq(names: str, seed: int) -> str:
-    rng = random.Random(seed)  # noqa: S311
-    return "".join(f"@{name}\n{''.join(rng.choices('ACGT', k=50))}\n+\n{'I' * 50}\n" for name in names)
-
-
 @functools.cache
 def indexed() -> Path:
     """Return a folder with reads that map and their index."""
@@ -109,13 +104,6 @@ DEVICES = [
     ),
     Case("a draft into a device", ["system", "draft", "lab", "--force", "-o", "null"], 0, "drafted", device),
 ]
-
-
-def two_reads(folder: Path) -> None:
-    (folder / "a.fq").write_text(fastq("xyz", 1))
-    (folder / "b.fq").write_text(fastq("xyz", 2))
-    os.link(folder / "a.fq", folder / "hard.fq")
-    (folder / "link.fq").symlink_to("a.fq")
 
 
 BASELINE = ["baseline", "--system=lab"]

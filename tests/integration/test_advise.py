@@ -2,13 +2,8 @@
 """``firsttouch advise`` with real programs: trials, the run that follows, interrupts, and programs of any kind."""
 
 import json
-import os
 import shutil
-import signal
-import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 from tests.factories.held_programs import python_wait
@@ -16,7 +11,6 @@ from tests.factories.held_programs import python_wait
 from firsttouch.host.topology import load
 from firsttouch.scenarios.placement import plan
 
-FIRSTTOUCH = Path(sys.executable).with_name("firsttouch")
 NAMES = {s.name for s in plan(load()).scenarios}
 
 
@@ -79,21 +73,6 @@ def test_advice_as_text(run_here, many, tmp_path, scratch):
     assert json.loads(saved.read_text())["aligner"] == "bwa-mem -Y"
     assert all(name in done.stdout for name in NAMES)
     assert "recommended" in done.stdout
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_leaves_nothing(many, stand_in, scratch, number):
-    bwa, pids = shutil.which("bwa"), scratch.parent / "pids"
-    stand_in("bwa", f"[ $# = 0 ] && exec {bwa}\necho $$ >> {pids}\nsleep 300")
-    argv, env = [FIRSTTOUCH, "advise", *many], {**os.environ, "TMPDIR": str(scratch)}
-    with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 60
-        while not pids.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        process.send_signal(number)
-        out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err.splitlines()[-1]) == (128 + number, "", "firsttouch: interrupted")
-    assert not any(Path(f"/proc/{pid}").exists() for pid in pids.read_text().split())
 
 
 def test_an_aligner_that_breaks(run_here, many, stand_in, scratch):

@@ -99,15 +99,6 @@ def test_a_file_for_the_summary(placed, lanes, hisat2_index, tmp_path, layout):
         file.unlink()
 
 
-def test_files_for_the_summary_that_are_refused(placed, lanes, hisat2_index, tmp_path):
-    file = tmp_path / "none" / "s.txt"
-    words = summaries.command("hisat2", hisat2_index, *lanes[1:])
-    assert "s.txt: cannot be written" in placed(2, [*words, "--summary-file", file], status=2)
-    error = placed(2, [*words, "--summary-file", lanes[1][0]], status=2)
-    assert "this output is an input too" in error
-    assert list(tmp_path.iterdir()) == []
-
-
 def alignments(sam):
     return [line for line in sam.splitlines() if not line.startswith("@")]
 

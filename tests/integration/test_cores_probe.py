@@ -4,8 +4,6 @@
 import itertools
 import json
 import os
-import re
-import signal
 import subprocess
 
 import pytest
@@ -82,17 +80,6 @@ def test_a_pu_that_slows_down_under_load_is_named_if_it_is_slow_in_the_last_quar
     assert (len(clock.samples), len(clock.parameters["curve"])) == (25, 100)
 
 
-def test_a_stopped_measurement_has_no_result(native_probe):
-    argv = [native_probe, "cores", "--sustain=600"]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        process.stdout.readline()  # it has begun
-        process.send_signal(signal.SIGINT)
-        printed = process.stdout.read()
-        assert process.wait() == 128 + signal.SIGINT
-    assert '"metric"' not in printed
-    assert '"partial"' in printed
-
-
 def test_a_sustained_load_has_its_own_cases(run_here):
     done = run_here("measure", "cores", "--sustain", "0.2", "--json")
     records = json.loads(done.stdout)
@@ -107,15 +94,6 @@ def test_a_load_beyond_the_probe_s_limits_is_one_line(run_here, time):
     assert (done.returncode, "from 0.1 to 600" in line) == (2, True)
 
 
-@pytest.mark.parametrize(
-    "wrong", ["x", "100000", *(f"{PUS[0]}{more}" for more in ("x", ",", ",-1", ",1,1", ",l4"))]
-)
-def test_a_wrong_fault_is_one_line(run_here, wrong):
-    done = run_here("measure", "cores", "--", f"--inject={wrong}")
-    assert done.returncode == 2
-    assert len(done.stderr.strip().splitlines()) == 1
-
-
 def test_a_sustained_load_has_one_chain(run_here):
     done = run_here("measure", "cores", "--sustain", "1", "--", "--chains=l2")
     (line,) = done.stderr.splitlines()
@@ -127,13 +105,6 @@ def record(host, slow, day=1, **parameters):
     time = f"2026-01-{day:02}T00:00:00Z"
     shared = {"program": "firsttouch-probe", **parameters}
     return Record(cores.CHECK, cores.SLOW, "1", "lower", (slow,), shared, system="s", host=host, time=time)
-
-
-def test_a_slow_core_fails_its_host_and_is_named():
-    records = [record(f"n{number}", 0.0) for number in range(9)] + [record("n9", 1.0, pu=37, loss=0.18)]
-    verdicts = judge(records, Undescribed("s"))
-    assert [verdict.host for verdict in verdicts if verdict.verdict == "fail"] == ["n9"]
-    assert "37" in next(verdict.reason() for verdict in verdicts if verdict.host == "n9")
 
 
 def test_only_the_chain_in_which_a_core_was_slow_clears_it():
@@ -194,12 +165,6 @@ def test_a_limited_address_space_leaves_the_memory_chain_out(native_probe):
     assert '"l2"' in done.stdout
 
 
-def test_the_table_of_the_probe_names_chain_and_way(run_here):
-    done = run_here("measure", "cores", "--", "--seconds=0.005", "--chains=l2")
-    cases = {re.split(r"  +", line)[1] for line in done.stdout.splitlines() if line.startswith(cores.STEP)}
-    assert cases == {"l2 all", "l2 alone"}
-
-
 @pytest.mark.parametrize("wrong", [{"chain": 7}, {"running": []}, {"pu": "7"}, {"measured_pus": "3-1"}])
 def test_a_record_with_a_wrong_chain_or_pu_is_refused(wrong):
     with pytest.raises(BadInput, match=next(iter(wrong))):
@@ -216,8 +181,3 @@ def test_one_way_of_a_chain_neither_blames_nor_clears(running):
 def test_sanity_gives_no_records(run_here, tmp_path):
     done = run_here("measure", "cores", "--records", str(tmp_path / "r.jsonl"), "--", "--sanity")
     assert (done.returncode, "leave --records out" in done.stderr) == (2, True)
-
-
-def test_a_cycle_shorter_than_a_page_is_a_page():
-    chain = [r for r in results("--array-bytes=1", "--chains=memory") if r.metric == cores.STEP]
-    assert {r.parameters["size_bytes"] for r in chain} == {4096}

@@ -92,16 +92,6 @@ def test_the_same_options_give_the_same_bytes_and_others_are_kept_apart(
 
 
 @needs_dwgsim
-def test_a_damaged_synthetic_file_is_made_again() -> None:
-    local = get("synthetic", **SMALL)
-    before = [path.read_bytes() for path in (local.reference, *local.reads)]
-    local.reads[1].write_bytes(before[2][:-1])
-    local.reference.unlink()
-    get("synthetic", **SMALL)
-    assert [path.read_bytes() for path in (local.reference, *local.reads)] == before
-
-
-@needs_dwgsim
 @needs_bwa
 def test_synthetic_maps_as_the_manifest_says(tmp_path: Path) -> None:
     local = get("synthetic", **SMALL)

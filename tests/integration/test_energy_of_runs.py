@@ -104,27 +104,6 @@ def test_advice_for_energy_compares_energies_and_is_not_saved(run_here, tmp_path
     assert not list(tmp_path.glob("advice/*"))
 
 
-def test_a_table_has_no_value_that_nothing_counted(run_here, tmp_path):
-    table = tmp_path / "run.tsv"
-    done = run_here("run", "1Inst_Original", "--tsv", table, "--", "true", FIRSTTOUCH_ENERGY="none")
-    assert done.returncode == 0, done.stderr
-    (row,) = rows(table)
-    assert float(row["seconds"]) > 0
-    assert {value for column, value in row.items() if "joules" in column or "watts" in column} == {"NA"}
-    table.unlink()
-    run_here("run", "1Inst_Original", "--tsv", table, "--", "false")
-    assert not table.exists()
-
-
-def test_a_table_never_replaces_the_reads_or_the_output(run_here, lambda_work, tmp_path):
-    prefix, reads, _ = lambda_work
-    for table in (reads[0], tmp_path / "out.sam"):
-        argv = ("run", "-o", tmp_path / "out.sam", "--tsv", table, "--", "bwa", "mem", prefix, *reads)
-        done = run_here(*argv)
-        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-        assert "this output is" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("argv", "says"),
     [

@@ -1,20 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """RAM stores: real mounts in the namespace of a holder, copies, and the kernel's word on where their pages lie."""
 
-import contextlib
 import mmap
 import os
 import re
-import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from factories import huge_pages
-from factories.processes import wait_until
-from firsttouch.errors import BadInput, CannotHere, RunFailed
+from firsttouch.errors import BadInput, CannotHere
 from firsttouch.execution import file_copies, ram_store
 from firsttouch.scenarios import evidence
 
@@ -165,37 +161,6 @@ def test_what_does_not_fit_is_refused_with_the_arithmetic():
         ram_store.hold([900], 1),
     ):
         pass
-
-
-def test_a_killed_holder_is_one_line_whatever_comes_next(source):
-    steps = (
-        lambda store: store.copy(file_copies.sources_of([source])),
-        lambda store: store.verify(),
-        lambda store: store.verify([store.folder / source.name]),
-    )
-    for step in steps:
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(pytest.raises(RunFailed, match="the process that holds the RAM store was killed"))
-            store = stack.enter_context(ram_store.hold([0], 16 << 20))
-            os.kill(store.pid, signal.SIGKILL)
-            wait_until(lambda store=store: not store.folder.exists(), "the end of the holder")
-            step(store)
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_nothing_is_left_of_a_killed_launcher(number, source):
-    script = (
-        "import sys; from pathlib import Path; from firsttouch.execution import file_copies, ram_store\n"
-        "with ram_store.hold([0], 16 << 20) as store:\n"
-        "    store.copy(file_copies.sources_of([Path(sys.argv[1])]))\n"
-        "    print(store.pid, flush=True); sys.stdin.read()\n"
-    )
-    argv = [sys.executable, "-c", script, source]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as launcher:
-        holder = int(launcher.stdout.readline())
-        launcher.send_signal(number)
-        launcher.wait()
-        wait_until(lambda: has_ended(holder), "the end of the holder")
 
 
 @pytest.mark.parametrize(

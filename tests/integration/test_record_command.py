@@ -10,7 +10,7 @@ from tests.factories.held_programs import python_wait
 from tests.factories.host_records import measured
 
 from firsttouch.benchmarks import site_checks
-from firsttouch.errors import BadInput, RunFailed, TimedOut
+from firsttouch.errors import BadInput, TimedOut
 from firsttouch.execution import placement_check
 from firsttouch.execution.jobs import Outcome
 
@@ -124,31 +124,6 @@ def test_an_endless_search_ends_with_the_time_limit(printing, regex, text, timeo
         f"program: the search for '{regex}' in its output did not end within {timeout:g} s and was stopped: "
         "simplify the expression"
     )
-
-
-@pytest.mark.parametrize("timeout", [None, 1000.0, 1e300])
-@pytest.mark.parametrize(
-    ("regex", "text"),
-    [
-        (r"rate=(\S+)$", "rate=1\nrate=12.5\nnothing"),
-        (r"^(?i:RATE)=(?:x|(?=1))(.*)", "rate=12.5"),
-        (r"ü\0\ud800?([\d.]+)\r\n", "ü\x0012.5\r\n"),
-    ],
-)
-def test_the_last_match_is_found(printing, regex, text, timeout):
-    printing(text)
-    spec = site_checks.ProgramSpec(["program"], "x", "rate", "GB/s", regex=regex)
-    assert site_checks.measure_program(spec, repetitions=2, timeout=timeout).samples == (12.5, 12.5)
-
-
-def test_a_search_that_is_killed_is_named(printing, monkeypatch):
-    printing("12.5")
-    monkeypatch.setattr(site_checks, "_SEARCH", "import os; os.kill(os.getpid(), 9)")
-    spec = site_checks.ProgramSpec(["program"], "x", "rate", "GB/s", regex="(.+)")
-    with pytest.raises(
-        RunFailed, match=r"program: the search for '\(\.\+\)' in its output ended with signal SIGKILL"
-    ):
-        site_checks.measure_program(spec, repetitions=1, timeout=None)
 
 
 @pytest.mark.usefixtures("held_go_on")

@@ -121,28 +121,6 @@ def test_configuration_of_the_published_systems(config, folder, system, numa_nod
     assert "$HOME" not in json.dumps(configuration)
 
 
-def test_slurm_is_polled_less_often_than_a_local_process(config):
-    """ReFrame's poll intervals, which grow by a tenth each time, suit Slurm only."""
-    polled = {name: config(name)["general"][0] for name in ("local", "amd-opteron")}
-    assert polled["local"]["poll_rate_decay"] == 0.02
-    assert "poll_rate_decay" not in polled["amd-opteron"]
-
-
-def test_messages_that_are_not_printed_are_not_made(reframe, config, a_run, tmp_path):
-    """ReFrame reads all attributes of a check for each message, which costs more than the check itself.
-
-    The run that prints them has a home that is read-only, and writes nothing to it.
-    """
-    assert config("local")["logging"][0]["level"] == "info"
-    assert "Entering stage: sanity" not in a_run.stdout
-    home = tmp_path / "home"
-    home.mkdir(mode=0o500)
-    done = reframe("-r", "-vvv", "-n", "Where", "--system=local", HOME=str(home))
-    assert done.returncode == 0
-    assert "Entering stage: sanity" in done.stdout
-    assert list(home.iterdir()) == []
-
-
 def test_local_comes_last_and_takes_any_host(reframe):
     systems = runpy.run_path(str(paths.SETTINGS))["site_configuration"]["systems"]
     names = [system["name"] for system in systems]

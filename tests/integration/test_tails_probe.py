@@ -92,13 +92,6 @@ def test_delays_last_as_long_by_another_clock():
     assert by_case["none", "latency_p50"].parameters["timer_ns"] > 0
 
 
-@pytest.mark.parametrize("fault", ["x", "0,5", "5", "5,-1", "5,1e9", "-5,5", "5,5,5"])
-def test_a_wrong_fault_is_one_line(run_here, fault):
-    done = run_here("measure", "tails", "--", f"--inject={fault}")
-    assert done.returncode == 2
-    assert len(done.stderr.strip().splitlines()) == 1
-
-
 def test_a_sample_tells_only_percentiles_beyond_which_it_has_an_access():
     by_case = results("--accesses=65")
     assert {metric for _, metric in by_case} == {tails.PERCENTILES[0], tails.PERCENTILES[1]}

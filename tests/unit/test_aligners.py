@@ -394,13 +394,6 @@ def test_building_fails_with_the_logs_end(aln, stand_in, tmp_path):
         aln.build_index(tmp_path / "r.fa", tmp_path / "idx", tmp_path / "log")
 
 
-def test_building_on_a_full_disk_names_it(aln, stand_in, tmp_path, monkeypatch):
-    stand_in("aln", "exit 4")
-    monkeypatch.setattr("firsttouch.records.atomic_files._NO_ROOM", 1 << 62)
-    with pytest.raises(RunFailed, match=f"status 4: it printed nothing; {tmp_path}: No space left on device"):
-        aln.build_index(tmp_path / "r.fa", tmp_path / "idx", tmp_path / "log")
-
-
 def test_the_program_that_builds_the_index_may_be_another_one(stand_in, tmp_path):
     stand_in("aln", "exit 0")
     text = TEXT.replace('["aln", "index"', '["no-such-aln-build"')

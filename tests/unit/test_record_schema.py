@@ -98,15 +98,6 @@ def test_a_killed_writers_line_is_dropped_and_spoils_no_later_record(tmp_path):
     assert [r.metric for r in schema.read(file)] == ["random_latency", "third"]
 
 
-GOOD = record().to_dict()
-
-
-def wrong(name, value):
-    """Return whether no record can have *value* as the field *name*; derived fields are not read."""
-    right = {"samples": [[5]], "parameters": [{"a": 5}], "schema": [1]}
-    return name not in {"value", "repetitions", "spread"} and value not in right.get(name, [])
-
-
 def test_the_table(tmp_path):
     file = tmp_path / "records.parquet"
     schema.write_table([record(parameters={"bank": 0}), record(parameters={"kernel": "copy"})], file)

@@ -270,14 +270,6 @@ def test_a_damaged_run_report_is_left_out_and_named(tmp_path, run_cli, text, by_
     assert "verdict n1 " in done.out
 
 
-@pytest.mark.parametrize("number", [DIGITS, f"-{DIGITS}", f"{DIGITS}.5e400", "NaN", "true", '"x"', "null", "[]"])
-def test_the_start_of_a_session_may_be_any_value(tmp_path, number):
-    file = tmp_path / "run.json"
-    file.write_text(f'{{"session_info": {{"time_start_unix": {number}}}, "runs": []}}')
-    assert reframe_run.reports(tmp_path) == [file]
-    assert (reframe_run.read(file), reframe_run.folders(file)) == ([], [])
-
-
 def test_values_of_checks_may_have_any_type(tmp_path):
     values = [DIGITS, "NaN", "[]", "{}", "null"]
     cases = [f'{{"result": {v}, "display_name": {v}, "fail_reason": {v}, "stagedir": null}}' for v in values]

@@ -66,13 +66,6 @@ def test_the_parser_of_node_exporter_reads_the_same():
     ]
 
 
-def test_the_unit_of_a_family_ends_its_name():
-    content = text(Machine(1, 2).everything())
-    units = [line.split()[2:4] for line in content.splitlines() if line.startswith("# UNIT")]
-    assert units
-    assert all(name.endswith(f"_{unit}") for name, unit in units)
-
-
 @pytest.mark.parametrize(
     ("unit", "base"),
     [
@@ -94,11 +87,6 @@ def test_every_unit_of_records_has_a_base_unit(unit):
     name, factor = module.base_unit(unit)
     assert re.fullmatch("[a-z_]+", name)
     assert factor > 0
-
-
-@pytest.mark.parametrize("sign", ["\u00b5", "\u03bc"])
-def test_both_signs_for_micro_are_converted(sign):
-    assert module.base_unit(f"{sign}s") == module.base_unit("us")
 
 
 def test_the_verdict_is_one_of_five(tmp_path):
