@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+
+import msgspec
 
 from firsttouch.errors import BadInput
 from firsttouch.units import parse_bytes
@@ -17,23 +18,24 @@ MIB = 1 << 20
 #: With less than this, the kernel, whose own memory is on NUMA node 0, cannot start its first process.
 LEAST_MEMORY_OF_NODE_0 = 256 * MIB
 
-#: key -> type, for all keys of a machine's file; the first five are required, in the file itself or in the
-#: machine that it names as its base.
-KEYS: dict[str, type | tuple[type, ...]] = {
-    "description": str,
-    "cpu": str,
-    "pus": (int, list),
-    "memory": (str, list),
-    "distances": list,
-    "dies_per_socket": int,
-    "threads_per_core": int,
-    "offline_pus": list,
-    "allowed_nodes": list,
-    "base": str,
-    "bandwidth": list,
-    "latency": list,
-}
-REQUIRED = tuple(KEYS)[:5]
+Row = tuple[int, ...]
+
+
+class File(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A machine's file. What it leaves out is that of the machine that it names as its base."""
+
+    description: str
+    cpu: str
+    pus: int | list[int]
+    memory: str | list[str]
+    distances: tuple[Row, ...]
+    dies_per_socket: int = 1
+    threads_per_core: int = 1
+    offline_pus: Row = ()
+    allowed_nodes: Row = ()
+    base: str = ""
+    bandwidth: tuple[Row, ...] = ()
+    latency: tuple[Row, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,126 +125,52 @@ def load(name: str) -> Machine:
 
 
 def read(path: Path) -> Machine:
-    """Return the machine of the file *path*; raises BadInput with file, line and reason of an error."""
-    text = path.read_text()
+    """Return the machine of the file *path*; raises BadInput with the file and the reason of an error."""
     try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        where = re.search(r"at line (\d+)", str(error))
-        raise BadInput(str(error), file=path, line=int(where[1]) if where else None) from error
-    reader = _Reader(path, text)
-    reader.check_types(data)
-    if "base" in data:
-        base = path.with_name(f"{data['base']}.toml")
-        if not base.is_file() or base == path:
-            raise reader.fail("base", f"there is no {base.name} next to this file")
-        read(base)
-        data = tomllib.loads(base.read_text()) | data
-    reader.check_complete(data)
-    distances = reader.matrix(data["distances"])
-    machine = Machine(
-        name=path.stem,
-        description=data["description"],
-        cpu=data["cpu"],
-        pus=reader.per_node("pus", data["pus"], len(distances)),
-        memory=reader.sizes(data["memory"], len(distances)),
-        distances=distances,
-        dies_per_socket=data.get("dies_per_socket", 1),
-        threads_per_core=data.get("threads_per_core", 1),
-        offline_pus=reader.integers("offline_pus", data.get("offline_pus", [])),
-        allowed_nodes=reader.integers("allowed_nodes", data.get("allowed_nodes", [])),
-        bandwidth=reader.rows("bandwidth", data.get("bandwidth", [])),
-        latency=reader.rows("latency", data.get("latency", [])),
-    )
-    reader.check_shape(machine)
+        data = tomllib.loads(path.read_text())
+        if "base" in data:
+            data = tomllib.loads(path.with_name(f"{data['base']}.toml").read_text()) | data
+        file = msgspec.convert(data, File)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError, OSError) as error:
+        raise BadInput(str(error), file=path) from error
+    count = len(file.distances)
+    sizes = file.memory if isinstance(file.memory, list) else [file.memory] * count
+    fields = {field.name: getattr(file, field.name, None) for field in dataclasses.fields(Machine)}
+    fields["name"] = path.stem
+    fields["pus"] = tuple(file.pus if isinstance(file.pus, list) else [file.pus] * count)
+    machine = Machine(**fields | {"memory": tuple(map(parse_bytes, sizes))})
+    if wrong := [reason for reason, is_right in _checks(machine) if not is_right]:
+        raise BadInput(wrong[0], file=path)
     return machine
 
 
-@dataclasses.dataclass
-class _Reader:
-    """Checks one file's values; each error names the line of the key."""
-
-    path: Path
-    text: str
-
-    def fail(self, key: str, reason: str) -> BadInput:
-        """Return the error with *reason* about *key*."""
-        line = next(
-            (n for n, s in enumerate(self.text.splitlines(), 1) if re.match(rf"\s*{re.escape(key)}\s*=", s)),
-            None,
-        )
-        return BadInput(f"{key}: {reason}", file=self.path, line=line)
-
-    def check_types(self, data: dict[str, object]) -> None:
-        for key, value in data.items():
-            if key not in KEYS:
-                raise self.fail(key, f"unknown; a machine has {', '.join(KEYS)}")
-            if not isinstance(value, KEYS[key]) or isinstance(value, bool):
-                raise self.fail(key, f"{value!r} is of the wrong type")
-
-    def check_complete(self, data: dict[str, object]) -> None:
-        for key in REQUIRED:
-            if key not in data:
-                raise self.fail(key, "missing")
-
-    def integers(self, key: str, values: Iterable[object]) -> tuple[int, ...]:
-        numbers = tuple(value for value in values if type(value) is int and value >= 0)
-        if len(numbers) != len(tuple(values)):
-            raise self.fail(key, f"{values!r} is not a list of whole numbers")
-        return numbers
-
-    def rows(self, key: str, rows: list[object]) -> tuple[tuple[int, ...], ...]:
-        return tuple(self.integers(key, row if isinstance(row, list) else [row]) for row in rows)
-
-    def matrix(self, rows: list[object]) -> tuple[tuple[int, ...], ...]:
-        matrix = self.rows("distances", rows)
-        for node, row in enumerate(matrix):
-            if len(row) != len(matrix):
-                raise self.fail("distances", f"row {node} has {len(row)} figures, of {len(matrix)} rows")
-            for other, distance in enumerate(row):
-                # ACPI: 10 is the NUMA node itself, 255 is unreachable.
-                if (distance == 10) != (other == node) or not 10 <= distance <= 254:
-                    raise self.fail("distances", f"{distance} between NUMA nodes {node} and {other}")
-        return matrix
-
-    def per_node(self, key: str, value: int | list[object], nodes: int) -> tuple[int, ...]:
-        numbers = self.integers(key, value if isinstance(value, list) else [value] * nodes)
-        if len(numbers) != nodes:
-            raise self.fail(key, f"{len(numbers)} figures for {nodes} NUMA nodes")
-        return numbers
-
-    def sizes(self, value: str | list[object], nodes: int) -> tuple[int, ...]:
-        try:
-            listed = [parse_bytes(str(size)) for size in (value if isinstance(value, list) else [value] * nodes)]
-        except BadInput as error:
-            raise self.fail("memory", str(error)) from error
-        sizes = self.per_node("memory", [*listed], nodes)
-        if any(size % MIB for size in sizes):
-            raise self.fail("memory", "a size that is not a multiple of 1 MiB")
-        if sizes and sizes[0] < LEAST_MEMORY_OF_NODE_0:
-            raise self.fail("memory", f"NUMA node 0 needs {LEAST_MEMORY_OF_NODE_0 // MIB} MiB for the kernel")
-        return sizes
-
-    def check_shape(self, machine: Machine) -> None:
-        for key in ("dies_per_socket", "threads_per_core"):
-            if getattr(machine, key) < 1:
-                raise self.fail(key, "must be at least 1")
-        counts = {count for count in machine.pus if count}
-        if len(counts) != 1:
-            raise self.fail("pus", "NUMA nodes that have PUs must have equally many (a limit of QEMU)")
-        if counts.pop() % machine.threads_per_core:
-            raise self.fail("threads_per_core", "does not divide the PUs of a NUMA node")
-        if sum(1 for count in machine.pus if count) % machine.dies_per_socket:
-            raise self.fail("dies_per_socket", "does not divide the number of NUMA nodes with PUs")
-        # NUMA nodes with PUs come first.
-        for key in ("bandwidth", "latency"):
-            rows = getattr(machine, key)
-            shape = [len(machine.nodes)] * sum(1 for count in machine.pus if count)
-            if bool(rows) != bool(machine.bandwidth) or (rows and [len(row) for row in rows] != shape):
-                raise self.fail(key, f"must have {len(shape)} rows of {len(machine.nodes)} figures")
-            if any(value < 1 for row in rows for value in row) or (rows and 0 in machine.pus[: len(shape)]):
-                raise self.fail(key, "must be above 0, with the NUMA nodes with PUs first")
-        if not set(machine.offline_pus) <= set(range(1, sum(machine.pus))):
-            raise self.fail("offline_pus", "must be PUs of this machine other than 0, which Linux keeps")
-        if not set(machine.allowed_nodes) <= set(machine.nodes):
-            raise self.fail("allowed_nodes", "must be NUMA nodes of this machine")
+def _checks(machine: Machine) -> Iterator[tuple[str, bool]]:
+    """Yield what must hold of a machine, each with whether it does; the later checks rest on the first."""
+    count, with_pus = len(machine.distances), [pus for pus in machine.pus if pus]
+    lengths = {len(machine.pus), len(machine.memory), *map(len, machine.distances)}
+    yield "pus, memory and distances must be of the same NUMA nodes", lengths == {count}
+    if lengths != {count}:
+        return
+    # ACPI: 10 is the NUMA node itself, 255 is unreachable.
+    own = [machine.distances[node][node] for node in machine.nodes]
+    others = [d for a, row in enumerate(machine.distances) for b, d in enumerate(row) if a != b]
+    yield (
+        "a distance is 10 to the NUMA node itself, and 11 to 254 to others",
+        ({*own} == {10} and all(10 < distance < 255 for distance in others)),
+    )
+    yield (
+        "memory must be in MiB, and enough on NUMA node 0 for the kernel",
+        (not any(size % MIB for size in machine.memory) and machine.memory[0] >= LEAST_MEMORY_OF_NODE_0),
+    )
+    yield "NUMA nodes that have PUs must have equally many (a limit of QEMU)", len({*with_pus}) == 1
+    yield (
+        "cores and dies must divide PUs and NUMA nodes",
+        not (with_pus[:1] and (with_pus[0] % machine.threads_per_core or len(with_pus) % machine.dies_per_socket)),
+    )
+    shapes = {tuple(map(len, rows)) for rows in (machine.bandwidth, machine.latency)}
+    yield (
+        "bandwidth and latency must be from each NUMA node with PUs, the first ones, to all",
+        (shapes in ({()}, {(count,) * len(with_pus)}) and all(machine.pus[: len(with_pus)])),
+    )
+    yield "PUs other than 0 can be offline", {*machine.offline_pus} <= {*range(1, sum(machine.pus))}
+    yield "a cpuset allows NUMA nodes of the machine", {*machine.allowed_nodes} <= {*machine.nodes}
