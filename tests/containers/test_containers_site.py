@@ -148,13 +148,7 @@ def test_what_a_command_names_is_bound(tmp_path, monkeypatch):
 def test_what_the_image_has_of_its_own_is_not_hidden(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     named = [
-        "/usr/bin/bwa",
-        "/opt/firsttouch/bin/x",
-        "/usr",
-        "/",
-        "/etc",
-        "/proc/self/fd/3",
-        "/dev/null",
+        *("/usr/bin/bwa", "/opt/firsttouch/bin/x", "/usr", "/", "/etc", "/proc/self/fd/3", "/dev/null"),
         "/lib/x",
     ]
     assert apptainer.paths_seen(named, {}) == apptainer.paths_seen([], {})

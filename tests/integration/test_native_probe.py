@@ -145,10 +145,7 @@ def test_all_kernels_in_all_instruction_sets_and_stores(run):
     if platform.machine() == "x86_64":
         assert "sse2" in sets
     small = (
-        "--array-bytes=1MiB",
-        "--max-repetitions=1",
-        "--kernels=copy",
-        f"--banks={BANK}",
+        *("--array-bytes=1MiB", "--max-repetitions=1", "--kernels=copy", f"--banks={BANK}"),
         f"--pu-nodes={NODE}",
     )
     done = run("bandwidth", *small, "--stores=streaming", "--instructions=all", "--interleave=none")
@@ -606,10 +603,7 @@ def started(native_probe):
 
     def start(*options):
         argv = [
-            native_probe,
-            "bandwidth",
-            "--array-bytes=256MB",
-            "--min-repetitions=1000",
+            *(native_probe, "bandwidth", "--array-bytes=256MB", "--min-repetitions=1000"),
             "--max-repetitions=1000",
         ]
         argv += [f"--banks={BANK}", f"--pu-nodes={NODE}", "--interleave=none", *options]

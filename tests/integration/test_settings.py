@@ -180,15 +180,8 @@ def test_a_fresh_shell_with_the_environment_activated(tmp_path):
     script = f". {sys.prefix}/bin/activate && reframe -c reframe/ -l --system amd-opteron"
     done = subprocess.run(
         [
-            "env",
-            "-i",
-            "PATH=/usr/local/bin:/usr/bin:/bin",
-            "HOME=/nonexistent",
-            f"TMPDIR={tmp_path}",
-            "FIRSTTOUCH_EFFORT=smoke",
-            "bash",
-            "-c",
-            script,
+            *("env", "-i", "PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/nonexistent", f"TMPDIR={tmp_path}"),
+            *("FIRSTTOUCH_EFFORT=smoke", "bash", "-c", script),
         ],
         cwd=paths.ROOT,
         capture_output=True,

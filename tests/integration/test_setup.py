@@ -50,20 +50,8 @@ for name in ("firsttouch-probe",) if sys.argv[-1] == "./probe" else ("firsttouch
 #: The programs that setup.sh calls, but apt-get.
 NEEDED = (
     *(
-        "awk",
-        "bash",
-        "cat",
-        "cmp",
-        "cp",
-        "cut",
-        "dirname",
-        "find",
-        "flock",
-        "grep",
-        "install",
-        "mkdir",
-        "mktemp",
-        "mv",
+        *("awk", "bash", "cat", "cmp", "cp", "cut", "dirname", "find", "flock", "grep", "install", "mkdir"),
+        *("mktemp", "mv"),
     ),
     *("readlink", "rm", "sh", "sha256sum", "sort", "stat", "tail", "tr", "touch", "uname", "xargs"),
 )
@@ -378,9 +366,7 @@ def test_stream_is_built_from_the_file_with_the_right_checksum(complete, checksu
 def test_make_clean_removes_what_can_be_made_again(tmp_path):
     kept = (
         *(
-            ".cache/advice/a.json",
-            ".cache/mirror/x.tar.gz",
-            ".cache/spack/store/bin",
+            *(".cache/advice/a.json", ".cache/mirror/x.tar.gz", ".cache/spack/store/bin"),
             ".cache/study-programs/bowtie",
         ),
         *(".cache/images/root", ".cache/emulated/shared/file", "datasets/store/x", "reports/out/index.html"),

@@ -21,15 +21,9 @@ SOURCES = sorted((ROOT / "src").rglob("*.py"))
 _MESSAGE = re.compile(r"^### (?:`([^`]+)`|`` (.+?) ``)$", re.MULTILINE)
 #: Paths that exist only after an example has run, or on other hosts.
 _CREATED = (
-    "reports/out",
-    "reframe/systems/NAME.yaml",
-    "datasets/NAME.toml",
-    "src/firsttouch/genomics/aligners/NAME.toml",
-    "reframe/nearest.py",
-    "reframe/systems/lab.yaml",
-    "reframe/systems/rome.yaml",
-    "reframe/systems/example.yaml",
-    "reframe/systems/myhosts.yaml",
+    *("reports/out", "reframe/systems/NAME.yaml", "datasets/NAME.toml"),
+    *("src/firsttouch/genomics/aligners/NAME.toml", "reframe/nearest.py", "reframe/systems/lab.yaml"),
+    *("reframe/systems/rome.yaml", "reframe/systems/example.yaml", "reframe/systems/myhosts.yaml"),
 )
 
 

@@ -512,15 +512,7 @@ def test_every_option_that_is_not_replaced_stays_in_its_order(drawn):
     touched = [
         o
         for role in (
-            "threads",
-            "batch",
-            "removes",
-            "large",
-            "bam_pairs",
-            "single",
-            "mates1",
-            "mates2",
-            "interleaved",
+            *("threads", "batch", "removes", "large", "bam_pairs", "single", "mates1", "mates2", "interleaved"),
             "summary",
         )
         for o in syntax.roles.get(role, ())

@@ -9,14 +9,8 @@ from firsttouch.host import grant
 from firsttouch.scenarios.layout import Layout
 
 VARIABLES = (
-    "SLURM_JOB_ID",
-    "SLURM_JOB_CPUS_PER_NODE",
-    "SLURM_STEP_NODELIST",
-    "SLURM_STEP_TASKS_PER_NODE",
-    "SLURM_MEM_PER_NODE",
-    "SLURM_MEM_PER_CPU",
-    "SLURM_CPUS_PER_TASK",
-    "OMP_NUM_THREADS",
+    *("SLURM_JOB_ID", "SLURM_JOB_CPUS_PER_NODE", "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE"),
+    *("SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU", "SLURM_CPUS_PER_TASK", "OMP_NUM_THREADS"),
 )
 
 

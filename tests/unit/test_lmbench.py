@@ -70,13 +70,8 @@ def test_sizes_that_do_not_ascend(text, line):
 @pytest.mark.parametrize(
     "broken",
     [
-        "",
-        "\n",
-        "lat_mem_rd: out of memory\n",
-        '"stride=256\n',
-        '"stride=\n0.00049 1.000\n64.00000 1.000\n',
-        "0.00049 1.000\n64.00000 1.000\n",
-        '"stride=256\n64.00000 1.000\n',
+        *("", "\n", "lat_mem_rd: out of memory\n", '"stride=256\n', '"stride=\n0.00049 1.000\n64.00000 1.000\n'),
+        *("0.00049 1.000\n64.00000 1.000\n", '"stride=256\n64.00000 1.000\n'),
         '"stride=256\n0.00049 1.000\n64.00000 2.000\n0.00098 1.000\n',
         '"stride=256\n0.00049 1.000\nKilled\n64.00000 2.000\n',
         '"stride=256\n0.00049 1.000\n64.00000 2.000\n64.00000 3.000\n',

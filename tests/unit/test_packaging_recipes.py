@@ -81,15 +81,7 @@ def test_an_installation_by_name_is_found(text, is_by_name):
 
 
 def test_nothing_installs_the_project_by_its_name():
-    folders = [
-        "containers",
-        "contrib",
-        "docs",
-        "reframe",
-        "setup",
-        "slurm",
-        "spack-env",
-    ]
+    folders = ["containers", "contrib", "docs", "reframe", "setup", "slurm", "spack-env"]
     files = [file for name in folders for file in (ROOT / name).rglob("*") if file.is_file()]
     files += [*ROOT.glob("*.md"), ROOT / "Makefile"]
     named = {}

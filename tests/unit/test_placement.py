@@ -301,11 +301,8 @@ def test_neither_device_memory_nor_other_kinds_unless_asked():
 def test_any_number_by_name():
     planned = plan(machine((0, 4, GIB), (1, 4, GIB), smt=2))
     assert numactl(planned, "5inst_original_2T") == [
-        "--physcpubind=0-1 --membind=0",
-        "--physcpubind=2-3 --membind=0",
-        "--physcpubind=4,6 --membind=0",
-        "--physcpubind=8,10 --membind=1",
-        "--physcpubind=12,14 --membind=1",
+        *("--physcpubind=0-1 --membind=0", "--physcpubind=2-3 --membind=0", "--physcpubind=4,6 --membind=0"),
+        *("--physcpubind=8,10 --membind=1", "--physcpubind=12,14 --membind=1"),
     ]
     assert planned.scenario("5inst_original_2T").name == "5Inst_Original_2t"
     assert planned.scenario("2inst_interleave_8t").name == "2Inst_Interleave"

@@ -109,11 +109,8 @@ def test_most_of_a_programs_memory_must_have_been_sampled(peak_mib, file_mib, se
         ({"most_anonymous": 2, "file_bytes": 299, "file_resident": 299}, ""),
     ],
     ids=[
-        "file that is mapped and not read",
-        "file that is read",
-        "file mapped after the look",
-        "processes together",
-        "little memory",
+        *("file that is mapped and not read", "file that is read", "file mapped after the look"),
+        *("processes together", "little memory"),
     ],
 )
 def test_neither_mapped_files_nor_several_processes_hide_memory(sizes, reason):

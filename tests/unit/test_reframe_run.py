@@ -158,20 +158,11 @@ def test_no_trouble(stub_reframe):
 @pytest.mark.parametrize(
     "script",
     [
-        "exit 0",
-        "exit 1",
-        "kill -9 $$",
-        "echo > $report",
-        "echo '{\"runs\": [' > $report",
-        "echo '[]' > $report",
-        "echo 3 > $report",
-        "echo '{}' > $report",
-        "echo '{\"runs\": 3}' > $report",
-        "echo '{\"runs\": [{}]}' > $report",
-        "echo '{\"runs\": [3]}' > $report",
+        *("exit 0", "exit 1", "kill -9 $$", "echo > $report", "echo '{\"runs\": [' > $report"),
+        *("echo '[]' > $report", "echo 3 > $report", "echo '{}' > $report", "echo '{\"runs\": 3}' > $report"),
+        *("echo '{\"runs\": [{}]}' > $report", "echo '{\"runs\": [3]}' > $report"),
         'echo \'{"runs": [{"testcases": [{}]}]}\' > $report',
-        'echo \'{"runs": [{"testcases": [{"result": "fail"}]}]}\' > $report',
-        "printf '\\377' > $report",
+        *('echo \'{"runs": [{"testcases": [{"result": "fail"}]}]}\' > $report', "printf '\\377' > $report"),
     ],
 )
 def test_a_reframe_without_a_report_failed(stub_reframe, script):

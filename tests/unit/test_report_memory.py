@@ -117,17 +117,8 @@ def test_parameters_of_any_kind_and_values_of_zero_make_a_page(tmp_path: Path) -
     records = [*host.loaded((1.0,)), *host.pairs(2), *host.pages(), *host.stores()]
     zero = [replace(r, samples=(0.0, 0.0), host="zero") for r in records]
     names = (
-        "rate",
-        "load_bank",
-        "load",
-        "read_share",
-        "pus",
-        "shared",
-        "pairs",
-        "pages",
-        "instructions",
-        "stores",
-        "bank",
+        *("rate", "load_bank", "load", "read_share", "pus", "shared", "pairs", "pages", "instructions"),
+        *("stores", "bank"),
     )
     wrong = [
         replace(r, parameters={**r.parameters, name: value}, host="n2")

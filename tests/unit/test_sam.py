@@ -138,10 +138,7 @@ def test_a_header_has_one_first_line_and_keeps_the_users():
     header = b"@SQ\tSN:a\tLN:1\n@HD\tVN:1.6\tGO:query\n@RG\tID:x\n@HD\tVN:1.0\n@PG\tID:bwa\tPN:bwa\n@CO\ttext\n"
     described = sam.describe_program(header, "bwa mem", "")
     assert described.splitlines() == [
-        b"@HD\tVN:1.6\tGO:query",
-        b"@SQ\tSN:a\tLN:1",
-        b"@RG\tID:x",
-        b"@PG\tID:bwa\tPN:bwa\tCL:bwa mem",
+        *(b"@HD\tVN:1.6\tGO:query", b"@SQ\tSN:a\tLN:1", b"@RG\tID:x", b"@PG\tID:bwa\tPN:bwa\tCL:bwa mem"),
         b"@CO\ttext",
     ]
 

@@ -48,12 +48,7 @@ def test_multiqc_shows_hosts_and_scenarios(multiqc: Path, tmp_path: Path) -> Non
     data = json.loads((tmp_path / "out" / "multiqc_data" / "multiqc_data.json").read_text())
     text = json.dumps(data)
     for name in (
-        "firsttouch_hosts",
-        "firsttouch_scenarios",
-        "n007",
-        machine.host,
-        "bowtie2, GCAT",
-        "hisat2, GCAT",
+        *("firsttouch_hosts", "firsttouch_scenarios", "n007", machine.host, "bowtie2, GCAT", "hisat2, GCAT"),
         "firsttouch_energy",
     ):
         assert name in text, name
