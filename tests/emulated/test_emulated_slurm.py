@@ -7,16 +7,13 @@ checks. On an emulated processor, its start would take longer than everything el
 
 from __future__ import annotations
 
-import json
 import shlex
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from factories import held_programs
 from firsttouch.records.schema import read
 
 from . import services
@@ -78,32 +75,3 @@ def test_a_job_measures_the_whole_host_with_its_placement_verified(
             assert actual["pus"]
             assert set(actual["pus"]) <= set(requested["pus"])
             assert set(actual["pages"]) == {str(record.parameters["bank"])} == {str(requested["numa_nodes"][0])}
-
-
-def test_each_task_of_srun_has_its_own_numa_node(
-    guest: Guest, environment: Mapping[str, str], touch: Path
-) -> None:
-    """Slurm binds nothing here, so that all tasks are granted all PUs.
-
-    The tasks of srun state their variables; one process inside runs firsttouch with those of each.
-    """
-    waiting = Path("/run/held-tasks")  # in the guest's memory: what it shares with the host holds no FIFO
-    guest.run(["mkdir", waiting], check=True)
-    argv = ["srun", "-n", str(NODES), "--cpus-per-task=2", f"--output={waiting}/environ-%t"]
-    granted = f"cat /proc/self/environ; grep Cpus_allowed_list: /proc/self/status >{waiting}/pus-$SLURM_PROCID"
-    guest.run([*argv, "sh", "-c", granted], env=environment, timeout=300, check=True)
-    pus = guest.run(["sh", "-c", f"cat {waiting}/pus-*"], check=True).text
-    assert pus == f"Cpus_allowed_list:\t0-{PUS - 1}\n" * NODES
-    # The program ends when its memory is there and has been sampled.
-    end = f"{waiting}/end-$$"
-    program = f"{touch} 4 {end} | {{ read -r placed; {held_programs.shell_wait(waiting)}; : >{end}; }}"
-    words = ["run", "--verify", "--json", "--", "sh", "-c", program]
-    done = guest.run([sys.executable, TASKS_INSIDE, waiting, *words], timeout=600)
-    assert done.returncode == 0, done.error_text
-    documents = [json.loads(line) for line in done.error_text.splitlines() if line.startswith("{")]
-    tasks = sorted(documents, key=lambda document: document["task"])
-    assert [(task["task"], task["placement"]) for task in tasks] == [(node, "verified") for node in range(NODES)]
-    for node, task in enumerate(tasks):
-        (observed,) = task["placement_found"]
-        assert set(observed["pus"]) <= set(guest.machine.pus_of(node))
-        assert set(observed["pages"]) == {str(node)}

@@ -241,34 +241,6 @@ def test_what_cannot_be_asked_for(measure_here, argv, reason):
     assert not file.exists()
 
 
-def test_a_probe_that_is_not_built(measure_here, tmp_path):
-    done, file = measure_here("bandwidth", environment={"FIRSTTOUCH_PROBE": str(tmp_path / "none")})
-    assert (done.status, done.out) == (3, "")
-    assert "which is not a program" in done.err
-    assert done.err.count("\n") == 1
-    assert not file.exists()
-
-
-@pytest.mark.parametrize(
-    ("script", "reason"),
-    [
-        ("exit 7", "ended with status 7"),
-        ("echo 'firsttouch-probe: error: no room' >&2; exit 3", "no room"),
-        ("kill -SEGV $$", "ended with signal SIGSEGV"),
-        ("echo nonsense", "line 1: not JSON"),
-        ('$native "$@" 2>&1 | head -c 1200; exit 0', "firsttouch-probe"),
-    ],
-)
-def test_a_broken_probe(measure_here, native_probe, tmp_path, script, reason):
-    file = tmp_path / "probe"
-    script = script.replace("$native", str(native_probe))
-    write_program(file, f'[ "$1" = topology ] && exec {native_probe} "$@"\n{script}')
-    done, _ = measure_here("contention", "--threads=1", environment={"FIRSTTOUCH_PROBE": str(file)})
-    assert done.status in {1, 3}, done
-    assert done.out == ""
-    assert reason in done.err.splitlines()[-1], done
-
-
 #: Runs the probe in argv and passes on as many lines as the word before it states. The probe then waits, as the
 #: pipe is full. After SIGINT, which the probe gets, it passes on the other lines.
 HELD_PROBE = """\

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from factories.genomes import records, scenario
 from firsttouch.clock import SYSTEM_CLOCK
-from firsttouch.errors import BadInput, RunFailed
+from firsttouch.errors import RunFailed
 from firsttouch.genomics import launch
 from firsttouch.genomics.aligners import aligner
 from firsttouch.genomics.sinks import AlignOutput
@@ -110,13 +110,6 @@ def test_samtools_that_fails_leaves_nothing(pairs, tmp_path, stand_in):
     assert list(folder.iterdir()) == []
 
 
-def test_outputs_that_cannot_be(tmp_path):
-    with pytest.raises(BadInput, match="does not exist"):
-        AlignOutput(tmp_path / "no" / "out.sam", "sam").check()
-    with pytest.raises(BadInput, match="is a folder"):
-        AlignOutput(tmp_path, "sam").check()
-
-
 def test_an_instance_that_hangs(pairs, tmp_path, stand_in, monkeypatch):
     prefix, files, _ = pairs
     bwa = shutil.which("bwa")
@@ -131,16 +124,6 @@ def test_an_instance_that_hangs(pairs, tmp_path, stand_in, monkeypatch):
     with pytest.raises(RunFailed, match=r"instance 0: bwa did not end within 100 s and was stopped: now waiting"):
         launch.run(work, scenario(2), AlignOutput(tmp_path / "out.sam", "sam"), timeout=100)
     assert list(tmp_path.glob("*.sam")) == []
-
-
-def test_an_aligner_of_several_steps_takes_no_batches(pairs, tmp_path):
-    two_steps = aligner("bwa-aln")
-    if shutil.which(two_steps.program) is None:
-        pytest.skip(f"{two_steps.program} is not on PATH")
-    prefix, files, _ = pairs
-    work = replace(launch.prepare(two_steps, prefix, files[:1]), dynamic=True)
-    with pytest.raises(BadInput, match="bwa-aln takes no --dynamic: it runs 2 programs one after the other"):
-        launch.run(work, scenario(2), None)
 
 
 def test_outputs_that_are_links_or_pipes(pairs, expected, tmp_path):

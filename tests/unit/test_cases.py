@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What identifies a measurement, for verdicts and reports alike, and what cases are called."""
 
-import datetime
 import functools
 import json
 import re
@@ -28,8 +27,8 @@ from firsttouch.records import catalogue
 from firsttouch.records.cases import Case, distinguished, identifying
 from firsttouch.records.catalogue import checks
 from firsttouch.records.schema import Record, read
-from firsttouch.report import model, multiqc, openmetrics, pages
-from firsttouch.report.aspects import core_to_core, topology
+from firsttouch.report import model, multiqc, pages
+from firsttouch.report.aspects import topology
 from firsttouch.report.fleet import ranks
 from firsttouch.report.text import case
 from firsttouch.systems.definition import Undescribed
@@ -82,19 +81,6 @@ def test_results_are_no_part_of_a_case(check, metric, parameters, results):
 def test_other_parameters_are_other_cases(check, metric, parameters, different):
     cases = [Case.of(record(check, metric, **p)) for p in (parameters, different)]
     assert cases[0].key != cases[1].key
-
-
-def test_the_newest_comparison_of_groups_counts():
-    says = [
-        record(*("core_to_core", "clusters_agree", "1", agree, day), levels=[{"within_ns": 20.0 + day}], **p)
-        for day, agree, p in (
-            (1, 1.0, {"contradictions": 0, "contradicting": []}),
-            (2, 0.0, {"contradictions": 3, "contradicting": [[0, 1]]}),
-        )
-    ]
-    (view,) = model.split(says, (), None)
-    (agreement,) = view.of("core_to_core", metric="clusters_agree")
-    assert "contradict hwloc at 3 pairs" in core_to_core._groups(agreement)
 
 
 @pytest.mark.parametrize(
@@ -329,15 +315,6 @@ def test_references_are_those_of_the_system_of_a_record():
     finding = Finding("bandwidth", "copy_bandwidth", PLACE, "GB/s", (10.0,), of_b, "fail", "slow")
     find = model.judging_references([HostVerdict("n1", "b", (finding,), 0, ())], None)
     assert [r and r.value for r in map(find, [of_system("a"), of_system("b")])] == [None, 99.0]
-
-
-def test_of_several_partitions_the_newest_values_are_monitored():
-    views = model.split([of_system("s", "p1", 1, 10.0), of_system("s", "p2", 9, 20.0)], (), None)
-    lines = openmetrics.summary(views, (), generated=0.0).splitlines()
-    values = {line.split("{")[0]: float(line.split()[-1]) for line in lines if "n1" in line}
-    newest = datetime.datetime(2026, 11, 9, 10, tzinfo=datetime.UTC).timestamp()
-    assert values["firsttouch_measured_timestamp_seconds"] == newest
-    assert values["firsttouch_local_bandwidth_bytes_per_second"] == 20e9
 
 
 @pytest.mark.parametrize(

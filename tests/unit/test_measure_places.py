@@ -15,7 +15,6 @@ from firsttouch.benchmarks import measure, probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases, topology_of
 from firsttouch.errors import BadInput
 from firsttouch.paths import ROOT
-from firsttouch.records.schema import Record
 from firsttouch.systems.definition import load
 
 OPTERON = topology_of(load("amd-opteron").facts)
@@ -199,28 +198,6 @@ def test_all_banks_are_named_where_the_effort_measures_all(effort, options):
 
 # ----------------------------------------------------------------------
 # What the command says of its repetitions
-
-
-@pytest.mark.parametrize(
-    ("samples", "says"),
-    [
-        ([(100.0, 101.0, 99.0)], ["spread of 3 repetitions: 2.0%"]),
-        (
-            [(100.0, 101.0, 99.0), (0.45, 2.61, 6.1)],
-            [
-                "spread of 3 repetitions: median 109.2%, widest 216.5% (copy, NUMA 0 to bank 0)",
-                "firsttouch: 1 of 2 values spread by more than 25%: this host was not idle. "
-                "Measure again when it is",
-            ],
-        ),
-        ([(100.0,)], []),
-        ([], []),
-    ],
-)
-def test_a_value_is_printed_with_its_spread(samples, says):
-    case = {"pu_nodes": [0], "bank": 0, "program": "firsttouch-probe"}
-    records = [Record("bandwidth", "copy_bandwidth", "GB/s", "higher", s, parameters=case) for s in samples]
-    assert list(measure.spread(records)) == says
 
 
 def test_every_aspect_has_a_test_of_reframe():

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs started together: how they end, and that none is left, whichever process dies."""
 
-import errno
 import gc
-import itertools
 import os
 import re
 import shutil
@@ -14,11 +12,10 @@ import threading
 import time
 import uuid
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from tests.factories.clocks import ManualClock
-from tests.factories.processes import open_descriptors, started, wait_until
+from tests.factories.processes import started, wait_until
 
 from firsttouch.clock import SYSTEM_CLOCK
 from firsttouch.errors import BadInput, CannotHere, Missing, ProgramFailed, RunFailed, TimedOut
@@ -34,9 +31,7 @@ from firsttouch.execution.process_runner import Events, run_together
 from firsttouch.execution.sampling import Watching
 from firsttouch.genomics import dealing
 from firsttouch.genomics.dealing import Feed
-from firsttouch.genomics.index_copies import OWN
 from firsttouch.genomics.pipe_writer import StopRequest
-from firsttouch.genomics.stream import _Launch
 from firsttouch.scenarios.placement import Placement
 from firsttouch.tools import defer_signals
 
@@ -472,44 +467,6 @@ def test_a_signal_while_the_reader_starts_leaves_no_reader(interrupts, monkeypat
     with pytest.raises(KeyboardInterrupt), dealing.reading(Reads()):
         pass
     assert [thread.is_alive() for thread in threads] == [False]
-
-
-@pytest.mark.parametrize("number", range(1, 7))
-def test_a_launch_without_descriptors_leaves_none(tmp_path, monkeypatch, number):
-    command = SimpleNamespace(
-        pipes=2,
-        mates=2,
-        on_stdin=False,
-        reads_files=False,
-        argvs=lambda **_: [["true"]],
-        aligner=SimpleNamespace(in_order=True, whole="", output=""),
-    )
-    placements = [Placement((0,), (0,), (), "original", "whole")] * 3
-    stop = StopRequest()
-    run = SimpleNamespace(
-        command=command,
-        scenario=SimpleNamespace(instances=3, placements=placements, threads=1),
-        uses=[OWN] * 3,
-        stop=stop,
-        reads=SimpleNamespace(stop=lambda: None, files=()),
-        repeated=False,
-        dynamic=False,
-        spare_pus=frozenset(),
-        messages=None,
-    )
-    pipe, calls = os.pipe, itertools.count(1)
-
-    def no_pipe():
-        if next(calls) == number:
-            raise OSError(errno.EMFILE, "Too many open files")
-        return pipe()
-
-    monkeypatch.setattr(os, "pipe", no_pipe)
-    before = open_descriptors()
-    with pytest.raises(OSError, match="Too many open files"):
-        _Launch(run, tmp_path, 0.0).run(iter(()))
-    assert open_descriptors() <= before
-    stop.close()
 
 
 def test_a_program_that_reads_one_mate_far_ahead_is_not_fed_for_ever(monkeypatch):

@@ -4,7 +4,6 @@
 import datetime
 import json
 import math
-import os
 
 import polars as pl
 import pytest
@@ -108,30 +107,6 @@ def test_the_table(tmp_path):
     assert table.select("value", "minimum", "maximum", "repetitions").row(0) == (2.0, 1.0, 3.0, 3)
 
 
-PRECIOUS = (
-    b'{"precious": 1}',
-    b'{"precious": 1}\n',
-    b"@r\nACGT\n+\nIIII\n",
-    bytes(range(256)),
-    b"\n",
-    b'{"better": 5}\n',
-    b"x" * 100_000,
-    b"[" * 100_000 + b"\n",
-)
-
-
-@pytest.mark.parametrize("content", PRECIOUS)
-def test_nothing_is_appended_to_a_file_of_something_else(tmp_path, content):
-    file = tmp_path / "precious"
-    file.write_bytes(content)
-    for unfinished in (b"", b'{"better": "hi'):
-        file.write_bytes(content + (unfinished if content.endswith(b"\n") else b""))
-        before = file.read_bytes()
-        with pytest.raises(BadInput, match="precious: records can only be appended to a file of records"):
-            schema.append(file, [record()])
-        assert file.read_bytes() == before
-
-
 def test_only_an_unfinished_last_record_is_cut(tmp_path):
     file = tmp_path / "records.jsonl"
     line = json.dumps(record().to_dict(), sort_keys=True)
@@ -151,20 +126,6 @@ def test_only_an_unfinished_last_record_is_cut(tmp_path):
         assert len(schema.read(file)) == text.count("\n") + 1
         schema.append(file, [record(metric="second")])
         assert len(schema.read(file)) == text.count("\n") + 2
-
-
-def test_where_records_cannot_be_appended(tmp_path):
-    (tmp_path / "file").write_text("")
-    os.mkfifo(tmp_path / "pipe")
-    for place, reason in (
-        (tmp_path, "only be appended to a file"),
-        (tmp_path / "pipe", "only be appended to a file"),
-        (tmp_path / "file" / "records.jsonl", "file is not a writable folder"),
-    ):
-        with pytest.raises(BadInput, match=reason):
-            schema.check_appendable(place)
-    schema.check_appendable(tmp_path / "no" / "folder" / "yet" / "records.jsonl")
-    schema.check_appendable(tmp_path / "file")
 
 
 #: A time in ISO 8601 -> the same in UTC, as it sorts by text.

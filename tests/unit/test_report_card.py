@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from factories.host_records import KIB, MIB, Machine
-from firsttouch.report import model, render
+from firsttouch.report import model
 from firsttouch.report.aspects import contention, latency
 from firsttouch.report.aspects.latency import Curve, by_level
 
@@ -63,16 +63,3 @@ def curve(**ns_at):
 def test_a_cache_level_as_slow_as_memory_is_not_seen(ns_at, seen):
     levels = by_level(curve(**ns_at), CACHES)
     assert [level.name for level in levels if level.seen] == seen
-
-
-def test_the_page_says_that_a_level_is_not_seen(monkeypatch):
-    shared = curve(kib16=1.3, kib512=5.0, mib16=161.0, mib128=170.0)
-    monkeypatch.setattr(latency, "curves", lambda *_: [shared])
-    monkeypatch.setattr(latency, "cache_levels", lambda *_: CACHES)
-    (view,) = model.split([record for _, record in shared.points], (), None)
-    why = "161 ns at 16 MiB, as from memory: the cache is shared with others, or a part of it is reserved"
-    (row,) = [render.row(line) for line in latency.aspect(view).results if line.label == "random latency, L3"]
-    assert (row[1], row[-1]) == ("not seen", why)
-    shown = list(latency._sentences([shared], [], CACHES))
-    assert f"L3 is not seen: {why}." in shown
-    assert "161 ns in L3" not in " ".join(shown)

@@ -132,20 +132,6 @@ def test_a_missing_tool_is_a_detail_and_no_headline(tmp_path: Path) -> None:
     assert page.index("Results of n1") < page.index("What was not measured") < page.index("no stream program")
 
 
-def test_the_latest_record_of_a_case_is_shown_and_older_ones_are_counted(tmp_path: Path) -> None:
-    record = Machine().contention()[0]
-    older = replace(record, samples=(1.25,), time="2024-04-30T10:00:00.000+00:00")
-    _, page, document = built_report(tmp_path, [record, older])
-    assert document["records"] == {"valid": 1, "invalid": 0, "superseded": 1}
-    assert document["hosts"][0]["checks"]["contention"][0]["value"] == record.value
-    ticket = (tmp_path / "summary.md").read_text()
-    for text in (page, ticket):
-        assert (
-            "1 older record of the same cases, which verdicts count, too. The values here are of the new" in text
-        )
-    assert pl.read_parquet(tmp_path / "records.parquet").height == 2
-
-
 def test_reruns_supersede_and_what_came_of_a_run_is_not_its_case(tmp_path: Path) -> None:
     first = Machine(1, 2).scaling()[0]
     later = replace(
