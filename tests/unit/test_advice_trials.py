@@ -74,12 +74,12 @@ def host(tmp_path, monkeypatch, checked_reads, synthetic):
                 raise RunFailed("bwa ended with status 9")
             shown = memory(scenario) if memory else Memory()
             observed = SimpleNamespace(pages={} if seconds < 0.1 else {0: 1}, memory=shown)
-            launches = [[SimpleNamespace(observed=observed)]]
+            steps = [[SimpleNamespace(observed=observed)]]
             unverified = "" if odd(scenario) or observed.pages else "ended before it could be sampled"
             misplaced = odd(scenario) or unverified or evidence.wrong_memory(scenario.options, shown)
             aligning = seconds - loading
             placed = {"misplaced": misplaced, "unverified": unverified}
-            return SimpleNamespace(seconds=seconds, aligning=aligning, launches=launches, **placed)
+            return SimpleNamespace(seconds=seconds, aligning=aligning, steps=steps, **placed)
 
         monkeypatch.setattr(launch, "run", run)
         advice = trials.advise(
