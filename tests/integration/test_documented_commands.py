@@ -65,10 +65,8 @@ COVERED = {
     "integration/test_align.py": {
         r"firsttouch run -o out\.bam --sort -- bwa mem .*": "test_a_sorted_file_after_a_kill",
     },
-    "integration/test_energy_of_runs.py": {
-        r"FIRSTTOUCH_ENERGY=\S+ firsttouch run --idle 10 .*": "test_a_program_states_its_energy",
-        r"firsttouch run -o a\.bam --sort --multiqc .*": "test_an_aligner_states_its_energy_by_reads",
-        r"firsttouch advise --for energy -- .*": "test_advice_for_energy_compares_energies_and_is_not_saved",
+    "integration/test_tables_of_runs.py": {
+        r"firsttouch run -o a\.bam --sort --multiqc .*": "test_an_aligner_states_its_time_and_placement",
     },
     "integration/test_exec.py": {
         r"firsttouch run --on 0 --verify --records bench\.jsonl -- \./benchmark .*": (

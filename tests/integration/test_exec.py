@@ -227,7 +227,7 @@ def tasks(folder, options, program, then="wait"):
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two PUs")
 def test_the_tasks_of_a_step_divide_what_they_were_granted_and_each_records_its_own_placement(folder):
-    options = "--verify --records r.jsonl --tsv run.%t.tsv"
+    options = "--verify --records r.jsonl"
     errors = tasks(folder, options, f"taskset -cp $$ | sed s/.*:.//; {shell_wait(folder)}")
     divided = [parse_list((folder / f"out.{number}").read_text().strip()) for number in range(2)]
     assert divided[0].isdisjoint(divided[1])
@@ -236,7 +236,6 @@ def test_the_tasks_of_a_step_divide_what_they_were_granted_and_each_records_its_
         pus = re.escape(format_list(divided[number]))
         ending = r"2Inst_Original: \d+\.\d+ s, placement verified"
         assert re.fullmatch(rf"firsttouch: task {number} on \S+, PUs? {pus}: {ending}\n", text), text
-        assert "\t2Inst_Original\tverified\t" in f"\t{(folder / f'run.{number}.tsv').read_text()}"
     records = schema.read(folder / "r.jsonl")
     for record in records:
         assert (record.status, record.parameters["scenario"]) == ("valid", "2Inst_Original")
@@ -275,15 +274,6 @@ def test_a_task_whose_placement_did_not_hold_says_so_itself(folder):
     assert (record.status, record.reason) == ("valid", "")
 
 
-def test_a_file_that_all_tasks_would_write_is_refused(folder):
-    refused = "--tsv has one row, and each of 2 tasks would write its own: put %t, the number of the task, into"
-    for text in tasks(folder, "--tsv run.tsv", "touch started"):
-        assert (refused in text, text.count("\n")) == (True, 1)
-    assert not (folder / "started").exists()
-    assert shell("$ft --tsv run.%t.tsv -- true").returncode == 0
-    assert (folder / "run.0.tsv").exists()
-
-
 def test_a_result_is_told_also_if_its_record_cannot_be_written(folder):
     (folder / "kept").mkdir()
     done = shell("$ft --records kept/r.jsonl 1Inst_Original -- sh -c 'rmdir kept; touch kept'")
@@ -291,23 +281,18 @@ def test_a_result_is_told_also_if_its_record_cannot_be_written(folder):
     assert done.returncode != 0
 
 
-@pytest.mark.parametrize("option", ["--tsv", "--records"])
-def test_a_file_that_cannot_be_written_is_named_before_the_program_starts(folder, run_here, option):
+def test_a_file_that_cannot_be_written_is_named_before_the_program_starts(folder, run_here):
     (folder / "file").touch()
     (folder / "link").symlink_to("new/x")
     for place, why in (
-        (".", "can only be appended to a file" if option == "--records" else "it is a folder"),
+        (".", "can only be appended to a file"),
         ("file/x", "file is not a writable folder"),
         ("link", "new is not a writable folder (it does not exist)"),
         ("/proc/x", "/proc is not a writable folder"),
-        *([("new/x", "new is not a writable")] if option != "--records" else []),
     ):
-        done = run_here("run", option, place, "--", "touch", "started")
+        done = run_here("run", "--records", place, "--", "touch", "started")
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
         assert why in done.stderr
-    other = "--tsv" if option == "--records" else "--records"
-    done = run_here("run", option, "x", other, "x", "--", "touch", "started")
-    assert "this output is named twice" in done.stderr
     assert not (folder / "started").exists()
 
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from firsttouch.cli import run_command
 from firsttouch.errors import RunFailed
-from firsttouch.execution.energy import Energy
 from firsttouch.genomics import sam, sam_stream
 from firsttouch.genomics.sam_stream import SamTail
 from firsttouch.genomics.stream import Result
@@ -291,10 +290,8 @@ def test_reads_of_one_name_stay_apart():
     ],
 )
 def test_align_says_that_hardly_any_read_maps(mapped, reads, says, capsys):
-    result = Result(reads=reads, mapped=mapped, seconds=1.0, launches=(), fed=frozenset())
+    result = Result(reads=reads, mapped=mapped, seconds=1.0, steps=(), fed=frozenset())
     command = SimpleNamespace(aligner=SimpleNamespace(name="bwa"))
     scenario = SimpleNamespace(name="1Inst_Original", instances=1)
-    run_command._report(
-        run_command.AlignRequest(progress="none"), command, scenario, result, Energy(unknown="-").to_dict()
-    )
+    run_command._report(run_command.AlignRequest(progress="none"), command, scenario, result)
     assert capsys.readouterr().err == (f"{says}\n" if says else "")

@@ -197,12 +197,12 @@ def lines(document: dict[str, Any]) -> list[str]:
     return [*text, *option_lines(document["memory_options"])]
 
 
-def option_lines(rows: Iterable[dict[str, Any]], gain: str = "times as fast as") -> list[str]:
+def option_lines(rows: Iterable[dict[str, Any]]) -> list[str]:
     """Return what each memory option brought as lines of text, from its rows in a :func:`document`."""
     text = []
     for row in rows:
         if row["gain"]:
-            text.append(f"{row['name']}: {_spread(row['gain'], '')} {gain} the best scenario without it")
+            text.append(f"{row['name']}: {_spread(row['gain'], '')} times as fast as the best scenario without it")
         elif row["reason"]:
             reason = row["reason"].removeprefix("memory option ").removeprefix(f"{row['name']}: ")
             text.append(f"{row['name']}: not tried: {reason}")

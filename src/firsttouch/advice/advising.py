@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from firsttouch.advice import advice_text, auto, saved
 from firsttouch.advice.aligner_inputs import Inputs
-from firsttouch.advice.comparison import Comparison, Goal, compare
+from firsttouch.advice.comparison import Comparison, compare
 from firsttouch.advice.costs import aspects, candidates, default, index_banks, interval
 from firsttouch.advice.posterior import Prior, prior
 from firsttouch.advice.trials import advise
@@ -131,13 +131,12 @@ def of_program(
     choices: Choices,
     *,
     say: Say = print,
-    goal: Goal = "time",
     rounds: int = 3,
     timeout: float | None = None,
 ) -> Document:
     """Run the whole *program* in *rounds* rounds under each promising scenario of one instance; see compare.
 
-    *goal* is what should be least, *timeout* the most seconds of a run.
+    *timeout* is the most seconds of a run.
     """
     sets, refused = combinations(chosen(choices.options), program[0])
     planned, expected, _ = _offered(choices, None, 0, sets)
@@ -151,11 +150,9 @@ def of_program(
     words = with_threads(program, threads)
     with host_lock.holding(say, share_host=choices.share_host), host_lock.no_process_left():
         began = time.monotonic()
-        result = compare(words, scenarios, part, usual=usual, rounds=rounds, timeout=timeout, say=say, goal=goal)
+        result = compare(words, scenarios, part, usual=usual, rounds=rounds, timeout=timeout, say=say)
         spent = time.monotonic() - began
     rows = [_row(result, i, usual) for i in range(len(scenarios))]
-    if goal == "energy":
-        rows = [row | {"seconds": None, "joules": row["seconds"]} for row in rows]
     like_default = [_alike(s, scenarios[usual]) for s in listed if s not in scenarios]
     best = result.best
     document = {
@@ -177,9 +174,7 @@ def of_program(
         ),
         "infeasible": [{"name": n, "reason": r} for n, r in planned.infeasible if n.startswith("1Inst_")],
     }
-    if goal == "energy":
-        say("advice for energy is not saved: `run` follows what is fastest; name the scenario to use it")
-    elif result.compared:
+    if result.compared:
         key = saved.of_program(load(), program, threads)
         saved.keep(key, scenarios[best].name, rows[best]["gain"] if best != usual else None, document, say)
     else:

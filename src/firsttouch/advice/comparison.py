@@ -15,15 +15,13 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from msgspec import Struct, field
 
 from firsttouch.advice.findings import Findings
 from firsttouch.advice.posterior import Belief, Load, Prior, Trial, update
-from firsttouch.errors import CannotHere, RunFailed
-from firsttouch.execution import energy
+from firsttouch.errors import RunFailed
 from firsttouch.execution.jobs import Job, Outcome
 from firsttouch.execution.process_runner import run_together
 from firsttouch.execution.progress import Steps
@@ -42,7 +40,6 @@ KEPT = 3
 NOISE = (0.05, 2.0)
 
 #: What should be least.
-Goal = Literal["time", "energy"]
 
 
 class Comparison(Struct):
@@ -78,37 +75,25 @@ def compare(
     rounds: int,
     timeout: float | None,
     say: Callable[[str], None],
-    goal: Goal = "time",
 ) -> Comparison:
     """Run *argv* under *scenarios* in *rounds* rounds, discard its output, and return the costs and the choice.
 
-    *goal* is what should be least: the time, or the energy of the host; CannotHere if that cannot be counted. The
-    output goes into a pipe, as some programs do less for a standard output that is /dev/null.
+    The output goes into a pipe, as some programs do less for a standard output that is /dev/null.
 
     *usual* is the number of the default run. A run whose placement or memory options did not hold does not count.
     Raises RunFailed if the program fails, or if no placement holds.
     """
-    meter = energy.Meter()
-    if goal == "energy" and meter.lacking:
-        raise CannotHere(f"no energy can be counted: {meter.lacking}")
     with Steps() as steps, tempfile.TemporaryDirectory(prefix="firsttouch-") as folder, discarding() as out:
 
-        def run(scenario: Scenario, left: int) -> tuple[Outcome, float]:
+        def run(scenario: Scenario, left: int) -> Outcome:
             job = Job(argv, out, Path(folder) / "err", scenario.placements[0])
             steps.begin(scenario.name, left)
             try:
-                if goal == "time":
-                    outcome = run_together([job], timeout=timeout)[0]
-                    return outcome, outcome.seconds
-                meter.begin()
-                outcome = run_together([job], timeout=timeout, watching=meter.watching())[0]
-                if (joules := meter.end().joules) is None:
-                    raise CannotHere(f"the energy of {argv[0]} is unknown: {meter.energy.unknown}")
-                return outcome, joules
+                return run_together([job], timeout=timeout)[0]
             finally:
                 steps.end()
 
-        return _Rounds(scenarios, prior, usual, run, say, unit="s" if goal == "time" else "J").all(rounds)
+        return _Rounds(scenarios, prior, usual, run, say).all(rounds)
 
 
 @contextlib.contextmanager
@@ -144,13 +129,11 @@ class _Rounds:
         scenarios: Sequence[Scenario],
         prior: Prior,
         usual: int,
-        run: Callable[[Scenario, int], tuple[Outcome, float]],
+        run: Callable[[Scenario, int], Outcome],
         say: Callable[[str], None],
-        *,
-        unit: str,
     ) -> None:
         self.scenarios, self.prior, self.usual = scenarios, prior, usual
-        self._run, self.say, self._unit = run, say, unit
+        self._run, self.say = run, say
         self.costs: list[list[float]] = [[] for _ in scenarios]
         self._rounds: list[list[int]] = [[] for _ in scenarios]
         self._turn = 0
@@ -215,7 +198,7 @@ class _Rounds:
 
     def _once(self, number: int, left: int) -> None:
         scenario = self.scenarios[number]
-        outcome, cost = self._run(scenario, left)
+        outcome = self._run(scenario, left)
         self.runs += 1
         memories = [outcome.observed.memory]
         if reason := outcome.misplaced:
@@ -223,11 +206,11 @@ class _Rounds:
             self.options.invalid(number, memories, reason)
             self.say(f"{scenario.name}: the run is invalid and does not count: {reason}")
             return
-        self.costs[number].append(cost)
+        self.costs[number].append(outcome.seconds)
         self._rounds[number].append(self._turn)
         self.options.valid(number, memories)
         count, state = len(self.costs[number]), evidence.describe(outcome)
-        self.say(f"{scenario.name} ({count}): {cost:.3f} {self._unit}, {state}")
+        self.say(f"{scenario.name} ({count}): {outcome.seconds:.3f} s, {state}")
 
     def _belief(self) -> Belief:
         if not any(self.costs):

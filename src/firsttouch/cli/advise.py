@@ -6,14 +6,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from msgspec.structs import replace
 from tabulate import tabulate
 
 from firsttouch.advice import advice_text, advising, auto, saved
 from firsttouch.advice.aligner_inputs import InputRequest
-from firsttouch.advice.comparison import Goal
 from firsttouch.cli import options
 from firsttouch.cli.topology import measured_rates
 from firsttouch.errors import BadInput, one_line
@@ -53,10 +52,6 @@ def register(subparsers: options.Subparsers) -> None:
     options.add(parser, "--budget", type=part, default=auto.BUDGET, help=budget)
     save = "store the advice as …advice.json, for `firsttouch report`"
     parser.add_argument("--save", type=Path, metavar="FILE", help=save)
-    goal = "with -- PROGRAM: what should be least, time (default) or energy, which is that of the whole host and"
-    parser.add_argument(
-        "--for", dest="goal", choices=get_args(Goal), default="time", help=f"{goal} needs whole runs"
-    )
     runs = "runs of PROGRAM under each promising scenario (default: 3)"
     options.add(parser, "--repetitions", default=3, help=runs)
     options.add(parser, "--timeout", "--share-host")
@@ -72,8 +67,6 @@ def run(args: argparse.Namespace) -> int:
     if args.forget:
         return _forget(args.forget, as_json=args.json)
     if args.aligner:
-        if args.goal == "energy":
-            raise BadInput("--for energy compares whole runs: put the program, or the aligner's command, after --")
         return _aligner(args)
     if not args.program:
         raise BadInput("--aligner or -- PROGRAM is needed")
@@ -86,15 +79,13 @@ def _program(program: Sequence[str], args: argparse.Namespace) -> int:
     command = parse(program) if calls_aligner(program) else None
     if command:
         command.refuse_overwriting()
-    if command and not command.whole and args.goal == "time":
+    if command and not command.whole:
         _print(advising.of_command(command, _choices(args), args.budget, say=say), as_json=args.json)
         return 0
     choices = _choices(args)
     if command and not choices.threads:
         choices = replace(choices, threads=min(command.threads, load().usable_pu_count))
-    document = advising.of_program(
-        program, choices, say=say, goal=args.goal, rounds=args.repetitions, timeout=args.timeout
-    )
+    document = advising.of_program(program, choices, say=say, rounds=args.repetitions, timeout=args.timeout)
     if args.json:
         options.print_json(document)
     else:
@@ -139,12 +130,10 @@ def _print(document: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _table(document: dict[str, Any]) -> None:
-    by_energy = any("joules" in row for row in document["policies"])
-    better = "more frugal" if by_energy else "faster"
     shown = [
         (
             r["name"],
-            r.get("joules") or r["seconds"],
+            r["seconds"],
             _gain_text(r["gain"]),
             f"{format_bytes(r['memory']['huge_bytes'])} of {format_bytes(r['memory']['anonymous_bytes'])}"
             if r["memory"]
@@ -153,15 +142,13 @@ def _table(document: dict[str, Any]) -> None:
         )
         for r in (*document["policies"], *document["scenarios"])
     ]
-    costs = ("median J", "times less energy (90 %)") if by_energy else ("median s", "times as fast (90 %)")
-    heads = ("scenario", *costs, "in huge pages", "")
+    heads = ("scenario", "median s", "times as fast (90 %)", "in huge pages", "")
     print(tabulate(shown, heads, missingval="-", maxcolwidths=[None, None, None, None, 60]))
-    gain = "times less energy than" if by_energy else "times as fast as"
-    for line in advice_text.option_lines(document["memory_options"], gain):
+    for line in advice_text.option_lines(document["memory_options"]):
         print(line)
     print(
         f"use {document['scenario']}"
-        + ("" if document["clear"] else f": nothing is clearly {better} than no policy and no option")
+        + ("" if document["clear"] else ": nothing is clearly faster than no policy and no option")
     )
     print(f"{document['runs']} runs took {document['spent_s']:.3g} s")
 

@@ -260,16 +260,6 @@ SHARED: dict[str, dict[str, Any]] = {
         "metavar": "FILE",
         "help": "write a section of MultiQC: FILE must end with _mqc.json",
     },
-    "--tsv": {
-        "type": Path,
-        "metavar": "FILE",
-        "help": "write the run's time, placement and energy as a table of one row (TSV)",
-    },
-    "--idle": {
-        "type": duration,
-        "metavar": "TIME",
-        "help": "measure the host's idle power for this time first, if its energy can be counted",
-    },
     "--policies": {
         "type": checked(_policies, fits=lambda _: True),
         "default": "usual",

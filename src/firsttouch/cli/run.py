@@ -110,8 +110,7 @@ def register(subparsers: options.Subparsers) -> None:
 
 
 def _add_shared(groups: dict[str, argparse._ArgumentGroup]) -> None:
-    options.add(groups[_COMMANDS], "--scratch", "--tsv")
-    options.add(groups[_COMMANDS], "--idle")
+    options.add(groups[_COMMANDS], "--scratch")
     arg = groups[_ALIGNERS].add_argument
     options.add(
         groups[_ALIGNERS],
@@ -146,6 +145,7 @@ def _add_for_command(group: argparse._ArgumentGroup) -> None:
         help="threads of each samtools, on the PUs of the scenario, at most the PUs that this process may use "
         "(default: an eighth of its threads)",
     )
+    arg("--tsv", type=Path, metavar="FILE", help="write the run's time and placement as a table of one row (TSV)")
     arg("--progress", choices=("text", "json", "none"), help="messages about the progress (default: text)")
     options.add(group, "--budget", help=f"part of the whole run that trials of auto may cost (default: {BUDGET})")
 

@@ -11,7 +11,7 @@ import signal
 import sys
 import tempfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from firsttouch.advice.auto import BUDGET, Auto
 from firsttouch.cli import options
 from firsttouch.errors import BadInput, ProgramFailed
-from firsttouch.execution import energy, host_lock
+from firsttouch.execution import host_lock
 from firsttouch.execution.child_process import exit_status
 from firsttouch.execution.progress import live, say, write
 from firsttouch.execution.ram_scratch import InMemory, scratch_in
@@ -68,7 +68,6 @@ class AlignRequest(Struct, frozen=True):
     policies: str = "usual"
     options: str = "all"
     timeout: float | None = None
-    idle: float | None = None
     share_host: bool = False
     json: bool = False
 
@@ -92,13 +91,19 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         options.print_json(aligned.document)
     if args.tsv:
-        text = energy.table(aligned.sample, aligned.document["scenario"]["name"], aligned.document)
-        atomic_files.write(args.tsv, text)
+        atomic_files.write(args.tsv, _table(aligned))
     if args.multiqc:
         from firsttouch.report import multiqc  # noqa: PLC0415 - a run without a report needs no tables
 
         atomic_files.write(args.multiqc, multiqc.of_run(aligned.sample, aligned.document))
     return 0
+
+
+def _table(aligned: Aligned) -> str:
+    """Return a run as a table of one row with its head (TSV)."""
+    run = aligned.document
+    values = (aligned.sample, run["scenario"]["name"], run["placement"], f"{run['seconds']:.3f}")
+    return "\t".join(("sample", "scenario", "placement", "seconds")) + "\n" + "\t".join(values) + "\n"
 
 
 def align(words: Sequence[str | Path], request: AlignRequest) -> Aligned:
@@ -226,7 +231,6 @@ def _align(
 ) -> Aligned:
     decompressed = any(only_align_reads(file) for lane in command.lanes for file in lane)
     wanted = request.progress is not None or decompressed
-    meter = energy.Meter()
     divided = scenario.instances > 1 or (wanted and not command.whole)
     if divided and not _has_reads(command):
         say(f"no reads: {command.aligner.name} runs as it is")
@@ -256,15 +260,11 @@ def _align(
         sink = stack.enter_context(
             open_sink(output, scratch=scratch, pus=sorted(scenario.pus), memory_bytes=left, stop=stop)
         )
-        task = _Task(request, command, scenario, output, sink, scratch, stop, copies, uses, meter)
-        meter.begin(request.idle)
+        task = _Task(request, command, scenario, output, sink, scratch, stop, copies, uses)
         result = task.streamed() if divided else task.unsplit()
         files = sink.finish()
-        meter.end()
-    used = task.meter.energy.to_dict(result.reads)
-    _report(request, command, scenario, result, used)
+    _report(request, command, scenario, result)
     document = _run_document(task, result, files) | {
-        "energy": used,
         "scratch": memory and memory.to_dict(),
         "lacking": [text for text in (lacking, lacking_memory) if text],
     }
@@ -315,7 +315,6 @@ class _Task(Struct):
     stop: StopRequest
     copies: IndexCopies
     uses: Sequence[IndexUse]
-    meter: energy.Meter
 
     def describe(self, header: bytes) -> bytes:
         """Return the output's header: the aligner's, with the user's command and the scenario in its @PG line."""
@@ -334,7 +333,6 @@ class _Task(Struct):
             self.stop,
             use=self.uses[0],
             timeout=self.request.timeout,
-            watching=self.meter.watching(),
         )
 
     def streamed(self) -> stream.Result:
@@ -367,7 +365,6 @@ class _Task(Struct):
                 self.uses,
                 dynamic=self.request.dynamic,
                 timeout=self.request.timeout,
-                watching=self.meter.watching(),
                 on_progress=_progress(self.request),
                 messages=messages,
             )
@@ -441,14 +438,12 @@ def _report(
     command: UserCommand,
     scenario: Scenario,
     result: stream.Result,
-    used: Mapping[str, Any],
 ) -> None:
-    """Say on standard error how the run went; *used* is its energy."""
+    """Say on standard error how the run went."""
     state = evidence.describe(result, unverified=evidence.COMPLETE)
     reads = f"{result.reads:,} reads ({result.mapped / result.reads:.1%} mapped) in " if result.reads else ""
     if request.progress != "none":
-        spent = f"{reads}{result.seconds:.3f} s, {energy.in_words(used)}"
-        say(f"{command.aligner.name} under {scenario.name}: {spent}{state}")
+        say(f"{command.aligner.name} under {scenario.name}: {reads}{result.seconds:.3f} s, {state}")
     if result.reads and (reason := sam.hardly_mapped(result.mapped, result.reads)):
         say(reason)
     unfed = scenario.instances - len(result.fed)

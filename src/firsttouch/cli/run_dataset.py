@@ -15,7 +15,7 @@ from firsttouch.advice.aligner_inputs import InputRequest, Inputs
 from firsttouch.benchmarks.recording import watching_health
 from firsttouch.cli import options
 from firsttouch.errors import NOT_INSTALLED, BadInput, CannotHere, Missing
-from firsttouch.execution import energy, host_lock, index_cache
+from firsttouch.execution import host_lock, index_cache
 from firsttouch.execution.progress import Steps, live, say
 from firsttouch.genomics import launch
 from firsttouch.genomics.sinks import AlignOutput, Form, default_threads
@@ -47,7 +47,6 @@ class RunRequest(InputRequest, frozen=True, kw_only=True):
     counters: bool = False
     if_installed: bool = False
     timeout: float | None = None
-    idle: float | None = None
     records: Path | None = None
     share_host: bool = False
     checksum: bool = False
@@ -81,11 +80,9 @@ def run(args: argparse.Namespace) -> int:
     if args.multiqc:
         from firsttouch.report import multiqc  # noqa: PLC0415 - a run without a report needs no tables
 
-        sections = multiqc.of_records(ran.records)  # an invalid run has no time to show
-        energy_file = args.multiqc.with_name(args.multiqc.name.replace("_mqc.json", "_energy_mqc.json"))
-        places = {multiqc.SCENARIOS: args.multiqc, multiqc.ENERGY: energy_file}
-        for name, section in sections.items():
-            atomic_files.write(places[name], section)
+        # An invalid run has no time to show.
+        for section in multiqc.of_records(ran.records).values():
+            atomic_files.write(args.multiqc, section)
     if args.json:
         options.print_json([r.to_dict() for r in ran.records] if args.counters else ran.records[0].to_dict())
     else:
@@ -120,14 +117,12 @@ def run_aligner(request: RunRequest) -> TimedRuns:
                 command_line=request.command_line,
                 timeout=request.timeout,
                 on_progress=lambda now: live(f"{scenario.name}: {now.text()}"),
-                idle=request.idle,
             )
             steps.end()
             results.append(result)
             work = replace(work, reference=result.alignments if work.summed else None)
             state = evidence.describe(result, unverified=evidence.COMPLETE if production else evidence.INVALID)
-            spent = f"{result.seconds:.3f} s, {energy.in_words(result.energy)}"
-            say(f"{scenario.name} ({number + 1}/{request.repetitions}): {spent}{state}")
+            say(f"{scenario.name} ({number + 1}/{request.repetitions}): {result.seconds:.3f} s, {state}")
     if (caches := [r.index_cache for r in results if r.index_cache]) and (note := index_cache.difference(caches)):
         say(f"note: {note}")
     records = launch.records(

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from firsttouch.cli import options
 from firsttouch.errors import SUSPECT, BadInput, CannotHere, first_of
-from firsttouch.execution import energy, host_lock
+from firsttouch.execution import host_lock
 from firsttouch.execution.child_process import names_of_living, signal_text
 from firsttouch.execution.foreground import run_in_foreground
 from firsttouch.execution.jobs import Outcome
@@ -45,10 +45,8 @@ class ExecRequest(Struct, frozen=True):
     on: Sequence[int] | Literal["all"] | None = None
     threads: int | None = None
     timeout: float | None = None
-    idle: float | None = None
     scratch: InMemory | Path | None = None
     records: Path | None = None
-    tsv: Path | None = None
     share_host: bool = False
 
 
@@ -88,10 +86,8 @@ def _tell(result: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         write(json.dumps(result) + "\n")
         return
-    where, used, ending = "", "", ""
-    if result["task"] is None:
-        used = energy.in_words(result["energy"])
-    else:  # each task counts the energy of the whole host
+    where, ending = "", ""
+    if result["task"] is not None:
         (asked,) = result["placement_asked"]
         pus = f"PU{'s' * (len(asked['pus']) > 1)} {format_list(asked['pus'])}"
         where = f"task {result['task']} on {result['host']}, {pus}: "
@@ -100,7 +96,7 @@ def _tell(result: Mapping[str, Any], *, as_json: bool) -> None:
     elif result["exit_status"]:
         ending = f"ended with status {result['exit_status']}, "
     held = evidence.in_words(result["placement"], result["reason"], unverified="")
-    say(f"firsttouch: {where}{result['scenario']}: {result['seconds']:.3f} s, {used}{ending}{held}")
+    say(f"firsttouch: {where}{result['scenario']}: {result['seconds']:.3f} s, {ending}{held}")
 
 
 def execute(words: Sequence[str], request: ExecRequest, tell: Tell) -> dict[str, Any]:
@@ -114,7 +110,7 @@ def execute(words: Sequence[str], request: ExecRequest, tell: Tell) -> dict[str,
     task = this_task()
     request = _with_task_number(request, task)
     _check_files(request)
-    host, meter = load(), energy.Meter()
+    host = load()
     scenario = _scenario(request, words, host, task)
     placement = scenario.placements[0]
     is_alone = task is None or task.count == 1
@@ -140,11 +136,8 @@ def execute(words: Sequence[str], request: ExecRequest, tell: Tell) -> dict[str,
             environment["TMPDIR"] = str(memory.folder)
         elif isinstance(request.scratch, Path):
             environment["TMPDIR"] = str(request.scratch.absolute())
-        meter.begin(request.idle)
-        outcome = run_in_foreground(
-            argv, placement, env=environment, timeout=request.timeout, watching=meter.watching()
-        )
-        used, detached = meter.end(), names_of_living(started())
+        outcome = run_in_foreground(argv, placement, env=environment, timeout=request.timeout)
+        detached = names_of_living(started())
     if detached:
         say(_left(detached, is_stopped=request.timeout is not None))
     document = _document(argv, scenario, outcome) | {
@@ -152,7 +145,6 @@ def execute(words: Sequence[str], request: ExecRequest, tell: Tell) -> dict[str,
         "task": task and task.number,
         "scratch": memory and memory.to_dict(),
         "lacking": [lacking] if lacking else [],
-        "energy": used.to_dict(),
         "detached": [{"pid": pid, "name": name} for pid, name in detached.items()],
     }
     try:
@@ -165,23 +157,16 @@ def execute(words: Sequence[str], request: ExecRequest, tell: Tell) -> dict[str,
 
 def _with_task_number(request: ExecRequest, task: Task | None) -> ExecRequest:
     """Return the request with the number of this task for %t in the names of its files, as srun has it."""
-    if request.tsv and task and "%t" not in str(request.tsv):
-        raise BadInput(
-            f"--tsv has one row, and each of {task.total} tasks would write its own: put %t, the number of the "
-            "task, into the name, such as run.%t.tsv"
-        )
-    number = str(task.number if task else 0)
-    files = {name: file for name in ("records", "tsv") if (file := getattr(request, name))}
-    return replace(request, **{name: Path(str(file).replace("%t", number)) for name, file in files.items()})
+    if not request.records:
+        return request
+    return replace(request, records=Path(str(request.records).replace("%t", str(task.number if task else 0))))
 
 
 def _check_files(request: ExecRequest) -> None:
     """Raise BadInput if what the program leaves could not be written."""
-    atomic_files.refuse_overwriting([file for file in (request.records, request.tsv) if file], [])
     if request.records:
+        atomic_files.refuse_overwriting([request.records], [])
         check_appendable(request.records)
-    if request.tsv:
-        atomic_files.check_place(request.tsv)
 
 
 def _scenario(request: ExecRequest, words: Sequence[str], host: Topology, task: Task | None) -> Scenario:
@@ -204,10 +189,7 @@ def _scenario(request: ExecRequest, words: Sequence[str], host: Topology, task: 
 
 
 def _keep(request: ExecRequest, scenario: Scenario, document: Mapping[str, Any], task: Task | None) -> None:
-    """Write the record and the table of a program that succeeded."""
-    if request.tsv:
-        table = energy.table(Path(document["program"][0]).name, scenario.name, document)
-        atomic_files.write(request.tsv, table)
+    """Write the record of a program that succeeded."""
     if not request.records:
         return
     from firsttouch.benchmarks import site_checks  # noqa: PLC0415 - see the package
@@ -221,9 +203,7 @@ def _keep(request: ExecRequest, scenario: Scenario, document: Mapping[str, Any],
         document["placement_found"],
         lacking=document["lacking"],
     )
-    # Each task counts the whole host's energy.
-    energies = energy.records(record, [document["energy"]]) if task is None or task.local == 0 else []
-    append(request.records, [record, *energies])
+    append(request.records, [record])
 
 
 def _left(names: Mapping[int, str], *, is_stopped: bool) -> str:

@@ -21,7 +21,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from firsttouch.errors import BadInput
-from firsttouch.execution import counters, energy, index_cache
+from firsttouch.execution import counters, index_cache
 from firsttouch.execution.progress import say
 from firsttouch.execution.sampling import Watching
 from firsttouch.genomics import division, sam, stream
@@ -146,7 +146,7 @@ class Result(stream.Result, frozen=True):
     *sums* are the checksums if requested. *counts* are sums over all instances by perf event, if counted.
     *index_cache* is the page cache before the run (None: not looked at). *copying* are the seconds that the copies
     of the index took, which no other time has (0: there are none). *launcher_seconds* is the CPU time of this
-    process. *energy* is what the host used while the programs ran (:meth:`energy.Energy.to_dict`).
+    process.
     """
 
     sums: sam.Checksums | None = None
@@ -154,7 +154,6 @@ class Result(stream.Result, frozen=True):
     index_cache: index_cache.Restored | None = None
     copying: float = 0.0
     launcher_seconds: float = 0.0
-    energy: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def alignments(self) -> Alignments:
@@ -229,13 +228,12 @@ def run(
     timeout: float | None = None,
     watching: Watching | None = None,
     on_progress: Callable[[stream.Progress], None] = lambda _: None,
-    idle: float | None = None,
 ) -> Result:
     """Run *scenario* once, within *timeout* seconds; the complete *output* appears at the end (None: not kept).
 
-    *command_line* is the user's, for the header. The host's power is measured for *idle* seconds before. Raises
-    RunFailed if an instance fails or its output is incomplete, BadInput for wrong reads or an index to which few
-    reads map, and CannotHere for too few reads. An error leaves no incomplete output.
+    *command_line* is the user's, for the header. Raises RunFailed if an instance fails or its output is
+    incomplete, BadInput for wrong reads or an index to which few reads map, and CannotHere for too few reads. An
+    error leaves no incomplete output.
     """
     if work.dynamic:
         check_dynamic(work.aligner, work.reads.mates)
@@ -244,7 +242,7 @@ def run(
         each.check()
     files = [each.named for each in outputs if each.is_file]
     place = Path(os.path.realpath(files[0])).parent if files else Path(tempfile.gettempdir())
-    began, meter = time.process_time(), energy.Meter()
+    began = time.process_time()
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(atomic_files.workspace(place))
         if work.copies is None:
@@ -268,7 +266,6 @@ def run(
         note = _note(work, scenario, output)
         reads = _open_reads(work, scenario, uses)
         stack.callback(reads.close)
-        meter.begin(idle)
         aligned = stream.Run(
             work.programs,
             scenario,
@@ -282,10 +279,9 @@ def run(
             repeated=work.per_thread > 0,
             feeds_all=True,
             timeout=timeout,
-            watching=meter.watching(watching),
+            watching=watching or Watching(),
             on_progress=on_progress,
         ).run()
-        used = meter.end().to_dict(aligned.reads)
         if reason := sam.hardly_mapped(aligned.mapped, aligned.reads):
             raise BadInput(reason, file=work.index)
         sums = _checksums(work, held.ranges) if held else None
@@ -309,7 +305,6 @@ def run(
         index_cache=cache,
         copying=copies.seconds,
         launcher_seconds=spent,
-        energy=used,
     )
 
 
@@ -382,7 +377,7 @@ def records(
     least_mapped: float = 0.0,
     wanted: Alignments | None = None,
 ) -> list[Record]:
-    """Return the record of the repetitions' times (s), and those of their energies and of the events they counted.
+    """Return the record of the repetitions' times (s), and those of the events they counted.
 
     The record is invalid if a placement or the index cache did not hold, if a smaller fraction than *least_mapped*
     of the reads maps, or if alignments differ between repetitions or from the common checksum of those *wanted*.
@@ -391,7 +386,7 @@ def records(
     if work.per_thread:
         return [_throughput(work, record, results)]
     if not work.counted:
-        return [record, *energy.records(record, [result.energy for result in results])]
+        return [record]
     # A counted run takes longer, so its time is not one of the scenarios' times.
     record = replace(record, check="counters")
     return [record, *_counts(record, results)]

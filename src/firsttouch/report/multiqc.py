@@ -12,7 +12,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from firsttouch.execution import energy
 from firsttouch.judge.verdict import HostSummary
 from firsttouch.records.schema import Record
 from firsttouch.report import speedups
@@ -21,7 +20,6 @@ from firsttouch.report.model import HostView, titles
 from firsttouch.report.text import clean
 
 HOSTS, SCENARIOS = "firsttouch_hosts_mqc.json", "firsttouch_scenarios_mqc.json"
-ENERGY = "firsttouch_energy_mqc.json"
 #: The most hosts in the table: MultiQC draws a larger one as a plot of its columns, without names.
 _MOST = 500
 _COLOURS = {
@@ -72,14 +70,14 @@ def _verdict(summary: HostSummary | None) -> dict[str, Any]:
 
 
 def of_records(records: Sequence[Record]) -> dict[str, str]:
-    """Return the texts of SCENARIOS and, if it was counted, of ENERGY for the runs of one aligner."""
-    by_metric: dict[str, dict[str, dict[str, float]]] = {speedups.METRIC: {}, energy.METRIC: {}}
+    """Return the text of SCENARIOS for the runs of one aligner; nothing without valid times."""
+    by_sample: dict[str, dict[str, float]] = {}
     for record in records:
-        if record.status == "valid" and record.metric in by_metric:
+        if record.status == "valid" and record.metric == speedups.METRIC:
             p = record.parameters
             sample = ", ".join(str(p[key]) for key in ("aligner", "dataset") if p.get(key))
-            by_metric[record.metric].setdefault(_escaped(sample), {})[_name(record)] = record.value
-    return {**_bars(by_metric[speedups.METRIC]), **_bars(by_metric[energy.METRIC], ENERGY, "energy", "Energy (J)")}
+            by_sample.setdefault(_escaped(sample), {})[_name(record)] = record.value
+    return _bars(by_sample)
 
 
 def of_run(sample: str, run: Mapping[str, Any]) -> str:
@@ -87,17 +85,13 @@ def of_run(sample: str, run: Mapping[str, Any]) -> str:
 
     *run* is the JSON document of `firsttouch run`.
     """
-    energy_of_run = {name: run["energy"].get(name) for name in ("joules", "joules_per_million_reads")}
-    row = {**{name: run[name] for name in ("seconds", "placement")}, **energy_of_run}
-    row["scenario"] = _escaped(run["scenario"]["name"])
+    row = {**{name: run[name] for name in ("seconds", "placement")}, "scenario": _escaped(run["scenario"]["name"])}
     heads = {
         "seconds": {"title": "Time", "description": "Wall time of the alignment", "suffix": " s"},
         "scenario": {"title": "Scenario", "description": "Placement scenario of firsttouch"},
         "placement": {"title": "Placement", "description": "What the kernel showed of the placement"},
-        "joules": {"title": "Energy", "description": "Of the whole host during the alignment", "suffix": " J"},
-        "joules_per_million_reads": {"title": "J/Mreads", "description": "Energy per million reads"},
     }
-    row = {key: row[key] for key in heads if row[key] is not None}
+    row = {key: row[key] for key in heads}
     section = {
         "id": "firsttouch_runs",
         "plot_type": "generalstats",
@@ -155,28 +149,26 @@ def _table(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     return {HOSTS: _text(section)}
 
 
-def _bars(
-    values: Mapping[str, Mapping[str, float]], file: str = SCENARIOS, what: str = "time", axis: str = "Time (s)"
-) -> dict[str, str]:
-    """Return a section with the *values* of samples by scenario, none if there are none."""
+def _bars(values: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
+    """Return a section with the times of samples by scenario, none if there are none."""
     if not values:
         return {}
-    name = file.removesuffix("_mqc.json")
+    name = SCENARIOS.removesuffix("_mqc.json")
     section = {
         "id": name,
-        "section_name": f"firsttouch: {what} by placement scenario",
-        "description": f"Median {what} of each placement scenario of an aligner. Every placement was verified.",
+        "section_name": "firsttouch: time by placement scenario",
+        "description": "Median time of each placement scenario of an aligner. Every placement was verified.",
         "plot_type": "bargraph",
         "pconfig": {
             "id": f"{name}_plot",
-            "title": f"firsttouch: {what} by placement scenario",
-            "ylab": axis,
+            "title": "firsttouch: time by placement scenario",
+            "ylab": "Time (s)",
             "stacking": "group",
             "cpswitch": False,
         },
         "data": values,
     }
-    return {file: _text(section)}
+    return {SCENARIOS: _text(section)}
 
 
 def _text(section: Mapping[str, Any]) -> str:

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run of an aligner leaves for pipelines: a section of MultiQC and a table of one row."""
+
+import csv
+import json
+
+import pytest
+
+from factories.genomes import PART, records
+
+
+@pytest.mark.parametrize("scenario", ["1Inst_Original", "2Inst_Interleave"])
+def test_an_aligner_states_its_time_and_placement(run_here, lambda_work, tmp_path, scenario):
+    prefix, reads = lambda_work[0], [tmp_path / file.name for file in lambda_work[1]]
+    for file, whole in zip(reads, lambda_work[1], strict=True):
+        file.write_bytes(b"".join(records(whole)[:PART]))
+    section, table = tmp_path / "a_mqc.json", tmp_path / "run.tsv"
+    written = ("-o", tmp_path / "out.sam", "--multiqc", section, "--tsv", table)
+    argv = ("run", "--json", *written, scenario, "--", "bwa", "mem", "-t", "2", prefix, *reads)
+    done = run_here(*argv)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    columns = json.loads(section.read_text())["data"]["out"]
+    assert (columns["scenario"], columns["placement"]) == (document["scenario"]["name"], "verified")
+    with table.open(newline="") as text:
+        (row,) = csv.DictReader(text, delimiter="\t")
+    assert (row["sample"], row["scenario"], row["placement"]) == ("out", scenario, "verified")
+    assert float(row["seconds"]) == pytest.approx(document["seconds"], abs=0.001)
