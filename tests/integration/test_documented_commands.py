@@ -122,9 +122,7 @@ COVERED = {
     },
     "slurm/test_slurm_quarantine.py": {
         r"firsttouch fleet (hold|release|tend|status).*": "test_a_bad_host_is_drained_and_a_repaired_one_released",
-        r"(sbatch --exclude=\$\()?firsttouch fleet exclude.*": (
-            "test_a_bad_host_is_listed_and_loses_the_feature_until_it_is_released"
-        ),
+        r"(sbatch --exclude=\$\()?firsttouch fleet exclude.*": ("test_a_bad_host_is_listed_until_it_is_released"),
     },
     "unit/test_bench_replay.py": {
         r"make bench BENCH=replay": "test_the_benchmark_prints_the_choice_in_each_cell",
