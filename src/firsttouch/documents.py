@@ -7,9 +7,11 @@ Both raise BadInput for anything that cannot be read.
 
 from __future__ import annotations
 
+import atexit
 import bisect
 import contextlib
 import functools
+import gc
 import math
 import operator
 import re
@@ -32,6 +34,10 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
     import yaml
+
+# The interpreter's last garbage collection crashes at random while it clears msgspec's types with a Meta
+# (https://github.com/jcrist/msgspec/issues/717). What is frozen is not collected.
+atexit.register(gc.freeze)
 
 #: The path of a value in a document: keys of mappings and indexes of lists.
 Where = tuple[str | int, ...]
