@@ -312,7 +312,7 @@ def _of_advice(document: Mapping[str, Any]) -> Choice:
     brought = [
         f"{clean(row['name'])} {times(row['gain']['expected'])} ({times(row['gain']['low'])} to "
         f"{times(row['gain']['high'])})"
-        for row in document.get("memory_options", ())
+        for row in document["memory_options"]
         if row["gain"]
     ]
     if brought:
