@@ -42,6 +42,8 @@ atexit.register(gc.freeze)
 #: The path of a value in a document: keys of mappings and indexes of lists.
 Where = tuple[str | int, ...]
 T = TypeVar("T")
+#: The most characters of a value's path that a message has.
+_LONGEST_NAME = 200
 #: The most values of a YAML document. Aliases repeat values, so a document can be far larger than its text.
 _MOST_VALUES = 100_000
 #: What a name can stand for beside a file and a folder.
@@ -242,11 +244,12 @@ def _fault(kind: Any, data: Any, message: str, above: Where = ()) -> tuple[Where
         where = (*where, step)
     value = where[-1] if in_key else _at(data, where)
     name = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in (*above, *where)).lstrip(".")
+    name = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
     inside, name = f" in {name}" if name else "", name or "the file"
     words, description = _allowed(inspect.type_info(kind), where, in_key=in_key)
     if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", reason, re.DOTALL):
         key, keys = unknown[1], f"known are {', '.join(words)}"
-        return (*where, key), f"unknown key '{key}'{inside}: {keys}{did_you_mean(key, words)}"
+        return (*where, key), f"unknown key {_shortened(key)}{inside}: {keys}{did_you_mean(key, words)}"
     if missing := re.fullmatch(r"Object missing required field `(.*)`", reason):
         return where, f"key '{missing[1]}' is missing{inside}"
     if reason.startswith("Invalid enum value"):

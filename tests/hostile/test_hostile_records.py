@@ -159,7 +159,14 @@ CAMPAIGN = {"e/c/campaign.json": "{", "e/records.jsonl": ALL}
 TIMES = {"expected": 2.0, "low": 1.0, "high": 3.0}
 ADVICE = {
     **{"document": "firsttouch advice", "schema": 1, "host": "n1", "system": "local", "time": GOOD["time"]},
-    **{"aligner": "bwa-mem", "dataset": None, "stop": "settled", "predicted_s": TIMES, "gain": TIMES},
+    **{
+        "aligner": "bwa-mem",
+        "dataset": None,
+        "stop": "settled",
+        "predicted_s": TIMES,
+        "gain": TIMES,
+        "memory_options": [],
+    },
     **{"recommended": "2Inst_Original", "default": "1Inst_Original"},
 }
 
@@ -184,11 +191,11 @@ DAMAGED_ADVICE = {
         "not an advice file, g",
     ),
     "long": (advice(gain="x" * 100_000), "not an advice file, gain: 'xxx"),
-    "long-key": (advice(gain={**TIMES, "x" * 100_000: ""}), "not an advice file, gain.xxx"),
+    "long-key": (advice(gain={**TIMES, "x" * 100_000: ""}), "not an advice file, unknown key 'xxx"),
     "long-schema": (advice(schema=10**300), "an advice file of schema 1000"),
-    "digits": (advice(gain={**TIMES, "low": 10**400}), "not an advice file, because it is not JSON"),
-    "no-time": (advice(seconds=1e-320), "not an advice file, scenarios.0.seconds"),
-    "negative": (advice(seconds=-1), "not an advice file, scenarios.0.seconds"),
+    "digits": (advice(gain={**TIMES, "low": 10**400}), "not an advice file, gain.low"),
+    "no-time": (advice(seconds=1e-320), r"not an advice file, scenarios\[0\].seconds"),
+    "negative": (advice(seconds=-1), r"not an advice file, scenarios\[0\].seconds"),
     "huge": (advice(gain={**TIMES, "high": 1e308}), "not an advice file, gain.high"),
     "empty": ("", "not an advice file, because it is not JSON"),
     "Latin-1": (b"\xff", "not UTF-8"),

@@ -223,7 +223,7 @@ SUFFIX = "advice.json"
 _Number = Annotated[float, Meta(ge=1e-100, le=1e100)]
 
 
-class _Interval(Struct):
+class _Interval(Struct, forbid_unknown_fields=True):
     expected: _Number
     low: _Number
     high: _Number
