@@ -30,7 +30,7 @@ BANDWIDTH = ("measure", "bandwidth", "--json", "--", "--pu-nodes=0", "--banks=0"
 LATENCY = ("measure", "latency", "--json", "--", "--pu-nodes=0", "--banks=0")
 #: A command that does nothing but start.
 START = ("plan", "--help")
-BWA = ("run", "1Inst_Original", "--aligner", "bwa-mem", "--dataset", "lambda", "--repetitions", "1", "--json")
+BWA = ("run", "1x-default", "--aligner", "bwa-mem", "--dataset", "lambda", "--repetitions", "1", "--json")
 
 
 def json_output(prefix: Sequence[str], argv: Sequence[str]) -> dict[str, object]:

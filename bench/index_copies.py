@@ -84,8 +84,8 @@ def sampled(program: str) -> Iterator[Peak]:
 
 def eight(option: str) -> Scenario:
     """Return eight instances, each with all PUs and all memory."""
-    (placement,) = plan(load()).scenario("1Inst_Original").placements
-    name = f"{INSTANCES}Inst_Original"
+    (placement,) = plan(load()).scenario("1x-default").placements
+    name = f"{INSTANCES}x1-bound"
     return Scenario(name, INSTANCES, 1, "original", (placement,) * INSTANCES).with_options([option])
 
 

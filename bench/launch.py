@@ -2,9 +2,9 @@
 """Cost of launching: CPU time of ``firsttouch run`` with all its processes over the plain aligner's.
 
 Method. The first PAIRS pairs of a dataset, repeated REPEAT times, are aligned with BWA-MEM by (1) the plain
-program with a thread per PU, ``firsttouch run 1Inst_Original --aligner`` (dataset) and ``firsttouch run
-1Inst_Original -- bwa mem`` (command); (2) two plain programs at once with one thread and half of the pairs
-each, and the same two commands with ``2Inst_Original_1t``. They have output files in the same folder and
+program with a thread per PU, ``firsttouch run 1x-default --aligner`` (dataset) and ``firsttouch run
+1x-default -- bwa mem`` (command); (2) two plain programs at once with one thread and half of the pairs
+each, and the same two commands with ``2x1-bound``. They have output files in the same folder and
 batches of the same size. CPU time is the user and system time of all processes, so it includes Python's start-
 up, the inspection of the reads, feeding, watching and joining. Ratios compare times of the same round.
 
@@ -110,7 +110,7 @@ def main() -> None:
     data = fetch.get(args.dataset)
     prefix = aligners.built(BWA, data.reference, paths.data() / "index")
     pus = len(os.sched_getaffinity(0))
-    two = plan(load(), BWA.need(BWA.index_bytes(prefix))).scenario("2Inst_Original_1t").name
+    two = plan(load(), BWA.need(BWA.index_bytes(prefix))).scenario("2x1-bound").name
     cases: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
     with tempfile.TemporaryDirectory(prefix="firsttouch-bench-") as name:
         folder = Path(name)
@@ -121,7 +121,7 @@ def main() -> None:
         plain(prefix, [files], pus, folder)  # reads the index from the disk, which takes CPU time, too
         for number in range(args.rounds):
             order = ORDERS[number % len(ORDERS)]
-            for scenario, shares, threads in (("1Inst_Original", [files], pus), (two, [halves, halves], 1)):
+            for scenario, shares, threads in (("1x-default", [files], pus), (two, [halves, halves], 1)):
                 times, of_aligners = {}, {}
                 for command in order:
                     if command == "plain":

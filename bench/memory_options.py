@@ -2,8 +2,8 @@
 """What memory options bring: programs under each of them against the same program without one.
 
 Method. Aligners with an index of a synthetic genome of 300 million bases, `samtools sort` and two hash joins run
-under `firsttouch run 1Inst_Original` with each combination of the options of pages and allocators that this host
-supports. The aligners also run under `firsttouch run 1Inst_Original` with the options of the index, alone and with
+under `firsttouch run 1x-default` with each combination of the options of pages and allocators that this host
+supports. The aligners also run under `firsttouch run 1x-default` with the options of the index, alone and with
 the best combination of the others. The data are far larger than the caches and than the reach of a TLB with 4 KiB
 pages. Runs take turns: default, option, option, default, and so on, in the reverse order in every second round. A
 ratio compares a run with the default run next to it, so a slow phase of the host affects both. The tables have the
@@ -55,7 +55,7 @@ ROUNDS = {"quick": 1, "default": 2, "full": 9}
 GENOME = {"genome_size": "300MB", "pairs": 500_000, "read_length": 100}
 FIRSTTOUCH = str(Path(sys.executable).with_name("firsttouch"))
 JOIN = Path(__file__).with_name("hash_join.c")
-SCENARIO = "1Inst_Original"
+SCENARIO = "1x-default"
 SNAP = ("snap-aligner", "paired", "{index}", "{reads}", "{reads2}", "-t", "{threads}", "-b-", "-map-")
 #: Program -> the name of the aligner that makes its index, the number of pairs, and its argv.
 ALIGNERS = {

@@ -25,7 +25,7 @@ from firsttouch.advice.posterior import Prior, Trial, prior
 from firsttouch.advice.search import Outcome, Rules, search
 from firsttouch.errors import BadInput, one_line
 from firsttouch.scenarios import memory_options
-from firsttouch.scenarios.placement import extent_of
+from firsttouch.scenarios.placement import extent_of, name_of
 from firsttouch.scenarios.policies import policies
 from firsttouch.systems import references
 
@@ -52,8 +52,8 @@ class Row(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The scenario's name as in the thesis, with its memory options."""
-        return f"{self.instances}Inst_{self.policy.capitalize()}{memory_options.suffix(self.options)}"
+        """The scenario's name."""
+        return name_of(self.instances, self.threads, self.policy) + memory_options.suffix(self.options)
 
 
 class Cell(Struct, frozen=True):

@@ -12,7 +12,9 @@ from firsttouch.benchmarks.checks import ScenarioCheck
 class counters(ScenarioCheck):  # noqa: N801
     """Context switches, migrations, page faults and hardware events of one instance on all PUs."""
 
-    scenario = parameter(s for s in cases().scenarios(single=True) if "_" not in s.removeprefix("1Inst_"))
+    scenario = parameter(
+        s for s in cases().scenarios(single=True) if s.startswith(f"1x{len(cases().host.allowed_pus)}-")
+    )
     repetitions = 1
 
     @run_after("setup")

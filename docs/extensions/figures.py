@@ -139,7 +139,7 @@ def _simulated() -> list[Record]:
         sys.path.pop(0)
     slow = memory_records.FAULTS["memory saturates early"][1]
     host = memory_records.Host("simulated", at_once=True, noise=0.015, fault=slow)
-    run = {"aligner": "bwa-mem", "dataset": "NA12878", "scenario": "1Inst_Original", "instances": 1, "threads": 16}
+    run = {"aligner": "bwa-mem", "dataset": "NA12878", "scenario": "1x16-default", "instances": 1, "threads": 16}
     return [
         *host.topology(),
         *host.loaded(),

@@ -19,10 +19,10 @@ from firsttouch.documents import Count, Table
 from firsttouch.errors import BadInput, none_such
 from firsttouch.genomics.aligners import aligner
 from firsttouch.report.text import count, listed
-from firsttouch.scenarios.placement import plan
+from firsttouch.scenarios.placement import parse_name, plan
 from firsttouch.systems import definition
 from paper import sheets as published
-from paper.published_tables import Row, Sheets, groups, matches
+from paper.published_tables import Row, Sheets, groups, matches, papers_name
 from paper.sheets import Taken, number, take
 
 #: The claims: a TOML file per paper.
@@ -86,9 +86,10 @@ def whole_host(index: Row, system: str) -> list[Feasible]:
     reasons = dict.fromkeys((s.name for s in planned.scenarios), "") | dict(planned.infeasible)
     fits = []
     for scenario, reason in reasons.items():
-        instances, _, rest = scenario.partition("Inst_")
-        if "_" not in rest:  # a suffix means fewer threads
-            fits.append(Feasible(scenario, int(instances), len(host.pus) // int(instances), reason))
+        name = parse_name(scenario)
+        if name and name.instances * (name.threads or 0) == len(host.pus):
+            label = papers_name(name.instances, name.policy.name)
+            fits.append(Feasible(label, name.instances, len(host.pus) // name.instances, reason))
     return sorted(fits, key=lambda f: f.instances)
 
 

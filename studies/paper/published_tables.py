@@ -71,11 +71,16 @@ def _rows(file: Path, sheet: Sheet, study: Study) -> Iterable[Row]:
         raise BadInput("no rows below the first line", file=file, line=1)
 
 
+def papers_name(instances: int, policy: str) -> str:
+    """Return the name of a scenario as the thesis writes it: 8Inst_Original."""
+    return f"{instances}Inst_{policy.capitalize()}"
+
+
 def _of_scenario(cells: Row, study: Study) -> Row:
     """Return the columns that follow from instances, threads per instance and policy."""
     instances, each, policy = (cells[c] for c in ("instances", "threads_per_instance", "policy"))
-    scenario = f"{instances}Inst_{policy.capitalize()}"
-    name = parse_name(scenario)
+    scenario = papers_name(instances, policy)
+    name = parse_name(f"{instances}x{each}-{policy}")
     configuration = next((c.name for c in study.configurations.values() if name and c.has(name, instances)), "")
     shape = f"{scenario} ({instances} x {each})"
     return {"scenario": scenario, "threads": instances * each, "shape": shape, "configuration": configuration}

@@ -23,6 +23,8 @@ from firsttouch.genomics.aligners import aligner
 from firsttouch.records import schema
 from firsttouch.systems import draft
 
+PUS = len(os.sched_getaffinity(0))
+
 
 def test_its_labels_tell_what_it_was_made_of(image, in_image):
     labels = json.loads(in_image("cat /.singularity.d/labels.json"))
@@ -93,9 +95,9 @@ def test_it_sees_the_topology_that_the_host_sees(inside, firsttouch):
 def test_placements_are_verified_inside_and_alignments_are_the_same(inside, firsttouch, tmp_path, lambda_part):
     argv = ("--aligner", "bwa-mem", "--dataset", "lambda", "--checksum", "--repetitions", "1")
     first, second = tmp_path / "outside.jsonl", tmp_path / "inside.jsonl"
-    done = firsttouch("run", "1Inst_Original", *argv, "--records", first, **lambda_part)
+    done = firsttouch("run", "1x-default", *argv, "--records", first, **lambda_part)
     assert done.returncode == 0, done.stderr
-    done = inside("run", "1Inst_Localalloc", *argv, "--records", second)
+    done = inside("run", "1x-local", *argv, "--records", second)
     assert done.returncode == 0, done.stderr
     (outside,), (record,) = schema.read(first), schema.read(second)
     assert record.status == "valid"
@@ -120,7 +122,7 @@ def test_the_probe_verifies_its_pages_inside(inside, tmp_path):
 
 
 def test_a_failing_command_fails_as_it_does_outside(inside):
-    done = inside("run", "1Inst_Original", "--aligner", "no-such", "--dataset", "lambda")
+    done = inside("run", "1x-default", "--aligner", "no-such", "--dataset", "lambda")
     assert done.returncode == 2
     assert "no-such" in done.stderr
 
@@ -141,7 +143,7 @@ def reframe(tmp_path, lambda_part, image):
 
 
 def test_every_check_runs_inside_where_reframe_is_told_so(reframe, image):
-    chosen = {"files": ("aspects", "scaling"), "pattern": "^topology$|^scaling%scenario=1Inst_Original%"}
+    chosen = {"files": ("aspects", "scaling"), "pattern": f"^topology$|^scaling%scenario=1x{PUS}-default%"}
     options = ("-S", "backend=apptainer", "-S", f"image={image}")
     done, measured = reframe(draft.of_this_host("local"), *options, **chosen)
     assert set(done.results.values()) == {"pass"}, done.output
@@ -170,7 +172,7 @@ def test_the_steps_of_a_campaign_run_inside(firsttouch, tmp_path, lambda_part, i
     (tmp_path / "local.yaml").write_text(text)
     done = firsttouch(
         *("campaign", "run", "strategy", "--campaign", f"{tmp_path}/campaign", "--aligner", "bwa-mem"),
-        *("--dataset", "lambda", "--step", "*-1Inst_Original", "--repetitions", "1", "--no-collect"),
+        *("--dataset", "lambda", "--step", f"*-1x{PUS}-default", "--repetitions", "1", "--no-collect"),
         FIRSTTOUCH_SYSTEMS=str(tmp_path),
         **lambda_part,
         SLURM_JOB_PARTITION="default",

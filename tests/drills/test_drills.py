@@ -290,7 +290,7 @@ def _aligned(cluster: Cluster, host: str, session: int, of: tuple[Any, ...]) -> 
     value = usual * level * (factor if better == "lower" else 1 / factor)
     parameters = {
         "aligner": "bwa-mem",
-        "scenario": "4Inst_Local",
+        "scenario": "4x-local",
         "instances": 4,
         "threads": 8,
         "policy": "local",

@@ -131,7 +131,7 @@ def telling(planned: Plan) -> list[str]:
     """Return the largest scenario of each policy: the one with most whole NUMA nodes."""
     nodes = len(of_this_host().cpu_nodes)
     most = max(s.instances for s in planned.scenarios if s.instances <= nodes)
-    return ["1Inst_Interleave", *(s.name for s in planned.scenarios if s.instances == most)]
+    return ["1x-interleave", *(s.name for s in planned.scenarios if s.instances == most)]
 
 
 def results(order: dict) -> list[dict]:

@@ -26,7 +26,7 @@ placement_check.look = held_programs.releasing(placement_check.look, folder)
 from firsttouch import cli  # noqa: E402
 
 # Loads the command and its data.
-cli.main(["run", "1Inst_Original", "--", "true"])
+cli.main(["run", "1x-default", "--", "true"])
 tasks = []
 for file in sorted(folder.glob("environ-*")):
     variables = [os.fsdecode(line).partition("=") for line in file.read_bytes().split(b"\0") if line]

@@ -42,7 +42,9 @@ def run(guest: Guest, *orders: dict[str, Any]) -> list[list[dict[str, Any]]]:
 
 
 def by_name(results: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {result["scenario"]["name"]: result for result in results}
+    """Return results by the names of their scenarios, with and without the threads."""
+    named = {result["scenario"]["name"]: result for result in results}
+    return named | {re.sub(r"x\d+-", "x-", name): result for name, result in named.items()}
 
 
 def pages(actual: dict[str, Any]) -> dict[int, int]:
@@ -72,7 +74,7 @@ def check_where_asked(results: dict[str, Any]) -> None:
 @pytest.mark.parametrize("guest", ["amd-opteron"], indirect=True)
 def test_scenarios_of_both_studies_lie_where_they_should(guest: Guest, touch: Path) -> None:
     """Those of table 5.2 of the thesis that differ in kind, and a configuration of the study of thread scaling."""
-    names = ["8Inst_Original", "4Inst_Interleave", "1Inst_Interleave"]
+    names = ["8x-bound", "4x-interleave", "1x-interleave"]
     nodes, pus = len(guest.machine.nodes), sum(guest.machine.pus)
     each = pus // nodes
     facts = replace(load("amd-opteron").facts, cores_per_numa_node=(each,) * nodes, threads_per_core=1, pus=pus)
@@ -82,38 +84,37 @@ def test_scenarios_of_both_studies_lie_where_they_should(guest: Guest, touch: Pa
     (placed,) = run(guest, {"scenarios": names, "touch": [str(touch), MEBIBYTES]})
     results = by_name(placed)
     check_where_asked(results)
-    by_alias = {result["scenario"]["alias"]: result["found"] for result in results.values()}
     assert [case.threads for case in cases] == [each, pus]
     for case in cases:
-        (actual,) = by_alias[case.scenario]
+        (actual,) = results[case.scenario]["found"]
         assert (actual["threads"], actual["held"]) == (case.threads, list(range(pus)))
-    for number, actual in enumerate(results["8Inst_Original"]["found"]):
+    for number, actual in enumerate(results["8x-bound"]["found"]):
         assert set(pages(actual)) == {number}
         assert actual["pus"] == list(guest.machine.pus_of(number))
-    for asked in results["4Inst_Interleave"]["scenario"]["placements"]:
+    for asked in results["4x-interleave"]["scenario"]["placements"]:
         a, b = asked["numa_nodes"]
         # The two dies of one package, never two NUMA nodes at two hops.
         assert guest.machine.distances[a][b] == 16
         assert a // 2 == b // 2
-    assert set(pages(results["1Inst_Interleave"]["found"][0])) == set(range(8))
+    assert set(pages(results["1x-interleave"]["found"][0])) == set(range(8))
 
 
 #: Scenario, the words before each instance's argv, and the text that the verdict on one instance must have.
 WRONG = [
     # Pinned a second time, to fewer PUs than there are threads.
-    ("2Inst_Original", ["taskset", "-c", "0"], "pins them as well|threads may run on PUs"),
-    ("2Inst_Original", ["likwid-pin", "-q", "-c", "0"], "pins them as well|threads may run on PUs"),
+    ("2x-bound", ["taskset", "-c", "0"], "pins them as well|threads may run on PUs"),
+    ("2x-bound", ["likwid-pin", "-q", "-c", "0"], "pins them as well|threads may run on PUs"),
     # Outside of its PU-set.
-    ("2Inst_Interleave", ["taskset", "-c", "0-7"], "threads may run on PUs"),
+    ("2x-interleave", ["taskset", "-c", "0-7"], "threads may run on PUs"),
     # On another bank, and under another policy.
-    ("2Inst_Original", ["numactl", "--membind=2"], "outside"),
-    ("1Inst_Interleave", ["numactl", "--localalloc"], "memory policy is local"),
-    ("1Inst_Original", ["numactl", "--interleave=all"], "memory policy is interleave"),
+    ("2x-bound", ["numactl", "--membind=2"], "outside"),
+    ("1x-interleave", ["numactl", "--localalloc"], "memory policy is local"),
+    ("1x-default", ["numactl", "--interleave=all"], "memory policy is interleave"),
 ]
 
 
-ALIGNED = ["2Inst_Interleave+interleaved-index", "4Inst_Original+node-index"]
-CACHED = ["1Inst_Original", "2Inst_Original"]
+ALIGNED = ["2x-interleave+interleaved-index", "4x-bound+node-index"]
+CACHED = ["1x-default", "2x-bound"]
 BATCH_BASES = 2_000
 
 
@@ -154,7 +155,7 @@ def small(guest: Guest, touch: Path, tmp_path_factory: pytest.TempPathFactory) -
     )
     work = replace(launch.prepare(aligner("bwa-mem"), index, reads, BATCH_BASES), summed=True)
     here = plan(of_this_host(), Need(index_use="loaded"), policies="usual")
-    alone = launch.run(work, here.scenario("1Inst_Original"), None)
+    alone = launch.run(work, here.scenario("1x-default"), None)
     return Small(*results, alone.alignments.sums.exact)
 
 
@@ -221,6 +222,6 @@ def test_awkward_machines_carry_all_that_is_planned_for_them(guest: Guest, touch
             assert not set(asked["pus"]) & set(described.offline_pus), name
             assert set(asked["pus"]) <= {pu for n in allowed for pu in described.pus_of(n)}, name
     if described.name == "tiers":  # HBM is beside NUMA node 0 only
-        assert [set(pages(own)) for own in results["2Inst_Fast-tier"]["own"]] == [{2}, {1}]
+        assert [set(pages(own)) for own in results["2x-fast"]["own"]] == [{2}, {1}]
     else:
         assert not any("tier" in name for name in results)

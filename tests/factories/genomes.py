@@ -155,4 +155,4 @@ def scenario(instances, threads=1):
     pus, bank = tuple(sorted(host.allowed_pus)), host.memory_nodes[0]
     numactl = (f"--physcpubind={','.join(map(str, pus))}", f"--membind={bank}")
     placement = Placement(pus, (bank,), numactl, "original", "part")
-    return Scenario(f"{instances}Inst_Original", instances, threads, "original", (placement,) * instances)
+    return Scenario(f"{instances}x{threads}-bound", instances, threads, "original", (placement,) * instances)

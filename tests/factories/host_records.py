@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from firsttouch.records.schema import Record, read
 from firsttouch.report.pages import build
 from firsttouch.report.render import Summary
+from firsttouch.scenarios.placement import name_of
 
 SOFTWARE = {
     "latency": {"lmbench": "3.0-a9"},
@@ -157,7 +158,6 @@ class Machine:
         pus = [list(range(i * threads, (i + 1) * threads)) for i in range(instances)]
         asked = [{"pus": p, "numa_nodes": [0], "numactl": ["--membind=0"], "policy": policy} for p in pus]
         actual = [{"looks": 9, "threads": threads, "pus": p, "pages": {"0": 9000, "1": 12}} for p in pus]
-        suffix = "" if whole == self.pus else f"_{threads}t"
         return self.record(
             "scaling" if instances == 1 else "placement",
             "alignment_time",
@@ -167,7 +167,7 @@ class Machine:
             parameters={
                 "aligner": aligner,
                 "dataset": dataset,
-                "scenario": f"{instances}Inst_{policy.capitalize()}{suffix}",
+                "scenario": name_of(instances, threads, policy),
                 "instances": instances,
                 "threads": threads,
                 "policy": policy,

@@ -133,7 +133,7 @@ def special(folder):
     (folder / "loop").symlink_to("loop")
 
 
-RUN = ["run", "1Inst_Original", "--aligner", "bwa-mem", "--index", "idx", "--reads", "r.fq", "-o", "out.sam"]
+RUN = ["run", "1x-default", "--aligner", "bwa-mem", "--index", "idx", "--reads", "r.fq", "-o", "out.sam"]
 CHECK = ["data", "reads", "r.fq"]
 GET = ["data", "get", "set"]
 NEEDS_BWA = pytest.mark.skipif(not shutil.which("bwa"), reason="no bwa")

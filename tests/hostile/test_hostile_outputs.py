@@ -62,7 +62,7 @@ def device(folder: Path) -> None:
     (folder / "to-null").symlink_to("null")
 
 
-RUN = ["run", "1Inst_Original", "--aligner=bwa-mem", "--index=i/index", "--reads=r.fq"]
+RUN = ["run", "1x-default", "--aligner=bwa-mem", "--index=i/index", "--reads=r.fq"]
 ADVISE = ["advise", "--aligner=bwa-mem", "--index=i/index", "--reads=r.fq", "--budget=1"]
 INPUT, TWICE = "this output is an input too", "this output is named twice"
 OTHER = "its first line is not a record"
@@ -151,7 +151,7 @@ def a_run(folder: Path) -> None:
         shutil.copy(folder / "i" / f"index{suffix}", folder / f"g.fa{suffix}")
 
 
-ALIGN = ["run", "1Inst_Original", "--share-host", "-O", "sam"]
+ALIGN = ["run", "1x-default", "--share-host", "-O", "sam"]
 MEM, BOWTIE2 = [*ALIGN, "--", "bwa", "mem"], [*ALIGN, "--", "bowtie2", "-x", "i/index"]
 BWA = ["--", "bwa", "mem", "-t", "1", "i/index", "r.fq"]
 MANY = ["--output-threads=1000000", "-o", "o.sam"]

@@ -159,23 +159,16 @@ CAMPAIGN = {"e/c/campaign.json": "{", "e/records.jsonl": ALL}
 TIMES = {"expected": 2.0, "low": 1.0, "high": 3.0}
 ADVICE = {
     **{"document": "firsttouch advice", "schema": 1, "host": "n1", "system": "local", "time": GOOD["time"]},
-    **{
-        "aligner": "bwa-mem",
-        "dataset": None,
-        "stop": "settled",
-        "predicted_s": TIMES,
-        "gain": TIMES,
-        "memory_options": [],
-    },
-    **{"recommended": "2Inst_Original", "default": "1Inst_Original"},
+    **{"aligner": "bwa-mem", "dataset": None, "stop": "settled", "predicted_s": TIMES, "gain": TIMES},
+    **{"recommended": "2x-bound", "default": "1x-default", "memory_options": []},
 }
 
 
 def advice(**changes):
     """Returns advice with changes of its best scenario's time or of the document."""
     rows = [
-        {"name": "2Inst_Original", "state": "recommended", "trials": 1, "reason": "", "seconds": TIMES},
-        {"name": "1Inst_Original", "state": "dropped", "trials": 1, "reason": "", "seconds": TIMES},
+        {"name": "2x-bound", "state": "recommended", "trials": 1, "reason": "", "seconds": TIMES},
+        {"name": "1x-default", "state": "dropped", "trials": 1, "reason": "", "seconds": TIMES},
     ]
     if seconds := changes.pop("seconds", None):
         rows[0]["seconds"] = dict.fromkeys(TIMES, seconds)

@@ -28,7 +28,7 @@ from firsttouch.host.topology import load
 from firsttouch.scenarios.placement import plan
 
 SCENARIOS = {s.name for s in plan(load()).scenarios}
-TWO = "2Inst_Original"
+TWO = "2x-bound"
 FIRSTTOUCH = (sys.executable, small_parts.__file__)
 needs_two = pytest.mark.skipif(TWO not in SCENARIOS, reason=f"this host has no scenario {TWO}")
 #: Pairs of reads in the tests: enough for several small parts of each instance.
@@ -164,7 +164,7 @@ def long_bwa(reads, index, tmp_path_factory):
 
 
 @needs_two
-@pytest.mark.parametrize("scenario", [TWO, "1Inst_Original"])
+@pytest.mark.parametrize("scenario", [TWO, "1x-default"])
 def test_inputs_that_the_aligner_cannot_read_itself(placed, bwa, reads, tmp_path, scenario):
     argv, expected = bwa
     zstd, bam = tmp_path / "r_1.fq.zst", tmp_path / "r.bam"
@@ -207,18 +207,18 @@ def test_a_script_aligns_as_the_command_does(bwa, tmp_path, capfd):
     argv, expected = bwa
     output = tmp_path / "out.sam"
     output.touch(0o600)
-    aligned = align(argv, AlignRequest("1Inst_Original", output=output))
+    aligned = align(argv, AlignRequest("1x-default", output=output))
     assert body(output.read_bytes()) == expected
     assert output.stat().st_mode & 0o777 == 0o600
     assert (aligned.sample, aligned.document["files"], aligned.document["command"]) == ("out", [str(output)], argv)
     assert aligned.summary == aligned.document
-    assert "bwa-mem under 1Inst_Original: " in capfd.readouterr().err
+    assert "bwa-mem under 1x2-default: " in capfd.readouterr().err
     broken = tmp_path / "broken.fq"
     broken.write_text("no read")
     with pytest.raises(ProgramFailed, match="bwa"):
         align(
             [*argv[:-2], "--no-such-option", str(broken)],
-            AlignRequest("1Inst_Original", output=tmp_path / "none.sam"),
+            AlignRequest("1x-default", output=tmp_path / "none.sam"),
         )
     assert not (tmp_path / "none.sam").exists()
 
@@ -230,10 +230,10 @@ def test_one_instance_runs_the_command_as_it_is(placed, bwa, reads, index, tmp_p
     many = [tmp_path / file.name for file in reads]
     for target, file in zip(many, reads, strict=True):
         target.write_bytes(8 * file.read_bytes())
-    done = placed("1Inst_Interleave", "--", *argv[:-2], *many)
+    done = placed("1x-interleave", "--", *argv[:-2], *many)
     assert body(done.stdout) == body(by_hand(*argv[:-2], *many))
     assert b"placement verified" in done.stderr
-    words = ("run", "1Inst_Original", "--", *argv[:-2])
+    words = ("run", "1x-default", "--", *argv[:-2])
     script = f"{shlex.join((*FIRSTTOUCH, *words))} <(cat {reads[0]}) -"
     with reads[1].open() as mates:
         assert body(by_hand("bash", "-c", script, stdin=mates)) == expected
@@ -250,7 +250,7 @@ def test_pus_and_memory_that_were_not_granted_are_named(placed, bwa, tmp_path):
         str(pu),
         *FIRSTTOUCH,
         "run",
-        "1Inst_Original",
+        "1x-default",
         "--json",
         "-o",
         tmp_path / "out.sam",
@@ -264,7 +264,7 @@ def test_pus_and_memory_that_were_not_granted_are_named(placed, bwa, tmp_path):
     assert re.fullmatch(r"about \S+ \SiB of memory are needed, .*: sbatch --mem=\d+G grants it", memory)
     assert [text.encode() in done.stderr for text in (pus, memory)] == [True, True]
     assert body((tmp_path / "out.sam").read_bytes())
-    placed("1Inst_Original", "--json", "-o", tmp_path / "out.sam", "--", *argv)
+    placed("1x-default", "--json", "-o", tmp_path / "out.sam", "--", *argv)
     assert body((tmp_path / "out.sam").read_bytes()) == expected
 
 
@@ -278,7 +278,7 @@ def test_reads_come_from_pipes(bwa, reads):
 
 def test_pipes_in_a_list_with_an_output_file(reads, index, tmp_path):
     command = f"bowtie2 -p 1 -x {index('bowtie2')} -U <(cat {reads[0]}),<(cat {reads[1]})"
-    words = shlex.join([*FIRSTTOUCH, "run", "1Inst_Original", "--share-host", "-o", f"{tmp_path}/o.sam", "--"])
+    words = shlex.join([*FIRSTTOUCH, "run", "1x-default", "--share-host", "-o", f"{tmp_path}/o.sam", "--"])
     shell = ["bash", "-c", f"{words} {command}"]
     by_hand(*shell)
     assert len(body((tmp_path / "o.sam").read_bytes())) == 2 * COUNT
@@ -333,7 +333,7 @@ def test_a_sorted_file_after_a_kill(long_bwa, stand_in, tmp_path):
     assert sorted(path.name for path in out.parent.iterdir()) == ["out.bam", "out.bam.bai"]
 
 
-@pytest.mark.parametrize("name", ["1Inst_Original", pytest.param(TWO, marks=needs_two)])
+@pytest.mark.parametrize("name", ["1x-default", pytest.param(TWO, marks=needs_two)])
 def test_the_reader_of_the_output_goes(bwa, tmp_path, name):
     argv, _ = bwa
     command = [*FIRSTTOUCH, "run", "--share-host", name, "--", *argv]
@@ -432,7 +432,7 @@ def test_instances_with_different_headers_are_refused(placed, reads, index, stan
 @needs_two
 def test_the_status_is_that_of_the_aligner(placed, bwa, stand_in):
     stand_in("bwa", f"[ $# = 0 ] && exec {shutil.which('bwa')}\necho sick >&2; exit 7")
-    for name in ("1Inst_Original", TWO):
+    for name in ("1x-default", TWO):
         done = placed(name, "--", *bwa[0], status=7)
         assert b"bwa ended with status 7" in done.stderr
         assert body(done.stdout) == []
@@ -445,8 +445,8 @@ def test_the_status_is_that_of_the_aligner(placed, bwa, stand_in):
         (["--json", TWO], "--json needs -o FILE"),
         (["-o", "out.txt", TWO], "its name does not end with"),
         (["--output-threads", "9999", TWO], "--output-threads 9999: this process may use "),
-        (["4Inst_Original"], "4Inst_Original has 4 or more threads, and the command asks for 2: raise its"),
-        (["2Inst_Original_4t"], "2Inst_Original_4t has 2 x 4 threads, and the command asks for 2: raise its"),
+        (["4x-bound"], "4x-bound has 4 or more threads, and the command asks for 2: raise its"),
+        (["2x4-bound"], "2x4-bound has 2 x 4 threads, and the command asks for 2: raise its"),
     ],
 )
 def test_what_cannot_be_is_refused_before_the_run(placed, bwa, tmp_path, words, reason):
@@ -476,7 +476,7 @@ def test_a_bad_record_is_named(placed, bwa, reads, tmp_path):
 
 def test_a_command_that_cannot_be_divided_is_not(placed, index, reads):
     argv = ["bowtie2", "--no-unal", "-p", "2", "-x", index("bowtie2"), "-U", reads[0]]
-    done = placed("2Inst_Original", "--", *argv, status=2)
+    done = placed("2x-bound", "--", *argv, status=2)
     assert b"--no-unal" in done.stderr
     assert sorted(body(placed("--", *argv).stdout)) == sorted(body(by_hand(*argv)))
 
@@ -492,14 +492,14 @@ def test_an_index_of_several_parts_is_refused(placed, reads, lambda_work, index,
     refused = placed(TWO, "--", *words, status=2)
     assert b"minimap2 wrote no @SQ lines: its index has several parts" in refused.stderr
     assert refused.stdout == b""
-    assert placed("1Inst_Original", "--", *words).stdout == by_hand(*words)
+    assert placed("1x-default", "--", *words).stdout == by_hand(*words)
 
 
 def test_a_command_that_needs_more_memory_than_estimated_still_runs(placed, bwa, reads):
     """By hand it would run too. Its batches of two gigabases are never full."""
     argv = ["bwa", "mem", "-v1", "-t2", "-K", "2000000000", bwa[0][-3], str(reads[0])]
     expected = body(by_hand(*argv))
-    for scenario in ((), ("1Inst_Original",)):
+    for scenario in ((), ("1x-default",)):
         assert body(placed(*scenario, "--", *argv).stdout) == expected
 
 
@@ -517,5 +517,5 @@ def test_an_input_without_reads_gives_what_the_aligner_gives(placed, bwa, tmp_pa
 
 def test_the_aligners_own_output_is_sam_whatever_its_name(placed, index, reads, tmp_path):
     out = tmp_path / "out.txt"
-    placed("1Inst_Original", "--", *f"bowtie2 -p 2 -x {index('bowtie2')} -U {reads[0]} -S {out}".split(" "))
+    placed("1x-default", "--", *f"bowtie2 -p 2 -x {index('bowtie2')} -U {reads[0]} -S {out}".split(" "))
     assert len(body(out.read_bytes())) == COUNT

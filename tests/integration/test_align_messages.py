@@ -52,7 +52,7 @@ def test_the_summary_is_that_of_the_whole_run(placed, command, instances):
     words, expected = command()
     assert re.search("align", expected, re.IGNORECASE)
     *lines, last = placed(instances, words, "--progress=text").splitlines(keepends=True)
-    assert f" under {instances}Inst_Original: " in last
+    assert f" under {instances}x1-bound: " in last
     assert "".join(lines) == expected
 
 
@@ -78,7 +78,7 @@ def test_a_summary_that_is_not_known_is_not_printed(placed, lanes, stand_in, tmp
     assert lines[0].startswith(
         "the summary of bowtie2 is left out, with all messages that differ between its inst"
     )
-    assert " under 2Inst_Original: 1,000 reads" in lines[1]
+    assert " under 2x1-bound: 1,000 reads" in lines[1]
 
 
 @pytest.fixture

@@ -96,11 +96,11 @@ def test_trials_are_made_once_and_within_the_budget(inputs, few, run_here, tmp_p
     words[8], words[10:] = r"@RG\tID:c\tSM:d", ["-", "-p"]
     again = chosen(*words)
     assert (again.scenario, again.reason) == (first.scenario, f"as advised on {stored['time'][:10]}")
-    saved.save(replace(next(saved.entries(print)).key), "99Inst_Original", None, {})
+    saved.save(replace(next(saved.entries(print)).key), "99x-bound", None, {})
     messages = []
     usual = chosen(*words, messages=messages)
     assert messages[0].startswith(f"the advice of {stored['time'][:10]} does not fit this host now: ")
-    assert (usual.scenario.name, usual.advised) == ("1Inst_Original", False)
+    assert (usual.scenario.name, usual.advised) == (f"1x{len(os.sched_getaffinity(0))}-default", False)
 
 
 def test_advice_for_a_command_is_told_before_it_runs(inputs, run_here, tmp_path):
@@ -135,13 +135,13 @@ def test_a_command_that_cannot_be_tried_runs_as_it_is(inputs, lambda_work, tmp_p
         ),
     ]:
         choice = chosen(*words)
-        assert (choice.scenario.name, choice.advised) == ("1Inst_Original", False)
+        assert (choice.scenario.name, choice.advised) == (f"1x{len(os.sched_getaffinity(0))}-default", False)
         assert choice.reason.startswith(f"your command as it is: {reason}"), choice
     # A command that cannot be divided has the advice of any program.
     key = saved.of_program(load(), list(map(str, words)), len(os.sched_getaffinity(0)))
-    saved.save(key, "1Inst_Interleave", None, {})
+    saved.save(key, "1x-interleave", None, {})
     choice = chosen(*words)
-    assert (choice.scenario.name, choice.advised) == ("1Inst_Interleave", True)
+    assert (choice.scenario.name, choice.advised) == (f"1x{len(os.sched_getaffinity(0))}-interleave", True)
     choice = chosen(*bwa, *files, budget=0)
     assert choice.reason == "your command as it is: there is no advice for it, and no budget for trials"
 
@@ -161,7 +161,7 @@ def test_instances_of_a_trial_run_the_users_command(lambda_work, few, own):
     prefix, files = lambda_work[0], few
     inputs = ["-"] if "-p" in own else files
     command = parse(["bwa", "mem", "-t", "1", "-K", "200000", *own, str(prefix), *map(str, inputs)])
-    scenario = plan(load(), threads=1).scenario("1Inst_Localalloc_1t")
+    scenario = plan(load(), threads=1).scenario("1x1-local")
     work = Work(command.aligner, prefix, fastq.inspect(files, command.batch), command=command)
     result = launch.run(work, scenario, None)
     (outcome,) = result.outcomes
@@ -178,21 +178,21 @@ def test_advice_for_another_size_of_run_is_not_followed(inputs, lambda_work, tmp
     words = [str(word) for word in ("bwa", "mem", "-t", 2, "-K", 200_000, prefix, *files)]
     bases = 0.45 * sum(file.stat().st_size for file in files)
     key = saved.of_command(load(), parse(words), min(2, len(os.sched_getaffinity(0))))
-    saved.save(key, "1Inst_Localalloc", None, {"bases": round(bases / 5)})
-    assert chosen(*words).scenario.name == "1Inst_Localalloc"
-    saved.save(key, "1Inst_Localalloc", None, {"bases": round(bases / 50)})
+    saved.save(key, "1x-local", None, {"bases": round(bases / 5)})
+    assert chosen(*words).scenario.name == f"1x{len(os.sched_getaffinity(0))}-local"
+    saved.save(key, "1x-local", None, {"bases": round(bases / 50)})
     messages = []
     choice = chosen(*words, messages=messages, budget=0)
-    assert (choice.scenario.name, choice.advised) == ("1Inst_Original", False)
+    assert (choice.scenario.name, choice.advised) == (f"1x{len(os.sched_getaffinity(0))}-default", False)
     assert re.match(
         r"the advice of \S+ is not followed: it is from a run of .* and this one has about", messages[0]
     )
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("two PUs are necessary")
-    saved.save(key, "2Inst_Original", None, {"bases": round(bases)})
-    assert chosen(*words).scenario.name == "2Inst_Original"
+    saved.save(key, "2x-bound", None, {"bases": round(bases)})
+    assert chosen(*words).scenario.name == f"2x{len(os.sched_getaffinity(0)) // 2}-bound"
     words[5] = str(round(bases))
     choice = chosen(*words)
-    assert (choice.scenario.name, choice.advised) == ("1Inst_Original", False)
-    assert "2Inst_Original is advised, but about" in choice.reason
+    assert (choice.scenario.name, choice.advised) == (f"1x{len(os.sched_getaffinity(0))}-default", False)
+    assert "-bound is advised, but about" in choice.reason
     assert "are too few for its 2 instances" in choice.reason

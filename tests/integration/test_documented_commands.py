@@ -83,8 +83,8 @@ COVERED = {
         r"firsttouch run -- bwa mem .* > out\.sam": "test_trials_are_made_once_and_within_the_budget",
     },
     "integration/test_index_copies.py": {
-        r"firsttouch run 2Inst_Original\+interleaved-index -- .*": "test_the_users_command_in_one_instance",
-        r"firsttouch run 8Inst_Original\+node-index .*": "test_the_alignments_are_those_of_a_run_without_copies",
+        r"firsttouch run 2x-bound\+interleaved-index -- .*": "test_the_users_command_in_one_instance",
+        r"firsttouch run 8x-bound\+node-index .*": "test_the_alignments_are_those_of_a_run_without_copies",
     },
     "integration/test_run_command.py": {
         r"firsttouch run \w+ --aligner \S+ --dataset lambda --reads-per-thread \d+": "test_throughput",
@@ -188,7 +188,7 @@ AGAIN = (
 CANNOT = "firsttouch: cannot be done here: "
 #: The commands that may end so.
 NEEDS_OF_HOST = (
-    r"firsttouch run 8(Inst_Original|x16-bound) .*",  # 8 and 128 PUs
+    r"firsttouch run 8x(16)?-bound .*",  # 8 and 128 PUs
     r".* firsttouch run 1x2-interleave .*",  # two PUs
     r"firsttouch system check-aligner .*",  # two PUs
     r"firsttouch run \S+\+thp\S* .*",  # transparent huge pages

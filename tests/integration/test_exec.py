@@ -25,6 +25,7 @@ from firsttouch.records import schema
 from firsttouch.scenarios import memory_options
 
 #: Tells its process and its signals; when the file "end" exists, it waits until it has been sampled, and ends.
+PUS = len(os.sched_getaffinity(0))
 PROGRAM = f"""\
 import os, signal, time
 held = bytes([1]) * (8 << 20)
@@ -68,18 +69,18 @@ def test_the_program_gets_all_that_the_command_inherited(folder):
     script = f"""
         f() {{ echo "function of the shell"; }}; export -f f; cd /
         exec 4> {folder}/four 9< <(echo nine)
-        echo input | $ft 1Inst_Interleave -- bash -c '{inner}' <(echo substituted) /dev/fd/9
+        echo input | $ft 1x-interleave -- bash -c '{inner}' <(echo substituted) /dev/fd/9
         echo status $?"""
     done = shell(script, OMP_NUM_THREADS="1")
     lines = ["function of the shell", "/", "input", "substituted", "nine", "1.", "status 7"]
     assert done.stdout.splitlines() == lines, done
     assert (folder / "four").read_text() == "text\n"
-    assert done.stderr.startswith("firsttouch: 1Inst_Interleave: ")
+    assert done.stderr.startswith(f"firsttouch: 1x{PUS}-interleave: ")
     assert done.stderr.endswith(" s, ended with status 7, placement verified\n")
 
 
 def test_a_reader_that_ends_early_ends_the_program():
-    done = shell('yes | $ft 1Inst_Interleave -- cat | head -n 1; echo "${PIPESTATUS[@]}"')
+    done = shell('yes | $ft 1x-interleave -- cat | head -n 1; echo "${PIPESTATUS[@]}"')
     assert (done.stdout, "ended by SIGPIPE" in done.stderr) == ("y\n141 141 0\n", True), done
 
 
@@ -89,7 +90,7 @@ def test_a_reader_that_ends_early_ends_the_program():
         ("1x1-interleave", "sh -c 'echo {threads} $OMP_NUM_THREADS.'", "1 1."),
         ("--threads 1", "sh -c 'echo {threads} $OMP_NUM_THREADS.'", "1 1."),
         ("", "env X={threads} sh -c 'echo $X $OMP_NUM_THREADS.'", "{0} ."),
-        ("1Inst_Localalloc", "sh -c 'echo {threads} $OMP_NUM_THREADS.'", "{0} ."),
+        ("1x-local", "sh -c 'echo {threads} $OMP_NUM_THREADS.'", "{0} ."),
         ("", "echo --help -- --json", "--help -- --json"),
     ],
 )
@@ -100,7 +101,7 @@ def test_threads_and_words_behind_the_dashes(monkeypatch, options, words, printe
 
 
 def test_the_result_as_json_and_as_a_record(folder):
-    done = shell(f"$ft 1Inst_Localalloc --json --verify --records r.jsonl -- sh -c '{shell_wait(folder)}'")
+    done = shell(f"$ft 1x-local --json --verify --records r.jsonl -- sh -c '{shell_wait(folder)}'")
     assert (done.returncode, done.stdout) == (0, ""), done
     result = json.loads(done.stderr)
     assert (result["exit_status"], result["placement"], result["reason"]) == (0, "verified", "")
@@ -117,7 +118,7 @@ def test_the_result_as_json_and_as_a_record(folder):
 
 def test_the_json_document_is_the_last_line_beside_what_the_program_prints(folder):
     program = "sh -c 'echo result; echo message >&2'"
-    done = shell(f"$ft 1Inst_Localalloc --json -- {program} 2>&1 >out | tail -n 1")
+    done = shell(f"$ft 1x-local --json -- {program} 2>&1 >out | tail -n 1")
     assert ((folder / "out").read_text(), done.stderr) == ("result\n", "")
     assert json.loads(done.stdout)["program"][0] == "sh"
     # A measurement prints its result on standard output.
@@ -130,19 +131,19 @@ def test_processes_that_outlive_the_program_are_named(folder):
     os.mkfifo(folder / "end")
     # The second one ends before the program does.
     program = f"sh -c 'setsid cat end & (true &); {shell_wait(folder)}'"
-    done = shell(f"$ft 1Inst_Original --json -- {program}; echo >end")
+    done = shell(f"$ft 1x-default --json -- {program}; echo >end")
     (left,) = json.loads(done.stderr.splitlines()[-1])["detached"]
     assert left["name"] == "cat"
     warning = f"firsttouch: warning: the program left processes (cat ({left['pid']})): they go on, "
     assert done.stderr.startswith(warning), done
     assert gone(left["pid"])
-    done = shell(f"$ft 1Inst_Original --timeout 50 -- {program}")
+    done = shell(f"$ft 1x-default --timeout 50 -- {program}")
     assert re.search(r"\(cat \(\d+\)\): --timeout has stopped them, and the result is without them\n", done.stderr)
 
 
 def test_orphans_that_end_leave_no_zombie(folder):
     script = f"for i in 1 2 3; do (true &); done; {shell_wait(folder)}; ps -o comm= --ppid $PPID"
-    done = shell(f"$ft 1Inst_Original -- sh -c '{script}'")
+    done = shell(f"$ft 1x-default -- sh -c '{script}'")
     assert done.stdout.split() == ["sh"], done
 
 
@@ -155,7 +156,7 @@ def test_orphans_that_end_leave_no_zombie(folder):
 )
 def test_a_limit_of_cpu_time_is_in_the_line(number, ending):
     """The kernel sends the first signal at the soft limit, and the second at the hard limit."""
-    done = shell(f"$ft 1Inst_Original -- sh -c 'kill -{int(number)} $$'")
+    done = shell(f"$ft 1x-default -- sh -c 'kill -{int(number)} $$'")
     assert ending in done.stderr, done
 
 
@@ -175,20 +176,20 @@ def test_on_one_numa_node_pages_must_lie_there(folder):
 
 def test_a_program_that_takes_another_placement_is_invalid(folder):
     program = f"numactl --localalloc sh -c '{shell_wait(folder)}'; echo $?"
-    done = shell(f"$ft 1Inst_Interleave -- {program}; $ft 1Inst_Interleave --verify -- {program}")
+    done = shell(f"$ft 1x-interleave -- {program}; $ft 1x-interleave --verify -- {program}")
     assert (done.stdout, done.stderr.count("INVALID: memory policy is local")) == ("0\n1\n", 2), done
 
 
 def test_a_placement_that_nobody_could_observe_is_no_wrong_one(folder):
     # On a busy host, even a program that does nothing may be seen now and then.
     for _ in range(20):
-        done = shell("$ft 1Inst_Localalloc --verify -- true; echo $?")
+        done = shell("$ft 1x-local --verify -- true; echo $?")
         is_unseen = "the placement cannot be verified" in done.stderr
         assert done.stdout == ("4\n" if is_unseen else "0\n"), done
         if is_unseen:
             break
     assert is_unseen
-    assert shell("$ft 1Inst_Localalloc --verify -- false; echo $?").stdout == "1\n"
+    assert shell("$ft 1x-local --verify -- false; echo $?").stdout == "1\n"
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two PUs")
@@ -234,11 +235,11 @@ def test_the_tasks_of_a_step_divide_what_they_were_granted_and_each_records_its_
     assert len(divided[0]) == len(divided[1]) == len(os.sched_getaffinity(0)) // 2
     for number, text in enumerate(errors):
         pus = re.escape(format_list(divided[number]))
-        ending = r"2Inst_Original: \d+\.\d+ s, placement verified"
+        ending = rf"2x{len(divided[0])}-bound: \d+\.\d+ s, placement verified"
         assert re.fullmatch(rf"firsttouch: task {number} on \S+, PUs? {pus}: {ending}\n", text), text
     records = schema.read(folder / "r.jsonl")
     for record in records:
-        assert (record.status, record.parameters["scenario"]) == ("valid", "2Inst_Original")
+        assert (record.status, record.parameters["scenario"]) == ("valid", f"2x{len(divided[0])}-bound")
         assert [set(placement["pus"]) for placement in record.placement_found] == [
             set(placement["pus"]) for placement in record.placement_asked
         ]
@@ -265,7 +266,7 @@ def test_each_task_has_its_own_result_whatever_becomes_of_the_others(folder):
 def test_a_task_whose_placement_did_not_hold_says_so_itself(folder):
     elsewhere = f"test $SLURM_LOCALID = 0 || exec numactl --membind=0 sh -c '{shell_wait(folder)}'"
     program = f"{elsewhere}; {shell_wait(folder)}"
-    first, second = tasks(folder, "--verify --records r.%t.jsonl 1Inst_Localalloc", program)
+    first, second = tasks(folder, "--verify --records r.%t.jsonl 1x-local", program)
     assert first.endswith(", placement verified\n")
     assert "INVALID: memory policy is bind:0" in second
     (record,) = schema.read(folder / "r.1.jsonl")
@@ -276,8 +277,8 @@ def test_a_task_whose_placement_did_not_hold_says_so_itself(folder):
 
 def test_a_result_is_told_also_if_its_record_cannot_be_written(folder):
     (folder / "kept").mkdir()
-    done = shell("$ft --records kept/r.jsonl 1Inst_Original -- sh -c 'rmdir kept; touch kept'")
-    assert re.match(r"firsttouch: 1Inst_Original: .* s, .*\nfirsttouch: error: .*kept", done.stderr), done
+    done = shell("$ft --records kept/r.jsonl 1x-default -- sh -c 'rmdir kept; touch kept'")
+    assert re.match(r"firsttouch: 1x\d+-default: .* s, .*\nfirsttouch: error: .*kept", done.stderr), done
     assert done.returncode != 0
 
 
@@ -318,30 +319,30 @@ def test_auto_follows_the_saved_advice_if_it_can(folder, monkeypatch):
     monkeypatch.setenv("FIRSTTOUCH_ADVICE", str(folder / "advice"))
     done = shell("$ft -- sleep 0.3")
     assert "sleep runs as it is: there is no advice for it on this host" in done.stderr
-    assert "to get one: firsttouch advise -- sleep 0.3\nfirsttouch: 1Inst_Original: " in done.stderr
+    assert f"to get one: firsttouch advise -- sleep 0.3\nfirsttouch: 1x{PUS}-default: " in done.stderr
     key = saved.of_program(load(), ["sleep", "0.3"], len(os.sched_getaffinity(0)))
-    saved.save(key, "1Inst_Interleave", None, {})
+    saved.save(key, "1x-interleave", None, {})
     done = shell("$ft -- sleep 0.3")
-    assert "firsttouch: 1Inst_Interleave, as advised on 20" in done.stderr
-    assert "\nfirsttouch: 1Inst_Interleave: " in done.stderr
-    saved.save(key, "1Inst_Interleave_9999t", None, {})
+    assert f"firsttouch: 1x{PUS}-interleave, as advised on 20" in done.stderr
+    assert f"\nfirsttouch: 1x{PUS}-interleave: " in done.stderr
+    saved.save(key, "1x9999-interleave", None, {})
     done = shell("$ft -- sleep 0.3")
     assert (done.returncode, "does not fit this host now: " in done.stderr) == (0, True)
-    assert "\nfirsttouch: 1Inst_Original: " in done.stderr
+    assert f"\nfirsttouch: 1x{PUS}-default: " in done.stderr
 
 
 @pytest.mark.parametrize(
     ("argv", "status", "message"),
     [
-        ("2Inst_Original -- true", 2, "2Inst_Original"),
-        ("1Inst_Original", 2, "no program: give it after --"),
+        ("2x-bound -- true", 2, "2x-bound"),
+        ("1x-default", 2, "no program: give it after --"),
         ("sort x", 2, "put -- before the program: -- sort x"),
-        ("1Inst_Original x y", 2, "put -- before the program: -- x y"),
-        ("1Inst_Original -- ./program.py", 3, "./program.py is not executable"),
+        ("1x-default x y", 2, "put -- before the program: -- x y"),
+        ("1x-default -- ./program.py", 3, "./program.py is not executable"),
         ("1x1-default --threads 2 -- true", 2, "1x1-default has 1 threads, --threads asks for 2"),
         ("--on 4096 -- true", 2, "there is no NUMA node 4096"),
         ("--on x -- true", 2, "'x' is not a list of numbers such as 0-3,8"),
-        ("1Inst_Original -- not-there", 3, "'not-there' is not on PATH"),
+        ("1x-default -- not-there", 3, "'not-there' is not on PATH"),
     ],
 )
 def test_what_cannot_be_run_is_one_line(run_here, argv, status, message):
@@ -351,7 +352,7 @@ def test_what_cannot_be_run_is_one_line(run_here, argv, status, message):
 
 def test_a_program_that_exceeds_its_time_is_stopped_with_what_it_started():
     for seconds in ("0.3", "3", "30"):
-        done = shell(f"$ft --timeout {seconds} 1Inst_Original -- sh -c 'sleep 1000 & echo $!; wait'")
+        done = shell(f"$ft --timeout {seconds} 1x-default -- sh -c 'sleep 1000 & echo $!; wait'")
         assert (done.returncode, done.stderr.count("\n")) == (1, 1), done
         assert f"sh did not end within {seconds} s and was" in done.stderr
         if done.stdout:  # a program that is stopped before it begins shows nothing
@@ -363,7 +364,7 @@ def test_a_program_that_exceeds_its_time_is_stopped_with_what_it_started():
 @pytest.fixture
 def started(folder):
     """Start PROGRAM by the command; returns the command's process and the program's process number."""
-    argv = command(folder, "run", "--share-host", "1Inst_Interleave", "--", sys.executable, "program.py")
+    argv = command(folder, "run", "--share-host", "1x-interleave", "--", sys.executable, "program.py")
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         word, pid = process.stdout.readline().split()
         assert word == "ready"
@@ -429,7 +430,7 @@ block.write(bytes(64 << 20))
 
 
 def held(tmp_path, option, program=HOLDING):
-    result = shell(f'$ft 1Inst_Original+{option} --verify --json -- {sys.executable} -c "$P"', P=program)
+    result = shell(f'$ft 1x-default+{option} --verify --json -- {sys.executable} -c "$P"', P=program)
     document = json.loads(result.stderr.splitlines()[-1]) if "{" in result.stderr else {}
     return result, document
 
@@ -467,7 +468,7 @@ def test_a_program_is_verified_only_if_most_of_its_memory_was_sampled(option, me
     if option and (reason := memory_options.refusal(memory_options.of_suffix(option[1:]))):
         pytest.skip(reason)
     env = {"P": GROWING, "MIB": str(mebibytes), "SHARING": sharing}
-    done = shell(f'$ft 1Inst_Original{option} --json -- {sys.executable} -c "$P"', **env)
+    done = shell(f'$ft 1x-default{option} --json -- {sys.executable} -c "$P"', **env)
     document = json.loads(done.stderr)
     (placement,) = document["placement_found"]
     seen = 4096 * sum(placement["pages"].values())
@@ -526,7 +527,7 @@ def test_huge_pages_of_programs_to_which_the_first_tunable_gives_none(folder):
         subprocess.run(["cc", "-pthread", "-o", Path(source).stem, "program.o", "waiting.c"], check=True)
     # The hash join has small blocks in the arenas of two threads.
     for program in ("./unclean", "./hash_join rows 64 4000000 2"):
-        document = json.loads(shell(f"$ft 1Inst_Original+thp --json -- {program}").stderr.splitlines()[-1])
+        document = json.loads(shell(f"$ft 1x-default+thp --json -- {program}").stderr.splitlines()[-1])
         assert document["placement"] == "verified", document["reason"]
         memory = document["placement_found"][0]["memory"]
         assert memory["huge_bytes"] > 0.9 * memory["anonymous_bytes"] > 32 << 20
@@ -548,6 +549,6 @@ def test_a_static_program_with_a_library_is_refused(folder):
         pytest.skip("this host has no static C library")
     if reason := memory_options.refusal(("jemalloc",)):
         pytest.skip(reason)
-    result = shell("$ft 1Inst_Original+jemalloc -- ./static")
+    result = shell("$ft 1x-default+jemalloc -- ./static")
     assert result.returncode == 3
     assert "./static is linked statically, so jemalloc cannot be loaded into it" in result.stderr

@@ -49,7 +49,7 @@ def reads(lambda_work, tmp_path_factory):
     return file, lambda_work[0]
 
 
-ALIGN = ["run", "1Inst_Original", "--share-host", "-o", "{small}/out.bam"]
+ALIGN = ["run", "1x-default", "--share-host", "-o", "{small}/out.bam"]
 BWA = ["--", "bwa", "mem", "-t", "1", "{index}", "{reads}"]
 
 

@@ -97,7 +97,7 @@ def test_the_users_command_in_one_instance(built, reads, run_cli, tmp_path, name
     texts = []
     for option in ("", "+node-index", "+interleaved-index"):
         out = tmp_path / f"out{option}.sam"
-        done = run_cli("run", f"1Inst_Original{option}", "-o", out, "--", *argv)
+        done = run_cli("run", f"1x-default{option}", "-o", out, "--", *argv)
         assert done.status == 0, done.err
         texts.append(out.read_text().replace(f"_1t{option},", ","))
     assert texts[1] == texts[0].replace("_1t,", ",")
@@ -117,7 +117,7 @@ LACKING = [
 def test_what_this_host_lacks_is_one_line(built, reads, run_cli, monkeypatch, lacking):
     name, attribute, value, reason = lacking
     monkeypatch.setattr(ram_store, attribute, value)
-    argv = ["run", "1Inst_Original+node-index", "--aligner", name, "--index", built(name)[1], "--reads", reads[0]]
+    argv = ["run", "1x-default+node-index", "--aligner", name, "--index", built(name)[1], "--reads", reads[0]]
     before = set(reads[0].parent.iterdir())
     done = run_cli(*argv, "-o", reads[0].with_name("out.sam"), "--share-host")
     assert done.status == 3
@@ -129,7 +129,7 @@ def test_what_this_host_lacks_is_one_line(built, reads, run_cli, monkeypatch, la
 def test_nothing_is_left_of_a_stopped_run(built, reads, stand_in, tmp_path, number):
     _, prefix = built("bowtie2")
     stand_in("bowtie2-align-s", f'touch "{tmp_path}/started"; exec sleep 1000')
-    argv = ["run", "1Inst_Original+node-index", "--aligner", "bowtie2", "--index", prefix, "--reads", reads[0]]
+    argv = ["run", "1x-default+node-index", "--aligner", "bowtie2", "--index", prefix, "--reads", reads[0]]
     argv = [Path(sys.executable).with_name("firsttouch"), *argv, "-o", tmp_path / "out.sam", "--share-host"]
     with subprocess.Popen(list(map(str, argv)), stderr=subprocess.DEVNULL) as launcher:
         wait_until((tmp_path / "started").exists, "the start of the aligner")

@@ -55,7 +55,7 @@ def run(installed, here, native_probe):
 def test_the_main_job_runs_and_writes_only_where_it_should(run, here, installed, lambda_part):
     home = here.parent / "home"
     before = files_below(installed)
-    chosen = "^topology$|^scaling%scenario=1Inst_Original%"
+    chosen = f"^topology$|^scaling%scenario=1x{len(os.sched_getaffinity(0))}-default%"
     run("firsttouch", "characterize", "--", "-n", chosen, FIRSTTOUCH_DATASETS=lambda_part["FIRSTTOUCH_DATASETS"])
     assert (here / "reports" / "latest" / "index.html").is_file()
     summary = json.loads((here / "reports" / "latest" / "summary.json").read_text())

@@ -37,7 +37,7 @@ def test_ranks_of_mpirun_divide_the_host(library: str, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == [f"rank {rank} of 2: the sum is 3" for rank in range(2)]
-    line = r"^firsttouch: task [01] on .*: 2Inst_Original: .* s, placement verified$"
+    line = r"^firsttouch: task [01] on .*: 2x\d+-bound: .* s, placement verified$"
     assert len(re.findall(line, done.stderr, re.MULTILINE)) == 2
     records = [schema.read(tmp_path / f"r.{rank}.jsonl") for rank in range(2)]
     first, second = (set(placement["pus"]) for (record,) in records for placement in record.placement_asked)

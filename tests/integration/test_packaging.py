@@ -212,8 +212,8 @@ LIGHT = (
     ("topology", "--json"),
     ("plan", "--aligner", "bwa-mem", "--json"),
     ("measure", "bandwidth", "--records", "m.jsonl"),
-    ("run", "1Inst_Interleave", "--records", "m.jsonl", "--", "true"),
-    ("run", "1Inst_Interleave", "--aligner", "bwa-mem", "--dataset", "lambda", "--records", "m.jsonl"),
+    ("run", "1x-interleave", "--records", "m.jsonl", "--", "true"),
+    ("run", "1x-interleave", "--aligner", "bwa-mem", "--dataset", "lambda", "--records", "m.jsonl"),
     ("advise", "--aligner", "bwa-mem", "--dataset", "lambda"),
     ("data", "index", "--aligner", "bwa-mem", "--dataset", "lambda"),
     ("data", "list"),
@@ -253,7 +253,7 @@ HEAVY = (
     ("fleet", "tend"),
     ("campaign", "run", "validate"),
     ("campaign", "collect", "validate-1"),
-    ("run", "1Inst_Original", "--aligner", "bwa-mem", "--dataset", "lambda", "--multiqc", "x_mqc.json"),
+    ("run", "1x-default", "--aligner", "bwa-mem", "--dataset", "lambda", "--multiqc", "x_mqc.json"),
     ("run", "--multiqc", "x_mqc.json", "--", "bwa", "mem", "index", "reads"),
 )
 

@@ -22,7 +22,7 @@ def test_the_example_runs_as_it_stands(tmp_path, monkeypatch):
         [sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert re.search(r"^1Inst_Original\w*: \d+\.\d\d s, (valid|invalid) ", done.stdout, re.MULTILINE)
+    assert re.search(r"^1x\d+-default: \d+\.\d\d s, (valid|invalid) ", done.stdout, re.MULTILINE)
     assert "summing" in (tmp_path / "report" / "index.html").read_text()
     names = {record.check for record in firsttouch.read_records(tmp_path / "records.jsonl")}
     assert {"topology", "summing"} <= names

@@ -18,7 +18,7 @@ FIRSTTOUCH = Path(sys.executable).with_name("firsttouch")
 
 def exec_sh(script, folder, *options):
     return subprocess.run(
-        [FIRSTTOUCH, "run", "1Inst_Localalloc", *options, "--share-host", "--", "sh", "-c", script],
+        [FIRSTTOUCH, "run", "1x-local", *options, "--share-host", "--", "sh", "-c", script],
         capture_output=True,
         text=True,
         check=False,

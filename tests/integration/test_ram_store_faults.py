@@ -21,7 +21,7 @@ FIRSTTOUCH = Path(sys.executable).with_name("firsttouch")
 RAM_STORE = b"firsttouch-ram"
 STOPS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 #: The words of a command with a scratch in memory, before the program.
-WITH_SCRATCH = ("run", "1Inst_Localalloc", "--scratch", "ram:16MiB", "--share-host", "--")
+WITH_SCRATCH = ("run", "1x-local", "--scratch", "ram:16MiB", "--share-host", "--")
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount on this host")
 
 
@@ -114,7 +114,7 @@ def test_kills_at_any_moment(home):
 def test_kills_of_the_launcher_of_copies_of_an_index(home, lambda_work, stand_in, tmp_path, tmp_path_factory):
     prefix = built(installed("bowtie2"), lambda_work[2], tmp_path_factory)
     stand_in("bowtie2-align-s", "exec sleep 1000")
-    argv = ["run", "2Inst_Original+node-index", "--aligner", "bowtie2", "--index", prefix, "--threads", "2"]
+    argv = ["run", "2x-bound+node-index", "--aligner", "bowtie2", "--index", prefix, "--threads", "2"]
     argv += ["--reads", lambda_work[1][0], "-o", tmp_path / "out.sam", "--share-host"]
     moments, there = random.Random(2), set(lambda_work[1][0].parent.iterdir())  # noqa: S311
     for number in STOPS:

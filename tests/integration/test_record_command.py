@@ -2,6 +2,7 @@
 """``firsttouch run --check`` with programs that hold memory, and as a check of the site."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -32,6 +33,7 @@ def program(tmp_path, monkeypatch):
     return [sys.executable, str(tmp_path / "program.py")]
 
 
+PUS = len(os.sched_getaffinity(0))
 RATE = {"metric": "rate", "unit": "GB/s", "regex": r"rate=(\S+)"}
 
 
@@ -44,12 +46,12 @@ def check_file(program, name="ours.yaml", **keys):
 @pytest.mark.usefixtures("held_go_on")
 def test_the_last_match_is_the_value_and_the_record_is_one_of_any_report(run_here, program, tmp_path):
     argv = ("--check", check_file(program, **RATE), "--repetitions", 2, "--records", "r.jsonl", "--json")
-    done = run_here("run", "1Inst_Interleave", *argv)
+    done = run_here("run", "1x-interleave", *argv)
     assert done.returncode == 0, done
     (record,) = measured(tmp_path / "r.jsonl")
     assert json.loads(json.dumps(record.to_dict())) == json.loads(done.stdout)
     assert (record.check, record.metric, record.samples, record.better) == ("ours", "rate", (12.5, 12.5), "higher")
-    assert (record.status, record.parameters["scenario"]) == ("valid", "1Inst_Interleave")
+    assert (record.status, record.parameters["scenario"]) == ("valid", f"1x{PUS}-interleave")
     assert run_here("report", "r.jsonl", "-o", "out").returncode == 0
     assert "ours" in (tmp_path / "out" / "index.html").read_text()
 
@@ -72,7 +74,7 @@ def test_a_file_and_the_number_of_threads(run_here, program, tmp_path):
     [
         (["true"], {**RATE, "regex": "(a)(b)"}, 2, "has 2 groups"),
         (["true"], {"unit": "GB/s"}, 2, "a regular expression is needed"),
-        (["true"], {"scenario": "2Inst_Original"}, 2, "2 instances"),
+        (["true"], {"scenario": "2x-bound"}, 2, "2 instances"),
         (["not-there"], {}, 3, "'not-there' is not on PATH"),
         (["false"], {}, 1, "ended with status 1"),
         (["true"], RATE, 1, "matches nothing in its output"),

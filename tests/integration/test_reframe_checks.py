@@ -19,6 +19,7 @@ pytestmark = [
 ]
 
 #: A host of sixteen NUMA nodes, different from any host that runs these tests.
+PUS = len(os.sched_getaffinity(0))
 LARGE = """\
 # SPDX-License-Identifier: Apache-2.0
 name: large
@@ -49,7 +50,7 @@ from firsttouch.benchmarks.checks import FirstTouchCheck
 
 @rfm.simple_test
 class crowded(FirstTouchCheck):
-    command = ["run", "4096Inst_Original", "--aligner", "bwa-mem", "--dataset", "lambda"]
+    command = ["run", "4096x-bound", "--aligner", "bwa-mem", "--dataset", "lambda"]
 
 
 # ReFrame walks through the stack, for 8 ms, at each read of a deprecated variable, and reads all of each check.
@@ -111,7 +112,7 @@ def test_what_works_passes(reframe, stand_in, tmp_path):
     chosen = (
         "^topology$|^bandwidth%set_size=1$|^latency%|^contention$|^stores$|^loaded_latency$|^core_to_core$|^pages$"
     )
-    chosen += "|^correctness$|^cores$|^tails$|^locks$|^scaling%scenario=1Inst_Original%"
+    chosen += f"|^correctness$|^cores$|^tails$|^locks$|^scaling%scenario=1x{PUS}-default%"
     files = ("aspects", "bandwidth", "latency", "scaling")
     done = reframe(chosen, *files, FIRSTTOUCH_EFFORT="smoke", FIRSTTOUCH_PROBE=str(short_probe))
     assert len(done.results) >= len(chosen.split("|")), done.output
@@ -119,7 +120,7 @@ def test_what_works_passes(reframe, stand_in, tmp_path):
     if len(os.sched_getaffinity(0)) == 1:
         assert {results.pop("loaded_latency"), results.pop("core_to_core")} == {"skip"}, done.output
     assert set(results.values()) == {"pass"}, done.output
-    assert any(name.startswith("scaling %scenario=1Inst_Original ") for name in done.results)
+    assert any(name.startswith(f"scaling %scenario=1x{PUS}-default ") for name in done.results)
     assert "topology" in done.results
     assert "P: alignment_time: " in done.output
     assert "P: copy_from" in done.output
@@ -153,7 +154,9 @@ def assert_failed(done):
         assert result == expected, done.output
 
 
-CHECKS = "^bandwidth_others%program=likwid-bench$|^contention$|^latency_lmbench$|^scaling%scenario=1Inst_Original%"
+CHECKS = (
+    f"^bandwidth_others%program=likwid-bench$|^contention$|^latency_lmbench$|^scaling%scenario=1x{PUS}-default%"
+)
 FILES = ("aspects", "bandwidth", "latency", "scaling")
 LIST = '[ "$1" = -a ] && printf "copy - x\\nstream - x\\n" && exit 0\n'
 
@@ -200,7 +203,7 @@ def test_a_scenario_that_breaks_after_the_reference_run_fails(reframe, stand_in,
     bwa, once = shutil.which("bwa"), tmp_path / "once"
     # It may have to build the index first.
     stand_in("bwa", f'[ "$1" = mem ] || exec {bwa} "$@"\n[ -e {once} ] && exit 7\ntouch {once}\nexec {bwa} "$@"')
-    done = reframe("^scaling%scenario=1Inst_Original%", "scaling")
+    done = reframe(f"^scaling%scenario=1x{PUS}-default%", "scaling")
     for name, result in done.results.items():
         assert result == ("fail" if name.startswith("scaling") else "pass"), done.output
         assert "ended with status 7" in done.reasons[name] or not name.startswith("scaling")
@@ -233,7 +236,7 @@ def test_a_placement_that_did_not_hold_fails(reframe, stand_in):
     bwa = shutil.which("bwa")
     pu = min(os.sched_getaffinity(0))
     stand_in("bwa", f'[ $# = 0 ] && exec {bwa}\nexec taskset -c {pu} {bwa} "$@"')
-    done = reframe("^scaling%scenario=1Inst_Original%", "scaling")
+    done = reframe(f"^scaling%scenario=1x{PUS}-default%", "scaling")
     assert_failed(done)
     assert any("threads are held on PUs" in reason for reason in done.failures), done.reasons
 
@@ -244,7 +247,7 @@ def test_what_cannot_be_done_here_is_skipped_with_the_reason(reframe, tmp_path):
     done = reframe("crowded", tmp_path / "crowded")
     assert done.results["crowded"] == "skip", done.output
     pus = len(os.sched_getaffinity(0))
-    reason = f"scenario 4096Inst_Original: the {pus} PUs that may be used do not divide into 4096 equal parts"
+    reason = f"scenario 4096x-bound: the {pus} PUs that may be used do not divide into 4096 equal parts"
     assert reason in done.output
 
 

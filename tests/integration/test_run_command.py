@@ -150,13 +150,13 @@ def test_a_campaign_of_all_aligners_skips_those_that_are_not_installed(run_here,
     done = run_here("campaign", "run", "strategy", *common, **where)
     assert done.returncode == 1
     assert "failed" in done.stderr
-    done = run_here("run", "1Inst_Original", "--aligner", "gem3", "--dataset", "lambda", **where)
+    done = run_here("run", "1x-default", "--aligner", "gem3", "--dataset", "lambda", **where)
     assert (done.returncode, done.stderr.count("\n")) == (3, 1)
 
 
 def test_throughput(align, tmp_path):
     given = {"output": None, "reads_per_thread": 500, "repetitions": 2, "records": tmp_path / "r.jsonl"}
-    done = align("1Inst_Unbound", "--json", sampled=True, **given)
+    done = align("1x-unbound", "--json", sampled=True, **given)
     assert done.returncode == 0, done.stderr
     (record,) = measured(tmp_path / "r.jsonl")
     assert (record.check, record.metric, record.unit, record.better) == (
@@ -168,7 +168,7 @@ def test_throughput(align, tmp_path):
     assert record.samples == tuple(p["reads"] / 1000 / s for s in p["aligning_seconds"])
     assert all(a <= s for a, s in zip(p["aligning_seconds"], p["seconds"], strict=True))
     reason = "repeats reads to measure throughput: leave --output out"
-    refused(align("1Inst_Original", reads_per_thread=2000), 2, reason, align.folder)
+    refused(align("1x-default", reads_per_thread=2000), 2, reason, align.folder)
 
 
 def described(lines, name):
@@ -185,7 +185,7 @@ def described(lines, name):
 @pytest.mark.skipif(not shutil.which("samtools"), reason="samtools is not on PATH")
 @pytest.mark.parametrize("form", [(), ("--sort",)])
 def test_samtools_takes_the_header(align, form):
-    name = "2Inst_Original" if "2Inst_Original" in SCENARIOS else "1Inst_Original"
+    name = "2x1-bound" if "2x1-bound" in SCENARIOS else "1x-default"
     out = align.folder / ("out.bam" if form else "out.sam")
     done = align(name, *form, output=out)
     assert done.returncode == 0, done.stderr
@@ -248,7 +248,7 @@ def test_the_index_cache_is_put_into_one_state_before_every_repetition(align, la
     seen = {}
     for state, count in (("cold", 2), ("local", 1)):
         options = (f"--repetitions={count}", f"--index-cache={state}", "--checksum", "--json")
-        done = align("1Inst_Original", *options, **enough, index=index / "index")
+        done = align("1x-default", *options, **enough, index=index / "index")
         assert done.returncode == 0, done.stderr
         seen[state] = json.loads(done.stdout)
         assert seen[state]["parameters"]["index_cache"] == state
@@ -259,7 +259,7 @@ def test_the_index_cache_is_put_into_one_state_before_every_repetition(align, la
     with (index / "index.bwt").open("rb") as stream, mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ) as mapping:
         assert bytes(mapping)
         given = {"index": index / "index", "index_cache": "cold", "program": True}
-        done = align("1Inst_Original", "--checksum", "--json", **given)
+        done = align("1x-default", "--checksum", "--json", **given)
     assert done.returncode == 1
     record = json.loads(done.stdout)
     assert (record["status"], record["reason"].startswith("index cache cold: ")) == ("invalid", True)
@@ -268,7 +268,7 @@ def test_the_index_cache_is_put_into_one_state_before_every_repetition(align, la
 
 def test_own_options_of_the_aligner_go_to_every_instance(align, lambda_work, few, tmp_path):
     own = ["-Y", "-R", r"@RG\tID:a\tSM:{b}", "-T", "60"]
-    done = align("2Inst_Unbound_1t", "--json", "--", *own)
+    done = align("2x1-unbound", "--json", "--", *own)
     assert done.returncode == 0, done
     assert json.loads(done.stdout)["parameters"]["aligner"] == shlex.join(["bwa-mem", *own])
     argv = ["bwa", "mem", "-v", "1", "-t", "2", "-K", "10000", *own, lambda_work[0], *few]
@@ -315,7 +315,7 @@ def test_several_lanes_pipes_and_other_forms_are_read_once(align, few, lambda_wo
     argv = ["bwa", "mem", "-v", "1", "-K", "10000", lambda_work[0], both]
     expected = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     single = {"reads": None, "reads2": None}
-    done = align("2Inst_Unbound_1t", "--reads", few[0], packed, "--json", **single)
+    done = align("2x1-unbound", "--reads", few[0], packed, "--json", **single)
     assert done.returncode == 0, done
     assert json.loads(done.stdout)["parameters"]["reads"] == 1700
     text = (align.folder / "out.sam").read_text()
@@ -323,26 +323,24 @@ def test_several_lanes_pipes_and_other_forms_are_read_once(align, few, lambda_wo
     assert f" {few[0]},{packed}\n" in next(line for line in text.splitlines(True) if line.startswith("@PG"))
     os.mkfifo(pipe)
     with subprocess.Popen(["cp", both, pipe]):
-        done = align("2Inst_Unbound_1t", "--reads", pipe, **single)
+        done = align("2x1-unbound", "--reads", pipe, **single)
     assert done.returncode == 0, done
     assert alignments((align.folder / "out.sam").read_text()) == alignments(expected)
     (align.folder / "out.sam").unlink()
-    done = align("2Inst_Unbound_1t", "--reads", *few, "--reads2", few[0], **single)
+    done = align("2x1-unbound", "--reads", *few, "--reads2", few[0], **single)
     refused(done, 2, "2 files of --reads, but 1 of --reads2", align.folder)
-    done = align("2Inst_Unbound_1t", "--reads", *few, "--repetitions=2", **single)
+    done = align("2x1-unbound", "--reads", *few, "--repetitions=2", **single)
     refused(done, 2, "2 files of --reads: several lanes are read once", align.folder)
 
 
 def test_lanes_of_pairs(align, few, tmp_path):
-    done = align(
-        "2Inst_Unbound_1t", "--reads", few[0], few[0], "--reads2", few[1], few[1], reads=None, reads2=None
-    )
+    done = align("2x1-unbound", "--reads", few[0], few[0], "--reads2", few[1], few[1], reads=None, reads2=None)
     assert done.returncode == 0, done
     lanes = alignments((align.folder / "out.sam").read_text())
     doubled = [tmp_path / file.name for file in few]
     for target, file in zip(doubled, few, strict=True):
         target.write_bytes(file.read_bytes() * 2)
-    assert align("1Inst_Unbound", reads=doubled[0], reads2=doubled[1]).returncode == 0
+    assert align("1x-unbound", reads=doubled[0], reads2=doubled[1]).returncode == 0
     assert alignments((align.folder / "out.sam").read_text()) == lanes
     assert len(lanes) >= 4000
 
@@ -484,25 +482,25 @@ def bare(tmp_path):
 
 def test_without_numactl(align, tmp_path, bare):
     path = bare("bwa", "setpriv")
-    name = next(n for n in SCENARIOS if n.startswith("1Inst_Interleave"))
+    name = next(n for n in SCENARIOS if n.startswith("1x") and n.endswith("-interleave"))
     done = align(name, environment=path)
     refused(done, 3, "'numactl' is not on PATH", tmp_path / "output")
-    assert align("1Inst_Original", environment=path).returncode == 0  # which needs none
+    assert align("1x-default", environment=path).returncode == 0  # which needs none
 
 
 def test_without_other_programs(align, tmp_path, bare):
-    done = align("1Inst_Original", environment=bare("numactl"))
+    done = align("1x-default", environment=bare("numactl"))
     refused(done, 3, "'bwa' is not on PATH", tmp_path / "output")
     assert "apt-get install" in done.stderr
-    done = align("1Inst_Original", environment={"FIRSTTOUCH_PROBE": str(tmp_path / "none")})
+    done = align("1x-default", environment={"FIRSTTOUCH_PROBE": str(tmp_path / "none")})
     refused(done, 3, "none, which is not a program", tmp_path / "output")
 
 
 def test_scenarios_that_are_none_and_those_of_other_hosts(align, tmp_path):
     refused(align("Best"), 2, "no scenario 'Best'", tmp_path / "output")
-    refused(align("1024Inst_Original"), 3, "cannot be done here: scenario 1024Inst_Original", tmp_path / "output")
-    if "2Inst_Original" in SCENARIOS:
-        refused(align("2Inst_Original", batch_bases=None), 3, "too few for 2 instances", tmp_path / "output")
+    refused(align("1024x-bound"), 3, "cannot be done here: scenario 1024x-bound", tmp_path / "output")
+    if "2x1-bound" in SCENARIOS:
+        refused(align("2x-bound", batch_bases=None), 3, "too few for 2 instances", tmp_path / "output")
 
 
 PIN = "pu=$(taskset -cp $$ | sed 's/.*: //; s/[,-].*//')"
@@ -555,7 +553,7 @@ def test_double_pinning_is_never_just_slow(align, stand_in, tmp_path, monkeypatc
     before, pinning, after = (part.format(wait=wait) for part in parts)
     script = SAMPLED_BWA.format(bwa=bwa, wait=wait, before=before, pinning=pinning, after=after)
     stand_in("bwa", f"[ $# = 0 ] && exec {bwa}\n{PIN}\n{script}")
-    name = next(n for n in SCENARIOS if n.startswith("1Inst_Original"))
+    name = next(n for n in SCENARIOS if n.startswith("1x") and n.endswith("-default"))
     options = ("--checksum", "--json", f"--records={tmp_path / 'records.jsonl'}")
     done = align(name, *options)
     assert done.returncode == 1, done
@@ -573,7 +571,7 @@ def test_another_memory_policy_is_seen(align, stand_in, tmp_path):
     wait = held_programs.python_wait(tmp_path)
     code = f"memory = bytearray(8 << 20); {wait}; import sys; os.execv('{bwa}', ['{bwa}', *sys.argv[1:]])"
     stand_in("bwa", f'[ $# = 0 ] && exec {bwa}\nexec numactl --localalloc {sys.executable} -S -c "{code}" "$@"')
-    name = next(n for n in SCENARIOS if n.startswith("1Inst_Interleave"))
+    name = next(n for n in SCENARIOS if n.startswith("1x") and n.endswith("-interleave"))
     done = align(name, "--json")
     assert done.returncode == 1, done
     assert "memory policy is local, requested was interleave" in json.loads(done.stdout)["reason"]
@@ -603,7 +601,7 @@ def test_a_timeout(align, stand_in, tmp_path):
 
 
 def test_unpaired_leaves_the_second_file_of_a_dataset_out(lambda_part, run_here):
-    options = ("1Inst_Original", "--aligner", "bowtie2", "--dataset", "lambda", "--json")
+    options = ("1x-default", "--aligner", "bowtie2", "--dataset", "lambda", "--json")
     done = run_here("run", *options, "--unpaired", **lambda_part)
     assert (done.returncode, json.loads(done.stdout)["parameters"]["reads"]) == (0, PART), done.stderr
 

@@ -9,7 +9,7 @@ import pytest
 from factories.genomes import PART, records
 
 
-@pytest.mark.parametrize("scenario", ["1Inst_Original", "2Inst_Interleave"])
+@pytest.mark.parametrize("scenario", ["1x2-default", "2x1-interleave"])
 def test_an_aligner_states_its_time_and_placement(run_here, lambda_work, tmp_path, scenario):
     prefix, reads = lambda_work[0], [tmp_path / file.name for file in lambda_work[1]]
     for file, whole in zip(reads, lambda_work[1], strict=True):

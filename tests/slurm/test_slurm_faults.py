@@ -131,7 +131,7 @@ def test_a_requeued_job_goes_on_where_it_was(shimmed: Site) -> None:
 
 def test_the_hosts_of_an_array_that_are_left_do_a_dead_ones_scenarios(aligning: Site) -> None:
     site = aligning
-    steps = ("--step=bwa-mem-*Inst_Original", "--step=bwa-mem-1Inst_Interleave")
+    steps = ("--step=bwa-mem-*-bound", "--step=bwa-mem-*-default", "--step=bwa-mem-1x*-interleave")
     job = site.sbatch("--array=1-2", "--no-requeue", "slurm/strategy.sbatch", "--aligner", "bwa-mem", *steps)
     name = f"strategy-{job}"
     site.slurm.until(lambda: len(list((site.campaign(name) / "hosts").glob("*/steps.jsonl"))) == 2, "two hosts")

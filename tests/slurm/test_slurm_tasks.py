@@ -32,7 +32,7 @@ def srun(site: Site, folder: Path, *words: object, pmi: str = "none") -> subproc
 
 def results(done: subprocess.CompletedProcess[str]) -> list[tuple[int, str]]:
     """Return the tasks and hosts that report a verified placement."""
-    line = r"^firsttouch: task (\d) on (\w+), PU.*: 2Inst_Original: .* s, placement verified$"
+    line = r"^firsttouch: task (\d) on (\w+), PU.*: 2x\d+-bound: .* s, placement verified$"
     return sorted((int(task), host) for task, host in re.findall(line, done.stderr, re.MULTILINE))
 
 

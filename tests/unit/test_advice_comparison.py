@@ -79,7 +79,7 @@ def test_what_is_clearly_faster_is_combined_and_confirmed(compared):
         return 100 * factor * (0.9 if "thp" in place.options else 1.0)
 
     result, name = compared(seconds, drift=0.1)
-    assert (name, result.clear) == ("1Inst_Interleave+thp+mimalloc", True)
+    assert (name, result.clear) == ("1x64-interleave+thp+mimalloc", True)
     assert len(result.costs[result.best]) >= 3
     assert result.runs <= 24
     mean, sd = result.belief.ratio(default(SCENARIOS), result.best)
@@ -87,32 +87,32 @@ def test_what_is_clearly_faster_is_combined_and_confirmed(compared):
     assert result.memory[result.best].huge == 900 << 20
     # glibc's malloc gets no huge pages, and there are none to switch off.
     by_name = dict(zip((s.name for s in SCENARIOS), result.costs, strict=True))
-    assert not by_name["1Inst_Original+thp"]
+    assert not by_name["1x64-default+thp"]
     assert not any(own for scenario, own in by_name.items() if "no-thp" in scenario)
-    assert "thp was requested, but" in result.dropped[[s.name for s in SCENARIOS].index("1Inst_Original+thp")]
+    assert "thp was requested, but" in result.dropped[[s.name for s in SCENARIOS].index("1x64-default+thp")]
 
 
 @pytest.mark.parametrize("noise", [0.005, 0.03])
 def test_without_a_clear_difference_nothing_is_recommended(compared, noise):
     result, name = compared(lambda place: 100 * 1.01 ** len(place.options), noise)
-    assert (name, result.clear) == ("1Inst_Original", False)
+    assert (name, result.clear) == ("1x64-default", False)
 
 
 def test_an_option_that_brings_nothing_is_left_out(compared):
     _, name = compared(lambda place: 70.0 if place.policy == "interleave" else 100.0)
-    assert name == "1Inst_Interleave"
+    assert name == "1x64-interleave"
 
 
 def test_slow_rounds_do_not_hide_a_difference(compared):
     """Other programs slow the host down by up to a half, longer than a round."""
     result, name = compared(lambda place: 80.0 if "mimalloc" in place.options else 100.0, 0.01, drift=0.2)
-    assert (name, result.clear) == ("1Inst_Original+mimalloc", True)
+    assert (name, result.clear) == ("1x64-default+mimalloc", True)
 
 
 def test_short_runs_that_are_not_seen_are_made_again(compared):
     plain = [s for s in SCENARIOS if not s.options]
     result, name = compared(lambda _: 1.0, scenarios=plain, rounds=1, unseen=1 + len(plain))
-    assert (name, len(result.costs[default(plain)])) == ("1Inst_Original", 1)
+    assert (name, len(result.costs[default(plain)])) == ("1x64-default", 1)
     with pytest.raises(RunFailed, match="no run's placement held: ended before it could be sampled"):
         compared(lambda _: 1.0, scenarios=plain, rounds=1, unseen=99)
 

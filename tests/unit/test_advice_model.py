@@ -33,22 +33,22 @@ def expected(banks, measured=None):
 
 
 def test_the_rule_of_thumb_is_the_start():
-    assert expected(0.2).startswith("8Inst_") or expected(0.2).startswith("16Inst_")
-    assert expected(1.8) == "1Inst_Interleave"
+    assert expected(0.2).startswith(("8x", "16x"))
+    assert expected(1.8) == "1x64-interleave"
 
 
 def test_fewer_threads_and_one_crowded_bank_are_expected_to_be_slower():
     mean = dict(zip(NAMES, prior(CANDIDATES, 0.2).mean, strict=True))
-    assert mean["1Inst_Interleave"] < mean["1Inst_Original"]
-    fewer = [n for n in NAMES if n.startswith("1Inst_Original_")]
+    assert mean["1x64-interleave"] < mean["1x64-default"]
+    fewer = [n for n in NAMES if n.endswith("-default") and n != "1x64-default"]
     assert fewer
-    assert all(mean[n] > mean["1Inst_Original"] for n in fewer)
+    assert all(mean[n] > mean["1x64-default"] for n in fewer)
 
 
 def test_measured_aspects_change_the_expectation():
     none = prior(CANDIDATES, 1.8, Aspects(latency_ratio=1.0, contention=0.0)).mean
     much = prior(CANDIDATES, 1.8, Aspects(latency_ratio=3.0, contention=math.log(2))).mean
-    interleaved, original = NAMES.index("1Inst_Interleave"), NAMES.index("1Inst_Original")
+    interleaved, original = NAMES.index("1x64-interleave"), NAMES.index("1x64-default")
     assert none[interleaved] == none[original]
     assert much[interleaved] < much[original]
 
@@ -82,14 +82,14 @@ def test_the_latency_ratio_is_of_one_program():
 
 
 def test_the_default_run_has_no_policy_and_uses_all_pus():
-    assert NAMES[default(SCENARIOS)] == "1Inst_Original"
+    assert NAMES[default(SCENARIOS)] == "1x64-default"
     assert index_banks(HOST, 0) == 0
 
 
 def test_trials_move_like_scenarios_together():
     before = prior(CANDIDATES, 0.2)
     trials = [[] for _ in CANDIDATES]
-    eight, four, single = (NAMES.index(f"{n}Inst_Original") for n in (8, 4, 1))
+    eight, four, single = (NAMES.index(name) for name in ("8x8-bound", "4x16-bound", "1x64-default"))
     trials[single] = [Trial(0.001, 0.1)] * 3
     trials[eight] = [Trial(0.001, 0.8)] * 3
     after = update(before, trials, Load())
@@ -100,7 +100,7 @@ def test_trials_move_like_scenarios_together():
 
 
 def test_a_trial_with_an_option_moves_the_scenario_without_it_and_the_option_elsewhere():
-    eight, single = (SCENARIOS[NAMES.index(f"{n}Inst_Original")] for n in (8, 1))
+    eight, single = (SCENARIOS[NAMES.index(name)] for name in ("8x8-bound", "1x64-default"))
     sets = ((), ("thp",), ("mimalloc",), ("thp", "mimalloc"))
     modelled = [s.with_options(names) for s in (eight, single) for names in sets]
     assert default(modelled) == 4
@@ -123,14 +123,14 @@ def test_scenarios_that_fit_only_with_a_shared_index_are_offered():
     size = round(1.5 * bank_bytes(HOST, 0))
     need = Need(size, 0, 0, size, "mapped")
     planned = plan(HOST, need)
-    assert "8Inst_Original" not in {s.name for s in planned.scenarios}
+    assert "8x8-bound" not in {s.name for s in planned.scenarios}
     offered = {s.name for s in planned.with_each([("thp",), ("interleaved-index",)]).scenarios}
-    assert "8Inst_Original+interleaved-index" in offered
-    assert "8Inst_Original+thp" not in offered
+    assert "8x8-bound+interleaved-index" in offered
+    assert "8x8-bound+thp" not in offered
 
 
 def test_a_shared_index_is_one_copy_for_the_model():
-    eight = SCENARIOS[NAMES.index("8Inst_Original")]
+    eight = SCENARIOS[NAMES.index("8x8-bound")]
     own, node, single = candidates(
         [eight, *(eight.with_options([n]) for n in ("node-index", "interleaved-index"))]
     )

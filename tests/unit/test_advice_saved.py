@@ -59,13 +59,13 @@ def test_an_advice_is_found_for_its_case_only(key, folder):
     messages = []
     assert saved.lookup(key, messages.append) is None
     assert list(saved.entries(messages.append)) == []
-    file = saved.save(key, "1Inst_Interleave", GAIN, {"any": "thing"})
+    file = saved.save(key, "1x-interleave", GAIN, {"any": "thing"})
     assert file == folder / f"{key.id}.json"
-    saved.save(key, "1Inst_Localalloc", GAIN, {"any": "thing"})
+    saved.save(key, "1x-local", GAIN, {"any": "thing"})
     again = saved.lookup(key, messages.append)
     assert (again.key, again.scenario, again.gain, again.details) == (
         key,
-        "1Inst_Localalloc",
+        "1x-local",
         GAIN,
         {"any": "thing"},
     )
@@ -84,7 +84,7 @@ def test_an_advice_is_found_for_its_case_only(key, folder):
             lambda text: text.replace('"schema": 2', '"schema": 1'),
             "saved advice of schema 1, this version reads 2",
         ),
-        (lambda text: text.replace('"1Inst_Interleave"', "7"), "not saved advice, scenario: '7'"),
+        (lambda text: text.replace('"1x-interleave"', "7"), "not saved advice, scenario: '7'"),
         (lambda text: text.replace('"threads": 64', '"threads": 32'), "saved advice for another case"),
         (lambda _: "[" * 100_000, "not saved advice, because it is not JSON"),
         (lambda text: text.replace("64", "9" * 400), "saved advice for another case"),
@@ -93,7 +93,7 @@ def test_an_advice_is_found_for_its_case_only(key, folder):
     ],
 )
 def test_a_file_that_is_no_advice_is_reported_and_ignored(key, change, reason):
-    file = saved.save(key, "1Inst_Interleave", None, {})
+    file = saved.save(key, "1x-interleave", None, {})
     file.write_text(change(file.read_text()))
     messages = []
     assert saved.lookup(key, messages.append) is None
@@ -106,7 +106,7 @@ def test_advice_is_listed_and_deleted(run_cli, opteron):
     here = saved.of_program(load(), ["sorter", "-n"], 2)
     away = saved.of_program(opteron, ["other"], 64)
     for key in (here, away):
-        saved.save(key, "1Inst_Interleave", GAIN, {})
+        saved.save(key, "1x-interleave", GAIN, {})
     status, out, _ = run_cli("advise", "--list")
     lines = {line.split()[0]: line for line in out.splitlines()[2:] if not line.startswith(" ")}
     assert (status, set(lines)) == (0, {here.id, away.id})
@@ -121,7 +121,7 @@ def test_advice_is_listed_and_deleted(run_cli, opteron):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
 def test_advice_of_another_user_is_followed_only_if_the_folder_is_that_users(key, folder):
-    file = saved.save(key, "1Inst_Interleave", GAIN, {})
+    file = saved.save(key, "1x-interleave", GAIN, {})
     os.chown(file, 65534, 65534)
     messages = []
     assert saved.lookup(key, messages.append) is None
@@ -130,7 +130,7 @@ def test_advice_of_another_user_is_followed_only_if_the_folder_is_that_users(key
     )
     assert list(saved.entries(messages.append)) == []
     os.chown(folder, 65534, 65534)
-    assert saved.lookup(key, messages.append).scenario == "1Inst_Interleave"
+    assert saved.lookup(key, messages.append).scenario == "1x-interleave"
 
 
 def test_texts_of_advice_do_not_reach_the_terminal(run_cli, folder, key):
@@ -155,5 +155,5 @@ def test_texts_of_advice_do_not_reach_the_terminal(run_cli, folder, key):
     ],
 )
 def test_advice_of_a_small_test_is_not_for_a_full_run(key, bases, now, reason):
-    saved.save(key, "1Inst_Interleave", GAIN, {} if bases is None else {"bases": bases})
+    saved.save(key, "1x-interleave", GAIN, {} if bases is None else {"bases": bases})
     assert saved.lookup(key, print).outgrown(now) == reason

@@ -20,7 +20,7 @@ from firsttouch.genomics.launch import Work
 from firsttouch.host.pages import Memory
 from firsttouch.host.topology import load
 from firsttouch.scenarios import evidence, memory_options
-from firsttouch.scenarios.placement import distinct, plan
+from firsttouch.scenarios.placement import distinct, parse_name, plan
 
 ONE_BANK = Path(__file__).parents[1] / "golden/lstopo_host.xml"
 
@@ -100,24 +100,24 @@ def host(tmp_path, monkeypatch, checked_reads, synthetic):
 
 def times(best, whole=3600.0):
     """Return times that grow with the distance from *best* in instances, threads and policy."""
-    wanted, policy = best.split("Inst_")
+    wanted = parse_name(best)
 
     def work(scenario):
-        away = 0.4 * abs(math.log2(scenario.instances / int(wanted)))
+        away = 0.4 * abs(math.log2(scenario.instances / wanted.instances))
         away += 0.8 * math.log2(64 / (scenario.instances * scenario.threads))
-        return whole * (1 + away) * (1.0 if scenario.policy == policy.lower() else 1.5)
+        return whole * (1 + away) * (1.0 if scenario.policy == wanted.policy.name else 1.5)
 
     return work
 
 
-@pytest.mark.parametrize("best", ["8Inst_Original", "1Inst_Interleave", "4Inst_Interleave"])
+@pytest.mark.parametrize("best", ["8x8-bound", "1x64-interleave", "4x16-interleave"])
 def test_the_fastest_scenario_is_recommended_within_the_budget(host, best):
     advice, document = host(times(best), budget=0.05, noise=(1.0, 1.03, 0.98))
     assert document["recommended"] == best
     assert document["budget"]["within"]
     assert advice.spent == document["budget"]["spent_s"] == host.clock.now
     assert document["predicted_s"]["low"] < 3602 < document["predicted_s"]["high"]
-    default = 2 + times(best)(next(s for s in advice.scenarios if s.name == "1Inst_Original"))
+    default = 2 + times(best)(next(s for s in advice.scenarios if s.name == "1x64-default"))
     assert document["gain"]["low"] <= default / 3602 <= document["gain"]["high"]
     assert all(r["reason"] for r in document["scenarios"] if r["state"] != "recommended")
     # No trial may run longer than the rest of the budget.
@@ -125,7 +125,7 @@ def test_the_fastest_scenario_is_recommended_within_the_budget(host, best):
 
 
 def test_the_first_load_from_disk_does_not_count(host):
-    _, document = host(times("8Inst_Original"), loading=5.0, noise=itertools.chain([8.0], itertools.repeat(1.0)))
+    _, document = host(times("8x8-bound"), loading=5.0, noise=itertools.chain([8.0], itertools.repeat(1.0)))
     assert document["predicted_s"]["low"] <= 3605 <= document["predicted_s"]["high"]
     assert any("warm-up" in m for m in host.messages)
 
@@ -139,46 +139,46 @@ def test_a_gain_that_may_be_chance_is_not_recommended(host, factor):
 
     noise = (1.0, 1.3, 0.8, 0.9, 1.15)
     planned = plan(load(xml=ONE_BANK))
-    alone = tuple(s for s in planned.scenarios if s.name == "1Inst_Original")
+    alone = tuple(s for s in planned.scenarios if s.name == "1x64-default")
     planned = replace(planned, scenarios=alone)
     advice, document = host(
         work, loading=0.1, budget=0.1, noise=noise, sets=[("mimalloc",)], memory=shown, planned=planned
     )
-    assert (document["recommended"], document["clear"]) == ("1Inst_Original", False)
+    assert (document["recommended"], document["clear"]) == ("1x64-default", False)
     assert (document["compared"], document["budget"]["within"]) == (True, True)
     tried = {advice.scenarios[i].name: own for i, own in enumerate(advice.trials)}
-    assert tried["1Inst_Original+mimalloc"]
+    assert tried["1x64-default+mimalloc"]
     text = "\n".join(advice_text.lines(document))
-    assert ("but that may be chance" in text) == (document["fastest_in_trials"] != "1Inst_Original")
+    assert ("but that may be chance" in text) == (document["fastest_in_trials"] != "1x64-default")
 
 
 def test_without_a_second_scenario_nothing_was_compared(host):
-    odd = {"1Inst_Original": ""}
-    advice, document = host(times("1Inst_Original"), odd=lambda s: odd.get(s.name, "fails"))
+    odd = {"1x64-default": ""}
+    advice, document = host(times("1x64-default"), odd=lambda s: odd.get(s.name, "fails"))
     assert (advice.compared, document["compared"], document["clear"]) == (False, False, False)
-    assert "only 1Inst_Original was tried, so nothing was compared: no advice is saved" in advice_text.lines(
+    assert "only 1x64-default was tried, so nothing was compared: no advice is saved" in advice_text.lines(
         document
     )
 
 
 def test_instances_without_a_batch_of_reads_are_not_tried(host, checked_reads):
     few = fastq.inspect(checked_reads.files, fastq.BatchRule(400_000))  # three batches
-    advice, document = host(times("8Inst_Original"), reads=few, budget=0.05)
+    advice, document = host(times("8x8-bound"), reads=few, budget=0.05)
     assert document["bases"] == advice.bases == 1_000_000
     assert all(s.instances <= 3 for s, own in zip(advice.scenarios, advice.trials, strict=True) if own)
-    reason = next(row["reason"] for row in document["scenarios"] if row["name"] == "8Inst_Original")
+    reason = next(row["reason"] for row in document["scenarios"] if row["name"] == "8x8-bound")
     assert reason == "not tried: its 8 instances need a batch of reads each, and the reads fill 3"
 
 
 def test_a_load_is_not_taken_for_work(host):
-    _, document = host(times("8Inst_Original"), loading=10.0, budget=0.1)
-    assert document["recommended"] == "8Inst_Original"
+    _, document = host(times("8x8-bound"), loading=10.0, budget=0.1)
+    assert document["recommended"] == "8x8-bound"
     assert document["predicted_s"]["low"] <= 3610 <= document["predicted_s"]["high"]
 
 
 def test_failed_and_misplaced_scenarios_are_dropped_with_a_message(host):
-    bad = {"8Inst_Original": "fails", "8Inst_Interleave": "threads may run on PUs 1", "8Inst_Localalloc": "fails"}
-    advice, document = host(times("4Inst_Original"), odd=lambda s: bad.get(s.name, ""))
+    bad = {"8x8-bound": "fails", "8x8-interleave": "threads may run on PUs 1", "8x8-local": "fails"}
+    advice, document = host(times("4x16-bound"), odd=lambda s: bad.get(s.name, ""))
     assert document["recommended"] not in bad
     rows = {r["name"]: r for r in document["scenarios"]}
     tried = {advice.scenarios[n].name for n in advice.dropped}
@@ -192,23 +192,23 @@ def test_failed_and_misplaced_scenarios_are_dropped_with_a_message(host):
 
 def test_where_none_can_be_tried(host):
     with pytest.raises(RunFailed, match="no scenario can be tried: bwa ended with status 9"):
-        host(times("1Inst_Original"), odd=lambda _: "fails")
+        host(times("1x64-default"), odd=lambda _: "fails")
 
 
 def test_too_short_trials_are_made_longer(host):
-    advice, _ = host(times("8Inst_Original", whole=40.0), loading=0.0, budget=0.2)
+    advice, _ = host(times("8x8-bound", whole=40.0), loading=0.0, budget=0.2)
     assert all(t.seconds >= 0.1 for own in advice.trials for t in own)
     assert any("could be sampled" in m for m in host.messages)
 
 
 def test_a_long_load_that_exceeds_the_budget_is_reported(host):
-    _, document = host(times("8Inst_Original", whole=30.0), loading=30.0)
+    _, document = host(times("8x8-bound", whole=30.0), loading=30.0)
     assert not document["budget"]["within"]
     assert any("OVER the budget" in line for line in advice_text.lines(document))
 
 
 def test_too_few_reads_for_a_trial(host):
-    advice, document = host(times("8Inst_Original"), budget=0.001)
+    advice, document = host(times("8x8-bound"), budget=0.001)
     assert (advice.stop, advice.belief, host.limits) == ("short", None, [])
     assert "rule of thumb" in " ".join(advice_text.lines(document))
     assert document["budget"]["within"]
@@ -222,19 +222,19 @@ def test_trials_on_the_first_reads_never_exceed_the_budget(host, monkeypatch, lo
     monkeypatch.setattr(trials, "SLOWEST", 1e8 / 64 / 10_000)
     noise = (1.0, 1.03, 0.98)
     head = trials.Head(0.01, host.clock.now)
-    advice, document = host(times("8Inst_Original", whole), loading, budget=0.03, noise=noise, head=head)
+    advice, document = host(times("8x8-bound", whole), loading, budget=0.03, noise=noise, head=head)
     best = loading + whole
     assert advice.spent == host.clock.now <= 1.05 * 0.03 * best
     # Before the first trial ends, the run may be as short as 100 s.
     assert (document["stop"] == "short") == (loading > 3 or (loading, whole) == (1.0, 100.0))
     if document["stop"] != "short":
         assert document["budget"]["within"]
-        assert document["recommended"] == "8Inst_Original"
+        assert document["recommended"] == "8x8-bound"
         assert document["predicted_s"]["low"] < best < document["predicted_s"]["high"]
 
 
 def test_a_run_that_is_too_short_for_any_trial_has_none(host):
-    advice, _ = host(times("8Inst_Original", 1.0), head=trials.Head(0.01, host.clock.now))
+    advice, _ = host(times("8x8-bound", 1.0), head=trials.Head(0.01, host.clock.now))
     assert (advice.belief, advice.spent) == (None, 0.0)
     assert host.messages == ["too few reads: the first trials take less than a second, the budget is 3.0%"]
 
@@ -249,7 +249,7 @@ def shown(scenario):
 def test_memory_options_are_found_and_judged_by_what_the_kernel_shows(host):
     """thp never holds with glibc's malloc, and no-thp cannot matter; thp with mimalloc is the fastest."""
     sets = memory_options.combinations(("thp", "no-thp", "mimalloc", "jemalloc"))[0]
-    base = times("8Inst_Original")
+    base = times("8x8-bound")
 
     def work(scenario):
         factors = {("mimalloc",): 0.95, ("thp", "mimalloc"): 0.85, ("jemalloc",): 1.1}
@@ -257,7 +257,7 @@ def test_memory_options_are_found_and_judged_by_what_the_kernel_shows(host):
 
     advice, document = host(work, loading=0.2, noise=(1.0, 1.02, 0.99), sets=sets, memory=shown)
     assert len(advice.scenarios) > 100
-    assert document["recommended"] == "8Inst_Original+thp+mimalloc"
+    assert document["recommended"] == "8x8-bound+thp+mimalloc"
     assert document["budget"]["within"]
     rows = {row["name"]: row for row in document["memory_options"]}
     assert list(rows) == ["thp", "huge", "no-thp", "mimalloc", "jemalloc"]
@@ -305,8 +305,8 @@ def test_policies_are_not_tried_where_they_are_alike(host):
     planned = plan(load(xml=ONE_BANK), policies="interleave,localalloc,original")
     different = distinct(planned.scenarios)
     assert {s.policy for s in different if s.instances == 1} == {"original"}
-    advice, document = host(times("1Inst_Original"), planned=planned)
+    advice, document = host(times("1x64-default"), planned=planned)
     tried = {s.name for s, own in zip(advice.scenarios, advice.trials, strict=True) if own}
     assert tried <= {s.name for s in different}
     rows = {r["name"]: r for r in document["scenarios"]}
-    assert rows["1Inst_Interleave"]["reason"] == "not tried: like another policy: all memory is on one NUMA node"
+    assert rows["1x64-interleave"]["reason"] == "not tried: like another policy: all memory is on one NUMA node"

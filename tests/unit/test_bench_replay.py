@@ -124,9 +124,9 @@ def test_options_are_a_suffix_of_the_policy(tmp_path):
     file.write_text("\n".join([HEAD, *(f"a,s,d,1,8,{p},{10 - i},1" for i, p in enumerate(policies))]) + "\n")
     (cell,) = read(file)
     names = {r.name: r.seconds for r in cell.rows}
-    expected = {"Original": 10, "Original+thp": 9, "Original+thp+mimalloc": 8, "Interleave": 7}
-    assert names == {f"1Inst_{name}": seconds for name, seconds in expected.items()}
-    assert cell.default.name == "1Inst_Original"
+    expected = {"default": 10, "default+thp": 9, "default+thp+mimalloc": 8, "interleave": 7}
+    assert names == {f"1x8-{name}": seconds for name, seconds in expected.items()}
+    assert cell.default.name == "1x8-default"
     file.write_text(file.read_text() + "a,s,d,1,8,original+thp,9,1\n")
     with pytest.raises(BadInput, match=r"a second time of 1 x 8 original\+thp for a, s, d"):
         read(file)
@@ -149,10 +149,10 @@ def test_without_noise_a_clear_best_is_found():
     times = {1: 300.0, 2: 200.0, 4: 150.0, 8: 100.0}
     rows = tuple(Row(n, 8 // n, p, s, 0.0) for n, s in times.items() for p in ("interleave", "original"))
     slow = tuple(replace(r, seconds=2 * r.seconds) if r.policy == "interleave" else r for r in rows)
-    assert replay(Cell("a", "s", "d", slow), 0, BUDGET).row.name == "8Inst_Original"
+    assert replay(Cell("a", "s", "d", slow), 0, BUDGET).row.name == "8x1-bound"
     # In this cell another scenario is the best, against the expectation.
     turned = tuple(replace(r, seconds=100 * 150 / r.seconds) for r in slow)
-    assert replay(Cell("a", "s", "d", turned), 0, BUDGET).row.name == "1Inst_Interleave"
+    assert replay(Cell("a", "s", "d", turned), 0, BUDGET).row.name == "1x8-interleave"
 
 
 def test_the_benchmark_prints_the_choice_in_each_cell(monkeypatch, capsys):

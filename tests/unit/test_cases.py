@@ -54,7 +54,7 @@ def record(check, metric, unit="1", value=1.0, day=1, *, host="n1", better="neit
         ("pages", "prefetch_ratio", {"bank": 0}, [{"paged_latency": 90.0}, {"paged_latency": 91.0}]),
         ("stores", "streaming_gain", {"bank": 0}, [{"fastest_regular": "avx2"}, {"fastest_regular": "sse2"}]),
         (
-            *("counters", "page_faults", {"aligner": "bwa-mem", "scenario": "1Inst_Original"}),
+            *("counters", "page_faults", {"aligner": "bwa-mem", "scenario": "1x-default"}),
             [{"cpu_seconds": 1.0}, {"cpu_seconds": 2.0}],
         ),
         ("configuration", "settings", {}, [{"settings": {"a": "1"}}, {"settings": {"a": "2"}}]),
@@ -75,7 +75,7 @@ def test_results_are_no_part_of_a_case(check, metric, parameters, results):
         ("loaded_latency", "loaded_latency", {"rate": 1.0}, {"rate": 2.0}),
         ("placement", "alignment_time", {"batch_bases": 100_000}, {"batch_bases": 200_000}),
         # Parameters of a check without an entry all identify its cases, also beside a scenario.
-        ("hpcg", "rate", {"scenario": "1Inst_Original", "size": 64}, {"scenario": "1Inst_Original", "size": 96}),
+        ("hpcg", "rate", {"scenario": "1x-default", "size": 64}, {"scenario": "1x-default", "size": 96}),
     ],
 )
 def test_other_parameters_are_other_cases(check, metric, parameters, different):

@@ -113,8 +113,8 @@ def test_the_users_command_is_not_assigned_to_an_optional_argument_before_it():
     parser.add_argument("scenario", nargs="?", default="auto")
     options.add_user_command(parser, "the program")
     assert vars(parser.parse_args(["--", "bwa", "mem"])) == {"scenario": "auto", "program": ["bwa", "mem"]}
-    given = parser.parse_args(["2Inst_Original", "--", "bwa"])
-    assert (given.scenario, given.program) == ("2Inst_Original", ["bwa"])
+    given = parser.parse_args(["2x-bound", "--", "bwa"])
+    assert (given.scenario, given.program) == ("2x-bound", ["bwa"])
 
 
 @pytest.mark.parametrize(
@@ -180,12 +180,12 @@ def test_the_first_screen_has_the_usual_commands_and_help_all_the_others(run_cli
     ("line", "runs"),
     [
         ("-- bwa mem -t 2 i r.fq", "run_command.run"),
-        ("2Inst_Original -o o.sam -- /x/bwa mem", "run_command.run"),
+        ("2x-bound -o o.sam -- /x/bwa mem", "run_command.run"),
         ("--json -- bwa index r.fa", "run_program.run"),
         ("--verify -- sort --aligner", "run_program.run"),
         ("--", "run_program.run"),
-        ("1Inst_Original --aligner snap -- -x", "run_dataset.run"),
-        ("1Inst_Original --aligner=snap -- bwa mem", "run_dataset.run"),
+        ("1x-default --aligner snap -- -x", "run_dataset.run"),
+        ("1x-default --aligner=snap -- bwa mem", "run_dataset.run"),
         ("--check sum --repetitions 2", "run_program.run_check"),
         ("--threads 2 --timeout 9 --share-host --budget 0 -- bwa mem i r", "run_command.run"),
     ],
@@ -207,12 +207,9 @@ def test_what_stands_behind_the_dashes_decides_how_it_runs(run_cli, monkeypatch,
         ("-o x -- sort", "--output is for aligners, and 'sort' is a program that is not an aligner"),
         ("--index=i -- bwa mem", "--index is for an aligner on a dataset, and 'bwa' is the command of an aligner"),
         ("--sort", "--sort is for aligners, and no command stands behind --"),
-        ("1Inst_Original --aligner snap --markdup", "--markdup is for the command of an aligner, and --aligner"),
-        ("1Inst_Original --aligner snap --on 0", "--on is for any other program, and --aligner is given"),
-        (
-            "--check sum --scratch ram",
-            "--scratch is for the command of an aligner, or any other program, and",
-        ),
+        ("1x-default --aligner snap --markdup", "--markdup is for the command of an aligner, and --aligner"),
+        ("1x-default --aligner snap --on 0", "--on is for any other program, and --aligner is given"),
+        ("--check sum --scratch ram", "--scratch is for the command of an aligner, or any other program, and"),
         ("--check sum -- true", "--check brings the program"),
         ("--aligner snap", "--aligner needs a scenario before it"),
     ],
@@ -306,10 +303,10 @@ def test_times_and_parts_have_units_or_none():
         ("plan", "--aligner", "bwa-mem", "--threads", "1.5"),
         ("topology", "--xml", XML, "--fsroot", "x"),
         ("run",),
-        ("run", "1Inst_Original", "--aligner", "bwa-mem", "--repetitions", "0"),
-        ("run", "1Inst_Original", "--aligner", "bwa-mem", "--timeout", "nan"),
-        ("run", "1Inst_Original", "--aligner", "bwa-mem", "--timeout", "-1"),
-        ("run", "1Inst_Original", "--aligner", "bwa-mem", "--dataset", "lambda", "--batch-bases", "0"),
+        ("run", "1x-default", "--aligner", "bwa-mem", "--repetitions", "0"),
+        ("run", "1x-default", "--aligner", "bwa-mem", "--timeout", "nan"),
+        ("run", "1x-default", "--aligner", "bwa-mem", "--timeout", "-1"),
+        ("run", "1x-default", "--aligner", "bwa-mem", "--dataset", "lambda", "--batch-bases", "0"),
         ("data", "get", "synthetic", "--set", "seed"),
         ("data", "get", "synthetic", "--set", "pairs=1_000"),
         ("check", "--seconds", "1_0"),
@@ -339,11 +336,11 @@ def test_bad_usage_ends_with_2_and_a_last_line_that_says_why(run_cli, argv):
         ("plan", "--aligner", "bwa-mem", "--xml", XML, "--threads", "65"),
         ("run", "--"),
         ("advise", "--save", "o.advice.json", "--", "sort", "r"),
-        ("run", "2Inst_Original", "--"),
-        ("run", "1Inst_Original", "--aligner", "nobody"),
-        ("run", "1Inst_Original", "--aligner", "bwa-mem"),
-        ("run", "1Inst_Original", "--aligner", "bwa-mem", "--reads", "r", "--index", "i"),
-        ("run", "1Inst_Original", "--aligner", "bwa-mem", "--dataset", "lambda", "--reads", "r"),
+        ("run", "2x-bound", "--"),
+        ("run", "1x-default", "--aligner", "nobody"),
+        ("run", "1x-default", "--aligner", "bwa-mem"),
+        ("run", "1x-default", "--aligner", "bwa-mem", "--reads", "r", "--index", "i"),
+        ("run", "1x-default", "--aligner", "bwa-mem", "--dataset", "lambda", "--reads", "r"),
         ("data", "index", "--aligner", "bwa-mem", "--dataset", "nothing"),
         ("measure", "latency", "--banks", "999"),
         ("measure", "latency", "--system", "nobodys", "--", "--sanity"),
@@ -446,26 +443,24 @@ def test_plan_as_text_and_json(run_cli):
     argv = ("plan", "--aligner", "bwa-mem", "--xml", XML, "--index-size", "0.5 GiB")
     status, out, err = run_cli(*argv)
     assert (status, err) == (0, "")
-    assert "cannot be run: 16Inst_Original, 16Inst_Localalloc, 16Inst_Interleave: instance 0 needs" in " ".join(
-        out.split()
-    )
+    assert "cannot be run: 16x4-bound, 16x4-local, 16x4-interleave: instance 0 needs" in " ".join(out.split())
     text = out
     status, out, _ = run_cli(*argv, "--json")
     assert status == 0
     document = json.loads(out)
     names = {s["name"] for s in document["scenarios"]}
-    assert {"1Inst_Original", "8Inst_Interleave"} <= names
+    assert {"1x64-default", "8x8-interleave"} <= names
     assert names.isdisjoint(s["name"] for s in document["infeasible"])
     for scenario in document["scenarios"]:
         assert len(scenario["placements"]) == scenario["instances"]
-        assert f"{scenario['alias']} ({scenario['name']})" in text
+        assert scenario["name"] in text
         status, out, err = run_cli(*argv, scenario["name"])
         assert (status, err) == (0, "")
         title, *commands = out.splitlines()
-        assert title.startswith(f"# {scenario['alias']} ({scenario['name']}): {scenario['instances']} x ")
+        assert title.startswith(f"# {scenario['name']}: {scenario['instances']} x ")
         numactl = [["numactl", *p["numactl"], "--"] if p["numactl"] else [] for p in scenario["placements"]]
         assert list(map(shlex.split, commands)) == [[*words, "PROGRAM"] for words in numactl]
-        assert json.loads(run_cli(*argv, scenario["alias"], "--json")[1]) == scenario
+        assert json.loads(run_cli(*argv, scenario["name"].upper(), "--json")[1]) == scenario
 
 
 @pytest.mark.parametrize(
@@ -508,27 +503,27 @@ def test_output_to_a_closed_stream_is_an_error(words):
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_log_on_a_full_disk_does_not_stop_a_program(monkeypatch, unbuffered):
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
-    script = f"{FIRSTTOUCH} run 1Inst_Original -- echo done 2>/dev/full"
+    script = f"{FIRSTTOUCH} run 1x-default -- echo done 2>/dev/full"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (0, "done\n")
-    done = subprocess.run(["bash", "-c", f"{FIRSTTOUCH} run 2Inst_Original -- true 2>/dev/full"], check=False)
+    done = subprocess.run(["bash", "-c", f"{FIRSTTOUCH} run 2x-bound -- true 2>/dev/full"], check=False)
     assert done.returncode == 2
 
 
 def test_programs_inherit_the_streams_that_were_closed():
     """Otherwise a file that a program opens becomes its standard error, and its output would be lost unseen."""
-    script = f"{FIRSTTOUCH} run 1Inst_Original -- sh -c 'ls -l /proc/$$/fd >&9' 9>&1 >&- 2>&-"
+    script = f"{FIRSTTOUCH} run 1x-default -- sh -c 'ls -l /proc/$$/fd >&9' 9>&1 >&- 2>&-"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert " 2 -> /dev/null\n" in done.stdout
     assert done.stderr == ""
     for words in ("echo lost >&-", "cat <&-", "cat >&- <&-"):
-        output = ["bash", "-c", f"{FIRSTTOUCH} run --share-host 1Inst_Original -- {words}"]
+        output = ["bash", "-c", f"{FIRSTTOUCH} run --share-host 1x-default -- {words}"]
         done = subprocess.run(output, capture_output=True, timeout=60, check=False)
         assert done.returncode == 1, words
         assert b"Bad file descriptor" in done.stderr, words
 
 
-@pytest.mark.parametrize("command", ["advise", "run 1Inst_Original -o x.sam"])
+@pytest.mark.parametrize("command", ["advise", "run 1x-default -o x.sam"])
 def test_no_thread_is_started_that_has_nothing_to_do(tmp_path, command):
     """numpy's would be as many as the host has PUs, beside programs that are placed and measured."""
     (tmp_path / "r.fq").write_text("@a\nACGT\n+\nIIII\n")

@@ -31,6 +31,7 @@ from firsttouch.records import schema, step_outcome
 from firsttouch.records.catalogue import checks
 from firsttouch.records.schema import Record
 from firsttouch.report import campaign_report, guidelines, inputs, model
+from firsttouch.scenarios.placement import parse_name
 from firsttouch.systems.definition import load
 
 
@@ -99,7 +100,7 @@ class TestPlan:
     def test_strategy_has_the_scenarios_of_its_aligners(self, tmp_path, monkeypatch):
         monkeypatch.setenv("FIRSTTOUCH_EFFORT", "full")
         names = {s.name for s in planned(tmp_path, "strategy", aligners=["bwa-mem"]).steps}
-        assert {"bwa-mem-1Inst_Original", "bwa-mem-8Inst_Original"} <= names
+        assert {"bwa-mem-1x64-default", "bwa-mem-8x8-bound"} <= names
 
     @pytest.mark.parametrize(("named", "skips"), [((), True), (("all",), True), (("gem3", "snap"), False)])
     def test_only_named_aligners_have_to_be_installed(self, tmp_path, monkeypatch, named, skips):
@@ -354,7 +355,7 @@ class TestRunHere:
     def test_a_dry_run_shows_the_remaining_steps_of_a_shared_campaign(self, tmp_path, monkeypatch, capsys):
         monkeypatch.setenv("SLURMD_NODENAME", "n9")
         campaign = campaigns.create(planned(tmp_path / "c", "strategy", aligners=["bwa-mem"]))
-        bridge = "bwa-mem-1Inst_Original"
+        bridge = "bwa-mem-1x64-default"
         names = [s.name for s in campaign.steps]
         first, *others = [name for name in names if name != bridge]
         argv = ["campaign", "run", "strategy", "--campaign", str(campaign.folder), "--dry-run"]
@@ -546,8 +547,8 @@ class TestCollect:
             parameters = {"aligner": "a", "dataset": "d", "scenario": scenario, "common_sha256": checksum}
             return Record("placement", "alignment_time", "s", "lower", (1.0,), parameters, host=host)
 
-        good, bad = run("8Inst_Original", "x", "n2"), run("4Inst_Original", "y")
-        checked = results.agree([run("1Inst_Original", "x"), good, bad])
+        good, bad = run("8x8-bound", "x", "n2"), run("4x16-bound", "y")
+        checked = results.agree([run("1x64-default", "x"), good, bad])
         assert [r.status for r in checked] == ["valid", "valid", "invalid"]
         # Without the default scenario either of the two may be right.
         assert [r.status for r in results.agree([good, bad])] == ["valid", "valid"]
@@ -575,8 +576,8 @@ class TestCollect:
         runs = [
             (host, name, run(host, scenario, digest, bool(star)))
             for name, scenario, text in (
-                ("default", "1Inst_Original", defaults),
-                ("other", "8Inst_Original", others),
+                ("default", "1x64-default", defaults),
+                ("other", "8x8-bound", others),
             )
             for host, (digest, star) in enumerate(re.findall(r"(\w)(\*?)", text))
         ]
@@ -690,7 +691,7 @@ class TestShared:
         return campaigns.create(planned(folder, "strategy", aligners=list(aligners)))
 
     def measured(self, campaign, hosts, monkeypatch, *, gain=1.0, fails=lambda host, step: False):
-        """Run the campaign on all hosts at once, as jobs do; *gain* is the speedup of 8Inst_Original.
+        """Run the campaign on all hosts at once, as jobs do; *gain* is the speedup of 8x8-bound.
 
         All steps take equally long: no host ends one before all hosts that have something to do have begun theirs.
         """
@@ -703,15 +704,15 @@ class TestShared:
             factor, seconds = self.HOSTS[runner.host]
             chance = random.Random(f"{runner.host} {step.name}")  # noqa: S311
             scenario = step.argv[1]
-            base = 10.0 * factor / (gain if scenario == "8Inst_Original" else 1.0) + seconds
-            instances, policy = re.match(r"(\d+)Inst_([A-Za-z]+)", scenario).groups()
+            base = 10.0 * factor / (gain if scenario == "8x8-bound" else 1.0) + seconds
+            name = parse_name(scenario)
             parameters = {
                 "aligner": step.aligner,
                 "dataset": "lambda",
                 "scenario": scenario,
-                "instances": int(instances),
-                "threads": int(scenario.split("_")[2][:-1]) if scenario.count("_") == 2 else 64 // int(instances),
-                "policy": policy.lower(),
+                "instances": name.instances,
+                "threads": name.threads,
+                "policy": name.policy.name,
                 "reads": 10000,
             }
             samples = tuple(base * chance.lognormvariate(0, 0.01) for _ in range(3))
@@ -720,7 +721,7 @@ class TestShared:
                 "",
                 [
                     Record(
-                        "scaling" if instances == "1" else "placement",
+                        "scaling" if name.instances == 1 else "placement",
                         "alignment_time",
                         "s",
                         "lower",
@@ -755,7 +756,7 @@ class TestShared:
     def test_each_host_measures_the_default_first_and_other_steps_are_done_once(self, tmp_path, monkeypatch):
         campaign = self.campaign(tmp_path, monkeypatch)
         done = self.measured(campaign, ["n1", "n2"], monkeypatch)
-        assert [steps[0] for steps in done.values()] == ["bwa-mem-1Inst_Original"] * 2
+        assert [steps[0] for steps in done.values()] == ["bwa-mem-1x64-default"] * 2
         others = [s for steps in done.values() for s in steps[1:]]
         assert sorted(others) == sorted(s.name for s in campaign.steps if s != campaign.bridge(s))
         assert state.state(campaign).whole
@@ -764,12 +765,12 @@ class TestShared:
         # Fewer bridges are measured, and most scenarios are compared within one host.
         campaign = self.campaign(tmp_path, monkeypatch, ["bwa-mem", "snap", "bowtie2"])
         done = self.measured(campaign, ["n1", "n2", "n3"], monkeypatch)
-        bridges = [s for steps in done.values() for s in steps if s.endswith("-1Inst_Original")]
+        bridges = [s for steps in done.values() for s in steps if s.endswith("-1x64-default")]
         assert 3 <= len(bridges) < 9
         for steps in done.values():
             seen = set()
             for aligner, _, scenario in (s.rpartition("-") for s in steps):
-                assert scenario == "1Inst_Original" or aligner in seen
+                assert scenario == "1x64-default" or aligner in seen
                 seen.add(aligner)
 
     def test_an_aligner_that_is_not_installed_starts_no_further_step(self, tmp_path, monkeypatch):
@@ -788,7 +789,7 @@ class TestShared:
         runner = running._Runner(campaign, lines.append, [])
         runner.journal.open()
         runner.share()
-        assert started == ["1Inst_Original"]
+        assert started == ["1x64-default"]
         assert state.state(campaign).whole
         assert {g.reason for g in state.state(campaign).skipped} == {"bwa-mem is not installed: no bwa"}
         assert len(lines) == 1
@@ -802,17 +803,17 @@ class TestShared:
         done = self.measured(campaign, ["n1", "n2"], monkeypatch, fails=fails)
         assert done["n2"] == []
         assert len(done["n1"]) == len(campaign.steps)
-        assert [e.step for e in campaign.host("n2").entries() if e.state == "failed"] == ["bwa-mem-1Inst_Original"]
+        assert [e.step for e in campaign.host("n2").entries() if e.state == "failed"] == ["bwa-mem-1x64-default"]
 
     def test_if_the_default_fails_everywhere_the_other_steps_name_it(self, tmp_path, monkeypatch):
         campaign = self.campaign(tmp_path, monkeypatch)
         self.measured(campaign, ["n1"], monkeypatch, fails=lambda host, step: True)
         reasons = {g.step: g.reason for g in state.state(campaign).gaps}
-        assert reasons["bwa-mem-8Inst_Original"] == "not begun: bwa-mem-1Inst_Original comes first"
-        assert reasons["bwa-mem-1Inst_Original"].startswith("failed on n1")
+        assert reasons["bwa-mem-8x8-bound"] == "not begun: bwa-mem-1x64-default comes first"
+        assert reasons["bwa-mem-1x64-default"].startswith("failed on n1")
 
     @pytest.mark.parametrize("hosts", [("n1", "n2"), ("n1", "n3"), ("n2", "n3")])
-    @pytest.mark.parametrize(("gain", "wanted"), [(1.0, "1Inst_Original"), (1.3, "8Inst_Original")])
+    @pytest.mark.parametrize(("gain", "wanted"), [(1.0, "1x64-default"), (1.3, "8x8-bound")])
     def test_the_recommendation_does_not_depend_on_the_hosts(self, tmp_path, monkeypatch, hosts, gain, wanted):
         campaign = self.campaign(tmp_path, monkeypatch)
         self.measured(campaign, hosts, monkeypatch, gain=gain)
@@ -836,7 +837,7 @@ class TestShared:
         assert all(done.values())
         assert len(summary["hosts"]) == campaign_report.MOST_DRAWN
         choice = summary["guidelines"][0]["choices"][0]
-        assert choice["recommended"] == "8Inst_Original"
+        assert choice["recommended"] == "8x8-bound"
         assert len(choice["alternatives"]) == len(campaign.steps)
         assert choice["title"].endswith("8 hosts")
         # The page of a fleet has the guideline, too.
@@ -844,8 +845,8 @@ class TestShared:
         assert cli.main(["report", str(campaign.folder), "-o", str(tmp_path / "out")]) == 0
         document = json.loads((tmp_path / "out" / "summary.json").read_text())
         assert document["kind"] == "fleet"
-        assert document["guidelines"][0]["choices"][0]["recommended"] == "8Inst_Original"
+        assert document["guidelines"][0]["choices"][0]["recommended"] == "8x8-bound"
         assert not re.search("suspect|undecided", document["line"])
         for text in (capsys.readouterr().out, *((tmp_path / "out" / n).read_text() for n in ("index.html",))):
-            assert "use 8Inst_Original" in text
-        assert "use 8Inst_Original" in (tmp_path / "out" / "summary.md").read_text()
+            assert "use 8x8-bound" in text
+        assert "use 8x8-bound" in (tmp_path / "out" / "summary.md").read_text()

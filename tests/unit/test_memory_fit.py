@@ -27,22 +27,22 @@ def on_opteron(opteron):
 
 def test_eight_instances_of_snap_instead_of_two(on_opteron):
     assert max(s.instances for s in on_opteron.scenarios) == 2
-    assert on_opteron.fitting("8Inst_Original").name == "8Inst_Original+interleaved-index"
-    assert on_opteron.fitting("4Inst_Localalloc").name == "4Inst_Localalloc+node-index"
+    assert on_opteron.fitting("8x8-bound").name == "8x8-bound+interleaved-index"
+    assert on_opteron.fitting("4x16-local").name == "4x16-local+node-index"
     assert on_opteron.scenario("8x8-bound+shared").instances == 8
     # An option that is not about the index stays.
-    refused = on_opteron.fitting("8Inst_Original").with_options(("no-thp",))
-    assert on_opteron.fitting(refused).name == "8Inst_Original+no-thp+interleaved-index"
+    refused = on_opteron.fitting("8x8-bound").with_options(("no-thp",))
+    assert on_opteron.fitting(refused).name == "8x8-bound+no-thp+interleaved-index"
 
 
 def test_the_arithmetic_of_copies(on_opteron):
     with pytest.raises(CannotHere) as error:
-        on_opteron.scenario("8Inst_Original+node-index")
+        on_opteron.scenario("8x8-bound+node-index")
     assert str(error.value) == (
-        "scenario 8Inst_Original+node-index: a copy of the index needs 27 GiB on NUMA node 0: 0 has 15.2 GiB; "
-        "it fits as 8Inst_Original+interleaved-index"
+        "scenario 8x8-bound+node-index: a copy of the index needs 27 GiB on NUMA node 0: 0 has 15.2 GiB; "
+        "it fits as 8x8-bound+interleaved-index"
     )
-    for name in ("8Inst_Original", "8Inst_Original+private"):
+    for name in ("8x8-bound", "8x8-bound+private"):
         with pytest.raises(
             CannotHere, match=r"needs 27.6 GiB \(index 27 GiB \+ 572 MiB of buffers\), its NUMA nod"
         ):
@@ -52,17 +52,17 @@ def test_the_arithmetic_of_copies(on_opteron):
 def test_instances_need_room_beside_the_copy(opteron):
     need = Need(10 * 2**30, 4 * 2**30, 2**30, 12 * 2**30, "mapped")
     planned = plan(opteron, need)
-    reason = dict(planned.infeasible)["8Inst_Original"]
+    reason = dict(planned.infeasible)["8x8-bound"]
     assert "index 10 GiB + 12 GiB of buffers" in reason
     with pytest.raises(CannotHere, match=r"needs 12 GiB \(12 GiB of buffers\), .* have 3.2 GiB for it beside"):
-        planned.scenario("8Inst_Original+node-index")
+        planned.scenario("8x8-bound+node-index")
     # One copy over all banks leaves more: 15.2 GiB less 1.5 GiB each.
-    assert planned.scenario("8Inst_Original+interleaved-index")
+    assert planned.scenario("8x8-bound+interleaved-index")
     limited = plan(replace(opteron, memory_limit_bytes=100 * 2**30), need)
     with pytest.raises(
         CannotHere, match=r"8 x 12 GiB .* \+ 1 copy of the index of 12 GiB = 108 GiB exceed the cg"
     ):
-        limited.scenario("8Inst_Original+interleaved-index")
+        limited.scenario("8x8-bound+interleaved-index")
 
 
 @pytest.mark.parametrize("program", aligners().values(), ids=lambda p: p.name)
@@ -72,10 +72,10 @@ def test_copies_save_memory_only_if_the_program_maps(opteron, program):
     assert saved == (need.index_bytes if program.index_mapped or program.index_loaded else 0)
     planned = plan(opteron, need)
     if program.index_mapped:
-        assert planned.scenario("8Inst_Original+shared")
+        assert planned.scenario("8x8-bound+shared")
     else:
         with pytest.raises(CannotHere, match=r"memory option shared: the program cannot map"):
-            planned.scenario("8Inst_Original+shared")
+            planned.scenario("8x8-bound+shared")
     if not saved:
         assert not any(planned.fitting(name) for name, _ in planned.infeasible)
 
@@ -83,8 +83,8 @@ def test_copies_save_memory_only_if_the_program_maps(opteron, program):
 def test_a_program_without_an_index_takes_no_index_option(opteron):
     for option in ("shared", "node-index", "interleaved-index"):
         with pytest.raises(CannotHere, match=rf"memory option {option}: the program has no index that"):
-            plan(opteron).scenario(f"1Inst_Original+{option}")
-    assert plan(opteron).scenario("1Inst_Original+private")
+            plan(opteron).scenario(f"1x64-default+{option}")
+    assert plan(opteron).scenario("1x64-default+private")
 
 
 def test_the_banks_of_copies():
@@ -97,22 +97,22 @@ def test_the_banks_of_copies():
 def test_the_plan_names_what_fits_and_its_commands(run_cli):
     argv = ["plan", "--aligner", "snap", "--index-size", "29GB", "--xml", topologies.OPTERON]
     text = " ".join(run_cli(*argv).out.split())
-    assert "can be run with +interleaved-index, which shares copies of the index: 4Inst_Original," in text
-    assert "8Inst_Interleave (8 x 572 MiB + 1 x 27 GiB of 120 GiB)" in text
+    assert "can be run with +interleaved-index, which shares copies of the index: 4x16-bound," in text
+    assert "8x8-interleave (8 x 572 MiB + 1 x 27 GiB of 120 GiB)" in text
     document = json.loads(run_cli(*argv, "--json").out)
     fits = {row["name"]: row["fits_as"] for row in document["infeasible"]}
-    assert fits["8Inst_Original"] == "8Inst_Original+interleaved-index"
+    assert fits["8x8-bound"] == "8x8-bound+interleaved-index"
     lines = run_cli(*argv, "8x8-bound+thp+interleaved-index").out.splitlines()
     assert lines[1:4] == [
         "# a copy of the index in RAM, evenly on NUMA nodes 0-7",
-        "# `firsttouch run` and `firsttouch run` make the copies and give them to snap-aligner",
+        "# `firsttouch run` makes the copies and gives them to snap-aligner",
         "# snap-aligner maps its index with -map in place of -map-",
     ]
     assert re.match(r"env (\S+ )?GLIBC_TUNABLES=glibc.malloc.hugetlb=1\S* numactl", lines[4])
     assert lines[4].endswith("numactl --cpunodebind=0 --membind=0 -- PROGRAM")
     assert len(lines) == 12
     small = [*argv[:2], "bwa-mem", "--index-size", "5.1GB", "--xml", topologies.OPTERON]
-    lines = run_cli(*small, "8Inst_Original+node-index").out.splitlines()
+    lines = run_cli(*small, "8x8-bound+node-index").out.splitlines()
     assert lines[1:3] == [f"# a copy of the index in RAM, on NUMA node {n}" for n in range(2)]
     assert lines[10] == "# bwa maps its index after `bwa shm INDEX`"
     assert f"8 x {format_bytes(5_100_000_000)}" in lines[0]

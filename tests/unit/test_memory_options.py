@@ -56,7 +56,7 @@ def test_names_with_options_are_read_as_they_are_written():
 )
 def test_wrong_suffixes(suffix, reason):
     with pytest.raises(BadInput, match=reason):
-        parse_name(f"1Inst_Original+{suffix}")
+        parse_name(f"1x-default+{suffix}")
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_what_the_host_must_have(monkeypatch, tmp_path):
 def test_an_allocator_without_huge_pages_refuses_them():
     assert memory_options.refusal(("thp", "tcmalloc")) == "tcmalloc has no thp of its own: leave one of them out"
     with pytest.raises(CannotHere, match="tcmalloc has no thp"):
-        plan(load()).scenario("1Inst_Original+thp+tcmalloc")
+        plan(load()).scenario("1x-default+thp+tcmalloc")
 
 
 def test_programs_that_ignore_a_library(tmp_path):
@@ -220,13 +220,13 @@ def test_index_options_are_tried_for_an_aligner_if_they_are_named():
 
 def test_options_of_a_scenario_are_those_of_its_placements():
     planned = plan(load())
-    scenario = planned.scenario("1Inst_Original+no-thp+private")
-    assert (scenario.base_name, scenario.options) == ("1Inst_Original", ("no-thp", "private"))
-    assert scenario.alias.endswith("-default+no-thp+private")
+    scenario = planned.scenario("1x-default+no-thp+private")
+    assert (scenario.base_name, scenario.options) == (f"1x{scenario.threads}-default", ("no-thp", "private"))
+    assert scenario.name.endswith("-default+no-thp+private")
     assert {p.options for p in scenario.placements} == {scenario.options}
     assert scenario.to_dict()["placements"][0]["memory_options"] == ["no-thp", "private"]
-    assert scenario.with_options(()) == planned.scenario("1Inst_Original")
-    assert planned.scenario(scenario.alias) == scenario
+    assert scenario.with_options(()) == planned.scenario("1x-default")
+    assert planned.scenario(scenario.name) == scenario
 
 
 def test_huge_pages_are_looked_for_until_there_is_memory_for_them():

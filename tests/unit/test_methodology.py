@@ -15,9 +15,9 @@ def cases(effort="full", **facts):
 
 def test_weak_scaling_is_one_process_and_processes_of_16_threads():
     assert cases().weak_scaling() == [
-        *(f"1Inst_Original_{t}t" for t in (8, 16, 32, 48)),
-        "1Inst_Original",
-        *("2Inst_Unbound_16t", "3Inst_Unbound_16t", "4Inst_Unbound"),
+        *(f"1x{t}-default" for t in (8, 16, 32, 48)),
+        "1x64-default",
+        *("2x16-unbound", "3x16-unbound", "4x16-unbound"),
     ]
     assert cases("quick").weak_scaling() == []
 
@@ -31,4 +31,4 @@ def test_weak_scaling_where_there_are_not_32_pus():
         "distances": None,
         "threads_per_core": 1,
     }
-    assert cases(**small).weak_scaling() == ["1Inst_Original_1t", "1Inst_Original", "2Inst_Unbound"]
+    assert cases(**small).weak_scaling() == ["1x1-default", "1x2-default", "2x1-unbound"]

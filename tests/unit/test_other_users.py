@@ -46,7 +46,7 @@ def shell(folder, command, *words):
 def write_advice(monkeypatch, folder):
     """Write saved advice."""
     monkeypatch.setenv("FIRSTTOUCH_ADVICE", str(folder))
-    return saved.save(saved.Key("host", "program", 1), "1Inst_Original", None, {})
+    return saved.save(saved.Key("host", "program", 1), "1x-default", None, {})
 
 
 def write_exclusions(_, folder):
@@ -125,7 +125,7 @@ def test_advice_that_another_user_has_written_is_ignored(folder, monkeypatch):
     assert f"saved advice of another user ({OTHER})" in messages[0]
     file.unlink()
     (folder / "by root").rename(file)
-    assert saved.lookup(key, messages.append).scenario == "1Inst_Original"
+    assert saved.lookup(key, messages.append).scenario == "1x-default"
 
 
 def test_no_line_is_appended_where_a_link_of_another_user_leads(folder, secret):

@@ -27,7 +27,7 @@ from firsttouch.systems import definition
 PAGE = mmap.PAGESIZE
 HOST = load()
 IN_MEMORY = page_cache.IN_MEMORY
-WHOLE = plan(HOST).scenario("1Inst_Original").placements
+WHOLE = plan(HOST).scenario("1x-default").placements
 
 
 @pytest.fixture
@@ -263,7 +263,7 @@ AMD = definition.load("amd-opteron")
 def test_other_states_are_other_cases():
     check, metric = "placement", "alignment_time"
     published = next(r for r in AMD.references if (r.check, r.metric) == (check, metric))
-    case = {**published.parameters, "scenario": "8Inst_Original", "index_cached_bytes": [7]}
+    case = {**published.parameters, "scenario": "8x-bound", "index_cached_bytes": [7]}
     records = [
         Record(check, metric, "s", "lower", (1.0,), case | ({"index_cache": state} if state else {}))
         for state in ("", "cold", "interleave")

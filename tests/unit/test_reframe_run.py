@@ -27,9 +27,9 @@ from firsttouch.records.schema import Record
 LOG = """\
 [ RUN      ] latency %pu_node=0 /1a2b3c4d @local:default+builtin
 [       OK ] (1/3) latency %pu_node=0 /1a2b3c4d @local:default+builtin
-[     FAIL ] (2/3) placement %scenario=2Inst_Original /00ff00ff @local:default+builtin
+[     FAIL ] (2/3) placement %scenario=2x32-bound /00ff00ff @local:default+builtin
 ==> test failed during 'sanity': test staged in '/somewhere'
-[     SKIP ] (3/4) scaling %scenario=1Inst_Original /12345678 @local:default+builtin [not here]
+[     SKIP ] (3/4) scaling %scenario=1x64-default /12345678 @local:default+builtin [not here]
 [     SKIP ] (4/4) counters /12345679 @local:default+builtin [dependencies failed]
 """
 
@@ -62,8 +62,8 @@ def stub_reframe(tmp_path, monkeypatch):
 def test_troubles_and_progress(stub_reframe, tmp_path):
     text = report(
         case("latency %pu_node=0", "pass"),
-        case("placement %scenario=2Inst_Original", "fail", fail_reason="sanity error: exit status 7: no reason"),
-        case("scaling %scenario=1Inst_Original", "skip", fail_reason=None),
+        case("placement %scenario=2x32-bound", "fail", fail_reason="sanity error: exit status 7: no reason"),
+        case("scaling %scenario=1x64-default", "skip", fail_reason=None),
         case("counters", "fail_deps", fail_reason=None),
         case("contention", "skip", fail_reason=None),
         case("bandwidth", "xpass", fail_reason="better than it may be"),
@@ -76,8 +76,8 @@ def test_troubles_and_progress(stub_reframe, tmp_path):
         f"cat {tmp_path / 'log'}; echo step >> $FIRSTTOUCH_PROGRESS; cp {tmp_path / 'report'} $report; exit 1"
     )
     assert troubles == [
-        Trouble("placement %scenario=2Inst_Original", "failed", "exit status 7: no reason"),
-        Trouble("scaling %scenario=1Inst_Original", "skipped", "not here"),
+        Trouble("placement %scenario=2x32-bound", "failed", "exit status 7: no reason"),
+        Trouble("scaling %scenario=1x64-default", "skipped", "not here"),
         Trouble("counters", "skipped", "dependencies failed"),
         Trouble("contention", "skipped", "no reason given"),
         Trouble("bandwidth", "failed", "better than it may be"),
@@ -85,8 +85,8 @@ def test_troubles_and_progress(stub_reframe, tmp_path):
     ]
     assert "    step" in messages
     assert "  latency %pu_node=0 ..." in messages
-    assert any(s.startswith("  (2/3) fail: placement %scenario=2Inst_Original [") for s in messages)
-    assert any(s.startswith("  (3/4) skip: scaling %scenario=1Inst_Original [") for s in messages)
+    assert any(s.startswith("  (2/3) fail: placement %scenario=2x32-bound [") for s in messages)
+    assert any(s.startswith("  (3/4) skip: scaling %scenario=1x64-default [") for s in messages)
     argv = (tmp_path / "argv").read_text()
     assert argv.startswith("-c checks -r --system local --exec-policy serial")
     assert argv.endswith("-n x\n")

@@ -22,6 +22,7 @@ from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
 from firsttouch.report.pages import FILES
 from firsttouch.report.render import Summary
+from firsttouch.scenarios.placement import name_of
 from firsttouch.systems.references import Reference
 
 NOON = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC)
@@ -86,7 +87,7 @@ def test_the_speedup_is_that_of_the_fastest_run_against_the_default_run(tmp_path
             "instances": instances,
             "threads": threads,
             "policy": policy,
-            "scenario": f"{instances}Inst_{policy.capitalize()}",
+            "scenario": name_of(instances, threads, policy),
         }
         check = "scaling" if instances == 1 else "placement"
         return Record(check, "alignment_time", "s", "lower", samples, parameters, host="n1")
@@ -101,18 +102,18 @@ def test_the_speedup_is_that_of_the_fastest_run_against_the_default_run(tmp_path
     summary, page, document = built_report(tmp_path, records)
     (study,) = document["hosts"][0]["scenarios"]
     assert study["default"] == {
-        "scenario": "1Inst_Original",
+        "scenario": "1x8-default",
         "instances": 1,
         "threads": 8,
         "policy": "original",
         "value": 40.0,
         "unit": "s",
     }
-    assert study["best"]["scenario"] == "2Inst_Original"
+    assert study["best"]["scenario"] == "2x4-bound"
     assert study["speedup"] == {"value": 4.0, "low": pytest.approx(39 / 11), "high": pytest.approx(44 / 9)}
     assert "4.00x (3.55x to 4.89x)" in " ".join(summary.table().split())
-    assert "dashed line: default run, 1Inst_Original with 8 threads: 40 s" in page
-    assert "4Inst_Original" not in page.split("Results of n1")[1].split("Details</h3>")[0]
+    assert "dashed line: default run, 1x8-default with 8 threads: 40 s" in page
+    assert "4x2-bound" not in page.split("Results of n1")[1].split("Details</h3>")[0]
 
 
 def test_throughput_has_its_peaks(tmp_path: Path) -> None:
@@ -123,7 +124,7 @@ def test_throughput_has_its_peaks(tmp_path: Path) -> None:
             "instances": instances,
             "threads": threads,
             "policy": policy,
-            "scenario": f"{instances}Inst_{policy.capitalize()}_{threads}t",
+            "scenario": name_of(instances, threads, policy),
             "reads_per_thread": 10_000,
             "aligning_seconds": list(samples),
         }
@@ -141,9 +142,9 @@ def test_throughput_has_its_peaks(tmp_path: Path) -> None:
     ]
     _, page, _ = built_report(tmp_path, records)
     text = " ".join(re.sub(r"<[^>]+>", " ", page).split())
-    assert "one process: 160 kreads/s at most, with 32 threads (1Inst_Original_32t)." in text
-    assert "several, unbound: 300 kreads/s at most, with 64 threads (4Inst_Unbound_16t)." in text
-    assert "one process 32 1Inst_Original_32t peak 160 165 150" in text
+    assert "one process: 160 kreads/s at most, with 32 threads (1x32-default)." in text
+    assert "several, unbound: 300 kreads/s at most, with 64 threads (4x16-unbound)." in text
+    assert "one process 32 1x32-default peak 160 165 150" in text
     assert "999" not in text.split("Throughput with the same number of reads")[1].split("Details")[0]
     assert "Peaks on this host (median and spread)" in text
     assert "bowtie2 one process 32 160 9.4 bowtie2 several, unbound 64 300 6.7" in text

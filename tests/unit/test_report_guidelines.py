@@ -14,10 +14,11 @@ from firsttouch.errors import BadInput
 from firsttouch.judge.gains import gains
 from firsttouch.records.schema import Record
 from firsttouch.report import guidelines, model
+from firsttouch.scenarios.placement import parse_name
 
 
 def run(scenario, *samples, instances=1, threads=8, host="n1", **fields):
-    policy = scenario.split("_")[1].lower()
+    policy = parse_name(scenario).policy.name
     rate = fields.pop("rate", False)
     parameters = {
         "aligner": fields.pop("aligner", "snap"),
@@ -42,8 +43,8 @@ def run(scenario, *samples, instances=1, threads=8, host="n1", **fields):
     )
 
 
-SLOW = run("1Inst_Original", 40.0, 42.0, 41.0, threads=64)
-FAST = run("8Inst_Original", 10.0, 10.5, 10.2, instances=8)
+SLOW = run("1x64-default", 40.0, 42.0, 41.0, threads=64)
+FAST = run("8x8-bound", 10.0, 10.5, 10.2, instances=8)
 
 
 def choices(tmp_path, records, **options):
@@ -54,14 +55,14 @@ def choices(tmp_path, records, **options):
 
 
 def test_the_fastest_scenario_is_chosen_with_its_gain_and_all_alternatives(tmp_path):
-    few = run("1Inst_Original_8t", 90.0, 91.0, 92.0)
+    few = run("1x8-default", 90.0, 91.0, 92.0)
     guides, page, ticket = choices(tmp_path, [SLOW, FAST, few])
     assert [(g["system"], g["aligner"]) for g in guides] == [("amd-opteron", "snap")]
     choice = guides[0]["choices"][0]
     assert (choice["source"], choice["recommended"], choice["default"]) == (
         "measured",
-        "8Inst_Original",
-        "1Inst_Original",
+        "8x8-bound",
+        "1x64-default",
     )
     assert choice["gain"] == {
         "value": pytest.approx(41 / 10.2),
@@ -69,21 +70,21 @@ def test_the_fastest_scenario_is_chosen_with_its_gain_and_all_alternatives(tmp_p
         "high": pytest.approx(42 / 10.0),
     }
     assert [a["scenario"] for a in choice["alternatives"]] == [
-        "8Inst_Original",
-        "1Inst_Original",
-        "1Inst_Original_8t",
+        "8x8-bound",
+        "1x64-default",
+        "1x8-default",
     ]
     assert "no repetition of another scenario was as fast" in choice["reason"]
-    assert "use 8Inst_Original: 4.02x as fast as 1Inst_Original (3.81x to 4.20x, between any two" in page
+    assert "use 8x8-bound: 4.02x as fast as 1x64-default (3.81x to 4.20x, between any two" in page
     assert "snap on amd-opteron, measured, NA12878" in ticket
 
 
 def test_a_scenario_that_is_not_clearly_faster_is_not_recommended(tmp_path):
-    near = run("8Inst_Original", 39.0, 41.5, 40.5, instances=8)
+    near = run("8x8-bound", 39.0, 41.5, 40.5, instances=8)
     choice = choices(tmp_path, [SLOW, near])[0][0]["choices"][0]
-    assert choice["recommended"] == "1Inst_Original"
+    assert choice["recommended"] == "1x64-default"
     assert "no scenario is clearly faster" in choice["reason"]
-    assert "8Inst_Original has the best median" in choice["reason"]
+    assert "8x8-bound has the best median" in choice["reason"]
 
 
 def test_a_run_of_both_checks_has_one_value_on_the_whole_page(tmp_path):
@@ -91,19 +92,19 @@ def test_a_run_of_both_checks_has_one_value_on_the_whole_page(tmp_path):
     again = replace(SLOW, check="placement", samples=(50.0, 52.0, 51.0), time="2026-01-01T00:00:00.000+00:00")
     _, page, document = built_report(tmp_path, [SLOW, again, FAST])
     (alternative,) = [
-        a for a in document["guidelines"][0]["choices"][0]["alternatives"] if a["scenario"] == "1Inst_Original"
+        a for a in document["guidelines"][0]["choices"][0]["alternatives"] if a["scenario"] == "1x64-default"
     ]
     assert (alternative["value"]["value"], alternative["repetitions"]) == (46.0, 6)
     assert document["hosts"][0]["scenarios"][0]["default"]["value"] == 46.0
     assert document["hosts"][0]["scenarios"][0]["speedup"] == document["guidelines"][0]["choices"][0]["gain"]
-    assert "The default run is 1Inst_Original with 64 threads: 46 s." in page
+    assert "The default run is 1x64-default with 64 threads: 46 s." in page
 
 
 def test_the_highest_rate_is_best(tmp_path):
-    slow = run("1Inst_Original", 100.0, 101.0, threads=64, rate=True)
-    fast = run("4Inst_Unbound_16t", 300.0, 310.0, instances=4, threads=16, rate=True)
+    slow = run("1x64-default", 100.0, 101.0, threads=64, rate=True)
+    fast = run("4x16-unbound", 300.0, 310.0, instances=4, threads=16, rate=True)
     choice = choices(tmp_path, [slow, fast])[0][0]["choices"][0]
-    assert choice["recommended"] == "4Inst_Unbound_16t"
+    assert choice["recommended"] == "4x16-unbound"
     assert choice["gain"]["value"] == pytest.approx(305 / 100.5)
     assert choice["gain"]["low"] == pytest.approx(300 / 101)
     assert choice["unit"] == "kreads/s"
@@ -113,14 +114,14 @@ def test_the_highest_rate_is_best(tmp_path):
 def test_several_choices_have_one_recommendation_with_its_reason(tmp_path, agree):
     slow, fast = (500.0, 510.0), (900.0, 910.0)
     rates = [
-        run("1Inst_Original", *(slow if agree else fast), threads=64, rate=True),
-        run("8Inst_Original", *(fast if agree else slow), instances=8, rate=True),
+        run("1x64-default", *(slow if agree else fast), threads=64, rate=True),
+        run("8x8-bound", *(fast if agree else slow), instances=8, rate=True),
     ]
     guides, page, ticket = choices(tmp_path, [SLOW, FAST, *rates])
     assert len({c["recommended"] for c in guides[0]["choices"] if c["source"] == "measured"}) == (
         1 if agree else 2
     )
-    (of_runs, of_rates) = ("8Inst_Original", "8Inst_Original" if agree else "1Inst_Original")
+    (of_runs, of_rates) = ("8x8-bound", "8x8-bound" if agree else "1x64-default")
     assert guides[0]["recommended"] == of_rates
     why = "all 2 inputs agree" if agree else f"; others differ: {of_runs} (measured"
     assert why in guides[0]["because"]
@@ -135,35 +136,33 @@ def test_the_input_with_the_most_reads_decides(tmp_path):
     small = of_input(
         "small",
         1000,
-        [run("1Inst_Original", 50.0, 51.0, threads=64), run("2Inst_Original", 90.0, 91.0, instances=2)],
+        [run("1x64-default", 50.0, 51.0, threads=64), run("2x32-bound", 90.0, 91.0, instances=2)],
     )
     large = of_input("large", 9000, [SLOW, FAST])
     for records in ([*small, *large], [*large, *small]):
         guides, _, ticket = choices(tmp_path, records)
-        assert guides[0]["recommended"] == "8Inst_Original"
+        assert guides[0]["recommended"] == "8x8-bound"
         assert guides[0]["because"].startswith("its input has the most reads (measured, large, 9000 reads")
-        assert "others differ: 1Inst_Original (measured, small" in ticket
+        assert "others differ: 1x64-default (measured, small" in ticket
 
 
 def test_invalid_scenarios_are_dropped_with_the_reason(tmp_path):
-    lost = replace(
-        run("2Inst_Original", 5.0, instances=2, threads=32), status="invalid", reason="pages <elsewhere>"
-    )
+    lost = replace(run("2x32-bound", 5.0, instances=2, threads=32), status="invalid", reason="pages <elsewhere>")
     guides, page, _ = choices(tmp_path, [SLOW, FAST, lost])
     choice = guides[0]["choices"][0]
-    assert choice["dropped"] == [{"scenario": "2Inst_Original", "reason": "invalid: pages <elsewhere>"}]
+    assert choice["dropped"] == [{"scenario": "2x32-bound", "reason": "invalid: pages <elsewhere>"}]
     assert "invalid: pages &lt;elsewhere&gt;" in page
-    assert "2Inst_Original" not in [a["scenario"] for a in choice["alternatives"]]
+    assert "2x32-bound" not in [a["scenario"] for a in choice["alternatives"]]
 
 
 def test_the_hosts_of_a_system_count_together_by_their_own_default_runs(tmp_path):
     others = [
-        run("1Inst_Original", 80.0, 82.0, 84.0, threads=64, host="n2"),
-        run("8Inst_Original", 20.0, 20.5, 21.0, instances=8, host="n2"),
+        run("1x64-default", 80.0, 82.0, 84.0, threads=64, host="n2"),
+        run("8x8-bound", 20.0, 20.5, 21.0, instances=8, host="n2"),
     ]
     choice = choices(tmp_path, [SLOW, FAST, *others])[0][0]["choices"][0]
     assert "2 hosts" in choice["title"]
-    best = next(a for a in choice["alternatives"] if a["scenario"] == "8Inst_Original")
+    best = next(a for a in choice["alternatives"] if a["scenario"] == "8x8-bound")
     assert (best["repetitions"], best["hosts"]) == (6, 2)
     assert best["gain"]["value"] == pytest.approx(4.0, rel=0.01)
     # The value of a mean host between the two.
@@ -172,52 +171,52 @@ def test_the_hosts_of_a_system_count_together_by_their_own_default_runs(tmp_path
 
 
 def test_a_host_without_a_default_run_is_left_out_and_named(tmp_path):
-    other = run("4Inst_Original", 2.0, 2.1, 2.2, instances=4, threads=16, host="n2")
+    other = run("4x16-bound", 2.0, 2.1, 2.2, instances=4, threads=16, host="n2")
     guides, page, _ = choices(tmp_path, [SLOW, FAST, other])
     choice = guides[0]["choices"][0]
     assert "1 host" in choice["title"]
-    assert [a["scenario"] for a in choice["alternatives"]] == ["8Inst_Original", "1Inst_Original"]
+    assert [a["scenario"] for a in choice["alternatives"]] == ["8x8-bound", "1x64-default"]
     assert "n2 left out, because hosts are comparable only" in choice["reason"]
     assert "n2 left out" in page
 
 
 def test_hosts_without_a_default_run_are_not_combined(tmp_path):
-    other = run("4Inst_Original", 2.0, 2.1, 2.2, instances=4, threads=16, host="n2")
-    choice = choices(tmp_path, [FAST, run("2Inst_Original", 30.0, 31.0, instances=2), other])[0][0]["choices"][0]
-    assert choice["recommended"] == "8Inst_Original"
+    other = run("4x16-bound", 2.0, 2.1, 2.2, instances=4, threads=16, host="n2")
+    choice = choices(tmp_path, [FAST, run("2x32-bound", 30.0, 31.0, instances=2), other])[0][0]["choices"][0]
+    assert choice["recommended"] == "8x8-bound"
     assert choice["gain"] is None
     assert "n2 left out" in choice["reason"]
 
 
 def test_one_repetition_recommends_nothing_and_says_why(tmp_path):
-    once = [run("1Inst_Original", 40.0, threads=64), run("8Inst_Original", 10.0, instances=8)]
+    once = [run("1x64-default", 40.0, threads=64), run("8x8-bound", 10.0, instances=8)]
     elsewhere = [replace(r, host="n2", samples=(r.value * 1.08,)) for r in once[:1]]
     for records in (once, once + elsewhere):
         choice = choices(tmp_path, records)[0][0]["choices"][0]
-        assert choice["recommended"] == "1Inst_Original"
+        assert choice["recommended"] == "1x64-default"
         assert (
             "4.00x as fast as the default run, but with one repetition each, the uncertainty" in choice["reason"]
         )
         gains = {a["scenario"]: a["gain"] for a in choice["alternatives"]}
-        assert gains["8Inst_Original"] == {"value": pytest.approx(4.0), "low": None, "high": None}
+        assert gains["8x8-bound"] == {"value": pytest.approx(4.0), "low": None, "high": None}
 
 
 class TestHostsThatDiffer:
     """Two hosts that shared the scenarios, with 1 % of noise."""
 
-    NAMES = ("1Inst_Interleave", "2Inst_Original", "4Inst_Original", "8Inst_Original", "8Inst_Interleave")
+    NAMES = ("1x64-interleave", "2x32-bound", "4x16-bound", "8x8-bound", "8x8-interleave")
 
     def chosen(self, seed, slower, gain=1.0, swap=False):
         chance = random.Random(seed)  # noqa: S311
         hosts = {"n1": slower, "n2": lambda s: s} if swap else {"n1": lambda s: s, "n2": slower}
 
         def timed(name, host):
-            seconds = hosts[host](10.0 / (gain if name == "8Inst_Original" else 1.0))
+            seconds = hosts[host](10.0 / (gain if name == "8x8-bound" else 1.0))
             samples = (seconds * chance.lognormvariate(0, 0.01) for _ in range(3))
             count = int(name[0])
             return run(name, *samples, instances=count, threads=64 // count, host=host)
 
-        records = [timed("1Inst_Original", host) for host in hosts]
+        records = [timed("1x64-default", host) for host in hosts]
         records += [timed(name, chance.choice(["n1", "n2"])) for name in self.NAMES]
         ((_, choice),) = guidelines.measured(model.split(records, (), None))
         return choice
@@ -227,9 +226,9 @@ class TestHostsThatDiffer:
     def test_only_a_scenario_that_is_faster_on_the_same_host_is_recommended(self, slower, swap):
         seeds = range(100)
         none = [self.chosen(seed, slower, swap=swap).chosen for seed in seeds]
-        assert sum(name != "1Inst_Original" for name in none) <= 100 * 0.05
+        assert sum(name != "1x64-default" for name in none) <= 100 * 0.05
         some = [self.chosen(seed, slower, gain=1.3, swap=swap) for seed in seeds]
-        assert {c.chosen for c in some} == {"8Inst_Original"}
+        assert {c.chosen for c in some} == {"8x8-bound"}
         assert all(c.gain.clear for c in some)
         held = sum(c.gain.low <= 1.3 <= c.gain.high for c in some)
         assert held >= 100 * 0.95
@@ -255,7 +254,7 @@ def test_runs_with_other_numbers_of_threads_are_not_one_scenario(tmp_path):
     # Without a name a scenario is identified by instances and policy, which several runs share.
     bare = [
         replace(r, parameters={k: v for k, v in r.parameters.items() if k != "scenario"})
-        for r in (run("1Inst_Original", 90.0, 91.0, threads=8), SLOW, FAST)
+        for r in (run("1x64-default", 90.0, 91.0, threads=8), SLOW, FAST)
     ]
     choice = choices(tmp_path, bare)[0][0]["choices"][0]
     assert [a["repetitions"] for a in choice["alternatives"]] == [3, 3, 2]
@@ -283,18 +282,18 @@ def advice(**changes):
         **advice_text.header(),
         "aligner": "snap",
         "dataset": None,
-        "recommended": "2Inst_Original",
-        "default": "1Inst_Original",
+        "recommended": "2x32-bound",
+        "default": "1x64-default",
         "predicted_s": times,
         "gain": {"expected": 2.0, "low": 1.7, "high": 2.3},
         "interval": 0.9,
         "stop": "settled",
         "memory_options": [],
         "scenarios": [
-            {**row, "name": "1Inst_Original", "state": "dropped", "seconds": slow, "reason": "slower"},
-            {**row, "name": "2Inst_Original", "state": "recommended", "instances": 2, "seconds": times},
-            {**row, "name": "1Inst_Interleave", "state": "failed", "seconds": slow, "reason": "invalid, 9 %"},
-            {"name": "8Inst_Original", "trials": 0, "seconds": None, "state": "infeasible", "reason": "no room"},
+            {**row, "name": "1x64-default", "state": "dropped", "seconds": slow, "reason": "slower"},
+            {**row, "name": "2x32-bound", "state": "recommended", "instances": 2, "seconds": times},
+            {**row, "name": "1x64-interleave", "state": "failed", "seconds": slow, "reason": "invalid, 9 %"},
+            {"name": "8x8-bound", "trials": 0, "seconds": None, "state": "infeasible", "reason": "no room"},
         ],
         **changes,
     }
@@ -308,18 +307,18 @@ def test_stored_advice_is_shown(tmp_path):
     advice_text.write(document, tmp_path / "results" / "deep" / "mine.advice.json")
     guides, page, _ = choices(tmp_path, [], advice=advice_text.find([tmp_path / "results"]))
     (choice,) = guides[0]["choices"]
-    assert (choice["source"], choice["recommended"]) == ("advised", "2Inst_Original")
+    assert (choice["source"], choice["recommended"]) == ("advised", "2x32-bound")
     assert "host n7" in choice["title"]
     assert choice["reason"].endswith("the best scenario without them: thp 1.25x (1.10x to 1.40x)")
     assert [(a["scenario"], a["value"]["value"]) for a in choice["alternatives"]] == [
-        ("2Inst_Original", 10.0),
-        ("1Inst_Original", 20.0),
+        ("2x32-bound", 10.0),
+        ("1x64-default", 20.0),
     ]
     assert {d["scenario"]: d["reason"] for d in choice["dropped"]} == {
-        "1Inst_Interleave": "invalid, 9 %",
-        "8Inst_Original": "no room",
+        "1x64-interleave": "invalid, 9 %",
+        "8x8-bound": "no room",
     }
-    assert "2.00x as fast as 1Inst_Original (1.70x to 2.30x, 90 % interval)" in page
+    assert "2.00x as fast as 1x64-default (1.70x to 2.30x, 90 % interval)" in page
 
 
 @pytest.mark.parametrize(

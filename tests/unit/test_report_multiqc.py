@@ -54,7 +54,7 @@ def test_only_valid_times_make_a_section() -> None:
 
 @pytest.mark.parametrize(("file", "says"), [("x.json", "must end with _mqc.json")])
 def test_a_name_that_multiqc_does_not_find_is_refused_before_any_work(run_cli, file, says):
-    done = run_cli("run", "1Inst_Original", "--multiqc", file)
+    done = run_cli("run", "1x-default", "--multiqc", file)
     assert (done.status, done.out) == (2, "")
     assert says in done.err
 

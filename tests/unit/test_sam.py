@@ -292,6 +292,6 @@ def test_reads_of_one_name_stay_apart():
 def test_align_says_that_hardly_any_read_maps(mapped, reads, says, capsys):
     result = Result(reads=reads, mapped=mapped, seconds=1.0, steps=(), fed=frozenset())
     command = SimpleNamespace(aligner=SimpleNamespace(name="bwa"))
-    scenario = SimpleNamespace(name="1Inst_Original", instances=1)
+    scenario = SimpleNamespace(name="1x-default", instances=1)
     run_command._report(run_command.AlignRequest(progress="none"), command, scenario, result)
     assert capsys.readouterr().err == (f"{says}\n" if says else "")

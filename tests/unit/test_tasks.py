@@ -171,7 +171,7 @@ def test_ranks_that_mpirun_binds_to_few_or_the_same_pus_are_named(opteron, monke
     assert crowded({0}, is_rank=False) == ""
 
 
-def placed(host, grants, name="1Inst_Original", threads=None):
+def placed(host, grants, name="1x-default", threads=None):
     shares = [TaskShare(frozenset(pus), grants[:n].count(pus), grants.count(pus)) for n, pus in enumerate(grants)]
     scenarios = [plan_task(host, share, len(grants), name, threads) for share in shares]
     placements = [placement for scenario in scenarios for placement in scenario.placements]
@@ -181,28 +181,28 @@ def placed(host, grants, name="1Inst_Original", threads=None):
 
 def test_eight_tasks_that_slurm_does_not_bind_have_a_numa_node_each(opteron):
     scenario, places = placed(opteron, [range(64)] * 8)
-    assert (scenario.name, scenario.instances, scenario.threads) == ("8Inst_Original", 8, 8)
+    assert (scenario.name, scenario.instances, scenario.threads) == ("8x8-bound", 8, 8)
     assert places == [(set(opteron.node(n).pus), {n}) for n in range(8)]
 
 
 def test_what_slurm_binds_to_a_task_stays_its_own(opteron):
     # Six PUs: four of one NUMA node and two of the next.
-    scenario, places = placed(opteron, [range(4, 7), range(7, 10)], "1Inst_Localalloc")
+    scenario, places = placed(opteron, [range(4, 7), range(7, 10)], "1x-local")
     assert places == [({4, 5, 6}, {0}), ({7, 8, 9}, {0, 1})]
-    assert (scenario.name, scenario.policy, scenario.threads) == ("2Inst_Localalloc", "localalloc", 3)
+    assert (scenario.name, scenario.policy, scenario.threads) == ("2x3-local", "localalloc", 3)
     # One socket each for two tasks, which they divide.
     _, places = placed(opteron, [range(16), range(16), range(16, 32), range(16, 32)])
     assert [nodes for _, nodes in places] == [{0}, {1}, {2}, {3}]
 
 
 def test_the_name_and_the_threads_of_tasks(opteron):
-    _, places = placed(opteron, [range(64)] * 2, "2Inst_Interleave", 4)
+    _, places = placed(opteron, [range(64)] * 2, "2x-interleave", 4)
     assert [len(pus) for pus, _ in places] == [4, 4]
-    assert placed(opteron, [range(8)] * 2, "1Inst_Original_3t")[0].name == "2Inst_Original_3t"
+    assert placed(opteron, [range(8)] * 2, "1x3-default")[0].name == "2x3-bound"
     for name, threads, reason in (
-        ("4Inst_Original", None, "2 tasks were started"),
+        ("4x-bound", None, "2 tasks were started"),
         ("nonsense", None, "no scenario 'nonsense' for 2 tasks"),
-        ("1Inst_Original_3t", 4, "leave one of them out"),
+        ("1x3-default", 4, "leave one of them out"),
         ("1x1-unbound", None, "leaves the PUs to the kernel"),
     ):
         with pytest.raises(BadInput, match=reason):
@@ -217,7 +217,7 @@ def test_the_name_and_the_threads_of_tasks(opteron):
 
 def test_this_host_can_be_planned():
     host = load()
-    scenario = plan_task(host, TaskShare(frozenset(host.allowed_pus)), 1, "1Inst_Original")
+    scenario = plan_task(host, TaskShare(frozenset(host.allowed_pus)), 1, "1x-default")
     assert scenario.placements[0].extent == "part"
 
 

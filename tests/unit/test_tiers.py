@@ -49,7 +49,7 @@ def test_each_instance_has_the_tiers_of_its_own_numa_nodes():
     assert {s.policy for s in planned.scenarios} == {
         *("original", "localalloc", "interleave", "fast-tier", "weighted-tiers")
     }
-    assert numactl(planned, "1Inst_Fast-tier") == ["--preferred-many=2-3"]
+    assert numactl(planned, "1x-fast") == ["--preferred-many=2-3"]
     assert numactl(planned, "2x4-fast") == [f"--cpunodebind={n} --preferred-many={n + 2}" for n in (0, 1)]
     assert numactl(planned, "2x4-tiered") == [
         f"--cpunodebind={n} --weighted-interleave={n},{n + 2}" for n in (0, 1)
@@ -97,17 +97,17 @@ def test_the_kernels_weights_must_be_those_of_the_matrix(weights):
     here = replace(CXL, here=True)
     weights(1, 1, 1, 1)
     planned = plan(here, policies="usual", rates=RATES)
-    reason = dict(planned.infeasible)["2Inst_Weighted-tiers"]
+    reason = dict(planned.infeasible)["2x4-tiered"]
     assert reason == (
         "the kernel's weights of NUMA nodes 0,2 are 1:1, their measured bandwidths need 3:1: an administrator "
         "sets them with the commands that `firsttouch topology --export weights` writes"
     )
-    assert "2Inst_Weighted-tiers" in [s.name for s in plan(here, policies="usual").scenarios]
+    assert "2x4-tiered" in [s.name for s in plan(here, policies="usual").scenarios]
     # One vector is right for both packages.
     weights(6, 6, 2, 2)
     assert not plan(here, policies="usual", rates=RATES).infeasible
     # Fewer PUs have the same banks.
-    assert plan(here, policies="usual", rates=RATES).scenario("2Inst_Weighted-tiers_1t")
+    assert plan(here, policies="usual", rates=RATES).scenario("2x1-tiered")
 
 
 def test_the_shares_of_pages_follow_the_weights(weights):
@@ -135,7 +135,7 @@ def test_measured_rates_are_those_of_this_host(monkeypatch, tmp_path, capsys):
     here = replace(host((2, "CXL-DRAM", [0]), (3, "CXL-DRAM", [1])), here=True)
     assert topology.measured_rates(here) == {}
     (tmp_path / "latest").mkdir()
-    append(tmp_path / "latest" / "r.jsonl", [r for r in matrix_records() if r.metric == "copy_bandwidth"])
+    append(tmp_path / "latest" / "records.jsonl", [r for r in matrix_records() if r.metric == "copy_bandwidth"])
     assert topology.measured_rates(here)[0, 0] == 100
     assert topology.measured_rates(replace(here, here=False)) == {}
     monkeypatch.setattr(topology, "host_name", lambda: "n2")

@@ -36,7 +36,7 @@ def test_multiqc_shows_hosts_and_scenarios(multiqc: Path, tmp_path: Path) -> Non
     for name, section in sections.of_records(runs).items():
         (tmp_path / "in" / f"run_{name}").write_text(section)
     for sample, seconds in (("patient1", 21.5), ("patient2", 22.5)):
-        run = {"seconds": seconds, "scenario": {"name": "2Inst_Interleave"}, "placement": "verified"}
+        run = {"seconds": seconds, "scenario": {"name": "2x-interleave"}, "placement": "verified"}
         (tmp_path / "in" / f"{sample}_mqc.json").write_text(sections.of_run(sample, run))
     argv = [multiqc, "--no-ansi", "--strict", "-o", tmp_path / "out", tmp_path / "in"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)

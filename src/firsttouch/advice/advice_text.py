@@ -81,7 +81,6 @@ def document(
         rows.append(
             {
                 "name": scenario.name,
-                "alias": scenario.alias,
                 "instances": scenario.instances,
                 "threads": scenario.threads,
                 "policy": scenario.policy,
@@ -177,7 +176,7 @@ def lines(document: dict[str, Any]) -> list[str]:
     """Return the advice of a :func:`document` as lines of text."""
     gain, predicted, budget = document["gain"], document["predicted_s"], document["budget"]
     best = next(row for row in document["scenarios"] if row["state"] == "recommended")
-    text = [f"use {best['name']} ({best['alias']})"]
+    text = [f"use {best['name']}"]
     if predicted:
         text.append(f"predicted: {_spread(predicted, ' s')}")
     if gain and document["recommended"] != document["default"]:

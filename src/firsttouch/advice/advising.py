@@ -172,7 +172,7 @@ def of_program(
             {**result.needless, **result.dropped},
             refused,
         ),
-        "infeasible": [{"name": n, "reason": r} for n, r in planned.infeasible if n.startswith("1Inst_")],
+        "infeasible": [{"name": n, "reason": r} for n, r in planned.infeasible if n.startswith("1x")],
     }
     if result.compared:
         key = saved.of_program(load(), program, threads)

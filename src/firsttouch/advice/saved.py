@@ -247,7 +247,7 @@ def advised(host: Topology, words: Sequence[str], threads: int | None, say: Call
     *threads* are those of the program (None: all usable PUs); *say* gets which scenario it is, and why.
     """
     planned = plan(host)
-    usual = planned.of_one_instance("1Inst_Original", threads)
+    usual = planned.of_one_instance("1x-default", threads)
     advice = lookup(of_program(host, words, usual.threads), say)
     if advice is not None:
         try:

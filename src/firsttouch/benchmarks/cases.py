@@ -99,8 +99,8 @@ class Cases(Struct, frozen=True, dict=True):
         pus = len(self.host.allowed_pus)
         each = min(BASELINE_THREADS, max(1, pus // 2))
         counts = self.effort.some(self.effort.threads, sorted({max(1, pus * e // 8) for e in SCALING_EIGHTHS}))
-        names = [f"1Inst_Original_{threads}t" for threads in counts]
-        names += [f"{t // each}Inst_Unbound_{each}t" for t in counts if t > each and t % each == 0]
+        names = [f"1x{threads}-default" for threads in counts]
+        names += [f"{t // each}x{each}-unbound" for t in counts if t > each and t % each == 0]
         planned = plan(self.host)
         return [planned.scenario(name).name for name in names]
 

@@ -274,7 +274,7 @@ class ReferenceRun(FirstTouchCheck):
         self.descr = f"reference run of {self.aligner} on {self.dataset}"
         asked = ["--aligner", self.aligner, "--dataset", self.dataset, "--checksum"]
         asked += ["--index-cache", self.index_cache]
-        self.command = ["run", "1Inst_Original", *asked]
+        self.command = ["run", "1x-default", *asked]
 
     @property
     def alignments(self) -> str:

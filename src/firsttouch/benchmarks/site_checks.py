@@ -56,7 +56,7 @@ class ProgramSpec(Table, frozen=True):
     better: Literal["higher", "lower", "neither"] | None = None
     regex: Regex = Regex("")
     file: Word = ""
-    scenario: str = "1Inst_Original"
+    scenario: str = "1x-default"
     parameters: Mapping[str, str | int | float | bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -21,12 +21,11 @@ from firsttouch.campaign.journal import Journal, create_exclusive, now
 from firsttouch.datasets import manifest
 from firsttouch.errors import BadInput, none_such
 from firsttouch.host.emulation import HOST
+from firsttouch.scenarios.placement import parse_name
 from firsttouch.systems.definition import load
 
 SCHEMA = 1
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
-#: The scenario that others are compared with: one instance with all threads and no placement.
-DEFAULT_SCENARIO = "1Inst_Original"
 
 
 class Kind(Struct, frozen=True):
@@ -96,7 +95,9 @@ class Campaign(Struct, frozen=True):
         return KINDS[self.kind].spread == "shared"
 
     def bridge(self, step: Step) -> Step | None:
-        """Return the step with the default scenario of a shared step's aligner, None if there is none.
+        """Return the step of a shared step's aligner in one instance without a policy, with the most threads.
+
+        None: there is none.
 
         Times of two hosts are not comparable, because hosts differ. So every host measures this step before it
         takes another step of the aligner. The gain of a scenario is then a ratio within one host: hosts are the
@@ -104,8 +105,12 @@ class Campaign(Struct, frozen=True):
         """
         if not self.shared or not step.aligner:
             return None
-        default = ("run", DEFAULT_SCENARIO)
-        return next((s for s in self.steps if s.aligner == step.aligner and s.argv[:2] == default), None)
+        plain: dict[int, Step] = {}
+        for other in self.steps:
+            name = parse_name(other.argv[1]) if other.aligner == step.aligner and other.argv[0] == "run" else None
+            if name and name.is_plain:
+                plain[name.threads or 0] = other
+        return plain[max(plain)] if plain else None
 
     @property
     def judged(self) -> bool:

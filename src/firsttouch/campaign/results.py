@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
-from firsttouch.campaign.campaigns import DEFAULT_SCENARIO
 from firsttouch.campaign.state import State, unfinished
 from firsttouch.records.schema import Record
+from firsttouch.scenarios.placement import parse_name
 
 
 def measured(campaign_state: State) -> list[Record]:
@@ -41,27 +41,33 @@ def missing(campaign_state: State) -> dict[str, list[str]]:
 
 
 def agree(records: Iterable[Record]) -> list[Record]:
-    """Return *records*, invalid if their alignments differ from those of their aligner's default scenario.
+    """Return *records*, invalid if their alignments differ from those of their aligner's default runs.
 
-    Every scenario must give the alignments of one instance, on whichever host it ran. The alignments that the
-    valid default runs of the most hosts have are the right ones; if two are as frequent, none is. Without a valid
-    run of the default scenario, nothing is compared.
+    Every scenario must give the alignments of one instance, on whichever host it ran. A host's default run is one
+    instance without a policy, with the most threads. The alignments that the valid default runs of the most hosts
+    have are the right ones; if two are as frequent, none is. Without a valid default run, nothing is compared.
     """
     records = list(records)
-    hosts: dict[tuple[str, ...], dict[str, set[str]]] = {}
+    plain: dict[tuple[tuple[str, ...], str], list[tuple[int, str]]] = {}
     for record in records:
-        is_default = record.parameters.get("scenario") == DEFAULT_SCENARIO and record.status == "valid"
-        if is_default and (digest := record.parameters.get("common_sha256")) is not None:
-            hosts.setdefault(_input(record), {}).setdefault(digest, set()).add(record.host)
+        name = parse_name(str(record.parameters.get("scenario")))
+        digest = record.parameters.get("common_sha256")
+        if name and name.is_plain and record.status == "valid" and digest is not None:
+            plain.setdefault((_input(record), record.host), []).append((name.threads or 0, digest))
+    hosts: dict[tuple[str, ...], dict[str, set[str]]] = {}
+    for (given, host), runs in plain.items():
+        for threads, digest in runs:
+            if threads == max(runs)[0]:
+                hosts.setdefault(given, {}).setdefault(digest, set()).add(host)
     right = {given: _most_frequent(of_digest) for given, of_digest in hosts.items()}
 
     def checked(record: Record) -> Record:
         digest = record.parameters.get("common_sha256")
         if digest is None or right.get(_input(record), digest) == digest:
             return record
-        reason = f"its alignments differ from those of {DEFAULT_SCENARIO}"
+        reason = "its alignments differ from those of one instance without a policy"
         if right[_input(record)] is None:
-            reason = f"the alignments of {DEFAULT_SCENARIO} differ between hosts, and none is the most frequent"
+            reason = "the alignments of one instance differ between hosts, and none is the most frequent"
         return replace(record, status="invalid", reason=reason)
 
     return [checked(record) for record in records]

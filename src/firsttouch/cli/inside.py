@@ -13,7 +13,7 @@ from firsttouch.execution import backends
 EXAMPLES = """\
   firsttouch inside apptainer -- topology
   firsttouch inside --image containers/membench.sif apptainer -- measure bandwidth --pu-nodes 0 --banks 0
-  firsttouch inside spack -- run 1Inst_Original --aligner bwa-mem --dataset lambda
+  firsttouch inside spack -- run 1x-default --aligner bwa-mem --dataset lambda
   firsttouch inside --dry-run apptainer     (only check whether this site and the image fit)"""
 
 

@@ -35,9 +35,8 @@ EXAMPLES = """\
   firsttouch plan --aligner bwa-mem --fsroot 64amd64-4s2n4ca2co.tar.bz2
 
 names: 8x16-bound is 8 instances of 16 threads, each bound to its own CPUs and
-memory. The thesis calls it 8Inst_Original, and 2x16-bound on the same host
-2Inst_Original_16t. Commands take both names, and any number of instances and
-threads that the host can carry, listed here or not."""
+memory, and 8x-bound divides all CPUs of a host among 8 instances. Commands take
+any number of instances and threads that the host can carry, listed here or not."""
 
 _WIDTH = 80
 #: Marks the scenario that is predicted to be the fastest.
@@ -140,7 +139,7 @@ def _index_bytes(program: Aligner, size: int | None, index: Path | None, dataset
 def _prediction(predicted: Prediction) -> Iterator[str]:
     """Yield what is predicted to be best, and why."""
     best, gain = predicted.best, predicted.gain
-    text = f"guess without trials (*): {best.alias}"
+    text = f"guess without trials (*): {best.name}"
     if gain and predicted.reasons:
         text += (
             f", because {' and '.join(predicted.reasons)}. It may be {gain['low']:.2g} to {gain['high']:.2g} "
@@ -154,7 +153,7 @@ def _groups(planned: Plan, best: Scenario, host: Topology, need: Need, memory: i
     """Yield a line in words for each number of instances and threads, and below it the names by policy."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for scenario in planned.scenarios:
-        name = f"{scenario.alias} ({scenario.name})" + (_BEST if scenario is best else "")
+        name = scenario.name + (_BEST if scenario is best else "")
         groups.setdefault(_words(scenario, host, need, memory), []).append(name)
     widths = [max(map(len, column)) for column in zip(*groups, strict=True)]
     for words, names in groups.items():
@@ -200,13 +199,13 @@ def _bound(scenario: Scenario, host: Topology) -> str:
 
 def _commands(scenario: Scenario, words: str, program: Aligner) -> Iterator[str]:
     """Yield the commands of a scenario's instances, to be pasted into a shell."""
-    yield f"# {scenario.alias} ({scenario.name}): {words}"
+    yield f"# {scenario.name}: {words}"
     copies = _copies(scenario)
     for nodes in copy_banks([p.numa_nodes for p in scenario.placements], copies):
         evenly = "evenly on NUMA nodes" if len(nodes) > 1 else "on NUMA node"
         yield f"# a copy of the index in RAM, {evenly} {format_list(nodes)}"
     if copies in {"node", "all"}:
-        yield f"# `firsttouch run` and `firsttouch run` make the copies and give them to {program.program}"
+        yield f"# `firsttouch run` makes the copies and gives them to {program.program}"
     if copies != "own" and program.index_mapped:
         replaced = f" in place of {program.index_replaced}" if program.index_replaced else ""
         yield f"# {program.program} maps its index with {shlex.join(program.index_mapped)}{replaced}"
@@ -243,7 +242,7 @@ def _fitting(planned: Plan, host: Topology, need: Need, memory: int) -> Iterator
 def _options(planned: Plan, names: Sequence[str], refused: Mapping[str, str]) -> Iterator[str]:
     """Yield the memory options that scenarios may have, and why this host refuses others."""
     if available := [name for name in names if name not in refused]:
-        largest = planned.scenarios[-1].alias
+        largest = planned.scenarios[-1].name
         yield f"memory options: {', '.join(available)}, as suffixes of any name: {largest}+{available[0]}"
     yield from refused.values()
 

@@ -20,17 +20,17 @@ from firsttouch.genomics.sinks import Form
 EXAMPLES = """\
   firsttouch run -- bwa mem -t 64 ref.fa r1.fq.gz r2.fq.gz > out.sam         placed by saved advice, or by trials
   firsttouch run -- bwa mem -t 64 ref.fa r1.fq.gz r2.fq.gz | samtools sort -o out.bam
-  firsttouch run 8Inst_Original -o out.bam --sort -- bowtie2 -p 64 -x idx/hg -1 a_1.fq.gz -2 a_2.fq.gz
-  firsttouch run 8Inst_Original -o out.cram --reference ref.fa -- bwa mem -t 64 ref.fa r1.fq r2.fq
+  firsttouch run 8x-bound -o out.bam --sort -- bowtie2 -p 64 -x idx/hg -1 a_1.fq.gz -2 a_2.fq.gz
+  firsttouch run 8x-bound -o out.cram --reference ref.fa -- bwa mem -t 64 ref.fa r1.fq r2.fq
   zcat lanes/*.fq.gz | firsttouch run 4x16-bound -- minimap2 -ax map-ont -t 64 ref.mmi - > out.sam
-  firsttouch run 1Inst_Interleave -- ./program --its-option input > output   any program
+  firsttouch run 1x-interleave -- ./program --its-option input > output   any program
   firsttouch run 1x16-interleave -- ./openmp-program           OMP_NUM_THREADS is 16
-  firsttouch run 1Inst_Localalloc -- samtools sort -@ {threads} -o out.bam in.bam
+  firsttouch run 1x-local -- samtools sort -@ {threads} -o out.bam in.bam
   srun -n 8 -c 8 firsttouch run -- ./mpi-program               each task on its own NUMA node of eight PUs
   firsttouch run --check hpcg --repetitions 5 --records records.jsonl        checks/hpcg.yaml
-  firsttouch run 1Inst_Interleave --aligner bwa-mem --index idx/hg --reads r1.fq.gz --reads2 r2.fq.gz -o out.sam
-  firsttouch run 2Inst_Original --aligner bwa-mem --index idx/hg --reads r.fq -o o.sam -- -R '@RG\\tID:a' -Y
-  firsttouch run 2Inst_Localalloc --aligner bwa-mem --dataset lambda --repetitions 3 --records records.jsonl"""
+  firsttouch run 1x-interleave --aligner bwa-mem --index idx/hg --reads r1.fq.gz --reads2 r2.fq.gz -o out.sam
+  firsttouch run 2x-bound --aligner bwa-mem --index idx/hg --reads r.fq -o o.sam -- -R '@RG\\tID:a' -Y
+  firsttouch run 2x-local --aligner bwa-mem --dataset lambda --repetitions 3 --records records.jsonl"""
 
 DESCRIPTION = """\
 Run a command of yours, or an aligner on a dataset, under a placement that is verified while it runs.
@@ -244,6 +244,6 @@ def _refuse_unfit(kind: str, args: argparse.Namespace) -> None:
                 given = f"{kind} is given" if kind in {CHECK, DATASET} else called
                 raise BadInput(f"{action.option_strings[-1]} is {title}, and {given}")
     if kind == DATASET and not args.scenario:
-        raise BadInput("--aligner needs a scenario before it, such as 1Inst_Original")
+        raise BadInput("--aligner needs a scenario before it, such as 1x-default")
     if kind == CHECK and args.program:
         raise BadInput("--check brings the program: leave the words behind -- out")

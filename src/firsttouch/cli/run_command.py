@@ -183,7 +183,7 @@ def _scenario(request: AlignRequest, command: UserCommand, host: Topology) -> Sc
     if wanted == "auto":
         if not planned.scenarios:
             say(f"your command as it is: {planned.infeasible[0][1]}")
-            return in_one_instance("1Inst_Original")
+            return in_one_instance("1x-default")
         choosing = Auto(
             command,
             host,

@@ -106,7 +106,7 @@ def execute(words: Sequence[str], request: ExecRequest, tell: Tell) -> dict[str,
     TimedOut, and whatever else keeps the program from running.
     """
     if not words:
-        raise BadInput("no program: give it after --, as in: firsttouch run 1Inst_Interleave -- sort file")
+        raise BadInput("no program: give it after --, as in: firsttouch run 1x-interleave -- sort file")
     task = this_task()
     request = _with_task_number(request, task)
     _check_files(request)
@@ -179,7 +179,7 @@ def _scenario(request: ExecRequest, words: Sequence[str], host: Topology, task: 
             share = share._replace(pus=share.pus & {pu for node in nodes for pu in host.node(node).pus})
             if not share.pus:
                 raise CannotHere(f"--on {format_list(nodes)}: this process may use no PU of these NUMA nodes")
-        name = "1Inst_Original" if request.scenario == "auto" else request.scenario
+        name = "1x-default" if request.scenario == "auto" else request.scenario
         return plan_task(host, share, count, name, request.threads)
     if request.scenario == "auto":
         from firsttouch.advice import saved  # noqa: PLC0415 - see the package

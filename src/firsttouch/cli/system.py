@@ -38,8 +38,8 @@ EXAMPLES = """\
   firsttouch system check-aligner minimap2.toml                     with the reads of the lambda phage
   firsttouch system check-aligner bwa-mem --dataset synthetic --json"""
 #: How the check runs the aligner: the way, the scenario, and whether batches are given as instances take them.
-_WAYS = (("1 instance", "1Inst_Unbound_2t", False), ("2 instances", "2Inst_Unbound_1t", False))
-_DYNAMIC = ("2 instances, --dynamic", "2Inst_Unbound_1t", True)
+_WAYS = (("1 instance", "1x2-unbound", False), ("2 instances", "2x1-unbound", False))
+_DYNAMIC = ("2 instances, --dynamic", "2x1-unbound", True)
 
 
 class _Row(Struct, frozen=True):

@@ -15,6 +15,7 @@ from firsttouch.records.schema import Record
 from firsttouch.report.document import Entry, Table
 from firsttouch.report.model import HostView, dataset_of, whole
 from firsttouch.report.text import clean, count, plain
+from firsttouch.scenarios.placement import name_of
 
 # ----------------------------------------------------------------------
 # The scenarios of each aligner and dataset against the default run (thesis, section 5.3).
@@ -97,10 +98,10 @@ def pooled(records: Sequence[Record]) -> Record:
 
 
 def scenario(record: Record) -> str:
-    """Return the scenario's name as the thesis writes it (``2Inst_Original``)."""
-    name = record.parameters.get("scenario")
-    policy = str(record.parameters["policy"])
-    return clean(str(name) if name else f"{whole(record, 'instances')}Inst_{policy.capitalize()}")
+    """Return the scenario's name, such as ``2x32-bound``."""
+    p = record.parameters
+    name = p.get("scenario") or name_of(whole(record, "instances"), whole(record, "threads"), str(p["policy"]))
+    return clean(str(name))
 
 
 def total_threads(record: Record) -> int:

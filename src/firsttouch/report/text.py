@@ -33,7 +33,7 @@ _FORMULA = re.compile(
 )
 # What needs no escape in an address.
 _NOT_IN_ADDRESS = re.compile(r"[^A-Za-z0-9._]+")
-# An underscore within a word, as in 2Inst_Localalloc, is no markup.
+# An underscore within a word, as in copy_bandwidth, is no markup.
 _MARKDOWN = re.compile(r"([\\`*{}\[\]<>|#~&]|(?<![^\W_])_|_(?![^\W_]))")
 
 

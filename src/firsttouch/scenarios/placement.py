@@ -36,10 +36,8 @@ __all__ = [
     "plan_task",
 ]
 
-#: The name of a scenario: instances, policy and, optionally, threads of each instance.
-_NAME = re.compile(r"([1-9]\d{0,5})Inst_([a-z-]+?)(?:_([1-9]\d{0,5})t)?", re.IGNORECASE | re.ASCII)
-#: Its alias: instances, threads of each instance, and the alias of the policy.
-_ALIAS = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})-([a-z-]+)", re.IGNORECASE | re.ASCII)
+#: The name of a scenario: instances, threads of each instance (none: all PUs are divided), and the policy.
+_NAME = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})?-([a-z-]+)", re.IGNORECASE | re.ASCII)
 
 
 #: Where instances have an index that they share, the nearest memory first.
@@ -59,36 +57,39 @@ class ScenarioName(NamedTuple):
     threads: int | None = None
     options: tuple[str, ...] = ()
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is one instance without a policy and options, with which others are compared."""
+        return self.instances == 1 and not self.policy.whole and not self.options
+
     def __str__(self) -> str:
-        """Return the thesis's name: 8Inst_Original, 8Inst_Original_4t; with memory options 8Inst_Original+thp."""
-        threads = f"_{self.threads}t" if self.threads else ""
-        options = memory_options.suffix(self.options)
-        return f"{self.instances}Inst_{self.policy.name.capitalize()}{threads}{options}"
-
-
-def alias_of(instances: int, policy: Policy, threads: int) -> str:
-    """Return the readable name of a scenario without memory options, such as 8x16-bound."""
-    return f"{instances}x{threads}-{policies.alias_of(policy, extent_of(instances))}"
+        """Return the name: 8x16-bound, with memory options 8x16-bound+thp; without threads 8x-bound."""
+        word = policies.word_of(self.policy, extent_of(self.instances))
+        return f"{self.instances}x{self.threads or ''}-{word}{memory_options.suffix(self.options)}"
 
 
 def parse_name(text: str) -> ScenarioName | None:
-    """Return the parts of a scenario's name or alias, ignoring case; None if it is neither.
+    """Return the parts of a scenario's name, ignoring case; None if it is none.
 
     Raises BadInput for a name whose memory options are wrong.
     """
     base, _, suffix = text.partition("+")
-    if match := _ALIAS.fullmatch(base):
-        number, threads, word = match.groups()
-        policy = policies.of_alias(word.lower(), extent_of(int(number)))
-    elif match := _NAME.fullmatch(base):
-        number, word, threads = match.groups()
-        policy = policies.policies().get(word.lower())
-    else:
+    match = _NAME.fullmatch(base)
+    if match is None:
         return None
+    number, threads, word = match.groups()
+    policy = policies.of_word(word.lower(), extent_of(int(number)))
     if policy is None:
         return None
     options = memory_options.of_suffix(suffix)
     return ScenarioName(int(number), policy, int(threads) if threads else None, options)
+
+
+def name_of(instances: int, threads: int, policy: str) -> str:
+    """Return the name of a scenario under the *policy* of that name, which this installation may not have."""
+    described = policies.policies().get(policy)
+    word = policies.word_of(described, extent_of(instances)) if described else policy
+    return f"{instances}x{threads}-{word}"
 
 
 class Placement(Struct, frozen=True):
@@ -116,12 +117,9 @@ class Placement(Struct, frozen=True):
 
 
 class Scenario(Struct, frozen=True):
-    """N *instances* of *threads* threads each under one *policy*; *name* as in the thesis (8Inst_Original).
+    """N *instances* of *threads* threads each under one *policy*; *name* is 2x16-bound.
 
-    Memory *options* are a suffix of the name and the alias: 8Inst_Original+thp.
-
-    Without a suffix it uses all usable PUs. With fewer, a suffix has the threads of each instance, as in table 5.2
-    (its 2x32t): 2Inst_Original_16t is 2 x 16 threads. The *alias* always has the threads: 2x16-bound.
+    Memory *options* are a suffix of the name: 2x16-bound+thp.
     """
 
     name: str
@@ -130,12 +128,6 @@ class Scenario(Struct, frozen=True):
     policy: str
     placements: tuple[Placement, ...]
     options: tuple[str, ...] = ()
-
-    @property
-    def alias(self) -> str:
-        """The readable name."""
-        base = alias_of(self.instances, policies.policy(self.policy), self.threads)
-        return base + memory_options.suffix(self.options)
 
     @property
     def pus(self) -> frozenset[int]:
@@ -158,7 +150,6 @@ class Scenario(Struct, frozen=True):
         """Return the JSON form of ``plan --json``."""
         return {
             "name": self.name,
-            "alias": self.alias,
             "instances": self.instances,
             "threads": self.threads,
             "policy": self.policy,
@@ -191,17 +182,17 @@ class Plan(Struct, frozen=True):
     _planner: _Planner
 
     def scenario(self, name: str) -> Scenario:
-        """Return a scenario by name or alias, ignoring case; raises CannotHere or BadInput with the reason.
+        """Return a scenario by name, ignoring case; raises CannotHere or BadInput with the reason.
 
-        Any N x T under any policy and with any memory options is accepted, not only the listed scenarios.
+        Any N x T under any policy and with any memory options is accepted, not only the listed scenarios. A name
+        without T divides all PUs.
         """
         parts = parse_name(name)
         if parts is None:
             have = f"this host has {', '.join(s.name for s in self.scenarios)}"
-            names = [text for s in self.scenarios for text in (s.name, s.alias)]
+            names = [s.name for s in self.scenarios]
             raise BadInput(f"no scenario '{name}': {have}{did_you_mean(name, names)}")
-        base = name.partition("+")[0]
-        scenario = self._listed(base) or self._division(base, parts)
+        scenario = self._listed(parts) or self._division(name.partition("+")[0], parts)
         scenario, reason = self.with_options(scenario, parts.options)
         if reason:
             other = self.fitting(scenario)
@@ -215,7 +206,8 @@ class Plan(Struct, frozen=True):
         Instances then share copies of the index, the nearer the better.
         """
         if isinstance(scenario, str):
-            listed = self._listed(scenario)
+            parts = parse_name(scenario)
+            listed = parts and self._listed(parts)
             return self.fitting(listed) if listed else None
         return self._planner.fitting(scenario)
 
@@ -235,10 +227,12 @@ class Plan(Struct, frozen=True):
         possible = (scenario for scenario, reason in variants if not reason)
         return replace(self, scenarios=(*self.scenarios, *possible))
 
-    def _listed(self, name: str) -> Scenario | None:
-        """Return a usual scenario by name or alias, whether it can be run or not."""
+    def _listed(self, parts: ScenarioName) -> Scenario | None:
+        """Return a usual scenario without memory options, whether it can be run or not."""
+        threads = parts.threads or self._planner.layout.total / parts.instances
+        wanted = (parts.instances, threads, parts.policy.name, ())
         usual = (*self.scenarios, *self._planner.refused.values())
-        return next((s for s in usual if name.lower() in {s.name.lower(), s.alias}), None)
+        return next((s for s in usual if (s.instances, s.threads, s.policy, s.options) == wanted), None)
 
     def _division(self, name: str, parts: ScenarioName) -> Scenario:
         """Return a scenario that is not among the usual ones."""
@@ -274,7 +268,7 @@ def _refuse_several(name: str, instances: int) -> None:
     if instances != 1:
         raise BadInput(
             f"{name} has {instances} instances: this program is not split, so it runs under "
-            "scenarios of one instance only, such as 1Inst_Interleave"
+            "scenarios of one instance only, such as 1x-interleave"
         )
 
 
@@ -334,7 +328,7 @@ def plan_task(topology: Topology, share: TaskShare, tasks: int, name: str, threa
     """
     parts = parse_name(name)
     if parts is None:
-        raise BadInput(f"no scenario '{name}' for {tasks} tasks: use a name such as 1Inst_Localalloc")
+        raise BadInput(f"no scenario '{name}' for {tasks} tasks: use a name such as 1x-local")
     if tasks == 1:
         _refuse_several(name, parts.instances)
     if parts.instances not in {1, tasks}:
@@ -346,7 +340,7 @@ def plan_task(topology: Topology, share: TaskShare, tasks: int, name: str, threa
     part = layout.parts(share.dividing, threads or parts.threads)[share.place]
     planner = _Planner(layout, Need(), {})
     placement = planner.placement(part, "part", parts.policy)
-    base = str(ScenarioName(tasks, parts.policy, threads or parts.threads))
+    base = str(ScenarioName(tasks, parts.policy, len(part.pus)))
     scenario = Scenario(base, tasks, len(part.pus), parts.policy.name, (placement,)).with_options(parts.options)
     if reason := planner.reason(scenario):
         raise CannotHere(f"scenario {scenario.name}: {reason}")
@@ -374,8 +368,7 @@ class _Planner(Struct, frozen=True, dict=True):
         # Unbound instances share everything, and thus one placement.
         first = self.placement(shares[0], extent, policy)
         placements = tuple(first if s == shares[0] else self.placement(s, extent, policy) for s in shares)
-        stated = None if threads * len(shares) == self.layout.total else threads
-        name = str(ScenarioName(len(shares), policy, stated))
+        name = str(ScenarioName(len(shares), policy, threads))
         return Scenario(name, len(shares), threads, policy.name, placements)
 
     def reason(self, scenario: Scenario) -> str:

@@ -23,7 +23,7 @@ Pages = Literal["anywhere", "inside", "even", "weighted"]
 GROUPS = ("thesis", "usual", "all")
 #: The names become parts of scenario names.
 _NAME = r"^[a-z]+(-[a-z]+)*\Z"
-_Alias = Annotated[str, Meta(pattern=_NAME)]
+_PolicyWord = Annotated[str, Meta(pattern=_NAME)]
 
 
 class Policy(Table, frozen=True, eq=False):
@@ -39,7 +39,7 @@ class Policy(Table, frozen=True, eq=False):
     mode: Mapping[Extent, str]
     pages: Mapping[Extent, Pages]
     tolerance: Annotated[float, Meta(ge=0, lt=1)]
-    alias: Mapping[Extent, _Alias] = field(default_factory=dict)
+    word: Mapping[Extent, _PolicyWord] = field(default_factory=dict)
     since: str = ""
     setting: Annotated[tuple[str, ...], Meta(min_length=2, max_length=2, description="a file and its value")] = ()
     unlisted: bool = False
@@ -47,7 +47,7 @@ class Policy(Table, frozen=True, eq=False):
 
     def __post_init__(self) -> None:
         """Raise ValueError for a table without one of the extents."""
-        for key in ("mode", "pages", *(["alias"] if self.alias else [])):
+        for key in ("mode", "pages", *(["word"] if self.word else [])):
             if len(getattr(self, key)) < len(get_args(Extent)):
                 raise ValueError(f"{key} needs {' and '.join(get_args(Extent))}")
 
@@ -96,18 +96,18 @@ def policy(name: str) -> Policy:
         raise BadInput(none_such("policy", name, policies())) from None
 
 
-def of_alias(text: str, extent: Extent) -> Policy | None:
-    """Return the policy with that alias or name, or None."""
-    by_alias: dict[str, Policy] = {}
+def of_word(text: str, extent: Extent) -> Policy | None:
+    """Return the policy with that word in names of scenarios, or that name, or None."""
+    by_word: dict[str, Policy] = {}
     for policy in policies().values():  # names take precedence, then earlier policies
-        by_alias.setdefault(policy.alias.get(extent, policy.name), policy)
-    return policies().get(text) or by_alias.get(text)
+        by_word.setdefault(policy.word.get(extent, policy.name), policy)
+    return policies().get(text) or by_word.get(text)
 
 
-def alias_of(policy: Policy, extent: Extent) -> str:
-    """Return the alias of *policy*, or its name if the alias means another policy."""
-    alias = policy.alias.get(extent, policy.name)
-    return alias if of_alias(alias, extent) is policy else policy.name
+def word_of(policy: Policy, extent: Extent) -> str:
+    """Return the word for *policy* in names of scenarios: its name, if its own word means another policy."""
+    word = policy.word.get(extent, policy.name)
+    return word if of_word(word, extent) is policy else policy.name
 
 
 def chosen(text: str) -> tuple[Policy, ...]:
