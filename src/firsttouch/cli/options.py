@@ -7,10 +7,9 @@ import argparse
 import json
 import math
 import os
-import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -296,55 +295,10 @@ SHARED: dict[str, dict[str, Any]] = {
 }
 
 
-#: The type of a value by its placeholder; the others are text.
-_TYPES: dict[str, Callable[[str], Any]] = {
-    **dict.fromkeys(("FILE", "DIR", "FASTA", "STORE", "RECORDS_OR_DIR"), Path),
-    **{"N": positive, "LIST": numbers, "SIZE": size, "TIME": duration, "BASES": bases},
-}
-
-
 def add(parser: argparse._ActionsContainer, *names: str, **changes: Any) -> None:
     """Add the arguments *names* of :data:`SHARED`, with *changes* of their keywords."""
     for name in names:
         parser.add_argument(*(["-o"] if name == "--output" else []), name, **{**SHARED[name], **changes})
-
-
-def add_table(parser: argparse._ActionsContainer, table: str, **changes: Mapping[str, Any]) -> None:
-    """Add the arguments of a *table*, which reads like their help.
-
-    A line has an argument's names, the placeholder of its value if it takes one (``FILE...``: several values,
-    ``[FILE]``: it may be left out, ``{a,b}``: choices), which states the type, and behind two blanks the help,
-    which indented lines continue. Names of :data:`SHARED` are these, several in a line or one with another help.
-    *changes* are further keywords of an argument, by its name with underscores.
-    """
-    for line in re.sub(r"\n +", "  ", table).splitlines():
-        usage, _, text = (" ".join(part.split()) for part in line.partition("  "))
-        if SHARED.keys() >= {*usage.split()}:
-            for name in usage.split():
-                add(parser, name, **({"help": text} if text else {}), **changes.get(_destination(name), {}))
-            continue
-        *others, last = usage.split(", ")
-        name, _, value = last.partition(" ")
-        changed = changes.get(_destination(name), {})
-        takes_value = value or "choices" in changed or not name.startswith("-")
-        keywords = _value_keywords(value) if takes_value else {"action": "store_true"}
-        parser.add_argument(*others, name, **{"help": text, **keywords, **changed})
-
-
-def _destination(name: str) -> str:
-    return name.lstrip("-").replace("-", "_")
-
-
-def _value_keywords(value: str) -> dict[str, Any]:
-    """Return argparse's keywords for the *value* of an argument in a table; none for an empty one."""
-    if value.startswith("{"):
-        return {"choices": value[1:-1].split(",")}
-    parts = re.fullmatch(r"(\[)?(.+?)(\.\.\.)?(?(1)\])", value)
-    if not parts:
-        return {}
-    optional, metavar, several = parts.groups()
-    number = {"nargs": ("*" if optional else "+") if several else "?"} if optional or several else {}
-    return {"metavar": metavar, "type": _TYPES.get(metavar, str), **number}
 
 
 def add_inputs(parser: argparse._ActionsContainer) -> None:
