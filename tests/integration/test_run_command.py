@@ -33,7 +33,7 @@ from firsttouch.scenarios.placement import plan
 #: Pairs of reads in the tests, and bases of a batch.
 PAIRS, BATCH_BASES = 1000, 10_000
 HOST = load()
-SCENARIOS = [s.name for s in plan(HOST).scenarios if "_" not in s.name.split("_", 1)[1]]
+SCENARIOS = [s.name for s in plan(HOST).scenarios if s.instances * s.threads == HOST.usable_pu_count]
 FIRSTTOUCH = Path(sys.executable).with_name("firsttouch")
 
 
