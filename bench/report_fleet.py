@@ -41,7 +41,6 @@ import verdict as simulated
 
 from firsttouch.records import schema, store
 from firsttouch.records.schema import Record
-from firsttouch.records.store import put
 
 HOSTS, METRICS, VIEWS = 10_000, 1_000, 5
 NODES = 8
@@ -88,8 +87,7 @@ def make(folder: Path, hosts: int, metrics: int, repetitions: int, seed: int) ->
     sign = np.array([1.0 if c.better == "higher" else -1.0 for c in wanted])
     bank = np.array([c.parameters["bank"] for c in wanted])
     when = (np.arange(repetitions)[:, None] * 86_400 + np.arange(metrics)).ravel() + _STARTED
-    text = pl.Series("time", when * 1000).cast(pl.Datetime("ms")).dt.strftime("%Y-%m-%dT%H:%M:%S%.3f+00:00")
-    template = template.with_columns(text)
+    template = template.with_columns(_times(when * 1000))
     folder.mkdir()
     total = 0
     for host in range(hosts):
@@ -107,16 +105,17 @@ def make(folder: Path, hosts: int, metrics: int, repetitions: int, seed: int) ->
         table = template.with_columns(
             value,
             value.reshape((len(value), 1)).arr.to_list().alias("samples"),
-            value.alias("minimum"),
-            value.alias("maximum"),
-            pl.lit(f"n{host:05d}").alias("host"),
+            pl.lit(f"n{host:05d}").cast(pl.Categorical).alias("host"),
         )
         if host % 1000 == 750:
             table = table.head(len(table) // 2)
         total += len(table)
-        file = folder / f"n{host:05d}-{_STARTED}-1-{host:08x}.parquet"
-        put(file, lambda partial, table=table: table.write_parquet(partial, compression_level=1))
+        store.append(folder, table)
     return total
+
+
+def _times(milliseconds: np.ndarray) -> pl.Series:
+    return pl.Series("time", milliseconds).cast(pl.Datetime("ms", "UTC")).cast(pl.Datetime("us", "UTC"))
 
 
 def make_history(folder: Path, hosts: int, metrics: int, months: int, seed: int) -> int:
@@ -142,8 +141,7 @@ def make_history(folder: Path, hosts: int, metrics: int, months: int, seed: int)
     for month in range(months):
         broken = month >= months // 2
         when = begin + month * 30 * 86_400_000 + np.arange(metrics) * 1000
-        text = pl.Series("time", when).cast(pl.Datetime("ms")).dt.strftime("%Y-%m-%dT%H:%M:%S%.3f+00:00")
-        template = template.with_columns(pl.concat([text] * block))
+        template = template.with_columns(pl.concat([_times(when)] * block))
         for first in range(0, hosts, block):
             numbers = np.arange(first, min(first + block, hosts))
             shape = (len(numbers), metrics, REPETITIONS)
@@ -158,17 +156,12 @@ def make_history(folder: Path, hosts: int, metrics: int, months: int, seed: int)
             samples = np.sort(samples.reshape(-1, REPETITIONS), axis=1)
             names = pl.Series([f"n{number:05d}" for number in numbers])
             table = template.head(len(samples)).with_columns(
-                names.gather(np.repeat(np.arange(len(numbers)), metrics)).alias("host"),
+                names.gather(np.repeat(np.arange(len(numbers)), metrics)).cast(pl.Categorical).alias("host"),
                 pl.Series("samples", samples).arr.to_list(),
                 pl.Series("value", np.ascontiguousarray(samples[:, 1])),
-                pl.Series("minimum", np.ascontiguousarray(samples[:, 0])),
-                pl.Series("maximum", np.ascontiguousarray(samples[:, -1])),
-                pl.Series("spread", (samples[:, -1] - samples[:, 0]) / samples[:, 1]),
-                pl.lit(REPETITIONS, dtype=pl.Int64).alias("repetitions"),
             )
             total += len(table)
-            file = folder / f"n{first:05d}-{when[0]}-1-{month:08x}.parquet"
-            put(file, lambda partial, table=table: table.write_parquet(partial, compression_level=1))
+            store.append(folder, table)
     return total
 
 

@@ -60,7 +60,7 @@ from firsttouch.judge.baseline import learnt, put
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import MOST_REPETITIONS, judged
 from firsttouch.judge.verdict import ORDER
-from firsttouch.records.schema import Record
+from firsttouch.records.schema import Record, columns
 from firsttouch.systems.definition import System, Undescribed, load
 
 HOSTS, NODES, KERNELS = 100, 2, ("copy", "scale", "triad")
@@ -320,7 +320,7 @@ def frame(values: NDArray[np.float64], days: NDArray[np.int64], prefix: str = "n
         for m in range(metrics)
     ]
     times = [
-        (_BEGIN + datetime.timedelta(days=int(day), minutes=i)).isoformat(timespec="milliseconds") + "+00:00"
+        (_BEGIN + datetime.timedelta(days=int(day), minutes=i)).replace(tzinfo=datetime.UTC)
         for i, day in enumerate(days)
     ]
     common = {"system": SYSTEM, "check": "bandwidth", "unit": "GB/s", "better": "higher", "status": "valid"}
@@ -337,6 +337,7 @@ def frame(values: NDArray[np.float64], days: NDArray[np.int64], prefix: str = "n
         .filter(pl.col("value").is_not_nan())
         .with_columns(*(pl.lit(value).alias(name) for name, value in common.items()))
         .with_columns(reason=pl.lit(""), software=pl.lit("{}"))
+        .select(pl.col(name).cast(kind) for name, kind in columns().items() if name in samples_table.READ)
     )
 
 

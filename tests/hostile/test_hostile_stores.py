@@ -5,53 +5,62 @@ import os
 
 import polars as pl
 import pytest
+from msgspec.structs import replace
 
 from firsttouch.records import schema, store
 from hostile import VM, Case
 
 GOOD = schema.read(VM)
-NAME = "n1-1-1-0123abcd.parquet"
+#: The files of a store that the cases damage.
+NAMES = {"sessions": "sessions-0123456789abcdef.parquet", "values": "values-0123456789abcdef.parquet"}
+TYPES = {"sessions": store.SESSIONS, "values": store.VALUES}
 
 
-def table(**columns):
-    """Returns a function that writes a store of one table with *columns* replaced."""
+def written(folder, number=0, records=GOOD[:1], **changes):
+    """Write the two files of some records of another session, with columns of a table replaced."""
+    records = [replace(r, samples=tuple(s + number for s in r.samples)) for r in records]
+    for table, frame in zip(NAMES, store.split(schema.to_frame(records)), strict=True):
+        changed = frame.with_columns(**changes.get(table, {})).drop(changes.get(f"without_{table}", []))
+        changed.write_parquet(folder / "st" / file_of(table, number))
+
+
+def file_of(table, number=0):
+    return NAMES[table].replace("-0", f"-{number:x}")
+
+
+def poisoned(table, *columns, records=GOOD[:1], good=GOOD):
+    """Returns a function that writes a store of good files, and files with bad *columns* of a table for each."""
 
     def make(folder):
         (folder / "st").mkdir()
-        frame = schema.to_frame(GOOD).with_columns(**columns)
-        frame.write_parquet(folder / "st" / NAME)
+        store.append(folder / "st", good)
+        for number, changes in enumerate(columns):
+            written(folder, number, records, **{table: changes})
 
     return make
 
 
-def poisoned(**columns):
-    """Returns a function that writes a store of a good table and a table with one bad row."""
+def without(table, column):
+    def make(folder):
+        (folder / "st").mkdir()
+        written(folder, **{f"without_{table}": [column]})
+
+    return make
+
+
+def bare(table, content):
+    """Returns a function that writes a store with one file of other *content*, or the first half of its own."""
 
     def make(folder):
         store.append(folder / "st", GOOD)
-        frame = schema.to_frame(GOOD[:1]).with_columns(**columns)
-        frame.write_parquet(folder / "st" / NAME)
+        written(folder)
+        file = folder / "st" / NAMES[table]
+        file.write_bytes(content if content is not None else file.read_bytes()[: file.stat().st_size // 2])
 
     return make
 
 
-def file_of(number):
-    return NAME.replace("-1-1-", f"-1-{number}-")
-
-
-def all_poisoned(tables):
-    """Returns a function that writes a store of a good table and a table with one bad row for each of *tables*."""
-
-    def make(folder):
-        store.append(folder / "st", GOOD)
-        for number, columns in enumerate(tables):
-            frame = schema.to_frame(GOOD[:1]).with_columns(**columns)
-            frame.write_parquet(folder / "st" / file_of(number))
-
-    return make
-
-
-def bare(content, name=NAME):
+def beside(name, content):
     def make(folder):
         store.append(folder / "st", GOOD)
         (folder / "st" / name).write_bytes(content)
@@ -59,119 +68,120 @@ def bare(content, name=NAME):
     return make
 
 
-def without(column):
-    def make(folder):
-        (folder / "st").mkdir()
-        schema.to_frame(GOOD).drop(column).write_parquet(folder / "st" / NAME)
-
-    return make
-
-
-def cut(folder):
-    """Makes a store with a truncated file."""
-    file = store.append(folder / "st", GOOD)
-    content = file.read_bytes()
-    (folder / "st" / NAME).write_bytes(content[: len(content) // 2])
-
-
 def pipes(folder):
     store.append(folder / "st", GOOD)
-    os.mkfifo(folder / "st" / NAME)
+    os.mkfifo(folder / "st" / NAMES["sessions"])
 
 
-def lit(value, kind=None):
-    return pl.lit(value, dtype=kind)
+def text(value):
+    return pl.lit(value).cast(pl.Categorical)
 
 
-NULL = {name: {name: lit(None, kind)} for name, kind in schema.columns().items()}
-NEEDED = ("check", "metric", "unit", "better", "host", "system", "time", "value", "schema", "status")
 VALUES = {
-    "schema 9": {"schema": lit(9, pl.Int64)},
-    "better is a word": {"better": lit("faster")},
-    "status is a word": {"status": lit("fine")},
-    "value is NaN": {"value": lit(float("nan"))},
-    "value is infinite": {"value": lit(float("inf"))},
-    "value is not the samples'": {"value": lit(1e6)},
-    "samples are empty": {"samples": lit([], pl.List(pl.Float64))},
-    "a sample is null": {"samples": lit([None, 1.0], pl.List(pl.Float64))},
-    "a sample is NaN": {"samples": lit([float("nan")])},
-    "a sample is 1e300": {"samples": lit([1e300]), "value": lit(1e300)},
-    "samples are negative": {"samples": lit([-1.0]), "value": lit(-1.0)},
-    "time yesterday": {"time": lit("yesterday")},
-    "time empty": {"time": lit("")},
-    "time with a second 60": {"time": lit("2026-01-01T00:00:60+00:00")},
-    "time of a year of five digits": {"time": lit("+12026-01-01T00:00:00+00:00")},
-    **{f"{name} with a NUL": {name: lit("a\0b")} for name in ("check", "metric", "unit", "host", "system")},
+    "status is a word": ("values", {"status": text("fine")}),
+    "better is a word": ("values", {"better": text("faster")}),
+    "value is NaN": ("values", {"value": float("nan")}),
+    "value is infinite": ("values", {"value": float("inf")}),
+    "value is negative": ("values", {"value": -1.0}),
+    "time is of another year": ("values", {"time": pl.lit(1 << 60).cast(store.VALUES["time"])}),
+    **{f"{name} with a NUL": ("values", {name: text("a\0b")}) for name in ("check", "metric", "unit", "host")},
     **{
-        f"parameters {text}": {"parameters": lit(text)}
-        for text in ('{"pu_nodes": [[]]}', '{"pu_nodes": [{}]}', '{"reads": "0"}', '{"bank": {}}', '{"kernel": 5}')
+        f"parameters {value}": ("values", {"parameters": text(value)})
+        for value in (
+            '{"pu_nodes": [[]]}',
+            '{"pu_nodes": [{}]}',
+            '{"reads": "0"}',
+            '{"bank": {}}',
+            '{"kernel": 5}',
+        )
     },
-    "parameters are not JSON": {"parameters": lit("{x")},
-    "parameters are a list": {"parameters": lit("[]")},
-    "parameters are nested": {"parameters": lit('{"a": ' + "[" * 5000 + "]" * 5000 + "}")},
-    "parameters are not finite": {"parameters": lit('{"a": Infinity}')},
-    "parameters with half of a pair": {"parameters": lit('{"a": "\\ud800"}')},
-    "software is a number": {"software": lit("5")},
-    "software has a number": {"software": lit('{"linux": 6}')},
+    "parameters are not JSON": ("values", {"parameters": text("{x")}),
+    "parameters are a list": ("values", {"parameters": text("[]")}),
+    "parameters are nested": ("values", {"parameters": text('{"a": ' + "[" * 5000 + "]" * 5000 + "}")}),
+    "parameters are not finite": ("values", {"parameters": text('{"a": Infinity}')}),
+    "parameters with half of a pair": ("values", {"parameters": text('{"a": "\\ud800"}')}),
+    "system with a NUL": ("sessions", {"system": text("a\0b")}),
+    "software is a number": ("sessions", {"software": text("5")}),
+    "software has a number": ("sessions", {"software": text('{"linux": 6}')}),
+    "configuration is not JSON": ("sessions", {"configuration": text("{x")}),
+    "settings are numbers": ("sessions", {"configuration": text('{"settings": {"a": 1}}')}),
 }
-TYPES = {
-    "host is a number": {"host": lit(5)},
-    "value is text": {"value": lit("1.0")},
-    "value is a smaller float": {"value": pl.col("value").cast(pl.Float32)},
-    "samples are whole": {"samples": lit([1])},
-    "samples are no list": {"samples": lit(1.0)},
-    "parameters are a struct": {"parameters": pl.struct("check", "metric")},
-    "time is a time": {"time": pl.col("time").str.to_datetime("%+", time_zone="UTC")},
-    "schema is text": {"schema": lit("1")},
-    "host is categorical": {"host": pl.col("host").cast(pl.Categorical)},
+WRONG_TYPES = {
+    "host is a number": ("values", {"host": pl.lit(5)}),
+    "value is text": ("values", {"value": pl.lit("1.0")}),
+    "value is a smaller float": ("values", {"value": pl.col("value").cast(pl.Float32)}),
+    "parameters are a struct": ("values", {"parameters": pl.struct("check", "metric")}),
+    "time is text": ("values", {"time": pl.lit("2026-01-01T00:00:00.000+00:00")}),
+    "check is no category": ("values", {"check": pl.col("check").cast(pl.String)}),
+    "end is of no zone": ("sessions", {"end": pl.col("end").dt.replace_time_zone(None)}),
+    "software is a struct": ("sessions", {"software": pl.struct("host")}),
 }
-#: Damaged files that a command names, before it counts the others.
-NAMED = 20
+NEEDED = {
+    "values": ("session", "check", "metric", "parameters", "unit", "better", "host", "time", "value", "status"),
+    "sessions": ("session", "host", "system", "software", "configuration", "end"),
+}
 VALIDATE = ("validate", "--system", "local", "st")
 OUT = ["out", "out/*"]
 CASES = [
     # All rows or the whole table are bad: nothing is left to judge.
-    *(Case(f"all: {name}", VALIDATE, 2, NAME, table(**columns)) for name, columns in {**VALUES, **TYPES}.items()),
+    *(
+        Case(f"all: {name}", VALIDATE, 2, NAMES[table], poisoned(table, columns, records=GOOD, good=[]))
+        for name, (table, columns) in {**VALUES, **WRONG_TYPES}.items()
+    ),
     # One row of each file is bad: the message names the file, and the rest is read.
     *(
         Case(
-            *(f"one: a value, {names[0]} to {names[-1]}", VALIDATE, 2),
-            [f"left out: st/{file_of(i)}: (?s:.*)verdict vm suspect" for i in range(len(names))],
-            all_poisoned(VALUES[name] for name in names),
+            *(f"one: {what} of {table}", VALIDATE, 2),
+            [f"left out: st/{file_of(table, i)}: (?s:.*)verdict vm suspect" for i in range(len(columns))],
+            poisoned(table, *columns),
         )
-        for names in (list(VALUES)[i : i + NAMED] for i in range(0, len(VALUES), NAMED))
-    ),
-    Case(
-        *("one: a type", VALIDATE, 2),
-        [f"left out: st/{file_of(i)}: (?s:.*)verdict vm suspect" for i in range(len(TYPES))],
-        all_poisoned(TYPES.values()),
-    ),
-    Case(
-        *("one: a null", VALIDATE, 2),
-        [f"left out: st/{file_of(i)}: column {name} has no value" for i, name in enumerate(NEEDED)],
-        all_poisoned(NULL[name] for name in NEEDED),
+        for what, wrong in (("a value", VALUES), ("a type", WRONG_TYPES))
+        for table in NAMES
+        for all_columns in [[columns for of_table, columns in wrong.values() if of_table == table]]
+        for columns in (all_columns[:10], all_columns[10:])
+        if columns
     ),
     *(
         Case(
-            f"append of null {name}", ["store", "append", "to", "st"], 2, f"{NAME}: .*{name}", poisoned(**columns)
+            *(f"one: a null of {table}", VALIDATE, 2),
+            [
+                f"left out: st/{file_of(table, i)}: column {name} has no value"
+                for i, name in enumerate(NEEDED[table])
+            ],
+            poisoned(table, *({name: pl.lit(None, TYPES[table][name])} for name in NEEDED[table])),
         )
-        for name, columns in NULL.items()
+        for table in NAMES
     ),
     *(
-        Case(f"without {name}", VALIDATE, 2, f"{NAME}: .*column {name} is not there", without(name))
-        for name in ("host", "value", "samples", "schema", "parameters")
+        Case(
+            f"append of wrong samples: {value}",
+            ["store", "append", "to", "st"],
+            2,
+            f"{NAMES['values']}: samples are not finite",
+            poisoned("values", {"samples": pl.lit(value, pl.List(pl.Float64))}),
+        )
+        for value in ([], [None, 1.0], [float("nan")], [1e300])
     ),
     *(
-        Case(f"report, {name}", ["report", "st", "-o", "out"], 2, f"left out: st/{NAME}: ", make, OUT)
-        for name, make in {"a type": poisoned(**TYPES["host is a number"]), "not Parquet": bare(b"PAR1")}.items()
+        Case(f"without {name}", VALIDATE, 2, f"{NAMES[table]}: .*column {name} is not there", without(table, name))
+        for table, names in NEEDED.items()
+        for name in names[:3]
     ),
     *(
-        Case(f"{name}, {verb}", argv, 2, f"{NAME}: ", make)
+        Case(f"report, {name}", ["report", "st", "-o", "out"], 2, f"left out: st/{NAMES['values']}: ", make, OUT)
         for name, make in {
-            "not Parquet": bare(b"PAR1" * 100),
-            "empty": bare(b""),
-            "cut": cut,
-            "zeros": bare(b"\0" * 10_000),
+            "a type": poisoned(*WRONG_TYPES["host is a number"]),
+            "not Parquet": bare("values", b"PAR1"),
+        }.items()
+    ),
+    *(
+        Case(f"{table} {name}, {verb}", argv, 2, f"{NAMES[table]}: ", bare(table, content))
+        for table in NAMES
+        for name, content in {
+            "not Parquet": b"PAR1" * 100,
+            "empty": b"",
+            "cut": None,
+            "zeros": b"\0" * 10_000,
         }.items()
         for verb, argv in (
             ("validate", VALIDATE),
@@ -181,25 +191,25 @@ CASES = [
         )
     ),
     *(
-        Case(f"compact: {name}", ["store", "compact", "st"], 2, f"{NAME}: not a table", poisoned(**columns))
-        for name, columns in TYPES.items()
+        Case(
+            f"compact: {name}",
+            ["store", "compact", "st"],
+            2,
+            f"{NAMES[table]}: not a table",
+            poisoned(table, columns),
+        )
+        for name, (table, columns) in WRONG_TYPES.items()
     ),
+    Case("a stranger's file", VALIDATE, 0, "undecided", beside("other.parquet", b"PAR1")),
+    Case("what a killed writer left", VALIDATE, 0, "undecided", beside(".partial-n1+x.parquet", b"PAR1")),
+    Case("values without sessions", VALIDATE, 0, "undecided", beside(NAMES["values"], b"PAR1")),
     Case(
-        "a joined file that is none",
+        "sessions without values",
         VALIDATE,
         2,
-        "compact-0123456789abcdef.parquet: ",
-        bare(b"PAR1", "compact-0123456789abcdef.parquet"),
+        "No such file",
+        lambda f: (poisoned("values", {})(f), (f / "st" / NAMES["values"]).unlink()),
     ),
-    Case(
-        "compact with a joined file that is none",
-        ["store", "compact", "st"],
-        2,
-        "compact-0123456789abcdef.parquet: ",
-        bare(b"PAR1", "compact-0123456789abcdef.parquet"),
-    ),
-    Case("a stranger's file", VALIDATE, 0, "undecided", bare(b"PAR1", "other.parquet")),
-    Case("what a killed writer left", VALIDATE, 0, "undecided", bare(b"PAR1", ".partial-n1+x.parquet")),
     Case("a pipe among the files", VALIDATE, 0, "undecided", pipes),
     Case("a pipe among the files, compact", ["store", "compact", "st"], 0, "nothing to join", pipes),
     Case(
@@ -230,7 +240,7 @@ CASES = [
             f"a full disk, {verb}",
             argv,
             2,
-            "st: File too large",
+            "File too large",
             make,
             process=True,
             prefix=("sh", "-c", 'ulimit -f 1; exec "$@"', "sh"),
@@ -241,7 +251,11 @@ CASES = [
                 ["store", "append", "st", "r.jsonl"],
                 lambda f: ((f / "st").mkdir(), (f / "r.jsonl").write_bytes(VM.read_bytes())),
             ),
-            ("compact", ["store", "compact", "st"], lambda f: [store.append(f / "st", GOOD) for _ in range(2)]),
+            (
+                "compact",
+                ["store", "compact", "st"],
+                lambda f: [store.append(f / "st", GOOD[i:]) for i in range(2)],
+            ),
         )
     ),
     Case(

@@ -165,14 +165,16 @@ def test_an_append_is_stored_as_a_whole_or_not_at_all_whatever_fails(template, t
     for failure in failed:
         is_written = "is written, but a crash of the host may lose it" in one_line(failure)
         assert hosts_of(failure.folder / "st") == (after if is_written else before), failure
-        assert is_written == failure.call.endswith("/st")
+        # The folder is synced after the values, which do not count without their sessions, and at the end.
+        assert not is_written or failure.call.endswith("/st")
+    assert any("is written, but" in failure.err for failure in failed)
 
 
 def test_a_compaction_loses_nothing_whatever_fails(template, tmp_path):
     *failed, succeeded = failures(template, ["store", "compact", "{}/st"], error=errno.ENOSPC, work=tmp_path)
     before = hosts_of(template / "st")
     assert hosts_of(succeeded.folder / "st") == before
-    assert len(store.listing(succeeded.folder / "st").current) == 1
+    assert len(store.files_of(succeeded.folder / "st")) == 6
     assert {"open", "write", "fsync", "rename", "close"} == {failure.call.split()[0] for failure in failed}
     for failure in failed:
         if failure.status != 0:

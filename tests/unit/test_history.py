@@ -221,23 +221,16 @@ class TestRecords:
         wrong = run_cli("fleet", "history", tmp_path / "store", "--host", "n33")
         assert (wrong.status, "did you mean 'n3'" in wrong.err) == (2, True)
 
-    def test_a_store_without_aligners_is_read_once(self, updated, tmp_path):
-        file = store.append(tmp_path, updated)
-        gathered = inputs.gather([tmp_path])
-        gathered.samples(few=0)
-        file.unlink()
-        assert gathered.records(aligners=True) == []
-        gathered.refuse_unread()
-
-    def test_older_records_are_left_out_and_old_files_are_not_read(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(store, "_LEAST", 1)
+    def test_older_records_are_left_out_and_old_files_are_not_read(self, tmp_path):
         now = datetime.datetime.now(datetime.UTC)
         for days in (50, 20, 1):
             time = (now - datetime.timedelta(days=days)).isoformat(timespec="milliseconds")
-            store.append(tmp_path, [replace(record(1, 2, 10.0), time=time)])
-        for days, files, rows in ((60, 3, 3), (30, 2, 2), (20, 2, 1), (0.5, 1, 0)):
+            file = store.append(tmp_path, [replace(record(1, 2, 10.0), time=time)])
+            if days == 50:
+                store.values_of(file).write_bytes(b"PAR1")
+        for days, files, rows in ((60, 1, 2), (30, 0, 2), (19, 0, 1), (0.5, 0, 0)):
             gathered = inputs.gather([tmp_path], days * 86_400)
-            assert (len(gathered.sources.tables), len(gathered.samples().value)) == (files, rows)
+            assert (len(gathered.samples().value), len(gathered.unread)) == (rows, files)
 
     def test_the_page_of_a_few_hosts_shows_them(self, updated, tmp_path, run_cli):
         few = [replace(r, parameters={**r.parameters, "bank": b}) for r in updated[:66] for b in range(8)]

@@ -304,10 +304,10 @@ def judged_sessions(values):
     hosts, metrics, sessions = values.shape
     listed = [replace(rates(1.0)[0], parameters={"pu_nodes": [0], "bank": bank}) for bank in range(metrics)]
     begin = datetime.datetime(2026, 1, 5, tzinfo=datetime.UTC)
-    times = [(begin + 7 * week * DAY).isoformat(timespec="milliseconds") for week in range(sessions)]
+    times = [begin + 7 * week * DAY for week in range(sessions)]
     host, session, _ = (index.ravel() for index in np.indices((hosts, sessions, metrics)))
     frame = pl.concat([to_frame(listed)] * (hosts * sessions)).with_columns(
-        host=pl.Series([f"n{number:04d}" for number in range(hosts)]).gather(host),
+        host=pl.Series([f"n{number:04d}" for number in range(hosts)], dtype=pl.Categorical).gather(host),
         time=pl.Series(times).gather(session),
         value=values.transpose(0, 2, 1).ravel(),
     )

@@ -67,7 +67,8 @@ def simulated(seed, hosts=None, repetitions=None):
                             software={"emulator": "QEMU"} if rng.random() < 0.02 else {"linux": "6"},
                             host=f"n{host}",
                             system="s",
-                            time=f"2026-01-0{1 + number % days}T00:{number:02d}:{rng.randrange(60):02d}.{bank}00Z",
+                            time=f"2026-01-0{1 + number % days}T00:{number:02d}:"
+                            f"{rng.randrange(60):02d}.{bank}00+00:00",
                         )
                     )
     records += [
@@ -82,7 +83,7 @@ def simulated(seed, hosts=None, repetitions=None):
             time=t,
         )
         for host in range(0, hosts, 4)
-        for t in ("2026-01-01T00:01:00+00:00", "2026-01-03T00:00:00+00:00")
+        for t in ("2026-01-01T00:01:00.000+00:00", "2026-01-03T00:00:00.000+00:00")
     ]
     rng.shuffle(records)
     return records

@@ -224,8 +224,8 @@ class TestPage:
                 replace(r, samples=(r.value * 0.9,)) if r.check == "contention" else r
                 for r in by_host[f"n{number:03d}"]
             ]
-        schema.write_table(all_records(by_host), tmp_path / "r.parquet")
-        assert cli.main(["report", str(tmp_path / "r.parquet"), "-o", str(tmp_path / "out")]) == 0
+        store.append(tmp_path / "st", all_records(by_host))
+        assert cli.main(["report", str(tmp_path / "st"), "-o", str(tmp_path / "out")]) == 0
         document = json.loads((tmp_path / "out" / "summary.json").read_text())
         assert "hosts form two groups in 4 metrics" in document["line"]
         divided = document["systems"][0]["divided"]
@@ -342,8 +342,10 @@ class TestCommand:
         assert (second["system"], second["hosts"][0]["host"]) == ("t", "t-n007")
 
     @pytest.mark.parametrize(("hosts", "details"), [(4, 0), (9, 0), (9, 1)])
-    def test_a_report_reads_its_records_once(self, tmp_path, command, monkeypatch, hosts, details):
-        """Pages of single hosts take a second pass, over their rows only, as these hosts are not known before."""
+    def test_a_report_reads_lines_once_and_of_stores_what_it_needs(
+        self, tmp_path, command, monkeypatch, hosts, details
+    ):
+        """Guidelines take a second pass over the rows of aligners, pages of single hosts one over their rows."""
         runs = [replace(r, system="s") for r in Machine(2, 4).placement("bowtie2", "GCAT")]
         for number, host_records in enumerate(records_by_host(hosts=hosts).values()):
             of_host = [replace(r, host=host_records[0].host) for r in runs]
@@ -351,27 +353,34 @@ class TestCommand:
                 store.append(tmp_path / "in", [*host_records, *of_host])
             else:
                 schema.append(tmp_path / "in" / f"{number}.d" / "records.jsonl", [*host_records, *of_host])
-        files, again, batches = Counter(), [], store.batches
+        read, passes = Counter(), []
+        parts, batches = schema.read_parts, store.batches
 
-        def counted(sources, columns, on_unread, where):
-            files.update([*sources.tables, *sources.lines])
-            frames = [*batches(sources, columns, on_unread, where)]
-            again.extend(frames if where is not None else [])
-            return iter(frames)
+        def parsed(path, on_unread):
+            read[path] += 1
+            return parts(path, on_unread)
 
+        def counted(sources, columns, on_unread, where, since):
+            passes.append([*batches(sources, columns, on_unread, where, since)])
+            return iter(passes[-1])
+
+        monkeypatch.setattr(schema, "read_parts", parsed)
         monkeypatch.setattr(store, "batches", counted)
         done = command("report", tmp_path / "in", "-o", tmp_path / "out", "--details", str(details))
         assert done.returncode == 0, done.stderr
-        assert len(files) == hosts
-        assert {*files.values()} == {1 + details}
-        assert all({*frame["host"]} == {"n007"} for frame in again if len(frame))
+        assert {*read.values()} == {1}
+        assert len(passes) == 2 + details
+        if hosts > 4:
+            assert {check for frame in passes[1] for check in frame["check"]} == {"placement"}
+        for frame in passes[2] if details else ():
+            assert {*frame["host"]} <= {"n007"}
         document = json.loads((tmp_path / "out" / "summary.json").read_text())
         assert [guide["aligner"] for guide in document["guidelines"]] == ["bowtie2"]
 
     def test_a_report_read_again_with_its_records_counts_nothing_twice(self, stores, tmp_path, command):
         by_host = records_by_host(hosts=6)
         schema.append(tmp_path / "in" / "records.jsonl", all_records(by_host))
-        schema.write_table(all_records(by_host), tmp_path / "in" / "records.parquet")
+        store.append(tmp_path / "in", all_records(by_host))
         done = command("report", tmp_path / "in", "-o", tmp_path / "out")
         assert done.returncode == 0, done.stderr
         findings = pl.read_parquet(tmp_path / "out" / "findings.parquet")
@@ -580,8 +589,8 @@ class TestCompare:
         after["n031"] = [r for r in after["n031"] if (r.check, r.parameters["bank"]) != ("latency", 0)]
         before["n032"] = [r for r in before["n032"] if r.parameters["bank"] != 1]
         for name, by_host in (("before", before), ("after", after)):
-            schema.write_table(all_records(by_host), tmp_path / f"{name}.parquet")
-        paths = [str(tmp_path / f"{name}.parquet") for name in ("before", "after")]
+            store.append(tmp_path / name, all_records(by_host))
+        paths = [str(tmp_path / name) for name in ("before", "after")]
         assert cli.main(["report", "--compare", *paths, "-o", str(tmp_path / "out")]) == 0
         document = json.loads((tmp_path / "out" / "summary.json").read_text())
         assert "12 unchanged" in document["line"]

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from factories.fleet_records import records_by_host
 from factories.host_records import Machine, built_report
 from firsttouch import cli
-from firsttouch.records import schema
+from firsttouch.records import schema, store
 
 NOW = datetime.datetime(2026, 4, 1, 12, tzinfo=datetime.UTC)
 #: A value of a table, perhaps with an exponent, a sign and a unit.
@@ -190,8 +190,8 @@ def test_a_change_over_time_has_the_levels_of_the_sessions(fleet):
 def test_the_page_of_many_hosts_summarises_all_of_them(tmp_path):
     by_host = records_by_host(hosts=300)
     records = [record for host_records in by_host.values() for record in host_records]
-    schema.write_table(records, tmp_path / "records.parquet")
-    run("report", tmp_path / "records.parquet", "-o", tmp_path / "out")
+    store.append(tmp_path / "st", records)
+    run("report", tmp_path / "st", "-o", tmp_path / "out")
     page, document = page_of(tmp_path / "out"), json.loads((tmp_path / "out" / "summary.json").read_text())
     words = {host["host"]: host["verdict"] for host in document["systems"][0]["hosts"]}
     assert (len(words), words["n007"], words["n011"], words["n005"]) == (300, "fail", "invalid", "suspect")

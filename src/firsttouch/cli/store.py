@@ -36,11 +36,14 @@ def register(subparsers: options.Subparsers) -> None:
 def _append(args: argparse.Namespace) -> int:
     # Whether a record counts is asked when it is read: this host's clock may be wrong.
     given = replace(inputs.gather(args.records), keeps_future=True)
-    from firsttouch.records import store  # noqa: PLC0415 - loads the table library
+    import polars as pl  # noqa: PLC0415 - see firsttouch.records
 
-    records = given.records()
+    from firsttouch.records import schema, store  # noqa: PLC0415 - loads the table library
+
+    columns = [name for name in schema.columns() if "placement" not in name]
+    records = pl.concat([schema.to_frame(()).select(columns), *given.frames(columns)])
     given.refuse_unread()
-    if not records:
+    if records.is_empty():
         raise given.nothing()
     file = store.append(args.store, records)
     given.print_ahead()

@@ -19,10 +19,9 @@ from msgspec import Struct, field
 from firsttouch.errors import BadInput, did_you_mean, first_of
 from firsttouch.host.configuration import MODULE
 from firsttouch.host.memory_modules import socket_of_slot
-from firsttouch.judge.samples_table import milliseconds
 from firsttouch.judge.verdict import natural
 from firsttouch.records.cases import grouped
-from firsttouch.records.schema import Record, columns, to_frame
+from firsttouch.records.schema import Record, to_frame
 
 if TYPE_CHECKING:
     import polars as pl
@@ -137,20 +136,15 @@ def changes(source: pl.DataFrame | Iterable[Record]) -> pl.DataFrame:
         source = to_frame(record for record in source if record.check == CHECK)
     if "check" in source.columns:
         source = source.filter(check=CHECK, metric=METRIC, status="valid")
-        source = source.select("host", milliseconds(source["time"]), "parameters")
-    # Numbers stand for the long texts, of which there are few, in the order of the texts.
-    texts = pl.Enum(source["parameters"].drop_nulls().unique().sort())
-    number = pl.col("parameters").cast(texts).forward_fill()
-    ordered = source.with_columns(number).sort("host", "time", "parameters")
+        source = source.select("host", pl.col("time").dt.epoch("ms"), "parameters")
+    ordered = source.with_columns(pl.col("parameters").forward_fill()).sort("host", "time", "parameters")
     is_new = (pl.col("parameters") != pl.col("parameters").shift().over("host")).fill_null(value=True)
-    return ordered.with_columns(pl.when(is_new).then("parameters").cast(pl.String).alias("parameters"))
+    return ordered.with_columns(parameters=pl.when(is_new).then("parameters"))
 
 
 def nothing() -> pl.DataFrame:
     """Return the table of :func:`changes` without a row."""
-    import polars as pl  # noqa: PLC0415 - a large import
-
-    return changes(pl.DataFrame(schema=columns()).select(READ))
+    return changes(to_frame(()).select(READ))
 
 
 def latest(source: pl.DataFrame | Iterable[Record]) -> dict[str, Configuration]:

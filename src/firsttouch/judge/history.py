@@ -32,11 +32,12 @@ from msgspec.structs import replace
 
 from firsttouch.judge import drift
 from firsttouch.judge.drift import Configuration
-from firsttouch.judge.samples_table import GAP, SamplesTable
+from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints, medians
 from firsttouch.judge.statistics import NORMAL_MEDIAN, binomial_tail, chance_of_change
 from firsttouch.judge.verdict_log import Logged
 from firsttouch.records.cases import Case
+from firsttouch.records.schema import GAP
 from firsttouch.units import Better, percent, quantity_range
 
 #: The fewest sessions on each side of a change: half of the window of the running median, and the middle.

@@ -2,18 +2,17 @@
 """The measurements of many hosts as one table, sorted by case, host and time.
 
 Records of one host and case are repetitions: the same thing measured again. The table has a row per repetition and
-a group of rows per host and case. Only the columns of records that judging needs are read, and their texts are
-numbered while the records are read (:class:`_Rows`), so a row takes about 40 bytes.
+a group of rows per host and case. Only the columns of records that judging needs are read, and numbers stand for
+their texts (:class:`_Rows`): a row takes about 25 bytes, and 45 while the table is sorted.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-import reprlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from msgspec import Struct
@@ -22,20 +21,16 @@ from numpy.typing import NDArray
 
 from firsttouch.benchmarks.kernel_settings import BUSY
 from firsttouch.benchmarks.kernel_settings import METRICS as SETTINGS
-from firsttouch.errors import BadInput
 from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
 from firsttouch.records.cases import Case, distinguished, identifying, in_order
 from firsttouch.records.catalogue import better_of, checks, counts_if_emulated
-from firsttouch.records.schema import Record, columns, in_utc, is_emulated, to_frame
+from firsttouch.records.schema import GAP, Record, is_emulated, to_frame
 
 if TYPE_CHECKING:
     import polars as pl
 
     from firsttouch.units import Better
 
-#: A session of a host ends if the host has no record for longer than this (ms). Several campaigns of a day are
-#: separate sessions. A job that is requeued after hours is two sessions, which does no harm.
-GAP = 3_600_000
 #: The theoretical bandwidth of one bank (GB/s), which follows from that of a package.
 BANK_BANDWIDTH = "theoretical_bandwidth_of_a_bank"
 #: The metric of the check ``configuration`` by which a person states that a host has got another board.
@@ -252,13 +247,13 @@ def of_frames(frames: Iterable[pl.DataFrame], system: str | None = None) -> Samp
 
     rows = _Rows()
     tables: list[tuple[pl.DataFrame, ...]] = []
-    for frame in itertools.chain([pl.DataFrame(schema=columns())], frames):
+    for frame in itertools.chain([to_frame(())], frames):
         chosen = frame.select(READ) if system is None else frame.select(READ).filter(system=system)
-        chosen = chosen.with_columns(milliseconds(chosen["time"]))
+        chosen = chosen.with_columns(pl.col("time").dt.epoch("ms"))
         rows.add(chosen)
         tables.append((_states(chosen), _spans(chosen), _parts(chosen)))
     states, spans, configured = (pl.concat(parts) for parts in zip(*tables, strict=True))
-    hosts, cases, sorted_rows = rows.sorted()
+    hosts, cases, reasons, columns = rows.sorted()
     sessions = _sessions(_keyed(spans, hosts))
     busy = _busy_pus(_keyed(states.filter(metric="busy_pus"), hosts), sessions)
     settings: dict[str, dict[str, float]] = {}
@@ -270,7 +265,7 @@ def of_frames(frames: Iterable[pl.DataFrame], system: str | None = None) -> Samp
     replaced_of = {
         name: _replaced(configured.filter(system=name), hosts, sessions) for name in configured["system"].unique()
     }
-    case, host, time = (sorted_rows[name].to_numpy() for name in ("case", "host", "time"))
+    case, host, time = (columns[name] for name in ("case", "host", "time"))
     keys = _keys(host, time)
     begins = np.flatnonzero((np.diff(case, prepend=-1) != 0) | (np.diff(host, prepend=-1) != 0))
     sessions_of_rows = np.searchsorted(sessions, keys, side="right").astype(np.int32)
@@ -283,76 +278,89 @@ def of_frames(frames: Iterable[pl.DataFrame], system: str | None = None) -> Samp
         settings,
         replaced_of.get(next(iter(systems)), {}) if len(systems) == 1 else {},
         replaced_of,
-        **{name: sorted_rows[name].to_numpy() for name in ("time", "value", "valid", "judged", "reason")},
+        **{name: columns[name] for name in ("time", "value", "valid", "judged", "reason")},
         sessions_of_rows=sessions_of_rows,
         busy_pus=None if busy is None else busy.at(keys, sessions_of_rows),
-        reasons=rows.reasons,
+        reasons=reasons,
     )
 
 
 class _Rows:
-    """Collects the repetitions of metrics that are judged, with numbers in place of their texts."""
+    """Collects the repetitions of metrics that are judged, with numbers for what names a case."""
 
     def __init__(self) -> None:
-        self._numbers: dict[str, dict[str, int]] = {"host": {}, "naming": {}, "reason": {"": 0}}
+        self._numbers: dict[tuple[str, ...], int] = {}
         self._frames: list[pl.DataFrame] = []
-
-    @property
-    def reasons(self) -> list[str]:
-        """Why repetitions are not valid, by number."""
-        return list(self._numbers["reason"])
 
     def add(self, frame: pl.DataFrame) -> None:
         """Add the repetitions among some records."""
         import polars as pl  # noqa: PLC0415 - a large import
 
         valid = pl.col("status") == "valid"
-        rows = frame.filter(~pl.col("metric").is_in(SETTINGS) & ~_is_data()).select(
-            "host",
-            "time",
-            "value",
-            naming=pl.concat_str(_NAMING, separator="\0"),
-            valid=valid,
-            judged=_counts_if_emulated() | ~is_emulated(),
-            reason=pl.when(valid).then(pl.lit("")).otherwise("reason"),
+        rows = frame.filter(~pl.col("metric").is_in(SETTINGS) & ~_is_data())
+        namings = rows.select(_NAMING).unique(maintain_order=True)
+        numbers = [self._numbers.setdefault(naming, len(self._numbers)) for naming in namings.iter_rows()]
+        namings = namings.with_columns(pl.Series("naming", numbers, dtype=pl.Int32))
+        rows = rows.with_columns(judged=_counts_if_emulated() | ~is_emulated())
+        self._frames.append(
+            rows.join(namings, on=_NAMING, how="left", maintain_order="left").select(
+                *("host", "time", "value", "naming", "judged"),
+                valid=valid,
+                reason=pl.when(valid).then(pl.lit("").cast(pl.Categorical)).otherwise("reason"),
+            )
         )
-        self._frames.append(rows.with_columns(self._numbered(rows[name], name) for name in self._numbers))
 
-    def _numbered(self, column: pl.Series, name: str) -> pl.Series:
-        import polars as pl  # noqa: PLC0415 - a large import
+    def sorted(self) -> tuple[list[str], list[Case], list[str], dict[str, NDArray[Any]]]:
+        """Return hosts, cases, reasons, and the columns of the rows, sorted by case, host and time.
 
-        texts, numbers = column.unique(maintain_order=True), self._numbers[name]
-        of_texts = np.array([numbers.setdefault(text, len(numbers)) for text in texts], dtype=np.int32)
-        places = column.cast(pl.Enum(texts)).to_physical().to_numpy()
-        return pl.Series(name, of_texts[places])
-
-    def sorted(self) -> tuple[list[str], list[Case], pl.DataFrame]:
-        """Return hosts, cases, and the rows with their numbers, sorted by case, host and time.
-
-        A record that was read twice (from a store and from a report made of it) is one repetition. Of two that
-        differ in nothing but their validity, the worse one counts, whichever was read first.
+        A record that was read twice (from a store and from the run that was appended to it) is one repetition. Of
+        two that differ in nothing but their validity, the worse one counts, whichever was read first.
         """
         import polars as pl  # noqa: PLC0415 - a large import
 
         rows = pl.concat(self._frames)
         self._frames.clear()
-        hosts = sorted(self._numbers["host"])
-        cases, case_of = _cases_of(self._numbers["naming"])
-        place_of_host = np.argsort([self._numbers["host"][host] for host in hosts]).astype(np.int32)
-        reason = np.min_scalar_type(len(self.reasons))
-        rows = rows.with_columns(
-            pl.Series("host", place_of_host[rows["host"].to_numpy()]),
-            pl.Series("case", np.array(case_of, dtype=np.int32)[rows["naming"].to_numpy()]),
-            pl.Series("reason", rows["reason"].to_numpy().astype(reason)),
-        )
-        rows = rows.sort("case", "host", "time", "value", "naming", "valid", "judged", maintain_order=True)
-        same = [pl.col(name) == pl.col(name).shift() for name in ("case", "host", "time", "value", "naming")]
-        return hosts, cases, rows.filter(~pl.all_horizontal(same).fill_null(value=False)).drop("naming")
+        hosts, host = _numbered(rows["host"])
+        reasons, reason = _numbered(rows["reason"])
+        rows = rows.with_columns(host, reason)
+        cases, case_of = _cases_of(self._numbers)
+        case = np.array(case_of, dtype=np.int32)[rows["naming"].to_numpy()]
+        order = np.argsort(case, kind="stable")
+        keys = ("host", "time", "value", "naming")
+        is_same = pl.all_horizontal(pl.col(name) == pl.col(name).shift() for name in keys).fill_null(value=False)
+        # One case after the other, then one column after the other: whole rows take twice the memory.
+        kept = [np.empty(0, dtype=np.uint32)]
+        for of_case in np.split(order, np.cumsum(np.bincount(case, minlength=1))[:-1]):
+            part = rows[of_case].with_row_index("row").sort(*keys, "valid", "judged", maintain_order=True)
+            kept.append(of_case[part.filter(~is_same)["row"].to_numpy()].astype(np.uint32))
+        del order
+        chosen = np.concatenate(kept)
+        rows.drop_in_place("naming")
+        columns = {name: rows.drop_in_place(name).gather(chosen).to_numpy() for name in rows.columns}
+        return hosts, cases, reasons, {**columns, "case": case[chosen]}
+
+
+def _numbered(texts: pl.Series) -> tuple[list[str], pl.Series]:
+    """Return the texts of a column in alphabetical order, and the column with their numbers."""
+    import polars as pl  # noqa: PLC0415 - a large import
+
+    present = texts.unique()
+    ordered = sorted(present)
+    place = {text: number for number, text in enumerate(ordered)}
+    codes = present.to_physical().to_numpy()
+    numbers = np.zeros(codes.max(initial=0) + 1, dtype=np.int32)
+    numbers[codes] = [place[text] for text in present]
+    return ordered, pl.Series(texts.name, numbers[texts.to_physical().to_numpy()])
 
 
 def renamed(table: pl.DataFrame, names: Mapping[str, str]) -> pl.DataFrame:
     """Return a *table* with other names of hosts."""
-    return table.with_columns(table["host"].replace(dict(names))) if names else table
+    import polars as pl  # noqa: PLC0415 - a large import
+
+    other = {host: name for host, name in names.items() if host != name}
+    if not other:
+        return table
+    return table.with_columns(pl.col("host").cast(pl.String).replace(other).cast(pl.Categorical))
 
 
 def _spans(frame: pl.DataFrame) -> pl.DataFrame:
@@ -368,8 +376,8 @@ def _states(frame: pl.DataFrame) -> pl.DataFrame:
     import polars as pl  # noqa: PLC0415 - a large import
 
     states = frame.filter((pl.col("check") == "topology") | (_is_data() & (pl.col("better") == "neither")))
-    bank = pl.col("parameters").str.json_path_match("$.bank").fill_null("")
-    states = states.select("host", "metric", "value", "time", "system", bank=bank)
+    bank = _parameter("$.bank").fill_null("")
+    states = states.select("host", pl.col("metric").cast(pl.String), "value", "time", "system", bank=bank)
     return pl.concat([states, _of_a_bank(frame), _losses(frame)])
 
 
@@ -380,9 +388,15 @@ def _parts(frame: pl.DataFrame) -> pl.DataFrame:
     configured = frame.filter(
         pl.col("metric").is_in(["settings", REPLACED]), check="configuration", status="valid"
     )
-    of_parts = {name: configured["parameters"].str.json_path_match(path) for name, path in PARTS.items()}
-    stated = configured.select("host", "time", "system", stated=pl.col("metric") == REPLACED)
-    return stated.with_columns(**of_parts)
+    of_parts = {name: _parameter(path) for name, path in PARTS.items()}
+    return configured.select("host", "time", "system", stated=pl.col("metric") == REPLACED, **of_parts)
+
+
+def _parameter(path: str) -> pl.Expr:
+    """Return the text at a *path* in the parameters of records, null if there is none."""
+    import polars as pl  # noqa: PLC0415 - a large import
+
+    return pl.col("parameters").cast(pl.String).str.json_path_match(path)
 
 
 def _counts_if_emulated() -> pl.Expr:
@@ -410,10 +424,7 @@ def _of_a_bank(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the theoretical bandwidth of one bank of each host; all banks are assumed to be alike."""
     import polars as pl  # noqa: PLC0415 - a large import
 
-    packages, banks = (
-        pl.col("parameters").str.json_path_match(f"$.{name}").cast(pl.Float64, strict=False)
-        for name in ("packages", "banks")
-    )
+    packages, banks = (_parameter(f"$.{name}").cast(pl.Float64, strict=False) for name in ("packages", "banks"))
     of_packages = frame.filter(check="topology", metric="theoretical_bandwidth").filter(banks > 0)
     return of_packages.select(
         "host",
@@ -434,7 +445,7 @@ def _losses(frame: pl.DataFrame) -> pl.DataFrame:
     """Return how much slower each slow PU is in each chain, while all run (fractions)."""
     import polars as pl  # noqa: PLC0415 - a large import
 
-    pu, chain, loss = (pl.col("parameters").str.json_path_match(f"$.{name}") for name in ("pu", "chain", "loss"))
+    pu, chain, loss = (_parameter(f"$.{name}") for name in ("pu", "chain", "loss"))
     slow = frame.filter(check="cores", metric="slow_cores", status="valid")
     return slow.select(
         "host",
@@ -446,13 +457,12 @@ def _losses(frame: pl.DataFrame) -> pl.DataFrame:
     ).drop_nulls()
 
 
-def _cases_of(namings: Iterable[str]) -> tuple[list[Case], list[int]]:
-    """Return the cases that texts of the naming columns stand for, and the number of the case of each text."""
+def _cases_of(namings: Iterable[tuple[str, ...]]) -> tuple[list[Case], list[int]]:
+    """Return the cases that texts of the naming columns stand for, and the number of the case of each."""
     numbers: dict[str, int] = {}
     cases: list[Case] = []
     number_of: list[int] = []
-    for naming in namings:
-        system, check, metric, unit, better, parameters = naming.split("\0")
+    for system, check, metric, unit, better, parameters in namings:
         direction = better_of(check, metric, cast("Better", better))
         case = Case(system, check, metric, identifying(check, json.loads(parameters)), unit, direction)
         key = f"{system}\0{case.key}"
@@ -463,21 +473,6 @@ def _cases_of(namings: Iterable[str]) -> tuple[list[Case], list[int]]:
     order = sorted(range(len(cases)), key=lambda number: in_order(cases[number]))
     place = {number: position for position, number in enumerate(order)}
     return distinguished([cases[number] for number in order]), [place[number] for number in number_of]
-
-
-#: Stands for the time of a record that has none.
-_UNKNOWN_TIME = "1970-01-01T00:00:00+00:00"
-
-
-def milliseconds(texts: pl.Series) -> pl.Series:
-    """Return the times of records in ms since 1970, 0 for an empty one; raises BadInput for what is not a time."""
-    texts = texts.replace("", _UNKNOWN_TIME)
-    times = texts.str.to_datetime("%+", time_zone="UTC", strict=False)
-    if times.null_count():
-        times = in_utc(texts).str.to_datetime("%+", time_zone="UTC", strict=False)
-    if times.null_count():
-        raise BadInput(f"not a time: {reprlib.repr(texts.filter(times.is_null())[0])}")
-    return times.dt.epoch("ms")
 
 
 def _keys(host: NDArray[np.integer], time: Ints) -> Ints:

@@ -40,7 +40,10 @@ LARGEST = 1e100
 _DEEPEST = 20
 #: The fields that name what was measured and where.
 NAMES = ("check", "metric", "unit", "host", "system", "partition")
-#: A time as :func:`in_utc` returns it: such texts sort by time.
+#: A session of a host ends if the host has no record for longer than this (ms). Several campaigns of a day are
+#: separate sessions. A job that is requeued after hours is two sessions, which does no harm.
+GAP = 3_600_000
+#: A time as :func:`utc` returns it: such texts sort by time.
 UTC = r"^\d{4}-\d\d-\d\dT\d\d:[0-5]\d:[0-5]\d(?:\.\d{1,9})?\+00:00$"
 
 
@@ -298,6 +301,10 @@ def utc(text: str) -> str | None:
         return text if _moment(text) else None
     if len(text) <= len("2026-01-31") or (moment := _moment(text)) is None:
         return None
+    return _stated(moment)
+
+
+def _stated(moment: datetime.datetime) -> str:
     return moment.isoformat(timespec="microseconds" if moment.microsecond % 1000 else "milliseconds")
 
 
@@ -307,13 +314,6 @@ def _moment(text: str) -> datetime.datetime | None:
         return moment.replace(tzinfo=datetime.UTC) if moment.tzinfo is None else moment.astimezone(datetime.UTC)
     except (ValueError, OverflowError):
         return None
-
-
-def in_utc(times: pl.Series) -> pl.Series:
-    """Return *times* as :func:`utc` does, null for those that are none."""
-    if (odd := times.filter(~times.str.contains(UTC)).unique()).is_empty():
-        return times
-    return times.replace(odd, odd.map_elements(utc, return_dtype=odd.dtype, skip_nulls=True))
 
 
 def _unusable(value: object, depth: int = 0) -> str:
@@ -412,14 +412,35 @@ def read_good(path: Path) -> tuple[list[Record], Unread | None]:
     Raises OSError if the file cannot be opened.
     """
     records: list[Record] = []
+    unread: list[Unread] = []
+    for part in read_parts(path, unread.append):
+        records += part
+    return records, unread[0] if unread else None
+
+
+#: The number of records of a file that are handed on at a time.
+_PART = 1 << 14
+
+
+def read_parts(path: Path, on_unread: Callable[[Unread], object]) -> Iterator[list[Record]]:
+    """Yield the records of one JSON-lines file, some at a time, and call *on_unread* if others cannot be read.
+
+    Raises OSError if the file cannot be opened.
+    """
+    records: list[Record] = []
     errors: list[BadInput] = []
     hosts: set[str | None] = set()
+    good_hosts: set[str] = set()
     for number, text in enumerate(append_log.whole_lines(path.read_bytes()), start=1):
         host = None
+        if len(records) == _PART:
+            yield records
+            records = []
         try:
             data = json.loads(text.decode("utf-8"))
             host = data.get("host") if isinstance(data, dict) else None
             records.append(from_dict(data))
+            good_hosts.add(records[-1].host)
             continue
         except BadInput as error:
             reason = str(error)
@@ -432,11 +453,11 @@ def read_good(path: Path) -> tuple[list[Record], Unread | None]:
             reason = f"not JSON: {what}"
         errors.append(BadInput(reason, file=path, line=number))
         hosts.add(host if isinstance(host, str) and host.strip() else None)
-    if not errors:
-        return records, None
-    if None in hosts:  # a record without a host may be of any host in the file
-        hosts.update(r.host for r in records)
-    return records, Unread(errors[0], len(errors), frozenset(h for h in hosts if h is not None) or None)
+    yield records
+    if errors:
+        if None in hosts:  # a record without a host may be of any host in the file
+            hosts |= good_hosts
+        on_unread(Unread(errors[0], len(errors), frozenset(h for h in hosts if h is not None) or None))
 
 
 def collect(paths: Iterable[Path]) -> list[Record]:
@@ -446,19 +467,21 @@ def collect(paths: Iterable[Path]) -> list[Record]:
 
 
 def columns() -> dict[str, pl.DataType]:
-    """Return the columns of a table of records with their types, the same in every table."""
+    """Return the columns of a table of records with their types, the same in every table.
+
+    Texts of which there are few are categories. Times are in UTC.
+    """
     import polars as pl  # noqa: PLC0415 - a large import that measuring does without
 
-    text, number, whole = pl.String(), pl.Float64(), pl.Int64()
-    first = {"schema": whole, **dict.fromkeys(_FIELDS, text), "samples": pl.List(pl.Float64())}
-    return {**first, "value": number, "repetitions": whole, "spread": number, "minimum": number, "maximum": number}
+    types: dict[str, pl.DataType] = dict.fromkeys(_FIELDS, pl.Categorical())
+    return {**types, "samples": pl.List(pl.Float64()), "time": pl.Datetime("us", "UTC"), "value": pl.Float64()}
 
 
 def is_emulated() -> pl.Expr:
     """Return whether a row of a table is of an emulated host (see :attr:`Record.judged`)."""
     import polars as pl  # noqa: PLC0415 - see columns
 
-    return pl.col("software").str.contains('"emulator":', literal=True)
+    return pl.col("software").cast(pl.String).str.contains('"emulator":', literal=True)
 
 
 def is_of_aligner() -> pl.Expr:
@@ -473,16 +496,12 @@ def to_frame(records: Iterable[Record]) -> pl.DataFrame:
     import polars as pl  # noqa: PLC0415 - see columns
 
     listed = list(records)
-    names = [*_FIELDS, "value", "repetitions", "spread"]
-    data: dict[str, Any] = {name: [getattr(r, name) for r in listed] for name in names}
+    data: dict[str, Any] = {name: [getattr(r, name) for r in listed] for name in (*_FIELDS, "value")}
     encoded = json.JSONEncoder(sort_keys=True).encode  # json.dumps makes an encoder for each value
     for name in JSON_COLUMNS:
         empty = "{}" if name in {"parameters", "software"} else "[]"
         data[name] = [encoded(value) if value else empty for value in data[name]]
-    data["schema"] = [SCHEMA] * len(listed)
-    data["minimum"] = [min(r.samples) for r in listed]
-    data["maximum"] = [max(r.samples) for r in listed]
-    types = columns()
+    data["time"] = _times(pl.Series(data["time"], dtype=pl.String))
     # To group all samples takes a tenth of the time of a list for each record.
     rows = [number for number, r in enumerate(listed) for _ in r.samples]
     flat = {"row": rows, "samples": [sample for r in listed for sample in r.samples]}
@@ -490,18 +509,36 @@ def to_frame(records: Iterable[Record]) -> pl.DataFrame:
         "row", maintain_order=True
     )
     data["samples"] = lists.agg("samples")["samples"]
+    types = columns()
     return pl.DataFrame({name: data[name] for name in types}, schema=types)
+
+
+#: Stands for the time of a record that has none.
+_UNKNOWN_TIME = "1970-01-01T00:00:00+00:00"
+
+
+def _times(texts: pl.Series) -> pl.Series:
+    """Return times of records, 1970 for an empty text; raises BadInput for what is not a time."""
+    import polars as pl  # noqa: PLC0415 - see columns
+
+    times = texts.replace("", _UNKNOWN_TIME).str.to_datetime("%+", time_zone="UTC", time_unit="us", strict=False)
+    for text in texts.filter(times.is_null()).unique():
+        if (moment := utc(text)) is None:
+            raise BadInput(f"not a time: {reprlib.repr(text)}")
+        moments = pl.lit(datetime.datetime.fromisoformat(moment)).cast(times.dtype)
+        times = pl.select(pl.when(texts == text).then(moments).otherwise(times)).to_series()
+    return times
 
 
 def from_frame(frame: pl.DataFrame) -> list[Record]:
     """Return the records of a table of :func:`to_frame`; raises BadInput for any other table."""
     records = []
-    for row in frame.select(["schema", *_FIELDS]).iter_rows(named=True):
+    for row in frame.select(_FIELDS).iter_rows(named=True):
         try:
             nested = {name: json.loads(row[name]) for name in JSON_COLUMNS}
         except (TypeError, ValueError, RecursionError) as error:
             raise BadInput(f"not a record: {error}") from error
-        records.append(Record(**_values({**row, **nested})))
+        records.append(Record(**_values({**row, **nested, "time": _stated(row["time"]), "schema": SCHEMA})))
     return records
 
 

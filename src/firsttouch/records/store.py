@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The store: Parquet files in one folder that many hosts append records to, without a lock or a server.
+"""The store: two tables in one folder, to which many hosts append without a lock or a server.
 
-Files are written atomically: after a crash a file is complete or missing, and no other file has changed. Everybody
-can read them, and only their owner can change them. :func:`scan` reads all of them as one lazy table, and
-:func:`compact` joins many small files.
+The files ``sessions-*.parquet`` are a table with a row per session, ``values-*.parquet`` have a row per record.
+:func:`append` writes a file of each, and :func:`compact` joins small ones. Files are written atomically and never
+changed. That of the values is written first: they are stored as soon as the file of the sessions has its name.
+
+A session is identified by its content, and files are named after their sessions. So what is appended twice, or
+is in a joined file and still in those that it was joined from, counts once.
 
 The folder decides whose files are read: those of root, of its owner and of this user, and those of everybody who
 may write to it if it has the sticky bit.
@@ -11,52 +14,133 @@ may write to it if it has the sticky bit.
 
 from __future__ import annotations
 
-import contextlib
+import datetime
 import hashlib
-import json
+import itertools
 import math
 import os
 import re
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial, reduce
+from functools import reduce
 from operator import or_
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO
 
 import polars as pl
 from msgspec import Struct
 
 from firsttouch import paths
-from firsttouch.errors import BadInput, RunFailed
+from firsttouch.errors import BadInput
 from firsttouch.records import atomic_files, schema
-from firsttouch.records.schema import Record, Unread, columns, table_file, to_frame
+from firsttouch.records.schema import GAP, Record, Unread, table_file, to_frame
+
+# ----------------------------------------------------------------------
+# The two tables, and how records are split into them
+
+_TEXT, _TIME = pl.Categorical(), pl.Datetime("us", "UTC")
+#: The columns of the table of sessions; *values* is the number of rows in the other table.
+SESSIONS: dict[str, pl.DataType] = {
+    **dict.fromkeys(("session", "host", "system", "partition"), _TEXT),
+    **dict.fromkeys(("begin", "end"), _TIME),
+    **dict.fromkeys(("software", "configuration"), _TEXT),
+    "values": pl.UInt32(),
+}
+#: The columns of the table of values; *samples* is null if the value is the only one.
+VALUES: dict[str, pl.DataType] = {
+    **dict.fromkeys(("session", "host", "check", "metric", "parameters", "unit", "better"), _TEXT),
+    "time": _TIME,
+    "repetition": pl.UInt32(),
+    "value": pl.Float64(),
+    "samples": pl.List(pl.Float64),
+    **dict.fromkeys(("status", "reason"), _TEXT),
+}
+#: What a session's records share, besides the configuration and the time.
+_SHARED = ("system", "partition", "host", "software")
+_IS_CONFIGURATION = (pl.col("check") == "configuration") & (pl.col("metric") == "settings")
+_NOTHING = pl.lit("{}").cast(_TEXT)
+
+
+def split(records: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the tables of sessions and of values of *records* (:func:`firsttouch.records.schema.columns`).
+
+    A session has the records of one host with the same software and configuration, without a longer gap than
+    :data:`GAP`. The configuration is the host's last one before each record, or else the first one after it. The
+    parameters of its own record are in the session only. Where threads and pages were placed is left out.
+    """
+    rows = records.drop("placement_asked", "placement_found", strict=False).unique(maintain_order=True)
+    rows = rows.sort("time", maintain_order=True)
+    gap = (pl.col("time").diff() > pl.duration(milliseconds=GAP)).fill_null(value=False)
+    rows = rows.with_columns(visit=gap.cum_sum().over("system", "host"))
+    stated = pl.when(_IS_CONFIGURATION).then("parameters")
+    rows = rows.with_columns(configuration=stated.forward_fill().over("system", "host", "visit"))
+    rows = rows.with_columns(pl.col("configuration").backward_fill().over("system", "host", "visit"))
+    rows = rows.with_columns(pl.col("configuration").fill_null(_NOTHING))
+    key = [*_SHARED, "configuration", "visit"]
+    sessions = rows.group_by(key, maintain_order=True).agg(
+        begin=pl.col("time").first(), end=pl.col("time").last(), values=pl.len()
+    )
+    sessions = sessions.with_row_index("number")
+    rows = rows.join(sessions.select("number", *key), on=key, how="left", maintain_order="left")
+    case = ("number", "check", "metric", "parameters", "unit")
+    rows = rows.with_columns(
+        parameters=pl.when(_IS_CONFIGURATION).then(_NOTHING).otherwise("parameters"),
+        samples=pl.when(pl.col("samples").list.len() > 1).then("samples"),
+        repetition=pl.int_range(pl.len(), dtype=pl.UInt32).over(case),
+    ).sort("number", maintain_order=True)
+    sessions = sessions.with_columns(session=_identities(sessions, rows))
+    named = rows.join(sessions.select("number", "session"), on="number", how="left", maintain_order="left")
+    return _in_columns(sessions, SESSIONS), _in_columns(named, VALUES)
+
+
+def _in_columns(table: pl.DataFrame, types: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    return table.select(pl.col(name).cast(kind) for name, kind in types.items())
+
+
+def _identities(sessions: pl.DataFrame, rows: pl.DataFrame) -> pl.Series:
+    """Return a text for each session that follows from its content, whatever the order of its records is."""
+    content = [name for name in VALUES if name not in {"session", "host", "repetition"}]
+    texts = (
+        pl.col(content).exclude("samples").cast(pl.String),
+        pl.col("samples").cast(pl.List(pl.String)).list.join(" "),
+    )
+    lines = rows.select("number", line=pl.concat_str(*texts, separator="\0", ignore_nulls=True))
+    of_session = lines.group_by("number", maintain_order=True).agg(pl.col("line").sort())["line"]
+    names = []
+    for session, lines_of_session in zip(sessions.iter_rows(named=True), of_session, strict=True):
+        head = "\0".join(session[name] for name in (*_SHARED, "configuration"))
+        digest = hashlib.sha256("\n".join([head, *lines_of_session]).encode()).hexdigest()
+        names.append(f"{session['begin']:%Y%m%dT%H%M%SZ}-{digest[:16]}")
+    return pl.Series(names, dtype=_TEXT)
+
 
 # ----------------------------------------------------------------------
 # The files of a store: how they are written, and which ones of a folder are read
 
-SUFFIX = ".parquet"
-#: The beginning of the name of a file that replaces others, and the key of its metadata that names them.
-COMPACT, REPLACES = "compact-", "firsttouch.replaces"
-#: The names of files of :func:`append` and compaction.
-NAME = re.compile(rf"(?:.+-\d+-\d+-[0-9a-f]{{8}}|{COMPACT}[0-9a-f]{{16}}){re.escape(SUFFIX)}")
-_UNSAFE = re.compile(r"[^A-Za-z0-9_.-]")
+_SESSIONS, _VALUES = "sessions-", "values-"
+#: The names of the files with sessions.
+NAME = re.compile(rf"{_SESSIONS}[0-9a-f]{{16}}(-[0-9a-f]{{8}})?\.parquet")
 #: The compression level of appended files: a host must not spend time on it. Compaction compresses better.
 _QUICK = 1
+#: The columns of sessions that reading needs.
+_READ_SESSIONS = ("session", *_SHARED, "end", "configuration", "values")
 
 
-def append(folder: Path, records: Iterable[Record]) -> Path | None:
-    """Append *records* to the store in *folder* as a new file; return the file, None if there is no record.
+def values_of(file: Path) -> Path:
+    """Return the file with the values of the sessions in *file*."""
+    return file.with_name(_VALUES + file.name.removeprefix(_SESSIONS))
+
+
+def append(folder: Path, records: Iterable[Record] | pl.DataFrame) -> Path | None:
+    """Append *records* to the store in *folder*; return the file with their sessions, None if there is no record.
 
     The records are on the disk on return. Any number of processes and hosts may append at once. Raises BadInput if
     *folder* is something else, or if others would not read the files of this user there.
     """
-    listed = list(records)
-    if not listed:
+    table = records if isinstance(records, pl.DataFrame) else to_frame(records)
+    if table.is_empty():
         return None
-    host = _UNSAFE.sub("_", listed[0].host)[:80].lstrip(".") or "_"
-    name = f"{host}-{time.time_ns()}-{os.getpid()}-{os.urandom(4).hex()}{SUFFIX}"
     if folder.is_symlink() and not folder.exists():
         raise BadInput("a link to nothing: a store is a folder", file=folder)
     if folder.exists() and not folder.is_dir():
@@ -65,72 +149,48 @@ def append(folder: Path, records: Iterable[Record]) -> Path | None:
     folder.mkdir(mode=0o755, exist_ok=True)
     if reason := _Rights(folder).refusal():
         raise BadInput(reason, file=folder)
-    table = to_frame(listed)
-    return put(folder / name, lambda out: table.write_parquet(out, compression_level=_QUICK))
+    sessions, values = split(table)
+    return _write(folder, sessions, lambda out: values.write_parquet(out, compression_level=_QUICK))
 
 
-def put(file: Path, write: Callable[[IO[bytes]], object], check: Callable[[Path], object] | None = None) -> Path:
+def _write(folder: Path, sessions: pl.DataFrame, write: Callable[[IO[bytes]], object]) -> Path:
+    """Write a file with *sessions*, and before it one with their values by *write*; return the former."""
+    names = "\n".join(sorted(sessions["session"]))
+    file = folder / f"{_SESSIONS}{hashlib.sha256(names.encode()).hexdigest()[:16]}.parquet"
+    owners = {_owner(file), _owner(values_of(file))}
+    if owners == {os.geteuid()}:
+        return file  # The same sessions were written before.
+    if owners - {os.geteuid(), _NOBODY}:  # Another user has taken the name.
+        file = file.with_stem(f"{file.stem}-{os.urandom(4).hex()}")
+    try:
+        put(values_of(file), write)
+    except OSError as error:
+        # Without its sessions it does not count, even if it has been written.
+        reason = error.strerror if error.errno is None else os.strerror(error.errno)
+        raise OSError(error.errno, reason, str(folder)) from error
+    return put(file, sessions.write_parquet)
+
+
+def put(file: Path, write: Callable[[IO[bytes]], object]) -> Path:
     """Write *file* atomically by *write*, force it to the disk and return it.
 
-    Everybody may read it, whatever the umask is, and only its owner may change it. *check* is called with the
-    written file before it gets its name. An error of either leaves nothing.
+    Everybody may read it, whatever the umask is, and only its owner may change it. An error leaves nothing.
     """
     with atomic_files.replacing(file, force=True) as partial:
         with table_file(partial) as out:
             write(out)
         atomic_files.set_mode(partial, 0o644)
-        if check is not None:
-            check(partial)
     return file
 
 
-class Listing(Struct, frozen=True):
-    """The files of one folder: those to read (*current*), and those that these replace (*replaced*).
-
-    *covering* are the names that each joined file replaces, as far as its owner may delete these files.
-    """
-
-    current: Sequence[Path]
-    replaced: Sequence[Path]
-    covering: Mapping[Path, frozenset[str]]
-
-
-def listing(
-    folder: Path, rights: _Rights | None = None, *, strict: bool = True, on_ignored: OnUnread | None = None
-) -> Listing:
-    """Return the Parquet files of *folder*: which to read, and which are replaced.
-
-    Files of strangers (:class:`_Rights`) are ignored, and *on_ignored* is called for each. A file replaces only
-    those of the same owner, and all if the owner is root or the folder's. It has at least as many records as it
-    replaces files.
-
-    If two files replace some of the same files (two compactions at once), the one that replaces more is read. A
-    file that cannot be read raises BadInput if *strict*. Otherwise it replaces no other, and is to be read.
-    """
-    # Opening a pipe would block forever.
+def files_of(folder: Path, rights: _Rights | None = None, on_ignored: OnUnread | None = None) -> list[Path]:
+    """Return the files with sessions in *folder* that are read, and call *on_ignored* for the others."""
     rights = rights or _Rights(folder)
-    files = sorted(f for f in folder.iterdir() if f.suffix == SUFFIX and f.name[0] != "." and f.is_file())
-    files = [f for f in files if rights.may_read(f, on_ignored)]
-    names = {f.name: f for f in files}
-    covering: dict[Path, frozenset[str]] = {}
-    for file in files:
-        if file.name.startswith(COMPACT):
-            with contextlib.nullcontext() if strict else contextlib.suppress(BadInput):
-                # A name without a file is kept: another machine may have deleted the file.
-                claimed = covers(file) or ()
-                if allowed := frozenset(n for n in claimed if n not in names or rights.has(file, names[n])):
-                    covering[file] = allowed
-    read: list[Path] = []
-    done: set[str] = set()
-    for file in sorted(covering, key=lambda f: (not rights.has_all(f), -len(covering[f]), f.name)):
-        overlap = any(covering[file] & covering[other] and rights.has(other, file) for other in read)
-        if file.name not in done and not overlap:
-            read.append(file)
-            done |= covering[file]
-    others = [f for f in files if f not in covering and f.name not in done]
-    # A file that replaces files of another one is not read: these would count twice.
-    left = [f for f in files if f.name in done or (f in covering and f not in read)]
-    return Listing(sorted([*read, *others]), left, covering)
+    # Opening a pipe would block forever.
+    files = sorted(f for f in folder.iterdir() if NAME.fullmatch(f.name) and f.is_file())
+    return [
+        f for f in files if all(rights.may_read(each, on_ignored) for each in (f, values_of(f)) if each.exists())
+    ]
 
 
 class _Rights:
@@ -180,13 +240,9 @@ class _Rights:
         is_read = self._is_shared or os.geteuid() in self._masters
         return "" if is_read else f"the store of another user, where records of this user do not count: {_SHARING}"
 
-    def has_all(self, file: Path) -> bool:
-        """Return whether the owner of *file* may replace all files."""
-        return _owner(file) in self._masters
-
-    def has(self, file: Path, other: Path) -> bool:
-        """Return whether the owner of *file* may replace *other*."""
-        return self.has_all(file) or _owner(file) == _owner(other)
+    def may_replace(self, file: Path, other: Path) -> bool:
+        """Return whether the owner of *file* may replace *other*; root and the folder's owner may replace all."""
+        return _owner(file) in {*self._masters, _owner(other)}
 
     def here(self, file: Path) -> bool:
         """Return whether this user may replace *file*."""
@@ -198,59 +254,37 @@ _NO_DECIDER = "who does not decide what this store reads"
 _SHARING = "its owner shares it by mode 3775"
 
 
+#: The owner of a file that does not exist.
+_NOBODY = -1
+
+
 def _owner(file: Path) -> int:
-    """Return the user id of the owner of a file, -1 if it has been deleted meanwhile."""
+    """Return the user id of the owner of a file, :data:`_NOBODY` if there is none or it has been deleted."""
     try:
         return file.lstat().st_uid
     except FileNotFoundError:
-        return -1
-
-
-def covers(file: Path) -> frozenset[str] | None:
-    """Return the names of the files that *file* says it replaces; None if it has been deleted meanwhile.
-
-    There are none if it has fewer records than these files, each of which has one.
-    """
-    try:
-        names = frozenset(map(str, json.loads(pl.read_parquet_metadata(file).get(REPLACES, "[]"))))
-        appended = sum(not name.startswith(COMPACT) for name in names)
-        return names if appended <= _count([file]) else frozenset()
-    except FileNotFoundError:
-        return None
-    except (pl.exceptions.PolarsError, OSError, ValueError, TypeError) as error:
-        raise _no_table(error, file) from error
-
-
-def _no_table(error: BaseException, file: Path) -> BadInput:
-    reason = str(error).split("\n", 1)[0]
-    if (number := schema.kernel_error(error)) is not None:
-        return BadInput(f"cannot be read: {os.strerror(number)}", file=file)
-    return BadInput(f"not a table of records: {reason}", file=file)
+        return _NOBODY
 
 
 # ----------------------------------------------------------------------
-# Reading records from stores, tables of reports, and the JSON lines of checks
+# Reading records from stores, and from the JSON lines of checks
 
-LINES, TABLE, CAMPAIGN = "records.jsonl", "records.parquet", "campaign.json"
+LINES, CAMPAIGN = "records.jsonl", "campaign.json"
 #: The number of rows that are processed at a time.
 ROWS = 1 << 19
-#: About how many bytes of a table's file these are.
+#: About how many bytes of a file these are.
 _BYTES = 16 << 20
-#: The fewest bytes of a file per row. Equal rows take almost no room in a file, and as much memory as any others.
-_LEAST_PER_ROW = 4
-#: Smaller files (bytes) are read whatever their age: asking for it takes as long.
-_LEAST = 1 << 20
 #: Called for a file with records that cannot be read.
 OnUnread = Callable[[Unread], object]
 
 
 class Sources(Struct, frozen=True):
-    """The files with records, *tables* (Parquet) and *lines* (JSON lines), and the folders of *campaigns*.
+    """The files with *sessions* of stores, those with JSON *lines*, and the folders of *campaigns*.
 
-    *piped* are the records of pipes, which can be read only once.
+    *piped* are records that were read before, as those of pipes, which can be read only once.
     """
 
-    tables: Sequence[Path]
+    sessions: Sequence[Path]
     lines: Sequence[Path]
     campaigns: Sequence[Path]
     piped: Sequence[pl.DataFrame] = ()
@@ -264,14 +298,13 @@ def refuse(unread: Unread) -> None:
 def find(paths: Iterable[Path], on_unread: OnUnread = refuse) -> Sources:
     """Return the files with records among *paths* and below the folders among them.
 
-    In a folder these are all records.jsonl, records.parquet and files of stores; in a store, also Parquet files
-    with other names. Links to folders are followed, each folder once, but neither into /proc nor those of
-    strangers (:class:`_Rights`). A folder with a campaign.json is a campaign, which lists its own records. A path
-    to a file is a table if it ends in .parquet, or else JSON lines. A pipe has JSON lines and is read at once.
-    Raises BadInput for a missing path and for devices.
-    *on_unread* is called for folders, and entries below them, that cannot be read or are ignored.
+    In a folder these are all records.jsonl and files of stores. Links to folders are followed, each folder once,
+    but neither into /proc nor those of strangers (:class:`_Rights`). A folder with a campaign.json is a campaign,
+    which lists its own records. A path to a file, or to a pipe, has JSON lines; a pipe is read at once. Raises
+    BadInput for a missing path, for a single file of a store and for devices. *on_unread* is called for folders,
+    and entries below them, that cannot be read or are ignored.
     """
-    tables: dict[Path, None] = {}
+    sessions: dict[Path, None] = {}
     lines: dict[Path, None] = {}
     campaigns: dict[Path, None] = {}
     piped: list[pl.DataFrame] = []
@@ -291,7 +324,9 @@ def find(paths: Iterable[Path], on_unread: OnUnread = refuse) -> Sources:
             if unread is not None:
                 on_unread(unread)
         elif stat.S_ISREG(kind):
-            (tables if path.suffix == SUFFIX else lines)[path] = None
+            if path.suffix == ".parquet":
+                raise BadInput("a Parquet file: give the folder of its store", file=path)
+            lines[path] = None
         elif not stat.S_ISDIR(kind):
             raise BadInput("a device or a socket, not a file with records", file=path)
         for folder, below, names in _walk(path, seen, failed) if stat.S_ISDIR(kind) else ():
@@ -305,12 +340,11 @@ def find(paths: Iterable[Path], on_unread: OnUnread = refuse) -> Sources:
             below[:] = [name for name in below if rights.may_read(folder / name, on_unread)]
             if LINES in names and (folder / LINES).is_file() and rights.may_read(folder / LINES, on_unread):
                 lines[folder / LINES] = None
-            if any(name.endswith(SUFFIX) for name in names):
-                tables.update(dict.fromkeys(_tables_of(folder, rights, on_unread)))
-    for file in [f for f in tables if not _is_utf8(f)]:
-        del tables[file]
-        on_unread(Unread(BadInput("a table whose path is not UTF-8 cannot be read: rename it", file=file)))
-    return Sources(list(tables), list(lines), list(campaigns), piped)
+            if any(map(NAME.fullmatch, names)):
+                sessions.update(dict.fromkeys(files_of(folder, rights, on_unread)))
+    for folder in {f.parent for f in sessions if not _is_utf8(f)}:
+        on_unread(Unread(BadInput("a store whose path is not UTF-8 cannot be read: rename it", file=folder)))
+    return Sources([f for f in sessions if _is_utf8(f)], list(lines), list(campaigns), piped)
 
 
 def _walk(
@@ -336,23 +370,6 @@ def _walk(
         yield Path(folder), below, names
 
 
-def _tables_of(folder: Path, rights: _Rights, on_ignored: OnUnread) -> Iterator[Path]:
-    """Yield the tables of records in a folder: those with the names of a store, and others in a store."""
-    current = listing(folder, rights, strict=False, on_ignored=on_ignored).current
-    is_store = any(NAME.fullmatch(file.name) for file in current)
-    for file in current:
-        if file.name == TABLE or NAME.fullmatch(file.name) or (is_store and _is_renamed(file)):
-            yield file
-
-
-def _is_renamed(file: Path) -> bool:
-    """Return whether a file with another name than those of a store is a table of records."""
-    try:
-        return schema.columns().keys() <= pl.read_parquet_schema(file).keys()
-    except (pl.exceptions.PolarsError, OSError):
-        return False
-
-
 def _is_utf8(path: Path) -> bool:
     try:
         str(path).encode()
@@ -361,195 +378,212 @@ def _is_utf8(path: Path) -> bool:
     return True
 
 
-def newer(files: Sequence[Path], since: str) -> list[Path]:
-    """Return the Parquet *files* that may have a record of the time *since* (ISO 8601, UTC) or later.
-
-    The statistics of a large file usually tell without its rows. Small files and unreadable ones are among them.
-    """
-
-    def may_have(file: Path) -> bool:
-        try:
-            if file.stat().st_size < _LEAST:
-                return True
-            check_rows(file)
-            return _count([file], pl.col("time") >= since) > 0
-        except (BadInput, pl.exceptions.PolarsError, OSError):  # the reader reports it
-            return True
-
-    return [file for file in files if may_have(file)]
-
-
-def tables(files: Sequence[Path]) -> pl.LazyFrame:
-    """Return the Parquet *files* as one table."""
-    return pl.scan_parquet(list(files), glob=False)
-
-
-def scan(paths: Iterable[Path]) -> pl.LazyFrame:
-    """Return all records of *paths* (see :func:`find`) as one table of :func:`firsttouch.records.schema.columns`.
-
-    Each record is there once. Records that hosts of campaigns have written so far are included.
-    """
-    sources = find(paths)
-    wanted = schema.columns()
-    parts = [tables(sources.tables).select(list(wanted))] if sources.tables else []
-    lines = [*sources.lines, *(f for c in sources.campaigns for f in sorted(c.glob(f"hosts/*/{LINES}")))]
-    parts += [schema.to_frame(schema.read(file)).lazy() for file in lines]
-    return pl.concat(parts).unique(maintain_order=True) if parts else pl.LazyFrame(schema=wanted)
-
-
 def batches(
-    sources: Sources, columns: Sequence[str], on_unread: OnUnread = refuse, where: pl.Expr | None = None
+    sources: Sources,
+    columns: Sequence[str],
+    on_unread: OnUnread = refuse,
+    where: pl.Expr | None = None,
+    since: datetime.datetime | None = None,
 ) -> Iterator[pl.DataFrame]:
     """Yield the records of *sources* as tables of some of their *columns*, of about :data:`ROWS` rows each.
 
-    Only rows are yielded for which *where* holds: tables are read only where their statistics leave it open.
-
-    *on_unread* is called for each file that is not a table of records or has wrong rows. Its good rows are
-    yielded. The default raises BadInput.
+    Only rows are yielded for which *where* holds, a condition about hosts and checks, and of stores only sessions
+    that end at the time *since* or later. *on_unread* is called for each file that cannot be read or has wrong
+    rows. Its good rows are yielded. The default raises BadInput.
     """
-    for file in sources.lines:
-        try:
-            good, unread = schema.read_good(file)
-        except OSError as error:
-            good, unread = [], Unread(_cannot(error, file))
-        if unread is not None:
-            on_unread(unread)
-        yield _filtered(schema.to_frame(good), where).select(columns)
-    for frame in sources.piped:
-        yield _filtered(frame, where).select(columns)
+    for frame in itertools.chain(of_lines(sources.lines, on_unread), sources.piped):
+        yield (frame if where is None else frame.filter(where)).select(columns)
     judge = _Judge()
-    for files in _together(sources.tables):
-        if len(files) > 1 and (rows := _all_good(files, columns, judge, where)) is not None:
-            yield _in_utc(rows)
-            continue
-        for file in files:
-            yield from map(_in_utc, _of_table(file, columns, judge, on_unread, where))
+    sessions = _sessions(sources.sessions, _READ_SESSIONS, judge, on_unread)
+    read = [name for name in dict.fromkeys((*_CHECKED, *columns)) if name in VALUES]
+    reader = _Reader(VALUES, read, judge, on_unread, where)
+    for files, of_files in _once(sessions, since):
+        for rows in reader.good([*map(values_of, files)]):
+            joined = rows.join(of_files, on="session", maintain_order="left")
+            yield joined.select(_RESTORED.get(name, pl.col(name)) for name in columns)
 
 
-def _in_utc(rows: pl.DataFrame) -> pl.DataFrame:
-    return rows.with_columns(schema.in_utc(rows["time"])) if "time" in rows.columns else rows
+#: The columns of values that are read to check them and to join them with their sessions.
+_CHECKED = ("session", "host", "check", "metric", "unit", "value")
+#: How columns of a table of records follow from sessions and values, if they are in neither.
+_RESTORED = {
+    "parameters": pl.when(_IS_CONFIGURATION).then("configuration").otherwise("parameters").alias("parameters"),
+    "samples": pl.coalesce("samples", pl.concat_list("value")),
+    **{name: pl.lit("[]").cast(_TEXT).alias(name) for name in ("placement_asked", "placement_found")},
+}
 
 
-_Frame = TypeVar("_Frame", pl.DataFrame, pl.LazyFrame)
+def of_lines(files: Iterable[Path], on_unread: OnUnread) -> Iterator[pl.DataFrame]:
+    """Yield the good records of files with JSON lines."""
+    for file in files:
+        try:
+            yield from map(to_frame, schema.read_parts(file, on_unread))
+        except OSError as error:
+            on_unread(Unread(_cannot(error, file)))
 
 
-def _filtered(rows: _Frame, where: pl.Expr | None) -> _Frame:
-    return rows if where is None else rows.filter(where)
+def _sessions(files: Sequence[Path], columns: Iterable[str], judge: _Judge, on_unread: OnUnread) -> pl.DataFrame:
+    """Return the sessions in *files*; the column *size* has the number of sessions in the *file*."""
+    reader = _Reader(SESSIONS, [*columns], judge, on_unread, with_file=True)
+    empty = pl.DataFrame(schema={**{name: SESSIONS[name] for name in reader.columns}, "file": pl.String()})
+    table = pl.concat([empty, *reader.good(files)])
+    owners = pl.DataFrame(
+        {"file": [str(f) for f in files], "owner": [_owner(f) for f in files]},
+        schema={"file": pl.String, "owner": pl.Int64},
+    )
+    return table.join(owners, on="file").with_columns(size=pl.len().over("file"))
 
 
-def _all_good(
-    files: Sequence[Path], columns: Sequence[str], judge: _Judge, where: pl.Expr | None
-) -> pl.DataFrame | None:
-    """Return the rows of small tables, None if one of them is wrong."""
-    try:
-        rows = _filtered(tables(files), where).select(_looked_at(columns)).collect()
-    except (pl.exceptions.PolarsError, OSError):
-        return None
-    kinds = schema.columns()
-    is_good = all(kinds[name] == kind for name, kind in rows.schema.items()) and judge.of(rows) is None
-    return rows.select(columns) if is_good else None
+def _first_of_each(sessions: pl.DataFrame, *key: str) -> pl.DataFrame:
+    """Return *sessions*, each in one file only: that with the most sessions."""
+    return sessions.sort("size", "file", descending=[True, False]).unique(
+        [*key, "session"], keep="first", maintain_order=True
+    )
 
 
-def _of_table(
-    file: Path, columns: Sequence[str], judge: _Judge, on_unread: OnUnread, where: pl.Expr | None
-) -> Iterator[pl.DataFrame]:
-    """Yield the good rows of a table, and call *on_unread* for the others."""
-    wanted = _looked_at(columns)
-    bad, reason, hosts = 0, "", set[str | None]()
-    begin, last = 0, False
-    try:
-        check_columns(file, wanted)
-        while not last:
-            rows = _filtered(tables([file]), where).slice(begin, ROWS).select(wanted).collect()
-            begin, last = begin + ROWS, len(rows) < ROWS
-            if (wrong := judge.of(rows)) is not None:
+def _once(
+    sessions: pl.DataFrame, since: datetime.datetime | None = None
+) -> Iterator[tuple[list[Path], pl.DataFrame]]:
+    """Yield files to read together, with the sessions to read of them, each session of an owner once.
+
+    What another user writes replaces nothing: sessions that seem to be equal are of two owners, or are equal.
+    """
+    first = _first_of_each(sessions, "owner").with_columns(is_whole=pl.len().over("file") == pl.col("size"))
+    if since is not None:
+        first = first.filter(pl.col("end") >= since)
+    for _, of_owner in first.group_by("owner", maintain_order=True):
+        whole = of_owner.filter("is_whole")
+        # A file with sessions that are read from another one is read alone.
+        for part in (whole, *(part for _, part in of_owner.filter(~pl.col("is_whole")).group_by("file"))):
+            if len(part):
+                yield (
+                    sorted(map(Path, part["file"].unique())),
+                    part.drop("host", "file", "owner", "size", "is_whole"),
+                )
+
+
+class _Reader(Struct, frozen=True):
+    """Reads one of the two tables: some of its *columns* of *types*, rows for which *where* holds.
+
+    *on_unread* is called for each file that cannot be read or has wrong rows.
+    """
+
+    types: Mapping[str, pl.DataType]
+    columns: Sequence[str]
+    judge: _Judge
+    on_unread: OnUnread
+    where: pl.Expr | None = None
+    with_file: bool = False
+
+    def good(self, files: Sequence[Path]) -> Iterator[pl.DataFrame]:
+        """Yield the good rows of *files*, with the column *file* if it is wanted."""
+        for together in _together(files):
+            if len(together) > 1 and (parts := self._all_good(together)) is not None:
+                yield from parts
+                continue
+            for file in together:
+                yield from self._good_of(file)
+
+    def _all_good(self, files: Sequence[Path]) -> list[pl.DataFrame] | None:
+        """Return the rows of several files, None if one of them is wrong."""
+        try:
+            parts = [*self.parts(files)]
+        except (BadInput, pl.exceptions.PolarsError, OSError):
+            return None
+        return parts if all(self.judge.of(part) is None for part in parts) else None
+
+    def _good_of(self, file: Path) -> Iterator[pl.DataFrame]:
+        """Yield the good rows of one file."""
+        bad, reason, hosts = 0, "", set[str | None]()
+        try:
+            for rows in self.parts([file]):
+                if (wrong := self.judge.of(rows)) is None:
+                    yield rows
+                    continue
                 mask, first = wrong
-                named = rows.filter(mask)["host"]
-                bad, reason = bad + len(named), reason or first
-                hosts.update(named)
-                rows = rows.filter(~mask)
-            if len(rows):
-                yield rows.select(columns)
-    except BadInput as error:
-        on_unread(Unread(error))
-    except (pl.exceptions.PolarsError, OSError) as error:
-        on_unread(Unread(_no_table(error, file)))
-    if bad:
-        of_hosts = None if None in hosts else frozenset(h for h in hosts if h is not None)
-        on_unread(Unread(BadInput(reason, file=file), bad, of_hosts))
+                bad, reason = bad + int(mask.sum()), reason or first
+                hosts.update(rows.filter(mask)["host"])
+                yield rows.filter(~mask)
+        except BadInput as error:
+            self.on_unread(Unread(error))
+        except (pl.exceptions.PolarsError, OSError) as error:
+            self.on_unread(Unread(_no_table(error, file)))
+        if bad:
+            of_hosts = None if None in hosts else frozenset(h for h in hosts if h is not None)
+            self.on_unread(Unread(BadInput(reason, file=file), bad, of_hosts))
+
+    def parts(self, files: Sequence[Path]) -> Iterator[pl.DataFrame]:
+        """Yield the rows of *files*; raises BadInput for another table, and for more rows than bytes can hold."""
+        table = pl.scan_parquet(list(files), glob=False, include_file_paths="file")
+        there = table.collect_schema()
+        for name in self.columns:
+            if there.get(name) != self.types[name]:
+                actual = f"{there.get(name, 'not there')}, not {self.types[name]}"
+                raise BadInput(f"not a table of a store: column {name} is {actual}", file=files[0])
+        count = sum(map(_rows_in, files))
+        for begin in range(0, count, ROWS):
+            rows = table.slice(begin, ROWS)
+            chosen = rows if self.where is None else rows.filter(self.where)
+            yield chosen.select(*self.columns, *(["file"] if self.with_file else [])).collect()
 
 
-def check_rows(file: Path) -> int:
-    """Return the number of rows that the metadata of a table state; raises BadInput for too many for its size."""
-    count, size = _count([file]), file.stat().st_size
-    if count * _LEAST_PER_ROW > size:
-        reason = f"{count} rows in {size} bytes: a table of records has {_LEAST_PER_ROW} bytes or more per row"
-        raise BadInput(reason, file=file)
-    return count
+def _rows_in(file: Path) -> int:
+    """Return the number of rows of a table; raises BadInput for too many for its size.
+
+    Equal rows take almost no room in a file, and as much memory as any others.
+    """
+    count, size = pl.scan_parquet(file, glob=False).select(pl.len()).collect().item(), file.stat().st_size
+    if count > size:
+        raise BadInput(f"{count} rows in {size} bytes: a store has a byte or more per row", file=file)
+    return int(count)
 
 
-def check_columns(file: Path, columns: Iterable[str]) -> None:
-    """Raise BadInput if *file* is not a table with these *columns* of records, or has too many rows."""
-    try:
-        check_rows(file)
-        there = pl.read_parquet_schema(file)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise _no_table(error, file) from error
-    for name in columns:
-        if there.get(name) != (kind := schema.columns()[name]):
-            actual = there.get(name, "not there")
-            raise BadInput(f"not a table of records: column {name} is {actual}, not {kind}", file=file)
+def _size(file: Path) -> int:
+    return file.stat().st_size if file.exists() else 0
 
 
 def _together(files: Sequence[Path]) -> Iterator[list[Path]]:
     """Yield lists of files to read at once: many small ones, or a large one."""
     together: list[Path] = []
-    size = rows = 0
+    size = 0
     for file in files:
-        try:
-            here, count = file.stat().st_size, check_rows(file)
-        except (BadInput, pl.exceptions.PolarsError, OSError):  # it is read alone, which reports the error
-            here, count = _BYTES, ROWS
-        if together and (size + here > _BYTES or rows + count > ROWS):
+        here = _size(file)
+        if together and size + here > _BYTES:
             yield together
-            together, size, rows = [], 0, 0
+            together, size = [], 0
         together.append(file)
-        size, rows = size + here, rows + count
+        size += here
     if together:
         yield together
 
 
-def _looked_at(columns: Sequence[str]) -> list[str]:
-    """Return *columns* with those that are checked."""
-    return list(dict.fromkeys([*columns, "schema", "host", "unit", "samples", "value"]))
-
-
 class _Judge:
-    """Finds the rows of tables that no record has. It remembers the texts that it has checked."""
+    """Finds rows of the two tables that :func:`append` does not write. It remembers the texts that are right."""
 
     def __init__(self) -> None:
-        self._right: dict[str, set[str]] = {}
+        self._right: set[tuple[str, str]] = set()
 
     def of(self, table: pl.DataFrame) -> tuple[pl.Series, str] | None:
         """Return which rows are wrong, and what is wrong with the first of these; None if all are right."""
-        samples = pl.col("samples")
-        amount = pl.col("unit").is_in([u for u in table["unit"].unique() if u and schema.never_negative(u)])
-        wrong = {f"column {name} has no value": pl.col(name).is_null() for name in table.columns}
-        wrong |= {
-            f"record of another schema than {schema.SCHEMA}": pl.col("schema") != schema.SCHEMA,
-            "samples are not finite numbers": (samples.list.len() == 0)
-            | samples.list.eval(pl.element().is_null() | ~(pl.element().abs() <= schema.LARGEST)).list.any(),
-            "the value is not the median of the samples": pl.col("value") != samples.list.median(),
-            "samples are negative": amount & (samples.list.min() < 0),
+        wrong = {
+            f"column {name} has no value": pl.col(name).is_null() for name in table.columns if name != "samples"
         }
-        for name in schema.NAMES:
-            if name in table.columns:
-                wrong[f"column {name} holds a NUL character"] = pl.col(name).str.contains("\0", literal=True)
-        for name, words in schema.CHOICES.items():
-            if name in table.columns:
-                wrong[f"column {name} holds a value other than {', '.join(words)}"] = ~pl.col(name).is_in(words)
-        for name in {*schema.JSON_COLUMNS, "time"} & {*table.columns}:
-            if texts := self._wrong_texts(name, table[name]):
+        if "value" in table.columns:
+            amounts = [unit for unit in table["unit"].unique() if unit and schema.never_negative(unit)]
+            wrong |= {
+                "the value is not a finite number": ~(pl.col("value").abs() <= schema.LARGEST),
+                "the value is negative": pl.col("unit").is_in(amounts) & (pl.col("value") < 0),
+            }
+        if "samples" in table.columns:
+            samples = pl.col("samples")
+            amiss = pl.element().is_null() | ~(pl.element().abs() <= schema.LARGEST)
+            wrong["samples are not finite numbers"] = (samples.list.len() == 0) | samples.list.eval(
+                amiss
+            ).list.any()
+        for name in {"time", "end"} & {*table.columns}:
+            wrong[f"column {name} is of no year from 1 to 9999"] = ~pl.col(name).is_between(*_YEARS)
+        for name in table.columns:
+            if table.schema[name] == _TEXT and (texts := self._wrong_texts(name, table[name])):
                 wrong[f"{name} {next(iter(texts.values()))}"] = pl.col(name).is_in(list(texts))
         masks = table.select(mask.fill_null(value=False).alias(reason) for reason, mask in wrong.items())
         present = [reason for reason in masks.columns if masks[reason].any()]
@@ -557,19 +591,26 @@ class _Judge:
 
     def _wrong_texts(self, name: str, column: pl.Series) -> dict[str, str]:
         """Return the wrong texts in the column of field *name*, and why they are wrong."""
-        if name == "time":
-            # Few of many are left to check one by one.
-            read = column.str.to_datetime("%+", time_zone="UTC", strict=False)
-            column = column.filter(read.is_null() | ~column.str.contains(schema.UTC))
-        right = self._right.setdefault(name, set())
         wrong = {}
-        for text in set(column.drop_nulls().unique()) - right:
-            check = schema.wrong_value if name == "time" else schema.wrong_json
-            if reason := check(name, text):
-                wrong[text] = reason
-            else:
-                right.add(text)
+        field = "parameters" if name == "configuration" else name
+        check = schema.wrong_json if field in schema.JSON_COLUMNS else schema.wrong_value
+        for text in column.drop_nulls().unique():
+            if (name, text) not in self._right:
+                if reason := check(field, text):
+                    wrong[text] = reason
+                else:
+                    self._right.add((name, text))
         return wrong
+
+
+_YEARS = datetime.datetime(1, 1, 1, tzinfo=datetime.UTC), datetime.datetime(9999, 12, 31, tzinfo=datetime.UTC)
+
+
+def _no_table(error: BaseException, file: Path) -> BadInput:
+    reason = str(error).split("\n", 1)[0]
+    if (number := schema.kernel_error(error)) is not None:
+        return BadInput(f"cannot be read: {os.strerror(number)}", file=file)
+    return BadInput(f"not a table of a store: {reason}", file=file)
 
 
 def _cannot(error: OSError, path: Path) -> BadInput:
@@ -578,9 +619,6 @@ def _cannot(error: OSError, path: Path) -> BadInput:
 
 # ----------------------------------------------------------------------
 # Joining the small files of a store, while hosts append and readers read
-#
-# The new file names the files that it replaces, which are no longer read as soon as it exists. A later compaction
-# deletes them: a reader that listed them before may still be reading.
 
 #: The longest time in seconds from listing files to having read them.
 PATIENCE = 3600.0
@@ -599,100 +637,117 @@ class Compacted(Struct, frozen=True):
 
 
 def compact(folder: Path, *, patience: float = PATIENCE) -> Compacted:
-    """Join the small files of the store in *folder*, and delete files that were joined *patience* seconds ago.
+    """Join small files of the store in *folder*, and delete those that were joined *patience* seconds ago.
 
-    It may be killed at any moment and run again, even while another one runs. Other tables, such as a report's,
-    are not changed. Raises BadInput for a file that is not a table of records.
+    It may be killed at any moment and run again, even while another one runs. Raises BadInput for a file that is
+    not a table of a store.
     """
-    before, rights = listing(folder), _Rights(folder)
+    rights, judge = _Rights(folder), _Judge()
+    sessions = _sessions(files_of(folder, rights), SESSIONS, judge, _refuse_damaged)
+    # Sessions of two owners need not be equal, whatever they say.
+    doubtful = sessions.filter(pl.col("owner").n_unique().over("session") > 1)["file"].unique()
     small = [
-        file
-        for file in before.current
-        if NAME.fullmatch(file.name) and rights.here(file) and file.stat().st_size < _SMALL
+        str(file)
+        for file in map(Path, sessions["file"].unique())
+        if rights.here(file) and rights.here(values_of(file)) and _size(values_of(file)) < _SMALL
     ]
-    for file in small:
-        check_columns(file, list(columns()))
-    if len(small) < 2:
-        return Compacted(None, 0, _delete(folder, patience))
-    new = _replace(folder, small, before.covering)
-    return Compacted(new, len(small), _delete(folder, patience))
+    joined = _first_of_each(sessions.filter(~pl.col("file").is_in(doubtful.implode()))).filter(
+        pl.col("file").is_in(small)
+    )
+    new, count = None, joined["file"].n_unique()
+    if count > 1:
+        new = _join(folder, joined)
+    return Compacted(new, count if new else 0, _delete(folder, rights, patience))
 
 
-def _replace(folder: Path, small: Sequence[Path], covering: Mapping[Path, frozenset[str]]) -> Path:
-    """Write a file that replaces some others, and return it."""
-    # A file that replaces others passes them on: they may still exist.
-    names = sorted({f.name for f in small}.union(*(covering.get(f, ()) for f in small)))
-    name = hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
+def _refuse_damaged(unread: Unread) -> None:
+    """Raise the error of a file, unless another compaction has deleted it."""
+    if unread.error.file is not None and Path(unread.error.file).exists():
+        raise unread.error
 
-    def check(written: Path) -> None:
-        # The files that it replaces will be deleted, so the records are counted before.
-        if (joined := _count([written])) != (wanted := _count(small)):
-            raise RunFailed(f"{folder}: {joined} of {wanted} records are in the new file: nothing was changed")
 
-    # The files' names sort by host and time, so the rows need no sorting.
-    metadata = {REPLACES: json.dumps(names)}
-    write = partial(tables(small).sink_parquet, metadata=metadata, row_group_size=_ROWS)
-    return put(folder / f"{COMPACT}{name}{SUFFIX}", write, check)
+def _join(folder: Path, sessions: pl.DataFrame) -> Path:
+    """Write *sessions* of some files to a new one, and return it."""
+    tables = []
+    reader = _Reader(VALUES, [*VALUES], _Judge(), refuse, where=pl.lit(value=False))
+    for file in sorted(map(Path, sessions["file"].unique())):
+        of_file = sessions.filter(file=str(file))
+        [*reader.good([values_of(file)])]  # It has the right columns.
+        table = pl.scan_parquet(values_of(file), glob=False)
+        if len(of_file) < of_file["size"][0]:
+            table = table.filter(pl.col("session").is_in(of_file["session"].implode()))
+        count = int(_collected(table.select(pl.len()), folder).item())
+        if count != (stated := int(of_file["values"].sum())):
+            raise BadInput(f"it has {count} of {stated} values: nothing was changed", file=values_of(file))
+        tables.append(table)
+    values = pl.concat(tables)
+    stated_sessions = _in_columns(sessions, SESSIONS).sort("begin", "session")
+    return _write(folder, stated_sessions, lambda out: values.sink_parquet(out, row_group_size=_ROWS))
+
+
+def _delete(folder: Path, rights: _Rights, patience: float) -> int:
+    """Delete files whose sessions others have, and what killed writers have left.
+
+    A reader that has listed the files before may still be reading, so the others must be old enough.
+    """
+    old = time.time() - patience
+    sessions = _sessions(files_of(folder, rights), ["session", "host"], _Judge(), _refuse_damaged)
+    order = sessions.group_by("file", "size").agg("session").sort("size", "file", descending=[True, False])
+    standing: dict[str, list[Path]] = {}
+    others: dict[Path, dict[str, list[Path]]] = {}
+    for name, _, of_file in order.iter_rows():
+        file = Path(name)
+        allowed = {
+            s: [f for f in standing.get(s, ()) if rights.may_replace(f, file) and _written(f) < old]
+            for s in of_file
+        }
+        if all(allowed.values()) and rights.here(file):
+            others[file] = allowed
+        else:
+            for session in of_file:
+                standing.setdefault(session, []).append(file)
+    contents = _contents([*{*others, *(f for of in others.values() for files in of.values() for f in files)}])
+    doubled = [
+        file
+        for file, allowed in others.items()
+        if all((f := contents.get((file, s))) and f in {contents.get((o, s)) for o in allowed[s]} for s in allowed)
+    ]
+    stated = {values_of(file) for file in folder.glob(f"{_SESSIONS}*")}
+    left = [*folder.glob(f"{atomic_files.PREFIX}*"), *{*folder.glob(f"{_VALUES}*")}.difference(stated)]
+    left = [file for file in left if _written(file) < old and rights.here(file)]
+    for file in (*doubled, *map(values_of, doubled), *left):
+        file.unlink(missing_ok=True)
+    return len(doubled)
+
+
+def _contents(files: Sequence[Path]) -> dict[tuple[Path, str], tuple[int, int]]:
+    """Return the number of values, and a number that follows from them, of each session in the *files*."""
+    names = [values_of(file) for file in files]
+    if not names:
+        return {}
+    table = pl.scan_parquet(names, glob=False, include_file_paths="file")
+    content = pl.struct(name for name in VALUES if name != "session").hash().sum()
+    try:
+        counted = _collected(table.group_by("file", "session").agg(pl.len(), content=content), names[0].parent)
+    except FileNotFoundError:  # another compaction has deleted one
+        return {}
+    sessions_file = {str(values_of(file)): file for file in files}
+    return {(sessions_file[file], session): (n, number) for file, session, n, number in counted.iter_rows()}
+
+
+def _collected(table: pl.LazyFrame, folder: Path) -> pl.DataFrame:
+    """Return the rows of files in *folder*; an error names it, instead of a file with a part of its path."""
+    try:
+        return table.collect(engine="streaming")
+    except FileNotFoundError:
+        raise
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise _no_table(error, folder) from error
 
 
 def _written(file: Path) -> float:
-    """Return when a file was written, infinity if it has been renamed meanwhile."""
+    """Return when a file was written, infinity if it has been deleted meanwhile."""
     try:
         return file.stat().st_mtime
     except FileNotFoundError:
         return math.inf
-
-
-def _count(files: Sequence[Path], where: pl.Expr | None = None) -> int:
-    return int(_collected(_filtered(tables(files), where).select(pl.len()), files[0].parent).item())
-
-
-def _collected(rows: pl.LazyFrame, folder: Path) -> pl.DataFrame:
-    """Return the *rows* of files in *folder*; raises OSError with the kernel's number, which polars hides."""
-    try:
-        return rows.collect(engine="streaming")
-    except OSError as error:
-        if (number := schema.kernel_error(error)) is None:
-            raise
-        raise OSError(number, os.strerror(number), str(folder)) from error
-
-
-def _delete(folder: Path, patience: float) -> int:
-    """Delete files that are no longer read, and partial files of killed writers.
-
-    Raises RunFailed for a file with a record that none of those that replace it has; it is not deleted.
-    """
-    old = time.time() - patience
-    after, rights = listing(folder), _Rights(folder)
-    standing = [f for f in after.current if f in after.covering and _written(f) < old]
-    joined = frozenset[str]().union(*(after.covering[f] for f in standing))
-    # Of two compactions at once, the file that is not read.
-    doubled = {f for f, names in after.covering.items() if f in after.replaced and names <= joined}
-    replaced = [f for f in after.replaced if (f.name in joined or f in doubled) and rights.here(f)]
-    try:
-        lacking = _lacking(replaced, standing)
-    except FileNotFoundError:  # another compaction has deleted one
-        return 0
-    deletable = {f for f in replaced if f not in lacking}
-    deletable |= {f for f in folder.glob(f"{atomic_files.PREFIX}*") if _written(f) < old and rights.here(f)}
-    for file in deletable:
-        file.unlink(missing_ok=True)
-    for file in lacking:
-        wrong = next((f for f in standing if file.name in after.covering[f]), standing[0])
-        raise RunFailed(
-            f"{wrong}: it does not have all records of {file.name}, which it says it replaces: delete it"
-        )
-    return len(deletable)
-
-
-def _lacking(files: Sequence[Path], standing: Sequence[Path]) -> list[Path]:
-    """Return those of *files* with a record that none of *standing* has."""
-    if not files:
-        return []
-    for file in (*files, *standing):
-        check_rows(file)
-    digest = pl.struct(list(columns())).hash()
-    held = _collected(tables(standing).select(digest=digest).unique(), standing[0].parent)["digest"]
-    rows = pl.scan_parquet(list(files), glob=False, include_file_paths="file")
-    unmatched = rows.filter(~digest.is_in(held.implode())).select(pl.col("file").unique())
-    return sorted(map(Path, _collected(unmatched, standing[0].parent)["file"]))

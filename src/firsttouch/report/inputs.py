@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -27,7 +26,7 @@ from firsttouch.judge import drift, samples_table
 from firsttouch.judge.drift import Configuration
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import judged
-from firsttouch.judge.samples_table import SamplesTable, milliseconds, renamed
+from firsttouch.judge.samples_table import SamplesTable, renamed
 from firsttouch.records import schema
 from firsttouch.records.schema import Record, Unread
 from firsttouch.systems.definition import System
@@ -45,39 +44,16 @@ _MOST_PRINTED = 20
 _HOURS_IN_DAYS = 48
 
 
-class Kept(Struct):
-    """Rows that are needed as records: all of them as long as they are of *few* hosts, else those of aligners."""
-
-    few: int
-    frames: list[pl.DataFrame] = field(default_factory=list)
-    hosts: set[str] = field(default_factory=set)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether these are all rows."""
-        return len(self.hosts) <= self.few
-
-    def add(self, frame: pl.DataFrame) -> None:
-        """Keep the rows of a further part of the records."""
-        was_complete = self.is_complete
-        self.hosts.update(frame["host"].unique())
-        self.frames.append(frame)
-        if not self.is_complete:
-            new = 0 if was_complete else -1
-            self.frames[new:] = [part for f in self.frames[new:] if len(part := f.filter(schema.is_of_aligner()))]
-
-
 class Gathered(Struct, frozen=True, dict=True):
     """The inputs: files with records, the state of campaigns, and the troubles of ReFrame's run reports.
 
-    *since* is the time (ms since 1970) of the oldest records that count. Records of the future do not count,
+    *since* is the time of the oldest records that count. Records of the future do not count,
     unless they are only stored (*keeps_future*): *dated_ahead* has the latest time (ms since 1970) of such records
     by system and host.
 
     *unread* are unreadable files, folders and records, *hosts* those with samples, *systems* the number of records
     of each system, and *configured* the records of configurations (:func:`firsttouch.judge.drift.changes`). They
-    are complete once the samples have been read. *kept* are the rows that a report needs as records, which are
-    read with the samples.
+    are complete once the samples have been read.
     """
 
     paths: Sequence[Path]
@@ -88,8 +64,7 @@ class Gathered(Struct, frozen=True, dict=True):
     hosts: list[str] = field(default_factory=list)
     systems: Counter[str] = field(default_factory=Counter)
     configured: list[pl.DataFrame] = field(default_factory=list)
-    kept: list[Kept] = field(default_factory=list)
-    since: int = 0
+    since: datetime.datetime | None = None
     keeps_future: bool = False
     dated_ahead: dict[tuple[str, str], int] = field(default_factory=dict)
     clock: Clock = SYSTEM_CLOCK
@@ -113,20 +88,19 @@ class Gathered(Struct, frozen=True, dict=True):
     def _measured(self) -> list[Record]:
         return [r for seen in self.campaigns for r in campaign_results.measured(seen)]
 
-    def samples(self, system: str | None = None, *, few: int | None = None) -> SamplesTable:
-        """Return the samples of all records, or only those of *system*.
+    @cached_property
+    def _parsed(self) -> Sources:
+        """The sources, of which lines of checks have been read: reading them takes longer than any table."""
+        from firsttouch.records.store import of_lines  # noqa: PLC0415 - loads the table library
 
-        With *few*, the rows that :meth:`records` returns are kept: of so many hosts all of them, of more hosts
-        those of aligners. Other rows are read again if they are asked for.
-        """
+        parsed = of_lines(self.sources.lines, self._keep_unread)
+        return replace(self.sources, lines=(), piped=[*self.sources.piped, *parsed])
+
+    def samples(self, system: str | None = None) -> SamplesTable:
+        """Return the samples of all records, or only those of *system*."""
         self.systems.clear()
         self.configured.clear()
-        self.kept.clear()
-        wanted: Sequence[str] = samples_table.READ
-        if few is not None:
-            wanted = list(schema.columns())
-            self.kept.append(Kept(few))
-        samples = samples_table.of_frames(self._noted(self._frames(wanted)), system)
+        samples = samples_table.of_frames(self._noted(self.frames(samples_table.READ)), system)
         self.hosts[:] = samples.hosts
         return samples
 
@@ -137,50 +111,40 @@ class Gathered(Struct, frozen=True, dict=True):
         wanted = pl.lit(value=True) if hosts is None else pl.col("host").is_in(hosts)
         if aligners:
             wanted &= schema.is_of_aligner()
-        kept = next((kept for kept in self.kept if aligners or kept.is_complete), None)
+        columns = tuple(schema.columns())
         # Campaigns may name the hosts of records otherwise.
-        where = None if self.missing else wanted
-        frames = kept.frames if kept else self._frames(tuple(schema.columns()), where)
-        records = [r for frame in frames for r in schema.from_frame(frame.filter(wanted))]
-        once = {json.dumps(r.to_dict(), sort_keys=True): r for r in records}
-        return sorted(once.values(), key=lambda r: r.time)
+        frames = self.frames(columns, None if self.missing else wanted)
+        rows = pl.concat([schema.to_frame(()), *(frame.filter(wanted) for frame in frames)])
+        # Lines of checks come before the same records of a store, which has no placements.
+        once = rows.unique(
+            [name for name in columns if "placement" not in name], keep="first", maintain_order=True
+        )
+        return schema.from_frame(once.sort("time", maintain_order=True))
 
-    def _frames(self, columns: Sequence[str], where: pl.Expr | None = None) -> Iterator[pl.DataFrame]:
+    def frames(self, columns: Sequence[str], where: pl.Expr | None = None) -> Iterator[pl.DataFrame]:
         """Yield the records that count, with the names of hosts in campaigns, which may omit the domain."""
         from firsttouch.records.store import batches  # noqa: PLC0415 - loads the table library
 
-        for frame in batches(self.sources, columns, self._keep_unread, where):
+        for frame in batches(self._parsed, columns, self._keep_unread, where, self.since):
             hosts = frame["host"].unique() if self.missing else ()
             yield self._counting(renamed(frame, {host: name_among(host, self.missing) for host in hosts}))
         if self._measured:
             yield self._counting(schema.to_frame(self._measured).select(columns))
 
     def _counting(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows of *frame* that count: neither too old, nor of the future."""
-        frame = self._of_the_past(frame)
-        return frame.filter(milliseconds(frame["time"]) >= self.since) if self.since else frame
+        """Return the rows of *frame* that count: neither too old, nor of the future, whose hosts are noted.
 
-    def _of_the_past(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Note records of the future; return *frame* without them: the newest session would be theirs."""
+        Otherwise the newest session would be theirs.
+        """
         import polars as pl  # noqa: PLC0415 - see firsttouch.records
 
-        now = self.clock.time()
-        # Only texts that may be of the future are parsed; a time may have another offset from UTC.
-        yesterday = datetime.datetime.fromtimestamp(now - 86400, datetime.UTC).strftime("%Y-%m-%d")
-        recent = frame["time"] >= yesterday
-        if not recent.any():
-            return frame
-        times = milliseconds(frame["time"].filter(recent))
-        ahead = frame.filter(recent).select("system", "host").with_columns(latest=times)
-        ahead = ahead.filter(pl.col("latest") > (now + MOST_SKEW) * 1000)
-        if ahead.is_empty():
-            return frame
-        for system, host, latest in ahead.group_by("system", "host").max().iter_rows():
-            self.dated_ahead[system, host] = max(latest, self.dated_ahead.get((system, host), 0))
-        if self.keeps_future:
-            return frame
-        is_ahead = milliseconds(frame["time"]) > (now + MOST_SKEW) * 1000
-        return frame.filter(~is_ahead)
+        is_ahead = pl.col("time") > datetime.datetime.fromtimestamp(self.clock.time() + MOST_SKEW, datetime.UTC)
+        latest = frame.filter(is_ahead).group_by("system", "host").agg(pl.col("time").max().dt.epoch("ms"))
+        for system, host, time in latest.iter_rows():
+            self.dated_ahead[system, host] = max(time, self.dated_ahead.get((system, host), 0))
+        if not self.keeps_future and len(latest):
+            frame = frame.filter(~is_ahead)
+        return frame if self.since is None else frame.filter(pl.col("time") >= self.since)
 
     def ahead(self, system: str | None = None) -> dict[str, str]:
         """Return a sentence for each host with records of the future, or only for the hosts of *system*."""
@@ -208,19 +172,17 @@ class Gathered(Struct, frozen=True, dict=True):
         ]
 
     def _noted(self, frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-        """Yield *frames*, and note their systems, their configurations and the rows that are kept."""
+        """Yield *frames*, and note their systems and their configurations."""
         for frame in frames:
             self.systems.update(dict(frame["system"].value_counts().iter_rows()))
             self.configured.append(drift.changes(frame))
-            for kept in self.kept:
-                kept.add(frame)
             yield frame
 
     def configurations(self) -> dict[str, list[Configuration]]:
         """Return the configurations of each host, oldest first, read with the samples if these have been read."""
         import polars as pl  # noqa: PLC0415 - see firsttouch.records
 
-        configured = self.configured or map(drift.changes, self._frames(drift.READ))
+        configured = self.configured or map(drift.changes, self.frames(drift.READ))
         return drift.sequences(pl.concat([drift.nothing(), *configured]))
 
     def newest_configurations(self) -> dict[str, Configuration]:
@@ -309,7 +271,7 @@ def gather(paths: Sequence[Path], max_age: float | None = None) -> Gathered:
             troubles += reframe_run.read(run)
         except BadInput as error:
             unread[str(error)] = Unread(error)
-    from firsttouch.records.store import find, newer  # noqa: PLC0415 - loads the table library
+    from firsttouch.records.store import find  # noqa: PLC0415 - loads the table library
 
     sources = find([*given, *results], lambda u: unread.update({str(u): u}))
     campaigns = []
@@ -318,13 +280,9 @@ def gather(paths: Sequence[Path], max_age: float | None = None) -> Gathered:
             campaigns.append(state(model.read(folder.absolute())))
         except BadInput as error:
             unread[str(error)] = Unread(error)
-    since = 0
+    since = None
     if max_age is not None:
-        begin = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=max_age)
-        since = int(begin.timestamp() * 1000)
-        # Times may have another offset from UTC.
-        day_before = (begin - datetime.timedelta(days=1)).strftime("%Y-%m-%d")
-        sources = replace(sources, tables=newer(sources.tables, day_before))
+        since = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=max_age)
     return Gathered(paths, sources, without_superseded(campaigns), troubles, unread, since=since)
 
 
