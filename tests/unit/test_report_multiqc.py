@@ -60,9 +60,9 @@ def test_a_name_that_multiqc_does_not_find_is_refused_before_any_work(run_cli, f
 
 
 def test_a_run_of_a_command_has_columns_of_the_general_statistics():
-    run = {"seconds": 3.5, "scenario": {"name": "2Inst_<b>"}, "placement": "verified"}
+    run = {"seconds": 3.5, "scenario": {"name": "2x-<b>"}, "placement": "verified"}
     section = json.loads(multiqc.of_run("a<b", run))
     assert section["plot_type"] == "generalstats"
-    row = {"seconds": 3.5, "scenario": "2Inst_&lt;b&gt;", "placement": "verified"}
+    row = {"seconds": 3.5, "scenario": "2x-&lt;b&gt;", "placement": "verified"}
     assert section["data"] == {"a&lt;b": row}
     assert [key for head in section["pconfig"] for key in head] == [*row]
