@@ -262,6 +262,12 @@ def _fault(kind: Any, data: Any, message: str, above: Where = ()) -> tuple[Where
     return where, f"{name}: {reason}"
 
 
+def mistake(kind: Any, data: Any) -> str:
+    """Return what keeps *data* from being a *kind*, an empty string for nothing."""
+    message = _message(kind, data)
+    return _fault(kind, data, message)[1] if message else ""
+
+
 def _message(kind: Any, data: Any) -> str:
     try:
         msgspec.convert(data, kind, dec_hook=_read)
@@ -384,8 +390,8 @@ def read_json(file: Path, what: str, *, document: str, schema: int, form: type[A
         raise BadInput(f"not {what}: {again}", file=file)
     if (number := data.get("schema")) != schema:
         raise BadInput(f"{what} of schema {reprlib.repr(number)}, this version reads {schema}: {again}", file=file)
-    if message := _message(form, data):
-        raise BadInput(f"not {what}, {_fault(form, data, message)[1]}: {again}", file=file)
+    if reason := mistake(form, data):
+        raise BadInput(f"not {what}, {reason}: {again}", file=file)
     return data
 
 

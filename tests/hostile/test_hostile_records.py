@@ -59,7 +59,7 @@ DAMAGED = {
     **{
         f"{name} {value!r:.30}": (
             with_field(parameters={**GOOD["parameters"], name: value}),
-            f"parameters have {name} ",
+            f"parameters have {name}[:.[]",
         )
         for name, values in {
             "pu_nodes": ([[]], [{}], 0, "0", [-1], [True], [0.5], None, {}),

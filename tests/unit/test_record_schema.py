@@ -61,7 +61,7 @@ def test_no_spread_is_infinite():
 
 
 #: Names of parameters of any type.
-NAMES = st.text(max_size=5).filter(lambda name: name not in schema.PARAMETERS)
+NAMES = st.text(max_size=5).filter(lambda name: name not in schema.parameters_form().__struct_fields__)
 
 
 @given(st.lists(FINITE, min_size=1, max_size=9), st.dictionaries(NAMES, st.integers() | st.text()))

@@ -93,8 +93,17 @@ class Check(Table, frozen=True):
         return self.drawn if isinstance(self.drawn, bool) else metric in self.drawn
 
 
+#: The types of parameters (:mod:`firsttouch.records.schema`).
+ParameterType = Literal[
+    "text", "number", "whole", "wholes", "whole_or_wholes", "cpu_list", "texts", "places", "lists_of_wholes"
+]
+
+
 class Common(Table, frozen=True):
     """What all checks share."""
+
+    #: The parameters that the judge, reports and advice compute with, by the type that they have in every record.
+    types: Mapping[ParameterType, tuple[str, ...]] = field(default_factory=dict)
 
     #: Parameters that identify the cases of any check, although no reference may name them.
     conditions: tuple[str, ...] = ()
@@ -125,8 +134,11 @@ def _merged(catalogue: Catalogue, added: Catalogue) -> Catalogue:
     checks = dict(catalogue.checks)
     for name, check in added.checks.items():
         checks[name] = _extended(checks[name], check) if name in checks else check
-    common = {n: (*getattr(catalogue.common, n), *getattr(added.common, n)) for n in Common.__struct_fields__}
-    return Catalogue(checks, Common(**common))
+    names = [name for name in Common.__struct_fields__ if name != "types"]
+    common = {name: (*getattr(catalogue.common, name), *getattr(added.common, name)) for name in names}
+    types, more = catalogue.common.types, added.common.types
+    types = {kind: (*types.get(kind, ()), *more.get(kind, ())) for kind in {**types, **more}}
+    return Catalogue(checks, Common(types, **common))
 
 
 def _extended(check: Check, added: Check) -> Check:

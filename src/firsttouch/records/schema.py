@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime
 import errno
+import functools
 import itertools
 import json
 import math
@@ -17,14 +18,14 @@ import os
 import re
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, cast
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, cast
 
-from msgspec import Struct, field
+from msgspec import UNSET, Meta, Struct, UnsetType, defstruct, field
 from msgspec.structs import force_setattr
 
-from firsttouch import __version__
+from firsttouch import __version__, documents
 from firsttouch.errors import BadInput, RunFailed
 from firsttouch.host import cpusets, emulation
 from firsttouch.records import append_log, atomic_files, catalogue
@@ -148,86 +149,43 @@ CHOICES = {"better": ("higher", "lower", "neither"), "status": ("valid", "invali
 JSON_COLUMNS = ("parameters", "software", "placement_asked", "placement_found")
 
 
-def _is_amount(value: object) -> bool:
-    return type(value) in {int, float} and value >= 0  # type: ignore[operator]
-
-
-def _is_index(value: object) -> bool:
-    return type(value) is int and value >= 0
-
-
-def _are_indexes(value: object) -> bool:
-    return _is_list(value, _is_index)
-
-
-def _is_range(value: object) -> bool:
-    with suppress(BadInput):
-        return isinstance(value, str) and bool(cpusets.parse_list(value))
-    return False
-
-
 def _are_texts(value: object) -> bool:
     return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
 
 
-#: The parameters that the judge, reports and advice compute with: what each must be, its test, and their names.
-_PARAMETERS: tuple[tuple[str, Callable[[object], bool], tuple[str, ...]], ...] = (
-    (
-        "a text",
-        lambda v: isinstance(v, str),
-        (
-            *(
-                "program",
-                "kernel",
-                "instructions",
-                "stores",
-                "pages",
-                "order",
-                "access",
-                "mode",
-                "policy",
-                "effort",
-            ),
-            *("aligner", "dataset", "scenario", "division", "index_cache", "load", "shared", "line", "lock"),
-            *("parsing", "placement", "source", "reason", "measures", "module", "common_sha256"),
-            *("chain", "running", "work"),
-        ),
-    ),
-    (
-        "a number of at least 0",
-        _is_amount,
-        (
-            *("threads", "instances", "reads", "reads_per_thread", "size_bytes", "array_bytes", "stride_bytes"),
-            *("record_bytes", "block_bytes", "batch", "work_ns", "read_share", "rate", "loaders", "cache_level"),
-            *("pairs", "pairs_of", "contradictions", "packages", "loss"),
-        ),
-    ),
-    ("a whole number", _is_index, ("pu",)),
-    ("a list of numbers such as 0-3,8", _is_range, ("measured_pus",)),
-    ("a list of whole numbers", _are_indexes, ("pu_nodes", "pus")),
-    (
-        "a whole number or a list of them",
-        lambda v: _is_index(v) or _are_indexes(v),
-        ("bank", "banks", "load_bank"),
-    ),
-    ("an object of texts", _are_texts, ("settings", "provenance", "parts")),
-    (
-        "a list of objects with lists of whole numbers",
-        lambda v: _is_list(v, lambda place: isinstance(place, dict) and all(map(_are_indexes, place.values()))),
-        ("stands_for",),
-    ),
-    ("a list of lists of whole numbers", lambda v: _is_list(v, _are_indexes), ("contradicting",)),
-)
-PARAMETERS = {name: (kind, right) for kind, right, names in _PARAMETERS for name in names}
+class _CpuList(frozenset[int]):
+    """Numbers as the kernel lists them."""
+
+    parse = staticmethod(cpusets.parse_list)
+
+
+_Whole = Annotated[int, Meta(ge=0)]
+#: The types of parameters by the names that the catalogue gives them.
+_TYPES: dict[str, Any] = {
+    "text": str,
+    "number": Annotated[float, Meta(ge=0)],
+    "whole": _Whole,
+    "wholes": list[_Whole],
+    "whole_or_wholes": _Whole | list[_Whole],
+    "cpu_list": _CpuList,
+    "texts": dict[str, str],
+    "places": list[dict[str, list[_Whole]]],
+    "lists_of_wholes": list[list[_Whole]],
+}
+
+
+@functools.cache
+def parameters_form() -> type[Struct]:
+    """Return the structure of the parameters that have a type in the catalogue: a record may have others, too."""
+    types = catalogue.catalogue().common.types
+    by_name = {name: _TYPES[kind] | UnsetType for kind, names in types.items() for name in names}
+    return defstruct("Parameters", [(name, kind, UNSET) for name, kind in by_name.items()])
 
 
 def wrong_parameter(parameters: Mapping[str, Any]) -> str:
     """Return which of a record's *parameters* is not of the type that it has everywhere, or an empty string."""
-    for name, value in parameters.items():
-        kind, right = PARAMETERS.get(name, ("", None))
-        if right is not None and not right(value):
-            return f"have {name} {reprlib.repr(value)}, not {kind}"
-    return ""
+    mistake = documents.mistake(parameters_form(), parameters)
+    return f"have {mistake}" if mistake else ""
 
 
 def from_dict(data: object) -> Record:
