@@ -177,7 +177,7 @@ def described(lines, name):
     fields = dict(field.split(":", 1) for field in line.split("\t")[1:])
     assert list(fields) == ["ID", "PN", "VN", "CL", "DS"]
     assert fields["CL"].startswith(f"firsttouch run {name} --aligner=bwa-mem ")
-    assert f": {name}, {name.split('Inst')[0]} x " in fields["DS"]
+    assert f": {name}, {name.split('x')[0]} x " in fields["DS"]
     assert " threads of: bwa mem " in fields["DS"]
     assert not [gone for gone in ("/dev/fd", ".firsttouch-") if gone in line]
 
@@ -206,7 +206,7 @@ def test_a_scenario(align, whole, tmp_path, name):
     assert alignments(text) == alignments(whole)
     assert text.count("@PG\t") == text.count("@SQ\t") == 1
     assert text.startswith("@SQ")
-    if not name.startswith("1Inst"):
+    if not name.startswith("1x"):
         described(text.splitlines(), name)
     document = json.loads(done.stdout)
     (record,) = measured(tmp_path / "records.jsonl")

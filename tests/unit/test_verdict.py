@@ -225,7 +225,7 @@ def test_result_parameters_of_a_run_do_not_make_another_case(tmp_path):
     entry = {"check": "placement", "metric": "alignment_time", "value": "10 s", "source": "x"}
     system = system_of(tmp_path, {**entry, "tolerance": {"upper": "10 %"}})
     fields = {"check": "placement", "metric": "alignment_time", "unit": "s", "better": "lower"}
-    runs = [rates(20.0, parameters={"scenario": "8Inst", "cpu_seconds": s}, **fields)[0] for s in (1.0, 2.0)]
+    runs = [rates(20.0, parameters={"scenario": "8x8-bound", "cpu_seconds": s}, **fields)[0] for s in (1.0, 2.0)]
     assert word(runs, system) == "fail"
 
 
