@@ -10,7 +10,6 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import pytest
 
@@ -20,8 +19,7 @@ from . import services
 from .guest import Guest
 
 SYSTEM = "amd-opteron"
-TASKS_INSIDE = Path(__file__).with_name("tasks_inside.py")
-NODES, PUS = 8, 16
+PUS = 16
 #: Threads that fill only the NUMA nodes that are nearest to a bank.
 FEW = 4
 #: The nearest and the farthest bank of all NUMA nodes together, which the effort "smoke" measures.

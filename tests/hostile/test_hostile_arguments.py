@@ -14,7 +14,6 @@ INPUT = {"r.jsonl": VM.read_bytes(), "notes.txt": "mine\n", "full/notes.txt": "m
 VALIDATE = ("validate", "--system", "local", "r.jsonl")
 REPORT = ("report", "r.jsonl", "-o")
 OUT = ["out", "out/*"]
-EXEC = ("run", "1x-default", "--threads", "1")
 EXPECTING = ("run", "1x-default", "--aligner=bwa-mem", "--expect-sha256")
 PIPES = {"FIRSTTOUCH_SYSTEMS": ".", "FIRSTTOUCH_DATASETS": ".", "XDG_CONFIG_HOME": None}
 

@@ -49,8 +49,8 @@ PLAIN = [
     ("lines in a folder not UTF-8", ["validate", "--system", "local", BYTES], 0, "undecided", at_bytes),
     ("no such file, not UTF-8", ["report", BYTES, "-o", "out"], 2, "no such file", {}),
     ("system not UTF-8", ["validate", "--system", BYTES, "r.jsonl"], 2, "", FILE),
-    ("control characters in a host", VALIDATE, 3, r"a\\x1b\[31m\\x07\\nb", {"r.jsonl": RAW}),
-    ("control characters in a host, JSON", [*VALIDATE, "--json"], 3, r"a\\u001b", {"r.jsonl": RAW}),
+    ("control characters in a host", VALIDATE, 4, r"a\\x1b\[31m\\x07\\nb", {"r.jsonl": RAW}),
+    ("control characters in a host, JSON", [*VALIDATE, "--json"], 4, r"a\\u001b", {"r.jsonl": RAW}),
     ("control characters in a fleet", VALIDATE, 0, r"n\\x1b\[30m\\x07\\nb pass", {"r.jsonl": FLEET}),
     ("control characters in an argument", ["validate", "--system", "a\x1b[31m\nb", "r.jsonl"], 2, r"a\\x1b", FILE),
     ("control characters in an option", ["validate", "--syst\x1bem", "a", "r.jsonl"], 2, "", FILE),
@@ -59,17 +59,13 @@ PLAIN = [
 ]
 CASES = [
     *(
-        Case(f"{encoding} {stream}", [*VALIDATE, *more], 3, says, {"r.jsonl": UMLAUT}, encoding=encoding)
+        Case(f"{encoding} {stream}", [*VALIDATE, *more], 4, says, {"r.jsonl": UMLAUT}, encoding=encoding)
         for encoding in ("ascii", "latin-1", "utf-8", "cp1252:strict")
         for stream, more, says in (("text", [], "gr"), ("JSON", ["--json"], r"gr\\u00fcn"))
     ),
     *(
         Case(
-            f"process with {variables}",
-            VALIDATE,
-            3,
-            "gr",
-            {"r.jsonl": UMLAUT},
+            *(f"process with {variables}", VALIDATE, 4, "gr", {"r.jsonl": UMLAUT}),
             environment=variables,
             process=True,
         )

@@ -184,7 +184,6 @@ DAMAGED_ADVICE = {
         "not an advice file, g",
     ),
     "long": (advice(gain="x" * 100_000), "not an advice file, gain: 'xxx"),
-    "long-key": (advice(gain={**TIMES, "x" * 100_000: ""}), "not an advice file, unknown key 'xxx"),
     "long-schema": (advice(schema=10**300), "an advice file of schema 1000"),
     "digits": (advice(gain={**TIMES, "low": 10**400}), "not an advice file, gain.low"),
     "no-time": (advice(seconds=1e-320), r"not an advice file, scenarios\[0\].seconds"),
