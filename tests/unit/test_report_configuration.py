@@ -45,24 +45,22 @@ def records(tmp_path_factory):
     return file
 
 
-def test_the_report_names_what_goes_with_a_loss_first(records, tmp_path, run_cli):
+def test_the_report_names_what_deviates(records, tmp_path, run_cli):
     status, out, _ = run_cli("report", records, "-o", tmp_path / "out")
     assert status == 0
     page = (tmp_path / "out" / "index.html").read_text().replace("\xa0", " ")
     rows = page[page.index("Deviations from the golden configuration: 3 groups") :]
-    first = rows[: rows.index("</tr>", rows.index("<tbody>"))]
-    assert "kernel.release 5.14 (most: 5.15)" in first
-    assert "4 hosts, n[001-002,007,012]" in first
-    assert "% lower (likely)" in first
+    assert "kernel.release 5.14 (most: 5.15)" in rows
+    assert "4 hosts, n[001-002,007,012]" in rows
     assert "firmware.version &lt;b&gt; (most: 2.4)" in rows
     assert "memory module A1: absent (most: 32 GiB DDR4-3200)" in rows
     ticket = (tmp_path / "out" / "summary.md").read_text().replace("\\", "")
-    assert "kernel.release 5.14 (most: 5.15): 4 hosts, n[001-002,007,012]; go with" in ticket
+    assert "kernel.release 5.14 (most: 5.15): 4 hosts, n[001-002,007,012]" in ticket
     assert "kernel.release 5.14" in out
     (system,) = json.loads((tmp_path / "out" / "summary.json").read_text())["systems"]
     assert system["configuration"]["hosts"] == 19
     assert system["configuration"]["golden"]["firmware.version"] == "2.4"
-    assert system["configuration"]["deviations"][0]["hosts"] == list(SLOW)
+    assert list(SLOW) in [deviation["hosts"] for deviation in system["configuration"]["deviations"]]
 
 
 def test_config_diff_compares_two_hosts(records, run_cli):

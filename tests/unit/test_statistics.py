@@ -178,57 +178,6 @@ def test_binomial_tail_is_an_upper_bound(count, trials, probability):
 
 
 # ----------------------------------------------------------------------
-# Ranks
-
-
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=40))
-def test_ranks(values):
-    assert statistics.ranks_of(np.array(values, dtype=float)).tolist() == scipy.stats.rankdata(values).tolist()
-
-
-@given(SEEDS, st.integers(1, 30), st.integers(1, 30))
-def test_rank_sum_test(seed, chosen, others):
-    values = samples(seed, chosen + others)
-    member = np.arange(chosen + others) < chosen
-    method = "exact" if min(chosen, others) < 8 else "asymptotic"
-    expected = scipy.stats.mannwhitneyu(values[member], values[~member], method=method).pvalue
-    for mask in (member, ~member):
-        assert statistics.rank_sum_test(statistics.ranks_of(values), mask) == pytest.approx(expected, rel=1e-9)
-
-
-@pytest.mark.parametrize("total", [6, 9])
-def test_rank_sums_with_ties_are_those_of_all_ways_to_choose(total):
-    values = np.array([1.0, 2, 2, 4, 5, 5, 7, 8, 9][:total])
-    ranks = statistics.ranks_of(values)
-    for chosen in ([0], [0, 1], [0, 2, 3], [1, 4]):
-        member = np.isin(np.arange(total), chosen)
-        sums = [sum(ranks[list(subset)]) for subset in itertools.combinations(range(total), len(chosen))]
-        mean, ours = np.mean(sums), sum(ranks[member])
-        low = min(ours, 2 * mean - ours)
-        expected = min(1.0, 2 * np.mean([s <= low for s in sums]))
-        assert statistics.rank_sum_test(ranks, member) == pytest.approx(expected)
-        assert statistics.rank_sum_test(ranks, ~member) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("chosen", [1, 3, 12])
-def test_chances_in_large_fleets(chosen):
-    """Among 500 good hosts, chances are as frequent as they say."""
-    rng = np.random.default_rng(chosen)
-    chances = []
-    for _ in range(200):
-        ranks = statistics.ranks_of(rng.normal(size=500))
-        chances.append(statistics.rank_sum_test(ranks, np.arange(500) < chosen))
-    for level in (0.05, 0.2):
-        assert np.mean(np.array(chances) <= level) == pytest.approx(level, abs=0.08)
-
-
-@given(st.integers(1, 7), st.floats(0, 1))
-def test_uniform_sum(count, share):
-    expected = scipy.stats.irwinhall(count).cdf(share * count)
-    assert statistics.uniform_sum(count, share * count) == pytest.approx(expected, abs=1e-9)
-
-
-# ----------------------------------------------------------------------
 # Corrections
 
 

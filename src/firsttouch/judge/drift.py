@@ -19,6 +19,7 @@ from msgspec import Struct, field
 from firsttouch.errors import BadInput, did_you_mean, first_of
 from firsttouch.host.configuration import MODULE
 from firsttouch.host.memory_modules import socket_of_slot
+from firsttouch.judge.fleet_level import Divided
 from firsttouch.judge.verdict import natural
 from firsttouch.records.cases import grouped
 from firsttouch.records.schema import Record, to_frame
@@ -304,3 +305,56 @@ def described(apart: Sequence[Deviation]) -> list[str]:
         slots = sorted((d.setting.removeprefix(MODULE) for d in of_module), key=natural)
         texts.append(f"memory module {first_of(slots, _NAMED)}: {value} (most: {usual})")
     return texts
+
+
+# ----------------------------------------------------------------------
+# Fleets of two groups
+
+#: The least share of either group of a divided fleet that a setting must tell apart.
+_TELLS = 0.8
+
+
+class Division(Struct, frozen=True):
+    """Two groups of hosts that are apart in some *metrics*, and the *settings* that differ between them."""
+
+    better: Sequence[str]
+    worse: Sequence[str]
+    metrics: int
+    settings: Sequence[str]
+
+
+def divisions(configurations: Mapping[str, Configuration], divided: Iterable[Divided]) -> list[Division]:
+    """Return the pairs of groups that hosts form in some metrics, each *divided*, those of most metrics first."""
+    pairs: dict[tuple[tuple[str, ...], tuple[str, ...]], int] = Counter(
+        (tuple(two.better), tuple(two.worse)) for two in divided
+    )
+    texts = {
+        host: comparable(host, configurations[host].settings)
+        for host in {h for pair in pairs for group in pair for h in group} & configurations.keys()
+    }
+    return [
+        Division(better, worse, metrics, _telling(texts, better, worse))
+        for (better, worse), metrics in sorted(pairs.items(), key=lambda item: -item[1])
+    ]
+
+
+def _telling(texts: Mapping[str, Mapping[str, str]], better: Sequence[str], worse: Sequence[str]) -> list[str]:
+    """Return the settings that tell two groups of hosts apart, those without an exception first."""
+    values: dict[str, tuple[Counter[str], Counter[str]]] = defaultdict(lambda: (Counter(), Counter()))
+    for side, hosts in enumerate((better, worse)):
+        for host in hosts:
+            for name, text in texts.get(host, {}).items():
+                values[name][side][text] += 1
+    telling = []
+    for name, (of_better, of_worse) in values.items():
+        if not of_better or not of_worse:
+            continue
+        good, bad = (max(sorted(count), key=count.__getitem__) for count in (of_better, of_worse))
+        shares = (of_better[good] / of_better.total(), of_worse[bad] / of_worse.total())
+        if good != bad and min(shares) >= _TELLS:
+            text = (
+                f"{name}: {bad} on {of_worse[bad]} of {of_worse.total()} of the worse hosts, "
+                f"{good} on {of_better[good]} of {of_better.total()} of the better ones"
+            )
+            telling.append((-min(shares), name, text))
+    return [text for *_, text in sorted(telling)]

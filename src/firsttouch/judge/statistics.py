@@ -246,63 +246,6 @@ def binomial_tail(count: Ints, trials: Ints, probability: Floats) -> Floats:
 
 
 # ----------------------------------------------------------------------
-# Ranks: two samples compared by the sum of the ranks of one (H. B. Mann and D. R. Whitney, On a test of whether
-# one of two random variables is stochastically larger than the other, 1947).
-
-#: From this number of values on, in both samples, sums of ranks are normally distributed.
-_NORMAL = 8
-#: Up to this number of values all ways to choose some of them are counted.
-_COUNTED = 100
-
-
-def ranks_of(values: Floats) -> Floats:
-    """Return the rank of each value, from 1; equal values have the mean of their ranks."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    ranks: Floats = (ends - (counts - 1) / 2)[inverse]
-    return ranks
-
-
-def rank_sum_test(ranks: Floats, member: Bools) -> float:
-    """Return the two-sided probability that chance gives the sample *member* (a mask) so extreme a sum of *ranks*.
-
-    *ranks* are those of both samples together. Small samples are exact, with ties; a few of more than 100 values
-    are compared with uniform variables.
-    """
-    if 2 * np.count_nonzero(member) > len(ranks):
-        member = ~member
-    chosen, total = int(np.count_nonzero(member)), len(ranks)
-    rank_sum = float(ranks[member].sum())
-    mirrored = chosen * (total + 1) - rank_sum
-    smaller = min(rank_sum, mirrored)
-    if chosen >= _NORMAL:
-        variance = float(ranks.var(ddof=1)) * chosen * (total - chosen) / total
-        far = abs(rank_sum - mirrored) / 2 - 0.5
-        return math.erfc(max(0.0, far) / math.sqrt(2 * variance)) if variance else 1.0
-    tail = _rank_sums(ranks, chosen, smaller) if total <= _COUNTED else uniform_sum(chosen, smaller / total)
-    return min(1.0, 2 * tail)
-
-
-def _rank_sums(ranks: Floats, chosen: int, most: float) -> float:
-    """Return the share of the ways to choose *chosen* ranks whose sum is at most *most*."""
-    limit = round(2 * most)
-    ways = np.zeros((chosen + 1, limit + 1))
-    ways[0, 0] = 1
-    for rank in np.rint(2 * ranks).astype(int).tolist():
-        if rank <= limit:
-            ways[1:, rank:] += ways[:-1, : limit + 1 - rank].copy()
-    return float(ways[chosen].sum()) / math.comb(len(ranks), chosen)
-
-
-def uniform_sum(count: int, most: float) -> float:
-    """Return the probability that the sum of *count* uniform variables is at most *most* (Irwin, Hall: 1927)."""
-    total = 0.0
-    for k in range(math.floor(most) + 1):
-        total += (-1) ** k * math.comb(count, k) * (most - k) ** count
-    return min(1.0, max(0.0, total / math.factorial(count)))
-
-
-# ----------------------------------------------------------------------
 # Corrections for the number of tests
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The section Configuration of a fleet's report: what deviates, and what goes with a loss of performance."""
+"""The section Configuration of a fleet's report: what deviates, and what divides the hosts."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from firsttouch.documents import attributes
 from firsttouch.host.host_lists import folded
-from firsttouch.judge.associations import Division, Group, divisions, groups
-from firsttouch.judge.drift import Configuration, Drift, drift
+from firsttouch.judge.drift import Configuration, Deviation, Division, Drift, described, divisions, drift
 from firsttouch.judge.findings import Findings
 from firsttouch.report.document import Block, Fold, Paragraph, Span, Table, how_to_read
 from firsttouch.report.text import clean, count
@@ -20,18 +18,14 @@ from firsttouch.report.text import clean, count
 _ON_PAGE, _IN_TICKET, _KEPT, _NAMED = 40, 10, 500, 8
 
 
-_HOW = (
-    "The value that most hosts have is golden. A row has what hosts that share deviations differ in, and in "
-    "which metrics they are worse than all others: first losses that are no chance. Such a loss goes with the "
-    "deviation; that the deviation causes it is not proven."
-)
+_HOW = "The value that most hosts have is golden. A row has what hosts that share deviations differ in."
 
 
 class Drifted(Struct, frozen=True):
     """The configurations of a system's hosts: their *drift*, the *groups* that deviate, and *divisions*."""
 
     drift: Drift
-    groups: Sequence[Group]
+    groups: Mapping[tuple[str, ...], Sequence[Deviation]]
     divisions: Sequence[Division]
 
     def blocks(self, system: str) -> list[Block]:
@@ -40,11 +34,8 @@ class Drifted(Struct, frozen=True):
         deviations: list[Block] = [Paragraph(alike, "good")]
         if self.groups:
             caption = f"Deviations from the golden configuration: {count(len(self.groups), 'group')} of hosts"
-            rows = [
-                (_settings(group), _hosts(group.hosts), "; ".join(loss.text() for loss in group.losses) or "-")
-                for group in self.groups
-            ]
-            table = Table(caption, ("deviation", "hosts", "goes with"), rows, kind="stack")
+            rows = [(_settings(deviations), _hosts(hosts)) for hosts, deviations in self.groups.items()]
+            table = Table(caption, ("deviation", "hosts"), rows, kind="stack")
             deviations = table.first(_ON_PAGE, "summary.json")
         golden = Table(
             f"Golden configuration of system {system}",
@@ -61,9 +52,8 @@ class Drifted(Struct, frozen=True):
     def lines(self) -> list[str]:
         """Return the sentences of the ticket and of the terminal: what divides the hosts, then what deviates."""
         lines = self.divided()
-        for group in self.groups[:_IN_TICKET]:
-            goes = f"; go with {' and '.join(loss.text() for loss in group.losses)}" if group.losses else ""
-            lines.append(f"{_settings(group)}: {clean(_hosts(group.hosts))}{goes}")
+        for hosts, deviations in [*self.groups.items()][:_IN_TICKET]:
+            lines.append(f"{_settings(deviations)}: {clean(_hosts(hosts))}")
         more = len(self.groups) - _IN_TICKET
         return [*lines, *([f"and {count(more, 'more group')} of deviating hosts"] if more > 0 else [])]
 
@@ -88,14 +78,10 @@ class Drifted(Struct, frozen=True):
             "everywhere": list(self.drift.everywhere),
             "deviations": [
                 {
-                    "hosts": list(group.hosts),
-                    "settings": {d.setting: {"value": d.value, "golden": d.golden} for d in group.deviations},
-                    "losses": [
-                        {**attributes(loss.case, "check", "metric"), **attributes(loss, "share", "chance")}
-                        for loss in group.losses
-                    ],
+                    "hosts": list(hosts),
+                    "settings": {d.setting: {"value": d.value, "golden": d.golden} for d in deviations},
                 }
-                for group in self.groups[:_KEPT]
+                for hosts, deviations in [*self.groups.items()][:_KEPT]
             ],
             "divisions": [
                 {"better": list(two.better), "worse": list(two.worse), "settings": list(two.settings)}
@@ -110,11 +96,11 @@ def drifted(configurations: Mapping[str, Configuration], findings: Findings) -> 
     if not own:
         return None
     apart = drift(own)
-    return Drifted(apart, groups(apart, findings), divisions(own, findings))
+    return Drifted(apart, apart.by_hosts(), divisions(own, findings.divided.values()))
 
 
-def _settings(group: Group) -> str:
-    texts = group.settings()
+def _settings(deviations: Sequence[Deviation]) -> str:
+    texts = described(deviations)
     more = len(texts) - _NAMED
     return clean("; ".join(texts[:_NAMED]) + (f"; and {count(more, 'more setting')}" if more > 0 else ""))
 

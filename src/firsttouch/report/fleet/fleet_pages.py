@@ -207,7 +207,7 @@ def build(
             partial=missing.hosts - missing.whole,
             without=missing.whole,
             configured=sum(its.drift.hosts for its in drifted),
-            deviating=sum(len({host for group in its.groups for host in group.hosts}) for its in drifted),
+            deviating=sum(len({host for hosts in its.groups for host in hosts}) for its in drifted),
             generated=now,
         )
         shown = _Shown(document, systems, missing, guided)
