@@ -334,7 +334,7 @@ def test_auto_follows_the_saved_advice_if_it_can(folder, monkeypatch):
 @pytest.mark.parametrize(
     ("argv", "status", "message"),
     [
-        ("2x-bound -- true", 2, "2x-bound"),
+        ("2x-bound -- true", 2, " has 2 instances"),
         ("1x-default", 2, "no program: give it after --"),
         ("sort x", 2, "put -- before the program: -- sort x"),
         ("1x-default x y", 2, "put -- before the program: -- x y"),

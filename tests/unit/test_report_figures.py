@@ -98,13 +98,13 @@ def test_the_summary_has_the_three_runs_of_each_dataset(tmp_path: Path) -> None:
             if (r.parameters["scenario"], r.parameters["threads"]) == (scenario, threads):
                 runs[i] = replace(r, samples=samples)
 
-    timed("1x64-interleave", 8, 19.0, 20.0, 21.0)
-    timed("2x32-bound", 4, 9.0, 10.0, 11.0)
+    timed("1x8-interleave", 8, 19.0, 20.0, 21.0)
+    timed("2x4-bound", 4, 9.0, 10.0, 11.0)
     (view,) = model.split(runs, [], None)
     _, figure = placement.aspect(view).charts
     assert figure.shows == [
-        "GCAT, 10000 reads: default run 41 s; best policy 20 s (1x64-interleave, 8 threads: 2.05x); "
-        "best partition 10 s (2x32-bound, 2 x 4 threads: 4.10x).",
+        "GCAT, 10000 reads: default run 41 s; best policy 20 s (1x8-interleave, 8 threads: 2.05x); "
+        "best partition 10 s (2x4-bound, 2 x 4 threads: 4.10x).",
     ]
     policies, partitions = figure.tables
     assert policies.header == ("threads", *("median", "spread (%)") * 3)
@@ -114,7 +114,7 @@ def test_the_summary_has_the_three_runs_of_each_dataset(tmp_path: Path) -> None:
     )
     (widest,) = [row for row in policies.texts if row[0] == "8"]
     assert widest == ("8", "41", "4.9", "20", "10.0", "41", "4.9")
-    assert ("2x32-bound", "4", "10", "20.0") in partitions.texts
+    assert ("2x4-bound", "4", "10", "20.0") in partitions.texts
     page = page_of(tmp_path, runs)
     above = [e for e in tree(page).iter() if local(e) == "th" and e.get("scope") == "colgroup"]
     assert {"".join(e.itertext()) for e in above} >= {"original", "interleave", "localalloc"}
