@@ -211,7 +211,6 @@ def test_a_script_aligns_as_the_command_does(bwa, tmp_path, capfd):
     assert body(output.read_bytes()) == expected
     assert output.stat().st_mode & 0o777 == 0o600
     assert (aligned.sample, aligned.document["files"], aligned.document["command"]) == ("out", [str(output)], argv)
-    assert aligned.summary == aligned.document
     assert "bwa-mem under 1x2-default: " in capfd.readouterr().err
     broken = tmp_path / "broken.fq"
     broken.write_text("no read")
