@@ -42,18 +42,12 @@ def indexed() -> Path:
 def aligning(folder: Path) -> None:
     """Make reads, their index, links to both, and out.sam of an earlier run."""
     shutil.copytree(indexed(), folder, dirs_exist_ok=True)
-    shutil.copy(folder / "r.fq", folder / "x.0.fq")
     (folder / "link.fq").symlink_to("r.fq")
     os.link(folder / "r.fq", folder / "hard.fq")
     os.link(folder / "i" / "index.sa", folder / "hard.sa")
     (folder / "precious.json").write_text('{"precious": 1}')
     (folder / "out.sam").write_text("an earlier run's\n")
     (folder / "sub").mkdir()
-
-
-def with_folder_as_stripe(folder: Path) -> None:
-    aligning(folder)
-    (folder / "o.0").mkdir()
 
 
 def device(folder: Path) -> None:
@@ -74,7 +68,6 @@ ALIGNING = [
     Case("the reads by a hard link", [*RUN, "-o", "hard.fq"], 2, INPUT, aligning),
     Case("the reads, sorted", [*RUN, "--sort", "-o", "r.fq"], 2, INPUT, aligning),
     Case("the mates", [*RUN, "--reads2=r2.fq", "-o", "r2.fq"], 2, INPUT, aligning),
-    Case("a stripe is the reads", [*RUN[:-1], "--reads=x.0.fq", "--striped", "-o", "x.fq"], 2, INPUT, aligning),
     Case("the index", [*RUN, "-o", "i/index.bwt"], 2, INPUT, aligning),
     Case("the index by a hard link", [*RUN, "-o", "hard.sa"], 2, INPUT, aligning),
     Case("records over the reads", [*RUN, "-o", "o.sam", "--records=r.fq"], 2, OTHER, aligning),
@@ -88,8 +81,6 @@ ALIGNING = [
     Case("an empty name", [*RUN, "-o", ""], 2, "argument -o/--output: '' is not a path", aligning),
     Case("no such folder", [*RUN, "-o", "no/o.sam"], 2, "no is not a writable folder", aligning),
     Case("no such device", [*RUN, "-o", "/dev/firsttouch-nothing"], 2, "no such device", aligning),
-    Case("a stripe is a folder", [*RUN, "--striped", "-o", "o"], 2, "is a folder", with_folder_as_stripe),
-    Case("striped over what is open", [*RUN, "--striped", "-o", "/dev/stdout"], 2, "not a file", aligning),
     Case("an earlier output is replaced", [*RUN, "-o", "out.sam"], 0, "out.sam", aligning, changes=["out.sam"]),
     Case("standard output", [*RUN, "-o", "/dev/stdout"], 0, r"@SQ\tSN:g", aligning, process=True),
 ]  # fmt: skip
@@ -98,7 +89,6 @@ DEVICES = [
     Case("a device", [*RUN, "-o", "null"], 0, "", device),
     Case("a device, sorted", [*RUN, "--sort", "-o", "null"], 0, "", device),
     Case("a link to a device", [*RUN, "-o", "to-null"], 0, "", device),
-    Case("striped over a device", [*RUN, "--striped", "-o", "null"], 2, "not a file", device),
     Case(
         "records into a device", [*RUN, "-o", "o.sam", "--records=null"], 2, "only be appended to a file", device
     ),

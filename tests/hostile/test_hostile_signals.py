@@ -108,7 +108,6 @@ CASES = [
     # Every signal ends a run in the same way, so each other kind of run gets one or two of them.
     *(stopped("a run", TO_OUTPUT, HANGING, number) for number in STOPPING),
     stopped("a sorted run", [*RUN, "-o", "o.bam", "--sort"], HANGING, signal.SIGINT),
-    stopped("a striped run", [*TO_OUTPUT, "--striped"], HANGING, signal.SIGHUP),
     stopped("a run over an old output", [*RUN, "-o", "out.sam"], HANGING, signal.SIGTERM),
     *(stopped("a run without signals' default", TO_OUTPUT, DEAF, number) for number in STOPPING[:2]),
     stopped("a run whose aligner has children", TO_OUTPUT, WITH_CHILDREN, signal.SIGTERM),

@@ -67,19 +67,6 @@ def test_interleaved_pairs(pairs, expected, tmp_path, instances, dynamic):
     assert alignments(out.read_text().splitlines()) == alignments(expected)
 
 
-def test_striped(pairs, expected, tmp_path):
-    prefix, files, _ = pairs
-    output = AlignOutput(tmp_path / "out.sam", "sam", striped=True)
-    launch.run(launch.prepare(BWA, prefix, files, BATCH), scenario(3), output, timeout=100)
-    files_made = sorted(tmp_path.iterdir())
-    assert files_made == [each.path for each in output.stripes(3)] == [tmp_path / f"out.{n}.sam" for n in range(3)]
-    texts = [f.read_text().splitlines() for f in files_made]
-    assert list(itertools.chain(*map(alignments, texts))) == alignments(expected)
-    for text in texts:  # each is a complete SAM file
-        assert text[0].startswith("@SQ")
-        assert len(alignments(text)) > 100
-
-
 def test_sorted(pairs, expected, tmp_path):
     prefix, files, _ = pairs
     output = AlignOutput(tmp_path / "out.bam", "bam", sort=True, index=False, threads=2)
@@ -130,7 +117,7 @@ def test_outputs_that_are_links_or_pipes(pairs, expected, tmp_path):
     prefix, files, _ = pairs
     work = launch.prepare(BWA, prefix, files, BATCH)
     (tmp_path / "far").mkdir()
-    (tmp_path / "out.0.sam").symlink_to("far/first.sam")
+    (tmp_path / "out.sam").symlink_to("far/first.sam")
     os.mkfifo(tmp_path / "pipe")
     texts = []
     reader = threading.Thread(target=lambda: texts.append((tmp_path / "pipe").read_text()))
@@ -138,9 +125,9 @@ def test_outputs_that_are_links_or_pipes(pairs, expected, tmp_path):
     launch.run(work, scenario(2), AlignOutput(tmp_path / "pipe", "sam"))
     reader.join(60)
     assert alignments(texts[0].splitlines()) == alignments(expected)
-    launch.run(work, scenario(2), AlignOutput(tmp_path / "out.sam", "sam", striped=True))
-    assert (tmp_path / "out.0.sam").is_symlink()
-    stripes = [(tmp_path / f"out.{n}.sam").read_text().splitlines() for n in (0, 1)]
-    assert [line for text in stripes for line in alignments(text)] == alignments(expected)
-    assert sorted(f.name for f in tmp_path.iterdir()) == ["far", "out.0.sam", "out.1.sam", "pipe"]
+    out = tmp_path / "out.sam"
+    launch.run(work, scenario(2), AlignOutput(out, "sam"))
+    assert out.is_symlink()
+    assert alignments(out.read_text().splitlines()) == alignments(expected)
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["far", "out.sam", "pipe"]
     assert [f.name for f in (tmp_path / "far").iterdir()] == ["first.sam"]

@@ -172,7 +172,6 @@ def _add_for_dataset(group: argparse._ArgumentGroup) -> None:
     states = ", ".join(f"{state} ({meaning})" for state, meaning in STATES.items())
     cache = f"the index in the page cache before each timed run: {states}; default: {AS_IS}"
     arg("--index-cache", choices=tuple(STATES), help=cache)
-    arg("--striped", action="store_true", help="a SAM file per instance: out.0.sam, out.1.sam, ...")
     arg(
         "--reads-per-thread",
         type=options.positive,

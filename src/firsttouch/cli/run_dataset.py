@@ -39,7 +39,6 @@ class RunRequest(InputRequest, frozen=True, kw_only=True):
     scenario: str
     threads: int | None = None
     output: Path | None = None
-    striped: bool = False
     sort: bool = False
     dynamic: bool = False
     reads_per_thread: int | None = None
@@ -135,7 +134,7 @@ def run_aligner(request: RunRequest) -> TimedRuns:
     )
     if request.records:
         append(request.records, records)
-    files = [each.named for each in output.stripes(scenario.instances)] if output else []
+    files = [output.named] if output else []
     is_good = records[0].status == "valid" or (production and results[0].unverified == records[0].reason)
     return TimedRuns(records, files, "" if is_good else records[0].reason)
 
@@ -203,8 +202,8 @@ def _output(request: RunRequest, scenario: Scenario, files: Sequence[Path]) -> A
         check_appendable(request.records)
         atomic_files.refuse_overwriting([request.records], files)
     if request.output is None:
-        if request.striped or request.sort:
-            raise BadInput(f"{'--sort' if request.sort else '--striped'} needs --output")
+        if request.sort:
+            raise BadInput("--sort needs --output")
         return None
     form: Form = "bam" if request.sort else "sam"
     if (suffix := request.output.suffix.lower()) in _SUFFIXES and suffix != f".{form}":
@@ -216,8 +215,6 @@ def _output(request: RunRequest, scenario: Scenario, files: Sequence[Path]) -> A
         sort=request.sort,
         index=False,
         threads=default_threads(scenario.instances * scenario.threads),
-        striped=request.striped,
     )
-    for each in output.stripes(scenario.instances):
-        each.check(records=request.records, inputs=files)
+    output.check(records=request.records, inputs=files)
     return output

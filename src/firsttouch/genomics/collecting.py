@@ -263,22 +263,6 @@ class FileTarget(NoTarget):
         self.ranges.append(part)
 
 
-class StripedTarget(NoTarget):
-    """A target that writes the alignments of each instance into a sink of its own."""
-
-    def __init__(self, sinks: Sequence[Sink]) -> None:
-        self._sinks = sinks
-
-    def begin(self, header: bytes) -> None:
-        """Write the header, the same to all."""
-        for sink in self._sinks:
-            sink.begin(header)
-
-    def send(self, part: ByteRange, stop: StopRequest) -> None:  # noqa: ARG002 - a file takes all at once
-        """Write a part; the files of an instance begin with its number."""
-        self._sinks[int(part.file.name.partition(".")[0])].send([part])
-
-
 class SinkTarget(NoTarget):
     """A target that writes into a sink; a reader that takes nothing does not keep a run from being stopped."""
 

@@ -26,7 +26,7 @@ from firsttouch.execution.progress import say
 from firsttouch.execution.sampling import Watching
 from firsttouch.genomics import division, sam, stream
 from firsttouch.genomics.aligners import Aligner, Steps
-from firsttouch.genomics.collecting import Command, FileTarget, NoTarget, SinkTarget, StripedTarget
+from firsttouch.genomics.collecting import Command, FileTarget, NoTarget, SinkTarget
 from firsttouch.genomics.command_line import UserCommand
 from firsttouch.genomics.index_copies import IndexCopies, IndexUse
 from firsttouch.genomics.pipe_writer import StopRequest
@@ -35,7 +35,7 @@ from firsttouch.genomics.sinks import AlignOutput, open_sink
 from firsttouch.records import atomic_files
 from firsttouch.records.schema import Record, software
 from firsttouch.scenarios.placement import Scenario
-from firsttouch.tools import defer_signals, no_idle_threads
+from firsttouch.tools import no_idle_threads
 
 if TYPE_CHECKING:
     from firsttouch.genomics.read_stream import GivenFiles, ReadStream
@@ -237,11 +237,11 @@ def run(
     """
     if work.dynamic:
         check_dynamic(work.aligner, work.reads.mates)
-    outputs = output.stripes(scenario.instances) if output else []
-    for each in outputs:
-        each.check()
-    files = [each.named for each in outputs if each.is_file]
-    place = Path(os.path.realpath(files[0])).parent if files else Path(tempfile.gettempdir())
+    place = Path(tempfile.gettempdir())
+    if output:
+        output.check()
+        if output.is_file:
+            place = Path(os.path.realpath(output.named)).parent
     began = time.process_time()
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(atomic_files.workspace(place))
@@ -257,10 +257,8 @@ def run(
         stop = StopRequest()
         stack.callback(stop.close)
         pus = sorted(scenario.pus)
-        sinks = [stack.enter_context(open_sink(each, scratch=folder, pus=pus, stop=stop)) for each in outputs]
-        final = (
-            StripedTarget(sinks) if output and output.striped else SinkTarget(sinks[0]) if sinks else NoTarget()
-        )
+        sink = stack.enter_context(open_sink(output, scratch=folder, pus=pus, stop=stop)) if output else None
+        final = SinkTarget(sink) if sink else NoTarget()
         # Checksums are computed when no program runs that they would slow down.
         held = FileTarget() if work.summed else None
         note = _note(work, scenario, output)
@@ -288,14 +286,12 @@ def run(
         counts = Counter[str]()
         for log in folder.glob("*/*.counts"):
             counts.update(counters.parse(log.read_text()))
-        if held and sinks:
+        if held and sink:
             final.begin(held.header)
             for part in held.ranges:
                 final.send(part, stop)
-        # A signal interrupts before the first file is in place or after the last.
-        with defer_signals() if len(sinks) > 1 else contextlib.nullcontext():
-            for sink in sinks:
-                sink.finish()
+        if sink:
+            sink.finish()
     values = asdict(aligned) | {"seconds": aligned.span}
     spent = time.process_time() - began
     return Result(

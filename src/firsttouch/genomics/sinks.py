@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from firsttouch.errors import BadInput, Missing, RunFailed
 from firsttouch.execution.child_process import child, ending, last_lines, wait
@@ -65,7 +64,7 @@ class AlignOutput(Struct, frozen=True):
 
     *sort* orders by coordinate and, with *index*, writes the index beside a BAM or CRAM file. *markdup* marks
     duplicates in sorted output; it adds mate scores before if *mates* is 2. CRAM needs the FASTA file *reference*.
-    *threads* are those of each samtools. *striped*: each instance has a file of its own (:meth:`stripes`).
+    *threads* are those of each samtools.
     """
 
     path: Path | None = None
@@ -76,17 +75,6 @@ class AlignOutput(Struct, frozen=True):
     reference: Path | None = None
     mates: int = 1
     threads: int = 1
-    striped: bool = False
-
-    def stripes(self, instances: int) -> list[AlignOutput]:
-        """Return the outputs of the instances: this one, or those of a striped out.sam, out.0.sam and so on."""
-        if not self.striped or self.path is None:
-            return [self]
-        if atomic_files.is_stream(self.path):
-            raise BadInput("not a file: a striped output is a file for each instance", file=self.path)
-        stem, suffix = self.path.stem, self.path.suffix
-        paths = [self.path.with_name(f"{stem}.{number}{suffix}") for number in range(instances)]
-        return [replace(self, path=path, striped=False) for path in paths]
 
     @property
     def place(self) -> Path | None:
