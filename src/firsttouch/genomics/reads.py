@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import json
 import os
 import stat
@@ -237,11 +236,6 @@ class Reads(Struct, frozen=True):
     def lanes(self) -> tuple[tuple[Path, ...], ...]:
         """The files of each lane."""
         return (self.files, *self.more_lanes)
-
-    @property
-    def all_files(self) -> list[Path]:
-        """The files of all lanes."""
-        return list(itertools.chain.from_iterable(self.lanes))
 
     @property
     def is_checked(self) -> bool:
