@@ -72,25 +72,6 @@ def test_a_slow_pu_is_named_with_its_loss_and_the_part_that_is_slow(verdicts, ho
     assert re.search(text, cause)
 
 
-def test_several_slow_pus_and_records_without_a_loss(fleet):
-    slow = [r for r in Host("bad").cores() if r.metric == "core_clock"]
-    slow += [
-        structs.replace(slow[0], metric="slow_cores", unit="1", samples=(1.0,), parameters={"pu": pu})
-        for pu in (12, 3)
-    ]
-    verdict = next(v for v in judge([*fleet, *slow], Undescribed("amd-opteron")) if v.host == "bad")
-    assert [c.split(" when")[0] for c in verdict.causes] == ["slow core: PUs 3, 12 are slower than the siblings"]
-
-
-def test_the_loss_of_a_slow_pu_is_that_of_its_record(fleet):
-    records = [
-        structs.replace(r, parameters={**r.parameters, "loss": 0.31}) if r.metric == "slow_cores" else r
-        for r in Host("bad", fault=FAULTS["slow core"][0]).cores()
-    ]
-    verdict = next(v for v in judge([*fleet, *records], Undescribed("amd-opteron")) if v.host == "bad")
-    assert "by 31.0 % when all run" in verdict.causes[0]
-
-
 def test_a_pu_that_is_slower_by_another_share_later_is_one_case_with_its_last_loss(fleet):
     sessions = [
         structs.replace(r, time=r.time.replace("-01-01T", f"-01-0{day}T"), parameters=parameters)
