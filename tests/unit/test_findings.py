@@ -9,7 +9,7 @@ import statistics
 from xml.etree import ElementTree as ET
 
 import numpy as np
-import plain_verdict as plain
+import plain_values as plain
 import polars as pl
 import pytest
 from msgspec import Struct
@@ -142,7 +142,7 @@ def fleet(request, tmp_path_factory):
                 continue
             values = ()
             if finding.reference and finding.verdict != "invalid":
-                values = plain_host.verdict(case, finding.reference, len(finding.values)).values
+                values = plain_host.values(case, finding.reference, len(finding.values))
                 # What a fleet reaches is known, because its hosts are simulated.
                 if level and not finding.reference.line:
                     assert finding.reference.value == pytest.approx(level(case), rel=0.005)

@@ -237,28 +237,6 @@ def test_another_repetition_is_only_requested_if_it_may_decide(bandwidth):
     assert not undecided(rates(10.0), bandwidth)
 
 
-LOOK = {"check": "topology", "metric": "busy_pus", "unit": "1", "better": "neither", "parameters": {}}
-
-
-def test_disturbed_repetitions_do_not_count(bandwidth):
-    """A slow host gets as many undisturbed repetitions as any other before it fails."""
-    disturbed = [*rates(8.0, **LOOK), *rates(*[5.0] * 4)]
-    assert list(undecided(disturbed, bandwidth).values()) == [0]
-    quiet = rates(0.0, **LOOK, day="2026-01-02")
-    once = [*disturbed, *quiet, *rates(5.0, day="2026-01-02")]
-    assert "needs about 1 more repetition" in judge(once, bandwidth)[0].line()
-    assert list(undecided(once, bandwidth).values()) == [1]
-    twice = [*disturbed, *quiet, *rates(5.0, 5.0, day="2026-01-02")]
-    assert word(twice, bandwidth) == "fail"
-    assert not undecided(twice, bandwidth)
-
-
-def test_repetitions_before_a_change_of_the_host_do_not_count(bandwidth):
-    changed = [*rates(10.0, 10.0, 10.0), *rates(8.0, day="2026-01-02")]
-    assert word(changed, bandwidth) == "undecided"
-    assert list(undecided(changed, bandwidth).values()) == [1]
-
-
 @settings(deadline=None)
 @given(st.lists(st.floats(0.1, 100), min_size=1, max_size=5), st.randoms())
 def test_the_order_of_records_does_not_matter(tmp_path_factory, values, random):
