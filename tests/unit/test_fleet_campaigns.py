@@ -13,7 +13,7 @@ from typing import ClassVar
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from factories.clocks import ManualClock
 from firsttouch import cli
@@ -23,14 +23,14 @@ from firsttouch.campaign.journal import Entry, Journal, note, now
 from firsttouch.campaign.leases import BEAT, GONE, Holder, Leases, abandoned, last
 from firsttouch.campaign.state import overview
 from firsttouch.cli.campaign import conclude
-from firsttouch.errors import NOT_INSTALLED, BadInput
+from firsttouch.errors import BadInput
 from firsttouch.judge import verdict_log
 from firsttouch.judge.measuring import JobJudge
 from firsttouch.judge.verdict import HostVerdict
-from firsttouch.records import schema, step_outcome
+from firsttouch.records import schema
 from firsttouch.records.catalogue import checks
 from firsttouch.records.schema import Record
-from firsttouch.report import campaign_report, guidelines, inputs, model
+from firsttouch.report import campaign_report, inputs
 from firsttouch.scenarios.placement import parse_name
 from firsttouch.systems.definition import load
 
@@ -753,14 +753,6 @@ class TestShared:
             thread.join()
         return {j.host: [e.step for e in j.entries() if e.state == "measured"] for j in campaign.hosts()}
 
-    def test_each_host_measures_the_default_first_and_other_steps_are_done_once(self, tmp_path, monkeypatch):
-        campaign = self.campaign(tmp_path, monkeypatch)
-        done = self.measured(campaign, ["n1", "n2"], monkeypatch)
-        assert [steps[0] for steps in done.values()] == ["bwa-mem-1x64-default"] * 2
-        others = [s for steps in done.values() for s in steps[1:]]
-        assert sorted(others) == sorted(s.name for s in campaign.steps if s != campaign.bridge(s))
-        assert state.state(campaign).whole
-
     def test_hosts_share_out_the_aligners(self, tmp_path, monkeypatch):
         # Fewer bridges are measured, and most scenarios are compared within one host.
         campaign = self.campaign(tmp_path, monkeypatch, ["bwa-mem", "snap", "bowtie2"])
@@ -773,27 +765,6 @@ class TestShared:
                 scenario = "-".join(words)
                 assert scenario == "1x64-default" or aligner in seen
                 seen.add(aligner)
-
-    def test_an_aligner_that_is_not_installed_starts_no_further_step(self, tmp_path, monkeypatch):
-        campaign = self.campaign(tmp_path, monkeypatch)
-        started = []
-
-        def command(runner, argv, log, stated, beat):
-            started.append(argv[1])
-            outcome = step_outcome.StepOutcome("skipped", f"bwa-mem{NOT_INSTALLED}no bwa")
-            stated.write_text(json.dumps(asdict(outcome)))
-            return 3
-
-        monkeypatch.setattr(running._Runner, "_command", command)
-        monkeypatch.setattr(running, "host_name", lambda: "n1")
-        lines = []
-        runner = running._Runner(campaign, lines.append, [])
-        runner.journal.open()
-        runner.share()
-        assert started == ["1x64-default"]
-        assert state.state(campaign).whole
-        assert {g.reason for g in state.state(campaign).skipped} == {"bwa-mem is not installed: no bwa"}
-        assert len(lines) == 1
 
     def test_a_host_whose_default_fails_leaves_the_aligner_to_others(self, tmp_path, monkeypatch):
         campaign = self.campaign(tmp_path, monkeypatch)
@@ -812,20 +783,6 @@ class TestShared:
         reasons = {g.step: g.reason for g in state.state(campaign).gaps}
         assert reasons["bwa-mem-8x8-bound"] == "not begun: bwa-mem-1x64-default comes first"
         assert reasons["bwa-mem-1x64-default"].startswith("failed on n1")
-
-    @pytest.mark.parametrize("hosts", [("n1", "n2"), ("n1", "n3"), ("n2", "n3")])
-    @pytest.mark.parametrize(("gain", "wanted"), [(1.0, "1x64-default"), (1.3, "8x8-bound")])
-    def test_the_recommendation_does_not_depend_on_the_hosts(self, tmp_path, monkeypatch, hosts, gain, wanted):
-        campaign = self.campaign(tmp_path, monkeypatch)
-        self.measured(campaign, hosts, monkeypatch, gain=gain)
-        records = results.measured(state.state(campaign))
-        (guide,) = guidelines.guidelines(model.split(records, (), None), [])
-        choice = guide.to_dict()["choices"][0]
-        assert choice["title"].endswith("2 hosts")
-        assert choice["recommended"] == wanted
-        assert len(choice["alternatives"]) == len(campaign.steps)
-        if gain > 1:
-            assert 1 < choice["gain"]["low"] < choice["gain"]["value"] < choice["gain"]["high"]
 
     def test_a_guideline_counts_all_hosts_even_if_few_are_drawn(self, tmp_path, monkeypatch, capsys):
         names = [f"h{i}" for i in range(8)]

@@ -326,19 +326,6 @@ def test_lines_of_the_future_are_named_and_their_times_do_not_count(fake, run_cl
     assert "in the future" not in run_cli("fleet", "status").err
 
 
-def test_an_event_of_the_future_is_news_once(fake):
-    fake.settings(more=f"notify: {{command: [sh, -c, 'cat >>{fake.folder}/got'], events: [hold]}}\n")
-    clock = ManualClock()
-    (fake.folder / "out" / "fleet").mkdir()
-    slurm.reserve("firsttouch-n1", "n1", "root")
-    journal = Actions(clock=ManualClock(date=clock.time() + 84 * 86400))
-    journal.end(journal.begin("hold", "n1", system="local", reason="slow"))
-    for _ in range(3):
-        tended(clock)
-        clock.sleep(2 * 86400)
-    assert (fake.folder / "got").read_text().count("n1 is held") == 1
-
-
 @pytest.mark.parametrize("length", [3, 76, 200])
 def test_the_campaign_of_a_test_has_a_name_that_is_one(fake, length):
     host, clock = "n" * length, ManualClock()
@@ -458,26 +445,6 @@ def hours(fake, clock, count, rates):
         lines += tended(clock)
         clock.sleep(1801)
     return lines
-
-
-@pytest.mark.parametrize(("max_out", "most"), [("5 %", 1), ("25 %", 2)])
-def test_the_rules_take_a_share_of_a_system_out_of_service_and_no_more(fake, rated, max_out, most):
-    fake.settings(max_out=max_out, per_hour=100)
-    clock = ManualClock()
-    for number in range(1, 9):
-        # Verdicts of eight campaigns, which nobody can compare any more.
-        fake.verdict(f"n{number}", now=clock.time(), system="rated", source=f"validate-{number}")
-    lines = hours(fake, clock, 2, [12.0])
-    assert out_of_service(fake) == [host for host, what in done() if what == "drain"]
-    assert len(out_of_service(fake)) == most
-    limit = f"{most} of 8 hosts of rated are out of service by these rules, and hold.max_out is {max_out}"
-    assert lines[-1] == f"{8 - most} more hosts are not held: {limit}"
-    # A host that somebody resumed makes room.
-    first = out_of_service(fake)[0]
-    fake.node(first, "IDLE")
-    hours(fake, clock, 1, [12.0])
-    assert first not in out_of_service(fake)
-    assert len(out_of_service(fake)) == most
 
 
 SENTENCE = (
