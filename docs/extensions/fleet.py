@@ -47,7 +47,7 @@ def _timeline() -> Sequence[Block]:
     records = [*simulated.records(), *simulated.records(simulated.AFTER, updated=True)]
     table = samples_table.of_records(records)
     changes = judge_history.changes(table)
-    return history.of_fleet(table, history.History(changes[:_SHOWN]), "example-change").blocks
+    return history.of_fleet(changes[:_SHOWN]).blocks
 
 
 def _changes() -> Sequence[Block]:

@@ -24,7 +24,6 @@ from firsttouch.judge.verdict import Finding, HostVerdict
 from firsttouch.records import schema
 from firsttouch.records.schema import Record
 from firsttouch.report.fleet import comparison, fleet_pages
-from firsttouch.report.fleet.history import History
 from firsttouch.report.model import Problem
 from firsttouch.report.pages import build
 from firsttouch.systems.definition import Undescribed
@@ -114,7 +113,7 @@ def of_a_fleet(out: Path) -> list[str]:
     days = int(table.time.min()), int(table.time.max())
     change = Change(table.cases[0], ("n003",), 1, *days, -0.08, (31.0, 28.5), 1e-9)
     settings = {f"n{i:03}": Configuration(0, {"cpu.smt": "off" if i else "on"}) for i in range(20)}
-    histories = {"s": History([change])}
+    histories = {"s": [change]}
     fleet_pages.build([judged(table, Undescribed("s"))], out, histories=histories, configurations=settings)
     return kinds((out / "index.html").read_text(encoding="utf-8"), "23")  # below are metrics and hosts
 

@@ -4,13 +4,11 @@
 import datetime
 import itertools
 import json
-import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from factories import drawings
 from firsttouch.judge import drift, history, samples_table, verdict_log
 from firsttouch.judge.history import Extent, Series
 from firsttouch.judge.sprt import Groups
@@ -20,7 +18,7 @@ from firsttouch.records import store
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
 from firsttouch.report import inputs
-from firsttouch.report.document import Drawings, Table
+from firsttouch.report.document import Table
 from firsttouch.report.fleet import history as pages
 
 DAY = 86_400_000
@@ -59,8 +57,7 @@ class TestSingleHosts:
         assert change.change == pytest.approx(-0.082, abs=0.015)
         assert (change.after, change.before) == (START + 8 * 30 * DAY, START + 9 * 30 * DAY)
         assert change.certainty == "certain"
-        assert "fell by" in change.text()
-        assert "between 2026-10-14 and 2026-11-13" in change.text()
+        assert change.when == "between 2026-10-14 and 2026-11-13"
         assert change.to_dict()["hosts"] == ["n7"]
 
     def test_a_stable_fleet_has_none(self, fleet):
@@ -99,7 +96,7 @@ class TestFleets:
         (change,) = changes_of(fleet)
         assert len(change.hosts) >= 9
         assert change.of == 20
-        assert "of 20 hosts" in change.text()
+        assert "of 20 hosts" in change.who
         assert set(change.hosts) <= {f"n{h}" for h in range(0, 20, 2)}
 
     def test_a_host_that_fell_at_another_time_has_its_own_line(self, fleet):
@@ -196,23 +193,14 @@ class TestRecords:
         store.append(tmp_path / "store", few)
         done = run_cli("report", tmp_path / "store", "-o", tmp_path / "out")
         assert done.status == 0, done.err
-        page = (tmp_path / "out" / "index.html").read_text()
-        assert "Changes over time: " in page
-        assert "fell by" in page
+        assert "Changes over time: " in (tmp_path / "out" / "index.html").read_text()
 
-    def test_a_page_shows_them(self, updated, tmp_path):
+    def test_a_page_shows_them(self, updated):
         table = samples_table.of_records(updated)
-        sequences = drift.sequences(updated)
-        section = pages.of_fleet(table, pages.History(history.changes(table, sequences), sequences))
+        section = pages.of_fleet(history.changes(table, drift.sequences(updated)))
         (changes,) = [block for block in section.blocks if isinstance(block, Table)]
-        (drawn_changes,) = [block.items for block in section.blocks if isinstance(block, Drawings)]
-        assert len(section.documents) == len(changes.rows) == len(drawn_changes) == 2
-        assert "firmware.version 2.4 -&gt; 2.6" in drawn_changes[1].svg
-        assert all(drawn.title.endswith(": worse") for drawn in drawn_changes)
-        for drawn in drawn_changes:
-            root = ET.fromstring(str(drawn.svg))  # noqa: S314
-            assert drawings.misplaced(root) == []
-            assert "firmware.version 2.4 -> 2.6" in [drawings.text(e) for e in drawings.texts(root)]
+        assert len(section.documents) == len(changes.rows) == 2
+        assert "firmware.version 2.4 -> 2.6" in changes.rows[0][-1]
 
 
 class TestSeries:

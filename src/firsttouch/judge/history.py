@@ -38,7 +38,7 @@ from firsttouch.judge.statistics import NORMAL_MEDIAN, binomial_tail, chance_of_
 from firsttouch.judge.verdict_log import Logged
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import GAP
-from firsttouch.units import Better, percent, quantity_range
+from firsttouch.units import Better, percent
 
 #: The fewest sessions on each side of a change: half of the window of the running median, and the middle.
 FEWEST_SESSIONS = 3
@@ -439,17 +439,6 @@ class Change(Struct, frozen=True):
         """The metric, and how many others changed with it."""
         return self.case.title + (f" and {len(self.others)} more" if self.others else "")
 
-    def text(self) -> str:
-        """Return the change as one line."""
-        verb = "fell" if self.change < 0 else "rose"
-        low, high = self.levels
-        others = f"{len(self.others)} more metrics" if len(self.others) > 1 else ""
-        others = others or "".join(case.title for case in self.others)
-        details = [self.who, self.certainty, *self.causes, *([f"as did {others}"] if others else [])]
-        values = quantity_range(low, high, self.case.unit)
-        moved = f"{verb} by {percent(abs(self.change))} {self.when}, from {values}"
-        return f"{self.case.title} {moved} ({'; '.join(details)})"
-
     def to_dict(self) -> dict[str, Any]:
         """Return the change as JSON."""
         return {
@@ -672,25 +661,16 @@ def _causes(change: Change, configurations: Mapping[str, Sequence[Configuration]
     hosts = [host for host in change.hosts if host in configurations][:_LOOKED_AT]
     counts: Counter[str] = Counter()
     for host in hosts:
-        counts.update({text for time, text in settings_changed(host, configurations[host], change)})
+        # A new configuration is recorded in the first session that has it.
+        changed = [
+            drift.differences(host, old, host, new)
+            for old, new in pairwise(configurations[host])
+            if change.after < new.time <= change.before + GAP
+        ]
+        counts.update({f"{name} {a} -> {b}" for names in changed for name, (a, b) in names.items()})
     common = [text for text, count in sorted(counts.items()) if 2 * count > len(hosts)]
     more = [f"{len(common) - _NAMED} more settings"] if len(common) > _NAMED else []
     return (*common[:_NAMED], *more)
-
-
-def settings_changed(
-    host: str, sequence: Sequence[Configuration], change: Change | None = None
-) -> list[tuple[int, str]]:
-    """Return when settings of a *host* changed (ms since 1970), and how, at the time of a *change* only.
-
-    A new configuration is recorded in the first session that has it.
-    """
-    listed = []
-    for old, new in pairwise(sequence):
-        if change is None or change.after < new.time <= change.before + GAP:
-            for name, (first, second) in drift.differences(host, old, host, new).items():
-                listed.append((new.time, f"{name} {first} -> {second}"))
-    return listed
 
 
 class Offender(Struct, frozen=True):

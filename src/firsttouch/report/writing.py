@@ -29,7 +29,7 @@ from firsttouch.report.fleet import comparison as fleet_comparison
 from firsttouch.report.fleet import fleet_pages
 from firsttouch.report.fleet.comparison import Compared
 from firsttouch.report.fleet.fleet_pages import Fleet
-from firsttouch.report.fleet.history import History, Timeline, of_fleet
+from firsttouch.report.fleet.history import Timeline, of_fleet
 from firsttouch.report.inputs import Gathered
 from firsttouch.report.model import Problem
 from firsttouch.report.render import Summary
@@ -125,7 +125,7 @@ def report_of(
         return _of_few(gathered, samples, described, advice, topology_xml), gathered
     fleets = _judged(samples, described, gathered)
     configurations = gathered.configurations()
-    histories = {f.system.name: History(changes(f.samples, configurations), configurations) for f in fleets}
+    histories = {f.system.name: changes(f.samples, configurations) for f in fleets}
     guided = guidelines.guidelines(model.split(gathered.records(aligners=True), (), None), advice)
 
     def write(out: Path) -> Fleet:
@@ -216,7 +216,7 @@ def _timeline(samples: SamplesTable, gathered: Gathered) -> Timeline | None:
     """Return the section about the history of a few hosts, None if nothing changed."""
     configurations = gathered.configurations()
     listed = [change for part in samples.by_system().values() for change in changes(part, configurations)]
-    return of_fleet(samples, History(listed, configurations)) if listed else None
+    return of_fleet(listed) if listed else None
 
 
 def _problems(gathered: Gathered) -> list[Problem]:

@@ -18,7 +18,7 @@ from firsttouch.documents import attributes
 from firsttouch.judge import sprt
 from firsttouch.judge.drift import Configuration
 from firsttouch.judge.findings import Findings
-from firsttouch.judge.history import iso
+from firsttouch.judge.history import Change, iso
 from firsttouch.judge.verdict import ORDER, HostSummary, HostVerdict, Word, natural
 from firsttouch.records import catalogue
 from firsttouch.report import forms, guidelines, junit, multiqc, openmetrics, pages, summary
@@ -39,7 +39,7 @@ from firsttouch.report.document import (
     word_span,
 )
 from firsttouch.report.fleet import configuration, figures, history, ranks
-from firsttouch.report.fleet.history import History, Timeline
+from firsttouch.report.fleet.history import Timeline
 from firsttouch.report.fleet.ranks import Ranks
 from firsttouch.report.guidelines import Guideline
 from firsttouch.report.model import Problem
@@ -150,15 +150,15 @@ def build(
     guided: Sequence[Guideline] = (),
     configurations: Mapping[str, Configuration] = MappingProxyType({}),
     generated: datetime.datetime | None = None,
-    histories: Mapping[str, History] = MappingProxyType({}),
+    histories: Mapping[str, Sequence[Change]] = MappingProxyType({}),
     dated_ahead: Mapping[tuple[str, str], int] = MappingProxyType({}),
 ) -> Fleet:
     """Write the report of fleets (one per system) into the existing folder *out*; return its summary.
 
     *problems* are checks without a result, *pages_of* the pages of single hosts by host, *guided* the guidelines
-    of aligners. *generated* is the time that the page states (default:
-    now), *histories* are those of the systems by name, *configurations* those of hosts. *dated_ahead* has the
-    latest time (ms since 1970) of records of the future by system and host.
+    of aligners. *generated* is the time that the page states (default: now), *histories* are the changes by
+    system, *configurations* those of hosts. *dated_ahead* has the latest time (ms since 1970) of
+    records of the future by system and host.
     """
     with ThreadPoolExecutor(1) as beside:
         # The table takes as long as the page, so they are written at the same time.
@@ -176,10 +176,10 @@ def build(
             _System(
                 of_system,
                 [host.detail for host in its_hosts[:MOST_DETAILED] if host.verdict != "pass" and host.detail],
-                history.of_fleet(fleet.samples, histories.get(fleet.system.name), f"change{number}-"),
+                history.of_fleet(histories.get(fleet.system.name, ())),
                 configuration.drifted(configurations, fleet),
             )
-            for number, (fleet, of_system, its_hosts) in enumerate(zip(judged, of_systems, summaries, strict=True))
+            for fleet, of_system, its_hosts in zip(judged, of_systems, summaries, strict=True)
         ]
         missing = missing_results(judged, problems)
         counts = {word: sum(int(r.counts[i]) for r in of_systems) for i, word in enumerate(ORDER)}
