@@ -214,11 +214,3 @@ def test_hostile_names_are_text(tmp_path: Path) -> None:
 )
 def test_a_ticket_escapes_what_is_markup(text, escaped):
     assert markdown(text) == escaped
-
-
-def test_the_card_draws_the_gain_of_the_best_scenario(large: str) -> None:
-    (tile,) = (div for div in tree(large).findall(".//dl/div") if div.findtext("dt") == "Best scenario")
-    default, best = (float(bar.get("width", "")) for bar in tile.iter("rect"))
-    gain = float((tile.findtext("dd") or "").rstrip("x"))
-    assert gain > 1
-    assert default / best == pytest.approx(gain, rel=0.01)

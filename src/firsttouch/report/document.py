@@ -217,15 +217,11 @@ class Drawings(Block, frozen=True):
 
 
 class Tile(Struct, frozen=True):
-    """A result in large letters on the card of a host or a fleet; without a *value*, the *note* says why.
-
-    *drawing* is a small SVG on pages only, which shows what stands beside it.
-    """
+    """A result in large letters on the card of a host or a fleet; without a *value*, the *note* says why."""
 
     name: str
     value: str = ""
     note: str = ""
-    drawing: Markup | None = None
 
 
 class Card(Block, frozen=True):

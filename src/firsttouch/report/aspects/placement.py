@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby
 
-from markupsafe import Markup
-
 from firsttouch.judge.gains import Interval
 from firsttouch.records.schema import Record
 from firsttouch.report import speedups
@@ -25,8 +23,7 @@ from firsttouch.report.aspect import (
     without_unit,
 )
 from firsttouch.report.document import Cell, Entry, Table, Tile
-from firsttouch.report.figures import svg
-from firsttouch.report.figures.drawing import Bar, draw_bars, ends
+from firsttouch.report.figures.drawing import Bar, draw_bars
 from firsttouch.report.model import Absent, HostView, whole
 from firsttouch.report.speedups import Study, pivot
 from firsttouch.report.text import count, times
@@ -46,8 +43,6 @@ _SUMMARY_HOW = (
 KINDS = ("default run", "best policy", "best partition")
 _HEADS = ("median", "spread (%)")
 _TILE = "Best scenario"
-#: The size of the drawing on the card, and its longest bar (px).
-_THUMBNAIL, _BAR = (208, 36), 96
 
 
 def aspect(view: HostView) -> Aspect:
@@ -102,22 +97,7 @@ def _tile(view: HostView, studies: Sequence[Study]) -> Tile:
     if best is default:
         return Tile(_TILE, "the default", f"{study.name}: no scenario is faster")
     note = f"{speedups.scenario(best)}, {study.name}, against the default run"
-    return Tile(_TILE, times(highest), note, _thumbnail(f"{view.key}-best", best, default))
-
-
-def _thumbnail(key: str, best: Record, default: Record) -> Markup:
-    """Return the times of the default run and of the *best* scenario as bars, with the range of repetitions."""
-    longest = max(*best.samples, *default.samples)
-    canvas = svg.Canvas(*_THUMBNAIL, key)
-    runs = ((0, default, f"default {value(default)}", svg.MUTED), (18, best, value(best), svg.SERIES[0]))
-    for top, run, text, colour in runs:
-        low, high = min(run.samples), max(run.samples)
-        start, middle, end = (_BAR * time / longest for time in (low, run.value, high))
-        tip = f"{_named(run)}: {ends(run.value, low, high)}"
-        canvas.rectangle((0, top + 2), (middle, 12), colour, tip=tip)
-        canvas.error_bars([((start, top + 8), (end, top + 8))], svg.INK, cap=3)
-        canvas.text((end + 6, top + 12), text, size=12)
-    return canvas.panel(_TILE, f"{_named(best)} {value(best)}, {_named(default)} {value(default)}").svg
+    return Tile(_TILE, times(highest), note)
 
 
 # ----------------------------------------------------------------------
