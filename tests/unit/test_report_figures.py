@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -58,17 +57,6 @@ def test_every_machine_is_drawn_whole(name: str) -> None:
         assert bottom <= height + 0.5
     for left, top, right, bottom in map(extent, (*usable, *barred, *of_class(root, "cache"))):
         assert any(a <= left and b <= top and right <= c and bottom <= d for a, b, c, d in frames)
-
-
-@pytest.mark.parametrize("name", MACHINES)
-def test_distances_are_drawn_where_there_are_any(name: str) -> None:
-    host, panels = drawn(name)
-    assert len(panels) == 1 + bool(host.distances and len(host.numa_nodes) > 1)
-    if len(panels) > 1:
-        root = ET.fromstring(str(panels[1].svg))  # noqa: S314
-        cells = [a.text for e, a in pairwise(root) if e.get("class") == "cell"]
-        order = [n.index for n in host.numa_nodes]
-        assert cells == [str(host.distance(a, b)) for a in order for b in order]
 
 
 def test_the_opteron_of_the_thesis() -> None:

@@ -11,9 +11,8 @@ from itertools import groupby
 from firsttouch.host.cpusets import format_list
 from firsttouch.host.topology import NumaNode, Topology
 from firsttouch.records.schema import Record
-from firsttouch.report.aspect import Aspect, Chart, Draw, Result, value
+from firsttouch.report.aspect import Aspect, Chart, Result, value
 from firsttouch.report.document import Cell, Entry, Panel, Table
-from firsttouch.report.figures import drawing
 from firsttouch.report.figures.svg import INK, MUTED, PAPER, RAISED, Canvas
 from firsttouch.report.model import Absent, HostView, banks
 from firsttouch.report.text import count, listed
@@ -26,12 +25,6 @@ _HOW = (
     "A cache is as wide as the PUs that share it. A dashed PU may not be used. A PU reaches the memory of its own "
     "box fastest."
 )
-_DISTANCES = (
-    " A cell of the matrix is the distance from the PUs of its row's NUMA node to the memory of its column's: "
-    "brighter is farther, and 10 is local. The firmware states these distances; latency and bandwidth show the "
-    "real ones."
-)
-_MATRIX = "Distances according to the firmware"
 #: Sizes (px): a PU, a row of caches, the names beside the rows, the gaps, the widest drawing.
 _PU, _CACHE, _NAMES, _GAP, _WIDEST = 26, 20, 92, 14, 940
 #: PUs in a row; a NUMA node with more has several rows.
@@ -159,18 +152,13 @@ def _distances(topology: Topology) -> Table | None:
 
 
 def _chart(host: Topology) -> Chart:
-    panels: dict[str, Draw] = {"": partial(_drawing, host)}
-    descriptions = {}
-    if matrix := _matrix(host):
-        panels[_MATRIX], descriptions[_MATRIX] = matrix
     return Chart(
         key=CHECK,
         title=_TITLE,
-        how=_HOW + (_DISTANCES if matrix else ""),
+        how=_HOW,
         shows=_sentences(host),
         measured="From the firmware's tables, as the kernel and hwloc report them. Nothing here was measured.",
-        panels=panels,
-        descriptions=descriptions,
+        panels={"": partial(_drawing, host)},
     )
 
 
@@ -204,26 +192,6 @@ def level_name(level: int) -> str:
 
 def _cache_name(level: int, size: int) -> str:
     return f"{level_name(level)} {format_bytes(size)}"
-
-
-def _matrix(host: Topology) -> tuple[Draw, str] | None:
-    """Return the matrix of distances and its description, None if the firmware states none."""
-    order = [n.index for n in host.numa_nodes]
-    if not host.distances or len(order) == 1:
-        return None
-    rows = [[float(host.distance(a, b)) for b in order] for a in order]
-    names = [str(n) for n in order]
-    draw = partial(
-        drawing.draw_heatmap,
-        rows,
-        rows=names,
-        columns=names,
-        highest=max(map(max, rows)),
-        axes=("PUs of NUMA node", "memory of NUMA node"),
-        unit="",
-    )
-    distances = (listed((f"{d:g} to {b}" for b, d in zip(order, row, strict=True)), most=99) for row in rows)
-    return draw, " ".join(f"From NUMA node {a}: {texts}." for a, texts in zip(order, distances, strict=True))
 
 
 def _drawing(host: Topology, *, name: str, title: str, heading: str, description: str) -> Panel:  # noqa: ARG001
