@@ -226,7 +226,7 @@ def test_a_partition_names_its_backend_and_image(tmp_path):
     (partition,) = load(file).partitions
     assert (partition.backend, partition.image) == ("apptainer", "/images/a.sif")
     file.write_text(text.replace("backend: native", "backend: docker"))
-    with pytest.raises(BadInput, match="'docker' is not one of native, apptainer, spack"):
+    with pytest.raises(BadInput, match="'docker' is not one of apptainer, native, spack"):
         load(file)
 
 

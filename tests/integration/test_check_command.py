@@ -291,7 +291,7 @@ def test_wrong_answers_of_an_invalid_record_are_named(firsttouch, tmp_path, prob
         system_file(tmp_path),
         **probe(f"cat {invalid}; exit 1"),
     )
-    assert done.returncode == 3
+    assert done.returncode == 4
     assert "in a record that is invalid: x" in done.stdout
 
 

@@ -62,9 +62,6 @@ COVERED = {
     "integration/test_check_command.py": {
         r"firsttouch check --seconds \d+": "test_this_host_is_measured_and_judged_by_a_reference",
     },
-    "integration/test_align.py": {
-        r"firsttouch run -o out\.bam --sort -- bwa mem .*": "test_a_sorted_file_after_a_kill",
-    },
     "integration/test_tables_of_runs.py": {
         r"firsttouch run -o a\.bam --sort --multiqc .*": "test_an_aligner_states_its_time_and_placement",
     },

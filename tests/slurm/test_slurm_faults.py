@@ -84,7 +84,7 @@ def test_the_living_hosts_of_a_job_are_judged_when_one_dies(shimmed: Site) -> No
     site.slurm.kill("n3")
     state, code = site.slurm.ends(job)[job]
     output = site.slurm.output(job)
-    assert (state, code) == ("FAILED", "3:0"), output
+    assert (state, code) == ("FAILED", "4:0"), output
     verdicts = dict(re.findall(r"^verdict (\S+) (\w+: .*)", output, re.MULTILINE))
     assert verdicts["n3"].startswith("suspect: ")
     assert "missing: it stopped answering during bandwidth-1" in verdicts["n3"]

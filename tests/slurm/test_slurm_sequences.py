@@ -68,7 +68,7 @@ def test_hosts_that_are_unknown_or_down_are_missed_and_nobody_waits_for_them(sit
     document = site.submitted("validate", "--system", "sound", "--step", "topology", *argv, status=1)
     assert len(document["jobs"]) == 2
     for job in (*document["jobs"], document["collector"]):
-        state = ("COMPLETED", "0:0") if job in document["jobs"] else ("FAILED", "3:0")
+        state = ("COMPLETED", "0:0") if job in document["jobs"] else ("FAILED", "4:0")
         assert site.slurm.ends(job) == {job: state}
     assert set(document["refused"]) == {"nosuch", "n3"}
     assert "no job for nosuch: sbatch: " in document["stderr"]

@@ -88,7 +88,7 @@ def test_a_job_script(site: Site, slurm: dict[str, str]) -> None:
     wait_until(lambda: not site.run("squeue", "--noheader", **slurm).stdout, "the job to end")
     assert (site.folder / "a.flagstat").is_file(), (site.folder / "log").read_text()
     assert f"\n{2 * PAIRS} + 0 primary\n" in (site.folder / "a.flagstat").read_text()
-    assert "1x-default, 1 x 1 threads" in site.run("samtools", "view", "-H", "a.bam").stdout
+    assert "1x1-default, 1 x 1 threads" in site.run("samtools", "view", "-H", "a.bam").stdout
     assert [len(pus) for pus in site.affinities()] == [1]
 
 
@@ -102,7 +102,7 @@ def test_snakemake(site: Site, snakemake: Path, plain: dict[str, list[str]]) -> 
     # An executor on the command line is used instead of the profile's, which needs Slurm.
     options = ["--executor", "local", "--cores", 2, "--config", f"bwa={BWA}"]
     options.append("firsttouch=2x-bound")
-    site.break_down(after=2)
+    site.break_down(after=0)
     done = site.run(snakemake, *with_profile, *options)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "Error in rule firsttouch_align" in done.stderr
@@ -122,7 +122,7 @@ def test_snakemake(site: Site, snakemake: Path, plain: dict[str, list[str]]) -> 
     assert (row["sample"], row["scenario"]) == ("a", "2x1-bound")
     # What was chosen: see the page.
     ((_, *words),) = shown("samtools")
-    assert "2x-bound, 2 x 1 threads" in site.run("samtools", "view", *words).stdout
+    assert "2x1-bound, 2 x 1 threads" in site.run("samtools", "view", *words).stdout
 
 
 def test_the_wrapper_writes_cram(site: Site, snakemake: Path) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import re
 import select
@@ -194,8 +195,10 @@ class Run(Struct):
         """
         began = time.monotonic()
         with reading(self.reads, self.spare_pus) as pieces:
+            # No program starts before the first reads are checked.
+            first = [piece for piece in (next(pieces, None),) if piece is not None]
             launch = _Launch(self, self.scratch, began)
-            steps = tuple(map(tuple, launch.run(pieces)))
+            steps = tuple(map(tuple, launch.run(itertools.chain(first, pieces))))
         seconds = time.monotonic() - began
         return Result(
             launch.reads, launch.mapped, seconds, steps, frozenset(launch.ledger.fed), aligning=launch.aligning
