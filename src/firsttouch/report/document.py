@@ -69,7 +69,7 @@ class Cell(NamedTuple):
     """A *value* of a table with its *format*, which turns it into text; None has no text.
 
     *tone* is the class of its colour. *sign* stands before the text: beside a word that says the same, or alone,
-    and then with its *meaning*. *tip* is a tooltip, *drawing* follows the text. *key* is its address in the page,
+    and then with its *meaning*. *tip* is a tooltip. *key* is its address in the page,
     *link* that of what it leads to.
     """
 
@@ -79,7 +79,6 @@ class Cell(NamedTuple):
     sign: str = ""
     meaning: str = ""
     tip: str = ""
-    drawing: Markup = Markup("")
     key: str = ""
     link: str = ""
 

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -47,7 +46,6 @@ from firsttouch.report.document import (
     not_shown,
     when_made,
 )
-from firsttouch.report.figures.svg import MUTED, SERIES, WARN, Canvas
 from firsttouch.report.text import anchors, clean, count, listed
 from firsttouch.units import quantity, signed_percent, text_range
 
@@ -68,7 +66,6 @@ _HEADER = (
 )
 _IN_SHORT = ("metric", "what changed", "by how much (medians)", "how sure")
 _HOSTS = ("host", "metrics that changed", "the worst of them", "metrics that are gone", "new metrics")
-_WIDTH, _HEIGHT = 120, 16
 #: The most hosts or metrics in a cell.
 _NAMED = 5
 _DECIDED = frozenset({"worse", "changed", "better"})
@@ -76,20 +73,18 @@ _DECIDED = frozenset({"worse", "changed", "better"})
 
 def change_table(changes: Sequence[Change]) -> Table:
     """Return the table of *changes*, in the same order."""
-    ends = [x for c in changes for x in (c.size, c.low, c.high) if x is not None]
-    reach = max((abs(x) for x in ends), default=0.0) * 1.05 or 1.0
     keys = anchors("change", (f"{c.case.system}.{c.case.title}" for c in changes)).values()
-    rows = [_row(c, key, reach) for c, key in zip(changes, keys, strict=True)]
+    rows = [_row(c, key) for c, key in zip(changes, keys, strict=True)]
     caption = f"All {count(len(changes), 'metric')}, the most urgent first"
     return Table(caption, _HEADER, rows, kind="stack changes")
 
 
-def _row(change: Change, key: str, reach: float) -> tuple[Entry, ...]:
+def _row(change: Change, key: str) -> tuple[Entry, ...]:
     interval = None if change.low is None or change.high is None else (change.low, change.high)
     needed = ": ".join(filter(None, (change.word, _needs([change]))))
     return (
         anchored(change.case.title, key),
-        _word_cell(change.word, needed)._replace(drawing=_bar(change, reach)),
+        _word_cell(change.word, needed),
         *(Cell(value, partial(quantity, unit=change.case.unit)) for value in (change.before, change.after)),
         Cell(change.size, signed_percent),
         "too few hosts" if interval is None else Cell(interval, _range),
@@ -164,27 +159,6 @@ def _range(ends: tuple[float, float]) -> str:
     return text_range(*map(signed_percent, ends))
 
 
-def _bar(change: Change, reach: float) -> Markup:
-    """Return a drawing of the change and its interval: no change in the middle, better to the right.
-
-    Screen readers skip it, because the row states the same in words.
-    """
-    side = -1 if change.case.better == "lower" else 1
-    middle, height = _WIDTH / 2, _HEIGHT / 2
-    low, high, at = (
-        middle + side * (change.size if x is None else x) / reach * (middle - 5)
-        for x in (change.low, change.high, change.size)
-    )
-    colour = {"worse": WARN, "better": SERIES[0]}.get(change.word, SERIES[5])
-    canvas = Canvas(_WIDTH, _HEIGHT)
-    canvas.line([(middle, 0), (middle, _HEIGHT)], MUTED)
-    canvas.line([(middle, height), (at, height)], colour, stroke_width=2)
-    interval = (max(1.0, abs(high - low)), 8)
-    canvas.rectangle((min(low, high), 4), interval, colour, fill_opacity=0.4, class_="interval")
-    canvas.marker("circle", (at, height), 4, colour, class_="size", tip=signed_percent(change.size))
-    return canvas.panel(kind="change").svg
-
-
 # ----------------------------------------------------------------------
 # How to read the changes.
 
@@ -198,9 +172,7 @@ def change_blocks(short: Table, changes: Table) -> list[Block]:
     confidence, negligible, within = (f"{100 * x:g} %" for x in (CONFIDENCE, NEGLIGIBLE, WITHIN))
     how = [
         "Each host is compared with itself. The change is the median over the hosts; a change from 0 is stated as "
-        "100 %. In its bar, the middle stands for no change, ",
-        Span("better is to the right, worse to the left", "b"),
-        f", and the box around the dot is the {confidence} confidence interval of the median (between two order "
+        f"100 %. The interval is the {confidence} confidence interval of the median (between two order "
         "statistics, for any distribution). p is that of the sign test, corrected for the number of metrics by "
         "Holm's method.",
     ]
