@@ -360,7 +360,7 @@ def run(scenario: Scenario, system: str) -> Outcome:  # noqa: PLR0912
     faults = {fault.host: fault for fault in scenario.faults}
     outcome = Outcome(len(by_host), list(faults), days=len(ends))
     for end in ends:
-        records = frame.filter(pl.col("time") < iso(end))
+        records = frame.filter(pl.col("time").dt.epoch("ms") < 1000 * end)
         verdicts = judged(
             samples_table.of_frames([records], system),
             Undescribed(system),
