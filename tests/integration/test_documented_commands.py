@@ -69,7 +69,7 @@ COVERED = {
         r"firsttouch run --on 0 --verify --records bench\.jsonl -- \./benchmark .*": (
             "test_on_one_numa_node_pages_must_lie_there"
         ),
-        r"firsttouch run --json \w+ -- \./program .*": (
+        r"firsttouch run --json \S+ -- \./program .*": (
             "test_the_json_document_is_the_last_line_beside_what_the_program_prints"
         ),
     },
@@ -84,9 +84,9 @@ COVERED = {
         r"firsttouch run 8x-bound\+node-index .*": "test_the_alignments_are_those_of_a_run_without_copies",
     },
     "integration/test_run_command.py": {
-        r"firsttouch run \w+ --aligner \S+ --dataset lambda --reads-per-thread \d+": "test_throughput",
+        r"firsttouch run \S+ --aligner \S+ --dataset lambda --reads-per-thread \d+": "test_throughput",
         r"firsttouch run \S+ --aligner \S+ --dataset \w+ --repetitions \d": "test_repetitions_text_and_counters",
-        r"firsttouch run \w+ --aligner \S+ --index IDX --reads r1\.fq -o out\.sam -- .*": (
+        r"firsttouch run \S+ --aligner \S+ --index IDX --reads r1\.fq -o out\.sam -- .*": (
             "test_own_options_of_the_aligner_go_to_every_instance"
         ),
     },
