@@ -117,7 +117,9 @@ def test_the_speedup_is_that_of_the_fastest_run_against_the_default_run(tmp_path
 
 
 def test_throughput_has_its_peaks(tmp_path: Path) -> None:
-    def run(instances: int, threads: int, policy: str, *samples: float, time: str = "2026-01-01") -> Record:
+    def run(
+        instances: int, threads: int, policy: str, *samples: float, time: str = "2026-01-01T00:00:00+00:00"
+    ) -> Record:
         parameters = {
             "aligner": "bowtie2",
             "dataset": "lambda",
@@ -134,7 +136,7 @@ def test_throughput_has_its_peaks(tmp_path: Path) -> None:
 
     records = [
         run(1, 16, "original", 90.0, 100.0, 110.0),
-        run(1, 32, "original", 999.0, time="2025-01-01"),
+        run(1, 32, "original", 999.0, time="2025-01-01T00:00:00+00:00"),
         run(1, 32, "original", 150.0, 160.0, 165.0),
         run(1, 64, "original", 120.0, 125.0, 130.0),
         run(2, 16, "unbound", 140.0, 150.0, 160.0),
