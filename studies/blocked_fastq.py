@@ -6,7 +6,7 @@
 This is L-parsing of Langmead et al. 2018 (section 2.2, figure 2). Spaces after the name of a block's last record
 pad the block. Names end at a space, so every aligner reads the file. A last block with fewer records is not
 padded.
-The variants -blocked and -striped of bowtie-2018, bowtie2-2018 and hisat-2018 read a block at a time.
+The aligners *-2018-blocked and *-2018-striped read a block at a time.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def slug(name: str) -> str:
 
 
 class Family(documents.Table, frozen=True):
-    """The variants of one aligner, which the tables call *name*."""
+    """An aligner in several configurations, which the tables call *name*."""
 
     #: A template with ``{variant}``.
     aligner: str

@@ -28,6 +28,7 @@ def main():
     for name in ("--size", "--records", "--outputs"):
         parser.add_argument(name, type=int)
     parser.add_argument("--out")
+    parser.add_argument("--mapped", action="store_true")
     parser.add_argument("--threads")
     parser.add_argument("--index")
     parser.add_argument("reads", nargs="+")

@@ -109,15 +109,13 @@ def test_a_wrong_file_is_listed_with_its_error_and_an_absent_program_is_no_error
     assert run_here("system", "aligners").returncode == 0
     (tmp_path / "aligners").mkdir()
     (tmp_path / "aligners" / "wrong.toml").write_text("program = 1\n")
-    family = 'base = "bowtie2"\nonly_variants = true\nvariants.a.words = ["--a"]\n'
-    (tmp_path / "aligners" / "several.toml").write_text(family)
+    absent = 'base = "bowtie2"\nprogram = "absent"\nhomepage = "https://example.org"\n'
+    (tmp_path / "aligners" / "absent.toml").write_text(absent)
     done = run_here("system", "aligners", "--json", FIRSTTOUCH_SITE=str(tmp_path))
     rows = {row["name"]: row for row in json.loads(done.stdout)["aligners"]}
     assert (done.returncode, "wrong.toml:1: " in rows["wrong"]["error"]) == (2, True)
     assert rows["bwa-mem"]["version"]
-    assert (rows["several"]["error"], len(rows["several"]["variants"])) == ("variants only", 1)
-    variants = {variant["name"]: variant for variant in rows["bowtie2"]["variants"]}
-    assert variants["bowtie2-batched"]["version"] == rows["bowtie2"]["version"]
+    assert rows["absent"]["error"] == "'absent' is not on PATH: install it from https://example.org"
 
 
 def test_a_wrong_file_and_an_unknown_name_are_bad_input(tmp_path, run_here):

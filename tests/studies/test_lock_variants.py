@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tarfile
 import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -21,8 +20,8 @@ from factories import caches
 from factories.processes import load_script
 from firsttouch import paths
 from firsttouch.errors import BadInput, Missing
-from firsttouch.genomics import aligners
 from firsttouch.records.file_lock import locked
+from repeat_study import ALIGNERS
 
 LOCKS = paths.ROOT / "studies/locks"
 RECIPES = paths.ROOT / "spack-env/repo/spack_repo/firsttouch/packages"
@@ -190,10 +189,8 @@ def test_a_machine_that_cannot_run_a_program_has_the_others(monkeypatch):
 
 def test_aligners_name_the_programs_and_the_target():
     assert "\nstudy-programs: ## " in (paths.ROOT / "Makefile").read_text()
-    programs = set()
-    for file in Path(aligners.__file__).parent.glob("*.toml"):
-        described = tomllib.loads(file.read_text()).get("variants", {}).values()
-        programs |= {variant["program"] for variant in described if variant.get("make") == "study-programs"}
+    described = [tomllib.loads(file.read_text())["program"] for file in ALIGNERS.glob("*.toml")]
+    programs = {program for program in described if "-align-s-" in program}
     assert programs == set(locks.variants())
 
 

@@ -22,7 +22,7 @@ repetitions = 3
 time_limit = "20 min"
 
 [family."Bowtie 2"]
-aligner = "bowtie2-{variant}"
+aligner = "bowtie2{variant}"
 options = ["-I", "250"]
 reads_per_thread = { unpaired = 1000 }
 tags = { release = "v2.5" }
@@ -30,14 +30,14 @@ tags = { release = "v2.5" }
 [[configuration]]
 name = "B-parsing"
 families = ["Bowtie 2"]
-variant = "batched"
+variant = "-spin"
 scenario = "1x{threads}-unbound"
 build = "release"
 
 [[configuration]]
 name = "MP baseline"
 families = ["Bowtie 2"]
-variant = "batched"
+variant = "-spin"
 scenario = "{processes}x{each}-unbound+shared"
 threads_each = 16
 
@@ -134,7 +134,7 @@ def test_series_is_clipped_and_ends_with_all_pus(small):
 def test_runs_of_some_threads_and_configurations(small):
     cases, _ = small.cases(host(64), threads=[48, 3], patterns=["mp*"])
     assert [(c.scenario, c.aligner, c.options, c.reads_per_thread) for c in cases] == [
-        ("3x16-unbound+shared", "bowtie2-batched", ("-I", "250"), 1000)
+        ("3x16-unbound+shared", "bowtie2-spin", ("-I", "250"), 1000)
     ]
     assert cases[0].name == "bowtie-2.unpaired.48t.mp-baseline"
     assert len(small.cases(host(64), threads=[3], patterns=["bowtie 2"])[0]) == 1

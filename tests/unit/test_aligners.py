@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Aligners as data: those that come with firsttouch, and files that are wrong."""
 
-import re
 import shutil
 from pathlib import Path
 from typing import get_args
@@ -9,7 +8,6 @@ from typing import get_args
 import pytest
 
 from firsttouch import paths
-from firsttouch.benchmarks import cases, profiles
 from firsttouch.errors import BadInput, Missing, RunFailed
 from firsttouch.genomics import aligners, command_line
 from firsttouch.genomics.aligners import mates_placeholder
@@ -96,34 +94,6 @@ def test_every_aligner_says_what_it_needs(name):
     assert aligner.same in get_args(aligners.Same)
 
 
-OF_RELEASES = ("spin", "standard", "queuing", "deferred", "batched")
-
-
-def test_variants_are_used_only_if_they_are_named():
-    described = {name: list(aligners.family_of(name)) for name in ("bowtie", "bowtie2")}
-    for name, names in described.items():
-        assert names == [name, *(f"{name}-{variant}" for variant in OF_RELEASES)]
-    listed = set(aligners.all_names())
-    assert listed == {*aligners.names(), *(name for names in described.values() for name in names)}
-    effort = profiles.chosen("full").of_aligners(["bowtie2-spin", "bowtie"])
-    assert cases.aligners_of(effort) == ["bowtie", "bowtie2-spin"]
-
-
-@pytest.mark.parametrize("family", ["bowtie", "bowtie2"])
-def test_the_commands_of_variants(family):
-    base = aligners.aligner(family)
-    for variant in OF_RELEASES:
-        aligner = aligners.aligner(f"{family}-{variant}")
-        assert (aligner.index_of, aligner.index_version_argv) == (base.name, base.index_version_argv)
-        assert aligner.index_mapped == base.index_mapped
-        assert aligner.output_files(Path("tmp")) == []
-        for mates in (1, 2):
-            (argv,) = argvs(aligner, mates)
-            batch = {"deferred": "1", "batched": "32"}.get(variant)
-            assert batch is None or argv[-2:] == ["--reads-per-batch", batch]
-        assert aligner.index_large == (base.index_large if aligner.program == base.program else "")
-
-
 def test_what_a_base_gives(monkeypatch, tmp_path, stand_in):
     def write(name, text):
         (tmp_path / f"{name}.toml").write_text(text)
@@ -160,86 +130,27 @@ def test_what_a_base_gives(monkeypatch, tmp_path, stand_in):
     assert place.parent.name.startswith("aln-7-")
     write("other", 'base = "fast"\nindex = 3')
     with pytest.raises(BadInput, match=r"other\.toml:2: .*index"):
-        aligners.family_of("other")
+        aligners.aligner.__wrapped__("other")
     # A base is checked like every file, and errors name the file that has them.
     write("aln", "program = 3")
     with pytest.raises(BadInput, match=rf"^{tmp_path}/aln\.toml:1: "):
-        aligners.family_of("other")
+        aligners.aligner.__wrapped__("other")
     write("fast", 'base = "other"')
     with pytest.raises(BadInput, match=r"other\.toml:1: base: fast is based on other is based on fast$"):
-        aligners.family_of("fast")
+        aligners.aligner.__wrapped__("fast")
     write("fast", '\nbase = "aln2"')
     with pytest.raises(BadInput, match=r"fast\.toml:2: base: no aligner 'aln2': there are .*mean 'aln'\?$"):
-        aligners.family_of("fast")
+        aligners.aligner.__wrapped__("fast")
     for base in ("{}", "[]", "3"):
         write("fast", f"base = {base}")
         with pytest.raises(BadInput, match=r"fast\.toml:1: base: no aligner '"):
-            aligners.family_of("fast")
+            aligners.aligner.__wrapped__("fast")
     aligners.aligner.cache_clear()
 
 
-VARIANTS = """
-[variants.fast]
-program = "aln-fast"
-words = ["-o", "{outputs}", "{scratch}/x"]
-batch_reads = 2
-outputs = { file = "{scratch}/x{output}", number = 4 }
-"""
-ONE_STEP = TEXT.replace(
-    '"-o", "{scratch}/2", "{index}", "{reads2}"],', '"{index}", "{reads}", "{reads2}"],'
-).replace('    ["aln-{size}", "-t{threads}", "join", "{scratch}/2", "{reads}", "{reads2}"],\n', "")
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "line", "reason"),
-    [
-        ("", "", 0, ""),
-        ("words =", "word =", 25, "unknown key 'word' in variants.fast: known are program, homepage, words"),
-        ('"{outputs}"', '"4"', 23, "variants.fast: words: no step has {outputs}"),
-        ("{scratch}/x{output}", "{scratch}/x", 23, "variants.fast: outputs.file: no step has {output}"),
-        ("{scratch}/x{output}", "{output}", 23, "variants.fast: outputs.file: no step has {scratch}"),
-        ("outputs = {", "#", 23, "variants.fast: words: unknown placeholder {outputs}"),
-        ('"-o"', '"{reads}"', 23, "variants.fast: words: unknown placeholder {reads}"),
-        ("reads = 2", "reads = 0", 26, "variants.fast.batch_reads: '0'"),
-        ("[variants.fast]", '[variants."a b"]', 23, "variants.a b: a variant's name has letters"),
-        ("[variants.fast]", "[variants.fast.align]", 23, "unknown key 'align' in variants.fast"),
-        (VARIANTS, "[variants.fast]", 22, "variants.fast: it differs in nothing"),
-        (VARIANTS, "[variants]", 22, "variants is empty"),
-        ('same = "exact"', 'same = "exact"\noutput = "out"', 17, "align.output: no step has {scratch}"),
-        (
-            '"{reads}"]]',
-            '"{stdin}"]]\nfiles = true',
-            12,
-            "align.files: a step reads its standard input, and programs that read several times read files",
-        ),
-    ],
-)
-def test_mistakes_in_variants(old, new, line, reason):
-    if not old:
-        fast = aligners.family("aln", ONE_STEP + VARIANTS, "aln.toml")["aln-fast"]
-        assert argvs(fast, 2)[0][-3:] == ["-o", "4", "tmp/x"]
-        assert (fast.batch.bases, fast.batch.records) == (100, 2)
-        return
-    with pytest.raises(BadInput, match=rf"^aln\.toml:{line}: .*{re.escape(reason)}"):
-        aligners.family("aln", (ONE_STEP + VARIANTS).replace(old, new), "aln.toml")
-
-
-def test_variants_of_files_that_cannot_have_any():
-    with pytest.raises(
-        BadInput, match=r"^aln\.toml:\d+: variants.fast: an aligner that runs several programs has"
-    ):
-        aligners.family("aln", TEXT + VARIANTS, "aln.toml")
-    with pytest.raises(BadInput, match=r"^aln\.toml:1: .*only_variants"):
-        aligners.parse("aln", "only_variants = true\n" + ONE_STEP, "aln.toml")
-    with pytest.raises(BadInput, match=r"^aln\.toml: aln has only variants: name one of aln-fast$"):
-        aligners.parse("aln", "only_variants = true\n" + ONE_STEP + VARIANTS, "aln.toml")
-
-
 def test_an_unknown_one():
-    with pytest.raises(
-        BadInput, match=r"no aligner 'bowtie2-spn': there are bowtie2, .*; did you mean 'bowtie2-spin'\?$"
-    ):
-        aligners.aligner("bowtie2-spn")
+    with pytest.raises(BadInput, match=r"no aligner 'bowtie3': there are bowtie, .*; did you mean 'bowtie2?'\?$"):
+        aligners.aligner("bowtie3")
     with pytest.raises(BadInput, match=r"no aligner 'best': there are .*bwa-mem"):
         aligners.aligner("best")
 

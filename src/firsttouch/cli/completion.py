@@ -32,7 +32,7 @@ def _names() -> dict[str, Callable[[], Collection[str]]]:
 
     return {
         "SYSTEM": definition.available,
-        "ALIGNER": aligners.all_names,
+        "ALIGNER": aligners.names,
         "DATASET": manifest.files,
     }
 

@@ -6,8 +6,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -143,45 +142,22 @@ def _write(target: Path, text: str) -> None:
 
 
 def list_aligners(args: argparse.Namespace) -> int:
-    """Print all aligners and their variants; a wrong file is listed with its error (exit 2)."""
-    rows = [_listed(name) for name in aligners.families()]
+    """Print all aligners; a wrong file is listed with its error (exit 2)."""
+    rows, wrong = [], False
+    for name in aligners.names():
+        row = {"name": name, "version": "", "file": str(aligners.file_of(name)), "error": ""}
+        try:
+            row["version"] = aligners.aligner(name).version()
+        except FirstTouchError as error:
+            row["error"] = str(error)
+            wrong = wrong or isinstance(error, BadInput)
+        rows.append(row)
     if args.json:
-        options.print_json({"aligners": [{k: v for k, v in row.items() if k != "wrong"} for row in rows]})
+        options.print_json({"aligners": rows})
     else:
         for row in rows:
             print(f"{row['name']:<16} {row['version'] or row['error']}\n{'':<16} {row['file']}")
-            for line in _variants_shown(row):
-                print(textwrap.fill(line, 115, initial_indent=" " * 17, subsequent_indent=" " * 19))
-    return BadInput.exit_status if any(row["wrong"] for row in rows) else 0
-
-
-def _listed(name: str) -> dict[str, Any]:
-    """Return the row of an aligner's file in the list; *wrong*: the file cannot be used."""
-    row: dict[str, Any] = {"name": name, "version": "", "file": str(aligners.file_of(name)), "error": ""}
-    try:
-        described = aligners.family_of(name)
-    except BadInput as error:
-        return row | {"error": str(error), "variants": [], "wrong": True}
-    alone = {"version": "", "error": "variants only"}
-    own = _installed(described.pop(name)) if name in described else alone
-    return (
-        row | own | {"variants": [{"name": v.name, **_installed(v)} for v in described.values()], "wrong": False}
-    )
-
-
-def _installed(program: Aligner) -> dict[str, str]:
-    """Return the version of the installed program, or why there is none."""
-    try:
-        return {"version": program.version(), "error": ""}
-    except FirstTouchError as error:
-        return {"version": "", "error": str(error)}
-
-
-def _variants_shown(row: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line with the variants of each version, and one with those that are not installed."""
-    for version in sorted({variant["version"] for variant in row["variants"]}, reverse=True):
-        names = [v["name"].removeprefix(row["name"]) for v in row["variants"] if v["version"] == version]
-        yield f"{version or 'not installed'}: {' '.join(names)}"
+    return BadInput.exit_status if wrong else 0
 
 
 def check_aligner(args: argparse.Namespace) -> int:

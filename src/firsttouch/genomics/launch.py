@@ -24,7 +24,7 @@ from firsttouch.errors import BadInput
 from firsttouch.execution import counters, index_cache
 from firsttouch.execution.progress import say
 from firsttouch.execution.sampling import Watching
-from firsttouch.genomics import division, sam, stream
+from firsttouch.genomics import aligners, division, sam, stream
 from firsttouch.genomics.aligners import Aligner, Steps
 from firsttouch.genomics.collecting import Command, FileTarget, NoTarget, SinkTarget
 from firsttouch.genomics.command_line import UserCommand
@@ -59,8 +59,8 @@ class TemplateCommand(Struct, frozen=True):
 
     @property
     def reads_files(self) -> bool:
-        """Whether an instance reads files: the program reads no pipes, or there are several programs."""
-        return self.aligner.files or len(self._steps) > 1
+        """Whether an instance reads files, as several programs do."""
+        return len(self._steps) > 1
 
     @property
     def on_stdin(self) -> bool:
@@ -84,7 +84,8 @@ class TemplateCommand(Struct, frozen=True):
                 batch_bases=self.batch_bases,
                 scratch=scratch,
             )
-            argv = use.argv(self.aligner, argv)
+            if "index" in aligners.fields(template):
+                argv = use.argv(self.aligner, argv)
             argvs.append(counters.wrap(argv, scratch / f"{number}.counts") if self.is_counted else argv)
         return argvs
 
@@ -209,8 +210,6 @@ def check_dynamic(aligner: Aligner, mates: int) -> None:
             f"{aligner.name} takes no --dynamic: it runs {steps} programs one after the other, each of which must "
             "read the same reads, so an instance's part is fixed before it starts; leave --dynamic out"
         )
-    if aligner.files:
-        raise BadInput(f"{aligner.name} takes no --dynamic: it reads files, which must be complete; leave it out")
 
 
 def check_whole(aligner: Aligner, scenario: Scenario) -> None:
@@ -336,9 +335,7 @@ def _reads_itself(work: Work, scenario: Scenario, uses: Sequence[IndexUse]) -> b
     """Return whether a single instance reads checked files itself, as the program does in everyday use."""
     if scenario.instances > 1 or work.per_thread or work.command or not work.reads.as_is:
         return False
-    # Programs may tell plain files by their names.
-    named = not work.aligner.files or all(file.suffix in {".fq", ".fastq"} for file in work.reads.files)
-    return named and not work.programs.on_stdin and not uses[0].hides(work.reads.files)
+    return not work.programs.on_stdin and not uses[0].hides(work.reads.files)
 
 
 def _checksums(work: Work, ranges: Sequence[sam.ByteRange]) -> sam.Checksums:

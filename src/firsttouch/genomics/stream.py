@@ -327,8 +327,6 @@ class _Launch:
         outcomes = self._run_jobs(jobs, inputs)
         if not self.ledger.dealt_all:
             raise self._ended_early()
-        for number, output in enumerate(self._outputs):
-            self._take_files(number, output.file)
         collector.ended.set()
         self._threads.wait("collector")
         return outcomes
@@ -362,9 +360,12 @@ class _Launch:
         begun = [feed.reading_since for feed in self._feeds] or [
             min((times[file] for file in each.files if file in times), default=None) for each in inputs
         ]
-        self.aligning += max(
-            o.started + o.seconds - (at or o.started) for o, at in zip(outcomes, begun, strict=True)
-        )
+        # A program that only copies the output of another one aligns nothing.
+        words = [word for job in jobs for word in job.argv]
+        if not files or any(str(file) in word for file in files for word in words):
+            self.aligning += max(
+                o.started + o.seconds - (at or o.started) for o, at in zip(outcomes, begun, strict=True)
+            )
         return outcomes
 
     def _pipes(self, unread: contextlib.ExitStack) -> list[_Input]:
@@ -411,10 +412,9 @@ class _Launch:
         jobs = []
         for number, (argvs, each) in enumerate(zip(self._argvs(inputs), inputs, strict=True)):
             use, on_stdin = run.uses[number], run.command.on_stdin and bool(each.pipes)
-            writes_files = not is_last or run.command.aligner.output
             job = Job(
                 argvs[step],
-                self._folders[number] / f"{step}.out" if writes_files else self._outputs[number].file,
+                self._outputs[number].file if is_last else self._folders[number] / f"{step}.out",
                 self._folder / f"{number}.log",
                 run.scenario.placements[number],
                 run.scenario.threads,
@@ -427,17 +427,6 @@ class _Launch:
             )
             jobs.append(job)
         return jobs
-
-    def _take_files(self, number: int, output: Path) -> None:
-        """Add the files that instance *number* wrote in place of its standard output to *output*."""
-        aligner = self._run.command.aligner
-        for file in aligner.output_files(self._folders[number]):
-            if not file.is_file():
-                raise RunFailed(f"instance {number}: {aligner.name} did not write {file.name}")
-            with output.open("r+b") as whole:
-                whole.seek(0, os.SEEK_END)
-                sam.concatenate([sam.ByteRange(file, 0, file.stat().st_size)], whole.fileno())
-            file.unlink()
 
     def _described(self, header: bytes) -> bytes:
         self._run.command.aligner.check_header(header)

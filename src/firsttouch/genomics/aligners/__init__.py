@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Aligners as data: one TOML file each says how to index, to align and to find the version.
-
-A file may describe variants, which differ in the program, in options, or in how they read and write.
-"""
+"""Aligners as data: one TOML file each says how to index, to align and to find the version."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from firsttouch import documents, paths
@@ -68,9 +65,7 @@ class _Align(Table, frozen=True):
     in_order: bool
     same: Same
     paired: _Steps = ()
-    files: bool = False
     any_names: bool = False
-    output: Word = ""
     batch_bases: Count | None = None
     batch_reads: Count | None = None
     batch_bytes: Count | None = None
@@ -81,20 +76,6 @@ class _Memory(Table, frozen=True):
     thread: Bytes
     batch_base: Bytes = Bytes(0)
     index: Annotated[float, Meta(ge=1)] = 1.0
-
-
-class _Outputs(Table, frozen=True):
-    file: Word
-    number: Count
-
-
-class _Variant(Table, frozen=True):
-    program: Word = ""
-    homepage: _Url = ""
-    words: Words = ()
-    batch_reads: Count | None = None
-    outputs: _Outputs | None = None
-    make: Word = ""
 
 
 class AlignerFile(Table, frozen=True):
@@ -108,16 +89,9 @@ class AlignerFile(Table, frozen=True):
     debian: Word = ""
     homepage: _Url = ""
     base: Word = ""
-    only_variants: bool = False
-    variants: Annotated[Mapping[str, _Variant], Meta(min_length=1)] = field(default_factory=dict)
     command_of: Word = ""
     command: command_syntax.CommandTable | None = None  # type: ignore[valid-type]  # it is defined by a call
     summary: messages.SummaryTable = messages.SummaryTable()
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for a file that describes nothing."""
-        if self.only_variants and not self.variants:
-            raise ValueError("only_variants needs variants")
 
 
 #: Placeholders of the read files, by mate.
@@ -156,8 +130,7 @@ def _with_base(document: documents.Document, names: tuple[str, ...]) -> tuple[do
     inherited, inherited_places = _with_base(documents.parse_toml(text, str(files[base])), (*names, base))
     inherited.convert(AlignerFile)
     # Another program is not in that package.
-    dropped = {"variants", "only_variants", *(["debian"] if "program" in own else [])}
-    data = {key: value for key, value in inherited.data.items() if key not in dropped}
+    data = {key: value for key, value in inherited.data.items() if not (key == "debian" and "program" in own)}
     for key, value in own.items():
         both = isinstance(value, dict) and isinstance(data.get(key), dict)
         data[key] = {**data[key], **value} if both else value
@@ -211,44 +184,13 @@ def _mistakes(described: AlignerFile, data: Mapping[str, Any]) -> Iterator[tuple
             _wrong_reads(steps, len(mates)),
         ):
             yield "align", key, reason
-    yield from _mistakes_of_files(align)
+    several = len(align.single) > 1 or len(align.paired) > 1
+    if several and any(STDIN.keys() & set(fields(step)) for step in (*align.single, *align.paired)):
+        yield "align", "single", "a step reads its standard input, and programs that read several times read files"
     for key, reason in command_syntax.mistakes(data.get("command", {"refused": ""})):
         yield "command", key, reason
     if mistake := messages.mistake(described.summary):
         yield ("summary", *mistake)
-    for name, variant in described.variants.items():
-        for reason in _mistakes_of_variant(name, variant, align):
-            yield "variants", name, reason
-
-
-def _mistakes_of_files(align: _Align) -> Iterator[tuple[str, str, str]]:
-    """Yield (table, key, reason) for the faults of how a program reads and writes files."""
-    steps = [*align.single, *align.paired]
-    reads_files = align.files or len(align.single) > 1 or len(align.paired) > 1
-    if reads_files and any(STDIN.keys() & set(fields(step)) for step in steps):
-        key = "files" if align.files else "single"
-        yield "align", key, "a step reads its standard input, and programs that read several times read files"
-    if align.output:
-        for reason in _wrong_placeholders([[align.output]], allowed={"scratch"}, required={"scratch"}):
-            yield "align", "output", reason
-
-
-def _mistakes_of_variant(name: str, variant: _Variant, align: _Align) -> Iterator[str]:
-    """Yield the faults of a variant that has the right types but cannot work."""
-    if not _NAME.fullmatch(name):
-        yield "a variant's name has letters, digits, and _ . - between them"
-    if variant == _Variant():
-        yield "it differs in nothing"
-    if len(align.single) > 1 or len(align.paired) > 1:
-        yield "an aligner that runs several programs has no variants"
-    outputs = {"outputs"} if variant.outputs else set()
-    allowed = outputs | ({"scratch"} if outputs else set())
-    for reason in _wrong_placeholders([variant.words], allowed=allowed, required=outputs):
-        yield f"words: {reason}"
-    if variant.outputs:
-        both = {"scratch", "output"}
-        for reason in _wrong_placeholders([[variant.outputs.file]], allowed=both, required=both):
-            yield f"outputs.file: {reason}"
 
 
 def _wrong_placeholders(steps: Sequence[Sequence[str]], *, allowed: set[str], required: set[str]) -> Iterator[str]:
@@ -313,9 +255,8 @@ class Aligner(Struct, frozen=True):
     these allow one instance only (empty: any number).
 
     *index_of* is the aligner whose index it uses, and *index_version_argv* the argv that prints the version of the
-    program that builds it (empty: the aligner's). *files*: it reads no pipes. *any_names*: it aligns mates
-    whose names differ. *output* is the template of the name of the file, or of *outputs* files, that it writes
-    (empty: it writes its standard output). *summary* describes what it prints about its alignments on standard
+    program that builds it (empty: the aligner's). *any_names*: it aligns mates
+    whose names differ. *summary* describes what it prints about its alignments on standard
     error.
     """
 
@@ -348,10 +289,7 @@ class Aligner(Struct, frozen=True):
     whole: str = ""
     index_of: str = ""
     index_version_argv: tuple[str, ...] = ()
-    files: bool = False
     any_names: bool = False
-    output: str = ""
-    outputs: int = 1
     summary: messages.Summary = messages.Summary()
 
     @property
@@ -374,11 +312,6 @@ class Aligner(Struct, frozen=True):
         if bases is not None and rule.bases:
             rule = replace(rule, bases=bases)
         return rule
-
-    def output_files(self, scratch: Path) -> list[Path]:
-        """Return the files of an instance that the program writes in place of its standard output."""
-        numbers = range(1, self.outputs + 1) if self.output else ()
-        return [Path(self.output.format(scratch=scratch, output=number)) for number in numbers]
 
     def on_stdin(self, template: Sequence[str]) -> bool:
         """Return whether a step reads its reads, interleaved if paired, from standard input."""
@@ -403,7 +336,6 @@ class Aligner(Struct, frozen=True):
         values = {"index": str(index), "threads": str(threads), "batch_bases": str(batch_bases)}
         values |= {"scratch": str(scratch), "size": "l" if self.is_large(index) else "s"}
         values |= dict.fromkeys(STDIN, "-")
-        values["outputs"] = str(self.outputs)
         values |= {mate: file for mate, file in zip(MATES, reads, strict=False) if file is not None}
         return [a.format(**values) for a in template]
 
@@ -520,26 +452,15 @@ def _version(argv: Sequence[str], pattern: str, _program: tuple[str, int, int]) 
     return match[1]
 
 
-def _origin(homepage: str, *, debian: str = "", make: str = "") -> str:
+def _origin(homepage: str, debian: str) -> str:
     """Return how to install the program, as the end of a message."""
     if debian:
         return f"`make setup` installs it (Debian: apt-get install {debian})"
-    return f"`make {make}` builds it" if make else f"install it from {homepage}" if homepage else "install it"
+    return f"install it from {homepage}" if homepage else "install it"
 
 
 def parse(name: str, text: str, file: str) -> Aligner:
     """Return the aligner that a TOML text describes; raises BadInput naming *file*, line and fault."""
-    described = family(name, text, file)
-    if name not in described:
-        raise BadInput(f"{name} has only variants: name one of {', '.join(described)}", file=file)
-    return described[name]
-
-
-def family(name: str, text: str, file: str) -> dict[str, Aligner]:
-    """Return the aligner that a TOML text describes, and its variants, by name.
-
-    Raises BadInput naming *file*, line and fault.
-    """
     described, data, places = _read(name, text, file)
     index, align, memory = described.index, described.align, described.memory
     sized = any("size" in fields(step) for step in (*align.single, *align.paired))
@@ -548,11 +469,11 @@ def family(name: str, text: str, file: str) -> dict[str, Aligner]:
         command = aligner(described.command_of).command
     summary = described.summary
     batch = BatchRule(align.batch_bases or 0, align.batch_reads or 0, align.batch_bytes or 0)
-    main = Aligner(
+    return Aligner(
         name=name,
         program=described.program,
         package=described.debian,
-        origin=_origin(described.homepage, debian=described.debian),
+        origin=_origin(described.homepage, described.debian),
         version_argv=described.version.argv,
         version_pattern=described.version.pattern,
         index_argv=index.argv,
@@ -573,123 +494,41 @@ def family(name: str, text: str, file: str) -> dict[str, Aligner]:
         index_replaced=index.mapped.replaces if index.mapped else "",
         index_loaded=index.loaded,
         command=command,
-        files=align.files,
         # An order that is restored is restored by the names.
         any_names=align.any_names and align.in_order,
-        output=align.output,
         command_of=described.command_of or places.get("command", name),
         index_of=places["index"],
         index_version_argv=index.version,
         summary=aligner(summary.of).summary if summary.of else messages.summary(summary),
     )
-    variants = {f"{name}-{key}": table for key, table in described.variants.items()}
-    return {
-        **({} if described.only_variants else {name: main}),
-        **{variant: _variant(main, variant, table) for variant, table in variants.items()},
-    }
-
-
-def _variant(main: Aligner, name: str, table: _Variant) -> Aligner:
-    """Return the variant *name* of an aligner: its *program*, with its *words* as the last ones."""
-    program, words, outputs = table.program, table.words, table.outputs
-    single, paired = (
-        tuple((program or step[0], *step[1:], *words) for step in steps) for steps in (main.single, main.paired)
-    )
-    variant = replace(
-        main,
-        name=name,
-        single=single,
-        paired=paired,
-        in_order=main.in_order and not outputs,
-        batch=replace(main.batch, records=table.batch_reads or main.batch.records),
-        output=outputs.file if outputs else main.output,
-        outputs=outputs.number if outputs else 1,
-    )
-    if not program:
-        return variant
-    sized = any("size" in fields(step) for step in (*single, *paired))
-    return replace(
-        variant,
-        program=program,
-        package="",
-        origin=_origin(table.homepage, make=table.make),
-        version_argv=(program, *main.version_argv[1:]),
-        index_large=main.index_large if sized else "",
-    )
 
 
 def names() -> list[str]:
-    """Return the names of all aligners, sorted, without variants: these are used only if they are named."""
-    return [name for name, file in _files().items() if not _has_only_variants(file)]
-
-
-def families() -> list[str]:
-    """Return the names of the aligners' files, sorted."""
+    """Return the names of all aligners, sorted."""
     return list(_files())
-
-
-def all_names() -> list[str]:
-    """Return the names of all aligners and variants; of a file that is wrong, its own name."""
-    listed: list[str] = []
-    for name in families():
-        try:
-            listed += family_of(name)
-        except BadInput:
-            listed.append(name)
-    return listed
 
 
 def _files() -> dict[str, Path]:
     return paths.data_files("aligners", ".toml")
 
 
-def _has_only_variants(file: Path) -> bool:
-    """Return whether a file has variants only; a file that is wrong is reported when its aligner is used."""
-    try:
-        return _states_only_variants(documents.read_text(file), str(file))
-    except BadInput:
-        return False
-
-
-@functools.cache
-def _states_only_variants(text: str, source: str) -> bool:
-    return bool(documents.parse_toml(text, source).data.get("only_variants"))
-
-
 def file_of(name: str) -> Path:
-    """Return the file that describes the aligner or variant *name*; raises BadInput for an unknown name."""
+    """Return the file that describes the aligner *name*; raises BadInput for an unknown name."""
     files = _files()
-    # A file is preferred to a variant of that name.
-    if name in files:
-        return files[name]
-    parts = name.split("-")
-    stems = ["-".join(parts[:count]) for count in range(len(parts) - 1, 0, -1)]
-    for stem in filter(files.__contains__, stems):
-        described = family_of(stem)
-        if name in described:
-            return files[stem]
-        if len(described) > 1:
-            raise BadInput(none_such("aligner", name, described))
-    raise BadInput(none_such("aligner", name, names()))
-
-
-def family_of(name: str) -> dict[str, Aligner]:
-    """Return the aligners that the file *name* describes, by name; raises BadInput."""
-    file = _files()[name]
-    return family(name, documents.read_text(file), str(file))
+    if name not in files:
+        raise BadInput(none_such("aligner", name, files))
+    return files[name]
 
 
 @functools.cache
 def aligner(name: str) -> Aligner:
-    """Return the aligner or variant *name*; raises BadInput for an unknown name or an invalid file."""
+    """Return the aligner *name*; raises BadInput for an unknown name or an invalid file."""
     file = file_of(name)
-    if name == file.stem:
-        return parse(name, documents.read_text(file), str(file))
-    return family_of(file.stem)[name]
+    return parse(name, documents.read_text(file), str(file))
 
 
 def aligners() -> dict[str, Aligner]:
-    """Return all aligners by name, without variants; raises BadInput for the first invalid file."""
+    """Return all aligners by name; raises BadInput for the first invalid file."""
     return {name: aligner(name) for name in names()}
 
 
@@ -701,8 +540,7 @@ def index_prefix(aligner: Aligner, reference: Path, store: Path, sha256: str = "
     """Return the prefix that *aligner*'s index of the FASTA file *reference* has in *store*, built or not.
 
     The folder's name has the version of the program that builds it and the reference's *sha256* (computed if
-    empty), which excludes an index of another genome or program. Variants share an index. Raises Missing or
-    RunFailed for the aligner.
+    empty), which excludes an index of another genome or program. Raises Missing or RunFailed for the aligner.
     """
     checksum = sha256 or atomic_files.digest(reference)
     return store / f"{aligner.index_of}-{aligner.index_version()}-{checksum[:16]}" / "index"
