@@ -69,10 +69,8 @@ COMMANDS = {
     "verdict of a host": (["validate", "--system", "local", "r.jsonl"], 1, 1),
     "verdicts": (["validate", "--system", "local", "r.jsonl"], 7, 1),
     "history": (["fleet", "history", "r.jsonl"], 7, 0),
-    "drift": (["config", "drift", "r.jsonl"], 7, 0),
-    "difference": (["config", "diff", f"n0{HOSTILE}", f"n1{HOSTILE}", "r.jsonl"], 3, 1),
-    "configuration": (["config", "show", f"n0{HOSTILE}", "r.jsonl"], 1, 0),
-    "no such host": (["config", "show", "n9", "r.jsonl"], 1, 2),
+    "history of a host": (["fleet", "history", "r.jsonl", "--host", f"n0{HOSTILE}"], 3, 0),
+    "no such host": (["fleet", "history", "r.jsonl", "--host", "n9"], 1, 2),
     "another system": (["validate", "--system", "amd-opteron", "r.jsonl"], 1, 2),
 }
 

@@ -132,7 +132,7 @@ class TestReplaced:
             assert "another board or other processors since a time between 2026-01-12 " in verdict.line()
         file = tmp_path / "replaced.jsonl"
         arguments = ("n0", "--system", "s", "--records", file, "--reason", "new board")
-        assert run_cli("config", "replaced", *arguments).status == 0
+        assert run_cli("fleet", "replaced", *arguments).status == 0
         (written,) = read(file)
         assert (written.host, written.system, written.metric) == ("n0", "s", "replaced")
         assert written.parameters == stated.parameters

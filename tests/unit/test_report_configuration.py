@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The section Configuration of a fleet's report, and `firsttouch config` on the same records."""
+"""The section Configuration of a fleet's report."""
 
 import json
-import re
 
 import pytest
 from msgspec.structs import replace
@@ -61,61 +60,3 @@ def test_the_report_names_what_deviates(records, tmp_path, run_cli):
     assert system["configuration"]["hosts"] == 19
     assert system["configuration"]["golden"]["firmware.version"] == "2.4"
     assert list(SLOW) in [deviation["hosts"] for deviation in system["configuration"]["deviations"]]
-
-
-def test_config_diff_compares_two_hosts(records, run_cli):
-    status, out, _ = run_cli("config", "diff", "n001", "n003", records)
-    assert status == 1
-    assert [line.split() for line in out.splitlines() if line.startswith(("kernel", "firmware"))] == [
-        ["firmware.version", "2.4", "<b>"],
-        ["kernel.release", "5.14", "5.15"],
-    ]
-    status, out, _ = run_cli("config", "diff", "n001", "n002", records)
-    assert (status, out) == (0, "n001 and n002 are configured alike\n")
-    status, out, _ = run_cli("config", "diff", "--golden", "n004", records, "--json")
-    assert status == 1
-    assert json.loads(out)["differences"] == {"memory.modules.A1": ["absent", "32 GiB DDR4-3200"]}
-    assert run_cli("config", "diff", "--golden", "n000", records)[0] == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("diff", "n001"), "two hosts"),
-        (("diff", "n001", "n01", "FILE"), "no configuration of host 'n01'.*did you mean 'n0"),
-        (("diff", "--golden", "n005", "FILE"), "no configuration of host 'n005'"),
-        (("show", "n001", "/nowhere"), "no such file"),
-        (("show", "n001", __file__), "not JSON|not a record"),
-    ],
-)
-def test_bad_input_is_one_line(records, run_cli, arguments, message):
-    words = [records if word == "FILE" else word for word in arguments]
-    status, out, err = run_cli("config", *words)
-    assert (status, out, len(err.splitlines())) == (2, "", 1)
-    assert re.search(message, err)
-
-
-def test_config_show_and_drift(records, run_cli):
-    status, out, _ = run_cli("config", "show", "n004", records)
-    assert status == 0
-    assert "firmware.version" in out
-    assert "2026-01-01" in out
-    status, out, _ = run_cli("config", "show", "n004", records, "--json")
-    assert json.loads(out)["settings"] == settings_of("n004")
-    status, out, _ = run_cli("config", "drift", records)
-    assert status == 0
-    assert "kernel.release 5.14 (most: 5.15)" in out
-    assert "4 hosts: n[001-002,007,012]" in out
-    status, out, _ = run_cli("config", "drift", records, "--json")
-    assert {tuple(d["hosts"]) for d in json.loads(out)["deviations"]} == {SLOW, ("n003",), ("n004",)}
-
-
-def test_config_show_of_this_host(run_cli):
-    status, out, _ = run_cli("config", "show", "--json")
-    shown = json.loads(out)
-    assert status == 0
-    assert shown["settings"]["kernel.release"]
-    assert set(shown["health"]) <= {"corrected_errors", "uncorrected_errors", "throttle_events", "machine_checks"}
-    status, out, _ = run_cli("config", "show")
-    assert "kernel.release" in out
-    assert ("no counter of errors can be read" in out) == (not shown["health"])

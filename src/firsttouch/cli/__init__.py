@@ -70,7 +70,6 @@ TASKS = {
 #: The commands that only ``firsttouch help --all`` lists, in the same form.
 MORE_TASKS = {
     "more": {
-        "config": "show the configuration of hosts, and how hosts differ",
         "inside": "run a command in an Apptainer image or with the programs of a Spack view",
         "path": "print the folders of firsttouch: checks, systems, results and others",
     },

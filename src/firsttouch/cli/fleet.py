@@ -26,6 +26,7 @@ EXAMPLES = """\
   firsttouch fleet hold n7 --reason 'new DIMM in slot A2'     (test a repaired host before it returns)
   firsttouch fleet hold 'n[1-4]' --system amd-opteron
   firsttouch fleet release n7
+  firsttouch fleet replaced n7 --system amd-opteron --records results/n7.jsonl --reason 'new board'
   firsttouch fleet settings                                   (the site's settings, and their files)"""
 
 
@@ -45,6 +46,12 @@ def register(subparsers: options.Subparsers) -> None:
     how.add_argument("--act", action="store_true", default=None, help="act, even if fleet.yaml does not say so")
     how.add_argument("--observe", action="store_false", dest="act", help="only print and note what would be done")
     add_action("status", "list the hosts that are held or that we drained", show_status)
+    summary = "note that a host has got another board or other processors, so that its own level begins anew"
+    replaced = add_action("replaced", summary, note_replacement)
+    replaced.add_argument("host", metavar="HOST", help="the host, as its records name it")
+    options.add(replaced, "--system", required=True, help="the system of the host's records")
+    options.add(replaced, "--records", required=True)
+    replaced.add_argument("--reason", default="", metavar="TEXT", help="what was replaced")
     add_action("settings", "print the site's settings of fleet.yaml", show_settings)
     fleet_exclude.register(add_action)
     fleet_history.register(add_action)
@@ -194,6 +201,25 @@ def _next(life: Any, settings: site_settings.Hold) -> str:
     return (
         f"{passed}, test {len(life.tests)} is job {last.job}" if last and not last.ended else f"{passed}, a test"
     )
+
+
+def note_replacement(args: argparse.Namespace) -> int:
+    """Append the record that ends what a host's measurements before now say about it."""
+    from firsttouch.judge.samples_table import REPLACED  # noqa: PLC0415 - imports numpy
+    from firsttouch.records.schema import Record, append  # noqa: PLC0415
+
+    record = Record(
+        *("configuration", REPLACED, "1", "neither", (1.0,)),
+        parameters={"reason": args.reason},
+        host=args.host,
+        system=args.system,
+    )
+    append(args.records, [record])
+    if args.json:
+        options.print_json({"host": args.host, "system": args.system, "time": record.time, "reason": args.reason})
+    else:
+        print(one_line(f"{args.host}: sessions before {record.time} do not count any more"))
+    return 0
 
 
 def show_settings(args: argparse.Namespace) -> int:
