@@ -18,33 +18,31 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from firsttouch.datasets import fetch
 from firsttouch.errors import FirstTouchError
 from firsttouch.execution import backends
 
 ROUNDS = 5
-BANDWIDTH = ("measure", "bandwidth", "--json", "--", "--pu-nodes=0", "--banks=0")
-LATENCY = ("measure", "latency", "--json", "--", "--pu-nodes=0", "--banks=0")
+BANDWIDTH = ("measure", "bandwidth", "--json", "--pu-nodes=0", "--banks=0")
+LATENCY = ("measure", "latency", "--json", "--pu-nodes=0", "--banks=0")
 #: A command that does nothing but start.
 START = ("plan", "--help")
 BWA = ("run", "1x-default", "--aligner", "bwa-mem", "--dataset", "lambda", "--repetitions", "1", "--json")
 
 
-def json_output(prefix: Sequence[str], argv: Sequence[str]) -> dict[str, object]:
+def json_output(prefix: Sequence[str], argv: Sequence[str]) -> Any:
     """Return the JSON document that a command printed; the command must succeed."""
     done = subprocess.run([*prefix, *argv], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    document: dict[str, object] = json.loads(done.stdout)
-    return document
+    return json.loads(done.stdout)
 
 
-def probed(document: dict[str, object]) -> float:
-    """Return the median of the results' medians (GB/s or ns)."""
-    results = document["results"]
-    assert isinstance(results, list)  # noqa: S101  (the probe's own schema)
-    return statistics.median(statistics.median(result["samples"]) for result in results)
+def probed(records: Sequence[Mapping[str, Any]]) -> float:
+    """Return the median of the records' medians (GB/s or ns)."""
+    return statistics.median(statistics.median(record["samples"]) for record in records)
 
 
 def aligned(document: dict[str, object]) -> float:
@@ -59,7 +57,7 @@ def seconds(argv: Sequence[str]) -> float:
     return time.monotonic() - start
 
 
-def compare(inside: Sequence[str], argv: Sequence[str], take: Callable[[dict[str, object]], float]) -> list[float]:
+def compare(inside: Sequence[str], argv: Sequence[str], take: Callable[[Any], float]) -> list[float]:
     """Return the ratio inside / outside of each round. The order of the two alternates."""
     ratios = []
     for number in range(ROUNDS):

@@ -109,16 +109,14 @@ def test_placements_are_verified_inside_and_alignments_are_the_same(inside, firs
     assert record.software["bwa-mem"] == aligner("bwa-mem").version()  # Debian's, inside and outside
 
 
-def test_the_probe_verifies_its_pages_inside(inside, tmp_path):
-    file = tmp_path / "records.jsonl"
-    done = inside("measure", "bandwidth", "--json", "--", "--pu-nodes=0", "--banks=0")
+def test_the_probe_verifies_its_pages_inside(inside):
+    done = inside("measure", "bandwidth", "--json", "--pu-nodes=0", "--banks=0")
     assert done.returncode == 0, done.stderr
-    results = json.loads(done.stdout)["results"]
-    assert results
-    for result in results:
-        assert result["status"] == "valid"
-        assert result["pages"]["verified"]
-    assert not file.exists()
+    records = json.loads(done.stdout)
+    assert records
+    for record in records:
+        assert record["status"] == "valid"
+        assert record["placement_found"][0]["verified"]
 
 
 def test_a_failing_command_fails_as_it_does_outside(inside):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from firsttouch.benchmarks import correctness, probe
+from firsttouch.errors import BadInput
 from firsttouch.host import topology
 from firsttouch.judge.judging import judge
 from firsttouch.records import schema
@@ -75,10 +76,9 @@ def test_a_wrong_word_of_memory_has_its_bit_and_its_place():
         "0,integer,1,99999999999999999999",
     ],
 )
-def test_a_wrong_fault_is_one_line(run_here, wrong):
-    done = run_here("measure", "correctness", "--", f"--inject={wrong}")
-    assert done.returncode == 2
-    assert len(done.stderr.strip().splitlines()) == 1
+def test_a_wrong_fault_is_bad_input(wrong):
+    with pytest.raises(BadInput):
+        probe.run("correctness", [f"--inject={wrong}"])
 
 
 def test_the_command_writes_records_and_ends_with_0(run_here, tmp_path):
@@ -90,9 +90,9 @@ def test_the_command_writes_records_and_ends_with_0(run_here, tmp_path):
     assert len(schema.read(tmp_path / "r.jsonl")) >= len(json.loads(done.stdout))
 
 
-def test_an_option_without_a_value_is_named(run_here):
-    done = run_here("measure", "correctness", "--", "--inject")
-    assert done.stderr == "firsttouch: error: --inject needs a value\n"
+def test_an_option_without_a_value_is_named():
+    with pytest.raises(BadInput, match=r"^--inject needs a value$"):
+        probe.run("correctness", ["--inject"])
 
 
 # ----------------------------------------------------------------------

@@ -745,17 +745,3 @@ def test_the_help_of_an_aspect_has_the_options_that_it_accepts(native_probe):
             done = run(aspect, f"--{option}", *(["x"] if own[option] else []), "--nosuch")
             assert "is not an option of" not in done.stderr
             assert done.returncode == 2
-
-
-def test_the_command_runs_the_real_one(run_here, native_probe, tmp_path):
-    file = tmp_path / "records.jsonl"
-    words = ("measure", "latency", "--json", "--records", file, "--", "--sizes=4KiB", "--max-repetitions=2")
-    done = run_here(*words, FIRSTTOUCH_PROBE=str(native_probe))
-    measured = document(done)
-    assert measured["status"] == "complete"
-    assert len(file.read_text().splitlines()) == measured["count"]
-    assert "latency NUMA node" in done.stderr
-    done = run_here("measure", "contention", "--", "--sanity", FIRSTTOUCH_PROBE=str(native_probe))
-    assert "total_bandwidth" in done.stdout
-    done = run_here("measure", "locks", "--", "--sanity", FIRSTTOUCH_PROBE=str(native_probe))
-    assert "queue batched 32 at once 0 ns work compact" in done.stdout

@@ -99,13 +99,11 @@ def test_every_argument_has_a_help_text_and_an_option_the_same_placeholder_every
 
 
 def test_words_behind_the_first_two_dashes_are_the_users_command():
-    parser = cli.parser(["run", "measure"])
+    parser = cli.parser(["run"])
     args = parser.parse_args(["run", "--json", "--", "bwa", "mem", "--json", "--", "-"])
     assert (args.program, args.json) == (["bwa", "mem", "--json", "--", "-"], True)
     assert parser.parse_args(["run"]).program == []
     assert parser.parse_args(["run", "--"]).program == []
-    assert parser.parse_args(["measure", "latency"]).program is None
-    assert parser.parse_args(["measure", "latency", "--"]).program == []
 
 
 def test_the_users_command_is_not_assigned_to_an_optional_argument_before_it():
@@ -350,7 +348,6 @@ def test_bad_usage_ends_with_2_and_a_last_line_that_says_why(run_cli, argv):
         ("run", "1x-default", "--aligner", "bwa-mem", "--dataset", "lambda", "--reads", "r"),
         ("data", "index", "--aligner", "bwa-mem", "--dataset", "nothing"),
         ("measure", "latency", "--banks", "999"),
-        ("measure", "latency", "--system", "nobodys", "--", "--sanity"),
         ("measure", "bandwidth", "--pu-nodes", "999"),
         ("measure", "contention", "--threads", "100000"),
     ],

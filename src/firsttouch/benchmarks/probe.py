@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from firsttouch.errors import BadInput, CannotHere, FirstTouchError, RunFailed
@@ -123,7 +123,6 @@ class Report(Struct, frozen=True):
     results: tuple[Result, ...]
     status: str
     reason: str
-    end: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def version(self) -> str:
@@ -135,18 +134,6 @@ class Report(Struct, frozen=True):
         for result in self.results:
             if not result.data.get("partial"):
                 yield from result.records(self.version)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the one JSON document of ``firsttouch probe --json``, as firsttouch-probe --json prints it."""
-        head = {k: v for k, v in self.begin.items() if k != "type"}
-        tail = {k: v for k, v in self.end.items() if k != "type"}
-        results = [{k: v for k, v in r.data.items() if k != "type"} for r in self.results]
-        return {**head, "results": results, **tail, "status": self.status, "reason": self.reason}
-
-
-def helped(aspect: str) -> int:
-    """Print the probe's own help for an aspect and return its exit status."""
-    return subprocess.run([probe_program(), aspect, "--help"], check=False).returncode
 
 
 def run(aspect: str, options: Sequence[str] = (), *, say: Say = print) -> Report:
@@ -274,7 +261,7 @@ def parse(text: str) -> Report:
             stated = f"{end.get('count')}, {end.get('status')}"
             raise RunFailed(f"{NAME} printed {len(rest)} results, but its last line states {stated}")
     results = tuple(_result(data, number) for number, data in enumerate(rest, start=2))
-    return Report(objects[0], results, str(end["status"]), str(end.get("reason", "")), end)
+    return Report(objects[0], results, str(end["status"]), str(end.get("reason", "")))
 
 
 def _object(line: str, number: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -88,12 +88,10 @@ def add_user_command(
     parser: argparse.ArgumentParser,
     help: str,  # noqa: A002 - as argparse calls it
     what: str = "PROGRAM",
-    absent: Sequence[str] | None = (),
 ) -> None:
-    """Add ``-- PROGRAM ...``: *program* gets a list of the words behind the first ``--``, *absent* without one."""
-    const = absent if absent is None else [*absent]
+    """Add ``-- PROGRAM ...``: *program* gets a list of the words behind the first ``--``."""
     parser.add_argument(
-        "program", nargs="*", action=UserCommand, const=const, default=[], metavar=f"-- {what}", help=help
+        "program", nargs="*", action=UserCommand, const=[], default=[], metavar=f"-- {what}", help=help
     )
 
 

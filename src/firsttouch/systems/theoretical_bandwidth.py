@@ -9,10 +9,8 @@ with a reason.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from firsttouch.host import memory_modules
 from firsttouch.host.memory_modules import Installed, Module
@@ -28,16 +26,6 @@ class Theoretical(Struct, frozen=True):
     transfer_rate: float | None = None
     source: str = ""
     reason: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form of ``firsttouch probe --json``."""
-        return asdict(self)
-
-    def percent(self, bytes_per_second: float, banks: int, all_banks: int) -> float | None:
-        """Return a rate on *banks* of *all_banks* equal banks in percent of their share, None if it is unknown."""
-        if not self.bytes_per_second or not all_banks:
-            return None
-        return 100 * bytes_per_second / (self.bytes_per_second * banks / all_banks)
 
 
 def of_modules(modules: Sequence[Module]) -> Theoretical:
