@@ -85,7 +85,6 @@ CASES = [
     *(
         Case(f"no path: {' '.join(argv)}", argv, 2, f"argument {name}: '' is not a path", INPUT)
         for name, argv in (
-            ("STORE", ["store", "compact", ""]),
             ("STORE", ["store", "append", "", "r.jsonl"]),
             ("RECORDS_OR_DIR", ["store", "append", "st", ""]),
             ("RECORDS_OR_DIR", ["validate", "--system", "local", "r.jsonl", ""]),
@@ -161,7 +160,6 @@ CASES = [
     Case("validate: dry run alone", [*VALIDATE, "--dry-run"], 0, "undecided", INPUT),
     Case("validate: NUL in a path", ["validate", "--system", "local", "a\0b"], 2, "", INPUT),
     Case("store: append to nowhere", ["store", "append", "/proc/st", "r.jsonl"], 2, "/proc", INPUT),
-    Case("store: compact more", ["store", "compact", "a", "b"], 2, "unrecognized"),
     *(
         Case(f"systems: {place}", VALIDATE, 2, "no such folder", INPUT, environment={"FIRSTTOUCH_SYSTEMS": place})
         for place in ("/nonexistent", "r.jsonl")

@@ -186,14 +186,13 @@ CASES = [
         for verb, argv in (
             ("validate", VALIDATE),
             ("append", ["store", "append", "to", "st"]),
-            ("compact", ["store", "compact", "st"]),
             ("compare", ["report", "--compare", "st", "st", "-o", "out"]),
         )
     ),
     *(
         Case(
-            f"compact: {name}",
-            ["store", "compact", "st"],
+            f"append: {name}",
+            ["store", "append", "to", "st"],
             2,
             f"{NAMES[table]}: not a table",
             poisoned(table, columns),
@@ -211,7 +210,6 @@ CASES = [
         lambda f: (poisoned("values", {})(f), (f / "st" / NAMES["values"]).unlink()),
     ),
     Case("a pipe among the files", VALIDATE, 0, "undecided", pipes),
-    Case("a pipe among the files, compact", ["store", "compact", "st"], 0, "nothing to join", pipes),
     Case(
         "a file as the store",
         ["store", "append", "r.jsonl", "r.jsonl"],
@@ -226,37 +224,14 @@ CASES = [
         "r.jsonl",
         {"r.jsonl": VM.read_bytes()},
     ),
-    Case("compact of a file", ["store", "compact", "r.jsonl"], 2, "no such folder", {"r.jsonl": VM.read_bytes()}),
-    Case("compact of nothing", ["store", "compact", "st"], 2, "no such folder"),
     Case(
-        "compact of an empty folder",
-        ["store", "compact", "st"],
-        0,
-        "nothing to join",
-        lambda f: (f / "st").mkdir(),
-    ),
-    *(
-        Case(
-            f"a full disk, {verb}",
-            argv,
-            2,
-            "File too large",
-            make,
-            process=True,
-            prefix=("sh", "-c", 'ulimit -f 1; exec "$@"', "sh"),
-        )
-        for verb, argv, make in (
-            (
-                "append",
-                ["store", "append", "st", "r.jsonl"],
-                lambda f: ((f / "st").mkdir(), (f / "r.jsonl").write_bytes(VM.read_bytes())),
-            ),
-            (
-                "compact",
-                ["store", "compact", "st"],
-                lambda f: [store.append(f / "st", GOOD[i:]) for i in range(2)],
-            ),
-        )
+        "a full disk",
+        ["store", "append", "st", "r.jsonl"],
+        2,
+        "File too large",
+        lambda f: ((f / "st").mkdir(), (f / "r.jsonl").write_bytes(VM.read_bytes())),
+        process=True,
+        prefix=("sh", "-c", 'ulimit -f 1; exec "$@"', "sh"),
     ),
     Case(
         "hosts that lead outside",

@@ -170,18 +170,6 @@ def test_an_append_is_stored_as_a_whole_or_not_at_all_whatever_fails(template, t
     assert any("is written, but" in failure.err for failure in failed)
 
 
-def test_a_compaction_loses_nothing_whatever_fails(template, tmp_path):
-    *failed, succeeded = failures(template, ["store", "compact", "{}/st"], error=errno.ENOSPC, work=tmp_path)
-    before = hosts_of(template / "st")
-    assert hosts_of(succeeded.folder / "st") == before
-    assert len(store.files_of(succeeded.folder / "st")) == 6
-    assert {"open", "write", "fsync", "rename", "close"} == {failure.call.split()[0] for failure in failed}
-    for failure in failed:
-        if failure.status != 0:
-            one_line(failure)
-        assert hosts_of(failure.folder / "st") == before, failure
-
-
 def test_a_verdict_is_complete_or_says_what_could_not_be_read(template, tmp_path):
     argv = ["validate", "--system", "local", "{}/st", "{}/records.jsonl"]
     *failed, succeeded = failures(template, argv, error=errno.EIO, work=tmp_path)

@@ -246,7 +246,6 @@ HEAVY = (
     ("report", "m.jsonl", "-o", "report"),
     ("baseline", "m.jsonl", "--system", "amd-opteron"),
     ("store", "append", "store", "m.jsonl"),
-    ("store", "compact", "store"),
     ("topology", "--export", "csv", "m.jsonl"),
     ("characterize",),
     ("fleet", "tend"),

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The store: real processes append at once and are killed, files are compacted meanwhile, and nothing is lost."""
+"""The store: real processes append at once and are killed, and nothing is lost."""
 
-import contextlib
 import datetime
 import itertools
 import json
@@ -154,7 +153,6 @@ def test_writers_that_are_killed_lose_nothing_that_was_acknowledged(tmp_path):
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
     for process in writers:
-        store.compact(folder)
         process.join()
     stop.set()
     assert [process.exitcode for process in writers] == [-signal.SIGKILL] * len(writers)
@@ -173,85 +171,16 @@ def test_writers_that_are_killed_lose_nothing_that_was_acknowledged(tmp_path):
     assert len(whole) == 3 * len(stored)
 
 
-def compactor(folder, events):
-    """Compacts again and again, deleting at once what was joined, until it is killed.
-
-    Without patience, another compaction may delete a file that this one is about to read.
-    """
-    die_after(events)
-    while True:
-        with contextlib.suppress(BadInput, FileNotFoundError):
-            store.compact(folder, patience=0)
-
-
-def until_killed(target, folder, events):
-    """Run *target* on a folder in a process for each number of events, all at once, until all have been killed."""
-    running = [PROCESSES.Process(target=target, args=(folder, number)) for number in events]
-    for process in running:
-        process.start()
-    for process in running:
-        process.join()
-        assert process.exitcode == -signal.SIGKILL
-
-
-def test_a_compaction_that_is_killed_loses_nothing_and_doubles_nothing(tmp_path):
-    folder, rng = tmp_path / "st", random.Random(8)  # noqa: S311
-    expected = []
-    for turn in range(3):
-        for number in range(30):
-            store.append(folder, some(f"n{turn}", number))
-            expected.append((f"n{turn}", float(number)))
-        # Nothing is appended meanwhile: without patience, files that are being written are deleted.
-        until_killed(compactor, folder, [rng.randint(10, 100) for _ in range(2)])
-        assert seen(folder) == sorted(expected)
-    store.compact(folder, patience=0)
-    store.compact(folder, patience=0)
-    assert seen(folder) == sorted(expected)
-    assert len(list(folder.iterdir())) == 2
-
-
-def test_joined_files_stay_for_those_who_are_reading_them(tmp_path):
-    for number in range(4):
-        store.append(tmp_path, some("n1", number))
-    before = store.find([tmp_path])
-    done = store.compact(tmp_path)
-    assert (done.joined, done.deleted) == (4, 0)
-    assert sum(map(len, store.batches(before, ["host"]))) == len(all_rows(tmp_path)) == 12
-    assert store.compact(tmp_path) == store.Compacted(None, 0, 0)
-    assert store.compact(tmp_path, patience=0).deleted == 4
-    assert len(all_rows(tmp_path)) == 12
-
-
-def test_two_compactions_of_different_files_are_not_read_twice(tmp_path, monkeypatch):
-    # Two machines that see a file each later than the other.
-    files = [store.append(tmp_path, some("n1", number)) for number in range(3)]
-    for part in (files[:2], files[1:]):
-        with monkeypatch.context() as patch:
-            patch.setattr(store, "files_of", lambda *_, part=part: part)
-            store.compact(tmp_path)
-    appends = [("n1", 0.0), ("n1", 1.0), ("n1", 2.0)]
-    assert sum(map(len, store.batches(store.find([tmp_path]), ["host"]))) == 9
-    for _ in range(3):
-        store.compact(tmp_path, patience=0)
-        assert seen(tmp_path) == appends
-    assert len(list(tmp_path.iterdir())) == 2
-
-
 def test_what_is_appended_twice_is_stored_once(tmp_path):
     records = [*some("n1", 1), *some("n2", 2)]
     file = store.append(tmp_path, records)
     before = [(f.name, f.stat().st_ino) for f in sorted(tmp_path.iterdir())]
     assert store.append(tmp_path, reversed(records)) == file
     assert [(f.name, f.stat().st_ino) for f in sorted(tmp_path.iterdir())] == before
-    # A session that is appended alone is the same as in the other file, also when it has been joined.
-    for number in (3, 4):
-        store.append(tmp_path, some("n2", 2))
-        assert sum(map(len, store.batches(store.find([tmp_path]), ["host"]))) == 3 * number - 3
-        store.append(tmp_path, some("n3", number))
-        store.compact(tmp_path)
-        store.compact(tmp_path, patience=-1)
-        assert len(list(tmp_path.iterdir())) == 2
-        assert sum(map(len, store.batches(store.find([tmp_path]), ["host"]))) == 3 * number
+    # A session that is appended alone is the same as in the other file.
+    store.append(tmp_path, some("n2", 2))
+    assert len(list(tmp_path.iterdir())) == 4
+    assert sum(map(len, store.batches(store.find([tmp_path]), ["host"]))) == 6
 
 
 #: The user id of another writer of a store.
@@ -271,41 +200,11 @@ def forged(folder, file, owner=OTHER):
 
 
 @root_only
-@pytest.mark.parametrize("compacted", [False, True])
-def test_no_writer_of_a_sticky_store_hides_or_deletes_the_records_of_others(tmp_path, compacted):
+def test_no_writer_of_a_sticky_store_hides_the_records_of_others(tmp_path):
     tmp_path.chmod(0o1777)
     files = [store.append(tmp_path, some("n1", number)) for number in range(3)]
-    if compacted:
-        store.compact(tmp_path)
     forged(tmp_path, files[1])
-    appends = [("n1", 0.0), ("n1", 1.0), ("n1", 2.0)]
-    for _ in range(3):
-        assert [append for append in seen(tmp_path) if append[0] == "n1"] == appends
-        store.compact(tmp_path, patience=-1)
-
-
-@root_only
-def test_a_writer_of_a_sticky_store_joins_the_files_of_this_user_only(tmp_path, monkeypatch):
-    tmp_path.chmod(0o1777)
-    files = [store.append(tmp_path, some(host, number)) for host in ("n1", "n2") for number in range(3)]
-    for file in files[3:]:
-        for each in (file, store.values_of(file)):
-            os.chown(each, OTHER, OTHER)
-    partial = tmp_path / f"{atomic_files.PREFIX}of-root"
-    partial.touch()
-    appends = seen(tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "geteuid", lambda: OTHER)
-        done = store.compact(tmp_path)
-        for each in (done.file, store.values_of(done.file)):
-            os.chown(each, OTHER, OTHER)
-        assert (done.joined, seen(tmp_path)) == (3, appends)
-        assert store.compact(tmp_path, patience=-1).deleted == 3
-    assert partial.exists()
-    assert {f.name for f in files[:3]} < {f.name for f in tmp_path.iterdir()}
-    store.compact(tmp_path, patience=-1)
-    assert seen(tmp_path) == appends
-    assert len({f.name for f in tmp_path.iterdir()}) == 2
+    assert [append for append in seen(tmp_path) if append[0] == "n1"] == [("n1", 0.0), ("n1", 1.0), ("n1", 2.0)]
 
 
 @root_only
@@ -321,26 +220,11 @@ def test_a_name_that_another_user_has_taken_is_not_used(tmp_path):
     assert (sum(map(len, rows)), len(unread)) == (3, 1)
 
 
-def test_a_file_is_deleted_only_if_others_have_its_values(tmp_path):
-    files = [store.append(tmp_path, some("n1", number)) for number in range(2)]
-    new = store.compact(tmp_path).file
-    values = pl.read_parquet(store.values_of(new))
-    values.with_columns(value=pl.when(pl.int_range(pl.len()) == 0).then(7.0).otherwise("value")).write_parquet(
-        store.values_of(new)
-    )
-    assert store.compact(tmp_path, patience=-1).deleted == 1
-    assert sum(file.exists() for file in files) == 1
-
-
-def test_what_a_killed_writer_has_left_counts_for_nothing_and_is_deleted(tmp_path):
+def test_what_a_killed_writer_has_left_counts_for_nothing(tmp_path):
     store.append(tmp_path, some("n1", 1))
     store.append(tmp_path, some("n2", 2)).unlink()
     (tmp_path / f"{atomic_files.PREFIX}x").touch()
     assert seen(tmp_path) == [("n1", 1.0)]
-    store.compact(tmp_path)
-    assert len(list(tmp_path.iterdir())) == 4
-    store.compact(tmp_path, patience=-1)
-    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_lines_and_stores_are_read_together(tmp_path):
@@ -406,9 +290,6 @@ def test_more_rows_than_the_bytes_of_a_file_can_hold_are_refused_before_they_are
     assert sum(map(len, read)) == 3 * others
     (wrong,) = map(str, unread)
     assert wrong == f"{bomb}: {rows} rows in {size} bytes: a store has a byte or more per row"
-    if others:
-        with pytest.raises(BadInput, match="byte or more per row"):
-            store.compact(tmp_path)
 
 
 def test_a_disk_that_is_full_leaves_nothing_behind(tmp_path, monkeypatch):
@@ -445,18 +326,22 @@ def test_large_tables_are_read_in_parts(tmp_path, monkeypatch):
     assert Path(tmp_path).is_dir()
 
 
-def test_the_command_appends_and_joins(tmp_path, run_here):
+def test_a_store_is_joined_by_appending_it_to_a_new_one(tmp_path, run_here):
+    old, new = tmp_path / "old", tmp_path / "new"
+    settings = Record("configuration", "settings", "1", "neither", (1.0,), parameters={"settings": {"a": "b"}})
     for number in range(2):
         file = tmp_path / f"{number}.jsonl"
-        schema.append(file, some("n1", number))
-        done = run_here("store", "append", tmp_path / "st", file)
-        assert (done.returncode, "3 records" in done.stdout) == (0, True), done.stderr
-    done = run_here("store", "compact", tmp_path / "st", "--json")
-    assert json.loads(done.stdout)["joined"] == 2
-    done = run_here("store", "compact", tmp_path / "st")
-    assert (done.returncode, "nothing to join" in done.stdout) == (0, True), done.stderr
-    assert len(all_rows(tmp_path / "st")) == 6
+        configured = replace(settings, host="n1", system="s", time=f"2026-01-0{number + 2}T00:00:00+00:00")
+        schema.append(file, [*some("n1", number), configured])
+        done = run_here("store", "append", old, file)
+        assert (done.returncode, "4 records" in done.stdout) == (0, True), done.stderr
+    done = run_here("store", "append", new, old, "--json")
+    assert json.loads(done.stdout)["records"] == len(all_rows(old)) == 8
+    assert len(list(new.iterdir())) == 2
+    # The sessions are the same: what is appended again, and what arrived meanwhile, counts once.
+    store.append(old, some("n2", 7))
+    done = run_here("store", "append", new, old)
+    assert len(all_rows(new)) == 11, done.stderr
     (tmp_path / "empty").mkdir()
-    done = run_here("store", "append", tmp_path / "st", tmp_path / "empty")
+    done = run_here("store", "append", new, tmp_path / "empty")
     assert (done.returncode, "no record in" in done.stderr) == (2, True)
-    assert run_here("store", "compact", tmp_path / "nowhere").returncode == 2

@@ -59,7 +59,7 @@ TASKS = {
         "validate": "judge hosts by their system's references and the fleet",
         "baseline": "learn a system's references from a fleet's records",
         "fleet": "hold bad hosts back, test them again, release or drain them",
-        "store": "append records to a store, or join its files",
+        "store": "append records to a store of many hosts",
     },
     "set up": {
         "init": "make a folder with the sbatch templates and the site's own files",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch store``: appends records to a store, and joins the small files of one."""
+"""``firsttouch store``: appends records to a store."""
 
 from __future__ import annotations
 
@@ -9,18 +9,15 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from firsttouch.cli import options
-from firsttouch.errors import BadInput
 from firsttouch.report import inputs
-from firsttouch.tools import require_report
 
 EXAMPLES = """\
   firsttouch store append /shared/store results/ --json
   firsttouch store append /shared/store results/       (any number of hosts at once, without a lock)
-  firsttouch store compact /shared/store               (regularly, e.g. nightly, on one host)
+  firsttouch store append /shared/new /shared/store    (one file of each table instead of many)
 
 A store is a folder of Parquet files, which report, validate and baseline read. When `append` has ended, the
-records are on the disk. `compact` joins small files into one, and deletes them an hour later, because other
-programs may still be reading them."""
+records are on the disk."""
 
 
 def register(subparsers: options.Subparsers) -> None:
@@ -29,8 +26,6 @@ def register(subparsers: options.Subparsers) -> None:
     append = add_action("append", "append records to a store, which is created if it does not exist", _append)
     append.add_argument("store", type=Path, metavar="STORE", help="the store's folder")
     options.add(append, "records")
-    compact = add_action("compact", "join the small files of a store", _compact)
-    compact.add_argument("store", type=Path, metavar="STORE", help="the store's folder")
 
 
 def _append(args: argparse.Namespace) -> int:
@@ -51,19 +46,4 @@ def _append(args: argparse.Namespace) -> int:
         options.print_json({"file": str(file), "records": len(records)})
     else:
         print(f"{len(records)} records: {file}")
-    return 0
-
-
-def _compact(args: argparse.Namespace) -> int:
-    require_report()
-    from firsttouch.records import store  # noqa: PLC0415 - loads the table library
-
-    if not args.store.is_dir():
-        raise BadInput("no such folder", file=args.store)
-    done = store.compact(args.store)
-    if args.json:
-        options.print_json({"file": done.file and str(done.file), "joined": done.joined, "deleted": done.deleted})
-    else:
-        joined = f"{done.joined} files joined: {done.file}" if done.file else "nothing to join"
-        print(f"{joined}; {done.deleted} files of earlier joins deleted")
     return 0

@@ -6,7 +6,7 @@ In: measured values. Out: JSON lines, Parquet tables and stores, read back as re
 - ``catalogue``: the checks with their metrics, and the roles of their parameters, from metrics.toml
 - ``cases``: what identifies a measurement, and what it is called
 - ``schema``: :class:`~schema.Record`, appending to and reading JSON lines, and tables (``to_frame``)
-- ``store``: two tables in a folder that many hosts append to (``append``, ``find``, ``batches``, ``compact``)
+- ``store``: two tables in a folder that many hosts append to (``append``, ``find``, ``batches``)
 - ``append_log``: files that grow by lines, of which a killed writer may leave the last one torn
 - ``atomic_files``, ``file_lock``: files that appear complete or not at all, and locks
 """

@@ -2,11 +2,11 @@
 """The store: two tables in one folder, to which many hosts append without a lock or a server.
 
 The files ``sessions-*.parquet`` are a table with a row per session, ``values-*.parquet`` have a row per record.
-:func:`append` writes a file of each, and :func:`compact` joins small ones. Files are written atomically and never
-changed. That of the values is written first: they are stored as soon as the file of the sessions has its name.
+:func:`append` writes a file of each. Files are written atomically and never changed. That of the values is written
+first: they are stored as soon as the file of the sessions has its name.
 
-A session is identified by its content, and files are named after their sessions. So what is appended twice, or
-is in a joined file and still in those that it was joined from, counts once.
+A session is identified by its content, and files are named after their sessions. So what is appended twice counts
+once.
 
 The folder decides whose files are read: those of root, of its owner and of this user, and those of everybody who
 may write to it if it has the sticky bit.
@@ -17,11 +17,9 @@ from __future__ import annotations
 import datetime
 import hashlib
 import itertools
-import math
 import os
 import re
 import stat
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import or_
@@ -121,7 +119,7 @@ def _identities(sessions: pl.DataFrame, rows: pl.DataFrame) -> pl.Series:
 _SESSIONS, _VALUES = "sessions-", "values-"
 #: The names of the files with sessions.
 NAME = re.compile(rf"{_SESSIONS}[0-9a-f]{{16}}(-[0-9a-f]{{8}})?\.parquet")
-#: The compression level of appended files: a host must not spend time on it. Compaction compresses better.
+#: The compression level of values: a host must not spend time on it.
 _QUICK = 1
 #: The columns of sessions that reading needs.
 _READ_SESSIONS = ("session", *_SHARED, "end", "configuration", "values")
@@ -150,11 +148,6 @@ def append(folder: Path, records: Iterable[Record] | pl.DataFrame) -> Path | Non
     if reason := _Rights(folder).refusal():
         raise BadInput(reason, file=folder)
     sessions, values = split(table)
-    return _write(folder, sessions, lambda out: values.write_parquet(out, compression_level=_QUICK))
-
-
-def _write(folder: Path, sessions: pl.DataFrame, write: Callable[[IO[bytes]], object]) -> Path:
-    """Write a file with *sessions*, and before it one with their values by *write*; return the former."""
     names = "\n".join(sorted(sessions["session"]))
     file = folder / f"{_SESSIONS}{hashlib.sha256(names.encode()).hexdigest()[:16]}.parquet"
     owners = {_owner(file), _owner(values_of(file))}
@@ -163,11 +156,11 @@ def _write(folder: Path, sessions: pl.DataFrame, write: Callable[[IO[bytes]], ob
     if owners - {os.geteuid(), _NOBODY}:  # Another user has taken the name.
         file = file.with_stem(f"{file.stem}-{os.urandom(4).hex()}")
     try:
-        put(values_of(file), write)
+        put(values_of(file), lambda out: values.write_parquet(out, compression_level=_QUICK))
     except OSError as error:
         # Without its sessions it does not count, even if it has been written.
-        reason = error.strerror if error.errno is None else os.strerror(error.errno)
-        raise OSError(error.errno, reason, str(folder)) from error
+        message = error.strerror if error.errno is None else os.strerror(error.errno)
+        raise OSError(error.errno, message, str(folder)) from error
     return put(file, sessions.write_parquet)
 
 
@@ -194,7 +187,7 @@ def files_of(folder: Path, rights: _Rights | None = None, on_ignored: OnUnread |
 
 
 class _Rights:
-    """Whose entries of a folder are read, and which files the owner of another one may replace."""
+    """Whose entries of a folder are read."""
 
     def __init__(self, folder: Path, above: _Rights | None = None) -> None:
         """Find the rights in *folder*, which was read because of the rights in the folder *above*, if any."""
@@ -239,14 +232,6 @@ class _Rights:
         """Return why others would not read a file of this user, an empty text if they would."""
         is_read = self._is_shared or os.geteuid() in self._masters
         return "" if is_read else f"the store of another user, where records of this user do not count: {_SHARING}"
-
-    def may_replace(self, file: Path, other: Path) -> bool:
-        """Return whether the owner of *file* may replace *other*; root and the folder's owner may replace all."""
-        return _owner(file) in {*self._masters, _owner(other)}
-
-    def here(self, file: Path) -> bool:
-        """Return whether this user may replace *file*."""
-        return os.geteuid() in {*self._masters, _owner(file)}
 
 
 _NO_DECIDER = "who does not decide what this store reads"
@@ -615,139 +600,3 @@ def _no_table(error: BaseException, file: Path) -> BadInput:
 
 def _cannot(error: OSError, path: Path) -> BadInput:
     return BadInput(f"cannot be read: {error.strerror or error}", file=error.filename or path)
-
-
-# ----------------------------------------------------------------------
-# Joining the small files of a store, while hosts append and readers read
-
-#: The longest time in seconds from listing files to having read them.
-PATIENCE = 3600.0
-#: Files below this size (bytes) are joined.
-_SMALL = 64 << 20
-#: Rows per row group: a reader of one host's records skips the other groups.
-_ROWS = 1 << 17
-
-
-class Compacted(Struct, frozen=True):
-    """The result of a compaction: the new *file*, and how many files were *joined* and *deleted*."""
-
-    file: Path | None
-    joined: int
-    deleted: int
-
-
-def compact(folder: Path, *, patience: float = PATIENCE) -> Compacted:
-    """Join small files of the store in *folder*, and delete those that were joined *patience* seconds ago.
-
-    It may be killed at any moment and run again, even while another one runs. Raises BadInput for a file that is
-    not a table of a store.
-    """
-    rights, judge = _Rights(folder), _Judge()
-    sessions = _sessions(files_of(folder, rights), SESSIONS, judge, _refuse_damaged)
-    # Sessions of two owners need not be equal, whatever they say.
-    doubtful = sessions.filter(pl.col("owner").n_unique().over("session") > 1)["file"].unique()
-    small = [
-        str(file)
-        for file in map(Path, sessions["file"].unique())
-        if rights.here(file) and rights.here(values_of(file)) and _size(values_of(file)) < _SMALL
-    ]
-    joined = _first_of_each(sessions.filter(~pl.col("file").is_in(doubtful.implode()))).filter(
-        pl.col("file").is_in(small)
-    )
-    new, count = None, joined["file"].n_unique()
-    if count > 1:
-        new = _join(folder, joined)
-    return Compacted(new, count if new else 0, _delete(folder, rights, patience))
-
-
-def _refuse_damaged(unread: Unread) -> None:
-    """Raise the error of a file, unless another compaction has deleted it."""
-    if unread.error.file is not None and Path(unread.error.file).exists():
-        raise unread.error
-
-
-def _join(folder: Path, sessions: pl.DataFrame) -> Path:
-    """Write *sessions* of some files to a new one, and return it."""
-    tables = []
-    reader = _Reader(VALUES, [*VALUES], _Judge(), refuse, where=pl.lit(value=False))
-    for file in sorted(map(Path, sessions["file"].unique())):
-        of_file = sessions.filter(file=str(file))
-        [*reader.good([values_of(file)])]  # It has the right columns.
-        table = pl.scan_parquet(values_of(file), glob=False)
-        if len(of_file) < of_file["size"][0]:
-            table = table.filter(pl.col("session").is_in(of_file["session"].implode()))
-        count = int(_collected(table.select(pl.len()), folder).item())
-        if count != (stated := int(of_file["values"].sum())):
-            raise BadInput(f"it has {count} of {stated} values: nothing was changed", file=values_of(file))
-        tables.append(table)
-    values = pl.concat(tables)
-    stated_sessions = _in_columns(sessions, SESSIONS).sort("begin", "session")
-    return _write(folder, stated_sessions, lambda out: values.sink_parquet(out, row_group_size=_ROWS))
-
-
-def _delete(folder: Path, rights: _Rights, patience: float) -> int:
-    """Delete files whose sessions others have, and what killed writers have left.
-
-    A reader that has listed the files before may still be reading, so the others must be old enough.
-    """
-    old = time.time() - patience
-    sessions = _sessions(files_of(folder, rights), ["session", "host"], _Judge(), _refuse_damaged)
-    order = sessions.group_by("file", "size").agg("session").sort("size", "file", descending=[True, False])
-    standing: dict[str, list[Path]] = {}
-    others: dict[Path, dict[str, list[Path]]] = {}
-    for name, _, of_file in order.iter_rows():
-        file = Path(name)
-        allowed = {
-            s: [f for f in standing.get(s, ()) if rights.may_replace(f, file) and _written(f) < old]
-            for s in of_file
-        }
-        if all(allowed.values()) and rights.here(file):
-            others[file] = allowed
-        else:
-            for session in of_file:
-                standing.setdefault(session, []).append(file)
-    contents = _contents([*{*others, *(f for of in others.values() for files in of.values() for f in files)}])
-    doubled = [
-        file
-        for file, allowed in others.items()
-        if all((f := contents.get((file, s))) and f in {contents.get((o, s)) for o in allowed[s]} for s in allowed)
-    ]
-    stated = {values_of(file) for file in folder.glob(f"{_SESSIONS}*")}
-    left = [*folder.glob(f"{atomic_files.PREFIX}*"), *{*folder.glob(f"{_VALUES}*")}.difference(stated)]
-    left = [file for file in left if _written(file) < old and rights.here(file)]
-    for file in (*doubled, *map(values_of, doubled), *left):
-        file.unlink(missing_ok=True)
-    return len(doubled)
-
-
-def _contents(files: Sequence[Path]) -> dict[tuple[Path, str], tuple[int, int]]:
-    """Return the number of values, and a number that follows from them, of each session in the *files*."""
-    names = [values_of(file) for file in files]
-    if not names:
-        return {}
-    table = pl.scan_parquet(names, glob=False, include_file_paths="file")
-    content = pl.struct(name for name in VALUES if name != "session").hash().sum()
-    try:
-        counted = _collected(table.group_by("file", "session").agg(pl.len(), content=content), names[0].parent)
-    except FileNotFoundError:  # another compaction has deleted one
-        return {}
-    sessions_file = {str(values_of(file)): file for file in files}
-    return {(sessions_file[file], session): (n, number) for file, session, n, number in counted.iter_rows()}
-
-
-def _collected(table: pl.LazyFrame, folder: Path) -> pl.DataFrame:
-    """Return the rows of files in *folder*; an error names it, instead of a file with a part of its path."""
-    try:
-        return table.collect(engine="streaming")
-    except FileNotFoundError:
-        raise
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise _no_table(error, folder) from error
-
-
-def _written(file: Path) -> float:
-    """Return when a file was written, infinity if it has been deleted meanwhile."""
-    try:
-        return file.stat().st_mtime
-    except FileNotFoundError:
-        return math.inf
