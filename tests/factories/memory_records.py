@@ -62,11 +62,6 @@ def _pages(metric: str, case: dict[str, Any]) -> float:
     )
 
 
-def _groups(metric: str, case: dict[str, Any]) -> float:
-    slow = metric == "transfer_latency" and case["shared"] == "cache"
-    return 0.0 if metric == "clusters_agree" else 2.0 if slow else 1.0
-
-
 def _packages(metric: str, case: dict[str, Any]) -> float:
     return 1.3 if metric == "transfer_latency" and case["shared"] == "host" else 1.0
 
@@ -120,7 +115,6 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
     "slow caches of a core": (_core(l2=0.6), _core(l1=0.7, l2=0.7, memory=0.6)),
     "slow way of a core to memory": (_core(memory=0.5),),
     "clock falls under load": (_only(None, sustained_clock=0.85),),
-    "PUs grouped unlike hwloc": (_groups,),
     "slow transfers between packages": (_packages,),
 }
 
@@ -147,7 +141,7 @@ class Host:
         """Yield the records of a metric: one per repetition, or one with all samples if *at_once*."""
         mean = value * self.fault(metric, case)
         samples = [mean * (1 + self.random.gauss(0, self.noise)) for _ in range(self.repetitions)]
-        if check == "topology" or metric in {"clusters_agree", "lock_batch", "slow_cores"}:
+        if check == "topology" or metric in {"lock_batch", "slow_cores"}:
             samples = [mean] * len(samples)
         for number, some in enumerate([samples] if self.at_once else [[s] for s in samples]):
             yield Record(
@@ -266,8 +260,6 @@ class Host:
                 case = {"program": PROGRAM, "shared": shared, "line": "near", "pairs": 8, "pairs_of": 8}
                 case |= {"cache_level": 3} if shared == "cache" else {}
                 yield from self.add("core_to_core", "transfer_latency", "ns", "lower", ns, **case)
-        agree = {"program": PROGRAM, "levels": [], "contradictions": 0, "contradicting": [], "unseen": []}
-        yield from self.add("core_to_core", "clusters_agree", "1", "neither", 1.0, **agree)
 
     def locks(self, per_node: int = 8, work_ns: float = 1000) -> Iterator[Record]:
         """Yield the rates of one reader: its lock, or the work of all threads, is the limit."""

@@ -74,7 +74,6 @@ DAMAGED = {
             "settings": ("a", {"a": 5}, ["a"]),
             "provenance": (5, {"a": ["b"]}),
             "stands_for": (5, [5], [{"pu_nodes": 5}], [{"banks": [[]]}]),
-            "contradicting": (5, [5], [["a"]]),
         }.items()
         for value in values
     },

@@ -46,10 +46,6 @@ def record(check, metric, unit="1", value=1.0, day=1, *, host="n1", better="neit
     ("check", "metric", "parameters", "results"),
     [
         ("health", "corrected_errors", {"module": "DIMM_A1"}, [{"seconds": 12.1}, {"seconds": 13.2}]),
-        (
-            *("core_to_core", "clusters_agree", {"program": "firsttouch-probe"}),
-            [{"levels": [{"within_ns": 20.1}], "contradictions": 0}, {"levels": [{"within_ns": 20.2}]}],
-        ),
         ("core_to_core", "transfer_latency", {"shared": "cache"}, [{"pairs": 8}, {"pairs": 12}]),
         ("pages", "prefetch_ratio", {"bank": 0}, [{"paged_latency": 90.0}, {"paged_latency": 91.0}]),
         ("stores", "streaming_gain", {"bank": 0}, [{"fastest_regular": "avx2"}, {"fastest_regular": "sse2"}]),

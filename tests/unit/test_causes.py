@@ -272,7 +272,7 @@ def test_every_rule_has_a_test_and_settings_that_exist():
     }
     rule_settings = {c.setting for rule in rules() for c in rule.when if hasattr(c, "setting")}
     # Busy PUs explain nothing: they make repetitions invalid.
-    assert rule_settings == (kernel_settings.METRICS - {"busy_pus"}) | {"huge_pages_free", "clusters_agree"}
+    assert rule_settings == (kernel_settings.METRICS - {"busy_pus"}) | {"huge_pages_free"}
 
 
 def test_a_busy_host_does_not_explain_a_wrong_count_and_kernel_settings_fail_no_host(system, fleet):

@@ -94,9 +94,7 @@ class Check(Table, frozen=True):
 
 
 #: The types of parameters (:mod:`firsttouch.records.schema`).
-ParameterType = Literal[
-    "text", "number", "whole", "wholes", "whole_or_wholes", "cpu_list", "texts", "places", "lists_of_wholes"
-]
+ParameterType = Literal["text", "number", "whole", "wholes", "whole_or_wholes", "cpu_list", "texts", "places"]
 
 
 class Common(Table, frozen=True):

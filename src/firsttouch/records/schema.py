@@ -170,7 +170,6 @@ _TYPES: dict[str, Any] = {
     "cpu_list": _CpuList,
     "texts": dict[str, str],
     "places": list[dict[str, list[_Whole]]],
-    "lists_of_wholes": list[list[_Whole]],
 }
 
 

@@ -16,7 +16,7 @@ from firsttouch.report.text import clean, count, span
 from firsttouch.units import number, quantity
 
 CHECK = "core_to_core"
-PAIR, TRANSFER, AGREE = "pair_latency", "transfer_latency", "clusters_agree"
+PAIR, TRANSFER = "pair_latency", "transfer_latency"
 _TITLE = "Latency of a cache line between two PUs"
 _HOW = (
     "A cell is the time that a cache line takes from one PU to another, one way. Darker is faster. Blocks on the "
@@ -52,7 +52,7 @@ def aspect(view: HostView) -> Aspect:
         key="core-to-core",
         title=_TITLE,
         how=_HOW + (_NEAREST if len(banks_of) < sum(map(len, banks_of.values())) else ""),
-        shows=[*_sentences(by_pair.values(), medians), *map(_groups, view.of(CHECK, metric=AGREE))],
+        shows=[*_sentences(by_pair.values(), medians)],
         measured=measured([*by_pair.values(), *medians], "the table has the spread of each pair"),
         panels={f"pair latency ({unit})": _matrix(view, by_pair, unit)},
         tables=tables,
@@ -100,19 +100,6 @@ def _sentences(pairs: Iterable[Record], medians: Sequence[Record]) -> Iterator[s
         pairs_measured, of = record.parameters.get("pairs"), record.parameters.get("pairs_of")
         if isinstance(pairs_measured, int) and isinstance(of, int) and pairs_measured < of:
             yield f"{pairs_measured} of {of} pairs with the same {_shared(record)} were measured."
-
-
-def _groups(record: Record) -> str:
-    """Return whether the groups of PUs that latencies show are those of hwloc."""
-    if record.value >= 1:
-        return "The latencies show the groups of PUs that hwloc reports."
-    number = record.parameters.get("contradictions")
-    contradicting = record.parameters.get("contradicting")
-    pairs = contradicting if isinstance(contradicting, (list, tuple)) else []
-    named = ", ".join(" and ".join(map(str, p)) for p in pairs[:3] if isinstance(p, (list, tuple)))
-    where = f" at {count(number, 'pair')}" if isinstance(number, int) else ""
-    where += f", such as {named}" if named else ""
-    return f"The latencies contradict hwloc{where}: its tables are wrong, or virtual CPUs move between cores."
 
 
 def _matrix(view: HostView, by_pair: Mapping[_Pair, Record], unit: str) -> Draw:
