@@ -58,7 +58,7 @@ def register(subparsers: options.Subparsers) -> None:
     options.add(parser, "--threads", type=options.numbers, metavar="LIST", help=threads)
     compared = "correctness: run a program on each PU, all at once, and compare what it prints"
     arg("--compare-output", type=_words, metavar="COMMAND", help=compared)
-    sustain = "cores: load all PUs for a time such as 2min, and draw the clock over it (at most 10min)"
+    sustain = "cores: load all PUs for a time such as 2min, and measure the clock at its end (at most 10min)"
     arg("--sustain", type=options.duration, metavar="TIME", help=sustain)
     order = "latency: order of the accesses (default: random)"
     arg("--order", choices=("random", "sequential"), help=order)
