@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from firsttouch.advice import trials
-from firsttouch.advice.costs import Aspects, aspects, candidates, default, index_banks
+from firsttouch.advice.costs import candidates, default, index_banks, latency_ratio
 from firsttouch.advice.posterior import Load, Trial, prior, update
 from firsttouch.advice.search import Rules, search
 from firsttouch.advice.trials import split
 from firsttouch.errors import RunFailed
 from firsttouch.genomics import fastq
 from firsttouch.host.topology import load
-from firsttouch.records.schema import Record
 from firsttouch.scenarios.memory_fit import Need, bank_bytes
 from firsttouch.scenarios.placement import plan
 
@@ -27,9 +27,9 @@ CANDIDATES = candidates(SCENARIOS)
 NAMES = [s.name for s in SCENARIOS]
 
 
-def expected(banks, measured=None):
+def expected(banks):
     """Return the scenario that is expected to be best if the index fills *banks* banks."""
-    return NAMES[int(prior(CANDIDATES, banks, measured).mean.argmin())]
+    return NAMES[int(prior(CANDIDATES, banks).mean.argmin())]
 
 
 def test_the_rule_of_thumb_is_the_start():
@@ -45,40 +45,14 @@ def test_fewer_threads_and_one_crowded_bank_are_expected_to_be_slower():
     assert all(mean[n] > mean["1x64-default"] for n in fewer)
 
 
-def test_measured_aspects_change_the_expectation():
-    none = prior(CANDIDATES, 1.8, Aspects(latency_ratio=1.0, contention=0.0)).mean
-    much = prior(CANDIDATES, 1.8, Aspects(latency_ratio=3.0, contention=math.log(2))).mean
-    interleaved, original = NAMES.index("1x64-interleave"), NAMES.index("1x64-default")
-    assert none[interleaved] == none[original]
-    assert much[interleaved] < much[original]
-
-
-def record(metric, value, **parameters):
-    return Record("x", metric, "ns", "lower", (value,), parameters=parameters)
-
-
-def test_aspects_of_records():
-    records = [
-        record("random_latency", 5.0, pu_nodes=[0], bank=0, size_bytes=1 << 10),
-        record("random_latency", 80.0, pu_nodes=[0], bank=0, size_bytes=1 << 30),
-        record("random_latency", 160.0, pu_nodes=[0], bank=1, size_bytes=1 << 30),
-        *(record("thread_bandwidth", v, threads=t, bank=0, pus=[t]) for t, v in ((1, 10.0), (2, 10.0), (4, 5.0))),
-    ]
-    measured = aspects(HOST, records)
-    assert measured.latency_ratio == 2.0
-    assert measured.contention == pytest.approx(math.log(2))
-    assert aspects(HOST).contention is None
-
-
-def test_the_latency_ratio_is_of_one_program():
-    """A program that measured only the local bank does not count: programs differ in their latencies."""
-    size = {"size_bytes": 1 << 30, "pu_nodes": [0]}
-    records = [
-        *(record("random_latency", 80.0 * (1 + b), bank=b, program="firsttouch-probe", **size) for b in (0, 1)),
-        record("random_latency", 40.0, bank=0, program="lmbench", **size),
-    ]
-    for ordered in (records, records[::-1]):
-        assert aspects(HOST, ordered).latency_ratio == 2.0
+def test_far_memory_changes_the_expectation():
+    none, much = (prior(CANDIDATES, 1.8, ratio).mean for ratio in (1.0, 3.0))
+    interleaved, local = NAMES.index("1x64-interleave"), NAMES.index("8x8-bound")
+    assert much[interleaved] - none[interleaved] > much[local] - none[local]
+    assert latency_ratio(HOST) is None
+    nodes = HOST.data_nodes
+    far = replace(HOST, distances={(a, b): 10 if a == b else 21 for a in nodes for b in nodes})
+    assert latency_ratio(far) == pytest.approx(2.1)
 
 
 def test_the_default_run_has_no_policy_and_uses_all_pus():

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from firsttouch.advice import advice_text, auto, saved
 from firsttouch.advice.aligner_inputs import Inputs
 from firsttouch.advice.comparison import Comparison, compare
-from firsttouch.advice.costs import aspects, candidates, default, index_banks, interval
+from firsttouch.advice.costs import candidates, default, index_banks, interval, latency_ratio
 from firsttouch.advice.posterior import Prior, prior
 from firsttouch.advice.trials import advise
 from firsttouch.errors import BadInput
@@ -27,7 +27,6 @@ from firsttouch.execution import host_lock
 from firsttouch.genomics import launch
 from firsttouch.genomics.command_line import UserCommand
 from firsttouch.host.topology import load
-from firsttouch.records.schema import Record
 from firsttouch.scenarios.memory_fit import Need
 from firsttouch.scenarios.memory_options import chosen, combinations, of_aligners
 from firsttouch.scenarios.placement import Plan, Scenario, distinct, plan, with_threads
@@ -39,14 +38,13 @@ Document = dict[str, Any]
 class Choices(Struct, frozen=True):
     """What is tried: *policies* and memory *options* (lists of names), and *threads* (None: all usable PUs).
 
-    *measured* are records of this host's aspects, *rates* the bandwidths (GB/s) of (NUMA node, bank) that the
-    interleave weights of the kernel must follow. With *share_host*, other runs on this host are not waited for.
+    *rates* are the bandwidths (GB/s) of (NUMA node, bank) that the interleave weights of the kernel must follow.
+    With *share_host*, other runs on this host are not waited for.
     """
 
     policies: str = "usual"
     options: str = "all"
     threads: int | None = None
-    measured: Sequence[Record] = ()
     rates: Mapping[tuple[int, int], float] = field(default_factory=dict)
     share_host: bool = False
 
@@ -70,7 +68,7 @@ def _offered(
         planned = replace(planned, scenarios=alone, infeasible=(*planned.infeasible, *several))
     usual = default(planned.scenarios)
     banks = index_banks(host, index_bytes)
-    return planned, prior(candidates(planned.scenarios), banks, aspects(host, choices.measured)), usual
+    return planned, prior(candidates(planned.scenarios), banks, latency_ratio(host)), usual
 
 
 def of_aligner(
@@ -117,8 +115,7 @@ def of_command(command: UserCommand, choices: Choices, budget: float, *, say: Sa
     need = command.aligner.need(command.aligner.index_bytes(command.index))
     threads = min(choices.threads or command.threads, host.usable_pu_count)
     planned = replace(choices, threads=threads).planned(need)
-    measured = aspects(host, choices.measured)
-    choosing = auto.Auto(command, host, planned, budget, measured=measured, options=choices.options, say=say)
+    choosing = auto.Auto(command, host, planned, budget, options=choices.options, say=say)
     with host_lock.holding(say, share_host=choices.share_host), host_lock.no_process_left():
         document = choosing.advise(say, strict=False)
     for line in advice_text.lines(document):

@@ -17,7 +17,7 @@ from typing import Any, get_args
 from msgspec import Struct
 
 from firsttouch.advice import saved
-from firsttouch.advice.costs import FASTEST, LEAST_SECONDS, Aspects, aspects, candidates, default, index_banks
+from firsttouch.advice.costs import FASTEST, LEAST_SECONDS, candidates, default, index_banks, latency_ratio
 from firsttouch.clock import SYSTEM_CLOCK, Clock
 from firsttouch.errors import FirstTouchError, RunFailed
 from firsttouch.genomics.command_line import UserCommand
@@ -54,9 +54,8 @@ class Auto(Struct, frozen=True, dict=True):
 
     Trials also try its memory options *options* (``none``, ``all`` or a list); *planned* has no scenario with any.
     *budget* is the part of the whole run that trials may take (0: none), *scratch* the folder for the reads of
-    trials (None: TMPDIR), *reference* the FASTA file of CRAM input, *measured* the aspects of the host (None:
-    those of the firmware), *clock* that of the budget. Raises BadInput if *planned* has no scenario
-    without a policy.
+    trials (None: TMPDIR), *reference* the FASTA file of CRAM input, *clock* that of the budget. Raises BadInput
+    if *planned* has no scenario without a policy.
     """
 
     command: UserCommand
@@ -65,7 +64,6 @@ class Auto(Struct, frozen=True, dict=True):
     budget: float = BUDGET
     scratch: Path | None = None
     reference: Path | None = None
-    measured: Aspects | None = None
     options: str = "none"
     say: Callable[[str], None] = print
     clock: Clock = SYSTEM_CLOCK
@@ -193,7 +191,7 @@ class Auto(Struct, frozen=True, dict=True):
         usual, index = default(scenarios), self.command.index
         assert index is not None  # noqa: S101 - for mypy: the key has it
         size = self.command.aligner.index_bytes(index)
-        expected = prior(candidates(scenarios), index_banks(self.host, size), self.measured or aspects(self.host))
+        expected = prior(candidates(scenarios), index_banks(self.host, size), latency_ratio(self.host))
         with atomic_files.workspace(self.scratch or Path(tempfile.gettempdir())) as folder:
             files, part = self._first_reads(folder)
             reads = fastq.inspect(files, self.command.batch)

@@ -2,25 +2,23 @@
 """The NUMA costs of scenarios by a rule of thumb, before anything runs.
 
 The features of a scenario come from the rule of thumb of the article (section 6.3): data partitioning for an index
-much smaller than a bank, interleaving for an index larger than a bank. Measured aspects of the host, if there are
-any, adjust their weights.
+much smaller than a bank, interleaving for an index larger than a bank. The distances that the firmware states
+adjust the weight of remote accesses.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import statistics
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
 from firsttouch.errors import BadInput
 from firsttouch.host.topology import Topology
-from firsttouch.records.cases import without_axes
 from firsttouch.scenarios import memory_options
 from firsttouch.scenarios.memory_fit import bank_bytes
 from firsttouch.scenarios.memory_options import Kind
@@ -28,7 +26,7 @@ from firsttouch.scenarios.placement import Scenario
 from firsttouch.scenarios.policies import policy
 
 if TYPE_CHECKING:
-    from firsttouch.records.schema import Record
+    pass
 
 #: Mean and standard deviation of each feature's weight. They are wide: they order the first trials only.
 PRESSURE = (0.20, 0.20)  # per doubling of the threads that use one bank
@@ -50,7 +48,7 @@ Z90 = 1.645
 FASTEST, SLOWEST = 4e6, 5e4
 #: A budget of fewer seconds is too short for any trial whose placement is verified.
 LEAST_SECONDS = 0.5
-#: The part of a program's time that waits for memory, used to turn measured aspects into weights.
+#: The part of a program's time that waits for memory, used to turn a ratio of latencies into a weight.
 MEMORY_BOUND = 0.5
 
 
@@ -83,17 +81,6 @@ class Candidate(Struct, frozen=True):
         return self.instances * self.threads
 
 
-class Aspects(Struct, frozen=True):
-    """Measured aspects of the host; None: not measured.
-
-    *latency_ratio* is the remote over the local latency. *contention* is the fall of the logarithm of a thread's
-    bandwidth per doubling of the threads on one bank: 0 without contention, ln 2 for a saturated bank.
-    """
-
-    latency_ratio: float | None = None
-    contention: float | None = None
-
-
 class Features(NamedTuple):
     """The costs of a scenario that the model weighs, in this order.
 
@@ -120,16 +107,14 @@ def features_of(candidates: Sequence[Candidate], index_banks: float) -> list[Fea
     return rows
 
 
-def weights_of(index_banks: float, aspects: Aspects) -> list[tuple[float, float]]:
-    """Return mean and standard deviation of the weight of each feature."""
-    pressure, remote, replicas = PRESSURE, REMOTE, REPLICAS
-    if aspects.contention is not None:
-        pressure = (MEMORY_BOUND * max(0.0, aspects.contention), PRESSURE[1])
-    if aspects.latency_ratio is not None:
-        remote = (math.log1p(MEMORY_BOUND * max(0.0, aspects.latency_ratio - 1)), REMOTE[1])
+def weights_of(index_banks: float, latency_ratio: float | None) -> list[tuple[float, float]]:
+    """Return mean and standard deviation of each feature's weight; *latency_ratio* is remote over local."""
+    remote, replicas = REMOTE, REPLICAS
+    if latency_ratio is not None:
+        remote = (math.log1p(MEMORY_BOUND * max(0.0, latency_ratio - 1)), REMOTE[1])
     if index_banks <= 1:
         replicas = (0.0, REPLICAS[1])
-    return [pressure, remote, replicas, FEWER]
+    return [PRESSURE, remote, replicas, FEWER]
 
 
 def log_times(features: Sequence[Features], weights: Sequence[tuple[float, float]]) -> list[float]:
@@ -159,7 +144,7 @@ class Prediction(Struct, frozen=True):
 def predict(host: Topology, scenarios: Sequence[Scenario], index_bytes: int) -> Prediction:
     """Return the prediction for *scenarios*, at least one, of an index of *index_bytes*."""
     modelled, banks = candidates(scenarios), index_banks(host, index_bytes)
-    features, weights = features_of(modelled, banks), weights_of(banks, aspects(host))
+    features, weights = features_of(modelled, banks), weights_of(banks, latency_ratio(host))
     means = log_times(features, weights)
     best = min(range(len(means)), key=means.__getitem__)
     try:
@@ -184,59 +169,16 @@ def _savings(usual: Features, best: Features) -> Iterator[str]:
 
 
 # ----------------------------------------------------------------------
-# The input: a host, its records and its scenarios
+# The input: a host and its scenarios
 
 
-def aspects(host: Topology, records: Iterable[Record] = ()) -> Aspects:
-    """Return the aspects of *host* by its *records*, or the latency ratio by the firmware's distances."""
-    valid = [r for r in records if r.status == "valid"]
-    return Aspects(_latency_ratio(valid) or _firmware_ratio(host), _contention(valid))
-
-
-def _latency_ratio(records: Iterable[Record]) -> float | None:
-    """Return the median remote over the median local latency of the largest arrays.
-
-    Only latencies that one program measured in one way are comparable: the way with most remote pairs is used.
-    """
-    ways: dict[str, dict[tuple[int, int], tuple[int, float]]] = defaultdict(dict)
-    for r in records:
-        nodes, bank = r.parameters.get("pu_nodes"), r.parameters.get("bank")
-        size = r.parameters.get("size_bytes")
-        if r.metric != "random_latency" or not isinstance(nodes, list) or len(nodes) != 1:
-            continue
-        way = ways[json.dumps(without_axes("latency", r.parameters), default=str)]
-        if isinstance(bank, int) and isinstance(size, int) and size >= way.get((nodes[0], bank), (0, 0))[0]:
-            way[nodes[0], bank] = (size, r.value)
-    pairs = max(ways.values(), key=lambda way: sum(node != bank for node, bank in way), default={})
-    local = [value for (node, bank), (_, value) in pairs.items() if node == bank]
-    remote = [value for (node, bank), (_, value) in pairs.items() if node != bank]
-    return statistics.median(remote) / statistics.median(local) if local and remote else None
-
-
-def _firmware_ratio(host: Topology) -> float | None:
+def latency_ratio(host: Topology) -> float | None:
+    """Return the remote over the local latency by the firmware's distances, None if it states none."""
     if not host.distances:
         return None
     nodes = host.data_nodes
     remote = [host.distance(a, b) / host.distance(a, a) for a, b in itertools.permutations(nodes, 2)]
     return statistics.mean(remote) if remote else None
-
-
-def _contention(records: Iterable[Record]) -> float | None:
-    """Return the fall of a thread's log bandwidth per doubling of threads, from half of the threads to all."""
-    varying = {"threads", "pus", "pu_nodes", "array_bytes"}
-    series: dict[tuple[str, ...], dict[int, float]] = defaultdict(dict)
-    for r in records:
-        threads = r.parameters.get("threads")
-        if r.metric == "thread_bandwidth" and isinstance(threads, int):
-            key = tuple(f"{k}={v}" for k, v in sorted(r.parameters.items()) if k not in varying)
-            series[key][threads] = r.value
-    falls = []
-    for bandwidths in series.values():
-        most = max(bandwidths)
-        fewer = min((t for t in bandwidths if 2 * t >= most and t < most), default=0)
-        if fewer and min(bandwidths[fewer], bandwidths[most]) > 0:
-            falls.append(math.log(bandwidths[fewer] / bandwidths[most]) / math.log2(most / fewer))
-    return statistics.median(falls) if falls else None
 
 
 def candidates(scenarios: Sequence[Scenario]) -> list[Candidate]:

@@ -31,7 +31,6 @@ from firsttouch.advice.costs import (
     SAME_INSTANCES,
     SAME_POLICY,
     Z90,
-    Aspects,
     Candidate,
     features_of,
     interval,
@@ -61,10 +60,10 @@ class Prior(Struct, frozen=True):
     covariance: Floats
 
 
-def prior(candidates: Sequence[Candidate], index_banks: float, aspects: Aspects | None = None) -> Prior:
+def prior(candidates: Sequence[Candidate], index_banks: float, latency_ratio: float | None = None) -> Prior:
     """Return the prior of *candidates* for an index that fills *index_banks* banks (1.5: one and a half)."""
     features = np.array(features_of(candidates, index_banks))
-    weights = np.array(weights_of(index_banks, aspects or Aspects()))
+    weights = np.array(weights_of(index_banks, latency_ratio))
     covariance = (features * weights[:, 1] ** 2) @ features.T
     covariance += SAME_POLICY**2 * _same([(c.policy, c.instances == 1) for c in candidates])
     covariance += SAME_INSTANCES**2 * _same([c.instances for c in candidates])
