@@ -8,7 +8,7 @@ from msgspec import structs
 from tests.factories.stored_roots import configured_root
 
 from firsttouch.benchmarks import measure
-from firsttouch.host import configuration, memory_modules, parts, topology
+from firsttouch.host import configuration, memory_modules, topology
 from firsttouch.records.schema import Record
 from firsttouch.report.pages import build
 
@@ -187,7 +187,7 @@ def test_parts_are_told_by_hashes_of_what_only_they_have(tmp_path):
             f"sys/devices/system/cpu/cpu{pu}/topology/ppin": f"0x{ppin + pu // 2:x}" for pu in range(4) if ppin
         }
         files |= {"sys/class/dmi/id/board_serial": board} if board else {}
-        return parts.identities(configured_root(root, files))
+        return configuration.identities(configured_root(root, files))
 
     seen = read(1)
     assert set(seen) == {"interfaces"}
@@ -203,4 +203,4 @@ def test_parts_are_told_by_hashes_of_what_only_they_have(tmp_path):
     assert read(5, board="CN123", ppin=0xA1)["processors"] != as_root["processors"]
     assert read(6, board="Default string", ppin=0)["interfaces"]
     assert set(read(7, board="Default string")) == {"interfaces"}
-    assert parts.identities(tmp_path / "nothing") == {}
+    assert configuration.identities(tmp_path / "nothing") == {}

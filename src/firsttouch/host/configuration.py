@@ -7,13 +7,14 @@ empty or zero. All values are those of the whole host; where its PUs differ, the
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from msgspec import Struct, field
 
-from firsttouch.host import kernel_files, memory_modules, parts
+from firsttouch.host import kernel_files, memory_modules
 from firsttouch.host.memory_modules import Installed
 from firsttouch.host.topology import Topology
 
@@ -55,7 +56,7 @@ _NOTHING = kernel_files.UNSTATED | {"<unsupported>"}
 class Settings(Struct, frozen=True):
     """The *settings* of a host; *provenance* is the source of those that several have (dmidecode, udev, edac).
 
-    *parts* are hashes that change with the host's parts (see :func:`firsttouch.host.parts.identities`).
+    *parts* are hashes that change with the host's parts (see :func:`identities`).
     """
 
     settings: Mapping[str, str]
@@ -75,7 +76,7 @@ def read(host: Topology, root: Path = Path("/"), installed: Installed | None = N
     settings |= {f"{MODULE}{slot}": module.text() for slot, module in installed.by_slot().items()}
     readable = {name: value for name, value in sorted(settings.items()) if value not in _NOTHING}
     provenance = {"memory.modules": installed.source} if installed.source else {}
-    return Settings(readable, provenance, parts.identities(root))
+    return Settings(readable, provenance, identities(root))
 
 
 def _processor(root: Path) -> dict[str, str]:
@@ -164,3 +165,52 @@ def _nodes_per_package(host: Topology) -> str:
             nodes.setdefault(pu.package, set()).add(pu.numa_node)
     counts = sorted({len(its) for its in nodes.values()})
     return " or ".join(map(str, counts))
+
+
+# ----------------------------------------------------------------------
+# The parts of this host. Hosts of a system have equal boards and processors, but not the same ones: serial numbers
+# tell them apart, as far as they can be read (most only by root), and the addresses of network cards (by anybody).
+# Only hashes leave the host.
+
+#: Texts that are no serial number.
+_NO_SERIAL = kernel_files.UNSTATED | {"0", "0x0"}
+#: An address that the card was made with (``addr_assign_type``).
+_PERMANENT = 0
+#: The bit of the first byte of addresses that software has chosen.
+_LOCAL = 0x02
+
+
+def identities(root: Path = Path("/")) -> dict[str, str]:
+    """Return the hashes of the ``board``, the ``processors`` and the network ``interfaces`` that can be read."""
+    processors = {
+        kernel_files.text(pu / "topology/ppin")
+        for pu in kernel_files.numbered(root / "sys/devices/system/cpu", "cpu")
+    }
+    serials = {
+        "board": [kernel_files.text(root / "sys/class/dmi/id/board_serial")],
+        "processors": [" ".join(sorted(processors - _NO_SERIAL))],
+        "interfaces": _addresses(root / "sys/class/net"),
+    }
+    hashes = {
+        name: [hashlib.sha256(text.encode()).hexdigest()[:12] for text in texts if text not in _NO_SERIAL]
+        for name, texts in serials.items()
+    }
+    return {name: " ".join(sorted(of_part)) for name, of_part in hashes.items() if of_part}
+
+
+def _addresses(folder: Path) -> list[str]:
+    """Return the permanent addresses of network cards; virtual ones have none, or another one after each start."""
+    try:
+        interfaces = sorted(folder.iterdir())
+    except OSError:
+        return []
+    addresses = []
+    for interface in interfaces:
+        # A bond gives its address to all its cards.
+        address = kernel_files.text(interface / "bonding_slave/perm_hwaddr")
+        if not address and kernel_files.number(interface / "addr_assign_type") == _PERMANENT:
+            address = kernel_files.text(interface / "address")
+        first = address.split(":")[0]
+        if (interface / "device").exists() and first and not int(first, 16) & _LOCAL:
+            addresses.append(address)
+    return addresses
