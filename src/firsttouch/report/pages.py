@@ -66,7 +66,6 @@ PURPOSES = {
     "records.parquet": "with each repetition",
     "findings.parquet": "with a row per host and metric",
     "summary.prom": "for Prometheus",
-    "metrics.prom": "with a series per case",
     "junit.xml": "for continuous integration",
     "topology.xml": "of hwloc",
 }
@@ -155,7 +154,6 @@ def build(
     )
     summaries = [verdict.summary for verdict in verdicts]
     files = {
-        "metrics.prom": openmetrics.text(views, summaries, generated=now.timestamp()),
         "summary.prom": openmetrics.summary(
             views, summaries, generated=now.timestamp(), common_losses=common_losses
         ),

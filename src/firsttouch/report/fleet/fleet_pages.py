@@ -100,11 +100,11 @@ def _absent(findings: Findings, host: str) -> str:
 
 
 # ----------------------------------------------------------------------
-# The files of a fleet's report. With too many results, metrics.prom and junit.xml have only the verdicts.
+# The files of a fleet's report. With too many results, junit.xml has only the verdicts.
 
 #: The files of a fleet's report; the folder hosts only on request.
 FILES = frozenset({"index.html", "hosts", *pages.PURPOSES} - {"records.parquet", "topology.xml"})
-#: Up to this number of results, metrics.prom and junit.xml have all of them.
+#: Up to this number of results, junit.xml has all of them.
 MOST_RESULTS = 50_000
 #: Hosts that are listed with cause and evidence.
 MOST_DETAILED = 50
@@ -212,13 +212,10 @@ def build(
         )
         shown = _Shown(document, systems, missing, guided)
         common = {fleet.system.name: fleet.common_loss for fleet in judged}
-        of_verdicts_only = openmetrics.summary(
-            (), hosts, generated=now.timestamp(), common_losses=common, dated_ahead=dated_ahead
-        )
-        of_each = openmetrics.text((), hosts, generated=now.timestamp(), findings=judged) if each else ""
         files = {
-            "summary.prom": of_verdicts_only,
-            "metrics.prom": of_each or of_verdicts_only,
+            "summary.prom": openmetrics.summary(
+                (), hosts, generated=now.timestamp(), common_losses=common, dated_ahead=dated_ahead
+            ),
             "junit.xml": junit.text((), hosts, problems, title=title, generated=document["generated"], each=each),
             **multiqc.of_hosts((), hosts),
         }
@@ -410,7 +407,7 @@ class _Shown(Struct, frozen=True):
     def page(self, of_fleet: Card, pages_of: Mapping[str, str], *, each: bool) -> Document:
         """Return the page; *each*: its files have each result, and not only the verdicts."""
         nothing = Paragraph("Nothing: every host has every metric that others were judged by.", "good")
-        brief = " (the last two have only the verdict of each host, because there are too many results)"
+        brief = " (the last one has only the verdict of each host, because there are too many results)"
         rows = self.missing.rows
         return Document(
             self.document["title"],
