@@ -22,7 +22,7 @@ from firsttouch.errors import STOPPING, CannotHere, Missing, RunFailed, TimedOut
 from firsttouch.units import format_bytes
 
 #: The modules of the packages that the extra ``report`` installs: they judge hosts, and write reports.
-REPORT = ("polars", "reframe", "jinja2", "junitparser", "prometheus_client")
+REPORT = ("polars", "reframe", "jinja2", "prometheus_client")
 #: The address space (bytes) that they need on hosts with up to 64 PUs; with less, polars aborts this process.
 _ADDRESSES = 2 << 30
 

@@ -12,7 +12,6 @@ import pytest
 import test_judging_columns
 from hypothesis import given
 from hypothesis import strategies as st
-from junitparser import JUnitXml
 from msgspec.structs import replace
 
 from factories import memory_records
@@ -302,8 +301,6 @@ def test_a_verdict_belongs_to_one_system_of_a_host(tmp_path):
         "n1 (a, default)": None,
         "n1 (b, default)": "suspect",
     }
-    tests = [case.name for suite in JUnitXml.fromfile(str(tmp_path / "junit.xml")) for case in suite]
-    assert sorted(tests) == ["measured: 1 case", "missing: its latency", "nothing was judged"]
 
 
 def test_references_are_those_of_the_system_of_a_record():

@@ -278,7 +278,6 @@ def test_distributions_state_values_and_outliers(fleet):
 def test_sentences_state_the_values_of_the_rows(fleet):
     judgement, rows, out = fleet
     document = json.loads((out / "summary.json").read_text())
-    suites = {s.get("name"): s for s in ET.fromstring((out / "junit.xml").read_text())}  # noqa: S314
     stated = 0
     for host in judgement.hosts:
         verdict = judgement.of(host)
@@ -297,9 +296,6 @@ def test_sentences_state_the_values_of_the_rows(fleet):
             assert is_shown(expected, row.reference.value)
             assert int(count) == len(row.values)
             stated += 1
-        bad = [f for f in verdict.findings if f.verdict != "pass"]
-        messages = {e.get("message") for e in suites[host].iter()}
-        assert {f.why for f in bad} <= messages
     assert stated
     for host in document["systems"][0]["hosts"]:
         losses = [row.loss() for (name, _), row in rows.items() if name == host["host"]]
@@ -328,15 +324,13 @@ def test_a_host_in_numbers_is_the_same_with_and_without_sentences(fleet):
         assert judgement.summary(host) == replace(judgement.of(host).summary, detail=None)
 
 
-@pytest.mark.parametrize("most", [50_000, 0])
-def test_the_value_of_a_failing_host_is_on_every_page_and_export(tmp_path, monkeypatch, most):
-    """n07 has 85.1 GB/s, in reports with a line per metric and in those of large fleets."""
-    monkeypatch.setattr(fleet_pages, "MOST_RESULTS", most)
+def test_the_value_of_a_failing_host_is_on_every_page_and_export(tmp_path):
+    """n07 has 85.1 GB/s."""
     facts = Facts("x", 1, 1, (0,), (0,), (4,), 1, 4, (2**34,), None, None, None, ())
     system = System("s", "", (".*",), facts, (), (LAX,), None)
     judgement = judged(samples_table.of_records(by_two_references(), "s"), system)
     fleet_pages.build([judgement], tmp_path, generated=NOW)
-    for name in ("index.html", "summary.md", "summary.json", "junit.xml", "firsttouch_hosts_mqc.json"):
+    for name in ("index.html", "summary.md", "summary.json", "firsttouch_hosts_mqc.json"):
         assert "85.1" in (tmp_path / name).read_text(), name
     (row,) = pl.read_parquet(tmp_path / "findings.parquet").filter(host="n07").to_dicts()
     assert row["value"] == pytest.approx(85.1, abs=0.05)

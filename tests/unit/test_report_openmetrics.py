@@ -4,7 +4,6 @@
 import json
 
 import pytest
-from junitparser import JUnitXml
 from msgspec.structs import replace
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as classic
@@ -103,7 +102,3 @@ def test_a_fleet_exports_its_verdicts(tmp_path):
     (system,) = document["systems"]
     assert verdicts == {h["host"]: h["verdict"] for h in system["hosts"]}
     assert len(set(verdicts.values())) > 1
-    suites = {suite.name: suite for suite in JUnitXml.fromfile(str(out / "junit.xml"))}
-    assert {name: not [r for case in suite for r in case.result] for name, suite in suites.items()} == {
-        host: word == "pass" for host, word in verdicts.items()
-    }

@@ -2,7 +2,6 @@
 """A pass needs a comparison that would have seen a loss: of 20 % in each check, and of a third in each metric."""
 
 import random
-from xml.etree import ElementTree as ET
 
 import pytest
 from test_verdict import system_of
@@ -130,6 +129,3 @@ def test_words_lines_and_exports_of_a_blind_host_agree(tmp_path):
     _, page, document = built_report(tmp_path, records, verdicts=[findings.of(host) for host in findings.hosts])
     assert verdict.blind_reason in page
     assert document
-    suites = {s.get("name"): s for s in ET.fromstring((tmp_path / "junit.xml").read_text())}  # noqa: S314
-    skipped = [case.find("skipped") for case in suites["n4"] if case.tag == "testcase"]
-    assert [e.get("message") for e in skipped if e is not None] == [verdict.blind_reason]

@@ -300,9 +300,9 @@ def contents(label: str, sections: Iterable[Block]) -> Links:
     return Links(label, [[Span(s.heading, link=f"#{s.key}")] for s in sections if isinstance(s, Section)])
 
 
-def linked_files(files: Mapping[str, str], note: str = "") -> Paragraph:
+def linked_files(files: Mapping[str, str]) -> Paragraph:
     """Return the paragraph that names the files beside a page, each with its purpose."""
     parts = ["In the same folder: "]
     for number, (name, purpose) in enumerate(files.items(), start=1):
         parts += [Span(name, link=name), f" {purpose}{', ' if number < len(files) else ''}"]
-    return Paragraph([*parts, f"{note}."], "small")
+    return Paragraph([*parts, "."], "small")

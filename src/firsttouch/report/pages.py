@@ -18,17 +18,7 @@ from firsttouch.judge.common_loss import CommonLoss
 from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records.catalogue import checks
 from firsttouch.records.schema import Record, write_table
-from firsttouch.report import (
-    forms,
-    guidelines,
-    junit,
-    model,
-    multiqc,
-    openmetrics,
-    render,
-    summary,
-    tables,
-)
+from firsttouch.report import forms, guidelines, model, multiqc, openmetrics, render, summary, tables
 from firsttouch.report import verdicts as of_verdicts
 from firsttouch.report.aspect import Aspect, Result
 from firsttouch.report.aspects import Aspects, of_host
@@ -66,7 +56,6 @@ PURPOSES = {
     "records.parquet": "with each repetition",
     "findings.parquet": "with a row per host and metric",
     "summary.prom": "for Prometheus",
-    "junit.xml": "for continuous integration",
     "topology.xml": "of hwloc",
 }
 #: The files of a report; topology.xml only if the topology was given, a section of MultiQC if it has something.
@@ -84,10 +73,10 @@ _METHOD = (
 )
 
 
-def foot(files: Collection[str], note: str = "") -> list[Block]:
-    """Return the foot of a page: the method in short, and the *files* beside it with a *note*."""
+def foot(files: Collection[str]) -> list[Block]:
+    """Return the foot of a page: the method in short, and the *files* next to it."""
     purposes = {name: purpose for name, purpose in PURPOSES.items() if name in files}
-    return [Fold("How it was measured and judged", [Paragraph(_METHOD)]), linked_files(purposes, note)]
+    return [Fold("How it was measured and judged", [Paragraph(_METHOD)]), linked_files(purposes)]
 
 
 def build(
@@ -157,7 +146,6 @@ def build(
         "summary.prom": openmetrics.summary(
             views, summaries, generated=now.timestamp(), common_losses=common_losses
         ),
-        "junit.xml": junit.text(views, summaries, report.problems, title=title, generated=report.stated),
         **multiqc.of_hosts(views, summaries),
         **({} if topology_xml is None else {"topology.xml": topology_xml}),
     }

@@ -21,7 +21,7 @@ from firsttouch.judge.findings import Findings
 from firsttouch.judge.history import Change, iso
 from firsttouch.judge.verdict import ORDER, HostSummary, HostVerdict, Word, natural
 from firsttouch.records import catalogue
-from firsttouch.report import forms, guidelines, junit, multiqc, openmetrics, pages, summary
+from firsttouch.report import forms, guidelines, multiqc, openmetrics, pages, summary
 from firsttouch.report import verdicts as of_verdicts
 from firsttouch.report.document import (
     Block,
@@ -100,12 +100,10 @@ def _absent(findings: Findings, host: str) -> str:
 
 
 # ----------------------------------------------------------------------
-# The files of a fleet's report. With too many results, junit.xml has only the verdicts.
+# The files of a fleet's report.
 
 #: The files of a fleet's report; the folder hosts only on request.
 FILES = frozenset({"index.html", "hosts", *pages.PURPOSES} - {"records.parquet", "topology.xml"})
-#: Up to this number of results, junit.xml has all of them.
-MOST_RESULTS = 50_000
 #: Hosts that are listed with cause and evidence.
 MOST_DETAILED = 50
 #: Lines of evidence per host in summary.json.
@@ -169,8 +167,7 @@ def build(
         unjudged = sum(len(fleet.hosts) for fleet in findings if not _is_judged(fleet))
         judged = [fleet for fleet in findings if _is_judged(fleet)]
         of_systems = [Ranks(fleet) for fleet in judged]
-        each = sum(len(fleet.samples.counts) for fleet in judged) <= MOST_RESULTS
-        summaries = [_summaries(of_system, each=each) for of_system in of_systems]
+        summaries = [_summaries(of_system) for of_system in of_systems]
         hosts = [summary for of_system in summaries for summary in of_system]
         systems = [
             _System(
@@ -216,11 +213,9 @@ def build(
             "summary.prom": openmetrics.summary(
                 (), hosts, generated=now.timestamp(), common_losses=common, dated_ahead=dated_ahead
             ),
-            "junit.xml": junit.text((), hosts, problems, title=title, generated=document["generated"], each=each),
             **multiqc.of_hosts((), hosts),
         }
-        page = shown.page(of_fleet, pages_of, each=each)
-        forms.write(out, page, shown.ticket(), document, files, indent=None)
+        forms.write(out, shown.page(of_fleet, pages_of), shown.ticket(), document, files, indent=None)
         written.result()
     worst = [verdict for system in systems for verdict in system.worst]
     return Fleet(document, worst, of_systems, guided, [system.drifted for system in systems])
@@ -256,11 +251,11 @@ def _line(counts: dict[Word, int], unjudged: int, divided: int, missing: Missing
     return f"{total}: {verdicts}; {', '.join(gaps) or 'nothing is missing'}."
 
 
-def _summaries(ranks: Ranks, *, each: bool) -> list[HostSummary]:
-    """Return all hosts, the worst first; these, or with *each* all hosts, have the sentences of their verdicts."""
+def _summaries(ranks: Ranks) -> list[HostSummary]:
+    """Return all hosts, the worst first; these have the sentences of their verdicts."""
     summaries = []
     for place, host in enumerate(ranks.hosts):
-        is_detailed = each or (place < MOST_DETAILED and ranks.words[host])
+        is_detailed = place < MOST_DETAILED and ranks.words[host]
         summaries.append(ranks.findings.summary(host, ranks.findings.of(host) if is_detailed else None))
     return summaries
 
@@ -404,10 +399,9 @@ class _Shown(Struct, frozen=True):
     missing: Missing
     guided: Sequence[Guideline]
 
-    def page(self, of_fleet: Card, pages_of: Mapping[str, str], *, each: bool) -> Document:
-        """Return the page; *each*: its files have each result, and not only the verdicts."""
+    def page(self, of_fleet: Card, pages_of: Mapping[str, str]) -> Document:
+        """Return the page."""
         nothing = Paragraph("Nothing: every host has every metric that others were judged by.", "good")
-        brief = " (the last one has only the verdict of each host, because there are too many results)"
         rows = self.missing.rows
         return Document(
             self.document["title"],
@@ -418,7 +412,7 @@ class _Shown(Struct, frozen=True):
                 Section(_MISSING, self.missing.table.first(_ROWS, _WHERE) if rows else [nothing], "missing"),
                 *guidelines.sections(self.guided),
             ],
-            pages.foot(FILES, "" if each else brief),
+            pages.foot(FILES),
         )
 
     def ticket(self) -> Document:
