@@ -2,7 +2,6 @@
 """What identifies a measurement, for verdicts and reports alike, and what cases are called."""
 
 import functools
-import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -26,7 +25,7 @@ from firsttouch.records import catalogue
 from firsttouch.records.cases import Case, distinguished, identifying
 from firsttouch.records.catalogue import checks
 from firsttouch.records.schema import Record, read
-from firsttouch.report import model, multiqc, pages
+from firsttouch.report import model, pages
 from firsttouch.report.aspects import topology
 from firsttouch.report.fleet import ranks
 from firsttouch.report.text import case
@@ -296,11 +295,6 @@ def test_a_verdict_belongs_to_one_system_of_a_host(tmp_path):
     pages.build(records, tmp_path, verdicts=[verdict])
     heads = re.findall(r"Verdict of [^<]*", (tmp_path / "index.html").read_text())
     assert heads == ["Verdict of n1 (b, default): suspect", "Verdict of n1 (a, default): not judged"]
-    rows = json.loads((tmp_path / multiqc.HOSTS).read_text())["data"]
-    assert {name: row.get("verdict") for name, row in rows.items()} == {
-        "n1 (a, default)": None,
-        "n1 (b, default)": "suspect",
-    }
 
 
 def test_references_are_those_of_the_system_of_a_record():

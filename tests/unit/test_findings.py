@@ -305,7 +305,6 @@ def test_sentences_state_the_values_of_the_rows(fleet):
 
 def test_monitoring_has_the_values_and_the_losses(fleet):
     judgement, rows, out = fleet
-    section = json.loads((out / "firsttouch_hosts_mqc.json").read_text())["data"]
     summary = {
         s.labels["host"]: s.value
         for f in text_string_to_metric_families((out / "summary.prom").read_text())
@@ -315,7 +314,6 @@ def test_monitoring_has_the_values_and_the_losses(fleet):
     for host in judgement.hosts:
         loss = max((row.loss() for (name, _), row in rows.items() if name == host), default=0.0)
         assert summary[host] == pytest.approx(loss, abs=1e-12)
-        assert section[host]["loss"] == pytest.approx(100 * loss, abs=1e-9)
 
 
 def test_a_host_in_numbers_is_the_same_with_and_without_sentences(fleet):
@@ -330,7 +328,7 @@ def test_the_value_of_a_failing_host_is_on_every_page_and_export(tmp_path):
     system = System("s", "", (".*",), facts, (), (LAX,), None)
     judgement = judged(samples_table.of_records(by_two_references(), "s"), system)
     fleet_pages.build([judgement], tmp_path, generated=NOW)
-    for name in ("index.html", "summary.md", "summary.json", "firsttouch_hosts_mqc.json"):
+    for name in ("index.html", "summary.md", "summary.json"):
         assert "85.1" in (tmp_path / name).read_text(), name
     (row,) = pl.read_parquet(tmp_path / "findings.parquet").filter(host="n07").to_dicts()
     assert row["value"] == pytest.approx(85.1, abs=0.05)

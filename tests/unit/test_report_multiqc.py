@@ -9,19 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from factories.host_records import Machine, invalid
-from firsttouch.judge.verdict import Finding, HostVerdict
-from firsttouch.report import model, multiqc
-from firsttouch.report.speedups import METRIC
-
-
-def test_a_host_has_its_values_and_its_scenarios_their_times() -> None:
-    records = Machine(2, 4).everything()
-    files = multiqc.of_hosts(model.split(records, (), None), [])
-    hosts, scenarios = (json.loads(files[name]) for name in (multiqc.HOSTS, multiqc.SCENARIOS))
-    (row,) = hosts["data"].values()
-    assert row.keys() == hosts["headers"].keys() == {"latency", "bandwidth"}
-    times = [time for runs in scenarios["data"].values() for time in runs.values()]
-    assert sorted(times) == sorted(r.value for r in records if r.metric == METRIC)
+from firsttouch.report import multiqc
 
 
 def test_no_name_is_html() -> None:
@@ -34,22 +22,16 @@ def test_no_name_is_html() -> None:
         )
         for r in Machine(2, 4).everything()
     ]
-    files = multiqc.of_hosts(model.split(records, (), None), [])
-    fault = Finding("latency", "random_latency", {"bank": 0}, "ns", (1.0,), None, "fail", name)
-    files["fleet"] = multiqc.of_hosts([], [HostVerdict(name, "s", (fault,), 0, ()).summary])[multiqc.HOSTS]
-    (files["run"],) = multiqc.of_records(records).values()
-    assert len(files) == 4
-    for text in files.values():
-        assert "img src" in text
-        assert not set("<>'") & set(text)
+    text = multiqc.of_records(records)
+    assert "img src" in text
+    assert not set("<>'") & set(text)
 
 
 def test_only_valid_times_make_a_section() -> None:
     (run, *_) = Machine(1, 2).scaling()
     times = {f"{run.parameters['scenario']}, 1 thread": run.value}
-    assert json.loads(multiqc.of_records([run])[multiqc.SCENARIOS])["data"] == {"bwa-mem, lambda": times}
-    assert multiqc.of_records([invalid(run)]) == {}
-    assert multiqc.of_hosts([], []) == {}
+    assert json.loads(multiqc.of_records([run]))["data"] == {"bwa-mem, lambda": times}
+    assert not multiqc.of_records([invalid(run)])
 
 
 @pytest.mark.parametrize(("file", "says"), [("x.json", "must end with _mqc.json")])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real MultiQC: reports of one host and of a fleet, and a run, as its sections, and what aligners print."""
+"""The real MultiQC: runs as its sections, and what aligners print."""
 
 from __future__ import annotations
 
@@ -13,28 +13,17 @@ from pathlib import Path
 import pytest
 
 from factories import genomes, summaries
-from factories.fleet_records import records_by_host
 from factories.host_records import Machine
 from firsttouch import cli
 from firsttouch.cli import run_command
-from firsttouch.judge import samples_table
-from firsttouch.judge.judging import judged
 from firsttouch.report import multiqc as sections
-from firsttouch.report.fleet import fleet_pages
-from firsttouch.report.pages import build
-from firsttouch.systems.definition import Undescribed
 
 
-def test_multiqc_shows_hosts_and_scenarios(multiqc: Path, tmp_path: Path) -> None:
+def test_multiqc_shows_scenarios_and_runs(multiqc: Path, tmp_path: Path) -> None:
     machine = Machine(1, 4)
-    (tmp_path / "in" / "host").mkdir(parents=True)
-    (tmp_path / "in" / "fleet").mkdir()
-    build([*machine.everything(), *machine.placement("bowtie2", "GCAT")], tmp_path / "in" / "host")
-    records = [r for host_records in records_by_host(hosts=8).values() for r in host_records]
-    fleet_pages.build([judged(samples_table.of_records(records), Undescribed("s"))], tmp_path / "in" / "fleet")
-    runs = machine.scaling("hisat2", "GCAT")[:2]
-    for name, section in sections.of_records(runs).items():
-        (tmp_path / "in" / f"run_{name}").write_text(section)
+    (tmp_path / "in").mkdir()
+    runs = [*machine.placement("bowtie2", "GCAT"), *machine.scaling("hisat2", "GCAT")[:2]]
+    (tmp_path / "in" / "runs_mqc.json").write_text(sections.of_records(runs))
     for sample, seconds in (("patient1", 21.5), ("patient2", 22.5)):
         run = {"seconds": seconds, "scenario": {"name": "2x-interleave"}, "placement": "verified"}
         (tmp_path / "in" / f"{sample}_mqc.json").write_text(sections.of_run(sample, run))
@@ -43,9 +32,7 @@ def test_multiqc_shows_hosts_and_scenarios(multiqc: Path, tmp_path: Path) -> Non
     assert done.returncode == 0, done.stdout + done.stderr
     data = json.loads((tmp_path / "out" / "multiqc_data" / "multiqc_data.json").read_text())
     text = json.dumps(data)
-    for name in (
-        *("firsttouch_hosts", "firsttouch_scenarios", "n007", machine.host, "bowtie2, GCAT", "hisat2, GCAT"),
-    ):
+    for name in ("firsttouch_scenarios", "bowtie2, GCAT", "hisat2, GCAT"):
         assert name in text, name
     general = json.dumps(data["report_general_stats_data"])
     for value in ("patient1", "patient2", "21.5", "22.5", "verified"):

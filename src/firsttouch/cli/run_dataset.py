@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
         from firsttouch.report import multiqc  # noqa: PLC0415 - a run without a report needs no tables
 
         # An invalid run has no time to show.
-        for section in multiqc.of_records(ran.records).values():
+        if section := multiqc.of_records(ran.records):
             atomic_files.write(args.multiqc, section)
     if args.json:
         options.print_json([r.to_dict() for r in ran.records] if args.counters else ran.records[0].to_dict())

@@ -18,7 +18,7 @@ from firsttouch.judge.common_loss import CommonLoss
 from firsttouch.judge.verdict import ORDER, HostVerdict
 from firsttouch.records.catalogue import checks
 from firsttouch.records.schema import Record, write_table
-from firsttouch.report import forms, guidelines, model, multiqc, openmetrics, render, summary, tables
+from firsttouch.report import forms, guidelines, model, openmetrics, render, summary, tables
 from firsttouch.report import verdicts as of_verdicts
 from firsttouch.report.aspect import Aspect, Result
 from firsttouch.report.aspects import Aspects, of_host
@@ -58,8 +58,8 @@ PURPOSES = {
     "summary.prom": "for Prometheus",
     "topology.xml": "of hwloc",
 }
-#: The files of a report; topology.xml only if the topology was given, a section of MultiQC if it has something.
-FILES = frozenset({"index.html", *PURPOSES, multiqc.HOSTS, multiqc.SCENARIOS} - {"findings.parquet"})
+#: The files of a report; topology.xml only if the topology was given.
+FILES = frozenset({"index.html", *PURPOSES} - {"findings.parquet"})
 
 
 #: How the page was made, for the foot of pages.
@@ -146,7 +146,6 @@ def build(
         "summary.prom": openmetrics.summary(
             views, summaries, generated=now.timestamp(), common_losses=common_losses
         ),
-        **multiqc.of_hosts(views, summaries),
         **({} if topology_xml is None else {"topology.xml": topology_xml}),
     }
     forms.write(out, _page(report), _ticket(report), document, files)

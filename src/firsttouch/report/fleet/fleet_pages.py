@@ -21,7 +21,7 @@ from firsttouch.judge.findings import Findings
 from firsttouch.judge.history import Change, iso
 from firsttouch.judge.verdict import ORDER, HostSummary, HostVerdict, Word, natural
 from firsttouch.records import catalogue
-from firsttouch.report import forms, guidelines, multiqc, openmetrics, pages, summary
+from firsttouch.report import forms, guidelines, openmetrics, pages, summary
 from firsttouch.report import verdicts as of_verdicts
 from firsttouch.report.document import (
     Block,
@@ -213,7 +213,6 @@ def build(
             "summary.prom": openmetrics.summary(
                 (), hosts, generated=now.timestamp(), common_losses=common, dated_ahead=dated_ahead
             ),
-            **multiqc.of_hosts((), hosts),
         }
         forms.write(out, shown.page(of_fleet, pages_of), shown.ticket(), document, files, indent=None)
         written.result()
