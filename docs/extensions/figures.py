@@ -65,15 +65,13 @@ def html(name: str) -> str:
 def draw(name: str) -> tuple[Figure, _Source]:
     """Return the first figure of a kind that the example's records give, and the source of the records."""
     source = _SOURCES[name]
-    # The summary is the last chart of the scenarios.
-    module, number = ("placement", -1) if name == "summary" else (name, 0)
     host = topology.parse_xml(source.topology.read_text(encoding="utf-8")) if source.topology else None
     (view,) = model.split(source.records(), (), host)
     view = replace(view, expected=_expected)
-    aspect = importlib.import_module(f"{aspects.__name__}.{module}").aspect(view)
+    aspect = importlib.import_module(f"{aspects.__name__}.{name}").aspect(view)
     if not aspect.charts:
         raise ValueError(f"figure {name}: {aspect.absent[0].reason}")
-    return render.figure(view, aspect.charts[number]), source
+    return render.figure(view, aspect.charts[0]), source
 
 
 def _opteron() -> list[Record]:
@@ -189,7 +187,6 @@ _SOURCES = {
     "contention": _VM,
     "scaling": _PUBLISHED,
     "placement": _PUBLISHED,
-    "summary": _PUBLISHED,
     "throughput": _VM,
     "loaded_latency": _SIMULATED,
     "core_to_core": _SIMULATED,

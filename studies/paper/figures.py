@@ -9,7 +9,6 @@ from math import hypot
 from typing import Any
 
 from firsttouch.errors import BadInput
-from firsttouch.report.aspects.placement import KINDS
 from firsttouch.report.document import Cell, Entry, Figure, Panel, Table
 from firsttouch.report.figures import drawing
 from firsttouch.report.figures.drawing import Bar, Point
@@ -170,6 +169,10 @@ def _speedups(runs: _Runs, *, heading: str, **names: Any) -> _Drawn:
     return panel, shows, rows
 
 
+#: The bars of a dataset.
+_OF_SUMMARY = ("default run", "best policy", "best partition")
+
+
 def _summary(runs: _Runs, *, heading: str, **names: Any) -> _Drawn:
     bars, gains = [], []
     for dataset, (system, title) in product(runs.datasets, runs.systems.items()):
@@ -177,7 +180,7 @@ def _summary(runs: _Runs, *, heading: str, **names: Any) -> _Drawn:
         (default,) = [r for r in widest if is_default(r)]
         policy = min((r for r in widest if r["instances"] == 1 and r is not default), key=runs.value)
         several = min((r for r in widest if r["instances"] > 1), key=runs.value)
-        for run, kind in zip((default, policy, several), KINDS, strict=True):
+        for run, kind in zip((default, policy, several), _OF_SUMMARY, strict=True):
             text = f"{runs.value(run):g} {runs.sheet.unit}"
             text += f", {run['scenario']}" if run is not default else ""
             bars.append(Bar(f"{title}\n{dataset}", *runs.ends(run), text, kind))
@@ -186,7 +189,7 @@ def _summary(runs: _Runs, *, heading: str, **names: Any) -> _Drawn:
         gains.append(f"{title} {dataset} {best['scenario']} ({gain})")
     shows = f"{heading}, best: {', '.join(gains)}."
     panel = drawing.draw_bars(
-        bars, kinds=KINDS, axis=runs.sheet.axis, description=shows, heading=heading, thin=True, **names
+        bars, kinds=_OF_SUMMARY, axis=runs.sheet.axis, description=shows, heading=heading, thin=True, **names
     )
     return panel, shows, ()
 

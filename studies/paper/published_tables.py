@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,7 @@ from msgspec import Struct
 
 from firsttouch.errors import BadInput
 from firsttouch.records.cases import grouped
-from firsttouch.report.document import Cell, Table
-from firsttouch.report.speedups import Key, pivot
+from firsttouch.report.document import Cell, Entry, Table
 from firsttouch.scenarios.placement import parse_name
 from firsttouch.systems import references
 from study_files import Layout, Sheet, Study
@@ -169,6 +169,35 @@ def _table(study: Study, described: Planned, layout: Layout, rows: Sequence[Row]
         cells=cells,
         heads=tuple(cell.head for cell in layout.cells),
     )
+
+
+#: The name of a row (threads, or scenario and threads) or of a column (its headings, outermost first).
+Key = tuple[str, ...]
+
+
+def pivot(
+    caption: str,
+    *,
+    corner: Key,
+    rows: Sequence[Key],
+    columns: Sequence[Key],
+    cells: Mapping[tuple[Key, Key], Sequence[Entry]],
+    heads: Key,
+) -> Table:
+    """Return the table of *cells* by (row, column); each has an entry for each of *heads*, or is missing.
+
+    *corner* heads the columns of the row's key. *columns* with the same first headings must be adjacent.
+    """
+    depth = len(columns[0]) if columns else 0
+    groups = []
+    for level in range(depth):
+        spans = [("", len(corner))]
+        for path, members in groupby(columns, key=lambda c: c[: level + 1]):
+            spans.append((path[-1], len(list(members)) * len(heads)))
+        groups.append(tuple(spans))
+    none = ("",) * len(heads)
+    body = [(*row, *(entry for c in columns for entry in cells.get((row, c), none))) for row in rows]
+    return Table(caption, (*corner, *heads * len(columns)), body, tuple(groups))
 
 
 def _names(layout: Layout, row: Row) -> Key:

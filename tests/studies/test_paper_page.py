@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 
 from factories.drawings import local
+from firsttouch.report.document import Cell
+from firsttouch.units import percent
 from paper import __main__ as paper
+from paper.published_tables import pivot
 
 
 def tree(page: str) -> ET.Element:
@@ -99,3 +102,19 @@ def test_an_output_that_is_a_file_is_bad_input(tmp_path: Path, capsys: pytest.Ca
     assert paper.main(["-o", str(file)]) == 2
     assert "not a folder" in capsys.readouterr().err
     assert file.read_text() == "mine"
+
+
+def test_a_pivot_has_its_headings_above_their_columns() -> None:
+    table = pivot(
+        "caption",
+        corner=("row",),
+        rows=[("1",), ("2",)],
+        columns=[("A", "x"), ("A", "y"), ("B", "x")],
+        cells={(("1",), ("A", "y")): (5, 6), (("2",), ("B", "x")): (7, Cell(0.08, percent))},
+        heads=("v", "e"),
+    )
+    assert table.groups == ((("", 1), ("A", 4), ("B", 2)), (("", 1), ("x", 2), ("y", 2), ("x", 2)))
+    assert table.header == ("row", "v", "e", "v", "e", "v", "e")
+    assert table.texts == [("1", "", "", "5", "6", "", ""), ("2", "", "", "", "", "7", "8.0 %")]
+    # A column is one of numbers if it has any.
+    assert table.numeric == frozenset({3, 4, 5, 6})

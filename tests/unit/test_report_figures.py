@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures that have no test of their own: the topology, the summary of scenarios, and tables as in the thesis."""
+"""Figures that have no test of their own: the topology, and charts with long texts and values of every size."""
 
 from __future__ import annotations
 
@@ -8,20 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
-from test_report_page import page_of, tree
+from test_report_page import page_of
 
 from factories import drawings, topologies
 from factories.drawings import extent, local, of_class
 from factories.host_records import Machine
 from firsttouch.host import topology
 from firsttouch.report import model, render
-from firsttouch.report.aspects import placement
 from firsttouch.report.aspects import topology as drawing
-from firsttouch.report.document import Cell, Panel
+from firsttouch.report.document import Panel
 from firsttouch.report.figures import drawing as charts
-from firsttouch.report.speedups import pivot
-from firsttouch.units import percent
 
 STORED = Path(__file__).parents[1] / "golden"
 #: A topology as lstopo wrote it, or the shape of a made-up machine.
@@ -74,38 +70,6 @@ def test_a_host_without_a_topology_has_no_drawing(tmp_path: Path) -> None:
     page = page_of(tmp_path, Machine(2, 4).topology())
     assert "The host as hwloc sees it" not in page
     assert "No topology (hwloc XML) of this host was given." in page
-
-
-def test_the_summary_has_the_three_runs_of_each_dataset(tmp_path: Path) -> None:
-    machine = Machine(2, 4)
-    runs = machine.scaling("bowtie2", "GCAT") + machine.placement("bowtie2", "GCAT")
-    runs = [replace(r, samples=(40.0, 41.0, 42.0)) for r in runs]
-
-    def timed(scenario: str, threads: int, *samples: float) -> None:
-        for i, r in enumerate(runs):
-            if (r.parameters["scenario"], r.parameters["threads"]) == (scenario, threads):
-                runs[i] = replace(r, samples=samples)
-
-    timed("1x8-interleave", 8, 19.0, 20.0, 21.0)
-    timed("2x4-bound", 4, 9.0, 10.0, 11.0)
-    (view,) = model.split(runs, [], None)
-    _, figure = placement.aspect(view).charts
-    assert figure.shows == [
-        "GCAT, 10000 reads: default run 41 s; best policy 20 s (1x8-interleave, 8 threads: 2.05x); "
-        "best partition 10 s (2x4-bound, 2 x 4 threads: 4.10x).",
-    ]
-    policies, partitions = figure.tables
-    assert policies.header == ("threads", *("median", "spread (%)") * 3)
-    assert policies.groups == (
-        (("", 1), ("GCAT, 10000 reads", 6)),
-        (("", 1), ("original", 2), ("interleave", 2), ("localalloc", 2)),
-    )
-    (widest,) = [row for row in policies.texts if row[0] == "8"]
-    assert widest == ("8", "41", "4.9", "20", "10.0", "41", "4.9")
-    assert ("2x4-bound", "4", "10", "20.0") in partitions.texts
-    page = page_of(tmp_path, runs)
-    above = [e for e in tree(page).iter() if local(e) == "th" and e.get("scope") == "colgroup"]
-    assert {"".join(e.itertext()) for e in above} >= {"original", "interleave", "localalloc"}
 
 
 def lines(*, named: str = "a policy", lines: int = 3, points: int = 5, **options: Any) -> Panel:
@@ -237,27 +201,3 @@ def test_values_of_every_size_have_an_axis(values: tuple[float, ...]) -> None:
         shares = [scale.share(v) for v in (-1.0, 0.0, *sorted(values))]
         assert shares == sorted(shares)
         assert all(0 <= share <= 1 for share in shares)
-
-
-def test_one_run_alone_is_no_summary() -> None:
-    (run,) = [
-        r for r in Machine(1, 2).scaling() if r.parameters == {**r.parameters, "policy": "original", "threads": 2}
-    ]
-    (view,) = model.split([run], [], None)
-    assert placement.aspect(view).charts == []
-
-
-def test_a_pivot_has_its_headings_above_their_columns() -> None:
-    table = pivot(
-        "caption",
-        corner=("row",),
-        rows=[("1",), ("2",)],
-        columns=[("A", "x"), ("A", "y"), ("B", "x")],
-        cells={(("1",), ("A", "y")): (5, 6), (("2",), ("B", "x")): (7, Cell(0.08, percent))},
-        heads=("v", "e"),
-    )
-    assert table.groups == ((("", 1), ("A", 4), ("B", 2)), (("", 1), ("x", 2), ("y", 2), ("x", 2)))
-    assert table.header == ("row", "v", "e", "v", "e", "v", "e")
-    assert table.texts == [("1", "", "", "5", "6", "", ""), ("2", "", "", "", "", "7", "8.0 %")]
-    # A column is one of numbers if it has any.
-    assert table.numeric == frozenset({3, 4, 5, 6})

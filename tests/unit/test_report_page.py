@@ -87,7 +87,7 @@ def test_headings_are_in_order_and_the_page_says_its_language(large: str) -> Non
 
 def test_every_figure_is_complete(large: str) -> None:
     figures = [e for e in tree(large).iter() if local(e) == "figure"]
-    assert len(figures) == 1 + 1 + 2 + 1 + 2 + 2 + 2
+    assert len(figures) == 1 + 1 + 2 + 1 + 2 + 2
     for figure in figures:
         words = " ".join("".join(figure.itertext()).split())
         assert "How to read it." in words

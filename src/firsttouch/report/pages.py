@@ -348,7 +348,7 @@ def _older(view: HostView) -> list[Block]:
 
 def _aspects(view: HostView, aspects: Sequence[Aspect]) -> list[Block]:
     """Return what the aspects of a check show."""
-    grouped = [replace(table, kind="compact" if table.groups else "") for a in aspects for table in a.tables]
+    grouped = [table for a in aspects for table in a.tables]
     return [
         *([Group("tables", grouped)] if grouped else []),
         *(Paragraph(a.note, "small") for a in aspects if a.note),

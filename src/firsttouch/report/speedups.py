@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Speed-ups of scenarios over the default run, and the tables that pivot them."""
+"""Speed-ups of scenarios over the default run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,7 +11,6 @@ from msgspec.structs import replace
 from firsttouch.judge.gains import Interval
 from firsttouch.records.cases import grouped
 from firsttouch.records.schema import Record
-from firsttouch.report.document import Entry, Table
 from firsttouch.report.model import HostView, dataset_of, whole
 from firsttouch.report.text import clean, count, plain
 from firsttouch.scenarios.placement import name_of
@@ -136,35 +134,3 @@ def speedup(run: Record, baseline: Record) -> Interval | None:
     """Return how many times faster *run* is than *baseline*; None if a time is not positive."""
     times = repetitions(run), repetitions(baseline)
     return times[1].over(times[0]) if min(t.low for t in times) > 0 else None
-
-
-# ----------------------------------------------------------------------
-# Tables in the layout of the thesis: a row per run, columns by dataset and policy, a value and its error in each.
-
-#: The name of a row (threads, or scenario and threads) or of a column (its headings, outermost first).
-Key = tuple[str, ...]
-
-
-def pivot(
-    caption: str,
-    *,
-    corner: Key,
-    rows: Sequence[Key],
-    columns: Sequence[Key],
-    cells: Mapping[tuple[Key, Key], Sequence[Entry]],
-    heads: Key,
-) -> Table:
-    """Return the table of *cells* by (row, column); each has an entry for each of *heads*, or is missing.
-
-    *corner* heads the columns of the row's key. *columns* with the same first headings must be adjacent.
-    """
-    depth = len(columns[0]) if columns else 0
-    groups = []
-    for level in range(depth):
-        spans = [("", len(corner))]
-        for path, members in groupby(columns, key=lambda c: c[: level + 1]):
-            spans.append((path[-1], len(list(members)) * len(heads)))
-        groups.append(tuple(spans))
-    none = ("",) * len(heads)
-    body = [(*row, *(entry for c in columns for entry in cells.get((row, c), none))) for row in rows]
-    return Table(caption, (*corner, *heads * len(columns)), body, tuple(groups))

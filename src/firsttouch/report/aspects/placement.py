@@ -1,33 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scenarios against the default run, and the best of each kind per aligner (thesis, figures 5.8 to 5.12)."""
+"""Scenarios against the default run (thesis, figures 5.8 to 5.11)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import groupby
 
 from firsttouch.judge.gains import Interval
 from firsttouch.records.schema import Record
 from firsttouch.report import speedups
-from firsttouch.report.aspect import (
-    VALUE_HEADER,
-    Aspect,
-    Chart,
-    Result,
-    best,
-    measured,
-    spread,
-    value,
-    values,
-    without_unit,
-)
+from firsttouch.report.aspect import VALUE_HEADER, Aspect, Chart, Result, measured, value, values
 from firsttouch.report.document import Cell, Entry, Table, Tile
 from firsttouch.report.figures.drawing import Bar, draw_bars
-from firsttouch.report.model import Absent, HostView, whole
-from firsttouch.report.speedups import Study, pivot
+from firsttouch.report.model import Absent, HostView
+from firsttouch.report.speedups import Study
 from firsttouch.report.text import count, times
-from firsttouch.units import number
 
 CHECK = "placement"
 _TITLE = "Speedup of the scenarios against the default run"
@@ -35,18 +22,11 @@ _HOW = (
     "Longer is better. The line at 1 is the default run, without any placement options. A scenario whose error "
     "bar crosses that line is not clearly faster or slower."
 )
-_SUMMARY_TITLE = "Summary: default run, best policy, best partition"
-_SUMMARY_HOW = (
-    "Shorter is better. For each dataset: the default run, the fastest run of one instance with another policy, "
-    "and the fastest run of several instances. If the last is the shortest, copies of the index pay off."
-)
-KINDS = ("default run", "best policy", "best partition")
-_HEADS = ("median", "spread (%)")
 _TILE = "Best scenario"
 
 
 def aspect(view: HostView) -> Aspect:
-    """Return the fastest scenario per aligner and dataset, the gains of all, and a summary per aligner."""
+    """Return the fastest scenario per aligner and dataset, and the gains of all."""
     studies = speedups.studies(view)
     charts, absent = [], []
     for position, study in enumerate(studies, start=1):
@@ -57,12 +37,6 @@ def aspect(view: HostView) -> Aspect:
             charts.append(_chart(f"placement-{position}", study, study.default))
     if not studies:
         absent.append(Absent(_TITLE, view.why_absent(CHECK, "scaling")))
-    several = [s for s in studies if s.default is not None and (s.several or len(s.single) > 1)]
-    by_aligner = [(aligner, list(of_aligner)) for aligner, of_aligner in groupby(several, lambda s: s.aligner)]
-    charts += [
-        _summary(f"summary-{i}", aligner, of_aligner)
-        for i, (aligner, of_aligner) in enumerate(by_aligner, start=1)
-    ]
     return Aspect([*filter(None, map(_result, studies))], charts, absent, _tile(view, studies))
 
 
@@ -188,91 +162,3 @@ def _table(default: Record, gains: list[tuple[Record, Interval]]) -> Table:
         rows.append((speedups.scenario(record), speedups.shape(record), *values(record), *ratios))
     caption = f"Time ({default.unit}) and speedup"
     return Table(caption, header, rows)
-
-
-# ----------------------------------------------------------------------
-# The summary of an aligner.
-
-
-def _chosen(study: Study) -> list[tuple[str, Record]]:
-    """Return the runs of the three bars that exist."""
-    policies = [r for r in study.single if r.parameters["policy"] != speedups.DEFAULT_POLICY]
-    runs = (study.default, best(policies), best(study.several))
-    return [(kind, run) for kind, run in zip(KINDS, runs, strict=True) if run is not None]
-
-
-def _name(study: Study) -> str:
-    return study.dataset + (f", {study.reads} reads" if study.reads else "")
-
-
-def _summary(key: str, aligner: str, studies: Sequence[Study]) -> Chart:
-    unit = studies[0].single[0].unit
-    bars = []
-    for study in studies:
-        for kind, run in _chosen(study):
-            text = value(run) + (f", {speedups.scenario(run)}" if kind != KINDS[0] else "")
-            ends = (run.value, min(run.samples), max(run.samples))
-            bars.append(Bar(_name(study).replace(", ", "\n"), *ends, text, kind))
-    return Chart(
-        key=key,
-        title=f"{_SUMMARY_TITLE}: {aligner}",
-        how=_SUMMARY_HOW,
-        shows=[_summary_sentence(study) for study in studies],
-        measured=measured(run for study in studies for _, run in _chosen(study)),
-        panels={"": partial(draw_bars, bars, kinds=KINDS, axis=f"time ({unit})", thin=True)},
-        tables=[table for table in (_policies(aligner, studies), _partitions(aligner, studies)) if table.rows],
-    )
-
-
-def _summary_sentence(study: Study) -> str:
-    parts = []
-    for kind, run in _chosen(study):
-        text = f"{kind} {value(run)}"
-        gain = speedups.speedup(run, study.default) if study.default else None
-        if kind != KINDS[0] and gain is not None:
-            text += f" ({speedups.scenario(run)}, {speedups.shape(run)}: {times(gain.value)})"
-        parts.append(text)
-    return f"{_name(study)}: {'; '.join(parts)}."
-
-
-def _cell(record: Record) -> tuple[Cell, Cell]:
-    return Cell(record.value, number), spread(record, without_unit)
-
-
-def _policies(aligner: str, studies: Sequence[Study]) -> Table:
-    """Return the times of one instance by threads, datasets and policies, in the layout of table A3."""
-    policies = speedups.policies(r for s in studies for r in s.single)
-    return pivot(
-        f"{aligner}, one instance under each policy ({studies[0].single[0].unit}; in the layout of table A3 "
-        "of the thesis, with median and spread instead of mean and error)",
-        corner=("threads",),
-        rows=[(str(t),) for t in sorted({whole(r, "threads") for s in studies for r in s.single})],
-        columns=[(_name(s), policy) for s in studies for policy in policies],
-        cells={
-            ((str(whole(r, "threads")),), (_name(s), str(r.parameters["policy"]))): _cell(r)
-            for s in studies
-            for r in s.single
-        },
-        heads=_HEADS,
-    )
-
-
-def _partitions(aligner: str, studies: Sequence[Study]) -> Table:
-    """Return the times of several instances by scenario and dataset, in the layout of table A4."""
-    runs = sorted(
-        (r for s in studies for r in s.several),
-        key=lambda r: (speedups.policy_rank(r), whole(r, "instances"), -whole(r, "threads")),
-    )
-    return pivot(
-        f"{aligner}, several instances ({studies[0].single[0].unit}; in the layout of table A4 of the "
-        "thesis, with median and spread instead of mean and error)",
-        corner=("scenario", "threads"),
-        rows=list(dict.fromkeys(_row(r) for r in runs)),
-        columns=[(_name(s),) for s in studies],
-        cells={(_row(r), (_name(s),)): _cell(r) for s in studies for r in s.several},
-        heads=_HEADS,
-    )
-
-
-def _row(record: Record) -> tuple[str, str]:
-    return speedups.scenario(record), str(whole(record, "threads"))

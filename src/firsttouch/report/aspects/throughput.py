@@ -8,13 +8,11 @@ from functools import partial
 
 from firsttouch.records.cases import grouped
 from firsttouch.records.schema import Record
-from firsttouch.report.aspect import Aspect, Chart, measured, spread, value, value_table, without_unit
-from firsttouch.report.document import Cell, Entry, Table
+from firsttouch.report.aspect import Aspect, Chart, measured, value, value_table
 from firsttouch.report.figures.drawing import draw_lines, of
 from firsttouch.report.model import Absent, HostView, dataset_of, reads_per_thread, whole
-from firsttouch.report.speedups import Key, pivot, scenario, total_threads
+from firsttouch.report.speedups import scenario, total_threads
 from firsttouch.report.text import count
-from firsttouch.units import number
 
 #: Shown in the section of runs with different numbers of threads.
 CHECK = "scaling"
@@ -37,8 +35,7 @@ def aspect(view: HostView) -> Aspect:
     lines = {key: _lines(by_input[key]) for key in sorted(by_input)}
     if not lines:
         return Aspect(absent=[Absent(_TITLE, view.why_absent(_RECORDS))])
-    peaks = _peaks(lines)
-    return Aspect(charts=[_chart(f"throughput-{i}", key, lines[key], peaks) for i, key in enumerate(lines, 1)])
+    return Aspect(charts=[_chart(f"throughput-{i}", key, lines[key]) for i, key in enumerate(lines, 1)])
 
 
 def _input(record: Record) -> _Input:
@@ -55,7 +52,7 @@ def _peak(runs: Sequence[Record]) -> Record:
     return max(runs, key=lambda r: r.value)
 
 
-def _chart(key: str, aligned: _Input, lines: _Lines, peaks: Table) -> Chart:
+def _chart(key: str, aligned: _Input, lines: _Lines) -> Chart:
     records = [r for runs in lines.values() for r in runs]
     unit = records[0].unit
     rows = [
@@ -79,25 +76,5 @@ def _chart(key: str, aligned: _Input, lines: _Lines, peaks: Table) -> Chart:
                 label=f"throughput ({unit})",
             )
         },
-        tables=[value_table(f"Throughput ({unit})", ("run as", "threads", "scenario", ""), rows), peaks],
-    )
-
-
-def _peaks(by_input: Mapping[_Input, _Lines]) -> Table:
-    """Return the peaks of all aligners and datasets of the host."""
-    cells: dict[tuple[Key, Key], Sequence[Entry]] = {}
-    units = set()
-    for (aligner, dataset, each), lines in by_input.items():
-        for line, runs in lines.items():
-            record = _peak(runs)
-            units.add(record.unit)
-            peak = (total_threads(record), Cell(record.value, number), spread(record, without_unit))
-            cells[(aligner, line), (f"{dataset}, {each}",)] = peak
-    return pivot(
-        "Peaks on this host (median and spread)",
-        corner=("aligner", "run as"),
-        rows=sorted({row for row, _ in cells}),
-        columns=sorted({column for _, column in cells}),
-        cells=cells,
-        heads=("threads", ", ".join(sorted(units)), "spread (%)"),
+        tables=[value_table(f"Throughput ({unit})", ("run as", "threads", "scenario", ""), rows)],
     )
