@@ -74,11 +74,6 @@ def draw(name: str) -> tuple[Figure, _Source]:
     return render.figure(view, aspect.charts[0]), source
 
 
-def _opteron() -> list[Record]:
-    """Return a record that names the host of the topology; the figure shows no measured value."""
-    return [Record("topology", "numa_nodes", "1", "neither", samples=(8.0,), host="published", system=_SYSTEM)]
-
-
 def _vm() -> list[Record]:
     return schema.read(_HERE / "examples" / "vm.jsonl")
 
@@ -142,9 +137,6 @@ def _simulated() -> list[Record]:
         *host.topology(),
         *host.loaded(),
         *host.pairs(),
-        *host.locks(),
-        *host.pages(),
-        *host.stores(),
         *host.add("topology", "numa_nodes", "1", "neither", host.nodes),
         *host.add("counters", "alignment_time", "s", "lower", 60.0, **run),
         *host.add("counters", "cache_misses", "1", "neither", 38e9, **run),
@@ -163,12 +155,6 @@ _SIMULATED = _Source(
     "not values of a processor.",
 )
 _VM = _Source(_vm, topology=_HERE / "examples" / "vm.xml")
-_OPTERON = _Source(
-    _opteron,
-    "A made-up topology: a machine with the packages and distances of the AMD system in the thesis. NUMA node 5 "
-    "has half of the memory of the others.",
-    _HERE / "examples" / "opteron.xml",
-)
 _MATRIX = _Source(
     _matrix,
     "Three published rates, one for each distance (Lenis 2018, section 3.4), filled in for all pairs of NUMA "
@@ -181,7 +167,6 @@ _PUBLISHED = _Source(
 )
 #: The source of the manual's figure of each kind: the module of its aspect has the same name.
 _SOURCES = {
-    "topology": _OPTERON,
     "latency": _VM,
     "bandwidth": _MATRIX,
     "contention": _VM,
@@ -190,7 +175,4 @@ _SOURCES = {
     "throughput": _VM,
     "loaded_latency": _SIMULATED,
     "core_to_core": _SIMULATED,
-    "locks": _SIMULATED,
-    "page_sizes": _SIMULATED,
-    "stores": _SIMULATED,
 }

@@ -13,24 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from factories import drawings
 from factories.memory_records import NEEDED, Host
 from firsttouch.benchmarks import locks, probe, profiles
 from firsttouch.records.schema import Record
 from firsttouch.report import model
 from firsttouch.report.aspects import locks as lock_rates
-from firsttouch.report.document import Figure
 from firsttouch.report.model import Absent
 
 BATCHES = tuple(2**i for i in range(9))
 RATES = st.dictionaries(st.sampled_from(BATCHES), st.lists(st.floats(0, 1e9), min_size=1), min_size=1)
-
-
-def rates_of(records: list[Record]) -> lock_rates.Rates:
-    """Return the only group of rates of the only host."""
-    (view,) = model.split(records, (), None)
-    (group,) = lock_rates.rates_of(view)
-    return group
 
 
 def rate(batch: int, *samples: float, **more: Any) -> Record:
@@ -88,15 +79,10 @@ def test_a_batch_of_each_lock_from_the_output_of_the_probe(golden: Any) -> None:
         assert (record.parameters["threads"], "batch" in record.parameters) == (2, False)
         assert f"{record.value:.0f} records at once" in locks.describe(record)
     (view,) = model.split([*records, *needed], (), None)
-    figures = drawings.figures(view, lock_rates.aspect(view))
-    (figure,) = figures
-    assert isinstance(figure, Figure)
-    assert figure.title.endswith(": 1 µs of work")
-    # One and two threads are no curve: only the batches are drawn.
-    assert (len(figure.panels), len(figure.tables)) == (1, 4)
-    assert "1 and 2 threads are no curve" in figure.shows[-1]
-    assert "48 records at once" in figure.tables[2].caption
-    assert "waiting" in figure.tables[0].header
+    (table,) = lock_rates.aspect(view).tables
+    assert table.caption.endswith(": 1 µs of work (Mrecords/s)")
+    assert len(table.rows) == len([r for r in records if r.metric == "lock_records"])
+    assert any(row[5] for row in table.texts)
 
 
 def test_a_curve_of_one_batch_or_with_an_invalid_rate_has_no_batch() -> None:
@@ -111,32 +97,25 @@ def test_a_curve_of_one_batch_or_with_an_invalid_rate_has_no_batch() -> None:
 
 def test_sentences_of_a_host_of_two_numa_nodes() -> None:
     host = Host("n1", at_once=True)
-    group = rates_of(list(host.locks()))
     by_lock = ", ".join(f"{lock} {batch}" for lock, batch in NEEDED.items())
-    (batches,) = lock_rates.sufficient_batches(group)
-    assert "With 16 threads and 1 µs of work, this host needs batches of 128 records" in batches
-    assert by_lock in batches
-    (line,) = lock_rates.aspect(model.split(list(host.locks()), (), None)[0]).results
+    shown = lock_rates.aspect(model.split(list(host.locks()), (), None)[0])
+    assert "With 16 threads and 1 µs of work, this host needs batches of 128 records" in shown.note
+    assert by_lock in shown.note
+    (line,) = shown.results
     assert line.label == "one reader, 16 threads, 1 µs of work"
     assert line.value.endswith(" Mrecords/s")
     assert "lock, blocked parsing; original parsing 2." in line.compared
     assert line.compared.endswith("; needs 128 records at once")
 
 
-def test_batches_whose_repetitions_overlap_are_not_clearly_slower() -> None:
-    noisy = [rate(1, 2, 4, 9), rate(32, 3, 5, 8)]
-    (batches,) = lock_rates.sufficient_batches(rates_of([*noisy, *locks.batches_needed(noisy)]))
-    assert "Single records are not clearly slower" in batches
-
-
 def test_groups_of_several_banks_are_named() -> None:
     alone = [rate(32, 1, threads=1), rate(1, 1, threads=1, parsing="original")]
     several = [replace(r, parameters={**r.parameters, "bank": bank}) for r in alone for bank in (0, 1)]
-    names = [group.name for group in lock_rates.rates_of(model.split(several, (), None)[0])]
-    assert names == ["no other work, bank 0", "no other work, bank 1"]
+    captions = [table.caption for table in lock_rates.aspect(model.split(several, (), None)[0]).tables]
+    assert [f"no other work, bank {bank} (" in caption for bank, caption in enumerate(captions)] == [True, True]
 
 
-def test_parameters_of_any_kind_and_rates_of_zero_make_figures() -> None:
+def test_parameters_of_any_kind_and_rates_of_zero_make_tables() -> None:
     records = [
         rate(1, 2, 3),
         rate(32, 0, 0),
@@ -154,16 +133,7 @@ def test_parameters_of_any_kind_and_rates_of_zero_make_figures() -> None:
         (view,) = model.split(some, (), None)
         aspect = lock_rates.aspect(view)
         assert aspect.results
-        assert all(isinstance(figure, Figure) for figure in drawings.figures(view, aspect))
-
-
-def test_rates_of_spread_threads_alone_are_drawn_and_named() -> None:
-    spread = [rate(1, 1, threads=n, placement="spread", parsing="original") for n in (2, 4, 8)]
-    for records, heading in ((spread, "Original parsing, threads spread"), ([*spread, rate(1, 1)], "Original")):
-        (view,) = model.split(records, (), None)
-        (figure,) = drawings.figures(view, lock_rates.aspect(view))
-        assert isinstance(figure, Figure)
-        assert heading in figure.panels[0].svg
+        assert aspect.tables
 
 
 def test_without_rates_the_section_states_why() -> None:

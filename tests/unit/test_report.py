@@ -166,8 +166,9 @@ def test_each_host_has_its_section_and_the_topology_goes_to_the_host_that_it_nam
     assert [h["host"] for h in document["hosts"]] == ["n1", "n2"]
     assert [h["topology"] is None for h in document["hosts"]] == [True, False]
     assert "Cache sizes are not marked, because the topology of this host was not given." in page
-    # It is in the latency curve and in the drawings of both NUMA nodes.
-    assert page.count("L3 16 MiB</text>") == 1 + 2
+    assert page.count("<caption>NUMA nodes</caption>") == 1
+    assert page.count("L3 16 MiB</text>") == 1
+    assert page.count("No topology (hwloc XML) of this host was given.") == 1
 
 
 def test_a_wide_spread_is_said(tmp_path: Path) -> None:

@@ -1,75 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures that have no test of their own: the topology, and charts with long texts and values of every size."""
+"""Charts with long texts and with values of every size."""
 
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
-from pathlib import Path
 from typing import Any
 
 import pytest
-from test_report_page import page_of
 
-from factories import drawings, topologies
-from factories.drawings import extent, local, of_class
-from factories.host_records import Machine
-from firsttouch.host import topology
-from firsttouch.report import model, render
-from firsttouch.report.aspects import topology as drawing
+from factories import drawings
+from factories.drawings import extent, local
 from firsttouch.report.document import Panel
 from firsttouch.report.figures import drawing as charts
-
-STORED = Path(__file__).parents[1] / "golden"
-#: A topology as lstopo wrote it, or the shape of a made-up machine.
-MACHINES = (*sorted(f.name for f in STORED.glob("*.xml")), *topologies.SHAPES)
-
-
-def drawn(name: str) -> tuple[topology.Topology, tuple[Panel, ...]]:
-    made_up = name in topologies.SHAPES
-    host = topology.parse_xml(topologies.made_up(name)) if made_up else topology.load(xml=STORED / name)
-    (view,) = model.split(Machine().topology(), [], host)
-    (figure,) = (render.figure(view, chart) for chart in drawing.aspect(view).charts)
-    return host, figure.panels
-
-
-@pytest.mark.parametrize("name", MACHINES)
-def test_every_machine_is_drawn_whole(name: str) -> None:
-    host, panels = drawn(name)
-    root = ET.fromstring(str(panels[0].svg))  # noqa: S314
-    boxes = of_class(root, "box")
-    assert len(boxes) == len(host.numa_nodes)
-    owned = sum(len(n.pus) for n in host.numa_nodes)
-    usable, barred = of_class(root, "pu"), of_class(root, "pu barred")
-    assert len(usable) + len(barred) == owned
-    assert len(usable) == len(host.allowed_pus & {p for n in host.numa_nodes for p in n.pus})
-    headings = [e.text for e in of_class(root, "heading")]
-    assert sorted(headings) == sorted(f"NUMA node {n.index}" for n in host.numa_nodes)
-    # Nothing lies outside the drawing, and every PU and cache lies inside a box.
-    _, _, width, height = map(float, root.attrib["viewBox"].split())
-    frames = [extent(box) for box in boxes]
-    for left, top, right, bottom in frames:
-        assert min(left, top) >= 0
-        assert right <= width + 0.5
-        assert bottom <= height + 0.5
-    for left, top, right, bottom in map(extent, (*usable, *barred, *of_class(root, "cache"))):
-        assert any(a <= left and b <= top and right <= c and bottom <= d for a, b, c, d in frames)
-
-
-def test_the_opteron_of_the_thesis() -> None:
-    _, panels = drawn("opteron")
-    root = ET.fromstring(str(panels[0].svg))  # noqa: S314
-    caches = [round(right - left) for left, _, right, _ in map(extent, of_class(root, "cache"))]
-    # In each of the eight boxes: an L1d per PU, an L2 for two, an L3 for all eight.
-    assert {width: caches.count(width) for width in set(caches)} == {24: 64, 50: 32, 206: 8}
-    description = next(e.text or "" for e in root if local(e) == "desc")
-    assert "8 NUMA nodes in 4 packages, 64 cores, 64 PUs" in description
-    assert "NUMA node 5: 8 GiB, PUs 40-47." in description
-
-
-def test_a_host_without_a_topology_has_no_drawing(tmp_path: Path) -> None:
-    page = page_of(tmp_path, Machine(2, 4).topology())
-    assert "The host as hwloc sees it" not in page
-    assert "No topology (hwloc XML) of this host was given." in page
 
 
 def lines(*, named: str = "a policy", lines: int = 3, points: int = 5, **options: Any) -> Panel:

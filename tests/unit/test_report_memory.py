@@ -127,12 +127,12 @@ def test_parameters_of_any_kind_and_values_of_zero_make_a_page(tmp_path: Path) -
         if name in r.parameters
         for value in WRONG
     ]
-    bare = [
-        replace(r, parameters={}, samples=(0.0,), host="n3")
+    agree = [
+        replace(r, parameters={"contradictions": "x", "contradicting": 3}, samples=(0.0,), host="n3")
         for r in records
-        if r.metric == "pair_latency" or r.check == "loaded_latency"
+        if r.metric in {"clusters_agree", "pair_latency"} or r.check == "loaded_latency"
     ]
-    for some in (zero, wrong, bare):
+    for some in (zero, wrong, agree):
         built_report(tmp_path / some[0].host, some)
 
 
@@ -142,6 +142,7 @@ def test_pairs_are_a_symmetric_matrix_or_numa_nodes_of_a_large_host(view: HostVi
     assert figure.shows[0].startswith("PUs that share a core: ")
     assert figure.shows[1].startswith("PUs that share an L3 cache: 2")
     assert figure.shows[2].startswith("PUs that share the host only: 11")
+    assert figure.shows[-1] == "The latencies show the groups of PUs that hwloc reports."
     numbers = [t for t in texts(figure.panels[0]) if re.fullmatch(r"\d+\.\d+|\d{3}", t)]
     assert len(numbers) == 8 * 7
     machine = Machine(2, 16)
@@ -154,6 +155,14 @@ def test_pairs_are_a_symmetric_matrix_or_numa_nodes_of_a_large_host(view: HostVi
     assert isinstance(figure, Figure)
     assert "PU of NUMA node" in texts(figure.panels[0])
     assert "3 of 8 pairs with the same core were measured." in figure.shows
+    (other,) = Host("n1", at_once=True, fault=lambda *_: 0.0).add(
+        "core_to_core", "clusters_agree", "1", "neither", 1.0, contradictions=2, contradicting=[[0, 1], [2, 3]]
+    )
+    (figure,) = drawings.figures(view, core_to_core.aspect(view_of([*few, other])))
+    assert isinstance(figure, Figure)
+    assert any(
+        s.startswith("The latencies contradict hwloc at 2 pairs, such as 0 and 1, 2 and 3") for s in figure.shows
+    )
 
 
 def _topology(machine: Machine) -> Any:
@@ -163,33 +172,28 @@ def _topology(machine: Machine) -> Any:
 
 
 def test_page_sizes_state_gains_prefetchers_and_free_huge_pages(view: HostView) -> None:
-    (figure,) = drawings.figures(view, page_sizes.aspect(view))
-    assert isinstance(figure, Figure)
-    shows = " ".join(figure.shows)
+    shown = page_sizes.aspect(view)
+    shows = shown.note
     assert re.search(r"NUMA node 0: 1\d\d ns with base pages, \d+\.?\d* ns with thp \(1\d\.\d % less\)", shows)
     assert "so prefetchers work" in shows
     assert "could be had as huge pages" in shows
-    assert [panel_title(p) for p in figure.panels] == ["random latency", "copy bandwidth", "triad bandwidth"]
-    (off,) = page_sizes.aspect(view_of(list(Host("n1", fault=FAULTS["prefetchers off"][0]).pages()))).charts
-    assert "prefetchers seem to be off" in " ".join(off.shows)
-
-
-def panel_title(panel: model.Panel) -> str:
-    return next(e.text or "" for e in ET.fromstring(str(panel.svg)) if e.tag.endswith("title")).split(": ")[1]  # noqa: S314
+    metrics = [table.caption.partition(": ")[2].partition(" (")[0] for table in shown.tables]
+    assert metrics[:3] == ["random latency", "copy bandwidth", "triad bandwidth"]
+    off = page_sizes.aspect(view_of(list(Host("n1", fault=FAULTS["prefetchers off"][0]).pages())))
+    assert "prefetchers seem to be off" in off.note
 
 
 def test_stores_name_the_fastest_instruction_set(view: HostView) -> None:
-    (figure,) = drawings.figures(view, stores.aspect(view))
-    assert isinstance(figure, Figure)
-    assert re.match(
-        r"Copy: fastest streaming stores 4\d\.\d GB/s \(avx2\), fastest regular stores", figure.shows[0]
-    )
-    assert len(figure.tables[0].rows) == 8
+    shown = stores.aspect(view)
+    assert re.match(r"Copy: fastest streaming stores 4\d\.\d GB/s \(avx2\), fastest regular stores", shown.note)
+    assert len(shown.tables[0].rows) == 8
 
 
-def test_the_clock_of_a_sustained_load_is_a_result() -> None:
+def test_a_sustained_load_states_how_far_the_clock_fell() -> None:
     shown = cores.aspect(view_of([*Host("n1", at_once=True).cores()]))
-    assert [r.label for r in shown.results][1] == "clock of the cores, after 120 s of load"
+    result = shown.results[1]
+    assert result.label == "clock of the cores, after 120 s of load"
+    assert re.match(r"[5-7][.\d]* % below the first sample; the slowest PU [23][.\d]* GHz", result.compared)
 
 
 def test_the_slowest_pu_of_each_chain_is_a_table_and_slow_ones_come_first() -> None:
@@ -245,6 +249,7 @@ def test_the_module_of_a_wrong_word_is_stated() -> None:
         *((tails, {"histogram_ns": wrong}) for wrong in (["x"], [[1], [2]], None, [], [-1.0, 2.0], [1.0])),
         (tails, {"histogram_accesses": [0, 0, 0, 0, 0, 0]}),
         *((cores, {"slowest": wrong}) for wrong in ("x", None, [])),
+        *((cores, {"curve": wrong}) for wrong in ("x", None, [], ["x"], [0.0], [-1.0, 1.0])),
         (cores, {"sustain_s": "x"}),
         *((cores, {name: wrong}) for name in ("chain", "running", "slowest_pu") for wrong in (5, None, [])),
         *((correctness, {"units": wrong}) for wrong in ("x", None, [])),

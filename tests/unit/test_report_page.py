@@ -87,16 +87,14 @@ def test_headings_are_in_order_and_the_page_says_its_language(large: str) -> Non
 
 def test_every_figure_is_complete(large: str) -> None:
     figures = [e for e in tree(large).iter() if local(e) == "figure"]
-    assert len(figures) == 1 + 1 + 2 + 1 + 2 + 2
+    assert len(figures) == 1 + 2 + 1 + 2 + 2
     for figure in figures:
         words = " ".join("".join(figure.itertext()).split())
         assert "How to read it." in words
         tables = [e for e in figure.iter() if local(e) == "table"]
-        # The topology is told, not measured, and its tables stand beside it.
-        if figure.get("id") != "host1-topology":
-            assert "Median of 3 repetitions" in words
-            assert "spread" in words
-            assert tables
+        assert "Median of 3 repetitions" in words
+        assert "spread" in words
+        assert tables
         for table in tables:
             assert any(local(e) == "caption" for e in table)
         drawings = [e for e in figure.iter() if local(e) == "svg"]
@@ -118,7 +116,7 @@ def test_every_point_bar_and_cell_has_a_tooltip(large: str) -> None:
         of_data = [e for e in [*svg][first:] if local(e) in {"rect", "circle"} or e.get("fill", "none") != "none"]
         shapes = [e for e in of_data if local(e) != "text" and "fill-opacity" not in e.attrib]
         assert [e.attrib for e in shapes if not drawings_of.tip(e)] == [
-            e.attrib for e in shapes if e.get("class") == "box" or e.get("fill", "").endswith("-gradient)")
+            e.attrib for e in shapes if e.get("fill", "").endswith("-gradient)")
         ]
         for cell, text in itertools.pairwise(svg):
             if cell.get("class") == "cell":

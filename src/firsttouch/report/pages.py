@@ -269,6 +269,8 @@ _NOTHING = "This host has no valid result."
 _NO_RESULT = (
     "The placement did not hold, or the output was wrong. Such records are not results, and no figure shows them."
 )
+#: Rows of the longest table of an aspect that is not folded.
+_OPEN = 40
 #: Lines of evidence of a host in a ticket.
 _EVIDENCE = 3
 
@@ -348,7 +350,11 @@ def _older(view: HostView) -> list[Block]:
 
 def _aspects(view: HostView, aspects: Sequence[Aspect]) -> list[Block]:
     """Return what the aspects of a check show."""
-    grouped = [table for a in aspects for table in a.tables]
+    grouped = [
+        Fold(f"{table.caption} ({count(len(table.rows), 'row')})", [table]) if len(table.rows) > _OPEN else table
+        for a in aspects
+        for table in a.tables
+    ]
     return [
         *([Group("tables", grouped)] if grouped else []),
         *(Paragraph(a.note, "small") for a in aspects if a.note),

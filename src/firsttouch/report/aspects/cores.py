@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clock, caches and way to memory of the cores, the clock over minutes if that was measured, and slow cores."""
+"""Clock, caches and way to memory of the cores, the clock after minutes if that was measured, and slow cores."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RUNNING = {"all": "all PUs at once", "alone": "each PU alone"}
 
 
 def aspect(view: HostView) -> Aspect:
-    """Return the clock, also under a sustained load, and the slow cores."""
+    """Return the clock, also after a sustained load, and the slow cores."""
     records = view.of(CHECK)
     if not records:
         return Aspect(absent=[Absent(_TITLE, view.why_absent(CHECK))])
@@ -35,7 +35,7 @@ def aspect(view: HostView) -> Aspect:
     clocks = [r for r in records if r.metric == CLOCK and "running" not in r.parameters][:1]
     results = [Result("clock of the cores, all at work", r, _slowest(r)) for r in clocks]
     sustained = [r for r in records if r.metric == SUSTAINED]
-    results += [Result(f"clock of the cores, after {_time(r)} of load", r, _slowest(r)) for r in sustained]
+    results += [Result(f"clock of the cores, after {_time(r)} of load", r, _fall(r)) for r in sustained]
     chains = _chains(records)
     tables = [Table(_CHAINS_TITLE, ("chain", "PUs", "median", "the slowest", "PU", "of its siblings"), chains)]
     if slow:
@@ -86,11 +86,24 @@ def _slowest(record: Record) -> str:
     return f"the slowest PU {slowest}" if slowest else ""
 
 
+def _fall(record: Record) -> str:
+    """Return how far the clock fell since the first sample of a sustained load, and the slowest PU."""
+    curve = record.parameters.get("curve")
+    first = curve[0] if isinstance(curve, list) and curve else None
+    fell = 1 - record.value / first if isinstance(first, (int, float)) and first > 0 else 0.0
+    parts = [f"{percent(fell)} below the first sample"] if fell > 0 else []
+    return "; ".join(filter(None, (*parts, _slowest(record))))
+
+
 def _loss(record: Record, name: str) -> str:
     loss = record.parameters.get(name)
     return percent(loss) if isinstance(loss, (int, float)) else "unknown"
 
 
-def _time(record: Record) -> str:
+def _seconds(record: Record) -> float:
     seconds = record.parameters.get("sustain_s")
-    return f"{number(float(seconds) if isinstance(seconds, (int, float)) else 0.0)} s"
+    return float(seconds) if isinstance(seconds, (int, float)) else 0.0
+
+
+def _time(record: Record) -> str:
+    return f"{number(_seconds(record))} s"

@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 from firsttouch.records.cases import grouped
 from firsttouch.records.schema import Record
-from firsttouch.report.aspect import Aspect, Chart, Result, bank_text, measured, metric_title, value, value_table
-from firsttouch.report.figures.drawing import draw_records
+from firsttouch.report.aspect import Aspect, Result, bank_text, metric_title, value, value_table
 from firsttouch.report.model import Absent, HostView, banks
 from firsttouch.report.text import clean, nodes, times
 from firsttouch.units import percent
@@ -21,14 +19,14 @@ _HOW = (
     "Base pages, transparent huge pages (thp) and reserved ones (huge) side by side. Random accesses gain from "
     "huge pages, because the processor finds the address of a page in its table buffers; copies gain less."
 )
-#: In the order of the bars.
+#: In the order of the tables.
 _PAGES = ("base", "thp", "huge")
 #: A ratio of random to sequential latency below this means that prefetchers are off or limited.
 _PREFETCHES = 1.5
 
 
 def aspect(view: HostView) -> Aspect:
-    """Return the latency with base pages beside that with other pages, and the chart of all page sizes."""
+    """Return the latency with base pages beside that with other pages, and the tables of all page sizes."""
     states = [r for r in view.of(CHECK) if r.metric in {PREFETCH, FREE}]
     sized = [r for r in view.of(CHECK) if r.parameters.get("pages") in _PAGES and r.metric not in {PREFETCH, FREE}]
     if not sized:
@@ -45,27 +43,13 @@ def aspect(view: HostView) -> Aspect:
     tables = []
     for metric, records in by_metric.items():
         cells = [((bank_text(r), r.parameters["pages"]), r) for r in records]
-        tables.append(value_table(f"{metric} ({records[0].unit})", ("bank", "pages"), cells))
+        tables.append(value_table(f"{_TITLE}: {metric} ({records[0].unit})", ("bank", "pages"), cells))
     if states:
         rows = [((bank_text(r), r.metric.replace("_", " "), clean(r.unit)), r) for r in states]
         tables.append(value_table("Prefetchers and free huge pages", ("bank", "metric", "unit"), rows))
-    chart = Chart(
-        key=CHECK,
-        title=_TITLE,
-        how=_HOW,
-        shows=shows or ["Only one page size was measured."],
-        measured=measured(sized),
-        panels={
-            metric: partial(
-                draw_records, records, label=lambda r: f"NUMA node {bank_text(r)}", kind="pages", kinds=_PAGES
-            )
-            for metric, records in by_metric.items()
-        },
-        tables=tables,
-    )
     compared = [latencies for latencies in by_bank if "base" in latencies]
     results = [_result(compared[0], states, len(compared))] if compared else []
-    return Aspect(results, [chart])
+    return Aspect(results, tables=tables, note=" ".join([*shows, _HOW]))
 
 
 def _order(record: Record) -> tuple[bool, str, tuple[int, ...], int]:

@@ -4,28 +4,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 from firsttouch.records.cases import grouped
 from firsttouch.records.schema import Record
-from firsttouch.report.aspect import Aspect, Chart, Result, best, measured, metric_title, value, value_table
-from firsttouch.report.figures.drawing import draw_records
+from firsttouch.report.aspect import Aspect, Result, best, metric_title, value, value_table
 from firsttouch.report.model import Absent, HostView
 from firsttouch.report.text import times
 
 CHECK = "stores"
 _TITLE = "Bandwidth by instruction set and kind of stores"
 _HOW = (
-    "A streaming store does not read the line that it writes, so less is moved for the same bytes. The longest "
-    "bar is what a program should use; bars that overlap are alike."
+    "A streaming store does not read the line that it writes, so less is moved for the same bytes. A program "
+    "should use the fastest stores; rates whose repetitions overlap are equal."
 )
-#: In the order of the bars.
+#: In the order of the tables.
 _INSTRUCTIONS = ("plain", "sse2", "avx2", "avx512", "neon", "sve")
 _STORES = ("regular", "streaming")
 
 
 def aspect(view: HostView) -> Aspect:
-    """Return the fastest stores and the chart of all."""
+    """Return the fastest stores and the tables of all."""
     records = [
         r
         for r in view.of(CHECK)
@@ -35,28 +33,16 @@ def aspect(view: HostView) -> Aspect:
         return Aspect(absent=[Absent(_TITLE, view.why_absent(CHECK))])
     records.sort(key=lambda r: (_INSTRUCTIONS.index(_instructions(r)), _STORES.index(r.parameters["stores"])))
     by_metric = grouped(sorted(records, key=lambda r: r.metric), lambda r: r.metric)
-    chart = Chart(
-        key=CHECK,
-        title=_TITLE,
-        how=_HOW,
-        shows=[_sentence(metric, of_metric) for metric, of_metric in by_metric.items()],
-        measured=measured(records),
-        panels={
-            metric.removesuffix("_bandwidth"): partial(
-                draw_records, of_metric, label=_instructions, kind="stores", kinds=_STORES
-            )
-            for metric, of_metric in by_metric.items()
-        },
-        tables=[
-            value_table(
-                f"{metric.replace('_', ' ')} ({of_metric[0].unit})",
-                ("instructions", "stores"),
-                [((_instructions(r), r.parameters["stores"]), r) for r in of_metric],
-            )
-            for metric, of_metric in by_metric.items()
-        ],
-    )
-    return Aspect(list(_results(by_metric.get("copy_bandwidth", []))), [chart])
+    tables = [
+        value_table(
+            f"{_TITLE}: {metric.removesuffix('_bandwidth')} ({of_metric[0].unit})",
+            ("instructions", "stores"),
+            [((_instructions(r), r.parameters["stores"]), r) for r in of_metric],
+        )
+        for metric, of_metric in by_metric.items()
+    ]
+    note = " ".join([*(_sentence(metric, of_metric) for metric, of_metric in by_metric.items()), _HOW])
+    return Aspect(list(_results(by_metric.get("copy_bandwidth", []))), tables=tables, note=note)
 
 
 def _instructions(record: Record) -> str:

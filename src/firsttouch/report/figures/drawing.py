@@ -380,38 +380,6 @@ _THIN_BARS = _BarSizes(18, 15.5, cap=3, text=11, gap=12, widest_label=200)
 _AWAY, _LABEL = 7, 12.0
 
 
-def draw_records(
-    records: Sequence[Record],
-    *,
-    label: Callable[[Record], str],
-    kind: str,
-    kinds: Sequence[str],
-    name: str,
-    title: str,
-    heading: str,
-    description: str,
-) -> Panel:
-    """Return thin bars of the *records* of one metric, which *heading* names.
-
-    *label* returns the name of a record's group, and the parameter *kind* is one of *kinds*.
-    """
-    bars = []
-    for record in records:
-        look = str(record.parameters[kind])
-        span = (record.value, min(record.samples), max(record.samples))
-        bars.append(Bar(label(record), *span, f"{look} {number(record.value)}", look))
-    return draw_bars(
-        bars,
-        kinds=kinds,
-        axis=f"{heading} ({records[0].unit})",
-        name=name,
-        title=title,
-        description=description,
-        heading=heading.capitalize(),
-        thin=True,
-    )
-
-
 def draw_bars(
     bars: Sequence[Bar],
     *,

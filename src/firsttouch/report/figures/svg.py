@@ -17,7 +17,7 @@ from firsttouch.report.text import clean
 
 #: Variables of the style sheet, so that a drawing suits the light page, the dark page and paper.
 INK, MUTED, GRID, PAPER = "var(--ink)", "var(--muted)", "var(--grid)", "var(--paper)"
-RAISED, WARN = "var(--raised)", "var(--warn)"
+WARN = "var(--warn)"
 SERIES = tuple(f"var(--series-{i})" for i in range(1, 7))
 
 #: A point of a drawing: px from its left and its upper edge.
