@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from markupsafe import escape
-from msgspec.structs import replace
 
 from firsttouch import paths
 from firsttouch.benchmarks import cases
@@ -29,7 +28,6 @@ from firsttouch.records.schema import Record
 from firsttouch.report import aspects, model, render
 from firsttouch.report.document import Figure
 from firsttouch.systems import definition
-from firsttouch.systems.references import Reference
 
 _HERE = Path(__file__).resolve().parent.parent
 #: The thesis's rates (GB/s) by the firmware's distance: local, one hop, farthest (section 3.4).
@@ -67,7 +65,6 @@ def draw(name: str) -> tuple[Figure, _Source]:
     source = _SOURCES[name]
     host = topology.parse_xml(source.topology.read_text(encoding="utf-8")) if source.topology else None
     (view,) = model.split(source.records(), (), host)
-    view = replace(view, expected=_expected)
     aspect = importlib.import_module(f"{aspects.__name__}.{name}").aspect(view)
     if not aspect.charts:
         raise ValueError(f"figure {name}: {aspect.absent[0].reason}")
@@ -141,12 +138,6 @@ def _simulated() -> list[Record]:
         *host.add("counters", "alignment_time", "s", "lower", 60.0, **run),
         *host.add("counters", "cache_misses", "1", "neither", 38e9, **run),
     ]
-
-
-def _expected(record: Record) -> Reference:
-    """Return the saturation of hosts without the fault."""
-    usual = record.value / 0.8
-    return Reference(record.check, record.metric, {}, usual, -0.03, None, record.unit, "a simulated fleet", 0)
 
 
 _SIMULATED = _Source(

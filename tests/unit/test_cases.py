@@ -20,7 +20,7 @@ from firsttouch.benchmarks import probe
 from firsttouch.benchmarks.site_checks import ProgramSpec
 from firsttouch.judge import samples_table
 from firsttouch.judge.judging import judged, undecided_cases
-from firsttouch.judge.verdict import Finding, HostVerdict
+from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records import catalogue
 from firsttouch.records.cases import Case, distinguished, identifying
 from firsttouch.records.catalogue import checks
@@ -30,7 +30,6 @@ from firsttouch.report.aspects import topology
 from firsttouch.report.fleet import ranks
 from firsttouch.report.text import case
 from firsttouch.systems.definition import Undescribed
-from firsttouch.systems.references import Reference
 
 PLACE = {"program": "firsttouch-probe", "pu_nodes": [0], "bank": 0, "threads": 4, "kernel": "copy"}
 
@@ -295,13 +294,6 @@ def test_a_verdict_belongs_to_one_system_of_a_host(tmp_path):
     pages.build(records, tmp_path, verdicts=[verdict])
     heads = re.findall(r"Verdict of [^<]*", (tmp_path / "index.html").read_text())
     assert heads == ["Verdict of n1 (b, default): suspect", "Verdict of n1 (a, default): not judged"]
-
-
-def test_references_are_those_of_the_system_of_a_record():
-    of_b = Reference("bandwidth", "copy_bandwidth", {}, 99.0, -0.1, None, "GB/s", "b's", 1)
-    finding = Finding("bandwidth", "copy_bandwidth", PLACE, "GB/s", (10.0,), of_b, "fail", "slow")
-    find = model.judging_references([HostVerdict("n1", "b", (finding,), 0, ())], None)
-    assert [r and r.value for r in map(find, [of_system("a"), of_system("b")])] == [None, 99.0]
 
 
 @pytest.mark.parametrize(

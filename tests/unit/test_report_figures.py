@@ -54,7 +54,7 @@ CHARTS = {
     "one point": lambda: lines(lines=1, points=1),
     "many lines": lambda: lines(lines=14),
     "many points": lambda: lines(points=40, logarithmic=True),
-    "long names": lambda: lines(named=LONG, heading=LONG, across=LONG, label=LONG),
+    "long names": lambda: lines(named=LONG, heading=LONG, label=LONG),
     "wide characters": lambda: lines(named="\u6e2c\u5b9a" * 9, heading="\u6e2c\u5b9a" * 40),
     "narrow chart": lambda: lines(size=(320, 200), named="L-parsing, 16 outputs"),
     "logarithmic": lambda: lines(logarithmic=True),

@@ -13,7 +13,6 @@ from typing import Any, Literal, TypeVar
 from msgspec import Struct
 
 from firsttouch.host.topology import Topology
-from firsttouch.judge.verdict import HostVerdict
 from firsttouch.records.cases import Case, grouped, identifying
 from firsttouch.records.catalogue import Check, checks
 from firsttouch.records.schema import Record
@@ -59,24 +58,6 @@ def references_of(system: System | None) -> References | None:
     return reference
 
 
-def judging_references(verdicts: Iterable[HostVerdict], otherwise: References | None) -> References:
-    """Return the references that judged the records of *verdicts*, those of a fleet, too, else *otherwise*."""
-    judged = {
-        (verdict.host, verdict.system, f.identity.key): f.reference
-        for verdict in verdicts
-        for f in verdict.findings
-        if f.reference is not None
-    }
-
-    def reference(record: Record) -> Reference | None:
-        expected = judged.get((record.host, record.system, Case.of(record).key))
-        if expected is None:
-            return otherwise(record) if otherwise else None
-        return expected
-
-    return reference
-
-
 class Absent(Struct, frozen=True):
     """A figure that could not be drawn, with the reason."""
 
@@ -104,8 +85,6 @@ class HostView(Struct, frozen=True, dict=True):
     superseded: int
     problems: tuple[Problem, ...]
     topology: Topology | None
-    #: Returns the reference that judges a record.
-    expected: References = lambda _: None
 
     def once(self, derive: Callable[[HostView], Derived]) -> Derived:
         """Return what *derive* finds in the records; it is computed once for a view."""

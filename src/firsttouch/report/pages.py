@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from firsttouch.errors import BadInput
 from firsttouch.host import topology
@@ -113,8 +113,7 @@ def build(
     if not records and not problems and not advice:
         raise BadInput("there is no record to report: give files or folders with the records of a run")
     host = topology.parse_xml(topology_xml) if topology_xml is not None else None
-    expected = model.judging_references(verdicts, references)
-    all_views = [replace(view, expected=expected) for view in model.split(records, problems, host)]
+    all_views = model.split(records, problems, host)
     views = [view for view in all_views if drawn is None or view.host in drawn]
     now = generated or datetime.datetime.now(datetime.UTC)
     report = _Report(

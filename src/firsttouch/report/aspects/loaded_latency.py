@@ -16,10 +16,10 @@ from firsttouch.report.aspect import Aspect, Chart, Result, measured, metric_tit
 from firsttouch.report.aspects import topology
 from firsttouch.report.document import Cell, Entry, Panel, Table
 from firsttouch.report.figures import drawing
-from firsttouch.report.figures.svg import INK, MUTED
+from firsttouch.report.figures.svg import INK
 from firsttouch.report.model import Absent, HostView, banks, pu_nodes
 from firsttouch.report.text import clean, count, plain, times
-from firsttouch.units import number, percent, quantity_range
+from firsttouch.units import number, percent
 
 CHECK = "loaded_latency"
 LATENCY, BANDWIDTH = "loaded_latency", "load_bandwidth"
@@ -43,7 +43,6 @@ _HEADINGS = {
 _HEIGHT = 250
 _SATURATION = drawing.Look(INK, marker="star", radius=7)
 _THEORY = drawing.Look(INK, line=1.5, dashes="6 4")
-_EXPECTED = drawing.Look(MUTED, area=0.22)
 
 
 def aspect(view: HostView) -> Aspect:
@@ -59,11 +58,9 @@ def aspect(view: HostView) -> Aspect:
         key="loaded-latency",
         title=_TITLE,
         how=_HOW,
-        shows=[_sentence(view, c, theory) for c in first],
+        shows=[_sentence(c, theory) for c in first],
         measured=measured(r for of_load in by_load for c in of_load for r in c.records()),
-        panels={
-            _heading(of_load[0]): partial(_panel, of_load, theory, _band(view, of_load)) for of_load in by_load
-        },
+        panels={_heading(of_load[0]): partial(_panel, of_load, theory) for of_load in by_load},
         tables=[
             _merits(curves, theory),
             *(_points(c) for of_load in by_load for c in of_load),
@@ -213,10 +210,8 @@ def _heading(curve: LoadCurve) -> str:
     return _HEADINGS.get(curve.load, curve.load).format(node=curve.node, bank=curve.load_bank)
 
 
-def _sentence(view: HostView, curve: LoadCurve, theory: float | None) -> str:
+def _sentence(curve: LoadCurve, theory: float | None) -> str:
     text = f"{_heading(curve)} ({curve.name}): {stated(curve, theory)}"
-    if curve.saturation and (reference := view.expected(curve.saturation)):
-        text += f"; the reference is {quantity_range(*reference.ends, 'GB/s', theory)}"
     if curve.unloaded:
         text += f"; {value(curve.unloaded)} without load"
         if curve.points:
@@ -226,17 +221,9 @@ def _sentence(view: HostView, curve: LoadCurve, theory: float | None) -> str:
     return f"{text}."
 
 
-def _band(view: HostView, curves: Sequence[LoadCurve]) -> tuple[float, ...]:
-    """Return the ends (GB/s) of the expected saturation of a panel, nothing if none is expected."""
-    saturation = curves[0].saturation
-    expected = view.expected(saturation) if saturation else None
-    return tuple(expected.ends) if expected else ()
-
-
 def _panel(
     curves: Sequence[LoadCurve],
     theory: float | None,
-    band: Sequence[float],
     *,
     name: str,
     title: str,
@@ -250,12 +237,11 @@ def _panel(
         **{curve.name: look for curve, look in zip(curves, looks, strict=True)},
         "saturation": _SATURATION if any(c.saturates for c in curves) else None,
         "theoretical bandwidth": _THEORY if theory else None,
-        f"expected saturation, {curves[0].name}": _EXPECTED if band else None,
     }
     axes = drawing.Chart(
         name,
         (
-            drawing.zero_based_scale(1.05 * max([theory or 0.0, *rates, *band])),
+            drawing.zero_based_scale(1.05 * max([theory or 0.0, *rates])),
             drawing.logarithmic_scale(latencies)
             if drawing.wide(latencies)
             else drawing.zero_based_scale(1.08 * max(latencies)),
@@ -265,10 +251,6 @@ def _panel(
         heading=heading,
         size=(drawing.WIDTH, _HEIGHT),
     )
-    if band:
-        low, high = (axes.place(end, 0)[0] for end in band)
-        size = (max(1.0, high - low), _HEIGHT)
-        axes.canvas.rectangle((low, axes.frame.top), size, MUTED, fill_opacity=_EXPECTED.area)
     if theory:
         axes.draw_upright(theory, _THEORY)
     for curve, look in zip(curves, looks, strict=True):

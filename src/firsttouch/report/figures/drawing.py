@@ -113,8 +113,6 @@ class Look(Struct, frozen=True):
     #: Width (px) of the line, 0 for none, and lengths of its dashes and gaps.
     line: float = 0
     dashes: str = ""
-    #: Opacity of an area in this colour, 0 for none.
-    area: float = 0
     #: Position of the series that gives a bar its colour and hatch.
     bar: int | None = None
 
@@ -131,8 +129,6 @@ def _draw_sign(canvas: Canvas, look: Look, corner: Place) -> None:
     x, y = corner
     if look.bar is not None:
         canvas.rectangle((x, y - 5), (_SIGN, 10), canvas.hatched(look.bar))
-    if look.area:
-        canvas.rectangle((x, y - 5), (_SIGN, 10), look.colour, fill_opacity=look.area)
     if look.line:
         canvas.line([(x, y), (x + _SIGN, y)], look.colour, stroke_width=look.line, stroke_dasharray=look.dashes)
     if look.marker:
@@ -270,7 +266,7 @@ class Chart:
 
 
 class Point(Struct, frozen=True):
-    """A value at a number of *threads* (or of what else the x axis counts), and the ends of its error bar."""
+    """A value at a number of *threads*, and the ends of its error bar."""
 
     threads: int
     value: float
@@ -307,28 +303,22 @@ def draw_lines(
     size: Place = (WIDTH, 250),
     heading: str = "",
     logarithmic: bool = False,
-    squares: Mapping[str, int] | None = None,
-    counted: str = "thread",
-    across: str = "",
-    scale: Iterable[float] = (),
 ) -> Panel:
     """Return a panel of *lines* by their name in the legend.
 
-    *label* names the y axis, *heading* stands above. A single line with an empty name has no legend. *squares* are
-    the threads of the point of each line that has a square around it. The x axis counts *counted*, and *across*
-    names it. The y axis has room for the values *scale*, too.
+    *label* names the y axis, *heading* stands above. A single line with an empty name has no legend.
     """
     all_points = [p for points in lines.values() for p in points]
     few = max(map(len, lines.values())) <= _FEW_POINTS
     looks = {key: series(i, radius=4 if few else 2) for i, key in enumerate(lines)}
-    values = [*scale, *(end for p in all_points for end in (p.low, p.high))]
+    values = [end for p in all_points for end in (p.low, p.high)]
     chart = Chart(
         name,
         (
             counts_scale(p.threads for p in all_points),
             logarithmic_scale(values) if logarithmic else zero_based_scale(1.08 * max(values)),
         ),
-        (across or f"{counted}s", label),
+        ("threads", label),
         looks if any(lines) else {},
         heading=heading,
         size=size,
@@ -338,12 +328,8 @@ def draw_lines(
         chart.draw_error_bars(spans, looks[key].colour, cap=4 if few else 2)
     for key, points in lines.items():
         line = f"{key}, " if key else ""
-        tips = [f"{line}{count(p.threads, counted)}: {ends(p.value, p.low, p.high)}" for p in points]
+        tips = [f"{line}{count(p.threads, 'thread')}: {ends(p.value, p.low, p.high)}" for p in points]
         chart.draw_series(looks[key], [(p.threads, p.value) for p in points], tips)
-        for p in points:
-            if p.threads == (squares or {}).get(key):
-                place = chart.place(p.threads, p.value)
-                chart.canvas.marker("square", place, 7, "none", stroke=looks[key].colour)
     return chart.canvas.panel(title, description)
 
 

@@ -96,8 +96,6 @@ _MARKERS: Mapping[str, Sequence[Place]] = {
     "diamond": _ring(4, 1.15),
     "down": _ring(3, 1.25, turn=pi),
     "plus": _ring(8, 1.3, inner=0.45),
-    "cross": _ring(8, 1.3, inner=0.45, turn=pi / 4),
-    "rhomb": [(0, -1.2), (0.7, 0), (0, 1.2), (-0.7, 0)],
     "star": _ring(10, inner=0.4),
 }
 #: Hatch of each colour of SERIES, in squares of 8 px: none, rising, dotted, crossed, falling, upright and level.
