@@ -107,7 +107,15 @@ def test_users_read_what_an_admin_published(site, tmp_path, run_cli):
 
 
 @pytest.mark.parametrize(
-    "change", [("[", ""), ('"n1"', '"-x"'), ('"n1"', '"n1 n2"'), ('"fail"', '"bad"'), ('"since"', '"other"')]
+    "change",
+    [
+        ("[", ""),
+        ('"n1"', '"-x"'),
+        ('"n1"', '"n\u00f61"'),
+        ('"n1"', '"n1 n2"'),
+        ('"fail"', '"bad"'),
+        ('"since"', '"other"'),
+    ],
 )
 def test_a_damaged_list_is_refused_with_its_file(site, tmp_path, change, run_cli):
     site("n1", "fail")

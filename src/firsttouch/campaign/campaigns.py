@@ -8,9 +8,9 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct, to_builtins
+from msgspec import Meta, Struct, convert, to_builtins
 from msgspec.structs import asdict
 
 from firsttouch import paths
@@ -53,11 +53,12 @@ KINDS: Mapping[str, Kind] = {
 }
 
 
-class Step(Struct, frozen=True):
+class Step(Struct, frozen=True, forbid_unknown_fields=True):
     """One measurement: a name, unique in its campaign, and the arguments of ``firsttouch``."""
 
-    name: str
-    argv: tuple[str, ...]
+    #: A part of the names of files.
+    name: Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9_.,+-]*\Z")]
+    argv: Annotated[tuple[str, ...], Meta(min_length=1)]
 
     @property
     def check(self) -> str:
@@ -76,7 +77,7 @@ class Step(Struct, frozen=True):
         return [*self.argv, "--records", str(records)]
 
 
-class Campaign(Struct, frozen=True):
+class Campaign(Struct, frozen=True, forbid_unknown_fields=True):
     """A campaign in *folder*; *aligners* are names, *steps* are in the order in which they run."""
 
     folder: Path
@@ -86,7 +87,7 @@ class Campaign(Struct, frozen=True):
     aligners: tuple[str, ...]
     effort: str
     repetitions: int
-    steps: tuple[Step, ...]
+    steps: Annotated[tuple[Step, ...], Meta(min_length=1)]
     created: str
 
     @property
@@ -272,39 +273,16 @@ def read(folder: Path) -> Campaign:
     """Return the campaign in *folder*; raises BadInput if there is none."""
     file = folder / "campaign.json"
     try:
-        return _campaign(json.loads(file.read_bytes()), folder)
+        data = json.loads(file.read_bytes())
+        if data.pop("schema") != SCHEMA:
+            raise ValueError("it was written by another version of firsttouch")
+        campaign = convert({**data, "folder": folder}, Campaign)
+        if campaign.kind not in KINDS:
+            raise ValueError(f"unknown kind {campaign.kind!r}")
+        if len({step.name for step in campaign.steps}) < len(campaign.steps):
+            raise ValueError("it has two steps of one name")
     except FileNotFoundError as error:
         raise BadInput("no campaign: it has no campaign.json", file=folder) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadInput(f"not a campaign: {error}", file=file) from error
-
-
-def _campaign(data: Any, folder: Path) -> Campaign:
-    """Return the campaign in *data*; raises ValueError, KeyError or TypeError for anything else."""
-    if data.pop("schema") != SCHEMA:
-        raise ValueError("it was written by another version of firsttouch")
-    if data["kind"] not in KINDS:
-        raise ValueError(f"unknown kind {data['kind']!r}")
-    steps = tuple(Step(s["name"], tuple(_list_of(str, s["argv"]))) for s in _list_of(dict, data.pop("steps")))
-    for step in steps:
-        if not isinstance(step.name, str) or not _STEP.fullmatch(step.name):
-            raise ValueError(f"a step is called {step.name!r}")
-        if not step.argv:
-            raise ValueError(f"step {step.name} has no arguments")
-    if not steps or len({s.name for s in steps}) < len(steps):
-        raise ValueError("it has no steps, or two of one name")
-    aligners = tuple(_list_of(str, data.pop("aligners")))
-    _list_of(str, [data[key] for key in ("system", "dataset", "effort", "created")])
-    if type(data["repetitions"]) is not int:
-        raise TypeError(f"repetitions is {data['repetitions']!r}")
-    return Campaign(folder=folder, steps=steps, aligners=aligners, **data)
-
-
-#: A step's name is part of the names of files.
-_STEP = re.compile(r"[^\W_][\w.,+-]*", re.ASCII)
-
-
-def _list_of(kind: type, values: Any) -> list[Any]:
-    if not isinstance(values, list) or not all(isinstance(value, kind) for value in values):
-        raise TypeError(f"{values!r} is not a list of {kind.__name__}")
-    return values
+    return campaign

@@ -8,13 +8,14 @@ import datetime
 import errno
 import json
 import os
-import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+import msgspec
+from msgspec import Meta, Struct, convert
 from msgspec.structs import asdict, replace
 
 from firsttouch.errors import BadInput, Missing
@@ -71,7 +72,12 @@ FINISHED = frozenset({"measured", "found", "skipped"})
 _RESERVE = 8192
 
 
-class Entry(Struct, frozen=True):
+#: The number of a job, or nothing.
+_Job = Annotated[str, Meta(pattern=r"\A[0-9]*\Z")]
+_Offset = Annotated[int, Meta(ge=0)]
+
+
+class Entry(Struct, frozen=True, forbid_unknown_fields=True):
     """A line of steps.jsonl: a *step* reached *state* at *time* in a *job* of an *array* (the submitted job).
 
     *begin* and *end* are the byte offsets of its records in records.jsonl. "lost" means that these records have
@@ -82,12 +88,16 @@ class Entry(Struct, frozen=True):
     state: State
     time: str
     host: str
-    job: str = ""
-    array: str = ""
+    job: _Job = ""
+    array: _Job = ""
     reason: str = ""
     seconds: float = 0.0
-    begin: int = 0
-    end: int = 0
+    begin: _Offset = 0
+    end: _Offset = 0
+
+    def __post_init__(self) -> None:
+        if self.end < self.begin:
+            raise ValueError(f"its records are from {self.begin} to {self.end}")
 
     @property
     def place(self) -> tuple[str, int, int]:
@@ -113,7 +123,9 @@ class Journal:
         self.file = folder / "steps.jsonl"
         self.records = folder / "records.jsonl"
         self._log = AppendLog(
-            self.file, _entry, lambda error: f"not a line of a campaign ({error}): its step counts as not done"
+            self.file,
+            partial(convert, type=Entry),
+            lambda error: f"not a line of a campaign ({error}): its step counts as not done",
         )
         self._parsed: dict[tuple[int, int], list[Record] | str] = {}
 
@@ -217,36 +229,17 @@ class Journal:
         return self._parsed[begin, end]
 
 
-_TYPES = {"seconds": (int, float), "begin": (int,), "end": (int,)}
-_JOB = re.compile(r"\d*")
-
-
-def _entry(data: Any) -> Entry:
-    """Return the journal line in *data*; raises ValueError or TypeError for anything else."""
-    entry = Entry(**data)
-    for key, value in asdict(entry).items():
-        if isinstance(value, bool) or not isinstance(value, _TYPES.get(key, (str,))):
-            raise TypeError(f"{key} is {value!r}")
-    if entry.state not in get_args(State):
-        raise ValueError(f"state is {entry.state!r}")
-    if not _JOB.fullmatch(entry.job) or not _JOB.fullmatch(entry.array):
-        raise ValueError(f"job is {entry.job!r} of {entry.array!r}")
-    if not 0 <= entry.begin <= entry.end:
-        raise ValueError(f"its records are from {entry.begin} to {entry.end}")
-    return entry
-
-
 # ----------------------------------------------------------------------
 # Submitted jobs, so that hosts that never ran are listed as missing
 
 
-class Submission(Struct, frozen=True):
+class Submission(Struct, frozen=True, forbid_unknown_fields=True):
     """A *job* (or array) that was submitted for *count* hosts; *hosts* are their names if they were named.
 
     If no job was submitted, *job* is empty and *problem* has the reason.
     """
 
-    job: str
+    job: _Job
     count: int
     hosts: tuple[str, ...]
     time: str
@@ -278,8 +271,8 @@ def submissions(folder: Path, damage: list[str] | None = None) -> list[Submissio
     by_job: dict[str, Submission] = {}
     for file in sorted((folder / "submissions").glob("[!.]*.json")):
         try:
-            submission = _read(file)
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            submission = msgspec.json.decode(file.read_bytes(), type=Submission)
+        except (ValueError, RecursionError) as error:
             if damage is not None:
                 damage.append(f"{file}: not a submission ({error}): remove it")
             continue
@@ -292,14 +285,3 @@ def submissions(folder: Path, damage: list[str] | None = None) -> list[Submissio
 def jobs(folder: Path) -> set[str]:
     """Return the numbers of the jobs that were submitted to measure."""
     return {submission.job for submission in submissions(folder) if submission.job}
-
-
-def _read(file: Path) -> Submission:
-    data = json.loads(file.read_bytes())
-    submission = Submission(**{**data, "hosts": tuple(data["hosts"])})
-    texts = (submission.job, submission.time, submission.problem, *submission.hosts)
-    if not all(isinstance(text, str) for text in texts) or type(submission.count) is not int:
-        raise TypeError("a value is of another type")
-    if not re.fullmatch(r"\d*", submission.job):
-        raise ValueError(f"job is {submission.job!r}")
-    return submission

@@ -14,10 +14,11 @@ import datetime
 import os
 import secrets
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, convert, field
 from msgspec.structs import asdict, replace
 
 from firsttouch import paths
@@ -56,7 +57,7 @@ class Busy(RunFailed):
     """Another process acts on hosts (exit 1)."""
 
 
-class Action(Struct, frozen=True):
+class Action(Struct, frozen=True, forbid_unknown_fields=True):
     """A line of the journal: *what* is in *state* on a *host* since *time* (seconds since 1970).
 
     *by* is the user and the process, *hand* is true for what a person asked for. *reason* and *source*, which is a
@@ -67,7 +68,7 @@ class Action(Struct, frozen=True):
     id: str
     what: What
     state: State
-    host: str
+    host: Annotated[str, Meta(pattern=rf"\A(?:{HOST.pattern})\Z")]
     time: float
     by: str = ""
     hand: bool = False
@@ -188,7 +189,7 @@ class Actions:
         self.lives: dict[str, QuarantineState] = {}
         self._log = AppendLog(
             self.file,
-            _action,
+            partial(convert, type=Action),
             lambda error: f"not a line of the journal of actions ({error}): repair or remove it",
         )
         for action in self._log.values():
@@ -296,23 +297,6 @@ def _lock(handle: int, place: Path, *, wait: bool) -> None:
     except OSError as error:
         reason = f"cannot be locked ({error.strerror}): FIRSTTOUCH_OUT must be on a file system with locks"
         raise BadInput(reason, file=place) from error
-
-
-_TYPES: dict[str, tuple[type, ...]] = {"time": (int, float), "measured": (int, float), "hand": (bool,)}
-
-
-def _action(data: Any) -> Action:
-    """Return the action in *data*; raises ValueError or TypeError for anything else."""
-    action = Action(**data)
-    for name, value in asdict(action).items():
-        kinds = _TYPES.get(name, (str,))
-        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            raise TypeError(f"{name} is {value!r}")
-    if action.what not in get_args(What) or action.state not in get_args(State):
-        raise ValueError(f"it is {action.what!r} and {action.state!r}")
-    if not HOST.fullmatch(action.host):
-        raise ValueError(f"host is {action.host!r}")
-    return action
 
 
 def events(lines: Iterable[Action], since: float) -> list[tuple[str, Action]]:

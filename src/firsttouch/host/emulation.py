@@ -19,7 +19,7 @@ MANUFACTURER = "firsttouch"
 #: QEMU's default name of a processor that it emulates.
 EMULATED_PROCESSOR = "QEMU TCG CPU"
 #: The name of a host, safe to use in Slurm's options and in file names.
-HOST = re.compile(r"[^\W_][\w.-]*", re.ASCII)
+HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 def host_name() -> str:
