@@ -4,6 +4,8 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as classic
@@ -99,3 +101,13 @@ def test_a_fleet_exports_its_verdicts(tmp_path):
     (system,) = document["systems"]
     assert verdicts == {h["host"]: h["verdict"] for h in system["hosts"]}
     assert len(set(verdicts.values())) > 1
+
+
+@given(st.text(min_size=1, max_size=12))
+def test_any_name_of_a_host_can_be_read_back(name):
+    records = [
+        replace(r, host=host) for host in (name, 'quote " slash \\ line\n') for r in Machine(1, 2).topology()
+    ]
+    series = [s for s in samples(text(records)) if "host" in s.labels]
+    assert len(series) == len({view.host for view in model.split(records, (), None)})
+    assert len([s for s in samples(text(records), classic) if "host" in s.labels]) == len(series)
