@@ -249,42 +249,6 @@ def test_a_hold_that_slurm_did_not_answer_has_an_owner(fake, capsys):
     assert sum(change.startswith("create") for change in fake.changes) == 2
 
 
-@pytest.mark.parametrize(
-    ("command", "problem"),
-    [
-        ("[sh, -c, 'cat >{folder}/got; echo \"$0\" >>{folder}/got']", ""),
-        ("['false']", "false ended with status 1"),
-        ("[/nowhere/program]", "/nowhere/program"),
-    ],
-)
-def test_a_notice_is_sent_once_and_never_in_the_way(fake, command, problem, capsys):
-    command = command.format(folder=fake.folder)
-    fake.settings(more=f"notify: {{command: {command}, timeout: 60s, events: [hold, drain]}}\n")
-    fake.verdict("n1")
-    for _ in range(2):
-        assert fleet("tend") == 0
-    assert fake.reserved == ["firsttouch-n1"]
-    notices = [a for a in Actions().lines if a.what == "notice"]
-    assert len(notices) == 1
-    assert problem in notices[0].reason
-    if not problem:
-        assert (fake.folder / "got").read_text().splitlines() == [
-            "firsttouch: n1 is held: copy: 12 GB/s, _(id) (c-1)"
-        ] * 2
-
-
-def test_a_notice_whose_command_hangs_is_stopped_and_not_sent_again(fake):
-    clock = ManualClock()
-    fake.settings(more="notify: {command: [sh, -c, 'sleep infinity'], timeout: 200ms, events: [hold, drain]}\n")
-    fake.verdict("n1", now=clock.time())
-    for _ in range(2):
-        tended(clock)
-    assert fake.reserved == ["firsttouch-n1"]
-    (notice,) = [action for action in Actions(clock=clock).lines if action.what == "notice"]
-    assert notice.reason == "sh did not end within 0.2 s"
-    assert sum(clock.sleeps) == pytest.approx(0.2)
-
-
 def test_a_damaged_journal_stops_everything_but_a_torn_last_line_does_not(fake, capsys):
     fake.verdict("n1")
     assert fleet("tend") == 0

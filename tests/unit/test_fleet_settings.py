@@ -21,23 +21,21 @@ def files(tmp_path, monkeypatch):
     return tmp_path / "site" / "fleet.yaml", tmp_path / "firsttouch" / "fleet.yaml"
 
 
-def test_defaults_only_observe_and_notify_nobody(files):
+def test_defaults_only_observe(files):
     assert site_settings.load() == site_settings.SiteSettings()
     files[0].write_text("# hold:\n#   act: true\n")
     settings = site_settings.load()
     assert settings == site_settings.SiteSettings()
     assert not settings.hold.act
-    assert settings.notify.command == ()
 
 
 def test_the_users_file_changes_single_keys_of_the_sites(files):
     site, user = files
-    site.write_text("mail: ops\nhold: {act: true, cool_down: 2d}\nnotify: {command: [logger, -t, fleet]}\n")
+    site.write_text("mail: ops\nhold: {act: true, cool_down: 2d}\n")
     user.write_text("hold: {passes: 3}\nscreening: {max_age: 36h, qos: scavenger}\n")
     settings = site_settings.load()
     assert settings.mail == "ops"
     assert (settings.hold.act, settings.hold.cool_down, settings.hold.passes) == (True, 2 * 86400.0, 3)
-    assert settings.notify.command == ("logger", "-t", "fleet")
     assert (settings.screening.max_age, settings.screening.qos) == (36 * 3600.0, "scavenger")
 
 
@@ -51,8 +49,6 @@ def test_the_users_file_changes_single_keys_of_the_sites(files):
         ("mail: ops\nhold:\n  cool_down: 24\n", 3, "hold.cool_down: '24'"),
         ("hold: {cool_down: 24x}\n", 1, "hold.cool_down: '24x' is not a quantity of seconds"),
         ("hold: {reservation: a-b}\n", 1, "hold.reservation: 'a-b' is not a letter, then"),
-        ("notify:\n  command: mail\n", 2, "notify.command: 'mail'"),
-        ("notify:\n  command: []\n", 2, "notify.command is empty"),
         ("mail: --uid=0\n", 1, "mail: '--uid=0' is not one word"),
         ("- a\n", 1, "the file: a list"),
     ],

@@ -90,7 +90,6 @@ def _by_hand(named: Sequence[str], do: Callable[[Any, str], None], *, as_json: b
             except FirstTouchError as error:
                 say(f"firsttouch: error: {error}")
                 worst = max(worst, error.exit_status)
-        work.notify()
         _print(lines, journal.lines[before:], as_json=as_json)
     return worst
 

@@ -35,7 +35,7 @@ policies.toml        further memory policies
 memory_options.toml  further memory options
 causes.toml          further signatures of faults
 metrics.toml         further checks and metrics that systems may have references for
-fleet.yaml           who is notified, which hosts are held and tested again, how many are screened
+fleet.yaml           which hosts are held and tested again, how many are screened
 
 A file here replaces the built-in one of the same name. Files of a user (firsttouch path config) replace both.
 """

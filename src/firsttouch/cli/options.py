@@ -278,7 +278,7 @@ SHARED: dict[str, dict[str, Any]] = {
         "help": "only steps whose names match (--dry-run lists them)",
     },
     "--dry-run": {"action": "store_true", "help": "show the commands, run none"},
-    "--reason": {"default": "", "metavar": "TEXT", "help": "why, for the journal and notices"},
+    "--reason": {"default": "", "metavar": "TEXT", "help": "why, for the journal"},
     "--force": {"action": "store_true", "help": "overwrite the file"},
     "--drain": {"action": "store_true", "help": "drain the hosts that fail in Slurm"},
     "--reservation": {

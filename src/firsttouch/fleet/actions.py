@@ -13,7 +13,7 @@ import contextlib
 import datetime
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -30,8 +30,8 @@ from firsttouch.records import file_lock
 from firsttouch.records.append_log import AppendLog
 
 #: hold, test, drain, release and resume change Slurm. The others state what was seen: the result of a test, a host
-#: that somebody else released or resumed, a host without a decision (stuck), a verdict (fail), what would be done
-#: (would), and a notice.
+#: that somebody else released or resumed, a host without a decision (stuck), a verdict (fail), and what would be
+#: done (would).
 What = Literal[
     "hold",
     "test",
@@ -43,7 +43,6 @@ What = Literal[
     "stuck",
     "fail",
     "would",
-    "notice",
 ]
 #: "undone": the process ended before Slurm did anything.
 State = Literal["intent", "done", "failed", "undone"]
@@ -297,15 +296,3 @@ def _lock(handle: int, place: Path, *, wait: bool) -> None:
     except OSError as error:
         reason = f"cannot be locked ({error.strerror}): FIRSTTOUCH_OUT must be on a file system with locks"
         raise BadInput(reason, file=place) from error
-
-
-def events(lines: Iterable[Action], since: float) -> list[tuple[str, Action]]:
-    """Return fails, holds, releases and drains after *since* without a notice, each with the name of its event."""
-    kinds = {"fail": "fail", "hold": "hold", "release": "release", "returned": "release", "drain": "drain"}
-    lines = [a for a in lines if a.state == "done"]
-    noticed = {(a.id, a.source) for a in lines if a.what == "notice"}
-    return [
-        (kinds[a.what], a)
-        for a in lines
-        if a.what in kinds and a.time > since and a.verdict != DRAINED and (a.id, kinds[a.what]) not in noticed
-    ]

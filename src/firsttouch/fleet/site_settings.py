@@ -13,14 +13,11 @@ from msgspec import Meta, field
 from msgspec.structs import replace
 
 from firsttouch import documents, paths
-from firsttouch.documents import Count, Seconds, Share, Table, Words
+from firsttouch.documents import Count, Seconds, Share, Table
 
 NAME = "fleet.yaml"
-#: What a notice may be about.
-Event = Literal["fail", "hold", "release", "drain"]
 #: Why a host is on the list of those to avoid: its last verdict, or what was done about it.
 Why = Literal["fail", "suspect", "held", "drained"]
-EVENTS: tuple[Event, ...] = ("fail", "hold", "release", "drain")
 #: Text that is one word in a command of Slurm, and no option.
 SlurmWord = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_][A-Za-z0-9_.@+-]*\Z", description="one word")]
 #: The beginning of the name of a reservation.
@@ -28,15 +25,6 @@ _PREFIX = "a letter, then letters, digits and '_', 31 at most"
 Prefix = Annotated[str, Meta(pattern=r"\A[A-Za-z][A-Za-z0-9_]{0,30}\Z", description=_PREFIX)]
 #: Verdicts for which a host is held or listed.
 Verdicts = tuple[Literal["suspect", "fail"], ...]
-
-
-class Notify(Table, frozen=True):
-    """The site's own command for notices: it gets a line about the events."""
-
-    command: Words = ()
-    format: Literal["text", "json"] = "text"
-    events: tuple[Event, ...] = EVENTS
-    timeout: Seconds = Seconds(10.0)
 
 
 class Hold(Table, frozen=True):
@@ -94,7 +82,6 @@ class SiteSettings(Table, frozen=True):
     """All settings; *mail* is the user or the address that Slurm mails about the jobs of held hosts."""
 
     mail: SlurmWord = ""
-    notify: Notify = field(default_factory=Notify)
     hold: Hold = field(default_factory=Hold)
     screening: Screening = field(default_factory=Screening)
     exclude: Exclude = field(default_factory=Exclude)

@@ -13,8 +13,6 @@ down or reserved are left alone, and a reservation of ours that somebody deleted
 from __future__ import annotations
 
 import hashlib
-import json
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -29,17 +27,14 @@ from firsttouch.campaign import campaigns, results, submit
 from firsttouch.campaign.campaigns import Campaign
 from firsttouch.campaign.journal import Journal
 from firsttouch.campaign.state import state
-from firsttouch.clock import Clock
-from firsttouch.errors import BadInput, FirstTouchError, RunFailed, TimedOut, one_line
+from firsttouch.errors import BadInput, FirstTouchError, RunFailed, TimedOut
 from firsttouch.execution import slurm
-from firsttouch.execution.child_process import child, ending, wait
 from firsttouch.fleet import drain, exclusion, screening
-from firsttouch.fleet.actions import DRAINED, Action, Actions, QuarantineState, Test, What, events, user
-from firsttouch.fleet.site_settings import Notify, SiteSettings
+from firsttouch.fleet.actions import DRAINED, Action, Actions, QuarantineState, Test, What, user
+from firsttouch.fleet.site_settings import SiteSettings
 from firsttouch.judge import verdict_log
 from firsttouch.judge.judging import judge
 from firsttouch.judge.verdict import HostVerdict
-from firsttouch.judge.verdict_file import shell_safe
 from firsttouch.records.schema import Record
 from firsttouch.systems.definition import load
 
@@ -52,9 +47,6 @@ _LONGEST_HOST = 70
 _FORBIDDEN = "only an operator or administrator of Slurm may hold, release and drain hosts"
 _BY_HAND = "by hand"
 _DECIDED = frozenset({"pass", "fail"})
-#: Seconds after which an event is no news, such as one from before the site had a command.
-_NEWS = 86400.0
-_VERBS = {"fail": "fails", "hold": "is held", "release": "is released", "drain": "is drained"}
 
 
 class Forbidden(RunFailed):
@@ -97,7 +89,7 @@ class Round:
 
     # ------------------------------------------------------------ the pass
     def tend(self) -> None:
-        """Finish what was begun, look after hosts that are held or drained, hold hosts that failed, and notify.
+        """Finish what was begun, look after hosts that are held or drained, and hold hosts that failed.
 
         In the end, the list of hosts that jobs should avoid is published.
 
@@ -105,18 +97,15 @@ class Round:
         """
         if ahead := self.journal.dated_ahead():
             self.say(f"firsttouch: {ahead}")
-        try:
-            for life in self._lives():
-                self._each(life, self.finish)
-            for life in self._lives():
-                if life.hold or life.drained:
-                    self._each(life, self.look_after)
-            self.hold_new()
-            if self.act:
-                avoided = exclusion.exclusions(self.journal, self.settings, slurm.nodes())
-                exclusion.publish(avoided, exclusion.place(self.settings))
-        finally:
-            self.notify()
+        for life in self._lives():
+            self._each(life, self.finish)
+        for life in self._lives():
+            if life.hold or life.drained:
+                self._each(life, self.look_after)
+        self.hold_new()
+        if self.act:
+            avoided = exclusion.exclusions(self.journal, self.settings, slurm.nodes())
+            exclusion.publish(avoided, exclusion.place(self.settings))
 
     def _lives(self) -> list[QuarantineState]:
         return sorted(self.journal.lives.values(), key=lambda life: life.host)
@@ -130,11 +119,6 @@ class Round:
         except FirstTouchError as error:
             self.failed = True
             self.say(f"firsttouch: error: {life.host}: {error}")
-
-    def notify(self) -> None:
-        """Send the notices of all events that have none."""
-        for problem in _send_notices(self.journal, self.settings.notify):
-            self.say(f"firsttouch: {problem}")
 
     # ------------------------------------------------------------ finishing what a killed pass began
     def finish(self, life: QuarantineState) -> None:
@@ -554,45 +538,3 @@ def _others(host: str, campaign: Campaign, source: str) -> Iterator[list[Record]
         return
     for journal in [journal for journal in fleet.hosts() if journal.host != host][:_COMPARED]:
         yield from (records for entry, records in journal.measured() if entry.step in steps)
-
-
-# ----------------------------------------------------------------------
-# Notices: one line about each event, to the command that the site names
-
-
-def _notice(event: str, action: Action, form: str) -> str:
-    """Return the notice of an *event* as one line in *form*, text or json."""
-    reason = shell_safe(action.reason)
-    if form == "json":
-        document = {"event": event, "host": action.host, "time": round(action.time, 3), "reason": reason}
-        return json.dumps({**document, "source": shell_safe(action.source), "by": action.by, "id": action.id})
-    source = f" ({shell_safe(action.source)})" if action.source else ""
-    return one_line(f"firsttouch: {action.host} {_VERBS[event]}: {reason}{source}")
-
-
-def _send_notices(journal: Actions, settings: Notify) -> Iterator[str]:
-    """Send the notices of the events that have none; yield a line for each that could not be sent."""
-    if not settings.command:
-        return
-    for event, action in events(journal.lines, journal.clock.time() - _NEWS):
-        if event not in settings.events:
-            continue
-        problem = _give(_notice(event, action, settings.format), settings, journal.clock)
-        journal.note("notice", action.host, id=action.id, source=event, reason=problem or "sent")
-        if problem:
-            yield f"{action.host}: the notice of its {event} was not sent: {problem}"
-
-
-def _give(text: str, settings: Notify, clock: Clock) -> str:
-    """Give a line to the site's command; return why it failed, "" if it did not."""
-    with tempfile.TemporaryFile() as stdin:
-        stdin.write(text.encode() + b"\n")
-        stdin.seek(0)
-        try:
-            with child([*settings.command, text], stdin=stdin) as process:
-                status = wait(process, settings.timeout, clock=clock)
-        except FirstTouchError as error:
-            return str(error)
-    if status is None:
-        return f"{settings.command[0]} did not end within {settings.timeout:g} s"
-    return "" if status == 0 else ending(settings.command[0], status)
