@@ -27,7 +27,6 @@ from firsttouch.errors import BadInput
 from firsttouch.judge import verdict_log
 from firsttouch.judge.measuring import JobJudge
 from firsttouch.judge.verdict import HostVerdict
-from firsttouch.records import schema
 from firsttouch.records.catalogue import checks
 from firsttouch.records.schema import Record
 from firsttouch.report import campaign_report, inputs
@@ -640,17 +639,6 @@ def test_a_step_states_the_seconds_that_it_took(tmp_path, monkeypatch):
     with runner.progress:
         runner.step(campaign.steps[0], lambda: None)
     assert [entry.seconds for entry in runner.journal.entries()] == [0, 4711]
-
-
-class TestNames:
-    """Records may have a host with its domain; Slurm has it without."""
-
-    def test_records_with_the_domain_are_of_the_campaigns_host(self, tmp_path):
-        campaign = campaigns.create(planned(tmp_path / "c", only=["topology"]))
-        finish(campaign, "n1", "topology")
-        schema.append(tmp_path / "old.jsonl", [record("n1.cluster.example", 2.0), record("n2.cluster.example")])
-        gathered = inputs.gather([tmp_path / "old.jsonl", tmp_path / "c"])
-        assert gathered.samples().hosts == ["n1", "n2.cluster.example"]
 
 
 class _EqualSteps:

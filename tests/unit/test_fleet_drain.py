@@ -50,11 +50,6 @@ def test_a_host_that_slurm_does_not_know_does_not_keep_others_in_service(updates
     ]
 
 
-def test_a_host_that_records_name_with_its_domain_is_slurms_short_one(updates):
-    drain.apply(failed("n1.cluster.example"), "c-1", dry_run=False)
-    assert updates()[0].startswith("update nodename=n1 state=drain")
-
-
 def test_a_host_in_the_reservation_that_is_named_is_nobody_elses(updates, monkeypatch):
     monkeypatch.setenv("STATE", "IDLE+MAINT+RESERVED")
     assert "left alone" in drain.apply(failed("n1"), "c-1", dry_run=False)

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, get_args
 
 from firsttouch.cli import options
-from firsttouch.errors import BadInput, RunFailed, one_line
+from firsttouch.errors import BadInput, one_line
 from firsttouch.execution.progress import say
 from firsttouch.fleet import site_settings
 
@@ -64,7 +64,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _found(settings: SiteSettings) -> Exclusions:
     """Return the hosts to avoid by the log of verdicts and the journal."""
-    from firsttouch.execution import slurm  # noqa: PLC0415 - see run
     from firsttouch.fleet import actions, exclusion  # noqa: PLC0415 - see run
     from firsttouch.judge import verdict_log  # noqa: PLC0415 - see run
 
@@ -73,12 +72,7 @@ def _found(settings: SiteSettings) -> Exclusions:
             f"no list is published in {exclusion.place(settings)}, and no verdict is logged in "
             f"{verdict_log.folder()}: fleet.yaml's exclude.file names the site's list"
         )
-    try:
-        named = list(slurm.nodes())
-    except RunFailed as error:
-        say(f"firsttouch: {error}: hosts are named as in their verdicts")
-        named = []
-    return exclusion.exclusions(actions.Actions(), settings, named)
+    return exclusion.exclusions(actions.Actions(), settings)
 
 
 def _print(avoided: Exclusions) -> None:

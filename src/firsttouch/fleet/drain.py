@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from firsttouch.errors import BadInput, FirstTouchError, RunFailed
 from firsttouch.execution import slurm
-from firsttouch.host.emulation import HOST, short_name
+from firsttouch.host.emulation import HOST
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.judge.verdict_file import shell_safe
 
@@ -69,18 +69,13 @@ def plan_host(host: str, text: str, source: str, reservation: str = "") -> Drain
 
 
 def node_of(host: str) -> slurm.Node:
-    """Return a host as Slurm knows it; its name in records may have its domain.
+    """Return a host as Slurm knows it.
 
     Raises BadInput for a name that is not one host's, RunFailed if Slurm does not know it.
     """
     if not HOST.fullmatch(host) or host.upper() == "ALL":
         raise BadInput(f"{host!r} is not the name of one host: nothing is drained")
-    try:
-        return slurm.node(host)
-    except RunFailed:
-        if short_name(host) == host:
-            raise
-        return slurm.node(short_name(host))
+    return slurm.node(host)
 
 
 def is_forbidden(error: RunFailed) -> bool:

@@ -11,7 +11,7 @@ would hold them.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,7 +27,7 @@ from firsttouch.errors import BadInput
 from firsttouch.fleet import actions
 from firsttouch.fleet.actions import Actions
 from firsttouch.fleet.site_settings import Hold, SiteSettings, Why
-from firsttouch.host.emulation import HOST, name_among
+from firsttouch.host.emulation import HOST
 from firsttouch.host.host_lists import folded
 from firsttouch.judge import verdict_log
 from firsttouch.judge.findings import Findings
@@ -37,8 +37,6 @@ from firsttouch.judge.verdict_log import Logged
 from firsttouch.records import atomic_files
 from firsttouch.systems.definition import load
 
-#: Those of the rules, which have limits.
-_RULED = frozenset({"fail", "suspect"})
 #: The kind of the published document, and its form.
 DOCUMENT, SCHEMA = "firsttouch-exclude", 1
 #: Seconds in which changes are counted.
@@ -147,9 +145,9 @@ class Exclusions(Struct, frozen=True):
 # The list
 
 
-def exclusions(journal: Actions, settings: SiteSettings, named: Iterable[str] = ()) -> Exclusions:
-    """Return the hosts to avoid by the log of verdicts and the *journal*; *named* are Slurm's names of hosts."""
-    now, names, seen = journal.clock.time(), set(named), Campaigns()
+def exclusions(journal: Actions, settings: SiteSettings) -> Exclusions:
+    """Return the hosts to avoid by the log of verdicts and the *journal*."""
+    now, seen = journal.clock.time(), Campaigns()
     avoided: dict[str, Excluded] = {}
     for life in journal.lives.values():
         if action := life.hold or life.drained:
@@ -157,7 +155,7 @@ def exclusions(journal: Actions, settings: SiteSettings, named: Iterable[str] = 
             evidence = (action.time, action.system or life.system, action.reason, action.source)
             avoided[life.host] = Excluded(life.host, why, *evidence)
     for logged in _last(verdict_log.read(clock=journal.clock)).values():
-        host = name_among(logged.host, names)
+        host = logged.host
         if host in avoided or logged.time < now - settings.exclude.max_age:
             continue
         if logged.verdict in settings.exclude.verdicts and not is_settled(journal, host, logged):

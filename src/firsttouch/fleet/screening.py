@@ -25,7 +25,6 @@ from firsttouch.errors import BadInput, RunFailed
 from firsttouch.execution import slurm
 from firsttouch.fleet import actions
 from firsttouch.fleet.site_settings import Screening
-from firsttouch.host.emulation import name_among
 from firsttouch.judge import verdict_log
 from firsttouch.judge.verdict import natural
 from firsttouch.judge.verdict_log import Logged
@@ -89,13 +88,10 @@ def due(
         if out := " and ".join([*node.out_of_service, *node.reserved, *node.away]).lower():
             left_out[host] = out
     names = list(dict.fromkeys(hosts)) or hosts_of(system, states, logs)
-    asked, last = set(names), dict[str, Logged]()
-    for host, log in logs.items():
-        if of_system := [line for line in log if line.system == system.name]:
-            last[name_among(host, asked)] = of_system[-1]
+    last = {host: line for host, log in logs.items() for line in log if line.system == system.name}
     now = clock.time()
     ranked = []
-    for host in sorted(asked - set(left_out), key=natural):
+    for host in sorted(set(names) - set(left_out), key=natural):
         if (logged := last.get(host)) is None:
             ranked.append((0, 0.0, Candidate(host, "", None, "never validated")))
             continue

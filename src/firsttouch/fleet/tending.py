@@ -104,7 +104,7 @@ class Round:
                 self._each(life, self.look_after)
         self.hold_new()
         if self.act:
-            avoided = exclusion.exclusions(self.journal, self.settings, slurm.nodes())
+            avoided = exclusion.exclusions(self.journal, self.settings)
             exclusion.publish(avoided, exclusion.place(self.settings))
 
     def _lives(self) -> list[QuarantineState]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Collection
 from pathlib import Path
 
 from firsttouch.host import kernel_files
@@ -30,12 +29,6 @@ def host_name() -> str:
 def short_name(name: str) -> str:
     """Return a host name without its domain; an IP address has none."""
     return name if name.replace(".", "").isdecimal() else name.partition(".")[0]
-
-
-def name_among(name: str, names: Collection[str]) -> str:
-    """Return the name of a host as it stands in *names*: with or without its domain."""
-    short = short_name(name)
-    return short if name not in names and short in names else name
 
 
 @functools.cache

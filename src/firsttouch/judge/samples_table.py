@@ -353,16 +353,6 @@ def _numbered(texts: pl.Series) -> tuple[list[str], pl.Series]:
     return ordered, pl.Series(texts.name, numbers[texts.to_physical().to_numpy()])
 
 
-def renamed(table: pl.DataFrame, names: Mapping[str, str]) -> pl.DataFrame:
-    """Return a *table* with other names of hosts."""
-    import polars as pl  # noqa: PLC0415 - a large import
-
-    other = {host: name for host, name in names.items() if host != name}
-    if not other:
-        return table
-    return table.with_columns(pl.col("host").cast(pl.String).replace(other).cast(pl.Categorical))
-
-
 def _spans(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the hours with records of each host: consecutive ones make sessions."""
     import polars as pl  # noqa: PLC0415 - a large import

@@ -21,12 +21,12 @@ from firsttouch.campaign import results as campaign_results
 from firsttouch.campaign.state import State, state, without_superseded
 from firsttouch.clock import MOST_SKEW, SYSTEM_CLOCK, Clock
 from firsttouch.errors import BadInput, one_line
-from firsttouch.host.emulation import name_among, short_name
+from firsttouch.host.emulation import short_name
 from firsttouch.judge import drift, samples_table
 from firsttouch.judge.drift import Configuration
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.judging import judged
-from firsttouch.judge.samples_table import SamplesTable, renamed
+from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.records import schema
 from firsttouch.records.schema import Record, Unread
 from firsttouch.systems.definition import System
@@ -112,8 +112,7 @@ class Gathered(Struct, frozen=True, dict=True):
         if aligners:
             wanted &= schema.is_of_aligner()
         columns = tuple(schema.columns())
-        # Campaigns may name the hosts of records otherwise.
-        frames = self.frames(columns, None if self.missing else wanted)
+        frames = self.frames(columns, wanted)
         rows = pl.concat([schema.to_frame(()), *(frame.filter(wanted) for frame in frames)])
         # Lines of checks come before the same records of a store, which has no placements.
         once = rows.unique(
@@ -122,12 +121,11 @@ class Gathered(Struct, frozen=True, dict=True):
         return schema.from_frame(once.sort("time", maintain_order=True))
 
     def frames(self, columns: Sequence[str], where: pl.Expr | None = None) -> Iterator[pl.DataFrame]:
-        """Yield the records that count, with the names of hosts in campaigns, which may omit the domain."""
+        """Yield the records that count."""
         from firsttouch.records.store import batches  # noqa: PLC0415 - loads the table library
 
         for frame in batches(self._parsed, columns, self._keep_unread, where, self.since):
-            hosts = frame["host"].unique() if self.missing else ()
-            yield self._counting(renamed(frame, {host: name_among(host, self.missing) for host in hosts}))
+            yield self._counting(frame)
         if self._measured:
             yield self._counting(schema.to_frame(self._measured).select(columns))
 

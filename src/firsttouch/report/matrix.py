@@ -17,7 +17,7 @@ from firsttouch.benchmarks.probe import NAME
 from firsttouch.documents import attributes
 from firsttouch.errors import BadInput, one_line
 from firsttouch.host.cpusets import format_hwloc, format_list
-from firsttouch.host.emulation import name_among
+from firsttouch.host.emulation import short_name
 from firsttouch.host.topology import Topology
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
@@ -68,17 +68,17 @@ def matrix_of(records: Iterable[Record], topology: Topology, host: str) -> Matri
     only, of several efforts, or that do not fit *topology*.
     """
     of_matrix = [r for r in records if r.check in {"latency", "bandwidth"}]
-    hosts = sorted({name_among(r.host, {host}) for r in of_matrix})
+    hosts = sorted({short_name(r.host) for r in of_matrix})
     if not of_matrix:
         raise BadInput("no record of the checks latency and bandwidth: measure with `firsttouch characterize`")
     if not host and len(hosts) == 1:
         host = hosts[0]
-    if host not in hosts:
+    if (short := short_name(host)) not in hosts:
         names, whose = ", ".join(hosts[:3]) + (", ..." if len(hosts) > 3 else ""), host or "a host without a name"
         raise BadInput(
             f"the records are of {names}, the topology is of {whose}: give that of one of them by --xml"
         )
-    measured = [r for r in of_matrix if name_among(r.host, {host}) == host and r.status == "valid" and _pairs(r)]
+    measured = [r for r in of_matrix if short_name(r.host) == short and r.status == "valid" and _pairs(r)]
     if len(efforts := {str(r.parameters.get("effort", "full")) for r in measured}) > 1:
         raise BadInput(f"records of several efforts: {', '.join(sorted(efforts))}: give those of one run")
     values: dict[str, Mapping[Pair, Record]] = {}
