@@ -246,7 +246,7 @@ HEAVY = (
     ("report", "m.jsonl", "-o", "report"),
     ("baseline", "m.jsonl", "--system", "amd-opteron"),
     ("store", "append", "store", "m.jsonl"),
-    ("topology", "--export", "csv", "m.jsonl"),
+    ("topology", "--export", "json", "m.jsonl"),
     ("characterize",),
     ("fleet", "tend"),
     ("campaign", "run", "validate"),

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The measured matrix for hwloc, the kernel's interleave weights, CSV and JSON: `firsttouch topology --export`."""
 
-import csv
-import io
 import json
 import shutil
 import subprocess
@@ -15,7 +13,6 @@ from factories.host_records import invalid
 from factories.host_records import matrix_records as records
 from firsttouch.host.topology import load
 from firsttouch.records.schema import Record, append
-from firsttouch.report.text import csv_cell
 from firsttouch.scenarios import tiers
 
 #: Two packages with 8 PUs; each has two banks, of which the second one has no PUs of its own (NUMA nodes 1 and 3).
@@ -108,12 +105,9 @@ def test_no_text_of_a_record_is_a_command_of_the_script(export, tmp_path, host):
     assert not (tmp_path / "forged").exists()
 
 
-@pytest.mark.parametrize("text", ["=HYPERLINK(1)", "@SUM(1)", "-2+3+cmd|' /C calc'!A0", "\t=1", *HOSTILE])
-def test_no_text_of_a_record_is_a_formula_or_breaks_the_xml(export, text):
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_text_of_a_record_breaks_the_xml(export, text):
     measured = [replace(r, host=text, parameters={**r.parameters, "program": text}) for r in records()]
-    (row, *_) = csv.DictReader(io.StringIO(export("csv", measured)[1], newline=""))
-    assert row["host"] == row["program"] == csv_cell(text)
-    assert csv_cell(text)[0] not in "=+-@"
     ET.fromstring(export("memattrs", measured)[1])  # noqa: S314
 
 
@@ -129,14 +123,13 @@ def test_weights_are_small_and_close(rates, weights):
     assert tiers.weights_error(weights, rates) <= (0.05 if max(rates) < 1000 else 3)
 
 
-def test_csv_and_json_have_a_row_for_each_value(export):
-    rows = list(csv.DictReader(export("csv", records())[1].splitlines()))
-    assert len(rows) == 16
-    far = {"initiator": "0", "bank": "3", "metric": "random_latency", "value": "230.0", "unit": "ns"}
-    far |= {"samples": "3", "pages": "thp", "bytes": str(1 << 30), "program": "firsttouch-probe", "host": "n1"}
-    assert far in [{name: row[name] for name in far} for row in rows]
+def test_json_has_a_row_for_each_value(export):
     document = json.loads(export("json", records())[1])
-    assert [{k: str(v) for k, v in row.items()} for row in document["values"]] == rows
+    rows = document["values"]
+    assert len(rows) == 16
+    far = {"initiator": 0, "bank": 3, "metric": "random_latency", "value": 230.0, "unit": "ns"}
+    far |= {"samples": 3, "pages": "thp", "bytes": 1 << 30, "program": "firsttouch-probe", "host": "n1"}
+    assert far in [{name: row[name] for name in far} for row in rows]
     assert [n["index"] for n in document["numa_nodes"]] == [0, 1, 2, 3]
 
 
@@ -145,20 +138,21 @@ def test_a_record_stands_for_pairs_alike(export):
     for record in alike:
         bank = (record.parameters["bank"] + 2) % 4
         record.parameters["stands_for"] = [{"pu_nodes": [2], "banks": [bank]}]
-    rows = list(csv.DictReader(export("csv", alike)[1].splitlines()))
+    rows = json.loads(export("json", alike)[1])["values"]
     assert len(rows) == 16
-    assert {r["measured_initiator"] for r in rows if r["initiator"] == "2"} == {"0"}
+    assert {r["measured_initiator"] for r in rows if r["initiator"] == 2} == {0}
 
 
 @pytest.mark.parametrize(
     ("measured", "form", "message"),
     [
         (records(banks=(0, 1, 2)), "weights", "no valid copy_bandwidth of NUMA node 0 with bank 3 and 1 more"),
-        ([invalid(r) if r.metric == "random_latency" else r for r in records()], "csv", "no valid random_latency"),
+        ([invalid(r) if r.metric == "random_latency" else r for r in records()], "json",
+         "no valid random_latency"),
         (records() + records(effort="quick"), "memattrs", "records of several efforts: full, quick"),
         (records() + records(host="n2"), "json", "the records are of n1, n2, the topology is of a host without"),
-        (records(banks=(0, 1, 2, 3, 4)), "csv", "NUMA node 0 with bank 4 was measured, which this topology"),
-        ([Record("topology", "pus", "1", "neither", (2,))], "csv",
+        (records(banks=(0, 1, 2, 3, 4)), "json", "NUMA node 0 with bank 4 was measured, which this topology"),
+        ([Record("topology", "pus", "1", "neither", (2,))], "json",
          "no record of the checks latency and bandwidth"),
     ],
 )  # fmt: skip
@@ -171,13 +165,13 @@ def test_what_cannot_be_exported_is_one_clear_line(export, measured, form, messa
 
 def test_records_of_another_host_and_lacking_records(run_cli, tmp_path, monkeypatch):
     append(tmp_path / "r.jsonl", records(host="elsewhere"))
-    status, _, err = run_cli("topology", "--export", "csv", str(tmp_path / "r.jsonl"))
+    status, _, err = run_cli("topology", "--export", "json", str(tmp_path / "r.jsonl"))
     assert status == 2
     assert "the records are of elsewhere, the topology is of" in err
     monkeypatch.setenv("FIRSTTOUCH_OUT", str(tmp_path))
-    assert "run `firsttouch characterize`" in run_cli("topology", "--export", "csv")[2]
+    assert "run `firsttouch characterize`" in run_cli("topology", "--export", "json")[2]
     assert run_cli("topology", str(tmp_path))[0] == 2
-    assert run_cli("topology", "--json", "--export", "csv", str(tmp_path))[0] == 2
+    assert run_cli("topology", "--json", "--export", "json", str(tmp_path))[0] == 2
 
 
 def test_a_latency_within_a_cache_is_not_that_of_memory(run_cli, stored, tmp_path):
@@ -185,7 +179,7 @@ def test_a_latency_within_a_cache_is_not_that_of_memory(run_cli, stored, tmp_pat
         tmp_path / "r.jsonl",
         [r for r in records(host="host", banks=[0], size=1 << 20) if r.parameters["pu_nodes"] == [0]],
     )
-    status, _, err = run_cli("topology", "--xml", str(stored / "lstopo_host.xml"), "--export", "csv",
+    status, _, err = run_cli("topology", "--xml", str(stored / "lstopo_host.xml"), "--export", "json",
                              str(tmp_path / "r.jsonl"))  # fmt: skip
     assert status == 2
     assert "the latency of NUMA node 0 with bank 0 was measured up to 1 MiB, within the cache of" in err

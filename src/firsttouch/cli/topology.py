@@ -26,7 +26,7 @@ EXAMPLES = """\
   firsttouch topology --system amd-opteron     # does this host match that system?
   firsttouch topology --export memattrs -o host.xml     # then: lstopo --input host.xml --memattrs
   firsttouch topology --export weights results/ -o weights.sh
-  firsttouch topology --export csv --xml n7.xml store/"""
+  firsttouch topology --export json --xml n7.xml store/"""
 
 
 def register(subparsers: options.Subparsers) -> None:
@@ -36,9 +36,9 @@ def register(subparsers: options.Subparsers) -> None:
     options.add(parser, "--system", help="compare with a system; exit status 1 if NUMA nodes or PUs differ")
     forms = (
         "write the measured bandwidth and latency of every NUMA node and bank as hwloc's memory attributes (XML), "
-        "the kernel's interleave weights (shell), JSON or CSV"
+        "the kernel's interleave weights (shell), or JSON"
     )
-    parser.add_argument("--export", choices=("memattrs", "weights", "json", "csv"), help=forms)
+    parser.add_argument("--export", choices=("memattrs", "weights", "json"), help=forms)
     given = "with --export: records or folders with them (default: the newest characterization)"
     options.add(parser, "records", nargs="*", help=given)
     options.add(parser, "--output", help="with --export: the file (default: standard output)")
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
             sys.stdout.write(text)
         return 0
     if args.records or args.output:
-        raise BadInput("records and --output belong to --export: choose memattrs, weights, json or csv")
+        raise BadInput("records and --output belong to --export: choose memattrs, weights or json")
     if args.system:
         from firsttouch.systems import definition  # noqa: PLC0415 - see the package
 
@@ -112,10 +112,8 @@ def _exported(
             return matrix.to_memattrs(measured.complete(host, matrix.LATENCY, matrix.COPY), host, xml)
         case "weights":
             return matrix.to_weights(measured.complete(host, matrix.COPY), host)
-        case "json":
-            return matrix.to_json(measured.complete(host, matrix.LATENCY, matrix.COPY), host)
         case _:
-            return matrix.to_csv(measured.complete(host, matrix.LATENCY, matrix.COPY))
+            return matrix.to_json(measured.complete(host, matrix.LATENCY, matrix.COPY), host)
 
 
 def describe(topology: Topology) -> str:

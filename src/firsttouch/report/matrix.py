@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The measured matrix of NUMA nodes and banks, for other programs: hwloc, the kernel's weights, CSV and JSON."""
+"""The measured matrix of NUMA nodes and banks, for other programs: hwloc, the kernel's weights, and JSON."""
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import json
 import xml.etree.ElementTree as ET
@@ -22,12 +20,12 @@ from firsttouch.host.topology import Topology
 from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
 from firsttouch.report.model import banks, node_set, pu_nodes
-from firsttouch.report.text import clean, csv_cell
+from firsttouch.report.text import clean
 from firsttouch.scenarios import tiers
 from firsttouch.units import format_bytes
 
 LATENCY, COPY = "random_latency", "copy_bandwidth"
-#: The columns of CSV and JSON; docs/howto/tiers.md describes them.
+#: The keys of a value in JSON; docs/howto/tiers.md describes them.
 COLUMNS = (
     *("initiator", "bank", "metric", "value", "unit", "samples", "minimum", "maximum", "spread"),
     *("program", "instructions", "stores", "pages", "threads", "bytes", "measured_initiator", "measured_bank"),
@@ -129,7 +127,7 @@ def _best_way(records: Sequence[Record]) -> dict[Pair, Record]:
 
 
 # ----------------------------------------------------------------------
-# JSON and CSV: a row for each value.
+# JSON: a row for each value.
 
 
 def _rows(matrix: Matrix) -> list[dict[str, Any]]:
@@ -150,15 +148,6 @@ def _rows(matrix: Matrix) -> list[dict[str, Any]]:
             }
             rows.append({name: row[name] for name in COLUMNS})
     return rows
-
-
-def to_csv(matrix: Matrix) -> str:
-    """Return the matrix as CSV with the header COLUMNS; no text of a record is a formula in a spreadsheet."""
-    out = io.StringIO()
-    table = csv.DictWriter(out, COLUMNS, lineterminator="\n")
-    table.writeheader()
-    table.writerows({name: csv_cell(value) for name, value in row.items()} for row in _rows(matrix))
-    return out.getvalue()
 
 
 def to_json(matrix: Matrix, topology: Topology) -> str:

@@ -27,10 +27,6 @@ NOT_MEASURED = "-"
 # lone surrogates (from names that are not UTF-8) and the two non-characters of XML 1.0.
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _BLANKS = re.compile(r"[\t\n\r]+")
-# A spreadsheet computes a cell that begins like a formula. Signed numbers, perhaps with a unit, stay as they are.
-_FORMULA = re.compile(
-    r"[=@\t\r\uff0b\uff0d\uff1d\uff20]|[-+](?!\d+(?:\.\d+)?(?:e[-+]?\d+)?(?: ?[\w%/]+)?$)", re.IGNORECASE
-)
 # What needs no escape in an address.
 _NOT_IN_ADDRESS = re.compile(r"[^A-Za-z0-9._]+")
 # An underscore within a word, as in copy_bandwidth, is no markup.
@@ -64,14 +60,6 @@ def anchors(kind: str, names: Iterable[str], system: str = "") -> dict[str, str]
         taken.add(address)
         addresses[name] = address
     return addresses
-
-
-def csv_cell(value: Any) -> Any:
-    """Return a cell of CSV: texts on one line; those that a spreadsheet would compute begin with an apostrophe."""
-    if not isinstance(value, str):
-        return value
-    text = clean(value).strip()
-    return f"'{text}" if _FORMULA.match(text) else text
 
 
 def times(factor: float) -> str:
