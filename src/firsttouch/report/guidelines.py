@@ -84,11 +84,6 @@ class Choice(Struct, frozen=True):
         }
 
 
-def mark(name: str, chosen: str, default: str) -> str:
-    """Return the note of a scenario: the recommended one, the default run, or neither."""
-    return USE if name == chosen else DEFAULT if name == default else ""
-
-
 # ----------------------------------------------------------------------
 # Choices from records and stored advice.
 
@@ -155,10 +150,10 @@ def _of_records(runs: Mapping[_Run, _ByHost], names: Mapping[str, str], gone: It
     usual = scenarios.get(default) if default else None
     record = next(r for of_host in kept.values() for r in of_host.values())
     lower = record.better == "lower"
-    ordered = sorted(scenarios.values(), key=lambda s: _rank(s, lower=lower))
+    ordered = sorted(scenarios.values(), key=lambda s: s.value.value if s.value else math.inf, reverse=not lower)
     best = ordered[0]
     chosen = best if usual is None or best.gain is None or best.gain.clear else usual
-    why = _why(ordered, chosen, usual, interval, lower=lower)
+    why = _why(ordered, chosen, usual, interval)
     if left_out:
         hosts_left_out = listed([names[h] for h in left_out], most=_NAMED)
         why += f"; {hosts_left_out} left out, because hosts are comparable only by their default runs"
@@ -258,10 +253,8 @@ def _title(record: Record, hosts: int) -> str:
     return clean(", ".join(filter(None, ("measured", dataset_of(record), reads, count(hosts, "host")))))
 
 
-def _why(
-    ordered: Sequence[Alternative], chosen: Alternative, default: Alternative | None, interval: str, *, lower: bool
-) -> str:
-    best, *others = ordered
+def _why(ordered: Sequence[Alternative], chosen: Alternative, default: Alternative | None, interval: str) -> str:
+    best = ordered[0]
     if chosen is not best and best.gain is not None:
         reason = f"{best.scenario} has the best median, {times(best.gain.value)} as fast as the default run, but "
         if not best.gain.bounded:
@@ -271,25 +264,7 @@ def _why(
     reason = f"the best median of {count(len(ordered), 'scenario')}"
     if default is None:
         reason += "; its gain is unknown, as there is no valid default run (1 instance, original)"
-    if best.repetitions == 1:
-        return f"{reason}; {_UNSURE}"
-    rivals = [s.scenario for s in others if _as_fast(s.value, best.value, lower=lower)]
-    if rivals:
-        return f"{reason}; some repetitions of {listed(rivals, most=3)} were as fast"
-    return f"{reason}; no repetition of another scenario was as fast"
-
-
-def _rank(scenario: Alternative, *, lower: bool) -> float:
-    """Return a key that sorts the best value first."""
-    value = scenario.value.value if scenario.value else math.inf
-    return value if lower else -value
-
-
-def _as_fast(value: Interval | None, best: Interval | None, *, lower: bool) -> bool:
-    """Return whether a repetition was as fast as one of the *best* scenario."""
-    if value is None or best is None:
-        return False
-    return value.low <= best.high if lower else value.high >= best.low
+    return f"{reason}; {_UNSURE}" if best.repetitions == 1 else reason
 
 
 def advised(documents: Iterable[Mapping[str, Any]]) -> Iterator[Keyed]:
@@ -305,6 +280,7 @@ def _of_advice(document: Mapping[str, Any]) -> Choice:
     kept = [r for r in rows if r["state"] in {"recommended", "dropped"}]
     kept.sort(key=lambda r: (r["state"] != "recommended", r["seconds"]["expected"] if r["seconds"] else math.inf))
     day = str(document["time"])[:10]
+    notes = {document["default"]: DEFAULT, document["recommended"]: USE}
     seconds = {r["name"]: Interval(*(r["seconds"][end] for end in _ENDS)) for r in rows if r["seconds"]}
     usual = seconds.get(document["default"])
     gains = {name: SAME if time is usual else usual.over(time) for name, time in seconds.items()} if usual else {}
@@ -335,8 +311,7 @@ def _of_advice(document: Mapping[str, Any]) -> Choice:
                 seconds.get(row["name"]),
                 row["trials"],
                 gains.get(row["name"]),
-                mark(row["name"], document["recommended"], document["default"])
-                or ("" if row["trials"] else "not tried"),
+                notes.get(row["name"], "" if row["trials"] else "not tried"),
             )
             for row in kept
         ),
@@ -381,12 +356,7 @@ class Guideline(Struct, frozen=True):
         if not others:
             return f"all {len(self.choices)} inputs agree" if len(self.choices) > 1 else ""
         differing = listed((f"{c.chosen} ({c.title})" for c in others), most=_NAMED)
-        (is_gain_known, is_measured, _), second = _weight(first), max(map(_weight, others))
-        if (is_gain_known, is_measured) == second[:2]:
-            why = "its input has the most reads" if first.reads > second[2] else "it is the first of equal inputs"
-        else:
-            why = "its gain is known" if is_gain_known > second[0] else "it was measured, not predicted"
-        return f"{why} ({first.title}); others differ: {differing}"
+        return f"by {first.title}, as measured gains of the most reads decide; others differ: {differing}"
 
 
 def _weight(choice: Choice) -> tuple[bool, bool, int]:
