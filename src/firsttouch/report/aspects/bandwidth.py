@@ -63,10 +63,12 @@ def aspect(view: HostView) -> Aspect:
         reason = view.why_absent(CHECK)
         return Aspect(absent=[Absent(_TITLE, reason)], tile=Tile(_TILE, note=reason))
     kernels = dict.fromkeys((*KERNELS, *(m.kernel for w in ways for m in w.matrices)))
+    charts = [_chart(f"bandwidth-{position}", view, way) for position, way in enumerate(drawn(ways), start=1)]
     return Aspect(
         [_result(view, *fastest) for kernel in kernels if (fastest := best_local(ways, kernel))],
-        [_chart(f"bandwidth-{position}", view, way) for position, way in enumerate(drawn(ways), start=1)],
+        [chart for chart in charts if chart.panels],
         tile=_tile(view, ways),
+        tables=[table for chart in charts if not chart.panels for table in chart.tables],
     )
 
 
@@ -252,7 +254,8 @@ def _chart(key: str, view: HostView, way: Variant) -> Chart:
         how=_HOW.format(*(_INTERLEAVED if way.parameters.get("policy") == "interleave" else _BOUND)),
         shows=list(sentences.values()),
         measured=" ".join(details),
-        panels={f"{m.kernel} ({unit})": _panel(m, unit, highest) for m in way.matrices},
+        # A map of one cell shows nothing that the table does not.
+        panels={f"{m.kernel} ({unit})": _panel(m, unit, highest) for m in way.matrices if len(m.cells) > 1},
         descriptions=sentences,
         tables=[*filter(None, [comparison_table(view, records)]), _table(view, way, unit)],
     )
