@@ -373,7 +373,7 @@ class TestRunHere:
     def test_the_overview_at_the_end_of_a_job_has_its_lines(self, tmp_path, capsys):
         campaign = campaigns.create(planned(tmp_path / "c", only=["topology"]))
         finish(campaign, "n1", "topology", ended="skipped")
-        conclude(campaign, running.Outcome(), None, collects=True, as_json=False)
+        conclude(campaign, running.Outcome(), JobJudge(load("local"), "c"), collects=True, as_json=False)
         lines = capsys.readouterr().err.splitlines()
         assert "## Skipped" in lines
         assert "- n1 topology: why" in lines

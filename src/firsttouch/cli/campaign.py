@@ -164,12 +164,10 @@ def run_here(args: argparse.Namespace) -> int:
     return _status(outcome, judge, judge.verdict, campaign, strict=args.strict, drains=args.drain)
 
 
-def conclude(
-    campaign: Campaign, outcome: Outcome, judge: JobJudge | None, *, collects: bool, as_json: bool
-) -> None:
+def conclude(campaign: Campaign, outcome: Outcome, judge: JobJudge, *, collects: bool, as_json: bool) -> None:
     """Collect if no other job measures, and print the verdicts of a run, or its JSON document."""
     document: dict[str, Any] = {"campaign": str(campaign.folder), "steps": outcome.ended}
-    if judge and judge.verdict:
+    if judge.verdict:
         cost = spent(judge.verdicts, outcome.seconds, outcome.limit)
         document |= {"verdict": judge.verdict.to_dict(), "spent": cost.to_dict()}
     if collects:
@@ -182,7 +180,7 @@ def conclude(
         say(f"report: {campaign.folder / 'report' / 'index.html'}")
     if as_json:
         options.print_json(document)
-    elif judge and outcome.speaks:
+    elif outcome.speaks:
         for note in judge.fleet.notes() if judge.fleet else ():
             print(one_line(note))
         for verdict in judge.verdicts:
