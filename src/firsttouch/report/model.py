@@ -7,8 +7,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -24,8 +23,6 @@ from firsttouch.systems.references import Reference
 # Problems and references.
 
 Kind = Literal["failed", "skipped", "invalid"]
-#: What a function derives from the records of a host.
-Derived = TypeVar("Derived")
 
 
 class Problem(Struct, frozen=True):
@@ -69,7 +66,7 @@ class Absent(Struct, frozen=True):
 # The records of each host: current, superseded, invalid, and those that no figure can show.
 
 
-class HostView(Struct, frozen=True, dict=True):
+class HostView(Struct, frozen=True):
     """One host of one system and partition, and its records.
 
     *valid* holds the latest valid record of each case, in a stable order; *superseded* counts the older ones.
@@ -85,17 +82,6 @@ class HostView(Struct, frozen=True, dict=True):
     superseded: int
     problems: tuple[Problem, ...]
     topology: Topology | None
-
-    def once(self, derive: Callable[[HostView], Derived]) -> Derived:
-        """Return what *derive* finds in the records; it is computed once for a view."""
-        if derive not in self._derived:
-            self._derived[derive] = derive(self)
-        derived: Derived = self._derived[derive]
-        return derived
-
-    @cached_property
-    def _derived(self) -> dict[Callable[[HostView], Any], Any]:
-        return {}
 
     def of(self, *checks: str, metric: str | None = None) -> list[Record]:
         """Return the valid records of *checks*, or of one *metric* of them."""

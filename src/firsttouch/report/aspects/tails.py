@@ -4,32 +4,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from itertools import pairwise
 
 from msgspec import Struct
 
 from firsttouch.benchmarks.tails import CHECK, PERCENTILES
 from firsttouch.records.cases import grouped
 from firsttouch.records.schema import Record
-from firsttouch.report.aspect import Aspect, Chart, Result, measured, value
-from firsttouch.report.document import Cell, Panel, Table
-from firsttouch.report.figures import drawing
+from firsttouch.report.aspect import Aspect, Result, value
+from firsttouch.report.document import Cell, Table
 from firsttouch.report.model import Absent, HostView, banks, pu_nodes
 from firsttouch.report.text import clean
 from firsttouch.units import number
 
 _TITLE = "The slowest accesses to memory"
-_HOW = (
-    "The further right and up a curve goes, the more accesses are slow: at the height 1 in 1,000 it shows the "
-    "time that one access of a thousand exceeds. What interrupts delayed is subtracted. A good curve falls "
-    "steeply and has no shoulder at the bottom right."
-)
+_HOW = "A percentile of 99.9 % is the time that one access of a thousand exceeds, without what interrupts delayed."
 _MEDIAN, _P99, _P999, _P9999 = PERCENTILES
-#: Curves in the drawing; the table has all of them.
-_MOST_CURVES = 6
-#: The share of accesses at the lower end of the axis.
-_LOWEST = 1e-6
 
 
 class Tail(Struct, frozen=True):
@@ -51,34 +40,6 @@ class Tail(Struct, frozen=True):
         """What 1 of 1,000 accesses exceeds (ns), 0 if it is unknown."""
         return self.records[_P999].value if _P999 in self.records else 0.0
 
-    def curve(self) -> list[tuple[float, float]]:
-        """Return points (ns, share of the accesses that take longer), those that interrupts delayed left out.
-
-        The curve ends where so few accesses are left that they may be delayed ones: two standard errors.
-        """
-        record = next((r for r in self.records.values() if "histogram_ns" in r.parameters), None)
-        parameters = record.parameters if record else {}
-        lists = [_numbers(parameters.get(f"histogram_{what}")) for what in ("ns", "accesses", "interrupted")]
-        if not lists[0] or len({len(of_bins) for of_bins in lists}) > 1:
-            return []
-        bins = list(zip(*lists, strict=False))
-        with_delayed = sum(accesses for _, accesses, _ in bins)
-        total = above = with_delayed - sum(delayed for *_, delayed in bins)
-        points = []
-        for (_, accesses, delayed), (end, *_) in pairwise(bins):
-            above -= accesses - delayed
-            with_delayed -= accesses
-            if end > 0 and total > 0 and above / total >= _LOWEST and above >= 2 * with_delayed**0.5:
-                points.append((end, above / total))
-        return points
-
-
-def _numbers(values: object) -> list[float]:
-    """Return a list of numbers of at least 0; an empty one for anything else."""
-    if not isinstance(values, list) or not all(isinstance(v, (int, float)) and v >= 0 for v in values):
-        return []
-    return [float(value) for value in values]
-
 
 def tails(view: HostView) -> list[Tail]:
     """Return the tails of a host: idle and local ones first."""
@@ -92,7 +53,7 @@ def tails(view: HostView) -> list[Tail]:
 
 
 def aspect(view: HostView) -> Aspect:
-    """Return the bank whose slowest accesses take longest, idle and under load, and the chart."""
+    """Return the bank whose slowest accesses take longest, idle and under load, and the table of all."""
     measured_tails = tails(view)
     if not measured_tails:
         return Aspect(absent=[Absent(_TITLE, view.why_absent(CHECK))])
@@ -100,21 +61,7 @@ def aspect(view: HostView) -> Aspect:
         max(of_load, key=lambda t: t.slowness) for of_load in grouped(measured_tails, lambda t: t.load).values()
     ]
     results = [_result(tail, measured_tails) for tail in worst if _P999 in tail.records]
-    others = [tail for tail in measured_tails if not any(tail is slowest for slowest in worst)]
-    curves = [tail for tail in [*worst, *others] if tail.curve()][:_MOST_CURVES]
-    table = _table(measured_tails)
-    if not curves:
-        return Aspect(results, tables=[table])
-    chart = Chart(
-        key=CHECK,
-        title=_TITLE,
-        how=_HOW,
-        shows=[_sentence(tail) for tail in worst],
-        measured=measured((r for t in curves for r in t.records.values()), "the table has all of them"),
-        panels={"": partial(_panel, curves)},
-        tables=[table],
-    )
-    return Aspect(results, [chart])
+    return Aspect(results, tables=[_table(measured_tails)], note=" ".join([*map(_sentence, worst), _HOW]))
 
 
 def _result(tail: Tail, measured_tails: Sequence[Tail]) -> Result:
@@ -131,27 +78,6 @@ def _sentence(tail: Tail) -> str:
     return f"{tail.name[0].upper()}{tail.name[1:]}: {', '.join(parts)}."
 
 
-def _panel(curves: Sequence[Tail], *, name: str, title: str, heading: str, description: str) -> Panel:
-    looks = {tail.name: drawing.series(position, radius=0) for position, tail in enumerate(curves)}
-    ticks = [(10.0**-power, "1 in " + f"{10**power:,}") for power in range(6, 0, -1)]
-    axes = drawing.Chart(
-        name,
-        (
-            drawing.logarithmic_scale(ns for tail in curves for ns, _ in tail.curve()),
-            drawing.Scale(_LOWEST, 1.0, [*ticks, (1.0, "all")], logarithmic=True),
-        ),
-        ("time of an access (ns)", "accesses that take longer"),
-        looks,
-        heading=heading,
-    )
-    for tail, look in zip(curves, looks.values(), strict=True):
-        points = tail.curve()
-        axes.draw_series(
-            look, points, [f"{tail.name}: {share:.2g} take more than {number(ns)} ns" for ns, share in points]
-        )
-    return axes.canvas.panel(title, description)
-
-
 def _table(measured_tails: Sequence[Tail]) -> Table:
     rows = []
     for tail in measured_tails:
@@ -160,4 +86,4 @@ def _table(measured_tails: Sequence[Tail]) -> Table:
         shown = Cell(interruptions, number) if isinstance(interruptions, (int, float)) else ""
         rows.append((tail.node, tail.bank, "idle" if tail.load == "none" else tail.load, *cells, shown))
     header = ("NUMA node", "bank", "load", "median (ns)", "99 %", "99.9 %", "99.99 %", "interruptions per s")
-    return Table("Percentiles of single accesses", header, rows)
+    return Table(_TITLE, header, rows)
