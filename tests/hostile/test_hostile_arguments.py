@@ -36,10 +36,7 @@ def pipes(folder):
 
 
 CASES = [
-    Case("no command", [], 2, "the following arguments are required: COMMAND"),
     Case("unknown command", ["measure-all"], 2, "no command"),
-    Case("empty command", [""], 2, "no command"),
-    Case("process", VALIDATE, 0, "undecided", INPUT, process=True),
     *(Case(f"{command}: unknown option", [command, "--nosuch"], 2, "") for command in COMMANDS),
     *(Case(f"{command}: help", [command, "--help"], 0, "usage") for command in COMMANDS),
     *(
@@ -47,46 +44,28 @@ CASES = [
         for command, *more in (
             ("validate", "--system", "local"),
             ("validate", "r.jsonl"),
-            ("baseline", "--system", "local"),
             ("report", "-o", "out"),
             ("report", "r.jsonl"),
             ("store", "append", "st"),
-            ("store",),
         )
     ),
     *(
         Case(f"validate: system {system!r:.20}", ["validate", "--system", system, "r.jsonl"], 2, "", INPUT)
-        for system in (
-            "",
-            "nosuch",
-            "../local",
-            "a b",
-            "/etc/passwd",
-            "local\n",
-            "x" * 5000,
-            "{}",
-            "local:default",
-            "-",
-        )
+        for system in ("", "../local", "a b", "local\n", "x" * 5000)
     ),
     *(
         Case(f"{argv[0]}: no such {path!r:.20}", [*argv, path], 2, "no such file|too long|not permitted|null")
-        for path in ("nowhere", "r.jsonl/x", "x" * 300, "a/" * 3000)
+        for path in ("nowhere", "r.jsonl/x", "a/" * 3000)
         for argv in (("validate", "--system", "local"), ("report", "-o", "out"), ("store", "append", "st"))
     ),
     *(
         Case(f"report: details {details}", [*REPORT, "out", "--details", details], 2, "details", INPUT)
-        for details in ("-1", "x", "", "1.5", "1e3")
-    ),
-    *(
-        Case(f"baseline: loss {loss}", ["baseline", *VALIDATE[1:], "--loss", loss], 2, "loss", INPUT)
-        for loss in ("0", "-1", "51", "nan", "inf", "x", "", "1e-300")
+        for details in ("-1", "x")
     ),
     *(
         Case(f"no path: {' '.join(argv)}", argv, 2, f"argument {name}: '' is not a path", INPUT)
         for name, argv in (
             ("STORE", ["store", "append", "", "r.jsonl"]),
-            ("RECORDS_OR_DIR", ["store", "append", "st", ""]),
             ("RECORDS_OR_DIR", ["validate", "--system", "local", "r.jsonl", ""]),
             ("-o/--output", [*REPORT, ""]),
             ("--xml", ["plan", "--xml", ""]),
@@ -98,28 +77,18 @@ CASES = [
         )
     ),
     Case("report: onto a file", [*REPORT, "notes.txt"], 2, "not a folder", INPUT),
-    Case("report: below a file", [*REPORT, "notes.txt/out"], 2, "not a folder", INPUT),
     Case("report: onto its records", [*REPORT, "r.jsonl"], 2, "an input too", INPUT),
     Case("report: onto a folder with more", [*REPORT, "full"], 2, "not an earlier report", INPUT),
     Case("report: onto the working folder", [*REPORT, "."], 2, "holds an input", INPUT),
-    Case("report: onto the root folder", [*REPORT, "/"], 2, "holds an input", INPUT),
     Case("report: onto a device", [*REPORT, "/dev/null"], 2, "not a folder", INPUT),
-    Case("report: onto /proc", [*REPORT, "/proc/out"], 2, "", INPUT),
     Case("report: a name that is too long", [*REPORT, "x" * 300], 2, "too long", INPUT),
     Case("report: compare one", [*REPORT, "out", "--compare"], 2, "takes two", INPUT),
-    Case("report: compare three", [*REPORT, "out", "r.jsonl", "--compare", "r.jsonl", "r.jsonl"], 2, "", INPUT),
     Case("report: other system", [*REPORT, "out", "--system", "amd-opteron"], 2, "no record of system", INPUT),
     Case("report: XML that is none", [*REPORT, "out", "--xml", "notes.txt"], 2, "notes.txt", INPUT),
-    Case("report: no such XML", [*REPORT, "out", "--xml", "nosuch"], 2, "nosuch", INPUT),
     Case("report: notes as records", ["report", "notes.txt", "-o", "out"], 2, "notes.txt:1: not JSON", INPUT),
-    Case("report: JSON", [*REPORT, "out", "--json"], 0, '"document"', INPUT, OUT),
-    *(
-        Case(f"report: age {age}", [*REPORT, "out", "--max-age", age], 2, "is not a time above 0, such as", INPUT)
-        for age in ("1e15h", "99999999999999999999d", "0d", "1e280s")
-    ),
     *(
         Case(f"run: {regex}", ["run", "--check", "c.yaml"], 2, "not a regular expr", checked_by(regex))
-        for regex in ("(", "(a", "[", "*", "(?P<a>x", "\\", "(?i)(x")
+        for regex in ("(", "*", "\\")
     ),
     Case(
         *(
@@ -147,17 +116,12 @@ CASES = [
     ),
     *(
         Case(f"run: expected checksum {value:.70}", [*EXPECTING, value], 2, "--expect-sha256.* is not a SHA-256")
-        for value in ("", "1.5", "1e400", "nan", "/dev/zero", "0" * 63, "0" * 65, "g" * 64, "0" * 64 + ",")
-    ),
-    *(
-        Case(f"run: expected checksums and {value}", [*EXPECTING, f"{'0' * 64},{value}"], 2, "is not a SHA-256")
-        for value in ("0" * 64, *(f"{'0' * 64},{rest}" for rest in ("1", "-1,0", "1e3,0", "1,0,0")), "x,1,0")
+        for value in ("", "1e400", "0" * 63, "g" * 64, "0" * 64 + ",", f"{'0' * 64},{'0' * 64},-1,0", "x,1,0")
     ),
     *(
         Case(f"run: expected {value[60:]}", [*EXPECTING, value], 2, "--index, --reads and --output are needed")
         for value in ("0" * 64, "aF" * 32, f"{'0' * 64},{'A' * 64},10,9")
     ),
-    Case("validate: dry run alone", [*VALIDATE, "--dry-run"], 0, "undecided", INPUT),
     Case("validate: NUL in a path", ["validate", "--system", "local", "a\0b"], 2, "", INPUT),
     Case("store: append to nowhere", ["store", "append", "/proc/st", "r.jsonl"], 2, "/proc", INPUT),
     *(
@@ -165,7 +129,6 @@ CASES = [
         for place in ("/nonexistent", "r.jsonl")
     ),
     Case("TMPDIR is gone", [*REPORT, "out"], 0, "report", INPUT, OUT, environment={"TMPDIR": "/nonexistent"}),
-    Case("HOME is unset", [*REPORT, "out"], 0, "report", INPUT, OUT, environment={"HOME": None}),
 ]
 
 

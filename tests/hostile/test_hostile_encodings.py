@@ -47,13 +47,10 @@ def at_bytes(folder):
 #: Name, arguments, exit status, pattern, records; these are the cases without further options.
 PLAIN = [
     ("lines in a folder not UTF-8", ["validate", "--system", "local", BYTES], 0, "undecided", at_bytes),
-    ("no such file, not UTF-8", ["report", BYTES, "-o", "out"], 2, "no such file", {}),
-    ("system not UTF-8", ["validate", "--system", BYTES, "r.jsonl"], 2, "", FILE),
     ("control characters in a host", VALIDATE, 4, r"a\\x1b\[31m\\x07\\nb", {"r.jsonl": RAW}),
     ("control characters in a host, JSON", [*VALIDATE, "--json"], 4, r"a\\u001b", {"r.jsonl": RAW}),
     ("control characters in a fleet", VALIDATE, 0, r"n\\x1b\[30m\\x07\\nb pass", {"r.jsonl": FLEET}),
     ("control characters in an argument", ["validate", "--system", "a\x1b[31m\nb", "r.jsonl"], 2, r"a\\x1b", FILE),
-    ("control characters in an option", ["validate", "--syst\x1bem", "a", "r.jsonl"], 2, "", FILE),
     ("control characters in a command", ["vali\x1bdate\n"], 2, "no command", {}),
     ("control characters in a file's name", ["report", "a\x1b\nb", "-o", "out"], 2, r"a\\x1b\\nb", {}),
 ]
@@ -70,11 +67,6 @@ CASES = [
             process=True,
         )
         for variables in ({"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0"})
-    ),
-    *(
-        Case(f"help in {encoding}: {command}", [command, "--help"], 0, "usage", encoding=encoding)
-        for encoding in ("ascii", "latin-1")
-        for command in ("advise", "report")
     ),
     *(
         Case(f"{argv[0]} {closed}", argv, status, "", {"r.jsonl": FEW}, **shell(closed), leaves=OUT)

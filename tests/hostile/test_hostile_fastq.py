@@ -16,17 +16,9 @@ PACKED = gzip.compress(GOOD * 500, mtime=0)
 #: has more of them.
 BAD = {
     "no name": (b"@\nAC\n+\nII\n", r"r\.fq:9: record 3 has no name"),
-    "an at sign before the name": (b"@@r\nAC\n+\nII\n", r":9: record 3 has a name that begins with @"),
-    "a long name": (b"@" + b"n" * 255 + b"\nAC\n+\nII\n", r":9: record 3 has a name of 255 bytes"),
-    "a NUL in the name": (b"@r\0\nAC\n+\nII\n", r":9: record 3 has the byte 0x00 in the line of its name"),
     "a lone CR in the name": (b"@r\rx\nAC\n+\nII\n", r":9: record 3 has the byte 0x0d"),
     "a NUL among bases": (b"@r\nA\0\n+\nII\n", r":10: record 3 has the byte 0x00 among its bases"),
-    "Latin-1 among bases": (b"@r\nA\xe4\n+\nII\n", r":10: record 3 has the byte 0xe4 among its bases"),
-    "a blank among qualities": (b"@r\nACG\n+\nI I\n", r":12: record 3 has the byte 0x20 among its qualities"),
-    "DEL among qualities": (b"@r\nAC\n+\nI\x7f\n", r":12: record 3 has the byte 0x7f among its qualities"),
-    "too few qualities": (b"@r\nAC\n+\nI\n", r":12: record 3 has 2 bases but 1 qualities"),
     "bases on several lines": (b"@r\nAC\nGT\n+\nIIII\n", r":11: record 3 .* several lines are not supported"),
-    "FASTA": (b">r\nAC\n>s\nGT\n", r":9: record 3 begins without @: this is FASTA"),
     "SAM": (b"r\t0\tc\t1\t60\t2M\t*\t0\t0\tAC\tII\n" * 4, r":9: record 3 begins without @"),
     "binary": (bytes(range(256)) * 9, r":9: record 3 begins without @"),
     "the end in the qualities": (b"@r\nAC\n+\nI", r":12: record 3 has 2 bases but 1 qualities"),
@@ -39,27 +31,20 @@ SOME = dict(list(BAD.items())[::4])
 #: Files that do not even begin as FASTQ, or that must not be read.
 FILES = {
     "nothing": (b"", r"r\.fq: no reads"),
-    "blank lines alone": (b"\n\r\n \n", r"r\.fq: no reads"),
-    "gzip of nothing": (gzip.compress(b"", mtime=0), r"r\.fq: no reads"),
-    "gzip without its last byte": (PACKED[:-1], r"r\.fq: .*truncated or damaged"),
     "half of gzip": (PACKED[: len(PACKED) // 2], r"r\.fq: .*truncated or damaged"),
-    "the header of gzip": (PACKED[:10], r"r\.fq: .*truncated or damaged"),
     "damaged gzip": (PACKED[:60] + b"\x55" * 9 + PACKED[69:], r"r\.fq: .*truncated or damaged"),
     "gzip of gzip": (gzip.compress(PACKED, mtime=0), r"r\.fq:1: record 1 begins without @"),
     "bzip2": (bz2.compress(GOOD), r"decompress it with bzip2|give <\(bzip2 -dc r\.fq\)"),
     "xz": (b"\xfd7zXZ\0" + bytes(99), r"decompress it with xz|give <\(xz -dc r\.fq\)"),
     "zstd": (b"\x28\xb5\x2f\xfd" + bytes(99), "decompress it with zstd|the zstd data are truncated or damaged"),
     "zip": (b"PK\3\4" + bytes(99), r"decompress it with unzip|give <\(unzip -p r\.fq\)"),
-    "UTF-16": (GOOD.decode().encode("utf-16"), r"r\.fq:1: record 1 begins without @"),
     "a byte-order mark": (b"\xef\xbb\xbf" + GOOD, r"r\.fq:1: record 1 begins without @"),
     "BAM": (b"BAM\1" + bytes(99), r"r\.fq:1: record 1 begins without @"),
 }
 
 PAIRS = {
-    "other names": (GOOD, GOOD.replace(b"r2", b"r3"), r"m\.fq:5: record 2: @r2 and @r3 are no pair"),
     "mate 1 twice": (GOOD.replace(b"r2", b"r2/1"),) * 2 + (r"record 2: @r2/1 and @r2/1 are the same mate",),
     "fewer of mate 2": (GOOD, GOOD[: len(GOOD) // 2], r"m\.fq: ends after 1 records"),
-    "fewer of mate 1": (GOOD[: len(GOOD) // 2], GOOD, r"r\.fq: ends after 1 records"),
 }
 
 MANIFEST = """\
@@ -82,30 +67,14 @@ why_unpinned = "it is a test"
 MANIFESTS = {
     "empty": ("", r"set\.toml:1: kind must be one of"),
     "Latin-1": (MANIFEST.replace("a set", "\xe4").encode("latin-1"), r"set\.toml:\d+: not UTF-8 text"),
-    "binary": (bytes(range(256)), r"set\.toml:\d+: not UTF-8 text"),
-    "UTF-16": (MANIFEST.encode("utf-16"), r"set\.toml:\d+: not UTF-8 text"),
     "NUL": (MANIFEST + "\0", r"set\.toml:14: not TOML"),
-    "an open string": (MANIFEST + 'a = "', r"set\.toml:14: not TOML"),
     "nested too deeply": ("a = " + "[" * 20_000, r"set\.toml: not TOML: it is nested too deeply"),
     "a number of 9,000 digits": ("a = " + "1" * 9000, r"set\.toml: not TOML: "),
-    "a key twice": (MANIFEST.replace('kind = "url"', 'kind = "url"\nkind = "url"'), r"set\.toml:3: not TOML"),
-    "an unknown key": (MANIFEST + "size = 1\n", r"set\.toml:14: unknown key 'size'"),
-    "no host": (MANIFEST.replace("127.0.0.1:1/r", "[::1/r"), r"set\.toml:9: url: .* names no host"),
-    "no port": (MANIFEST.replace("127.0.0.1:1/r", "h:port/r"), r"set\.toml:9: url: .* names no host"),
-    "another scheme": (MANIFEST.replace("http://127.0.0.1:1/r", "file:///r"), r"set\.toml:12: file\[1\]\.url"),
     "a way out of the store": (MANIFEST.replace('"r.fq"', '"../r.fq"'), r"set\.toml:11: file\[1\]\.name"),
-    "a checksum that is none": (
-        MANIFEST.replace('why_unpinned = "it is a test"\n[[', 'checksum = "sha256:0"\n[['),
-        r"set\.toml:8: file\[0\]\.checksum",
-    ),
     "a parent that is itself": (
         'title = "t"\nkind = "derived"\nsource = "s"\nparent = "set"\n'
         '[[file]]\nrole = "reference"\nname = "a"\nof = "b"\nwhy_unpinned = "w"\n',
         r"set\.toml:4: parent: 'set' is itself derived",
-    ),
-    "a mapped fraction without others": (
-        MANIFEST + "[expect.mapped_fraction_min]\nsnap = 1\n",
-        "'others' is miss",
     ),
 }
 
@@ -143,10 +112,8 @@ NO_READS = {
     "fifo": "is not a regular file",
     "folder": "cannot be read: Is a directory",
     "dangling": "cannot be read: No such file",
-    "loop": "cannot be read: Too many levels",
     "nothing": "nothing: cannot be read: No such file",
     "/dev/zero": "is not a regular file",
-    "/dev/null": "is not a regular file",
     "-": "reads cannot come from standard input",
 }
 HANDED_IN = {**{n: GOOD + bad for n, (bad, _) in SOME.items()}, **{n: data for n, (data, _) in FILES.items()}}

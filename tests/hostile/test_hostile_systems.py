@@ -34,12 +34,7 @@ def changed(old, new):
 
 #: Name -> an invalid system file, and a pattern of the message.
 WRONG = {
-    "empty": ("", "empty"),
-    "binary": (b"\x00\x01\xff", "not UTF-8|not YAML"),
     "Latin-1": (SYSTEM.replace("description: x", "description: \xfc").encode("latin-1"), "lab.yaml:2: not UTF-8"),
-    "a list": ("- 1\n", "lab.yaml:1"),
-    "a text": ("hello\n", "lab.yaml:1"),
-    "a null": ("null\n", "lab.yaml:1"),
     "nested": ("a: " + "[" * 2000 + "]" * 2000, "nested too deeply"),
     "a bomb": (
         "a: &a [x,x,x,x,x,x,x,x,x]\n"
@@ -50,37 +45,11 @@ WRONG = {
         changed("description: x", "description: !!python/object/apply:os.system [ls]"),
         "lab.yaml:2: the YAML tag",
     ),
-    "a key twice": (SYSTEM + "name: lab\n", "duplicate key 'name'"),
-    "another name": (changed("name: lab", "name: other"), "lab.yaml:1: name is 'other'"),
-    "an unknown key": (SYSTEM + "color: blue\n", "color"),
-    "no facts": (SYSTEM[: SYSTEM.index("facts")] + SYSTEM[SYSTEM.index("partitions") :], "facts"),
     "no partition": (changed("[{name: p, scheduler: local}]", "[]"), "lab.yaml:6"),
-    "a partition twice": (
-        changed("[{name: p, ", "[{name: p, scheduler: local}, {name: p, "),
-        "a second partition 'p'",
-    ),
-    "no NUMA node": (changed("numa_nodes: 1", "numa_nodes: 0"), "lab.yaml:4"),
-    "many NUMA nodes": (changed("numa_nodes: 1", "numa_nodes: 99999999999999"), "lab.yaml:4"),
     "a negative size": (changed("4 GiB", "-4 GiB"), "lab.yaml:5"),
-    "an infinite size": (changed("4 GiB", "inf GiB"), "lab.yaml:5"),
-    "no unit": (changed("value: 10 GB/s", "value: 10"), "lab.yaml:8"),
-    "another unit": (changed("value: 10 GB/s", "value: 10 ns"), "lab.yaml:8"),
-    "a value of 0": (changed("value: 10 GB/s", "value: 0 GB/s"), "lab.yaml:8"),
     "a value of nothing": (changed("value: 10 GB/s", "value: nan GB/s"), "lab.yaml:8"),
-    "a tolerance above all": (changed("lower: -10 %", "lower: -300 %"), "lab.yaml:8"),
     "a tolerance of text": (changed("lower: -10 %", "lower: much"), "lab.yaml:8"),
-    "an unknown check": (changed("check: bandwidth", "check: speed"), "unknown check 'speed'"),
-    "an unknown metric": (changed("metric: copy_bandwidth", "metric: speed"), "unknown metric 'speed'"),
-    "an unknown parameter": (
-        changed("source: x}\n", "source: x, parameters: {color: 1}}\n"),
-        "unknown parameter 'color'",
-    ),
-    "a reference twice": (SYSTEM + SYSTEM.splitlines()[-1] + "\n", "matches the same records"),
     "references of no list": (SYSTEM[: SYSTEM.index("references")] + "references: 5\n", "references"),
-    "a table elsewhere": (
-        changed("value: 10 GB/s", "table: ../../../etc/passwd, parameters: {}, where: {}"),
-        "lab.yaml:8",
-    ),
 }
 #: Name -> records from which nothing is learnt, and the reason.
 NOTHING_LEARNT = {
@@ -95,14 +64,8 @@ NOTHING_LEARNT = {
 }
 #: Name -> refused options of baseline, and a pattern of the message.
 OPTIONS = {
-    **{
-        f"loss {loss!r}": (["--loss", loss], "not a loss from 0.1 to 50%")
-        for loss in ("0", "-5", "nan", "inf", "99", "x", "")
-    },
-    **{
-        f"hosts {hosts!r}": (["--hosts", hosts], "hosts?")
-        for hosts in ("", "n[1", "n[1-99999999999]", "n[9-1]", "@all", "n1,,[", "m1")
-    },
+    **{f"loss {loss!r}": (["--loss", loss], "not a loss from 0.1 to 50%") for loss in ("0", "nan", "99", "x")},
+    **{f"hosts {hosts!r}": (["--hosts", hosts], "hosts?") for hosts in ("", "n[1", "n[1-99999999999]", "m1")},
     "an output that is a folder": (["-o", "."], "folder|directory|written"),
     "an output in no folder": (["-o", "none/lab.yaml"], "none"),
     "an output that is the records": (["-o", "r.jsonl"], "r.jsonl"),

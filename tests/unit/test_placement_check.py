@@ -38,7 +38,6 @@ def test_a_placement_that_holds(threads):
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
-        (Observed(), "cannot be verified: the instance ended before it could be sampled"),
         (observed({}, modes={"default": 1}), "cannot be verified: the instance ended before"),
         (observed(GOOD, looks=0), "cannot be verified: the instance ended before"),
         (
@@ -46,9 +45,7 @@ def test_a_placement_that_holds(threads):
             "cannot be verified: /proc/7/numa_maps",
         ),
         (observed(GOOD, pus=(0, 1, 2, 3)), "threads may run on PUs 2-3, requested were 0-1"),
-        (observed(GOOD, pus=(0,)), "2 threads are held on PUs 0 of 0-1: something else pins them"),
         (observed(GOOD, held=(1,)), "2 threads are held on PUs 1 of 0-1: something else pins them"),
-        (observed(GOOD, modes={"default": 10000}), "memory policy is default, requested was bind"),
         (
             observed(GOOD, modes={"bind:0": 9000, "default": 1000}),
             "memory policy is bind:0, default, requested was bind",
@@ -61,7 +58,6 @@ def test_a_placement_that_holds(threads):
             observed({0: 5000, 1: 4800, 2: 200}),
             r"pages per NUMA node 0: 5000, 1: 4800, 2: 200: more than 1% outside 0-1",
         ),
-        (observed({5: 100}), r"more than 1% outside 0-1"),
     ],
 )
 def test_a_placement_that_did_not_hold(what, reason):
@@ -77,11 +73,9 @@ MIB = 1 << 20
         (320, 20, 300, 1.0, ""),
         (320, 20, 150, 0.5, ""),
         (320, 20, 149, 0.4967, "149 MiB of memory were sampled, and the program had at least 300 MiB at its peak"),
-        (320, 20, 1, 0.0033, "cannot be verified: 1 MiB of memory were sampled"),
         (9000, 8990, 5, 0.5, ""),  # an aligner that maps its index
         (9000, 9500, 5, 0.9994, ""),  # a part of the mapped files is resident
         (4, 3, 0.25, 0.25, ""),  # so little that it does not matter
-        (0, 0, 40, 1.0, ""),
     ],
 )
 def test_most_of_a_programs_memory_must_have_been_sampled(peak_mib, file_mib, seen_mib, share, reason):
@@ -145,14 +139,10 @@ def test_pages_of_one_instance_may_lie_anywhere():
 @pytest.mark.parametrize(
     ("pages", "holds"),
     [
-        ({0: 100_000, 1: 100_000}, True),
-        ({0: 100_000, 1: 97_500}, True),
         ({0: 100_000, 1: 95_200}, True),
         ({0: 100_000, 1: 92_000}, False),
-        ({0: 200_000}, False),
         ({0: 100_000, 1: 100_000, 2: 5_000}, False),
         ({0: 2_000, 1: 1_000}, True),  # a huge page more or less
-        ({0: 3_000, 1: 1_000}, False),
         ({0: 900, 1: 0}, True),  # too few pages to verify
         ({0: 2_100}, False),
     ],
@@ -169,18 +159,13 @@ def test_interleaved_pages_are_even(pages, holds, extent):
     ("policy", "mode", "holds"),
     [
         ("original", "bind:0-1", True),
-        ("original", "bind=static:0-1", True),
         ("original", "bind=relative|balancing:0-1", False),  # pages may move
-        ("original", "prefer:0", False),
-        ("balancing", "bind=balancing:0-1", True),
         ("balancing", "bind=static|balancing:0-1", True),
         ("balancing", "bind:0-1", False),
         ("preferred-many", "prefer (many):0-1", True),
         ("preferred-many", "prefer:0", False),  # what an old kernel makes of it
-        ("weighted-interleave", "weighted interleave:0-1", True),
         ("weighted-interleave", "interleave:0-1", False),
         ("interleave", "weighted interleave:0-1", False),
-        ("interleave", "interleave=static:0-1", True),
     ],
 )
 def test_modes_with_flags(policy, mode, holds):
