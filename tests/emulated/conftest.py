@@ -18,16 +18,6 @@ from .guest import Guest
 REDUCED = {"amd-opteron": 2, "restricted": 2}
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest brings the tests of each machine together
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests that end their guest behind all others, so that nothing needs the guest afterwards."""
-    items.sort(
-        key=lambda item: (
-            item.nodeid.startswith("tests/emulated/") and item.get_closest_marker("ends_guest") is not None
-        )
-    )
-
-
 @pytest.fixture(scope="session")
 def guest(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guest]:
     """An emulated machine, shared by all tests that name it. A module names its machines like this:
@@ -35,7 +25,7 @@ def guest(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     pytestmark = pytest.mark.parametrize("guest", ["small"], indirect=True)
 
     pytest runs the tests of one machine after the other, whatever their module, so that each machine boots
-    once. Tests with the marker ends_guest come last. If the host lacks a program for it, the fixture fails and
+    once. If the host lacks a program for it, the fixture fails and
     names the package to install; it does not skip.
     """
     described = machine.load(request.param)

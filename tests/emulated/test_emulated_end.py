@@ -20,7 +20,7 @@ import pytest
 from firsttouch.execution.placement_check import family
 
 from . import emulate, machine
-from .guest import Guest, GuestError
+from .guest import Guest
 
 EMULATE = [sys.executable, str(Path(__file__).with_name("emulate.py"))]
 SMALL = [*EMULATE, "--machine", "small"]
@@ -52,32 +52,6 @@ def qemus(pid: int) -> list[int]:
 
 def gone(pids: list[int]) -> bool:
     return not any(Path(f"/proc/{pid}").exists() for pid in pids)
-
-
-@pytest.mark.ends_guest
-@pytest.mark.parametrize("guest", ["unequal"], indirect=True)
-def test_a_guest_that_dies_is_an_error_with_the_consoles_last_lines(guest: Guest) -> None:
-    started = family(guest.running.pid)
-    assert len(started) > 1
-    with pytest.raises(GuestError, match=r"unequal died(.|\n)*panic.*sysrq triggered crash"):
-        guest.run(["sh", "-c", "echo c > /proc/sysrq-trigger"])
-    assert gone(started)
-    with pytest.raises(GuestError, match="not up: it died"):
-        guest.run(["true"])
-
-
-@pytest.mark.ends_guest
-@pytest.mark.parametrize("guest", ["tiers"], indirect=True)
-def test_an_exception_in_the_middle_of_a_command_ends_the_guest(guest: Guest) -> None:
-    def interrupt(kind: bytes, data: bytes) -> None:
-        raise KeyboardInterrupt
-
-    started = family(guest.running.pid)
-    with pytest.raises(KeyboardInterrupt):
-        guest.stream(["sh", "-c", "echo; sleep 600"], interrupt)
-    assert wait_for(lambda: gone(started), 60)
-    with pytest.raises(GuestError, match="interrupted by KeyboardInterrupt"):
-        guest.run(["true"])
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
