@@ -131,8 +131,8 @@ def template(tmp_path_factory):
     """Returns a folder with a store of five hosts, an earlier report, and records of a sixth host."""
     folder = tmp_path_factory.mktemp("failing") / "template"
     *others, last = records_by_host(6, 2).values()
-    for records in others:
-        store.append(folder / "st", [replace(r, system="local") for r in records])
+    for hosts in (others[:3], others[3:]):
+        store.append(folder / "st", [replace(r, system="local") for records in hosts for r in records])
     schema.append(folder / "records.jsonl", [replace(r, system="local") for r in last])
     (folder / "old").mkdir()
     (folder / "old" / "summary.json").write_text(json.dumps({"document": "firsttouch report"}))
