@@ -97,60 +97,34 @@ def foreign(*names):
 STEP = {"name": "topology", "argv": ["measure", "topology"]}
 NOT_A_CAMPAIGN = {
     "empty": damaged("campaign.json", ""),
-    "half": damaged("campaign.json", '{"schema": 1, "kind": "char'),
-    "a list": damaged("campaign.json", "[]"),
-    "bytes": damaged("campaign.json", BYTES),
     "deep": damaged("campaign.json", DEEP),
     "another schema": changed("campaign.json", schema=9),
     "a kind that is none": changed("campaign.json", kind="destroy"),
-    "a kind that is a list": changed("campaign.json", kind=[]),
     "no steps": changed("campaign.json", steps=[]),
-    "steps that are a text": changed("campaign.json", steps="topology"),
-    "steps that are null": changed("campaign.json", steps=None),
     "a step without argv": changed("campaign.json", steps=[{**STEP, "argv": []}]),
-    "a step with an argv of numbers": changed("campaign.json", steps=[{**STEP, "argv": [5]}]),
-    "a step with a text for argv": changed("campaign.json", steps=[{**STEP, "argv": "measure"}]),
-    "a step with a number for a name": changed("campaign.json", steps=[{**STEP, "name": 5}]),
     "a step that leaves the folder": changed("campaign.json", steps=[{**STEP, "name": "../../x"}]),
     "a step twice": changed("campaign.json", steps=[STEP, STEP]),
-    "a number for the system": changed("campaign.json", system=5),
-    "a text for the aligners": changed("campaign.json", aligners="bwa"),
-    "a text for the repetitions": changed("campaign.json", repetitions="3"),
     "an unknown key": changed("campaign.json", colour="red"),
 }
 BAD_LINE = {
     "not JSON": damaged("hosts/n1/steps.jsonl", '{"no": \n'),
-    "bytes": damaged("hosts/n1/steps.jsonl", BYTES),
     "deep": damaged("hosts/n1/steps.jsonl", DEEP + "\n"),
-    "a list": damaged("hosts/n1/steps.jsonl", "[1]\n"),
-    "begin is a text": changed("hosts/n1/steps.jsonl", begin="x"),
     "begin behind the end": changed("hosts/n1/steps.jsonl", begin=10, end=5),
     "begin before the file": changed("hosts/n1/steps.jsonl", begin=-5, end=5),
-    "a step that is a number": changed("hosts/n1/steps.jsonl", step=5),
     "a state that is none": changed("hosts/n1/steps.jsonl", state="great"),
-    "a job that is a number": changed("hosts/n1/steps.jsonl", job=7),
     "a job that is no number": changed("hosts/n1/steps.jsonl", job="7; id"),
-    "seconds that are a text": changed("hosts/n1/steps.jsonl", seconds="x"),
-    "a time that is null": changed("hosts/n1/steps.jsonl", time=None),
 }
 GONE = {
     "removed": damaged("hosts/n1/records.jsonl", None),
-    "emptied": damaged("hosts/n1/records.jsonl", ""),
     "cut": cut("hosts/n1/records.jsonl", 100),
-    "bytes": damaged("hosts/n1/records.jsonl", b"\xff" * 5000),
     "not records": damaged("hosts/n1/records.jsonl", "{}\n" * 2000),
     "deep": damaged("hosts/n1/records.jsonl", DEEP),
 }
 NOT_A_SUBMISSION = {
     "not JSON": damaged("submissions/7.json", "{"),
-    "bytes": damaged("submissions/7.json", BYTES),
-    "a list": damaged("submissions/7.json", "[]"),
     "deep": damaged("submissions/7.json", DEEP),
-    "a job that is a number": changed("submissions/7.named.json", job=7),
     "a job that is no number": changed("submissions/7.named.json", job="ALL"),
-    "hosts that are a number": changed("submissions/7.named.json", hosts=5),
     "hosts that are numbers": changed("submissions/7.named.json", hosts=[5]),
-    "a count that is a text": changed("submissions/7.named.json", count="many"),
 }
 CASES = [
     *(
@@ -161,7 +135,6 @@ CASES = [
     *(Case(f"records {n}", COLLECT, 1, r"records\.jsonl", m, leaves=REPORT) for n, m in GONE.items()),
     *(Case(f"submission {n}", COLLECT, 1, r"7.*json: ", m, leaves=REPORT) for n, m in NOT_A_SUBMISSION.items()),
     Case("host that is bytes", COLLECT, 1, r"n\\udcff", foreign(b"n\xff"), leaves=REPORT),
-    Case("host with a newline", COLLECT, 1, "n9", foreign(b"n9\nx"), leaves=REPORT),
     Case("host that is a file", COLLECT, 0, "2 of 2", damaged("hosts/n2", "x"), leaves=REPORT),
     Case(
         "one damaged campaign of two",
@@ -186,24 +159,6 @@ CASES = [
         2,
         "no step 'nonsense': there are topology, latency-0",
         campaign,
-    ),
-    *(
-        Case(
-            f"{variable}={value!r}",
-            ["campaign", "run", "characterize", "--campaign", "./c", "--dry-run"],
-            2,
-            variable,
-            campaign,
-            environment={"SLURM_JOB_ID": "7", variable: value},
-        )
-        for variable, value in (
-            ("SLURM_RESTART_COUNT", "abc"),
-            ("SLURM_ARRAY_TASK_COUNT", "-"),
-            ("SLURM_JOB_NUM_NODES", "1.5"),
-            ("SLURM_JOB_ID", "abc"),
-            ("SLURM_ARRAY_JOB_ID", "../x"),
-            ("SLURMD_NODENAME", "../x"),
-        )
     ),
 ]
 
@@ -263,9 +218,7 @@ def draining(name, *, dry_run):
 
 REFERENCE = "{check: topology, source: order, metric: pus, value: 4096, tolerance: {lower: -3 %}}"
 SLURM = [
-    *(draining(name, dry_run=d) for name in ("ALL", "n[1-1000]", "n1,n2", "-h", "n1;id") for d in (True, False)),
-    Case("hosts that are none", hosts(""), 2, "--hosts", slurm()),
-    Case("hosts that are commas", hosts(",,"), 2, "--hosts", slurm()),
+    *(draining(name, dry_run=d) for name in ("ALL", "n[1-1000]", "n1;id") for d in (True, False)),
     Case("hosts in a bad expression", hosts("n[1-"), 2, "--hosts", slurm()),
     Case(
         "sbatch that refuses all",

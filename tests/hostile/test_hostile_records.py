@@ -38,12 +38,12 @@ DAMAGED = {
     **{
         f"{name} {value!r:.20}": (with_field(**{name: value}), f"{name} is")
         for name in TEXTS
-        for value in (None, 5, ["a"])
+        for value in (None, ["a"])
     },
     **{
         f"{name} {value!r}": (with_field(**{name: value}), f"{name} ")
         for name in ("parameters", "software", "placement_asked", "placement_found", "samples")
-        for value in (None, 5, "a", ["a"])
+        for value in (None, ["a"])
     },
     **{f"without {name}": (without(name), name) for name in NEEDED},
     **{f"{name} with half of a pair": (with_field(**{name: "a\ud800"}), "") for name in TEXTS},
@@ -81,24 +81,16 @@ DAMAGED = {
     "a parameter of 400 digits": (with_field(parameters={"size_bytes": 10**400}), "parameters"),
     "a parameter's name with half of a pair": (with_field(parameters={"\udfff": 1}), "parameters"),
     "a version that is a number": (with_field(software={"linux": 6}), "software"),
-    "nested 50 times": (nested(50), "nested"),
     "nested 5000 times": (nested(5000), "nested"),
     "nested 100000 times": (nested(100_000), "nested"),
     "unknown key": (with_field(colour="red"), "unknown keys"),
-    "1000 unknown keys": (json.dumps({**GOOD, **{f"k{i}": i for i in range(1000)}}), "unknown keys"),
     "a list": (f"[{TEXT}]", "no JSON object"),
-    "a number": ("5", "no JSON object"),
-    "null": ("null", "no JSON object"),
-    "a text": ('"a"', "no JSON object"),
     "empty object": ("{}", "schema"),
     "empty line": ("", "not JSON"),
-    "half a line": (TEXT[:50], "not JSON"),
     "two records on a line": (TEXT + TEXT, "not JSON"),
-    "single quotes": (TEXT.replace('"', "'"), "not JSON"),
     "a byte order mark": ("\ufeff" + TEXT, "not JSON"),
     "a NUL byte": (TEXT.replace("bandwidth", "band\0width", 1), "not JSON"),
     "Latin-1": (TEXT.replace(GOOD["host"], "gr\xfcn").encode("latin-1"), "UTF-8"),
-    "UTF-16": (TEXT.encode("utf-16-le").replace(b"\n", b""), ""),
     "gzip": (b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03", "UTF-8"),
 }
 VALIDATE = ["validate", "--system", "local"]
@@ -118,7 +110,7 @@ def as_bytes(line):
 #: Damaged files that a command names, before it counts the others.
 NAMED = 20
 #: Damaged files in which nothing is left to judge or to report.
-ALONE = ("check None", "half a line", "Latin-1")
+ALONE = ("check None", "empty line", "Latin-1")
 
 
 def beside_a_good_record(names):
@@ -177,17 +169,13 @@ def advice(**changes):
 #: Name -> the text of a file that is not advice, and the beginning of the message.
 DAMAGED_ADVICE = {
     "nested": ("[" * 100_000, "not an advice file, because it is not JSON"),
-    "nested-in-a-run-report": ('{"session_info":' + "[" * 100_000, "not an advice file, because it is not JSON"),
     "nested-value": (
         advice(gain=0).replace('"gain": 0', f'"gain": {"[" * 500}{"]" * 500}'),
         "not an advice file, g",
     ),
     "long": (advice(gain="x" * 100_000), "not an advice file, gain: 'xxx"),
     "long-schema": (advice(schema=10**300), "an advice file of schema 1000"),
-    "digits": (advice(gain={**TIMES, "low": 10**400}), "not an advice file, gain.low"),
     "no-time": (advice(seconds=1e-320), r"not an advice file, scenarios\[0\].seconds"),
-    "negative": (advice(seconds=-1), r"not an advice file, scenarios\[0\].seconds"),
-    "huge": (advice(gain={**TIMES, "high": 1e308}), "not an advice file, gain.high"),
     "empty": ("", "not an advice file, because it is not JSON"),
     "Latin-1": (b"\xff", "not UTF-8"),
 }
@@ -216,15 +204,10 @@ REFUSED = [
     ("bad line among good ones, append", COMMANDS["append"], "r.jsonl:1: .*host is 5", {"r.jsonl": BAD + ALL}),
     ("other system only", COMMANDS["validate"], "no record of system local: .* of other", {"r.jsonl": OTHER}),
     ("empty file", COMMANDS["validate"], "no record in r.jsonl", {"r.jsonl": b""}),
-    ("no line ends", COMMANDS["validate"], "no record in r.jsonl", {"r.jsonl": b"\0" * 100_000}),
     ("damaged advice alone", REPORT, "e/x.advice.json: not an adv.*not JSON", {"e/x.advice.json": "[" * 100_000}),
     ("empty folder", REPORT, "no record in e", folder_of()),
-    ("broken link", REPORT, "e: no such file", lambda folder: (folder / "e").symlink_to("nowhere")),
-    ("link to itself", REPORT, "e: ", lambda folder: (folder / "e").symlink_to("e")),
     ("folder that links to itself", REPORT, "no record in e", folder_of(lambda e: (e / "e").symlink_to("."))),
-    ("records.jsonl is a folder", REPORT, "no record in e", folder_of(lambda e: (e / "records.jsonl").mkdir())),
     ("a device", [*VALIDATE, "/dev/zero"], "/dev/zero: a device", {}),
-    ("/dev/null", [*VALIDATE, "/dev/null"], "/dev/null: a device", {}),
     (
         *("a bad campaign among records", [*VALIDATE, "e"]),
         *("left out: .*e/c/campaign.json: (?s:.*)verdict vm suspect", CAMPAIGN),

@@ -88,7 +88,6 @@ def test_a_reader_that_ends_early_ends_the_program():
     ("options", "words", "printed"),
     [
         ("1x1-interleave", "sh -c 'echo {threads} $OMP_NUM_THREADS.'", "1 1."),
-        ("--threads 1", "sh -c 'echo {threads} $OMP_NUM_THREADS.'", "1 1."),
         ("", "env X={threads} sh -c 'echo $X $OMP_NUM_THREADS.'", "{0} ."),
         ("1x-local", "sh -c 'echo {threads} $OMP_NUM_THREADS.'", "{0} ."),
         ("", "echo --help -- --json", "--help -- --json"),

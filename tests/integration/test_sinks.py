@@ -293,9 +293,7 @@ def test_a_reference_is_checked_and_gets_an_index(genome, tmp_path):
     output.check()
     assert sorted(f.name for f in tmp_path.iterdir()) == ["ref.fa", "ref.fa.fai"]
     output.check_reference(HEADER)
-    with pytest.raises(
-        BadInput, match=r"ref.fa: sequence two has 9 bases in the index, and has 20000 in this file"
-    ):
+    with pytest.raises(BadInput, match=r"ref.fa: sequence two has 9 bases in the index, and has 20000 in this"):
         output.check_reference(HEADER.replace(b"two\tLN:20000", b"two\tLN:9"))
     with (
         pytest.raises(BadInput, match=r"ref.fa: sequence three .* is not in this file"),

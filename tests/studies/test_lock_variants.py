@@ -153,9 +153,7 @@ def test_an_archive_must_be_in_the_lock_file(tmp_path):
     with pytest.raises(BadInput, match=rf"^{tmp_path}/none: there is no such file$"):
         locks.archives([tmp_path / "none"])
     unknown = archive(tmp_path / "bowtie.tar.gz")
-    with pytest.raises(
-        BadInput, match=r"bowtie.tar.gz: it does not have a SHA-256 of spack-env/sources.lock \(bow"
-    ):
+    with pytest.raises(BadInput, match=r"bowtie.tar.gz: it does not have a SHA-256 of spack-env/sources.lock"):
         locks.archives([unknown])
     with pytest.raises(BadInput, match="no archive in it has a SHA-256"):
         locks.archives([tmp_path])
@@ -164,11 +162,7 @@ def test_an_archive_must_be_in_the_lock_file(tmp_path):
 @pytest.mark.parametrize(
     ("names", "variables", "reason"),
     [
-        (
-            ["bowtie-align-s-spim"],
-            {},
-            "no program 'bowtie-align-s-spim': there are .*; did you mean 'bowtie-align-s-",
-        ),
+        (["bowtie-align-s-spim"], {}, "no program 'bowtie-align-s-spim': there are .*; did you mean"),
         ([], {"CXX": "no-such-compiler -m64"}, r"the C\+\+ compiler 'no-such-compiler -m64' is not on PATH"),
         ([], {"CXXFLAGS": "-nostdinc"}, r"g\+\+ does not find zlib.h: install zlib1g-dev"),
     ],

@@ -4,7 +4,6 @@
 import math
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -58,19 +57,6 @@ def test_far_memory_changes_the_expectation():
 def test_the_default_run_has_no_policy_and_uses_all_pus():
     assert NAMES[default(SCENARIOS)] == "1x64-default"
     assert index_banks(HOST, 0) == 0
-
-
-def test_trials_move_like_scenarios_together():
-    before = prior(CANDIDATES, 0.2)
-    trials = [[] for _ in CANDIDATES]
-    eight, four, single = (NAMES.index(name) for name in ("8x8-bound", "4x16-bound", "1x64-default"))
-    trials[single] = [Trial(0.001, 0.1)] * 3
-    trials[eight] = [Trial(0.001, 0.8)] * 3
-    after = update(before, trials, Load())
-    assert after.best == single
-    assert after.mean[four] - after.mean[single] > before.mean[four] - before.mean[single]
-    assert after.covariance[single, single] < after.covariance[four, four]
-    assert np.all(np.linalg.eigvalsh(after.covariance) > -1e-9)
 
 
 def test_a_trial_with_an_option_moves_the_scenario_without_it_and_the_option_elsewhere():

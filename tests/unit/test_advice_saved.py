@@ -80,10 +80,7 @@ def test_an_advice_is_found_for_its_case_only(key, folder):
     [
         (lambda text: text[:-9], "not saved advice, because it is not JSON"),
         (lambda _: "[]", "not saved advice: `firsttouch advise` writes it again"),
-        (
-            lambda text: text.replace('"schema": 2', '"schema": 1'),
-            "saved advice of schema 1, this version reads 2",
-        ),
+        (lambda text: text.replace('"schema": 2', '"schema": 1'), "saved advice of schema 1, this version reads"),
         (lambda text: text.replace('"1x-interleave"', "7"), "not saved advice, scenario: '7'"),
         (lambda text: text.replace('"threads": 64', '"threads": 32'), "saved advice for another case"),
         (lambda _: "[" * 100_000, "not saved advice, because it is not JSON"),

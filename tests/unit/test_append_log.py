@@ -56,19 +56,6 @@ def test_a_part_of_a_line_is_never_a_line(values, ascii_only):
         assert [json.loads(line) for line in append_log.whole_lines(text)] == whole
 
 
-def test_a_log_that_is_torn_at_any_byte_is_read_and_continued(tmp_path):
-    log = log_of(tmp_path / "log")
-    for text, whole in torn([{"a": {"}": "{\u20ac"}}, {}, {"b": [{}, "}\n{}"]}]):
-        log.file.write_bytes(text)
-        assert log.lines() == log_of(log.file).values() == whole
-        assert append_log.end_of(log.file, len(text)) == append_log.whole_lines(text)
-        other = log_of(tmp_path / "other")
-        other.file.write_bytes(text)
-        other.append({"c": 1}, {})
-        assert other.values() == [*whole, {"c": 1}, {}]
-        assert other.file.read_bytes().count(b"\n") == len(whole) + 2
-
-
 def test_lines_that_are_wrong_are_named(tmp_path):
     log = log_of(tmp_path / "log")
     assert log.lines() == []

@@ -90,7 +90,7 @@ def test_what_cannot_be_resumed_starts_over(server: Server, part: Path, flaw: st
     assert part.read_bytes() == server.content
 
 
-@pytest.mark.parametrize("junk", ["", "{}", '{"url": 1}', "[]"])
+@pytest.mark.parametrize("junk", ["", '{"url": 1}'])
 def test_a_damaged_record_of_a_part_starts_over(server: Server, part: Path, junk: str) -> None:
     part.write_bytes(b"other bytes")
     part.with_name(part.name + ".json").write_text(junk)
@@ -135,11 +135,6 @@ def test_only_the_beginning(server: Server, part: Path, ranges: bool) -> None:
     assert server.asked == ["bytes=0-199999", "bytes=150000-199999"]
 
 
-def test_a_limit_beyond_the_end(server: Server, part: Path) -> None:
-    fetch(server, part, limit=9_000_000)
-    assert part.read_bytes() == CONTENT
-
-
 def test_a_server_that_promises_more_than_it_has_fails(server: Server, part: Path) -> None:
     server.extra_length = 10
     with pytest.raises(RunFailed, match="run again to go on"):
@@ -172,23 +167,12 @@ def test_503_is_tried_again(server: Server, part: Path) -> None:
     assert part.read_bytes() == CONTENT
 
 
-def test_503_for_ever_fails(server: Server, part: Path) -> None:
-    server.statuses = [503] * 20
-    with pytest.raises(RunFailed, match="503 Service Unavailable"):
-        fetch(server, part)
-
-
 def test_a_refused_connection_is_missing_in_one_line(part: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: refuses
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/x.gz"
         with pytest.raises(Missing, match=r"cannot reach 127\.0\.0\.1:.*: Connection refused$"):
             download(url, part, lambda *_: None)
-
-
-def test_an_unknown_host_is_missing_in_one_line(part: Path) -> None:
-    with pytest.raises(Missing, match=r"cannot reach no-such-host.invalid .*: [^()<>]+$"):
-        download("http://no-such-host.invalid/x.gz", part, lambda *_: None)
 
 
 def test_a_password_is_in_no_message(server: Server, part: Path) -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from firsttouch.cli import main
 from firsttouch.datasets.manifest import Expect, available, load, parse
-from firsttouch.documents import parse_toml
 from firsttouch.errors import BadInput
 
 SHIPPED = Path(__file__).parents[2] / "datasets"
@@ -72,8 +71,6 @@ def test_how_much_maps_is_a_matter_of_the_aligner(text: str, fractions: list[flo
     ("pairs", "size", "reason"),
     [
         ("0", '"50MB"', "a.toml:5: options: pairs"),
-        ("9", '"50 things"', "a.toml:6: options.genome_size: '50 things' is not a quantity of bytes"),
-        ('"many"', '"50MB"', "a.toml:7: options.pairs: 'many'"),
     ],
 )
 def test_the_options_of_a_generated_dataset_are_checked(pairs: str, size: str, reason: str) -> None:
@@ -97,37 +94,17 @@ def test_a_good_one() -> None:
     [
         ('kind = "url"', 'kind = "torrent"', 2, "kind must be one of package, url"),
         ('title = "A set"\n', "", 1, "'title' is missing"),
-        ('title = "A set"', "title = 3", 1, "title: '3' is not one line of text"),
         ("reads = 10", "raeds = 10", 18, "unknown key 'raeds'"),
-        ("reads = 10", "reads = 0", 18, "expect.reads: '0'"),
-        ("reads = 10", "reads = true", 18, "expect.reads: 'True'"),
-        ("reads = 10", "reads = ", 18, "not TOML"),
-        (
-            "reads = 10",
-            "mapped_fraction_min = 2",
-            18,
-            "expect.mapped_fraction_min: '2'",
-        ),
         ("reads = 10", "mapped_fraction_min.a = 0.5", 18, "key 'others' is missing"),
-        (
-            "reads = 10",
-            "mapped_fraction_min = { a = 2, others = 0.5 }",
-            18,
-            "expect.mapped_fraction_min",
-        ),
-        ("reads = 10", 'mapped_fraction_min = "all"', 18, "expect.mapped_fraction_min"),
         ('kind = "url"', 'kind = "manual"', 1, "key 'how' is missing"),
         (SHA, "sha256:123", 9, "file[0].checksum: 'sha256:123' is not sha256:HEX, md5:HEX or unpinned"),
         ('why_unpinned = "none is published"', 'checksum = "unpinned"', 11, "why_unpinned"),
         (f'checksum = "{SHA}"', f'checksum = "{SHA}"\nwhy_unpinned = "no"', 5, "or else 'why_unpinned'"),
         ('name = "a.fq"', 'name = "a.fa"', 11, "two files have the name 'a.fa'"),
-        ('name = "a.fq"', 'name = "../a.fq"', 13, "file[1].name"),
         ("https://example.org/a.fq.gz", "ftp://example.org/a.fq.gz", 14, "file[1].url"),
         ('url = "https://example.org/a.fq.gz"', "", 11, "'url' is missing"),
-        ('why_unpinned = "n', 'path = "/a"\nwhy_unpinned = "n', 15, "unknown key 'path'"),
         ('why_unpinned = "n', 'first_bytes = 9\nwhy_unpinned = "n', 11, "'first_bytes' needs 'first_reads'"),
         ('role = "reference"', 'role = "reference"\ntruncate = 5', 5, "are for reads"),
-        ('role = "reference"', 'role = "reads"', 1, "0 references"),
         ('source = "someone"', 'source = "someone"\nreference = "b"', 1, "2 references"),
     ],
 )
@@ -137,15 +114,6 @@ def test_a_wrong_one_says_where_and_why(old: str, new: str, line: int, reason: s
         parse(GOOD.replace(old, new), Path("a.toml"))
     assert str(caught.value).startswith(f"a.toml:{line}: ")
     assert reason in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [("a = " + "[" * 5000, "it is nested too deeply"), ("a = " + "1" * 5000, "Exceeds the limit")],
-)
-def test_text_that_tomllib_gives_up_on(text: str, reason: str) -> None:
-    with pytest.raises(BadInput, match=f"^f.toml: not TOML: {reason}"):
-        parse_toml(text, "f.toml")
 
 
 def test_a_wrong_file_hides_no_other_dataset(

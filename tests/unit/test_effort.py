@@ -43,9 +43,7 @@ def test_named_aligners_go_before_those_of_an_effort(monkeypatch, variable, expe
 
 def test_an_unknown_aligner(monkeypatch):
     monkeypatch.setenv(profiles.ALIGNERS_VARIABLE, "bwa")
-    with pytest.raises(
-        BadInput, match=r"FIRSTTOUCH_MEASURED_ALIGNERS is 'bwa': no aligner 'bwa': there are .*bwa-mem"
-    ):
+    with pytest.raises(BadInput, match=r"FIRSTTOUCH_MEASURED_ALIGNERS is 'bwa': no aligner 'bwa': there are"):
         profiles.chosen()
 
 

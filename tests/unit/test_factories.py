@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from factories import huge_pages, native_probe
+from factories import huge_pages
 
 #: Tests that fail if their name is in FAILING; those of the kind timing pass when they run alone.
 FAILING_TESTS = """
@@ -33,8 +33,6 @@ def test_stopped():
     [
         ("busy", 0, "1 failed; alone: passed, so the run passes"),
         ("busy broken", 1, "2 failed; alone: failed again"),
-        ("skipped", 1, "1 failed; alone: failed again"),
-        ("busy wrong", 1, "1 failed; alone: passed"),
         ("busy stopped", 2, ""),
     ],
 )
@@ -60,30 +58,6 @@ def test_failures_that_depend_on_time_are_repeated_alone(
     assert done.returncode == status, done.stdout
     last = done.stdout.splitlines()[-1]
     assert last == f"beside others: {result}" if result else "beside others" not in done.stdout
-
-
-def test_a_probe_is_built_once_and_again_if_its_file_is_damaged(tmp_path, monkeypatch):
-    monkeypatch.setenv("FIRSTTOUCH_CACHE", str(tmp_path))
-    library, builds = tmp_path / "library.a", []
-
-    def build(folder, *options, **_):
-        builds.append(options)
-        folder.mkdir()
-        (folder / native_probe.PROBE).write_text("program")
-        return folder / native_probe.PROBE
-
-    monkeypatch.setattr(native_probe, "build", build)
-    library.write_text("1")
-    first, again = (native_probe.built_once("-DA=1", libraries=[library]) for _ in range(2))
-    assert (first, builds) == (again, [("-DA=1",)])
-    assert native_probe.built_once("-DA=2", libraries=[library]) != first
-    library.write_text("2")
-    assert native_probe.built_once("-DA=1", libraries=[library]) != first
-    library.write_text("1")
-    first.write_text("prog")
-    assert native_probe.built_once("-DA=1", libraries=[library]) == first
-    assert first.read_text() == "program"
-    assert len(builds) == 4
 
 
 @pytest.mark.parametrize(

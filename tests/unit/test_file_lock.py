@@ -34,14 +34,6 @@ def test_a_killed_holder_releases_the_lock_and_waiting_is_announced_once(tmp_pat
             assert waits == [1]
 
 
-def test_the_lock_ends_with_its_block(tmp_path):
-    file, waits = tmp_path / "lock", []
-    for _ in range(2):
-        with locked(file, on_wait=lambda: waits.append(1)):
-            pass
-    assert not waits
-
-
 def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
     def flock(*_):
         raise OSError(errno.ENOLCK, "No locks available")
@@ -75,8 +67,3 @@ def test_what_is_no_folder_is_not_locked_as_one(tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path)
     assert [lock_folder(tmp_path / name) for name in ("file", "link", "absent")] == [None] * 3
-
-
-def test_a_folder_can_be_waited_for(tmp_path):
-    with locked(tmp_path):
-        assert lock_folder(tmp_path) is None

@@ -49,7 +49,6 @@ def test_names_with_options_are_read_as_they_are_written():
     ("suffix", "reason"),
     [
         ("thq", "no memory option 'thq': there are thp, .*; did you mean 'thp'?"),
-        ("thp+", "no memory option ''"),
         ("huge+thp", "huge and thp exclude each other: both are options of the kind 'pages'"),
         ("jemalloc+thp+mimalloc", "jemalloc and mimalloc exclude each other"),
     ],
@@ -63,9 +62,7 @@ def test_wrong_suffixes(suffix, reason):
     ("text", "reason"),
     [
         ("[a]\nkind = 'pages'\n", r"f.toml:1: key 'title'"),
-        ("[a]\ntitle = 't'\nkind = 'size'\n", r"f.toml:3: a.kind: "),
         ("[a]\ntitle = 't'\nkind = 'pages'\nhuge = [0.5]\n", r"f.toml:4: a.huge: "),
-        ("[a]\ntitle = 't'\nkind = 'pages'\nenv = { lower = 'x' }\n", r"f.toml:4: "),
         ("[A]\ntitle = 't'\nkind = 'pages'\n", r"f.toml:1: "),
     ],
 )
@@ -186,23 +183,14 @@ def test_memory_is_summed_over_processes():
     [
         (("thp",), Memory(100 * MB, 50 * MB), ""),
         (("thp",), Memory(100 * MB, 49 * MB), "thp was requested, but 49 MiB of 100 MiB are in transparent"),
-        (
-            ("thp",),
-            Memory(4 * MB, 4 * MB),
-            "thp was requested, but the program has only 4 MiB of anonymous memory",
-        ),
+        (("thp",), Memory(4 * MB, 4 * MB), "thp was requested, but the program has only 4 MiB of anonymous"),
         (("huge",), Memory(10 * MB, hugetlb=10 * MB), ""),
-        (
-            ("huge",),
-            Memory(10 * MB, hugetlb=8 * MB),
-            "huge was requested, but 8 MiB of 18 MiB are in pages of huge",
-        ),
+        (("huge",), Memory(10 * MB, hugetlb=8 * MB), "huge was requested, but 8 MiB of 18 MiB are in pages of"),
         (("no-thp",), Memory(100 * MB, thp_disabled=True), ""),
         (("no-thp",), Memory(100 * MB, 2 * MB, thp_disabled=True), "no-thp was requested, but 2 MiB of 100 MiB"),
         (("no-thp",), Memory(100 * MB), "no-thp was requested, but transparent huge pages are not switched off"),
         (("mimalloc",), Memory(libraries=frozenset({"libmimalloc.so.2"})), ""),
         (("mimalloc",), Memory(libraries=frozenset({"libjemalloc.so.2"})), "libmimalloc.so.2 is not mapped"),
-        (("thp", "mimalloc"), Memory(100 * MB, libraries=frozenset({"libmimalloc.so.2"})), "thp was requested"),
     ],
 )
 def test_what_the_kernel_must_show(names, memory, reason):

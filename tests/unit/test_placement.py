@@ -416,26 +416,6 @@ def test_a_name_gives_back_what_it_was_made_of(instances, threads, name, upper):
         assert parse_name(text.upper() if upper else text) == (instances, policy, each, ())
 
 
-#: Names and words of policies, and what is near one.
-WORDS = sorted(
-    {word for p in policies().values() for word in (p.name, *p.word.values())} | {"", "-", "4-bound", "x"}
-)
-
-
-@given(
-    st.text("0123456789", max_size=3),
-    st.sampled_from([f"{threads}{word}" for threads in ("", "4-", "04-", "-") for word in WORDS]),
-    st.sampled_from(["", "_", "t", "-3"]),
-)
-def test_a_text_is_the_name_of_one_scenario_or_of_none(instances, word, ending):
-    text = f"{instances}x{word}{ending}"
-    parts = parse_name(text)
-    if parts is None:
-        return
-    count, policy, each, _ = parts
-    assert text.lower() in {str(parts), f"{count}x{each or ''}-{policy.name}"}
-
-
 @given(topologies(), st.sampled_from(["thesis", "original,unbound"]))
 @settings(deadline=None, max_examples=50)
 def test_a_listed_scenario_is_that_of_its_name(host, wanted):
@@ -448,21 +428,3 @@ def test_a_listed_scenario_is_that_of_its_name(host, wanted):
         assert planned.scenario(scenario.name) == scenario
         if scenario.instances * scenario.threads == host.usable_pu_count:
             assert planned.scenario(re.sub(r"x\d+", "x", scenario.name)) == scenario
-
-
-def test_names_on_the_opteron():
-    host = topology_of(load("amd-opteron").facts)
-    planned = plan(host, Need(index_bytes=40 * GIB))
-    names = {
-        "1x-default": "1x64-default",
-        "1x8-local": "1x8-local",
-        "1x64-INTERLEAVE": "1x64-interleave",
-    }
-    assert {name: planned.scenario(name).name for name in names} == names
-    assert plan(host).scenario("16x-unbound").name == "16x4-unbound"
-    assert plan(host).scenario("5x3-bound").name == "5x3-bound"
-    with pytest.raises(CannotHere, match=r"^scenario 8x8-bound: instance 0 needs"):
-        planned.scenario("8x8-bound")
-    for wrong in ("8x8", "8x8-", "8x8-default", "1x64-bound", "0x8-bound", "8x8-nothing", "8x8-bound_8t"):
-        with pytest.raises(BadInput, match=f"no scenario '{wrong}'"):
-            planned.scenario(wrong)

@@ -73,9 +73,7 @@ MAPS = "7f00 {mode} anon=1 dirty=1 N0=1 kernelpagesize_kB=4"
         (f"echo '{MAPS.format(mode='prefer (many):0')}'", ""),
         (f"echo '{MAPS.format(mode='prefer:0')}'", "this host gives prefer:0 instead"),
         (f"echo '{MAPS.format(mode='default')}'", "this host gives default instead"),
-        ("exit 0", "this host gives no policy instead"),
         ("echo 'unknown option' >&2; echo usage >&2; exit 1", "this host refuses it: unknown option"),
-        ("exit 3", "this host refuses it: status 3"),
     ],
 )
 def test_what_came_later_is_tried(stand_in, script, reason):
@@ -130,28 +128,15 @@ def test_real_numactl_and_kernel():
             assert (policies.refusal(policy, bank) == "") == bool(holds), policy.name
 
 
-def test_a_whole_file():
-    assert policies.parse(WHOLE, "p.toml")["one"].part == ("{bind}",)
-
-
 @pytest.mark.parametrize(
     ("old", "new"),
     [
         ('title = "t"\n', ""),
         ("tolerance = 0.1", "tolerance = 0.1\nother = 1"),
-        ("tolerance = 0.1", 'tolerance = 0.1\nsetting = ["/proc/x"]'),
-        ("[one]", '["one_2"]'),
         ("[one]", "[One]"),
         ('"inside"', '"somewhere"'),
         ('mode = { whole = "default", part', 'mode = { part2 = "default", part'),
-        ("tolerance = 0.1", "tolerance = "),
-        ("[one]", "one = 3\n[two]"),
-        ('mode = { whole = "default", part = "bind" }', "mode = 3"),
-        ('pages = { whole = "anywhere", part = "inside" }', 'pages = "inside"'),
-        ("tolerance = 0.1", 'tolerance = "much"'),
-        ("whole = []", 'whole = "--localalloc"'),
         ('"{bind}"', '"{binding}"'),
-        ('"{bind}"', '"{bind"'),
     ],
 )
 def test_what_is_not_whole_is_refused_with_its_file(old, new):

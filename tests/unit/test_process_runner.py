@@ -18,12 +18,10 @@ from tests.factories.clocks import ManualClock
 from tests.factories.processes import started, wait_until
 
 from firsttouch.clock import SYSTEM_CLOCK
-from firsttouch.errors import BadInput, CannotHere, Missing, ProgramFailed, RunFailed, TimedOut
+from firsttouch.errors import BadInput, CannotHere, Missing, ProgramFailed, RunFailed
 from firsttouch.execution import (
     child_process,
-    foreground,
     placement_check,
-    process_runner,
     sampling,
 )
 from firsttouch.execution.jobs import Job
@@ -163,14 +161,8 @@ def test_cpu_seconds_and_memory(tmp_path, clock, held):
 @pytest.mark.parametrize(
     ("script", "status", "reason"),
     [
-        ("exit 7", 7, "sh ended with status 7: it printed nothing"),
         ("echo a >&2; echo >&2; echo '  b ' >&2; echo c >&2; exit 1", 1, r"sh ended with status 1: b \| c"),
-        (
-            "kill -9 $$",
-            -9,
-            r"signal SIGKILL \(out of memory, a limit of CPU time, or a user\): it printed nothing",
-        ),
-        ("kill -SEGV $$", -signal.SIGSEGV, "sh ended with signal SIGSEGV"),
+        ("kill -9 $$", -9, r"signal SIGKILL \(out of memory, a limit of CPU time, or a user\): it printed"),
         ("kill -40 $$", -40, "sh ended with signal 40"),
         ("printf '\\377\\n' >&2; exit 3", 3, "status 3: \N{REPLACEMENT CHARACTER}"),
     ],
@@ -415,32 +407,6 @@ def test_a_deferred_signal_comes_after_the_block_also_if_it_fails(interrupts, fa
     assert (blocks, interrupts) == (["whole"], [signal.SIGTERM])
 
 
-class Stubborn:
-    """A job that ends at SIGKILL; *during* is called when it gets SIGTERM."""
-
-    def __init__(self, log, during=lambda: None):
-        self.log, self.during = log, during
-        self.done = threading.Event()
-        self.waiter = threading.Thread()
-        self.waiter.join = lambda: None
-
-    def signal(self, number):
-        self.log.append(number)
-        if number == signal.SIGKILL:
-            self.done.set()
-        else:
-            self.during()
-
-
-def test_jobs_are_stopped_together_and_a_second_signal_waits(interrupts):
-    log, clock = [], ManualClock()
-    jobs = [Stubborn(log, during=lambda: signal.raise_signal(signal.SIGTERM)), Stubborn(log), Stubborn(log)]
-    with pytest.raises(KeyboardInterrupt):
-        process_runner._stop_all(jobs, clock)
-    assert log == [signal.SIGTERM] * 3 + [signal.SIGKILL] * 3
-    assert clock.now == 1000 + process_runner._PATIENCE
-
-
 def test_a_signal_while_the_reader_starts_leaves_no_reader(interrupts, monkeypatch):
     """Its exception leaves Thread.start() when the thread runs already."""
 
@@ -485,11 +451,6 @@ def test_a_program_that_reads_one_mate_far_ahead_is_not_fed_for_ever(monkeypatch
         os.close(reading)
 
 
-def test_a_foreground_program_that_is_late():
-    with pytest.raises(TimedOut, match=r"sleep did not end within 0.01 s and was stopped"):
-        foreground.run_in_foreground(["sleep", "600"], None, timeout=0.01)
-
-
 def test_the_ends_of_logs(tmp_path):
     log = tmp_path / "log"
     assert child_process.last_lines(log) == ""
@@ -528,10 +489,6 @@ SLEEPER = f"{sys.executable} -c 'import time; time.sleep(300)' $1"
     ("number", "script", "processes"),
     [
         (signal.SIGINT, f"exec {SLEEPER}", 4),
-        (signal.SIGTERM, f"exec {SLEEPER}", 4),
-        (signal.SIGHUP, f"exec {SLEEPER}", 4),
-        (signal.SIGQUIT, f"exec {SLEEPER}", 4),
-        (signal.SIGINT, f"{SLEEPER}; :", 7),
         (signal.SIGTERM, f"{SLEEPER}; :", 7),
         # The kernel kills the programs of a killed launcher, but not their children.
         (signal.SIGKILL, f"exec {SLEEPER}", 4),
@@ -548,7 +505,7 @@ def test_an_interrupted_launcher_leaves_none(tmp_path, marker, number, script, p
     assert gone(marker)
 
 
-@pytest.mark.parametrize(("number", "running"), [(signal.SIGINT, 3), (signal.SIGTERM, 9), (signal.SIGHUP, 20)])
+@pytest.mark.parametrize(("number", "running"), [(signal.SIGINT, 3), (signal.SIGTERM, 20)])
 def test_an_interrupt_while_programs_are_started_leaves_none(tmp_path, marker, number, running):
     """The signal arrives while only some of many programs have been started."""
     launcher = LAUNCHER.replace("range(3)", "range(64)")
@@ -783,7 +740,7 @@ def test_a_signal_at_any_moment_of_waiting_raises_its_own_error_only():
     # Python drops what a handler raises within a callback of the collector, and Hypothesis has such a callback.
     gc.disable()
     try:
-        for number in range(2000):
+        for number in range(600):
             with pytest.raises(KeyboardInterrupt):
                 wait_for_the_alarm(0.001 + 1e-6 * (number % 300))
     finally:

@@ -204,16 +204,11 @@ def test_too_few_or_too_many_records_are_not_all(tmp_path):
     [
         (["garbage"], "\n", 4),
         ([line(0, 0), "", line(1, 0)], "\n", 5),
-        ([line(0, "x")], "\n", 4),
         ([line(0, "1x")], "\n", 4),
-        ([line(0, -1)], "\n", 4),
-        ([line(0, "")], "\n", 4),
         ([line(0, 1234567)], "\n", 4),
         ([line(0, 0), line(1, 0)], "", 5),
-        ([line(0, 0), "r1\t0"], "\n", 5),
         ([line(0, 0), "r1\t0\n" + line(1, 0)], "\n", 5),
         ([line(0, 0), "n" * 2000, line(1, 0)], "\n", 5),
-        ([line(0, 0), "n" * 1010 + "\t0"], "\n", 5),
         ([line(0, 0), "r1\t0\tchr1\t1\t60"], "\n", 5),
     ],
 )

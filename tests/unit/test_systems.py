@@ -36,17 +36,6 @@ def test_available_names_the_shipped_systems_and_local():
     assert {"amd-opteron", "intel-xeon", "local"} <= set(available())
 
 
-def test_facts_of_the_published_machines(amd, intel):
-    assert (amd.facts.packages, amd.facts.numa_nodes, amd.facts.cores, amd.facts.pus) == (4, 8, 64, 64)
-    assert (intel.facts.packages, intel.facts.numa_nodes, intel.facts.cores, intel.facts.pus) == (4, 4, 32, 64)
-    assert amd.facts.memory_per_numa_node == (16 * 2**30,) * 8
-    assert intel.facts.memory_per_numa_node == (32 * 2**30,) * 4
-    for system in (amd, intel):
-        (partition,) = system.partitions
-        assert partition.scheduler == "slurm"
-        assert "--exclusive" in partition.access
-
-
 def test_formula_3_1(amd, intel):
     assert amd.facts.theoretical_bandwidth() == pytest.approx(51.2e9, abs=1e6)
     assert intel.facts.theoretical_bandwidth() == pytest.approx(42.6e9, abs=0.1e9)

@@ -84,12 +84,7 @@ def test_the_base_is_fine(write):
     [
         ("  numa_nodes: 4\n", "", "facts:", "key 'numa_nodes' is missing in facts"),
         ("  packages: 2", "  packages: 2\n  cores: 3", "  cores: 3", "unknown key 'cores' in facts: known are"),
-        (
-            "  packages: 2",
-            "  packages: 2\n  packages: 2",
-            "  packages: 2\n  numa",
-            "duplicate key 'packages', first",
-        ),
+        ("  packages: 2", "  packages: 2\n  packages: 2", "  packages: 2\n  numa", "duplicate key 'packages'"),
         ("  packages: 2", "  packages: two", "  packages: two", "'two' is not a whole number from 1 to 65536"),
         ("  packages: 2", "  packages: .nan", "  packages: .n", "not a finite number"),
         ("  packages: 2", "  packages: 2020-02-31", "  packages: 20", "cannot be read"),
@@ -104,12 +99,7 @@ def test_the_base_is_fine(write):
         ("scheduler: local", "scheduler: pbs", "    scheduler", "partitions[0].scheduler: 'pbs'"),
         ("name: host", "name: other", "name: other", "name is 'other' in a file that is called host.yaml"),
         ("check: bandwidth", "check: bandwith", "  - check: bandwith", "unknown check 'bandwith'"),
-        (
-            "program: stream",
-            "progam: stream",
-            "    parameters: {progam",
-            "unknown parameter 'progam' of bandwidth",
-        ),
+        ("program: stream", "progam: stream", "    parameters: {progam", "unknown parameter 'progam' of"),
         ("bank: 0", "relation: remote", "    parameters: {program", "unknown relation 'remote'"),
         ("bank: 0", "relation: {any: [near, far]}", "    parameters: {program", "unknown relation 'far'"),
         ("bank: 0", "bank: {all: [0]}", "    parameters: {program", "unknown key 'all'"),

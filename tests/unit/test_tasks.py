@@ -113,14 +113,10 @@ def test_tasks_divide_what_was_bound_to_none_of_them(started, share):
     [
         ("mask_cpu:0x000000FF,0x0000FF00", (range(8, 16), 0, 1)),
         ("mask_cpu:0x000000FF,0x000000FF", (range(8), 1, 2)),
-        ("mask_cpu:0x000000FF", (range(8), 1, 2)),
         ("map_cpu:3,5", ((5,), 0, 1)),
-        ("map_cpu:0x3,0x5", ((5,), 0, 1)),
         # Something else has bound this task afterwards; what Slurm bound is unknown.
         ("mask_cpu:0x000000FF,0x000000FF", (range(4), 0, 1)),
         ("mask_ldom:0x1,0x1", (range(8), 0, 1)),
-        ("mask_cpu:", (range(8), 0, 1)),
-        ("none:", (range(8), 0, 1)),
     ],
 )
 @pytest.mark.usefixtures("started")
