@@ -368,20 +368,3 @@ def test_every_command_is_run_somewhere(capsys: pytest.CaptureFixture[str]) -> N
         for command in nowhere:
             print(f"  {command.place}: {command.text}: {command.reason}")
     assert len(nowhere) <= 2
-
-
-def test_the_harness_finds_what_it_should(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(
-        "text\n\n    make run      # comment\n    two words   and more\n\n<!-- not run: a reason -->\n```console\n"
-        "$ one\nits output\n```\n\n```console\n$ three\n```\n\n"
-        "```text\nits 3 lines\n```\n\n```toml\n# a/b.toml\nkey = 1\n    make none\n```\n"
-    )
-    entries = documented.read(page)
-    assert [(c.line, c.text, c.reason, c.output) for c in entries if isinstance(c, Command)] == [
-        (3, "make run", "", ""),
-        (4, "two words", "", ""),
-        (8, "one", "a reason", ""),
-        (13, "three", "", "its 3 lines\n"),
-    ]
-    assert entries[-1] == documented.Written("a/b.toml", "key = 1\n    make none\n", behind=False)

@@ -62,7 +62,7 @@ def test_the_output_does_not_depend_on_instances(few, tmp_path, paired):
     assert work.reads.batches.count >= 5
     expected = by_bwa_alone(prefix, files)
     texts = []
-    for instances, threads in ((1, 1), (1, 2), (2, 1), (3, 1), (4, 2), (5, 1)):
+    for instances, threads in ((1, 2), (2, 1), (4, 2), (5, 1)):
         out = tmp_path / f"{instances}.sam"
         result = launch.run(work, scenario(instances, threads), AlignOutput(out, "sam"), timeout=100)
         assert result.alignments.sums.exact == expected, (instances, threads)
@@ -70,10 +70,10 @@ def test_the_output_does_not_depend_on_instances(few, tmp_path, paired):
         assert len(result.outcomes) == instances
         texts.append([li for li in out.read_text().splitlines() if not li.startswith("@PG")])
     assert all(t == texts[0] for t in texts)
-    assert [f.suffix for f in tmp_path.iterdir()] == [".sam"] * 5
+    assert [f.suffix for f in tmp_path.iterdir()] == [".sam"] * 4
 
 
-@pytest.mark.parametrize("batch", [1, 3_000, 12_345, 10**7])
+@pytest.mark.parametrize("batch", [1, 12_345])
 def test_batches_are_those_of_bwa(few, batch):
     """bwa prints the number of sequences that it reads at a time."""
     prefix, files = few

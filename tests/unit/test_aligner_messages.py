@@ -122,15 +122,6 @@ def test_summaries_that_are_not_understood_are_not_printed(joined, case):
     assert joined("bowtie2", logs[::-1]) == ("same\n", "", True)
 
 
-def test_summaries_of_a_version_that_is_unknown_are_not_printed(joined):
-    logs = [f"same\n{log.replace('reads', 'fragments').replace('overall', 'total')}" for log in (FOUR, TWELVE)]
-    assert joined("bowtie2", logs) == ("same\n", "", True)
-
-
-def test_an_aligner_that_was_asked_to_be_quiet(joined):
-    assert joined("bowtie2", ["", ""]) == ("", "", False)
-
-
 def test_layouts_that_differ_are_not_joined(joined):
     new = (
         "HISAT2 summary stats:\n\tTotal reads: 1\n\t\tAligned 0 time: 0 (0.00%)\n\t\tAligned 1 time: 1 (100.00%)\n"

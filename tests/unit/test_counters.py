@@ -31,11 +31,6 @@ def test_what_is_not_counted_is_left_out():
     assert parse(output(page_faults=162, cycles=0)) == {"page-faults": 162, "cycles": 0}
 
 
-def test_events_of_the_user_alone():
-    text = output(cycles=5).replace("cycles;", "cycles:u;")
-    assert parse(text)["cycles"] == 5
-
-
 def test_kinds_of_cores_are_added():
     text = output(page_faults=1).replace(
         "<not supported>;;cycles;",

@@ -65,11 +65,6 @@ def test_the_ends_are_the_nearest_and_the_farthest_bank(nodes, banks):
     assert profiles.efforts()["full"].banks_of(host, nodes, range(8)) == list(range(8))
 
 
-def test_the_ends_of_little_are_all_of_it():
-    quick = profiles.efforts()["quick"]
-    assert [quick.some("ends", range(n)) for n in range(5)] == [[], [0], [0, 1], [0, 2], [0, 3]]
-
-
 @pytest.mark.parametrize(
     ("vendor", "product", "model", "emulator"),
     [

@@ -290,14 +290,6 @@ def test_files_of_a_pair_that_are_not_equally_long(tmp_path, blocks_of, shorter,
         inspect(files)
 
 
-@pytest.mark.parametrize("cut", [0, 1])
-def test_interleaved_pairs_that_are_odd(tmp_path, cut):
-    data = text([GOOD[0], GOOD[0], GOOD[1]])
-    file = write(tmp_path / "i.fq", data[: len(data) - cut] + b"\n" * cut)
-    with pytest.raises(BadInput, match=rf"^{file}:9: record 3 has no mate"):
-        inspect([file], interleaved=True)
-
-
 def test_memory_stays_small(tmp_path):
     """Of an input far larger than the blocks nothing is kept but the batch index."""
     file = tmp_path / "r.fq"

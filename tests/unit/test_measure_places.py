@@ -53,15 +53,6 @@ def test_every_placement_is_in_one_run(size, extent, banks):
     assert sorted(measured) == sorted(wanted)
 
 
-@pytest.mark.parametrize(("size", "number"), [(1, 64), (2, 224), (4, 560)])
-def test_the_full_matrix_of_a_size_is_one_run(size, number):
-    """Thesis section 3.4: 64, 224 and 560 placements."""
-    ((sets, banks),) = programs.rows(
-        OPTERON, programs.sets_of(OPTERON, range(8), [size]), range(8), profiles.efforts()["full"]
-    )
-    assert len(sets) * len(banks) == number
-
-
 @pytest.mark.parametrize("size", [0, 9])
 def test_sizes_that_there_are_not(size):
     with pytest.raises(BadInput, match=f"--set-sizes: {size}; there are 8 NUMA nodes"):

@@ -18,7 +18,6 @@ from firsttouch.host.page_cache import Cached
 from firsttouch.host.pages import UNIT, resident
 from firsttouch.host.topology import load
 from firsttouch.records.cases import Case
-from firsttouch.records.catalogue import checks
 from firsttouch.records.schema import Record
 from firsttouch.report import model, speedups
 from firsttouch.scenarios.placement import plan
@@ -274,11 +273,6 @@ def test_other_states_are_other_cases():
     # Published times are means of ten runs, nearly all of which found the index in the page cache.
     matched = [AMD.reference(r.check, r.metric, r.parameters) for r in records]
     assert matched == [published, None, published]
-
-
-@pytest.mark.parametrize("check", ["scaling", "placement", "weak_scaling"])
-def test_references_of_an_aligner_may_name_the_state(check):
-    assert "index_cache" in checks()[check].parameters
 
 
 def test_pages_of_a_file_in_memory(memory):

@@ -4,13 +4,11 @@
 import json
 
 import pytest
-from msgspec.structs import replace
 
 from firsttouch.advice import costs
 from firsttouch.cli import plan as command
 from firsttouch.genomics import aligners
 from firsttouch.host.topology import NumaNode, Pu, Topology
-from firsttouch.scenarios.memory_fit import Need
 from firsttouch.scenarios.placement import plan
 
 GIB = 2**30
@@ -117,14 +115,3 @@ def test_one_size_of_the_index(planned):
     status, _, err = planned(server(2, 4), "--dataset", "lambda", "--index-size", "1GB")
     assert status == 2
     assert "not allowed with argument" in err
-
-
-def test_instances_on_different_numbers_of_numa_nodes():
-    host = server(2, 4)
-    scenario = plan(host, Need()).scenario("2x4-bound")
-    first, second = scenario.placements
-    both = replace(second, pus=tuple(range(8)))
-    mixed = replace(scenario, placements=(first, both))
-    words = command._words(mixed, host, Need(instance_bytes=GIB), 128 * GIB)
-    assert words == ("2 x 4 threads", "bound to 1 to 2 NUMA nodes each", "2 x 1 GiB of 128 GiB")
-    assert command._words(plan(host).scenario("3x1-unbound"), host, Need(), GIB)[1] == "not bound to CPUs"

@@ -86,17 +86,6 @@ def test_append_and_read(tmp_path):
     assert [r.metric for r in schema.collect([tmp_path, file])] == ["random_latency", "other"] * 2
 
 
-def test_a_killed_writers_line_is_dropped_and_spoils_no_later_record(tmp_path):
-    file = tmp_path / "records.jsonl"
-    schema.append(file, [record(), record(metric="second")])
-    whole = file.read_bytes()
-    for cut in range(whole.index(b"\n") + 1, len(whole), 7):
-        file.write_bytes(whole[:cut])
-        assert [r.metric for r in schema.read(file)] == ["random_latency"]
-    schema.append(file, [record(metric="third")])
-    assert [r.metric for r in schema.read(file)] == ["random_latency", "third"]
-
-
 def test_the_table(tmp_path):
     file = tmp_path / "records.parquet"
     schema.write_table([record(parameters={"bank": 0}), record(parameters={"kernel": "copy"})], file)

@@ -3,8 +3,6 @@
 
 import hashlib
 import itertools
-import os
-import subprocess
 from types import SimpleNamespace
 
 import pytest
@@ -153,30 +151,6 @@ def test_headers_of_instances_agree():
         with pytest.raises(RunFailed) as error:
             sam.check_same({0: header, 3: header, 2: header.replace(b"@RG\tID:x", other)})
         assert str(error.value) == f"the headers of instances 0 and 2 differ: {names}".replace("\t", "\\t")
-
-
-def test_what_a_pipe_gets(tmp_path):
-    file = part(tmp_path, "a", HEADER, [line(n, 0) for n in range(5000)])
-    tail = read(file, [5000])
-    consumer = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    with consumer:
-        writing = os.dup(consumer.stdin.fileno())
-        consumer.stdin.close()
-        consumer.stdin = None
-        if os.fork() == 0:
-            sam.concatenate([sam.ByteRange(file, 0, len(tail.header)), *tail.parts], writing)
-            os._exit(0)
-        os.close(writing)
-        assert consumer.stdout.read() == file.read_bytes()
-    os.wait()
-
-
-def test_one_line_longer_than_a_block(tmp_path, block):
-    long = line("long", 0, "\tXX:Z:" + "x" * 100_000)
-    file = part(tmp_path, "a", HEADER, [line(0, 0), long, line(1, 4)])
-    tail = read(file, [1, 2])
-    assert (tail.primary, tail.mapped, tail.size) == (3, 2, file.stat().st_size)
-    assert file.read_bytes()[tail.parts[0].end :].startswith(b"rlong\t")
 
 
 @pytest.mark.parametrize("length", [1, 30, 31, 32, 254, 1000])

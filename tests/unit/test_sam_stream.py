@@ -212,17 +212,3 @@ def test_templates_that_are_not_those_wanted(tmp_path, block, text, reason):
         tail.want([b"r0", b"r1"])
         with pytest.raises(RunFailed, match=reason):
             tail.finish()
-
-
-def test_records_of_mates_whose_names_differ(tmp_path, block):
-    """A part ends with the secondary records of both mates, and a pair begins with a mate of its own."""
-    pairs = [[("0.1", 99), ("0.2", 147), ("0.1", 355), ("0.2", 403), ("0.1", 355)], [("1.1", 77), ("1.2", 141)]]
-    pairs += [[("2.1", 99), ("2.1", 2147), ("2.2", 147), ("2.1", 355)]]
-    texts = [b"".join(itertools.starmap(line, pair)) for pair in pairs]
-    file = tmp_path / "x.sam"
-    file.write_bytes(HEADER + b"".join(texts))
-    with SamTail(file) as tail:
-        for _ in pairs:
-            tail.want(2)
-        ranges = [*tail.look(), *tail.finish()]
-    assert [text_of(part) for part in ranges] == texts

@@ -65,27 +65,6 @@ def test_a_regular_host(tmp_path):
     assert (partition.name, partition.scheduler, partition.max_jobs) == ("default", "local", 1)
 
 
-def test_sparse_numbers_memoryless_and_cpuless_nodes(tmp_path):
-    numbers = [0, 33, 72]
-    table = {(a, b): 10 if a == b else 17 + abs(a - b) for a in numbers for b in numbers}
-    nodes = [(0, 0, 4, 2, 0), (33, 1, 2, 2, 2**34), (72, 1, 0, 1, 2**35)]
-    facts = loaded(tmp_path, "x", draft.draft("x", topology(nodes, distances=table))).facts
-    assert facts.numa_node_numbers == (0, 33, 72)
-    assert facts.package_of_numa_node == (0, 1, None)
-    assert facts.cores_per_numa_node == (4, 2, 0)
-    assert facts.memory_per_numa_node == (0, 2**34, 2**35)
-    assert facts.pus == 12
-    assert facts.relation(33, 72) == "between"
-    assert facts.relation(0, 33) == "near"
-    assert facts.relation(0, 72) == "farthest"
-    assert facts.relation(0, 1) is None
-
-
-def test_mixed_cores_keep_the_number_of_pus(tmp_path):
-    host_topology = topology([(0, 0, 2, 2, 2**30), (1, 0, 4, 1, 2**30)])
-    assert loaded(tmp_path, "x", draft.draft("x", host_topology)).facts.pus == 8
-
-
 @pytest.mark.parametrize("name", ["", "a b", "../x", "1a", "a.yaml", "a\n", "é"])
 def test_names_that_reframe_would_not_take(name):
     with pytest.raises(BadInput, match="is not a name for a system"):

@@ -9,7 +9,6 @@ from firsttouch.errors import BadInput
 from firsttouch.host import memory_modules
 from firsttouch.host.memory_modules import Module
 from firsttouch.systems import theoretical_bandwidth
-from firsttouch.systems.definition import load
 from firsttouch.systems.theoretical_bandwidth import Theoretical
 
 
@@ -58,14 +57,6 @@ def test_each_channel_counts_once_at_its_slowest(modules):
     slowest = {c: min(r for d, r in modules if d == c) for c, _ in modules}
     assert theoretical.bytes_per_second == pytest.approx(8 * sum(slowest.values()))
     assert theoretical.channels == len(slowest)
-
-
-def test_the_thesis_systems():
-    """Section 3.2: 51.2 and 42.6 GB/s per package, 204.8 and 170.4 GB/s of all four packages."""
-    for name, package in (("amd-opteron", 51.2e9), ("intel-xeon", 42.6e9)):
-        theoretical = theoretical_bandwidth.of_facts(load(name).facts, name)
-        assert theoretical.bytes_per_second == pytest.approx(4 * package, rel=0.002)
-        assert theoretical.channels == 16
 
 
 def test_facts_replace_an_unreadable_smbios_table(stand_in):

@@ -82,7 +82,7 @@ def test_multiqc_reads_the_numbers_of_the_plain_command(
     logs = tmp_path / "logs"
     shutil.copytree(plain, logs)
     for sample, words in commands.items():
-        for instances in (1, 2, 3):
+        for instances in (1, 3):
             (logs / f"{sample}.in{instances}.log").write_text(run_in(instances, words))
     argv = [multiqc, "--no-ansi", "--strict", "-o", tmp_path / "out", logs]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
@@ -94,5 +94,5 @@ def test_multiqc_reads_the_numbers_of_the_plain_command(
         name = "hisat2" if "new" in sample else "bowtie2" if sample[:7] in {"bowtie2", "hisat2_"} else "bowtie1"
         numbers = modules[f"multiqc_{name}"]
         assert any(numbers[sample].values()), sample
-        for instances in (1, 2, 3):
+        for instances in (1, 3):
             assert numbers[f"{sample}.in{instances}"] == numbers[sample]
