@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The effort profiles of a characterization, and which records may be judged."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from factories import topologies
@@ -102,3 +104,29 @@ def test_an_unknown_index_cache(monkeypatch):
     monkeypatch.setenv(profiles.CACHE_VARIABLE, "warm")
     with pytest.raises(BadInput, match=r"FIRSTTOUCH_INDEX_CACHE is 'warm': there are as-is, cold, local, interl"):
         profiles.index_cache()
+
+
+# ----------------------------------------------------------------------
+# One name for a host, whatever its hostname has behind it
+
+
+@pytest.mark.parametrize(
+    ("hostname", "node", "name"),
+    [
+        ("n1", "", "n1"),
+        ("n1.cluster.example", "", "n1"),
+        ("n1.cluster.example", "node-1", "node-1"),
+        ("10.0.0.7", "", "10.0.0.7"),
+    ],
+)
+def test_slurms_name_or_the_short_one(monkeypatch, hostname, node, name):
+    monkeypatch.setattr("os.uname", lambda: SimpleNamespace(nodename=hostname))
+    monkeypatch.setenv("SLURMD_NODENAME", node)
+    assert emulation.host_name() == name
+    assert Record("topology", "pus", "1", "neither", (1.0,)).host == name
+
+
+def test_a_name_with_a_domain_is_the_short_one_where_that_is_among_the_names():
+    assert emulation.name_among("n1.a", {"n1", "n2"}) == "n1"
+    assert emulation.name_among("n1.a", {"n1", "n1.a"}) == "n1.a"
+    assert emulation.name_among("n3.a", {"n1"}) == "n3.a"

@@ -2,10 +2,12 @@
 """The placements of the aspects: PU-sets and banks, and their split into runs of the probe."""
 
 import math
+import runpy
 from collections import Counter
 from itertools import combinations
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from msgspec.structs import replace
 
 from firsttouch.benchmarks import measure, probe, profiles, programs
 from firsttouch.benchmarks.cases import Cases, topology_of
+from firsttouch.benchmarks.profiles import efforts
 from firsttouch.errors import BadInput
 from firsttouch.paths import ROOT
 from firsttouch.systems.definition import load
@@ -196,3 +199,71 @@ def test_every_aspect_has_a_test_of_reframe():
     assert len(names) == len(set(names))
     for aspect, benchmark in measure.aspects().items():
         assert benchmark.tests or (ROOT / "reframe" / f"{aspect}.py").is_file()
+
+
+# ----------------------------------------------------------------------
+# The cases of the methodology on a system, from its facts and an effort
+
+
+def cases(effort="full", **facts):
+    opteron = load("amd-opteron").facts
+    return Cases(topology_of(replace(opteron, **facts)), efforts()[effort])
+
+
+def test_weak_scaling_is_one_process_and_processes_of_16_threads():
+    assert cases().weak_scaling() == [
+        *(f"1x{t}-default" for t in (8, 16, 32, 48)),
+        "1x64-default",
+        *("2x16-unbound", "3x16-unbound", "4x16-unbound"),
+    ]
+    assert cases("quick").weak_scaling() == []
+
+
+def test_weak_scaling_where_there_are_not_32_pus():
+    small = {
+        "numa_node_numbers": (0,),
+        "package_of_numa_node": (0,),
+        "cores_per_numa_node": (2,),
+        "memory_per_numa_node": (1 << 34,),
+        "distances": None,
+        "threads_per_core": 1,
+    }
+    assert cases(**small).weak_scaling() == ["1x1-default", "1x2-default", "2x1-unbound"]
+
+
+# ----------------------------------------------------------------------
+# The rule that ends the probe's repetitions: what its simulation shows, and what the manual says about it
+
+
+BENCH = runpy.run_path(str(ROOT / "bench" / "repetitions.py"))
+MANUAL = ROOT / "docs" / "reference" / "benchmarks" / "statistics.md"
+INDEPENDENT = [name for name in BENCH["KINDS"] if name.split(",")[0].split()[0] in {"normal", "skewed", "bimodal"}]
+
+
+@pytest.mark.parametrize("count", [5, 6, 9, 10, 20, 100])
+def test_the_interval_has_its_level(count):
+    """Without looking repeatedly, the interval misses the median with at most twice the probability of a tail."""
+    tail = sum(math.comb(count, k) for k in range(BENCH["outside"](count) + 1)) / 2**count
+    assert tail <= (1 / 32 if count == 5 else 1 / 64)
+    samples = np.random.default_rng(count).exponential(size=(4000, count))
+    medians, widths = BENCH["intervals"](samples)
+    assert np.mean(np.abs(medians - math.log(2)) <= widths * medians) >= 1 - 2 * tail - 0.01
+
+
+@pytest.mark.parametrize("most", [10, 100])
+@pytest.mark.parametrize("name", INDEPENDENT)
+def test_intervals_of_independent_repetitions_hold_the_median(name, most):
+    holds, near, narrow, repetitions = BENCH["simulate"](BENCH["KINDS"][name], most, 1000)
+    assert holds >= (0.90 if "45 %" in name else 0.935)
+    assert near >= (0.95 if most == 100 else 0.98) or narrow < 0.5
+    assert 5 <= repetitions <= most
+
+
+def test_the_manual_has_the_table_of_the_simulation():
+    rows = {}
+    for text in (BENCH["table"](), MANUAL.read_text(encoding="utf-8")):
+        lines = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| ")]
+        cells = {line[0].strip(): [cell.strip() for cell in line[1:]] for line in lines}
+        rows[text] = {name: cells.get(name) for name in BENCH["KINDS"]}
+    simulated, printed = rows.values()
+    assert printed == simulated

@@ -2,13 +2,14 @@
 """Checked reads are remembered until their files change."""
 
 import gzip
+import json
 import os
 import time
 
 import pytest
 from msgspec.structs import astuple
 
-from factories.fastq_files import GOOD, text, write
+from factories.fastq_files import GOOD, packed, text, write
 from firsttouch.genomics import reads as module
 from firsttouch.genomics.fastq import inspect
 from firsttouch.genomics.reads import BatchRule, recall, remember
@@ -76,3 +77,32 @@ def test_what_is_not_remembered(tmp_path, monkeypatch):
     assert not list(tmp_path.glob(".checked-*"))
     remember(inspect([young]))
     assert recall([young], BatchRule()) is not None
+
+
+# ----------------------------------------------------------------------
+# ``firsttouch data reads``
+
+
+def test_the_command_checks(tmp_path, run_cli):
+    first = write(tmp_path / "1.fq", text(GOOD, "\r\n"))
+    second = write(tmp_path / "2.fq", packed(text(GOOD)[:-1]))
+    status, out, _ = run_cli("data", "reads", first, second, "--batch-bases", 10, "--json")
+    assert status == 0
+    assert json.loads(out) == {
+        "files": [
+            {"file": str(first), "layout": ["CR LF"]},
+            {"file": str(second), "layout": ["gzip", "no newline at the end"]},
+        ],
+        "paired": True,
+        "interleaved": False,
+        "records": 3,
+        "bases": 14,
+        "batches": 2,
+        "as_is": False,
+    }
+    status, out, _ = run_cli("data", "reads", first, "--batch-bases", 10)
+    assert status == 0
+    assert out.splitlines() == ["reads    3", "bases    7", "batches  1", f"{first}: CR LF"]
+    status, out, err = run_cli("data", "reads", write(tmp_path / "bad.fq", b">s\nACGT\n"))
+    assert (status, out) == (2, "")
+    assert "bad.fq:1: record 1 begins without @: this is FASTA" in err
