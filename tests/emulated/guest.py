@@ -38,10 +38,7 @@ BOOT_LIMIT = 280.0
 TRIAL_LIMIT = 40.0
 #: Seconds after a command's own time limit within which the guest must report that it was reached.
 ANSWER_LIMIT = 60.0
-ENVIRONMENT = {
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    "LANG": "C.UTF-8",
-}
+ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 
 
 class GuestError(RunFailed):

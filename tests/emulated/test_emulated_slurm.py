@@ -25,10 +25,7 @@ FEW = 4
 #: The nearest and the farthest bank of all NUMA nodes together, which the effort "smoke" measures.
 BANKS = (2, 7)
 
-pytestmark = [
-    pytest.mark.timeout(900),
-    pytest.mark.parametrize("guest", [SYSTEM], indirect=True),
-]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.parametrize("guest", [SYSTEM], indirect=True)]
 
 
 @pytest.fixture(scope="module")

@@ -16,11 +16,7 @@ SOURCE = ROOT / "probe"
 
 
 def build(
-    folder: Path,
-    *options: str,
-    sanitize: str = "",
-    compiler: str = "",
-    env: Mapping[str, str] | None = None,
+    folder: Path, *options: str, sanitize: str = "", compiler: str = "", env: Mapping[str, str] | None = None
 ) -> Path:
     """Build the probe in *folder* incrementally and return the program.
 

@@ -216,8 +216,7 @@ def test_a_script_aligns_as_the_command_does(bwa, tmp_path, capfd):
     broken.write_text("no read")
     with pytest.raises(ProgramFailed, match="bwa"):
         align(
-            [*argv[:-2], "--no-such-option", str(broken)],
-            AlignRequest("1x-default", output=tmp_path / "none.sam"),
+            [*argv[:-2], "--no-such-option", str(broken)], AlignRequest("1x-default", output=tmp_path / "none.sam")
         )
     assert not (tmp_path / "none.sam").exists()
 
@@ -243,18 +242,7 @@ def test_pus_and_memory_that_were_not_granted_are_named(placed, bwa, tmp_path):
     argv, expected = bwa
     huge = [word if word != "25000" else "2000000000000" for word in argv]
     pu = min(os.sched_getaffinity(0))
-    line = [
-        "taskset",
-        "-c",
-        str(pu),
-        *FIRSTTOUCH,
-        "run",
-        "1x-default",
-        "--json",
-        "-o",
-        tmp_path / "out.sam",
-        "--",
-    ]
+    line = ["taskset", "-c", str(pu), *FIRSTTOUCH, "run", "1x-default", "--json", "-o", tmp_path / "out.sam", "--"]
     done = subprocess.run(
         [*map(str, line), *huge], env={**os.environ, "SLURM_JOB_ID": "7"}, capture_output=True, check=True
     )

@@ -43,27 +43,25 @@ COVERED = {
         ),
         r"(uvx --from|pipx install) dist/firsttouch-\*\.whl .*": "test_a_command_runs_without_an_installation",
     },
-    "integration/test_setup.py": {
-        r"make setup": "test_a_second_run_does_nothing",
-    },
+    "integration/test_setup.py": {r"make setup": "test_a_second_run_does_nothing"},
     "studies/test_repeat_study.py": {
-        r"make study( STUDY=.*)?": "test_a_study_is_repeated_and_continues_with_its_missing_runs",
+        r"make study( STUDY=.*)?": "test_a_study_is_repeated_and_continues_with_its_missing_runs"
     },
     "studies/test_lock_variants.py": {
-        r"make study-programs( \w+=\S+)?": "test_the_distributions_source_is_built_once",
+        r"make study-programs( \w+=\S+)?": "test_the_distributions_source_is_built_once"
     },
     "integration/test_settings.py": {
-        r"\. \.venv/bin/activate": "test_a_fresh_shell_with_the_environment_activated",
+        r"\. \.venv/bin/activate": "test_a_fresh_shell_with_the_environment_activated"
     },
     "integration/test_reframe_checks.py": {
         r"reframe -c reframe/ -r --system local -n latency": "test_what_works_passes",
         r"reframe -c reframe/ -r --system amd-opteron": "test_a_system_of_a_cluster_without_slurm_fails_once",
     },
     "integration/test_check_command.py": {
-        r"firsttouch check --seconds \d+": "test_this_host_is_measured_and_judged_by_a_reference",
+        r"firsttouch check --seconds \d+": "test_this_host_is_measured_and_judged_by_a_reference"
     },
     "integration/test_tables_of_runs.py": {
-        r"firsttouch run -o a\.bam --sort --multiqc .*": "test_an_aligner_states_its_time_and_placement",
+        r"firsttouch run -o a\.bam --sort --multiqc .*": "test_an_aligner_states_its_time_and_placement"
     },
     "integration/test_exec.py": {
         r"firsttouch run --on 0 --verify --records bench\.jsonl -- \./benchmark .*": (
@@ -74,10 +72,10 @@ COVERED = {
         ),
     },
     "integration/test_mpi.py": {
-        r"mpirun --bind-to none .*firsttouch run .*": "test_ranks_of_mpirun_divide_the_host",
+        r"mpirun --bind-to none .*firsttouch run .*": "test_ranks_of_mpirun_divide_the_host"
     },
     "integration/test_auto.py": {
-        r"firsttouch run -- bwa mem .* > out\.sam": "test_trials_are_made_once_and_within_the_budget",
+        r"firsttouch run -- bwa mem .* > out\.sam": "test_trials_are_made_once_and_within_the_budget"
     },
     "integration/test_index_copies.py": {
         r"firsttouch run 2x-bound\+interleaved-index -- .*": "test_the_users_command_in_one_instance",
@@ -96,10 +94,10 @@ COVERED = {
         r"firsttouch advise --repetitions 2 -- .*": "test_a_program_under_the_policies",
     },
     "integration/test_installed.py": {
-        r"reframe -c \$\(firsttouch path checks\) -l .*": "test_reframe_finds_the_systems",
+        r"reframe -c \$\(firsttouch path checks\) -l .*": "test_reframe_finds_the_systems"
     },
     "slurm/test_slurm_drills.py": {
-        r"sbatch (-p rome -w \S+ )?-N 8 slurm/validate.*": "test_defects_of_memory_and_links",
+        r"sbatch (-p rome -w \S+ )?-N 8 slurm/validate.*": "test_defects_of_memory_and_links"
     },
     "slurm/test_slurm_templates.py": {
         r"(cd jobs && )?sbatch slurm/characterize.*": "test_characterize_measures_all_aspects_of_one_host",
@@ -121,22 +119,14 @@ COVERED = {
         r"firsttouch fleet (hold|release|tend|status).*": "test_a_bad_host_is_drained_and_a_repaired_one_released",
         r"(sbatch --exclude=\$\()?firsttouch fleet exclude.*": ("test_a_bad_host_is_listed_until_it_is_released"),
     },
-    "unit/test_bench_replay.py": {
-        r"make bench BENCH=replay": "test_the_benchmark_prints_the_choice_in_each_cell",
-    },
-    "studies/test_paper_page.py": {
-        r"make paper": "test_the_folder_holds_the_page_and_the_claims",
-    },
+    "unit/test_bench_replay.py": {r"make bench BENCH=replay": "test_the_benchmark_prints_the_choice_in_each_cell"},
+    "studies/test_paper_page.py": {r"make paper": "test_the_folder_holds_the_page_and_the_claims"},
     "unit/test_report_fleet.py": {
         r"firsttouch report reports/out/campaigns/.*": "test_hosts_that_a_campaign_lost_are_listed_first",
         r"firsttouch report --compare \S+ \S+ -o \w+": "test_slower_memory_is_found_and_nothing_else",
     },
-    "unit/test_history.py": {
-        r"firsttouch fleet history .*": "test_the_command_lists_changes_and_offenders",
-    },
-    "unit/test_judging_fleet.py": {
-        rf"firsttouch baseline {SITE} .*": "test_json_has_all",
-    },
+    "unit/test_history.py": {r"firsttouch fleet history .*": "test_the_command_lists_changes_and_offenders"},
+    "unit/test_judging_fleet.py": {rf"firsttouch baseline {SITE} .*": "test_json_has_all"},
     "containers/test_containers_image.py": {
         r"make images( IMAGE=\w+)?": "test_checksum_and_packages_lie_beside_it",
         r"make run BACKEND=apptainer": "test_every_check_runs_inside_where_reframe_is_told_so",

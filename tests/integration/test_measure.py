@@ -16,10 +16,7 @@ from factories.processes import wait_until, write_program
 from firsttouch.benchmarks import likwid, lmbench, programs, stream
 from firsttouch.host.topology import load
 
-pytestmark = [
-    pytest.mark.usefixtures("quiet_host"),
-    pytest.mark.timeout(300, func_only=True),
-]
+pytestmark = [pytest.mark.usefixtures("quiet_host"), pytest.mark.timeout(300, func_only=True)]
 
 HOST = load()
 STORED = Path(__file__).parents[1] / "golden"

@@ -27,10 +27,7 @@ from firsttouch.host import topology
 from firsttouch.host.topology import DEVICE_MEMORY, load
 from firsttouch.paths import ROOT
 
-pytestmark = [
-    pytest.mark.usefixtures("quiet_host"),
-    pytest.mark.timeout(300, func_only=True),
-]
+pytestmark = [pytest.mark.usefixtures("quiet_host"), pytest.mark.timeout(300, func_only=True)]
 
 HOST = load()
 NODE, BANK = HOST.cpu_nodes[0], HOST.memory_nodes[0]

@@ -156,10 +156,7 @@ def test_what_does_not_fit_is_refused_with_the_arithmetic():
         ram_store.hold([0], 1 << 50, even=True),
     ):
         pass
-    with (
-        pytest.raises(CannotHere, match="NUMA node 900 does not exist, has no memory"),
-        ram_store.hold([900], 1),
-    ):
+    with pytest.raises(CannotHere, match="NUMA node 900 does not exist, has no memory"), ram_store.hold([900], 1):
         pass
 
 

@@ -146,11 +146,7 @@ _NO_RIGHTS = 'shift; exec setpriv --bounding-set=-all --inh-caps=-all "$@"'
 _USER = ["--user", "--map-user=1000", "--keep-caps"]
 #: Options of unshare(1), the shell commands, and the message.
 LACKING = {
-    "no-folder-to-cover": (
-        ["--mount"],
-        _WITHOUT_BASES,
-        "none of the folders /dev/shm, /mnt, /media, /srv exists",
-    ),
+    "no-folder-to-cover": (["--mount"], _WITHOUT_BASES, "none of the folders /dev/shm, /mnt, /media, /srv exists"),
     "no-user-namespaces": (
         _USER,
         _NO_NAMESPACES % "user",

@@ -13,10 +13,7 @@ from factories.processes import run_reframe
 from firsttouch.records import schema
 from firsttouch.systems import draft
 
-pytestmark = [
-    pytest.mark.usefixtures("quiet_host"),
-    pytest.mark.timeout(300, func_only=True),
-]
+pytestmark = [pytest.mark.usefixtures("quiet_host"), pytest.mark.timeout(300, func_only=True)]
 
 #: A host of sixteen NUMA nodes, different from any host that runs these tests.
 PUS = len(os.sched_getaffinity(0))

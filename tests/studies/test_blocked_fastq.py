@@ -53,10 +53,7 @@ def test_blocks_hold_the_same_records(tmp_path, *, records, written, number, int
 
 def test_the_figure_of_the_paper(tmp_path):
     """Langmead et al. 2019, figure 2: B = 64, N = 2; where the lines begin in each of the blocked files."""
-    ends = [
-        ("GGTATATATG", "CCATAGCCAT", "CCATAGCCAT"),
-        ("CACCCGTTA", "CGGTTGACC", "CCATAGCCA"),
-    ]
+    ends = [("GGTATATATG", "CCATAGCCAT", "CCATAGCCAT"), ("CACCCGTTA", "CGGTTGACC", "CCATAGCCA")]
     files = [
         write(tmp_path / f"{m}.fq", text([[f"@read{n}", b, "+", "B" * len(b)] for n, b in enumerate(bases, 1)]))
         for m, bases in enumerate(ends)

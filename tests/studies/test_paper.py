@@ -308,14 +308,7 @@ def test_a_claim_that_fits_no_cells_is_named_with_its_line(
 
 
 @pytest.mark.parametrize(
-    ("expect", "agrees"),
-    [
-        ("all", False),
-        ("most", True),
-        ("not all", True),
-        ("none", False),
-        (3, True),
-    ],
+    ("expect", "agrees"), [("all", False), ("most", True), ("not all", True), ("none", False), (3, True)]
 )
 def test_how_many_are_expected(published: Sheets, expect: str | int, agrees: bool) -> None:
     # The fastest runs with 64 threads take 104.52, 95.18, 30.18 and 43.07 s.

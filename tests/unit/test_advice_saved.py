@@ -63,12 +63,7 @@ def test_an_advice_is_found_for_its_case_only(key, folder):
     assert file == folder / f"{key.id}.json"
     saved.save(key, "1x-local", GAIN, {"any": "thing"})
     again = saved.lookup(key, messages.append)
-    assert (again.key, again.scenario, again.gain, again.details) == (
-        key,
-        "1x-local",
-        GAIN,
-        {"any": "thing"},
-    )
+    assert (again.key, again.scenario, again.gain, again.details) == (key, "1x-local", GAIN, {"any": "thing"})
     for other in ({"threads": 32}, {"words": ()}, {"index": "x"}, {"version": "2"}, {"mates": 2}, {"host": "x"}):
         assert saved.lookup(replace(key, **other), messages.append) is None
     assert list(saved.entries(messages.append)) == [again]

@@ -316,12 +316,7 @@ def test_the_program_that_builds_the_index_may_be_another_one(stand_in, tmp_path
         ('program = "aln"', 'program = "aln"\ncolour = "red"', 2, "unknown key 'colour'"),
         ("batch_bases = 100", "batch_bases = 0", 18, "align.batch_bases: '0'"),
         ("batch_bases = 100", "batch_bytes = 5", 11, "unknown placeholder {batch_bases}"),
-        (
-            'same = "exact"',
-            'same = "nearly"',
-            17,
-            "align.same: 'nearly'",
-        ),
+        ('same = "exact"', 'same = "nearly"', 17, "align.same: 'nearly'"),
         ('same = "exact"', "", 10, "key 'same' is missing"),
         ('files = [".a", ".b"]', "files = []", 7, "index.files"),
         ('large = "l"', "", 11, "unknown placeholder {size}"),

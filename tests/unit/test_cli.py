@@ -347,11 +347,7 @@ def test_bad_input_ends_with_2_and_one_line(run_cli, argv):
             "firsttouch: error: /some/file: Permission denied",
         ),
         (OSError(28, "No space left on device"), 2, "firsttouch: error: No space left on device"),
-        (
-            RuntimeError("can't start new thread"),
-            3,
-            f"{CANNOT_HERE}can't start new thread: {MORE_THREADS}",
-        ),
+        (RuntimeError("can't start new thread"), 3, f"{CANNOT_HERE}can't start new thread: {MORE_THREADS}"),
         (
             MemoryError(),
             3,
@@ -439,14 +435,7 @@ def test_plan_as_text_and_json(run_cli):
         assert json.loads(run_cli(*argv, scenario["name"].upper(), "--json")[1]) == scenario
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        f"plan --aligner bwa-mem --json --xml {XML}",
-        "--help",
-        "run --help",
-    ],
-)
+@pytest.mark.parametrize("command", [f"plan --aligner bwa-mem --json --xml {XML}", "--help", "run --help"])
 def test_a_reader_that_goes_away(command):
     script = f"set -o pipefail; {FIRSTTOUCH} {command} | true; echo status ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
@@ -523,11 +512,7 @@ def test_no_thread_is_started_that_has_nothing_to_do(tmp_path, command):
 
 @pytest.mark.parametrize(
     "argv",
-    [
-        ("--help",),
-        ("topology", "--xml", XML, "--json"),
-        ("plan", "--aligner", "bwa-mem", "--xml", XML, "--json"),
-    ],
+    [("--help",), ("topology", "--xml", XML, "--json"), ("plan", "--aligner", "bwa-mem", "--xml", XML, "--json")],
 )
 def test_commands_that_start_quickly_load_no_heavy_library(argv):
     script = """if True:

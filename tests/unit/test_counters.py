@@ -33,8 +33,7 @@ def test_what_is_not_counted_is_left_out():
 
 def test_kinds_of_cores_are_added():
     text = output(page_faults=1).replace(
-        "<not supported>;;cycles;",
-        "70;;cpu_core/cycles/;1;50.00;;\n30;;cpu_atom/cycles/u;",
+        "<not supported>;;cycles;", "70;;cpu_core/cycles/;1;50.00;;\n30;;cpu_atom/cycles/u;"
     )
     text = text.replace(
         "<not supported>;;instructions;",

@@ -27,14 +27,7 @@ def hwloc(members):
 
 @pytest.mark.parametrize(
     ("text", "members"),
-    [
-        ("", set()),
-        ("\n", set()),
-        ("0", {0}),
-        ("0-3,8\n", {0, 1, 2, 3, 8}),
-        ("7,1-2", {1, 2, 7}),
-        ("5-5", {5}),
-    ],
+    [("", set()), ("\n", set()), ("0", {0}), ("0-3,8\n", {0, 1, 2, 3, 8}), ("7,1-2", {1, 2, 7}), ("5-5", {5})],
 )
 def test_kernel_lists(text, members):
     assert parse_list(text) == members

@@ -129,10 +129,7 @@ def test_a_wrong_checksum_fails_with_both(data: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("expect", "reason"),
-    [
-        ("reads = 2001", "reads: 2000, expected 2001"),
-        ("reads_about = 3000", "reads: 2000, expected about 3000"),
-    ],
+    [("reads = 2001", "reads: 2000, expected 2001"), ("reads_about = 3000", "reads: 2000, expected about 3000")],
 )
 def test_facts_are_checked(data: Path, tmp_path: Path, expect: str, reason: str) -> None:
     package(tmp_path / "package", expect=expect)
@@ -377,11 +374,7 @@ def test_a_dead_link_takes_a_file(data: Path, tmp_path: Path, server: Server) ->
 
 
 @pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (READS[:-7], "unusable FASTQ"),
-        (READS.split(b"@r16")[0], "expected about 2050"),
-    ],
+    ("content", "reason"), [(READS[:-7], "unusable FASTQ"), (READS.split(b"@r16")[0], "expected about 2050")]
 )
 def test_a_wrong_file_is_bad_input(data: Path, tmp_path: Path, content: bytes, reason: str) -> None:
     package(tmp_path / "package")

@@ -67,12 +67,7 @@ def test_how_much_maps_is_a_matter_of_the_aligner(text: str, fractions: list[flo
     assert [expect.mapped_fraction(name) for name in ("one", "another")] == fractions
 
 
-@pytest.mark.parametrize(
-    ("pairs", "size", "reason"),
-    [
-        ("0", '"50MB"', "a.toml:5: options: pairs"),
-    ],
-)
+@pytest.mark.parametrize(("pairs", "size", "reason"), [("0", '"50MB"', "a.toml:5: options: pairs")])
 def test_the_options_of_a_generated_dataset_are_checked(pairs: str, size: str, reason: str) -> None:
     text = 'title = "A set"\nkind = "generated"\nsource = "made"\n\n[options]\n'
     text += f"genome_size = {size}\npairs = {pairs}\nrepeat_fraction = 0.4\nseed = 1\nread_length = 100\n"

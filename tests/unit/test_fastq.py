@@ -10,18 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factories.fastq_files import (
-    BATCHES,
-    GOOD,
-    SIZES,
-    batch_starts,
-    common,
-    fastq,
-    layout,
-    packed,
-    text,
-    write,
-)
+from factories.fastq_files import BATCHES, GOOD, SIZES, batch_starts, common, fastq, layout, packed, text, write
 from firsttouch.errors import BadInput
 from firsttouch.genomics import fastq as module
 from firsttouch.genomics.division import parts_between

@@ -126,8 +126,7 @@ def test_what_grants_more_memory(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "granted",
-    [{"SLURM_MEM_PER_NODE": "4096"}, {"SLURM_MEM_PER_CPU": "2048", "SLURM_JOB_CPUS_PER_NODE": "2(x3)"}],
+    "granted", [{"SLURM_MEM_PER_NODE": "4096"}, {"SLURM_MEM_PER_CPU": "2048", "SLURM_JOB_CPUS_PER_NODE": "2(x3)"}]
 )
 def test_what_slurm_granted_counts_where_it_enforces_nothing(monkeypatch, granted):
     monkeypatch.setenv("SLURM_JOB_ID", "7")

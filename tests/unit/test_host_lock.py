@@ -237,13 +237,7 @@ def test_a_pipe_of_somebody_else_does_not_hang(tmp_path):
         pass
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        "setsid sleep 60 & echo $!",
-        "sh -c '(sleep 60 & echo $!) &'",
-    ],
-)
+@pytest.mark.parametrize("script", ["setsid sleep 60 & echo $!", "sh -c '(sleep 60 & echo $!) &'"])
 def test_no_process_is_left(script):
     with host_lock.no_process_left():
         started = subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, text=True)

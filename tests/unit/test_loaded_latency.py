@@ -19,12 +19,7 @@ def points(loads, latencies, **parameters):
     """Return the records of a curve; *loads* and *latencies* have the samples of each rate."""
     return [
         Record(
-            "loaded_latency",
-            metric,
-            unit,
-            better,
-            tuple(samples),
-            {"rate": rate, "load": "local", **parameters},
+            "loaded_latency", metric, unit, better, tuple(samples), {"rate": rate, "load": "local", **parameters}
         )
         for rate, load, latency in zip(RATES, loads, latencies, strict=True)
         for metric, unit, better, samples in (

@@ -19,11 +19,7 @@ from tests.factories.processes import started, wait_until
 
 from firsttouch.clock import SYSTEM_CLOCK
 from firsttouch.errors import BadInput, CannotHere, Missing, ProgramFailed, RunFailed
-from firsttouch.execution import (
-    child_process,
-    placement_check,
-    sampling,
-)
+from firsttouch.execution import child_process, placement_check, sampling
 from firsttouch.execution.jobs import Job
 from firsttouch.execution.process_runner import Events, run_together
 from firsttouch.execution.sampling import Watching
@@ -583,10 +579,7 @@ def test_a_child_is_followed_to_its_end():
 
 def test_a_child_that_cannot_be_started(monkeypatch, tmp_path):
     monkeypatch.setattr(child_process, "guarded", list)
-    with (
-        pytest.raises(RunFailed, match="absent cannot be started: No such file"),
-        child_process.child(["absent"]),
-    ):
+    with pytest.raises(RunFailed, match="absent cannot be started: No such file"), child_process.child(["absent"]):
         pass
 
 

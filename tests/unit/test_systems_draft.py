@@ -75,11 +75,7 @@ def test_names_that_reframe_would_not_take(name):
 @given(
     nodes=st.lists(
         st.tuples(
-            st.integers(0, 200),
-            st.integers(-1, 5),
-            st.integers(0, 9),
-            st.integers(1, 4),
-            st.integers(0, 2**43),
+            st.integers(0, 200), st.integers(-1, 5), st.integers(0, 9), st.integers(1, 4), st.integers(0, 2**43)
         ),
         min_size=1,
         max_size=9,

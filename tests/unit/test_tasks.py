@@ -16,12 +16,7 @@ from firsttouch.execution.tasks import Task, this_task
 from firsttouch.host.topology import load
 from firsttouch.scenarios.placement import TaskShare, plan_task
 
-STEP = {
-    "SLURM_LOCALID": "1",
-    "SLURM_NODEID": "1",
-    "SLURM_PROCID": "5",
-    "SLURM_STEP_TASKS_PER_NODE": "4,2(x3)",
-}
+STEP = {"SLURM_LOCALID": "1", "SLURM_NODEID": "1", "SLURM_PROCID": "5", "SLURM_STEP_TASKS_PER_NODE": "4,2(x3)"}
 OPEN_MPI = {
     f"OMPI_COMM_WORLD_{name}": value
     for name, value in {"LOCAL_RANK": "1", "LOCAL_SIZE": "2", "RANK": "5", "SIZE": "8"}.items()
