@@ -166,7 +166,7 @@ def test_huge_pages_of_one_bank(guest: Guest, native_probe: Path) -> None:
 def test_pages_that_are_moved_away_are_an_error(guest: Guest, native_probe: Path) -> None:
     """Another program migrates the process during the measurement, as numactl's migratepages does."""
     options = "bandwidth --array-bytes=4MiB --banks=1 --pu-nodes=1 --interleave=none --kernels=triad --jsonl"
-    repeat = "--min-repetitions=60 --max-repetitions=60 --pages=base"
+    repeat = "--min-repetitions=30 --max-repetitions=30 --pages=base"
     touched = "grep -q ' N1=[0-9][0-9][0-9][0-9]' /proc/$!/numa_maps"
     wait = f"while kill -0 $! && ! {touched}; do :; done"
     move = "kill -STOP $!; migratepages $! 1 3; kill -CONT $!"  # it waits for its pages to be moved
