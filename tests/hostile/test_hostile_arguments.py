@@ -58,10 +58,7 @@ CASES = [
         for path in ("nowhere", "r.jsonl/x", "a/" * 3000)
         for argv in (("validate", "--system", "local"), ("report", "-o", "out"), ("store", "append", "st"))
     ),
-    *(
-        Case(f"report: details {details}", [*REPORT, "out", "--details", details], 2, "details", INPUT)
-        for details in ("-1", "x")
-    ),
+    *(Case(f"report: details {n}", [*REPORT, "out", "--details", n], 2, "details", INPUT) for n in ("-1", "x")),
     *(
         Case(f"no path: {' '.join(argv)}", argv, 2, f"argument {name}: '' is not a path", INPUT)
         for name, argv in (
@@ -91,12 +88,7 @@ CASES = [
         for regex in ("(", "*", "\\")
     ),
     Case(
-        *(
-            "report: a link to itself",
-            ["report", "r.fq", "-o", "loop"],
-            2,
-            "loop: a symbolic link that leads to itself",
-        ),
+        *("report: a link to itself", ["report", "r.fq", "-o", "loop"], 2, "a symbolic link that leads to itself"),
         lambda f: ((f / "loop").symlink_to("loop"), (f / "r.fq").write_text("@r\nAC\n+\nII\n")),
     ),
     *(

@@ -94,6 +94,16 @@ def foreign(*names):
     return make
 
 
+def beside_another(folder):
+    campaign(folder)
+    (folder / "d").mkdir()
+    (folder / "d/campaign.json").write_text("{")
+
+
+def run_of(kind, folder):
+    return ["campaign", "run", kind, "--campaign", folder, "--step"]
+
+
 STEP = {"name": "topology", "argv": ["measure", "topology"]}
 NOT_A_CAMPAIGN = {
     "empty": damaged("campaign.json", ""),
@@ -137,28 +147,17 @@ CASES = [
     Case("host that is bytes", COLLECT, 1, r"n\\udcff", foreign(b"n\xff"), leaves=REPORT),
     Case("host that is a file", COLLECT, 0, "2 of 2", damaged("hosts/n2", "x"), leaves=REPORT),
     Case(
-        "one damaged campaign of two",
-        ["report", ".", "-o", "../results/out"],
-        2,
-        r"left out: d/campaign\.json: not a campaign|left out: .*d/campaign\.json: not a campaign",
-        lambda folder: (campaign(folder), (folder / "d").mkdir(), (folder / "d/campaign.json").write_text("{")),
+        *("one damaged campaign of two", ["report", ".", "-o", "../results/out"], 2),
+        *(r"left out: (?:.*)d/campaign\.json: not a campaign", beside_another),
         leaves=["../results/out", "../results/out/*", "../home/*"],
     ),
     Case("no campaign", ["campaign", "collect", "nothing"], 2, "no campaign"),
     Case("a name that leaves the folder", ["campaign", "collect", ".."], 2, "not a name for a campaign"),
     Case("a folder that is bytes", ["campaign", "collect", os.fsdecode(b"./\xff")], 2, "no campaign|UTF-8"),
+    Case("a new folder that is bytes", [*run_of("validate", os.fsdecode(b"./\xff")), "topology"], 2, "UTF-8"),
     Case(
-        "a new folder that is bytes",
-        ["campaign", "run", "validate", "--campaign", os.fsdecode(b"./\xff"), "--step", "topology"],
-        2,
-        "UTF-8",
-    ),
-    Case(
-        "an unknown step of a campaign",
-        ["campaign", "run", "characterize", "--campaign", "./c", "--step", "nonsense", "--dry-run"],
-        2,
-        "no step 'nonsense': there are topology, latency-0",
-        campaign,
+        *("an unknown step of a campaign", [*run_of("characterize", "./c"), "nonsense", "--dry-run"], 2),
+        *("no step 'nonsense': there are topology, latency-0", campaign),
     ),
 ]
 
@@ -169,17 +168,7 @@ def test_hostile_campaigns(case, hostile):
 
 
 # ---------------------------------------------------------------- Slurm's answers
-SUBMIT = [
-    "campaign",
-    "submit",
-    "characterize",
-    "--system",
-    "amd-opteron",
-    "--step",
-    "topology",
-    "--campaign",
-    "./c",
-]
+SUBMIT = ["campaign", "submit", "characterize", "--system=amd-opteron", "--step=topology", "--campaign=./c"]
 NEW = ["c", "c/*"]
 
 
@@ -194,6 +183,11 @@ def slurm(**scripts):
             file.chmod(0o755)
 
     return make
+
+
+def with_slurm(tool, script):
+    """Returns a maker of a campaign and of this script in place of a command of Slurm."""
+    return lambda folder: (campaign(folder), slurm(**{tool: script})(folder))
 
 
 def hosts(given):
@@ -220,35 +214,24 @@ REFERENCE = "{check: topology, source: order, metric: pus, value: 4096, toleranc
 SLURM = [
     *(draining(name, dry_run=d) for name in ("ALL", "n[1-1000]", "n1;id") for d in (True, False)),
     Case("hosts in a bad expression", hosts("n[1-"), 2, "--hosts", slurm()),
-    Case(
-        "sbatch that refuses all",
-        hosts("n[1-2]"),
-        1,
-        r"no job was submitted: n\[1-2\]: sbatch: no partition",
-        slurm(sbatch="echo no partition >&2; exit 1"),
-        leaves=NEW,
-    ),
-    Case(
-        "sbatch that refuses one",
-        hosts("n[1-2]"),
-        1,
-        "n2: sbatch: invalid node",
-        slurm(sbatch='case "$*" in *=n2*) echo invalid node >&2; exit 1;; *) echo 7;; esac'),
-        leaves=NEW,
-    ),
     *(
-        Case(f"sbatch that says {t!r}", hosts("n1"), 1, "sbatch", slurm(sbatch=s), leaves=NEW)
-        for t, s in (("nothing", "true"), ("rubbish", "echo hello"), ("bytes", r"printf '\377\376\n'"))
-    ),
-    *(
-        Case(
-            f"{tool} that says {text!r}",
-            COLLECT,
-            0,
-            "2 of 2",
-            lambda folder, tool=tool, script=script: (campaign(folder), slurm(**{tool: script})(folder)),
-            leaves=REPORT,
+        Case(f"sbatch, {name}", hosts(given), 1, says, slurm(sbatch=script), leaves=NEW)
+        for name, given, says, script in (
+            (
+                *("that refuses all", "n[1-2]", r"no job was submitted: n\[1-2\]: sbatch: no partition"),
+                "echo no partition >&2; exit 1",
+            ),
+            (
+                *("that refuses one", "n[1-2]", "n2: sbatch: invalid node"),
+                'case "$*" in *=n2*) echo invalid node >&2; exit 1;; *) echo 7;; esac',
+            ),
+            ("that says nothing", "n1", "sbatch", "true"),
+            ("that says rubbish", "n1", "sbatch", "echo hello"),
+            ("that says bytes", "n1", "sbatch", r"printf '\377\376\n'"),
         )
+    ),
+    *(
+        Case(f"{tool} that says {text}", COLLECT, 0, "2 of 2", with_slurm(tool, script), leaves=REPORT)
         for tool in ("sacct", "squeue")
         for text, script in (
             ("rubbish", "echo '7|7|||'; echo '|||||||'; echo x"),

@@ -86,16 +86,9 @@ def when_blocked(number: int):
 
 
 def stopped(name: str, argv: list[str], make, number: int, *more: int) -> Case:
-    return Case(
-        *(
-            f"{name}, {signal.Signals(number).name}{'+' * len(more)}",
-            argv,
-            128 + number,
-            "firsttouch: interrupted",
-        ),
-        *(make, ["started"], (), WITH_STAND_IN, True),
-        during=when_started(number, *more),
-    )
+    name = f"{name}, {signal.Signals(number).name}{'+' * len(more)}"
+    rest = (make, ["started"], (), WITH_STAND_IN, True, (), b"", when_started(number, *more))
+    return Case(name, argv, 128 + number, "firsttouch: interrupted", *rest)
 
 
 def ignoring(name: str) -> tuple[str, str]:

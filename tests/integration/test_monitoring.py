@@ -76,9 +76,17 @@ tests:
 """
 
 
-def alert(severity: str, summary: str, description: str, **labels: str) -> str:
-    annotations = {"summary": summary, "description": description}
-    return json.dumps({"exp_labels": {"severity": severity, **labels}, "exp_annotations": annotations})
+#: Each alert of these tests: its name, severity, labels and summary.
+ALERTS = """
+fails HostFails critical host=n1,system=s n1 fails its memory validation (system s)
+suspect HostSuspect warning host=n2,system=s n2 is suspect, or its measurement was invalid (system s)
+undecided HostUndecided warning host=n4,system=s n4 has been undecided for weeks (system s)
+alike HostsLoseAlike critical system=s Most hosts of system s lost about 4% of the same metrics
+ahead ClockAhead warning host=n1,system=s Records of n1 are dated in the future and do not count (system s)
+missing ResultsMissing warning host=n3,system=s n3 lacks 2 results that other hosts have
+report ReportOld warning job=firsttouch,instance=a The newest firsttouch report is 9d 0h 0m 0s old
+results ResultsOld warning host=n1,system=s n1 was last measured 31d 0h 0m 0s ago
+"""
 
 
 @needs_prometheus
@@ -86,63 +94,12 @@ def test_each_alert_fires_when_it_should_and_not_before(tmp_path: Path) -> None:
     text = RULES.read_text(encoding="utf-8")
     descriptions = dict(re.findall(r'alert: (\w+)\n.*?description: "(.*?)"\n', text, re.DOTALL))
     assert len(descriptions) == text.count("- alert:") == 9
-    expected = {
-        "fails": alert(
-            "critical",
-            "n1 fails its memory validation (system s)",
-            descriptions["FirsttouchHostFails"],
-            host="n1",
-            system="s",
-        ),
-        "suspect": alert(
-            "warning",
-            "n2 is suspect, or its measurement was invalid (system s)",
-            descriptions["FirsttouchHostSuspect"],
-            host="n2",
-            system="s",
-        ),
-        "undecided": alert(
-            "warning",
-            "n4 has been undecided for weeks (system s)",
-            descriptions["FirsttouchHostUndecided"],
-            host="n4",
-            system="s",
-        ),
-        "alike": alert(
-            "critical",
-            "Most hosts of system s lost about 4% of the same metrics",
-            descriptions["FirsttouchHostsLoseAlike"],
-            system="s",
-        ),
-        "ahead": alert(
-            "warning",
-            "Records of n1 are dated in the future and do not count (system s)",
-            descriptions["FirsttouchClockAhead"],
-            host="n1",
-            system="s",
-        ),
-        "missing": alert(
-            "warning",
-            "n3 lacks 2 results that other hosts have",
-            descriptions["FirsttouchResultsMissing"],
-            host="n3",
-            system="s",
-        ),
-        "report": alert(
-            "warning",
-            "The newest firsttouch report is 9d 0h 0m 0s old",
-            descriptions["FirsttouchReportOld"],
-            job="firsttouch",
-            instance="a",
-        ),
-        "results": alert(
-            "warning",
-            "n1 was last measured 31d 0h 0m 0s ago",
-            descriptions["FirsttouchResultsOld"],
-            host="n1",
-            system="s",
-        ),
-    }
+    expected = {}
+    for line in ALERTS.strip().splitlines():
+        key, name, severity, labels, summary = line.split(maxsplit=4)
+        annotations = {"summary": summary, "description": descriptions[f"Firsttouch{name}"]}
+        labelled = {"severity": severity, **dict(label.split("=") for label in labels.split(","))}
+        expected[key] = json.dumps({"exp_labels": labelled, "exp_annotations": annotations})
     file = tmp_path / "tests.yml"
     file.write_text(UNIT_TESTS.format(rules=RULES, **expected))
     done = subprocess.run(["promtool", "test", "rules", file], capture_output=True, text=True, check=False)
