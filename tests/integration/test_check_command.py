@@ -33,6 +33,9 @@ esac
 exec {PROBE} "$@" --sanity"""
 
 
+CHECK = ("check", "--share-host", "--seconds")
+
+
 def system_file(folder, **facts):
     """Write the file of a system like this host, with other *facts*; return its path."""
     host = topology.load()
@@ -69,19 +72,8 @@ def probe(tmp_path):
 
 def test_this_host_is_measured_and_judged_by_a_reference(firsttouch, tmp_path, probe):
     file = system_file(tmp_path)
-    small = probe(SMALL)
-    done = firsttouch(
-        "check",
-        "--seconds",
-        "3600",
-        "--share-host",
-        "--system",
-        file,
-        "--records",
-        tmp_path / "r.jsonl",
-        "--json",
-        **small,
-    )
+    kept = ("--records", tmp_path / "r.jsonl")
+    done = firsttouch(*CHECK, "3600", "--system", file, *kept, "--json", **probe(SMALL))
     document = json.loads(done.stdout)
     assert document["in_time"]
     assert document["not_measured"] == []
@@ -107,21 +99,6 @@ class UntilThere(Clock):
     def monotonic(self):
         self._later += 10.0 if self._file.exists() and self._file.stat().st_size else 0.0
         return self._later
-
-
-def test_a_probe_that_hangs_is_killed_and_what_it_owes_is_known(tmp_path, probe, monkeypatch):
-    # The program under test never ends by itself; the command must not wait for it.
-    file = tmp_path / "pid"
-    for name, value in probe(f"echo $$ > {file}; exec tail -f /dev/null").items():
-        monkeypatch.setenv(name, value)
-    argv = [sys.executable, "-m", "firsttouch", "check", "--measuring", "--share-host"]
-    checked = timekeeper.follow([*argv, "--system", str(system_file(tmp_path))], 5.0, UntilThere(file))
-    assert checked.status is None
-    assert checked.state.left[0] == "known answers of all PUs"
-    with contextlib.suppress(ProcessLookupError):  # it has ended already
-        handle = os.pidfd_open(int(file.read_text()))
-        assert select.select([handle], [], [], 60.0)[0] == [handle]
-        os.close(handle)
 
 
 @pytest.mark.parametrize(("options", "status"), [([], 0), (["--strict"], 4)])
@@ -263,16 +240,7 @@ def test_wrong_answers_count_although_the_probe_never_ends(tmp_path, probe, monk
 def test_wrong_answers_count_although_the_probe_crashes(firsttouch, tmp_path, probe, answers):
     crashes = probe(f"cat {answers}; kill -SEGV $$")
     records = tmp_path / "r.jsonl"
-    done = firsttouch(
-        "check",
-        "--seconds=3600",
-        "--share-host",
-        "--system",
-        system_file(tmp_path),
-        "--records",
-        records,
-        **crashes,
-    )
+    done = firsttouch(*CHECK, "3600", "--system", system_file(tmp_path), "--records", records, **crashes)
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1].startswith(f"verdict {schema.read(records)[0].host} fail: ")
     assert any(r.metric == "wrong_answers" and r.value for r in schema.read(records))
@@ -280,17 +248,10 @@ def test_wrong_answers_count_although_the_probe_crashes(firsttouch, tmp_path, pr
 
 def test_wrong_answers_of_an_invalid_record_are_named(firsttouch, tmp_path, probe, answers):
     invalid = tmp_path / "invalid.jsonl"
-    invalid.write_text(
-        answers.read_text().replace('"status": "valid", "reason": ""', '"status": "invalid", "reason": "x"')
-    )
-    done = firsttouch(
-        "check",
-        "--seconds=3600",
-        "--share-host",
-        "--system",
-        system_file(tmp_path),
-        **probe(f"cat {invalid}; exit 1"),
-    )
+    text = answers.read_text().replace('"status": "valid", "reason": ""', '"status": "invalid", "reason": "x"')
+    invalid.write_text(text)
+    prints = probe(f"cat {invalid}; exit 1")
+    done = firsttouch(*CHECK, "3600", "--system", system_file(tmp_path), **prints)
     assert done.returncode == 4
     assert "in a record that is invalid: x" in done.stdout
 
@@ -330,15 +291,18 @@ def test_the_mask_of_the_caller_is_not_the_hosts(tmp_path, probe):
     assert "PUs (affinity or cpuset), so their number is not judged" in done.stdout
 
 
-def test_nothing_that_a_probe_started_is_left(tmp_path, probe, monkeypatch):
-    child = tmp_path / "child"
+def test_a_probe_that_hangs_is_killed_with_all_that_it_started(tmp_path, probe, monkeypatch):
+    pids, over = tmp_path / "pids", tmp_path / "over"
     # setsid: the child is in no group of the check.
-    starts = f"setsid tail -f /dev/null & echo $! > {child}; echo x > {tmp_path}/over; exec tail -f /dev/null"
-    checked_until(tmp_path, monkeypatch, probe(starts))
-    with contextlib.suppress(ProcessLookupError):  # it has ended already
-        handle = os.pidfd_open(int(child.read_text()))
-        assert select.select([handle], [], [], 60.0)[0] == [handle]
-        os.close(handle)
+    starts = f"setsid tail -f /dev/null & echo $! $$ > {pids}; echo x > {over}; exec tail -f /dev/null"
+    checked = checked_until(tmp_path, monkeypatch, probe(starts))
+    assert checked.status is None
+    assert checked.state.left[0] == "known answers of all PUs"
+    for pid in map(int, pids.read_text().split()):
+        with contextlib.suppress(ProcessLookupError):  # it has ended already
+            handle = os.pidfd_open(pid)
+            assert select.select([handle], [], [], 60.0)[0] == [handle]
+            os.close(handle)
 
 
 def test_a_check_goes_on_if_its_records_cannot_be_kept(monkeypatch):

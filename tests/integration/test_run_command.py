@@ -280,10 +280,6 @@ def test_own_options_of_the_aligner_go_to_every_instance(align, lambda_work, few
     assert shlex.join(own) in next(line for line in header if line.startswith("@PG"))
 
 
-def test_own_options_that_firsttouch_gives_itself(align):
-    refused(align(SCENARIOS[0], "--", "-t", "4"), 2, "-t behind --: use --threads, or the scenario", align.folder)
-
-
 def test_repetitions_text_and_counters(align, enough, tmp_path):
     done = align(SCENARIOS[0], "--repetitions=2", **enough)
     assert (done.returncode, done.stdout) == (0, f"{tmp_path / 'output' / 'out.sam'}\n")
@@ -417,11 +413,6 @@ def test_the_index_of_another_genome(align, tmp_path, name):
     refused(done, 2, "reads map: is this the index of another genome?", tmp_path / "output")
 
 
-def test_output_into_a_folder_that_is_not_there(align, tmp_path):
-    done = align(SCENARIOS[0], output=tmp_path / "no" / "out.sam")
-    refused(done, 2, "out.sam: cannot be written: ", tmp_path / "output")
-
-
 @pytest.mark.parametrize("wrong", [("o.bam", False, "SAM"), ("o.sam.gz", False, "SAM"), ("o.sam", True, "BAM")])
 def test_an_output_whose_name_says_another_form(lambda_work, few, tmp_path, wrong):
     name, sort, form = wrong
@@ -541,27 +532,18 @@ def test_another_memory_policy_is_seen(align, stand_in, tmp_path):
     assert "memory policy is local, requested was interleave" in json.loads(done.stdout)["reason"]
 
 
-@pytest.mark.parametrize("name", [SCENARIOS[0], SCENARIOS[-1]])
 @pytest.mark.parametrize(
     "broken",
     [
         ('{bwa} "$@" | head -n 500; kill -9 $$', "signal SIGKILL (out of memory, a limit of CPU time, or a user)"),
         ("echo first >&2; echo 'cannot go on' >&2; exit 9", "ended with status 9: first | cannot go on"),
-        ('{bwa} "$@" | head -n 500', "reads"),
-        ("echo nonsense", "not a SAM record"),
     ],
 )
-def test_an_aligner_that_breaks(align, stand_in, tmp_path, broken, name):
+def test_an_aligner_that_breaks(align, stand_in, tmp_path, broken):
     script, reason = broken
     bwa = shutil.which("bwa")
     stand_in("bwa", f"[ $# = 0 ] && exec {bwa}\n{script.format(bwa=bwa)}")
-    refused(align(name), 1, reason, tmp_path / "output")
-
-
-def test_a_timeout(align, stand_in, tmp_path):
-    bwa = shutil.which("bwa")
-    stand_in("bwa", f"[ $# = 0 ] && exec {bwa}\nexec sleep 300")
-    refused(align(SCENARIOS[0], "--timeout=0.5"), 1, "did not end within 0.5 s", tmp_path / "output")
+    refused(align(SCENARIOS[-1]), 1, reason, tmp_path / "output")
 
 
 def test_unpaired_leaves_the_second_file_of_a_dataset_out(lambda_part, run_here):
@@ -570,17 +552,10 @@ def test_unpaired_leaves_the_second_file_of_a_dataset_out(lambda_part, run_here)
     assert (done.returncode, json.loads(done.stdout)["parameters"]["reads"]) == (0, PART), done.stderr
 
 
-@pytest.mark.parametrize(
-    ("name", "number"),
-    [
-        (SCENARIOS[0], signal.SIGTERM),
-        *(
-            (SCENARIOS[-1], number)
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
-        ),
-    ],
-)
-def test_an_interrupt_leaves_nothing(lambda_work, stand_in, tmp_path, number, name):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_an_interrupt_leaves_nothing(lambda_work, stand_in, tmp_path, number):
+    """Also of several instances; tests/hostile sends the other signals to one."""
+    name = SCENARIOS[-1]
     bwa, (prefix, reads, _) = shutil.which("bwa"), lambda_work
     pids = tmp_path / "pids"
     stand_in("bwa", f"[ $# = 0 ] && exec {bwa}\necho $$ >> {pids}\nsleep 300")

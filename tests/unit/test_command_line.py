@@ -3,6 +3,7 @@
 
 import getopt
 import os
+import re
 import shlex
 from pathlib import Path
 
@@ -33,119 +34,97 @@ def instance(text, threads=7):
     return shlex.join([Path(argv[0]).name, *argv[1:]])
 
 
-@pytest.mark.parametrize(
-    ("command", "lanes", "threads", "bases", "argv"),
-    [
-        (  # nf-core/sarek
-            r"bwa mem -K 100000000 -Y -R '@RG\tID:t.1\tPU:1\tSM:t' -t 12 bwa/genome.fasta a_1.fq.gz a_2.fq.gz",
-            [("a_1.fq.gz", "a_2.fq.gz")],
-            *(12, 100 * MB),
-            r"bwa mem -K 100000000 -Y -R '@RG\tID:t.1\tPU:1\tSM:t' -t 7 bwa/genome.fasta A B",
-        ),
-        (  # GATK's best practices
-            "bwa mem -K 100000000 -p -v 3 -t 16 -Y ref.fasta /dev/stdin -",
-            [("/dev/stdin",)],
-            *(16, 100 * MB),
-            "bwa mem -K 100000000 -p -v 3 -t 7 -Y ref.fasta A",
-        ),
-        ("bwa mem -t8 ref.fa r.fq", [("r.fq",)], 8, 80 * MB, "bwa mem -K 80000000 -t 7 ref.fa A"),
-        ("bwa mem ref.fa -", [("-",)], 1, 10 * MB, "bwa mem -t 7 -K 10000000 ref.fa A"),
-        ("bwa mem -t 2 -t 4 r a b", [("a", "b")], 4, 40 * MB, "bwa mem -K 40000000 -t 7 -t 7 r A B"),
-        ("bwa mem -MYt4 -- r a b", [("a", "b")], 4, 40 * MB, "bwa mem -K 40000000 -M -Y -t 7 -- r A B"),
-        ("bwa mem r -MY a -o o.sam b -t3", [("a", "b")], 3, 30 * MB, "bwa mem -K 30000000 r -MY A B -t 7"),
-        (
-            "bwa-mem2.avx2 mem -t 3 -I 350,30 r a b",
-            [("a", "b")],
-            *(3, 30 * MB),
-            "bwa-mem2.avx2 mem -K 30000000 -t 7 -I 350,30 r A B",
-        ),
-        (  # nf-core/chipseq
-            "bowtie2 -x idx/g -1 a_1.fq.gz -2 a_2.fq.gz --threads 6 --very-sensitive-local --rg-id a --rg SM:a",
-            [("a_1.fq.gz", "a_2.fq.gz")],
-            *(6, 0),
-            "bowtie2-align-s --reorder -x idx/g -1 A -2 B --threads 7 --very-sensitive-local --rg-id a --rg SM:a",
-        ),
-        (
-            "bowtie2 -p8 -x i -U a,b c -U - --reorder --mm -S o.sam",
-            [("a",), ("b",), ("c",), ("-",)],
-            *(8, 0),
-            "bowtie2-align-s -p 7 -x i -U A --reorder",
-        ),
-        (
-            "bowtie2 -x i --interleaved p -k 3 --xeq",
-            [("p",)],
-            *(1, 0),
-            "bowtie2-align-s -p 7 --reorder -x i --interleaved A -k 3 --xeq",
-        ),
-        (
-            "bowtie2 -b u.bam --align-paired-reads --index=i",
-            [("u.bam",)],
-            *(1, 0),
-            "bowtie2-align-s -p 7 --reorder --interleaved A --index=i",
-        ),
-        ("bowtie2 -f i a.fa o.sam", [("a.fa",)], 1, 0, "bowtie2-align-s -p 7 --reorder -f i -U A"),
-        (
-            "hisat2 -x i -1 a,c -2 b,d --no-spliced --rna-str RF -q --large-index",
-            [("a", "b"), ("c", "d")],
-            *(1, 0),
-            "hisat2-align-l -p 7 --reorder -x i -1 A -2 B --no-spliced --rna-str RF -q",
-        ),
-        (
-            "bowtie --threads 2 --sam -x i -q -k 1 --best --strata a.fq,b.fq hits.sam",
-            [("a.fq",), ("b.fq",)],
-            *(2, 0),
-            "bowtie-align-s --reorder --threads 7 --sam -x i -q -k 1 --best --strata A",
-        ),
-        ("bowtie -Sp2 i -1 a -2 b", [("a", "b")], 2, 0, "bowtie-align-s --reorder -S -p 7 i -1 A -2 B"),
-        (
-            "snap-aligner paired idx a.fq.gz b.fq.gz -t 9 -s 50 1000 -C++ -b -o -sam -",
-            [("a.fq.gz", "b.fq.gz")],
-            *(9, 0),
-            "snap-aligner paired idx -pairedInterleavedFastq A -t 7 -s 50 1000 -C++ -b- -map- -o -sam -",
-        ),
-        (
-            r"snap-aligner single idx -fastq x y.fastq -o out.sam -R '@RG\tID:a' -t 3 -b-",
-            [("x",), ("y.fastq",)],
-            *(3, 0),
-            r"snap-aligner single idx -fastq A -R '@RG\tID:a' -t 7 -b- -map- -o -sam -",
-        ),
-        ("minimap2 -ax map-ont r.mmi a b c", [("a",), ("b",), ("c",)], 3, 0, "minimap2 -t 7 -ax map-ont r.mmi A"),
-        (
-            "minimap2 -ax sr -t8 r.mmi a b --MD -o - --frag=yes",
-            [("a", "b")],
-            *(8, 0),
-            "minimap2 -ax sr -t 7 r.mmi A B --MD --frag=yes",
-        ),
-        ("minibwa map -K 50m -t 8 i a b", [("a", "b")], 8, 50 * MB, "minibwa map -K 50000000 -t 7 i A B"),
-        ("minibwa map i a b", [("a", "b")], 1, 100 * MB, "minibwa map -t 7 -K 100000000 i A B"),
-        (
-            "bwa-mem3 mem -t 4 --compat=bwa-mem2 -p r -",
-            [("-",)],
-            *(4, 40 * MB),
-            "bwa-mem3 mem -K 40000000 -t 7 --compat=bwa-mem2 -p r A",
-        ),
-        (
-            "strobealign --use-index -r 150 -t 8 --rg-id a --rg SM:x r.fa a b",
-            [("a", "b")],
-            *(8, 0),
-            "strobealign --use-index -r 150 -t 7 --rg-id a --rg SM:x r.fa A B",
-        ),
-        (
-            "gem-mapper -I g.gem --i1 a --i2 b -z -t 4 -v --sam-compact=false -F SAM -o o.sam",
-            [("a", "b")],
-            *(4, 0),
-            "gem-mapper -I g.gem -1 A -2 B -t 7 -v --sam-compact=false -F SAM",
-        ),
-    ],
-)
-def test_commands_of_pipelines(command, lanes, threads, bases, argv):
+#: Commands; below each one its lanes, threads and millions of bases of a batch, and the command of an instance.
+PIPELINES = r"""
+bwa mem -K 100000000 -Y -R '@RG\tID:t.1\tPU:1\tSM:t' -t 12 bwa/genome.fasta a_1.fq.gz a_2.fq.gz
+    a_1.fq.gz,a_2.fq.gz | 12 | 100
+    bwa mem -K 100000000 -Y -R '@RG\tID:t.1\tPU:1\tSM:t' -t 7 bwa/genome.fasta A B
+bwa mem -K 100000000 -p -v 3 -t 16 -Y ref.fasta /dev/stdin -
+    /dev/stdin | 16 | 100
+    bwa mem -K 100000000 -p -v 3 -t 7 -Y ref.fasta A
+bwa mem -t8 ref.fa r.fq
+    r.fq | 8 | 80
+    bwa mem -K 80000000 -t 7 ref.fa A
+bwa mem ref.fa -
+    - | 1 | 10
+    bwa mem -t 7 -K 10000000 ref.fa A
+bwa mem -t 2 -t 4 r a b
+    a,b | 4 | 40
+    bwa mem -K 40000000 -t 7 -t 7 r A B
+bwa mem -MYt4 -- r a b
+    a,b | 4 | 40
+    bwa mem -K 40000000 -M -Y -t 7 -- r A B
+bwa mem r -MY a -o o.sam b -t3
+    a,b | 3 | 30
+    bwa mem -K 30000000 r -MY A B -t 7
+bwa-mem2.avx2 mem -t 3 -I 350,30 r a b
+    a,b | 3 | 30
+    bwa-mem2.avx2 mem -K 30000000 -t 7 -I 350,30 r A B
+bowtie2 -x idx/g -1 a_1.fq.gz -2 a_2.fq.gz --threads 6 --very-sensitive-local --rg-id a --rg SM:a
+    a_1.fq.gz,a_2.fq.gz | 6 | 0
+    bowtie2-align-s --reorder -x idx/g -1 A -2 B --threads 7 --very-sensitive-local --rg-id a --rg SM:a
+bowtie2 -p8 -x i -U a,b c -U - --reorder --mm -S o.sam
+    a b c - | 8 | 0
+    bowtie2-align-s -p 7 -x i -U A --reorder
+bowtie2 -x i --interleaved p -k 3 --xeq
+    p | 1 | 0
+    bowtie2-align-s -p 7 --reorder -x i --interleaved A -k 3 --xeq
+bowtie2 -b u.bam --align-paired-reads --index=i
+    u.bam | 1 | 0
+    bowtie2-align-s -p 7 --reorder --interleaved A --index=i
+bowtie2 -f i a.fa o.sam
+    a.fa | 1 | 0
+    bowtie2-align-s -p 7 --reorder -f i -U A
+hisat2 -x i -1 a,c -2 b,d --no-spliced --rna-str RF -q --large-index
+    a,b c,d | 1 | 0
+    hisat2-align-l -p 7 --reorder -x i -1 A -2 B --no-spliced --rna-str RF -q
+bowtie --threads 2 --sam -x i -q -k 1 --best --strata a.fq,b.fq hits.sam
+    a.fq b.fq | 2 | 0
+    bowtie-align-s --reorder --threads 7 --sam -x i -q -k 1 --best --strata A
+bowtie -Sp2 i -1 a -2 b
+    a,b | 2 | 0
+    bowtie-align-s --reorder -S -p 7 i -1 A -2 B
+snap-aligner paired idx a.fq.gz b.fq.gz -t 9 -s 50 1000 -C++ -b -o -sam -
+    a.fq.gz,b.fq.gz | 9 | 0
+    snap-aligner paired idx -pairedInterleavedFastq A -t 7 -s 50 1000 -C++ -b- -map- -o -sam -
+snap-aligner single idx -fastq x y.fastq -o out.sam -R '@RG\tID:a' -t 3 -b-
+    x y.fastq | 3 | 0
+    snap-aligner single idx -fastq A -R '@RG\tID:a' -t 7 -b- -map- -o -sam -
+minimap2 -ax map-ont r.mmi a b c
+    a b c | 3 | 0
+    minimap2 -t 7 -ax map-ont r.mmi A
+minimap2 -ax sr -t8 r.mmi a b --MD -o - --frag=yes
+    a,b | 8 | 0
+    minimap2 -ax sr -t 7 r.mmi A B --MD --frag=yes
+minibwa map -K 50m -t 8 i a b
+    a,b | 8 | 50
+    minibwa map -K 50000000 -t 7 i A B
+minibwa map i a b
+    a,b | 1 | 100
+    minibwa map -t 7 -K 100000000 i A B
+bwa-mem3 mem -t 4 --compat=bwa-mem2 -p r -
+    - | 4 | 40
+    bwa-mem3 mem -K 40000000 -t 7 --compat=bwa-mem2 -p r A
+strobealign --use-index -r 150 -t 8 --rg-id a --rg SM:x r.fa a b
+    a,b | 8 | 0
+    strobealign --use-index -r 150 -t 7 --rg-id a --rg SM:x r.fa A B
+gem-mapper -I g.gem --i1 a --i2 b -z -t 4 -v --sam-compact=false -F SAM -o o.sam
+    a,b | 4 | 0
+    gem-mapper -I g.gem -1 A -2 B -t 7 -v --sam-compact=false -F SAM
+"""
+
+
+@pytest.mark.parametrize("text", re.findall(r"\S.*\n .*\n .*", PIPELINES))
+def test_commands_of_pipelines(text):
+    command, meaning, argv = (line.strip() for line in text.splitlines())
+    lanes, threads, bases = meaning.split(" | ")
     parsed = understood(command)
     assert parsed.whole == ""
-    assert list(parsed.lanes) == lanes
-    assert (parsed.threads, parsed.batch.bases) == (threads, bases)
+    assert [",".join(lane) for lane in parsed.lanes] == lanes.split()
+    assert (parsed.threads, parsed.batch.bases) == (int(threads), int(bases) * MB)
     assert instance(command) == argv
     assert shlex.split(parsed.described()) == shlex.split(command) == list(parsed.words)
-    assert parsed.output or parsed.unsplit(threads) == list(parsed.words)
+    assert parsed.output or parsed.unsplit(int(threads)) == list(parsed.words)
 
 
 #: A command that writes files beside its alignments, and their names.
