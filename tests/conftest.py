@@ -22,7 +22,7 @@ from xdist.scheduler import LoadScopeScheduling
 from factories import caches, genomes, held_programs, topologies
 from factories import native_probe as probe
 from factories.installation import PIP, virtual_environment
-from factories.processes import write_program
+from factories.processes import captured, write_program
 from factories.repetition import pytest_sessionfinish, pytest_unconfigure  # noqa: F401 - hooks
 from firsttouch import cli, paths
 from firsttouch.benchmarks.cases import topology_of
@@ -327,7 +327,7 @@ def manual(tmp_path_factory):
         trees = folder.with_name(f"{folder.name}.doctrees")
         for builder, out in (("html", folder), ("man", folder / "man")):
             argv = [sys.executable, "-m", "sphinx", "-qW", "-d", trees, "-b", builder, paths.ROOT / "docs", out]
-            done = subprocess.run(argv, capture_output=True, text=True, timeout=240, check=False)
+            done = captured(argv, timeout=240)
             assert (done.returncode, done.stderr) == (0, "")
 
     return caches.made_once(tmp_path_factory, "manual", build)
@@ -419,14 +419,11 @@ def firsttouch():
     program = Path(sys.executable).with_name("firsttouch")
 
     def run(*argv, timeout=120, **environment):
-        return subprocess.run(
+        return captured(
             [program, *map(str, argv)],
             env={**os.environ, **environment},
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
             timeout=timeout,
-            check=False,
         )
 
     return run

@@ -13,6 +13,7 @@ import apptainer_package
 import pytest
 
 from factories import caches
+from factories.processes import captured
 from firsttouch import paths
 from firsttouch.execution import build_info
 
@@ -47,13 +48,8 @@ def image(apptainer: str) -> Path:
     output = caches.folder("images") / f"tested-{hashlib.sha256(state.encode()).hexdigest()[:16]}"
     if (output / "complete").exists():
         return output / f"{IMAGE}.sif"
-    done = subprocess.run(
-        [sys.executable, CONTAINERS / "images.py", IMAGE, "-o", output],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
+    done = captured(
+        [sys.executable, CONTAINERS / "images.py", IMAGE, "-o", output], stdin=subprocess.DEVNULL, timeout=900
     )
     if done.returncode == 3 and "mmdebstrap" in done.stderr:
         pytest.skip(f"CONTAINERS ARE NOT TESTED: {done.stderr.splitlines()[-1]}")
@@ -80,9 +76,7 @@ def in_image(apptainer: str, image: Path):
 
     def run(script: str) -> str:
         argv = [apptainer, "--silent", "exec", *options, "--cleanenv", image, "/bin/sh", "-c", script]
-        done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
-        )
+        done = captured(argv, stdin=subprocess.DEVNULL, timeout=60)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

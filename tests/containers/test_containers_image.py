@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -16,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from factories import topologies
-from factories.processes import run_reframe
+from factories.processes import captured, run_reframe
 from firsttouch import paths
 from firsttouch.execution import backends, build_info
 from firsttouch.genomics.aligners import aligner
@@ -43,9 +42,7 @@ def test_its_labels_tell_what_it_was_made_of(image, in_image):
 
 def test_its_own_test_passes(apptainer, image):
     options = ["--no-privs"] if os.geteuid() == 0 else []
-    done = subprocess.run(
-        [apptainer, "test", *options, image], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = captured([apptainer, "test", *options, image], timeout=120)
     assert done.returncode == 0, done.stderr
 
 
@@ -60,14 +57,14 @@ def test_no_toolchain_is_in_it(in_image):
 def test_help_and_an_app_for_each_tool(apptainer, image):
     def inspect(*options):
         argv = [apptainer, "inspect", *options, image]
-        return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True).stdout
+        return captured(argv, timeout=60, check=True).stdout
 
     assert "firsttouch characterize --backend apptainer" in inspect("--helpfile")
     apps = set(inspect("--list-apps").split())
     assert {"bwa", "bowtie", "bowtie2", "hisat2", "minimap2", "snap"} <= apps
     options = ["--no-privs"] if os.geteuid() == 0 else []
     argv = [apptainer, "run", *options, "--app", "bwa", image]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    done = captured(argv, timeout=60)
     assert "Version: 0.7" in done.stderr
 
 
@@ -214,13 +211,10 @@ def test_the_temporary_folder_and_slurms_name_of_the_host_are_handed_on(image, t
 def test_a_step_in_the_image_measures_for_slurms_name_of_the_host(image, tmp_path):
     env = {**os.environ, "SLURMD_NODENAME": "nid001", "FIRSTTOUCH_OUT": str(tmp_path)}
     argv = ["campaign", "run", "validate", "--step", "topology", "--campaign", "named"]
-    done = subprocess.run(
+    done = captured(
         [Path(sys.executable).with_name("firsttouch"), *argv, "--backend", "apptainer", "--image", image],
         env=env,
-        capture_output=True,
-        text=True,
         timeout=240,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     (folder,) = (tmp_path / "campaigns" / "named" / "hosts").iterdir()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from factories.processes import write_program
 from firsttouch.execution import apptainer
 from firsttouch.execution import apptainer as unpacked
 
@@ -169,8 +170,7 @@ def test_a_real_image(apptainer, image, somebody):
     store.mkdir(mode=0o700)
     os.chown(store, os.geteuid(), -1)
     program = folder / "apptainer"
-    program.write_text(f'#!/bin/sh\nexec {" ".join(become)} env HOME={folder} {apptainer} "$@"\n')
-    program.chmod(0o755)
+    write_program(program, f'exec {" ".join(become)} env HOME={folder} {apptainer} "$@"')
     file = folder / image.name  # not in a home, which other users may not enter
     try:
         file.hardlink_to(image)

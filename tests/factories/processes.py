@@ -36,6 +36,11 @@ def wait_until(condition: Callable[[], object], what: str = "the condition", *, 
         time.sleep(0.01)
 
 
+def captured(argv: Sequence[Any], *, check: bool = False, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, and return its status and its texts."""
+    return subprocess.run(argv, capture_output=True, text=True, check=check, **options)
+
+
 def open_descriptors() -> set[tuple[str, Path]]:
     """Return the numbers of this process's descriptors, each with what it is open for.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from factories.processes import write_program
 from firsttouch.campaign import campaigns
 from firsttouch.campaign.journal import Entry, note, now
 from firsttouch.records import schema
@@ -179,8 +180,7 @@ def slurm(**scripts):
         (folder / "bin").mkdir()
         for name, script in {"sinfo": "true", "squeue": "true", "sacct": "true", **scripts}.items():
             file = folder / "bin" / name
-            file.write_text(f"#!/bin/sh\n{script}\n")
-            file.chmod(0o755)
+            write_program(file, f"{script}")
 
     return make
 

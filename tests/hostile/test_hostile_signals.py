@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from test_hostile_outputs import ADVISE, RUN, aligning, needs_bwa
 
+from factories.processes import write_program
 from hostile import Case
 
 REAL = shutil.which("bwa")
@@ -24,8 +25,7 @@ def stand_in(script: str):
         aligning(folder)
         (folder / "bin").mkdir()
         program = folder / "bin" / "bwa"
-        program.write_text(f"#!/bin/sh\n[ $# = 0 ] && exec {REAL}\n{script}\n")
-        program.chmod(0o755)
+        write_program(program, f"[ $# = 0 ] && exec {REAL}\n{script}")
 
     return make
 

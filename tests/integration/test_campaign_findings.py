@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from factories.processes import write_program
 from firsttouch.campaign import campaigns
 from firsttouch.host import topology
 from firsttouch.systems import draft
@@ -28,8 +29,7 @@ def faulty(tmp_path):
         (tmp_path / "printed").write_text("".join(json.dumps(line) + "\n" for line in lines))
         file = tmp_path / "probe"
         printing = f"cat {tmp_path}/printed; {ending}"
-        file.write_text(f'#!/bin/sh\nif [ "$1" = {aspect} ]; then {printing}; fi\nexec {PROBE} "$@"\n')
-        file.chmod(0o755)
+        write_program(file, f'if [ "$1" = {aspect} ]; then {printing}; fi\nexec {PROBE} "$@"')
         (tmp_path / "lab.yaml").write_text(draft.of_this_host("lab"))
         folders = {"FIRSTTOUCH_SYSTEMS": str(tmp_path), "FIRSTTOUCH_OUT": str(tmp_path / "out")}
         return {**folders, "FIRSTTOUCH_PROBE": str(file), "FIRSTTOUCH_VERDICTS": str(tmp_path / "verdicts")}

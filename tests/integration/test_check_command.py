@@ -14,6 +14,7 @@ import threading
 import pytest
 from msgspec.structs import asdict
 
+from factories.processes import captured, write_program
 from firsttouch import cli, paths
 from firsttouch.benchmarks import programs
 from firsttouch.campaign import host_check, timekeeper
@@ -63,8 +64,7 @@ def probe(tmp_path):
     def write(commands):
         file = tmp_path / "probe"
         measuring = f'case "$1" in bandwidth|latency|correctness|cores) {commands} ;; esac'
-        file.write_text(f'#!/bin/sh\n{measuring}\nexec {PROBE} "$@"\n')
-        file.chmod(0o755)
+        write_program(file, f'{measuring}\nexec {PROBE} "$@"')
         return {"FIRSTTOUCH_PROBE": str(file)}
 
     return write
@@ -179,12 +179,9 @@ def test_the_prolog_drains_a_host_that_fails_only(tmp_path, status, line, health
         ("firsttouch", f"echo measured; echo '{line}'; exit {status}"),
         ("scontrol", f'printf "%s\\n" "$@" > {tmp_path}/scontrol.txt'),
     ):
-        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / name).chmod(0o755)
+        write_program(tmp_path / name, f"{text}")
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURMD_NODENAME": "n1"}
-    done = subprocess.run(
-        [paths.ROOT / "slurm" / "prolog.sh"], env=env, capture_output=True, text=True, check=False
-    )
+    done = captured([paths.ROOT / "slurm" / "prolog.sh"], env=env)
     assert done.returncode == (0 if healthy else 1)
     assert (tmp_path / "scontrol.txt").exists() != healthy
     if not healthy:
@@ -194,8 +191,7 @@ def test_the_prolog_drains_a_host_that_fails_only(tmp_path, status, line, health
 
 def test_the_prolog_takes_its_settings_from_a_file(tmp_path):
     program = tmp_path / "its own"
-    program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/words\n')
-    program.chmod(0o755)
+    write_program(program, f'printf "%s\\n" "$@" > {tmp_path}/words')
     (tmp_path / "prolog.env").write_text(f"seconds=25\nsystem=rome\nFIRSTTOUCH='{program}'\n")
     env = {"PATH": os.environ["PATH"], "FIRSTTOUCH_SITE": str(tmp_path)}
     subprocess.run([paths.ROOT / "slurm" / "prolog.sh"], env=env, check=True)
@@ -211,7 +207,7 @@ def answers(tmp_path):
     """Return a file with what the probe prints about a PU with wrong answers, without its last line."""
     pu = min(topology.load().allowed_pus)
     argv = [PROBE, "correctness", "--jsonl", "--sanity", f"--inject={pu},integer,3,1"]
-    printed = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
+    printed = captured(argv).stdout
     lines = [json.loads(line) for line in printed.splitlines()][:-1]
     file = tmp_path / "answers.jsonl"
     valid = {"status": "valid", "reason": ""}
@@ -268,9 +264,7 @@ def test_a_probe_that_tells_nothing_of_the_host_is_no_proof(firsttouch, tmp_path
 @pytest.mark.parametrize("limit", ["-n 8", "-v 200000"])
 def test_limits_of_the_caller_are_no_proof(tmp_path, limit):
     argv = [sys.executable, "-m", "firsttouch", "check", "--system", str(system_file(tmp_path))]
-    done = subprocess.run(
-        ["bash", "-c", f'ulimit {limit}; exec "$@"', "bash", *argv], capture_output=True, text=True, check=False
-    )
+    done = captured(["bash", "-c", f'ulimit {limit}; exec "$@"', "bash", *argv])
     assert done.returncode in {2, 3}
     assert "Traceback" not in done.stderr
 
@@ -286,7 +280,7 @@ def test_the_mask_of_the_caller_is_not_the_hosts(tmp_path, probe):
     small = probe(SMALL)
     argv = ["taskset", "-c", str(min(topology.load().allowed_pus)), sys.executable, "-m", "firsttouch", "check"]
     argv += ["--seconds=3600", "--share-host", "--system", str(system_file(tmp_path))]
-    done = subprocess.run(argv, env={**os.environ, **small}, capture_output=True, text=True, check=False)
+    done = captured(argv, env={**os.environ, **small})
     assert done.returncode == 3
     assert "PUs (affinity or cpuset), so their number is not judged" in done.stdout
 
@@ -462,11 +456,9 @@ def test_the_order_of_a_check_is_that_of_the_log(tmp_path, probe):
     name = os.uname().nodename
     text = blamed(name, latency(node, bank), SYSTEM_CLOCK.time() - 60, system="checked")
     (tmp_path / "log" / f"{name}.jsonl").write_text(text)
-    done = subprocess.run(
+    done = captured(
         [sys.executable, "-c", PATIENT, "check", "--measuring", "--share-host", "--system", system_file(tmp_path)],
         env={**os.environ, **probe(SMALL), "FIRSTTOUCH_VERDICTS": str(tmp_path)},
-        capture_output=True,
-        text=True,
         check=True,
     )
     state = json.loads(done.stdout.splitlines()[-1])

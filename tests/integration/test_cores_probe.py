@@ -4,10 +4,10 @@
 import itertools
 import json
 import os
-import subprocess
 
 import pytest
 
+from factories.processes import captured
 from firsttouch.benchmarks import cores, probe
 from firsttouch.errors import BadInput
 from firsttouch.host import topology
@@ -139,7 +139,7 @@ def test_a_run_on_some_pus_names_them(monkeypatch):
 
 def test_the_slowest_pu_is_the_same_in_all_results_and_lines(native_probe):
     argv = [native_probe, "cores", "--seconds=0.005", "--array-bytes=8MiB", "--jsonl"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    done = captured(argv, check=True)
     rows = [row for line in done.stdout.splitlines() if (row := json.loads(line)).get("type") == "result"]
     of_way = {(r["chain"], r["running"]): r["slowest_pu"] for r in rows if r["metric"] == cores.SLOWEST}
     words = {"all": "at once", "alone": "one by one"}
@@ -156,9 +156,7 @@ def test_the_slowest_pu_is_the_same_in_all_results_and_lines(native_probe):
 def test_a_limited_address_space_leaves_the_memory_chain_out(native_probe):
     argv = [native_probe, "cores", "--seconds=0.005", "--jsonl"]
     limit = f"ulimit -v $((100000 + 8192 * {len(PUS)}))"
-    done = subprocess.run(
-        ["bash", "-c", f'{limit}; exec "$@"', "bash", *argv], capture_output=True, text=True, check=False
-    )
+    done = captured(["bash", "-c", f'{limit}; exec "$@"', "bash", *argv])
     assert done.returncode == 0, done.stderr
     assert "the chain through memory is left out" in done.stderr
     assert '"l2"' in done.stdout

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from factories.processes import write_program
 from firsttouch.benchmarks import correctness, probe
 from firsttouch.errors import BadInput
 from firsttouch.host import topology
@@ -107,10 +108,7 @@ def program(tmp_path):
 
     def write(text):
         file = tmp_path / "program"
-        file.write_text(
-            f'#!/bin/sh\npu=$(sed -n "s/^Cpus_allowed_list:[[:space:]]*//p" /proc/self/status)\n{text}\n'
-        )
-        file.chmod(0o755)
+        write_program(file, f'pu=$(sed -n "s/^Cpus_allowed_list:[[:space:]]*//p" /proc/self/status)\n{text}')
         return str(file)
 
     return write

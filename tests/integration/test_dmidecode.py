@@ -3,10 +3,10 @@
 
 import shutil
 import struct
-import subprocess
 
 import pytest
 
+from factories.processes import captured
 from firsttouch.benchmarks import correctness
 from firsttouch.host import memory_modules, topology
 from firsttouch.systems import theoretical_bandwidth
@@ -50,12 +50,7 @@ def dump(file, devices):
 
 def decoded(tmp_path, devices, types="17"):
     dump(tmp_path / "dmi.bin", devices)
-    done = subprocess.run(
-        [DMIDECODE, "--from-dump", tmp_path / "dmi.bin", "--type", types],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = captured([DMIDECODE, "--from-dump", tmp_path / "dmi.bin", "--type", types], check=True)
     return done.stdout
 
 

@@ -23,7 +23,7 @@ import documented
 from documented import PAGES, ROOT, Command
 from factories import held_programs
 from factories.genomes import PART, records
-from factories.processes import write_program
+from factories.processes import captured, write_program
 from firsttouch.genomics import aligners
 from firsttouch.genomics.aligners import aligner
 
@@ -293,16 +293,7 @@ def shell(copy: Path, environment: dict[str, str], installed: Path, run_here, mo
             return run_here(*shlex.split(line)[1:], **environment)
         argv = ["bash", "-euo", "pipefail", "-c", line]
         path = f"{waiting}:{environment['PATH']}" if "-- sort " in line else environment["PATH"]
-        return subprocess.run(
-            argv,
-            cwd=copy,
-            env={**environment, "PATH": path},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        return captured(argv, cwd=copy, env={**environment, "PATH": path}, stdin=subprocess.DEVNULL, timeout=120)
 
     return run
 
@@ -336,7 +327,7 @@ def test_make_run(copy: Path, shell) -> None:
     """Run the recipe with one step; other tests run every step."""
     # Within `make test`, make would print its folder.
     make = ["make", "--no-print-directory", "-n", "run"]
-    done = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, check=True)
+    done = captured(make, cwd=ROOT, check=True)
     setup, characterize = done.stdout.replace("\\\n", " ").splitlines()
     assert setup == "setup/setup.sh run"
     done = shell(f"{characterize.removeprefix('.venv/bin/')} -- -n '^topology$'")

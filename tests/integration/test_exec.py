@@ -16,6 +16,7 @@ import pytest
 from tests.factories import huge_pages
 from tests.factories.held_programs import command, python_wait, shell_wait
 
+from factories.processes import captured
 from firsttouch import paths
 from firsttouch.advice import saved
 from firsttouch.host.cpusets import format_list, parse_list
@@ -47,13 +48,10 @@ def folder(tmp_path, monkeypatch):
 
 def shell(script, **env):
     """Run a line of bash, in which $ft is the command."""
-    return subprocess.run(
+    return captured(
         ["bash", "-c", script],
         env={**os.environ, "ft": shlex.join(command(Path.cwd(), "run", "--share-host")), **env},
-        capture_output=True,
-        text=True,
         timeout=120,
-        check=False,
     )
 
 

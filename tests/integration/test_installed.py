@@ -3,11 +3,11 @@
 
 import json
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from factories.processes import captured
 from firsttouch import paths
 
 
@@ -43,9 +43,7 @@ def run(installed, here, native_probe):
     }
 
     def start(*argv, status=0, **more):
-        done = subprocess.run(
-            argv, cwd=here, env=env | more, capture_output=True, text=True, timeout=280, check=False
-        )
+        done = captured(argv, cwd=here, env=env | more, timeout=280)
         assert done.returncode == status, (argv, done.stdout[-2000:], done.stderr[-2000:])
         return done
 

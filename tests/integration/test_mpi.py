@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.factories import held_programs, mpi
 
+from factories.processes import captured
 from firsttouch.host.topology import load
 from firsttouch.records import schema
 
@@ -26,14 +27,11 @@ def test_ranks_of_mpirun_divide_the_host(library: str, tmp_path: Path) -> None:
     if mpirun is None:
         pytest.skip(f"missing here: mpirun.{library}")
     firsttouch = held_programs.command(tmp_path, "run", "--verify", "--records", tmp_path / "r.%t.jsonl")
-    done = subprocess.run(
+    done = captured(
         [mpirun, "--bind-to", "none", "-n", "2", *firsttouch, "--", program, tmp_path],
         env=os.environ | mpi.VARIABLES | {"TMPDIR": str(tmp_path)},
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
         timeout=120,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == [f"rank {rank} of 2: the sum is 3" for rank in range(2)]

@@ -21,6 +21,7 @@ import pytest
 
 from factories import huge_pages, topologies
 from factories.native_probe import SOURCE, built_once
+from factories.processes import captured
 from factories.stored_roots import hybrid_root, numa_root
 from firsttouch.benchmarks import probe
 from firsttouch.host import topology
@@ -42,14 +43,7 @@ def run(native_probe):
     """Returns a function that runs the probe and gives its result; argv may begin with another program."""
 
     def call(*argv, before=()):
-        return subprocess.run(
-            [*before, native_probe, *argv],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        return captured([*before, native_probe, *argv], stdin=subprocess.DEVNULL, timeout=120)
 
     return call
 
@@ -119,7 +113,7 @@ def test_a_machine_that_hwloc_makes_up_is_refused(native_probe, option, monkeypa
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HWLOC_SYNTHETIC", "numa:2 pu:2")
     argv = [native_probe, "topology", option]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    done = captured(argv)
     assert (done.returncode, done.stdout) == (3, "")
     assert "another machine" in done.stderr
 
@@ -188,13 +182,10 @@ def beside(before, *argv, **files):
     if os.geteuid() or subprocess.run(["unshare", "-m", "true"], check=False, capture_output=True).returncode:
         pytest.skip("only root can mount files over those of the kernel")
     values = [f"{name}={value}" for name, value in files.items()]
-    return subprocess.run(
+    return captured(
         ["env", *values, "unshare", "-m", "sh", "-ec", f'{before}\nexec "$@"', "sh", *argv],
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
         timeout=120,
-        check=False,
     )
 
 
@@ -387,7 +378,7 @@ def test_a_load_that_does_not_do_its_work_is_invalid(native_probe, tmp_path):
         argv = ["gcc", "-O1", "-I", kernel.parent, tmp_path / "load.c", *objects, "-o", tmp_path / "probe"]
         subprocess.run([*argv, "-lhwloc", "-lm", "-lpthread"], check=True)
         argv = [tmp_path / "probe", "loaded-latency", "--sanity", "--loads=local"]
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        done = captured(argv)
         assert done.returncode == 1, done.stderr
         assert "the values that the loaders read or stored are wrong" in done.stderr
 
@@ -469,7 +460,7 @@ def test_records_of_a_lock_or_parser_that_is_broken_are_invalid(native_probe, tm
     argv = ["gcc", "-D_GNU_SOURCE", "-O1", "-I", SOURCE / "src", tmp_path / name, *objects]
     subprocess.run([*argv, "-o", tmp_path / "probe", "-lhwloc", "-lm", "-lpthread"], check=True)
     argv = [tmp_path / "probe", "locks", "--sanity", "--seconds=0.05", "--locks=spin,queue", "--threads=2"]
-    done = subprocess.run([*argv, "--parsings=deferred"], capture_output=True, text=True, check=False)
+    done = captured([*argv, "--parsings=deferred"])
     assert done.returncode == 1, done.stderr
     spin, queue = json.loads(done.stdout)["results"]
     assert (spin["status"], spin["reason"]) == ("invalid", "not every record was handed out once")
@@ -691,7 +682,7 @@ def test_sanitizers_find_nothing(sanitize):
         ["bandwidth", "--set-sizes=777"],
         ["bandwidth", "--interleave=0,777/all"],
     ):
-        done = subprocess.run([program, *argv], capture_output=True, text=True, timeout=250, check=False)
+        done = captured([program, *argv], timeout=250)
         expected = 2 if "777" in argv[-1] else 1 if "--inject" in argv[-1] else 0
         assert done.returncode == expected, done.stderr
         assert "anitizer" not in done.stderr
@@ -707,7 +698,7 @@ def test_clang_builds_it_as_well():
 
 def test_the_help_of_an_aspect_has_the_options_that_it_accepts(native_probe):
     def run(*argv):
-        return subprocess.run([native_probe, *argv], capture_output=True, text=True, timeout=60, check=False)
+        return captured([native_probe, *argv], timeout=60)
 
     def options(text):
         return dict(re.findall(r"^  --([a-z-]+)(?: |\[=)?(\S*)", text, re.MULTILINE))

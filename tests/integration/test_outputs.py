@@ -4,7 +4,6 @@
 import itertools
 import os
 import shutil
-import subprocess
 import threading
 import time
 
@@ -12,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from factories.genomes import records, scenario
+from factories.processes import captured
 from firsttouch.clock import SYSTEM_CLOCK
 from firsttouch.errors import RunFailed
 from firsttouch.genomics import launch
@@ -41,7 +41,7 @@ def expected(pairs):
     """Returns the output of bwa without firsttouch."""
     prefix, files, _ = pairs
     argv = ["bwa", "mem", "-v", "1", "-t", "2", "-K", str(BATCH), prefix, *files]
-    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()
+    return captured(argv, check=True).stdout.splitlines()
 
 
 def alignments(lines):
@@ -72,9 +72,7 @@ def test_sorted(pairs, expected, tmp_path):
     output = AlignOutput(tmp_path / "out.bam", "bam", sort=True, index=False, threads=2)
     launch.run(launch.prepare(BWA, prefix, files, BATCH), scenario(2), output, timeout=100)
     assert list(tmp_path.iterdir()) == [output.path]
-    shown = subprocess.run(
-        ["samtools", "view", "-h", output.path], capture_output=True, text=True, check=True
-    ).stdout
+    shown = captured(["samtools", "view", "-h", output.path], check=True).stdout
     lines = shown.splitlines()
     assert any(line.startswith("@HD") and "SO:coordinate" in line for line in lines)
     assert sorted(alignments(lines)) == sorted(alignments(expected))

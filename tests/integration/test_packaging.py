@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from factories.installation import dependencies, light_environment, virtual_environment
+from factories.processes import captured
 from firsttouch.cli import COMMANDS
 from firsttouch.paths import ROOT
 from firsttouch.tools import REPORT
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.timeout(600)
 
 def output(*argv, **options):
     """Run a program to its end and return its standard output."""
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False, **options)
+    done = captured(argv, timeout=300, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -170,7 +171,7 @@ def in_light(light, lambda_part, small_caches, tmp_path):
 
     def run(name, *words):
         argv = [light / "bin" / name, *words]
-        done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        done = captured(argv, cwd=tmp_path, env=environment)
         assert done.returncode == 0, done.stderr
         return done.stdout, done.stderr
 
@@ -280,9 +281,7 @@ def test_a_command_runs_without_an_installation(dist, tool, tmp_path):
         "pipx": [program, "install", wheel, f"--pip-args=--find-links {dist}"],
     }[tool]
     folders = {"PIPX_HOME": str(tmp_path / "pipx"), "PIPX_BIN_DIR": str(tmp_path / "bin")}
-    done = subprocess.run(
-        argv, env={**os.environ, **folders}, capture_output=True, text=True, timeout=300, check=False
-    )
+    done = captured(argv, env={**os.environ, **folders}, timeout=300)
     if done.returncode and re.search(r"(?i)failed to fetch|connection|resolve host|network", done.stderr):
         pytest.skip(f"{tool} reaches no package index: {done.stderr.splitlines()[-1]}")
     assert done.returncode == 0, done.stderr

@@ -2,7 +2,6 @@
 """The example of the manual's page "From Python", and the names that it lists."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import get_type_hints
@@ -11,6 +10,7 @@ import pytest
 
 import documented
 import firsttouch
+from factories.processes import captured
 
 PAGE = (documented.ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
 
@@ -18,9 +18,7 @@ PAGE = (documented.ROOT / "docs" / "reference" / "python.md").read_text(encoding
 def test_the_example_runs_as_it_stands(tmp_path, monkeypatch):
     monkeypatch.setenv("FIRSTTOUCH_EFFORT", "smoke")
     (example,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    done = subprocess.run(
-        [sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
-    )
+    done = captured([sys.executable, "-c", example], cwd=tmp_path, timeout=300)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^1x\d+-default: \d+\.\d\d s, (valid|invalid) ", done.stdout, re.MULTILINE)
     assert "summing" in (tmp_path / "report" / "index.html").read_text()

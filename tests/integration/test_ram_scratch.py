@@ -4,12 +4,12 @@
 import errno
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from factories.processes import captured
 from firsttouch.errors import CannotHere
 from firsttouch.execution import ram_scratch
 
@@ -17,12 +17,8 @@ FIRSTTOUCH = Path(sys.executable).with_name("firsttouch")
 
 
 def exec_sh(script, folder, *options):
-    return subprocess.run(
-        [FIRSTTOUCH, "run", "1x-local", *options, "--share-host", "--", "sh", "-c", script],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=folder,
+    return captured(
+        [FIRSTTOUCH, "run", "1x-local", *options, "--share-host", "--", "sh", "-c", script], cwd=folder
     )
 
 
@@ -33,10 +29,7 @@ def test_a_file_that_leaves_the_scratch_keeps_its_data(tmp_path, move):
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "x").is_symlink()
     with (tmp_path / "x").open("rb") as stream:
-        assert (
-            subprocess.run(["cksum"], stdin=stream, capture_output=True, text=True, check=True).stdout
-            == done.stdout
-        )
+        assert captured(["cksum"], stdin=stream, check=True).stdout == done.stdout
     scratch = json.loads(done.stderr.splitlines()[-1])["scratch"]
     nodes = ",".join(map(str, scratch["numa_nodes"]))
     assert scratch == {"numa_nodes": scratch["numa_nodes"], "size_bytes": 16 << 20, "policy": f"bind:{nodes}"}

@@ -21,7 +21,7 @@ import pytest
 from factories import held_programs
 from factories.genomes import PART, records
 from factories.host_records import measured
-from factories.processes import wait_until
+from factories.processes import captured, wait_until
 from firsttouch import BadInput, RunRequest, cli, read_records, run_aligner
 from firsttouch.execution.process_runner import run_together
 from firsttouch.execution.sampling import Watching
@@ -133,7 +133,7 @@ def alignments(text):
 def whole(lambda_work, few):
     """Returns the output of bwa itself."""
     argv = ["bwa", "mem", "-v", "1", "-t", "2", "-K", f"{BATCH_BASES}", lambda_work[0], *few]
-    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    return captured(argv, check=True).stdout
 
 
 def test_a_campaign_of_all_aligners_skips_those_that_are_not_installed(run_here, tmp_path):
@@ -190,9 +190,7 @@ def test_samtools_takes_the_header(align, form):
     done = align(name, *form, output=out)
     assert done.returncode == 0, done.stderr
     subprocess.run(["samtools", "quickcheck", "-v", *([] if form else ["-u"]), out], check=True)
-    shown = subprocess.run(
-        ["samtools", "view", "-H", "--no-PG", out], capture_output=True, text=True, check=True
-    ).stdout
+    shown = captured(["samtools", "view", "-H", "--no-PG", out], check=True).stdout
     if form or name.startswith("2"):
         described(shown.splitlines(), name)
 
@@ -272,7 +270,7 @@ def test_own_options_of_the_aligner_go_to_every_instance(align, lambda_work, few
     assert done.returncode == 0, done
     assert json.loads(done.stdout)["parameters"]["aligner"] == shlex.join(["bwa-mem", *own])
     argv = ["bwa", "mem", "-v", "1", "-t", "2", "-K", "10000", *own, lambda_work[0], *few]
-    whole = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    whole = captured(argv, check=True).stdout
     text = (tmp_path / "output" / "out.sam").read_text()
     assert alignments(text) == alignments(whole)
     header = [line for line in text.splitlines() if line.startswith("@")]
@@ -309,7 +307,7 @@ def test_several_lanes_pipes_and_other_forms_are_read_once(align, few, lambda_wo
     subprocess.run(["zstd", "-q", plain, "-o", packed], check=True)
     both.write_bytes(few[0].read_bytes() + plain.read_bytes())
     argv = ["bwa", "mem", "-v", "1", "-K", "10000", lambda_work[0], both]
-    expected = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    expected = captured(argv, check=True).stdout
     single = {"reads": None, "reads2": None}
     done = align("2x1-unbound", "--reads", few[0], packed, "--json", **single)
     assert done.returncode == 0, done

@@ -5,13 +5,12 @@ import functools
 import json
 import os
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from factories.processes import REFRAME
+from factories.processes import REFRAME, captured
 from firsttouch import paths
 
 CHECK = """\
@@ -73,7 +72,7 @@ def reframe(folder):
         }
         here = folder / "here"
         command = [REFRAME, "--nocolor", "-c", folder / "checks", *argv]
-        done = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, check=False)
+        done = captured(command, cwd=here, env=environment)
         assert list(here.iterdir()) == []
         return done
 
@@ -178,15 +177,12 @@ def test_a_fresh_shell_with_the_environment_activated(tmp_path):
     if sys.prefix == sys.base_prefix:
         pytest.skip("the tests do not run in a virtual environment")
     script = f". {sys.prefix}/bin/activate && reframe -c reframe/ -l --system amd-opteron"
-    done = subprocess.run(
+    done = captured(
         [
             *("env", "-i", "PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/nonexistent", f"TMPDIR={tmp_path}"),
             *("FIRSTTOUCH_EFFORT=smoke", "bash", "-c", script),
         ],
         cwd=paths.ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "selected system:   'amd-opteron'" in done.stdout

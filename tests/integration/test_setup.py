@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from factories.processes import write_program
+from factories.processes import captured, write_program
 from firsttouch import paths
 
 #: A stub of the host's interpreter: its environments have a pip that installs scripts without a network.
@@ -99,13 +99,8 @@ def complete(shared):
 
 def setup(checkout, group="venv", **environment):
     path = f"{checkout.parent / 'bin'}:{os.environ['PATH']}"
-    return subprocess.run(
-        [checkout / "setup/setup.sh", group],
-        env={**os.environ, "PATH": path, **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    return captured(
+        [checkout / "setup/setup.sh", group], env={**os.environ, "PATH": path, **environment}, timeout=60
     )
 
 
@@ -115,7 +110,7 @@ def made_anew(done):
 
 
 def prefix(checkout):
-    return subprocess.run([checkout / ".venv/bin/firsttouch"], capture_output=True, text=True, check=True).stdout
+    return captured([checkout / ".venv/bin/firsttouch"], check=True).stdout
 
 
 def test_a_second_run_does_nothing(checkout):
@@ -208,7 +203,7 @@ def test_other_distributions_get_the_command_to_type(checkout, release, command)
     (checkout.parent / "release").write_text(release or "")
     environment = {"PATH": str(programs), "OS_RELEASE": str(checkout.parent / ("release" if release else "none"))}
     argv = [checkout / "setup/setup.sh", "run"]
-    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = captured(argv, env=environment, timeout=60)
     assert (done.returncode, done.stdout) == (3, "")
     names = {"dnf": "bwa hwloc libhwloc-dev", "zyp": "hwloc libhwloc-dev"}.get(
         command[9:12], "bwa hisat2 hwloc libhwloc-dev"
@@ -308,7 +303,7 @@ def test_a_checkout_of_another_user_is_one_line(request, state, status, message)
         path = f"{checkout.parent / 'bin'}:{os.environ['PATH']}"
         argv = [*ORDINARY, checkout / "setup/setup.sh", "venv"]
         environment = {**os.environ, "PATH": path}
-        done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        done = captured(argv, env=environment, timeout=60)
     finally:
         checkout.chmod(0o755)
         if home.exists():
@@ -320,10 +315,7 @@ def test_a_checkout_of_another_user_is_one_line(request, state, status, message)
 def test_a_python_that_other_users_cannot_start_is_noted(checkout, modes, noted):
     """Of a checkout that other users cannot enter either, nothing needs to be said."""
     program = checkout.parent / "bin/stat"
-    program.write_text(
-        f"#!/bin/sh\nfor last; do :; done\ncase $last in {modes}) echo 700 ;; *) echo 755 ;; esac\n"
-    )
-    program.chmod(0o755)
+    write_program(program, f"for last; do :; done\ncase $last in {modes}) echo 700 ;; *) echo 755 ;; esac")
     done = setup(checkout)
     assert done.returncode == 0
     assert ("note: other users cannot start" in done.stderr) == noted, done.stderr
@@ -351,7 +343,7 @@ def test_stream_is_built_from_the_file_with_the_right_checksum(complete, checksu
     done = setup(complete, group="run")
     assert done.returncode == 0, done.stderr
     if built:
-        done = subprocess.run([complete / ".venv/bin/stream"], capture_output=True, text=True, check=True)
+        done = captured([complete / ".venv/bin/stream"], check=True)
         assert done.stdout == "600000000\n"
     else:
         assert f"STREAM is left out: the checksum of {source.as_uri()} is not that of setup" in done.stderr

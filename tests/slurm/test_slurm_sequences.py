@@ -13,7 +13,7 @@ from pathlib import Path
 import cluster
 from slurm_site import Site
 
-from factories.processes import started
+from factories.processes import captured, started
 from firsttouch import paths
 from firsttouch.host.topology import load
 
@@ -24,9 +24,7 @@ def _nhc(site: Site, hostname: str) -> str:
     """Return the message of the NHC check on a host with this hostname; empty if the host is healthy."""
     check = paths.ROOT / "slurm" / "nhc" / "firsttouch.nhc"
     env = {"FIRSTTOUCH_VERDICTS": str(site.folder / "verdicts")}
-    return subprocess.run(
-        ["bash", "-c", NHC, check, "3600", hostname], env=env, capture_output=True, text=True, check=False
-    ).stdout
+    return captured(["bash", "-c", NHC, check, "3600", hostname], env=env).stdout
 
 
 def test_hosts_with_a_domain_are_validated_drained_and_unhealthy(site: Site) -> None:

@@ -2,7 +2,6 @@
 """A study repeated on this host with a real aligner, its results beside published values, and bad input."""
 
 import csv
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 import repeat_study
 import study_files
 from factories.fastq_files import GOOD, text, write
+from factories.processes import captured
 from firsttouch import paths
 from firsttouch.host import topology
 from firsttouch.records.schema import Record
@@ -73,13 +73,10 @@ def test_a_study_is_repeated_and_continues_with_its_missing_runs(small, tmp_path
     argv = ["make", "-s", "-o", "setup", "study", f"BIN={Path(sys.executable).parent}", f"STUDY={file}"]
 
     def repeated(options):
-        done = subprocess.run(
+        done = captured(
             [*argv, f"ARGS=-o {out} --unpaired --dataset lambda --threads 1,2 {options}"],
             cwd=paths.ROOT,
-            capture_output=True,
-            text=True,
             timeout=250,
-            check=False,
         )
         assert done.returncode == 0, done.stderr
         return done

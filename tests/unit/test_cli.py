@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from factories.processes import captured
 from firsttouch import cli, paths
 from firsttouch.cli import options, run_command, run_dataset, run_program
 from firsttouch.errors import CANNOT_HERE, MORE_THREADS, BadInput, CannotHere, Missing, RunFailed, os_reason
@@ -222,14 +223,7 @@ def test_bash_completes_commands_options_names_and_files(tmp_path_factory, run_c
         file.write_text(out)
     script = """source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMP_LINE="$*"
         _shtab_firsttouch; printf '%s\\n' "${COMPREPLY[@]}" """
-    done = subprocess.run(
-        ["bash", "-c", script, "bash", file, "firsttouch", *line.split()],
-        cwd=STORED,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = captured(["bash", "-c", script, "bash", file, "firsttouch", *line.split()], cwd=STORED, timeout=60)
     assert set(done.stdout.split()) == words
 
 
@@ -368,7 +362,7 @@ def test_a_report_without_room_for_its_packages_says_so(tmp_path):
     """The library of tables would end the process by a signal, or by an error within itself."""
     records = paths.ROOT / "docs/examples/vm.jsonl"
     script = f"ulimit -v 900000; {FIRSTTOUCH} report {records} -o {tmp_path / 'out'}"
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    done = captured(["bash", "-c", script], timeout=60)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1), done
     assert (
         "need 2 GiB of address space, and the limit is 879 MiB: raise the limit of memory (ulimit -v)"
@@ -438,28 +432,20 @@ def test_plan_as_text_and_json(run_cli):
 @pytest.mark.parametrize("command", [f"plan --aligner bwa-mem --json --xml {XML}", "--help", "run --help"])
 def test_a_reader_that_goes_away(command):
     script = f"set -o pipefail; {FIRSTTOUCH} {command} | true; echo status ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    done = captured(["bash", "-c", script], timeout=60)
     assert done.stderr == ""
     # The reader may have been slow to go.
     assert done.stdout in {"status 141\n", "status 0\n"}
 
 
 def test_a_closed_output():
-    done = subprocess.run(
-        ["bash", "-c", f"{FIRSTTOUCH} plan --aligner bwa-mem --xml {XML} > /dev/full"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = captured(["bash", "-c", f"{FIRSTTOUCH} plan --aligner bwa-mem --xml {XML} > /dev/full"], timeout=60)
     assert (done.returncode, done.stderr) == (2, "firsttouch: error: No space left on device\n")
 
 
 @pytest.mark.parametrize("words", ["topology --json", "--version"])
 def test_output_to_a_closed_stream_is_an_error(words):
-    done = subprocess.run(
-        ["bash", "-c", f"{FIRSTTOUCH} {words} >&-"], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = captured(["bash", "-c", f"{FIRSTTOUCH} {words} >&-"], timeout=60)
     assert (done.returncode, done.stderr) == (2, "firsttouch: error: standard output: Bad file descriptor\n")
 
 
@@ -467,7 +453,7 @@ def test_output_to_a_closed_stream_is_an_error(words):
 def test_a_log_on_a_full_disk_does_not_stop_a_program(monkeypatch, unbuffered):
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     script = f"{FIRSTTOUCH} run 1x-default -- echo done 2>/dev/full"
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    done = captured(["bash", "-c", script], timeout=60)
     assert (done.returncode, done.stdout) == (0, "done\n")
     done = subprocess.run(["bash", "-c", f"{FIRSTTOUCH} run 2x-bound -- true 2>/dev/full"], check=False)
     assert done.returncode == 2
@@ -476,7 +462,7 @@ def test_a_log_on_a_full_disk_does_not_stop_a_program(monkeypatch, unbuffered):
 def test_programs_inherit_the_streams_that_were_closed():
     """Otherwise a file that a program opens becomes its standard error, and its output would be lost unseen."""
     script = f"{FIRSTTOUCH} run 1x-default -- sh -c 'ls -l /proc/$$/fd >&9' 9>&1 >&- 2>&-"
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    done = captured(["bash", "-c", script], timeout=60)
     assert " 2 -> /dev/null\n" in done.stdout
     assert done.stderr == ""
     for words in ("echo lost >&-", "cat <&-", "cat >&- <&-"):
@@ -499,14 +485,7 @@ def test_no_thread_is_started_that_has_nothing_to_do(tmp_path, command):
         cli.main((sys.argv[1] + " --aligner bwa-mem --reads r.fq --index i").split())
         print("numpy" in sys.modules, len(os.listdir("/proc/self/task")), os.environ == before)
         """
-    done = subprocess.run(
-        [sys.executable, "-c", script, command],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    done = captured([sys.executable, "-c", script, command], cwd=tmp_path, timeout=60, check=True)
     assert done.stdout.splitlines()[-1] == "True 1 True"
 
 
@@ -523,9 +502,7 @@ def test_commands_that_start_quickly_load_no_heavy_library(argv):
         finally:
             print(*{m.split(".")[0] for m in sys.modules}, file=sys.stderr)
         """
-    done = subprocess.run(
-        [sys.executable, "-c", script, *argv], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = captured([sys.executable, "-c", script, *argv], timeout=60, check=True)
     loaded = set(done.stderr.split())
     assert "firsttouch" in loaded
     heavy = {"ClusterShell", "archspec", "jinja2", "numpy", "polars", "reframe", "requests"}
@@ -548,7 +525,7 @@ def test_a_run_loads_no_module_that_it_does_not_need():
     unneeded = {"ctypes", "tarfile", "firsttouch.datasets.synthetic"}
     modules = "firsttouch.cli.run_dataset, firsttouch.execution.host_lock"
     script = f"import sys, {modules}; print({unneeded} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    done = captured([sys.executable, "-c", script], timeout=60, check=True)
     assert done.stdout == "set()\n"
 
 
@@ -567,7 +544,7 @@ def test_signals_that_the_parent_ignores(ignored):
         f"cli._run = lambda given: subprocess.run([sys.executable, '-c', {program!r}]).returncode\n"
         f"signal.signal({int(ignored)}, signal.SIG_IGN); sys.exit(cli.main([]))"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    done = captured([sys.executable, "-c", script], timeout=60)
     hangup = "SIG_IGN" if ignored == signal.SIGHUP else "SIG_DFL"
     assert (done.returncode, done.stdout) == (0, f"['SIG_DFL', '{hangup}']\n"), done
 

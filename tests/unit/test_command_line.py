@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from factories.processes import write_program
 from firsttouch.cli import run_program
 from firsttouch.errors import BadInput
 from firsttouch.genomics import aligners
@@ -330,8 +331,7 @@ def test_an_instance_is_given_a_copy_of_the_index(command, divided, as_it_is):
 
 
 def test_the_program_is_the_one_that_the_command_names(tmp_path):
-    (tmp_path / "bwa").write_text("#!/bin/sh\necho Version: 9.9 >&2\n")
-    (tmp_path / "bwa").chmod(0o755)
+    write_program(tmp_path / "bwa", "echo Version: 9.9 >&2")
     command = understood(f"{tmp_path}/bwa mem ref.fa a")
     assert command.aligner.version() == "9.9"
     assert command.argv(threads=1, reads=["A"])[0] == f"{tmp_path}/bwa"

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from factories.http_server import Server, serving
+from factories.processes import write_program
 from firsttouch.datasets import fetch as module
 from firsttouch.datasets.fetch import get, state, verify
 from firsttouch.datasets.manifest import available, load
@@ -111,8 +112,7 @@ def test_a_package_without_its_documentation_says_how(
 ) -> None:
     fake = tmp_path / "bin" / "dpkg-query"
     fake.parent.mkdir()
-    fake.write_text("#!/bin/sh\nprintf installed\n")
-    fake.chmod(0o755)
+    write_program(fake, "printf installed")
     monkeypatch.setenv("PATH", str(fake.parent))
     package(tmp_path / "package")
     (tmp_path / "package" / "a.fa.gz").unlink()

@@ -4,11 +4,11 @@
 import os
 import shutil
 import socket
-import subprocess
 import time
 
 import pytest
 
+from factories.processes import captured, write_program
 from firsttouch import paths
 from firsttouch.judge import verdict_file
 from firsttouch.judge.verdict import Finding, HostVerdict
@@ -31,9 +31,7 @@ def check(tmp_path):
         # Its PATH has no program.
         env = {"FIRSTTOUCH_VERDICTS": str(tmp_path), "PATH": "", "KERNEL_NAME": hostname}
         bash = shutil.which("bash")
-        done = subprocess.run(
-            [bash, "-c", SCRIPT, CHECK, *argv], env=env, capture_output=True, text=True, check=False, timeout=60
-        )
+        done = captured([bash, "-c", SCRIPT, CHECK, *argv], env=env, timeout=60)
         assert done.stderr == ""
         return done.returncode, done.stdout
 
@@ -140,13 +138,12 @@ def test_the_time_of_a_verdict_may_begin_with_0(check, tmp_path):
 )
 def test_a_check_that_measures_dies_only_of_a_fail(tmp_path, status, word, dies):
     program = tmp_path / "firsttouch"
-    program.write_text(f'#!/bin/sh\necho "$@" >&2\necho a: 1\necho "{word} it\'s \\$(slow)"\nexit {status}\n')
-    program.chmod(0o755)
+    write_program(program, f'echo "$@" >&2\necho a: 1\necho "{word} it\'s \\$(slow)"\nexit {status}')
     script = SCRIPT.replace("check_firsttouch", "check_firsttouch_now")
     env = {"FIRSTTOUCH": str(program), "PATH": "/usr/bin:/bin"}
     argv = [shutil.which("bash"), "-c", script, CHECK, "40", "amd-opteron"]
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    done = captured(argv, env=env)
     assert done.returncode == int(dies)
     assert done.stdout == ("died: check_firsttouch_now:  verdict n1 fail: it_s _(slow)\n" if dies else "")
-    wrong = subprocess.run([*argv[:4], "x"], env=env, capture_output=True, text=True, check=False)
+    wrong = captured([*argv[:4], "x"], env=env)
     assert (wrong.returncode, "not a number of seconds" in wrong.stdout) == (1, True)

@@ -6,7 +6,6 @@ import importlib.metadata
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -16,6 +15,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from factories.processes import captured
 from firsttouch.paths import ROOT
 from firsttouch.tools import REPORT
 
@@ -97,13 +97,7 @@ def test_nothing_installs_the_project_by_its_name():
     for _, _, options in values["exts_list"]:
         assert (options["source_urls"], options["installopts"]) == ([], "--no-deps")
     (command, *_) = values["exts_list"][1][2]["preinstallopts"].split(" >")
-    listed = subprocess.run(
-        ["sh", "-c", command.replace("python", sys.executable, 1)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    listed = captured(["sh", "-c", command.replace("python", sys.executable, 1)], cwd=ROOT, check=True).stdout
     assert sorted(listed.split("\n")) == sorted(["", *(d for d in NEEDED if not d.startswith("firsttouch"))])
 
 
@@ -126,5 +120,5 @@ def test_module_puts_the_programs_on_path(command, tmp_path):
     shutil.copy2(PACKAGING / "modulefiles/firsttouch", folder / RELEASE)
     environment = {"PATH": os.defpath, "MODULEPATH": str(folder.parent), "FIRSTTOUCH_PREFIX": "/prefix"}
     argv = [*command, "bash", "load", f"firsttouch/{RELEASE}"]
-    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = captured(argv, env=environment, timeout=60)
     assert re.search(rf"^(export )?PATH=/prefix/{re.escape(RELEASE)}/bin:", done.stdout, re.MULTILINE), done.stderr

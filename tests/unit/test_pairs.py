@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from factories.native_probe import SOURCE
+from factories.processes import captured
 from factories.stored_roots import hybrid_root, numa_root
 
 if shutil.which("cc") is None:
@@ -145,9 +146,7 @@ def kinds(tmp_path_factory):
     (folder / "kinds.c").write_text(KINDS)
     names = ("host.c", "available.c", "fail.c", "json.c", "lists.c", "pairs.c")
     sources = [folder / "kinds.c", *(SOURCE / "src" / name for name in names)]
-    hwloc = subprocess.run(
-        ["pkg-config", "--cflags", "--libs", "hwloc"], capture_output=True, text=True, check=True
-    )
+    hwloc = captured(["pkg-config", "--cflags", "--libs", "hwloc"], check=True)
     options = ["-O0", "-D_GNU_SOURCE", f"-I{SOURCE / 'src'}", "-o", folder / "kinds"]
     subprocess.run(["cc", *options, *sources, *hwloc.stdout.split()], check=True)
     return folder / "kinds"
@@ -159,5 +158,5 @@ def kinds(tmp_path_factory):
 )
 def test_what_pus_of_stored_hosts_share(kinds, tmp_path, root, expected):
     root = root(tmp_path / "root")
-    shown = subprocess.run([kinds, root], capture_output=True, text=True, check=True).stdout
+    shown = captured([kinds, root], check=True).stdout
     assert set(shown.splitlines()) == expected

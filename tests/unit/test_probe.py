@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.factories.host_records import measured
 
+from factories.processes import write_program
 from firsttouch.benchmarks import probe
 from firsttouch.errors import BadInput, CannotHere, RunFailed
 from firsttouch.host.topology import probe_program
@@ -161,8 +162,7 @@ def fake(monkeypatch, tmp_path, golden):
     file = tmp_path / "probe"
 
     def make(script):
-        file.write_text(f"#!/bin/sh\nreport() {{ cat {tmp_path / 'report'}; }}\n{script}\n")
-        file.chmod(0o755)
+        write_program(file, f"report() {{ cat {tmp_path / 'report'}; }}\n{script}")
         monkeypatch.setenv("FIRSTTOUCH_PROBE", str(file))
 
     return make

@@ -186,11 +186,11 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_reaches_reframe(tmp_path, number):
     file = tmp_path / "reframe"
-    file.write_text(
-        f"#!/bin/sh\ntrap 'echo interrupted > {tmp_path / 'seen'}; exit 1' INT\ntouch {tmp_path / 'up'}\n"
-        "while :; do sleep 0.05; done\n"
+    write_program(
+        file,
+        f"trap 'echo interrupted > {tmp_path / 'seen'}; exit 1' INT\ntouch {tmp_path / 'up'}\n"
+        "while :; do sleep 0.05; done",
     )
-    file.chmod(0o755)
     argv = [sys.executable, "-c", FOLLOWER, str(tmp_path / "python"), str(tmp_path / "out")]
     with subprocess.Popen(argv) as process:
         deadline = time.monotonic() + 120

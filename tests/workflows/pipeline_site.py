@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from factories.processes import write_program
+from factories.processes import captured, write_program
 from firsttouch import paths
 
 #: Pairs of each sample.
@@ -73,13 +73,10 @@ class Site:
     def run(self, *argv: object, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a program in the folder."""
         path = f"{self.programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-        return subprocess.run(
+        return captured(
             [str(word) for word in argv],
             cwd=self.folder,
             env={**os.environ, "PATH": path, "FIRSTTOUCH_ADVICE": str(self.folder / "advice"), **environment},
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
             timeout=240,
-            check=False,
         )
