@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -175,22 +174,6 @@ def test_a_user_without_user_namespaces_is_told_so():
     if done.returncode:
         pytest.skip(f"this host does not allow user namespaces: {done.stderr.splitlines()[-1]}")
     assert "no user namespaces (user.max_user_namespaces is 0), and Apptainer is not set-user-ID" in done.stdout
-
-
-def test_what_mounting_an_image_lacks_is_told(monkeypatch, tmp_path):
-    fuse = Path("/dev/fuse")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    trouble = apptainer.fuse_trouble()
-    if not fuse.exists():
-        assert trouble == "no /dev/fuse on this host"
-    elif not os.access(fuse, os.R_OK | os.W_OK):
-        assert "not open to this user" in trouble
-    else:
-        assert trouble == "squashfuse is not installed"
-        program = tmp_path / "squashfuse"
-        program.write_text("")
-        program.chmod(stat.S_IRWXU)
-        assert apptainer.fuse_trouble() == ""
 
 
 def test_a_view_of_spack(tmp_path, here, firsttouch):
