@@ -29,7 +29,7 @@ def unpadded(data):
 
 
 @given(records=fastq(mates=2), written=layout(), number=st.none() | st.integers(1, 5), interleaved=st.booleans())
-@common(60)
+@common(30)
 def test_blocks_hold_the_same_records(tmp_path, *, records, written, number, interleaved):
     if interleaved:
         files = [write(tmp_path / "i.fq", written([r for pair in zip(*records, strict=True) for r in pair]))]

@@ -48,7 +48,7 @@ def parts_of(reads, divided):
     kind=st.sampled_from((static_division, dynamic_division)),
     gz=st.sampled_from((False, False, False, True)),
 )
-@common(75)
+@common(40)
 def test_all_is_dealt_once_and_in_order(tmp_path, small, *, records, layouts, form, batch, instances, kind, gz):
     if form == "interleaved":
         data = [layouts[0]([r for pair in zip(*records, strict=True) for r in pair])]
@@ -108,7 +108,7 @@ def test_shares_are_as_equal_as_batches_allow(tmp_path, monkeypatch, part_bytes)
     each=st.integers(1, 40),
     gz=st.sampled_from((False,) * 7 + (True,)),
 )
-@common(30)
+@common(15)
 def test_reads_are_repeated(tmp_path, small, *, records, batch, instances, each, gz):
     """Each instance gets as many as batches allow, and all together follow each other."""
     if gz:  # each repetition of a file starts a program

@@ -30,7 +30,7 @@ def blocks_of(monkeypatch):
 
 
 @given(fastq(), layout(), SIZES)
-@common(75)
+@common(40)
 def test_records_and_bases_are_counted(tmp_path, blocks_of, records, written, size):
     blocks_of(size)
     data = written(records[0])
@@ -50,7 +50,7 @@ def test_records_and_bases_are_counted(tmp_path, blocks_of, records, written, si
     size=SIZES,
     interleaved=st.booleans(),
 )
-@common(75)
+@common(40)
 def test_parts_begin_where_batches_begin(tmp_path, blocks_of, *, records, batch, newline, size, interleaved):
     blocks_of(size)
     if interleaved:
@@ -73,7 +73,7 @@ def test_parts_begin_where_batches_begin(tmp_path, blocks_of, *, records, batch,
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 50)] * 2), min_size=1, max_size=200), BATCHES, st.data())
-@common(150)
+@common(75)
 def test_batches_do_not_depend_on_how_records_come(sizes, batch, data):
     indexer, at = module.BatchIndexer(batch, 1), 0
     while at < len(sizes):
@@ -212,7 +212,7 @@ def test_odd_bytes_that_sam_can_hold(tmp_path):
     byte=st.integers(0, 255).filter(lambda byte: byte not in b"\r\n"),
     size=SIZES,
 )
-@common(150)
+@common(75)
 def test_bytes_are_judged_alike_one_by_one_and_together(tmp_path, blocks_of, *, record, line, place, byte, size):
     """What the check of many records at once refuses has a reason, and what it takes has none."""
     blocks_of(size)

@@ -135,7 +135,7 @@ def test_writers_that_are_killed_lose_nothing_that_was_acknowledged(tmp_path):
     folder.mkdir()
     hosts = [f"n{i}" for i in range(4)]
     writers = [
-        PROCESSES.Process(target=writer, args=(folder, h, tmp_path / h, rng.randint(60, 500))) for h in hosts
+        PROCESSES.Process(target=writer, args=(folder, h, tmp_path / h, rng.randint(40, 160))) for h in hosts
     ]
     for process in writers:
         process.start()

@@ -71,7 +71,7 @@ def test_names_that_reframe_would_not_take(name):
         draft.draft(name, topology([(0, 0, 1, 1, 1)]))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     nodes=st.lists(
         st.tuples(
