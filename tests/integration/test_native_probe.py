@@ -112,8 +112,7 @@ def test_a_machine_that_hwloc_makes_up_is_refused(native_probe, option, monkeypa
     for name in topologies.SMALL_CACHES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HWLOC_SYNTHETIC", "numa:2 pu:2")
-    argv = [native_probe, "topology", option]
-    done = captured(argv)
+    done = captured([native_probe, "topology", option])
     assert (done.returncode, done.stdout) == (3, "")
     assert "another machine" in done.stderr
 
@@ -257,32 +256,30 @@ def test_numa_nodes_of_one_pu_have_no_contention_of_two_threads_and_no_local_loa
     assert {r["measures"] for r in results} == {"memory-side cache"}
 
 
-def test_the_limit_of_a_cgroup_whose_path_is_long(native_probe, tmp_path):
-    group = "".join(f"/{'pod' * 30}{i}" for i in range(8))
-    assert len(group) > 700
-    (tmp_path / f"fs{group}").mkdir(parents=True)
-    (tmp_path / "fs/cgroup.controllers").write_text("")
-    for name, text in (("memory.max", 300 << 20), ("memory.current", 0), ("memory.stat", "inactive_file 0")):
-        (tmp_path / f"fs{group}/{name}").write_text(f"{text}\n")
-    (tmp_path / "group").write_text(f"0::{group}\n")
+def in_cgroup(folder, group, limit, *argv):
+    """Run *argv* in a cgroup of this name with a limit of memory, whose files are in *folder*."""
+    (folder / f"fs{group}").mkdir(parents=True, exist_ok=True)
+    (folder / "fs/cgroup.controllers").write_text("")
+    for name, text in (("memory.max", limit), ("memory.current", 0), ("memory.stat", "inactive_file 0")):
+        (folder / f"fs{group}/{name}").write_text(f"{text}\n")
+    (folder / "group").write_text(f"0::{group}\n")
     before = 'mount --bind "$folder/fs" /sys/fs/cgroup\nmount --bind "$folder/group" /proc/$$/cgroup'
-    done = beside(before, native_probe, "bandwidth", "--array-bytes=200MB", "--kernels=copy", folder=tmp_path)
+    return beside(before, *argv, folder=folder)
+
+
+def test_the_limit_of_a_cgroup_whose_path_is_long(native_probe, tmp_path):
+    group = (tmp_path, "".join(f"/{'pod' * 30}{i}" for i in range(8)), 300 << 20)
+    assert len(group[1]) > 700
+    done = in_cgroup(*group, native_probe, "bandwidth", "--array-bytes=200MB", "--kernels=copy")
     assert (done.returncode, "where 281 MiB can be had" in done.stderr) == (3, True), done
-    done = beside(before, native_probe, "topology", "--xml", folder=tmp_path)
+    done = in_cgroup(*group, native_probe, "topology", "--xml")
     assert topology.parse_xml(done.stdout).memory_limit_bytes == 300 << 20
 
 
 @pytest.mark.parametrize("argv", [["bandwidth"], ["latency"], ["loaded-latency"], ["contention"], ["tails"]])
 def test_caches_are_not_measured_as_memory_where_memory_is_short(native_probe, tmp_path, argv):
     caches = json.loads(subprocess.run([native_probe, "topology"], capture_output=True, check=True).stdout)["host"]
-    limit = caches["all_caches_bytes"] + (20 << 20)
-    (tmp_path / "fs/small").mkdir(parents=True)
-    (tmp_path / "fs/cgroup.controllers").write_text("")
-    for name, text in (("memory.max", limit), ("memory.current", 0), ("memory.stat", "inactive_file 0")):
-        (tmp_path / f"fs/small/{name}").write_text(f"{text}\n")
-    (tmp_path / "group").write_text("0::/small\n")
-    before = 'mount --bind "$folder/fs" /sys/fs/cgroup\nmount --bind "$folder/group" /proc/$$/cgroup'
-    done = beside(before, native_probe, *argv, folder=tmp_path)
+    done = in_cgroup(tmp_path, "/small", caches["all_caches_bytes"] + (20 << 20), native_probe, *argv)
     assert done.returncode == 3
     assert "too few to measure memory behind caches" in done.stderr
 
@@ -365,20 +362,24 @@ BROKEN = {
 }
 
 
+def broken_probe(native_probe, folder, name, right, wrong):
+    """Build the probe with a change of one of its files, and otherwise of the objects that it was built of."""
+    text = (SOURCE / "src" / name).read_text()
+    assert right in text
+    file = folder / Path(name).name
+    file.write_text(text.replace(right, wrong))
+    objects = {f for f in (native_probe.parent / "CMakeFiles").rglob("*.o") if f.name != f"{file.name}.o"}
+    argv = ["gcc", "-D_GNU_SOURCE", "-O1", "-I", (SOURCE / "src" / name).parent, file, *objects]
+    subprocess.run([*argv, "-o", folder / "probe", "-lhwloc", "-lm", "-lpthread"], check=True)
+    return folder / "probe"
+
+
 @TWO_PUS
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 def test_a_load_that_does_not_do_its_work_is_invalid(native_probe, tmp_path):
-    """The probe with a broken kernel, and otherwise the objects that it was built of."""
-    kernel = SOURCE / "src/kernels/load.c"
-    objects = {f for f in (native_probe.parent / "CMakeFiles").rglob("*.o") if f.name != "load.c.o"}
-    for right, wrong in BROKEN.values():
-        text = kernel.read_text()
-        assert right in text
-        (tmp_path / "load.c").write_text(text.replace(right, wrong))
-        argv = ["gcc", "-O1", "-I", kernel.parent, tmp_path / "load.c", *objects, "-o", tmp_path / "probe"]
-        subprocess.run([*argv, "-lhwloc", "-lm", "-lpthread"], check=True)
-        argv = [tmp_path / "probe", "loaded-latency", "--sanity", "--loads=local"]
-        done = captured(argv)
+    for change in BROKEN.values():
+        broken = broken_probe(native_probe, tmp_path, "kernels/load.c", *change)
+        done = captured([broken, "loaded-latency", "--sanity", "--loads=local"])
         assert done.returncode == 1, done.stderr
         assert "the values that the loaders read or stored are wrong" in done.stderr
 
@@ -451,16 +452,10 @@ BROKEN_LOCKS = {
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 @pytest.mark.parametrize("name", BROKEN_LOCKS)
 def test_records_of_a_lock_or_parser_that_is_broken_are_invalid(native_probe, tmp_path, name):
-    """The probe with a lock that does not exclude, or a wrong parser; all else is what it was built of."""
-    right, wrong = BROKEN_LOCKS[name]
-    text = (SOURCE / "src" / name).read_text()
-    assert right in text
-    (tmp_path / name).write_text(text.replace(right, wrong))
-    objects = {f for f in (native_probe.parent / "CMakeFiles").rglob("*.o") if f.name != f"{name}.o"}
-    argv = ["gcc", "-D_GNU_SOURCE", "-O1", "-I", SOURCE / "src", tmp_path / name, *objects]
-    subprocess.run([*argv, "-o", tmp_path / "probe", "-lhwloc", "-lm", "-lpthread"], check=True)
-    argv = [tmp_path / "probe", "locks", "--sanity", "--seconds=0.05", "--locks=spin,queue", "--threads=2"]
-    done = captured([*argv, "--parsings=deferred"])
+    """A lock that does not exclude, or a wrong parser."""
+    broken = broken_probe(native_probe, tmp_path, name, *BROKEN_LOCKS[name])
+    argv = ["locks", "--sanity", "--seconds=0.05", "--locks=spin,queue", "--threads=2", "--parsings=deferred"]
+    done = captured([broken, *argv])
     assert done.returncode == 1, done.stderr
     spin, queue = json.loads(done.stdout)["results"]
     assert (spin["status"], spin["reason"]) == ("invalid", "not every record was handed out once")

@@ -242,14 +242,8 @@ def test_other_shells_have_completion_scripts(run_cli, shell):
     ],
 )
 def test_an_empty_list_is_one_line_that_says_how_to_get_an_entry(run_cli, monkeypatch, tmp_path, command, start):
-    for name in (
-        "FIRSTTOUCH_ADVICE",
-        "FIRSTTOUCH_RESULTS",
-        "XDG_CONFIG_HOME",
-        "XDG_CACHE_HOME",
-        "XDG_DATA_HOME",
-        "XDG_STATE_HOME",
-    ):
+    folders = [f"XDG_{name}_HOME" for name in ("CONFIG", "CACHE", "DATA", "STATE")]
+    for name in ("FIRSTTOUCH_ADVICE", "FIRSTTOUCH_RESULTS", *folders):
         monkeypatch.setenv(name, str(tmp_path))
     status, out, err = run_cli(*command.split())
     assert (status, err, out.count("\n")) == (0, "", 1)
