@@ -124,9 +124,3 @@ def test_slurms_name_or_the_short_one(monkeypatch, hostname, node, name):
     monkeypatch.setenv("SLURMD_NODENAME", node)
     assert emulation.host_name() == name
     assert Record("topology", "pus", "1", "neither", (1.0,)).host == name
-
-
-def test_a_name_with_a_domain_is_the_short_one_where_that_is_among_the_names():
-    assert emulation.name_among("n1.a", {"n1", "n2"}) == "n1"
-    assert emulation.name_among("n1.a", {"n1", "n1.a"}) == "n1.a"
-    assert emulation.name_among("n3.a", {"n1"}) == "n3.a"
