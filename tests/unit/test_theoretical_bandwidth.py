@@ -9,7 +9,6 @@ from firsttouch.errors import BadInput
 from firsttouch.host import memory_modules
 from firsttouch.host.memory_modules import Module, socket_of
 from firsttouch.systems import theoretical_bandwidth
-from firsttouch.systems.theoretical_bandwidth import Theoretical
 
 
 def test_stored_output(golden):
@@ -73,12 +72,6 @@ def test_smbios_comes_first(stand_in, tmp_path, golden):
     stand_in("dmidecode", f'test "$*" = "--type 17" && cat {tmp_path / "table"}')
     theoretical = theoretical_bandwidth.of_this_host("amd-opteron")
     assert (theoretical.bytes_per_second, theoretical.source) == (102.4e9, "SMBIOS")
-
-
-def test_percent_of_the_banks_share():
-    assert Theoretical(80e9).percent(5e9, 1, 8) == pytest.approx(50)
-    assert Theoretical(80e9).percent(15e9, 2, 8) == pytest.approx(75)
-    assert Theoretical(None, reason="x").percent(5e9, 1, 8) is None
 
 
 # ----------------------------------------------------------------------
