@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from firsttouch.host.host_lists import folded
 from firsttouch.judge.samples_table import SamplesTable
-from firsttouch.judge.sprt import Floats, Ints
+from firsttouch.judge.groups import Floats, Ints
 from firsttouch.units import percent
 
 #: Fewer hosts that lose alike may be a coincidence.

@@ -19,33 +19,20 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from firsttouch.judge import event_limits, fleet_level, host_level, sprt
-from firsttouch.judge.case_judge import (
-    FLEET,
-    INVALID,
-    MOST_COUNTED,
-    NONE,
-    OWN,
-    PASS,
-    SUSPECT,
-    SYSTEM,
-    UNDECIDED,
-    lacks_half,
-    out_of_limits,
-)
+from firsttouch.judge import event_limits
 from firsttouch.judge.causes import Symptoms, causes
-from firsttouch.judge.common_loss import CommonLoss, alike_hosts, changed_together, common_loss
+from firsttouch.judge.common_loss import CommonLoss, alike_hosts, common_loss
+from firsttouch.judge.constants import STABLE_SESSIONS
 from firsttouch.judge.drift import Configuration, Drift, drift
-from firsttouch.judge.fleet_level import Divided
+from firsttouch.judge.groups import Bools, Floats, Groups, Ints
 from firsttouch.judge.samples_table import BANK_BANDWIDTH, SamplesTable
-from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
 from firsttouch.judge.verdict import (
-    METRIC_SIGHT,
     ORDER,
-    PASS_SIGHT,
+    Divided,
     Finding,
     HostSummary,
     HostVerdict,
+    PartFinding,
     Word,
     blind_text,
     compared,
@@ -60,7 +47,11 @@ if TYPE_CHECKING:
 
     from firsttouch.systems.definition import System, Undescribed
 
-#: What decided a row, in words, by its number (see :data:`firsttouch.judge.case_judge.SYSTEM`).
+#: The verdicts as numbers, from good to bad.
+PASS, UNDECIDED, SUSPECT, INVALID, FAIL = range(len(ORDER))
+#: The number of the reference that decided: the system's, the fleet's, the host's own level, or none.
+SYSTEM, FLEET, OWN, NONE = range(4)
+#: What decided a row, in words, by its number.
 DECIDERS = ("system", "fleet", "own level", "none")
 #: A metric is overdue if most siblings have measured it in so many sessions since.
 _MISSED = 3
@@ -69,8 +60,8 @@ _NO_REFERENCE, _NO_PLACEMENT = "no reference", "its placement did not hold"
 _TWO = "nothing shows which group is right: `firsttouch baseline --hosts` learns from one of them"
 _AWAITING = ", in one session after good ones: it fails if the next one shows this, too"
 _KINDS = "two kinds of hosts, or {count} bad ones: look for what they share"
-_OF_TWO = ", the host is in the worse of two groups of hosts"
-_OF_FEW = ", one of {count} hosts that are apart from the others: another kind of hosts, or bad ones"
+#: How many hosts are looked at to see whether most measured a case again.
+_SAMPLED = 256
 #: Metrics that are stated as shares of the theoretical bandwidth of a bank, with their verbs.
 _OF_THEORY = {"saturation_bandwidth": "saturates", "peak_bandwidth": "reaches its peak"}
 _DISTURBED = "disturbed: other processes used {busy:.2g} PUs; measure it again"
@@ -80,42 +71,13 @@ _DISTURBED = "disturbed: other processes used {busy:.2g} PUs; measure it again"
 # Sentences
 
 
-def _reason(
-    values: Sequence[float],
-    better: Better,
-    reference: Reference,
-    whose: str,
-    *,
-    value: float,
-    word: Word,
-    evidence: float | None,
-    more: int,
-    natural_suspicion: bool,
-) -> str:
-    """Return the reason of a verdict; *value*, *word*, *evidence* and *more* are those of its row.
-
-    *whose* value is expected. The certainty of a fail by the sequential test is that of its error rates, and of a
-    suspicion that of :func:`firsttouch.judge.statistics.beyond_chance`.
-    """
-    parts = [compared(value, len(values), reference, whose)]
-    is_far = word == "suspect" and lacks_half(value, better, reference)
-    outside = 0 if evidence is not None else int(out_of_limits(np.array(values), better, reference)[0].sum())
-    fine = evidence <= 0 if evidence is not None else 2 * outside < len(values)
-    if word == "fail":
-        parts.append("certain" if evidence is not None or len(values) == 1 else "all outside the limits")
-    elif word == "suspect" and fine and reference.line:
+def _reason(value: float, repetitions: int, reference: Reference, whose: str, *, word: Word, more: int) -> str:
+    """Return the reason of a verdict; *whose* value is expected."""
+    parts = [compared(value, repetitions, reference, whose)]
+    if word == "suspect" and reference.line and not more:
         parts.append("better than it can be: a wrong measurement or reference")
-    elif is_far:
-        parts.append("half of the speed is missing or more")
-    elif word == "suspect" and evidence is not None and more:
-        parts.append(f"over {100 * (1 - sprt.CHANCE):.0f} % certain")
-    elif word == "suspect" and natural_suspicion:
-        parts.append(f"further than {100 * (1 - fleet_level.SUSPECT_TAIL):.0f} % of good hosts by nature")
-    elif word == "undecided" and evidence is None:
-        parts.append(f"outside the limits in {outside} of {len(values)}")
-    if (word == "undecided" or is_far) and more:
-        count = f"over {MOST_COUNTED - 1}" if more >= MOST_COUNTED else f"about {more}"
-        parts.append(f"needs {count} more {'repetition' if more == 1 else 'repetitions'}")
+    if word == "undecided" and more:
+        parts.append(f"needs about {more} more {'repetition' if more == 1 else 'repetitions'}")
     return ", ".join(parts)
 
 
@@ -211,18 +173,16 @@ class Findings(Struct, frozen=True, dict=True):
     """The findings of the hosts of a *system*.
 
     A row stands for a host and a case, as a group of *samples* does, and has the same number. The verdict of a row
-    is one of the *words* as numbers (see :data:`~firsttouch.judge.case_judge.PASS`), *by* the reference that
-    decided (3: none), with the *evidence* (NaN: no error is known), and about how many *more* repetitions would
-    decide an undecided or suspect row (0: none would). :attr:`table` has these and the values.
+    is one of the *words* as numbers, *by* the reference that decided (3: none), with its loss as a multiple of the
+    limit (*evidence*, NaN: not compared), and about how many *more* repetitions would decide it (0: none would).
 
-    By the number of the case, *references* are the system's and the fleet's, *visible* is the smallest loss
-    that a comparison with the fleet finds, and *divided* has each metric in which the hosts form two groups;
-    hosts of the worse group that do not fail are suspect, as nothing shows which group is right. By the
-    number of the row, *own* has the host's own reference: its own level if the host is worse than that, or
-    what the fleet reached before an update that the host has not been measured since. *intermittent* says how
-    often a host was bad that is good in most repetitions, and *awaiting_session* has hosts that fail unless
-    the next session is good. Repetitions count that are valid, and newer than the host's last change.
-    *missing* names, by host, what should have been measured and was not, with the reason.
+    *parts* are the findings about parts by the number of the host, and *blind* the parts of it of which too small
+    losses would not be seen. By the number of the case, *references* are the system's and the fleet's, *visible* is
+    the smallest loss that the comparison with the fleet finds, and *divided* has two groups of hosts. By the number
+    of the row, *own* has the host's own level as a reference, *intermittent* says how often a host was bad that is
+    good in most sessions, and *awaiting_session* has rows that fail unless the next session is good. *updates* are
+    lines about hosts that changed together. *wanted* marks rows that another repetition may decide. *missing*
+    names, by host, what should have been measured and was not, with the reason.
     """
 
     samples: SamplesTable
@@ -237,8 +197,12 @@ class Findings(Struct, frozen=True, dict=True):
     divided: Mapping[int, Divided]
     own: Mapping[int, Reference]
     visible: Mapping[int, float]
+    parts: Mapping[int, Sequence[PartFinding]]
+    blind: Mapping[int, Mapping[str, float]]
+    updates: Sequence[str]
     intermittent: Mapping[int, str]
     awaiting_session: Set[int]
+    wanted: Bools
     #: Returns the newest configuration of each host; called only if a host is suspect or fails.
     configurations: Callable[[], Mapping[str, Configuration]] = dict
 
@@ -256,7 +220,7 @@ class Findings(Struct, frozen=True, dict=True):
         ``minimum``          its lower limit, and ``maximum`` its upper one (NaN: none)
         ``change``           ``value`` relative to ``expected``, less 1 (NaN: not comparable)
         ``loss``             how much worse that is, from 0 (and for a pass) to 1
-        ``evidence``         as in :mod:`firsttouch.judge.sprt`, and ``more``: repetitions that decide
+        ``evidence``         the loss as a multiple of its limit, and ``more``: repetitions that decide
         ===================  =========================================================================
         """
         return self.part(slice(0, len(self.words)))
@@ -406,7 +370,7 @@ class Findings(Struct, frozen=True, dict=True):
         overdue: list[int] = []
         for case in cases:
             groups = samples.groups(case)
-            siblings = (groups.start + host_level.sampled(groups.stop - groups.start)).tolist()
+            siblings = range(groups.start, groups.stop, max(1, (groups.stop - groups.start) // _SAMPLED))
             begins = [
                 samples.time[samples.rows_of(sibling)][np.diff(samples.session(sibling), prepend=-1) != 0]
                 for sibling in (slice(group, group + 1) for group in siblings)
@@ -426,56 +390,15 @@ class Findings(Struct, frozen=True, dict=True):
         return np.count_nonzero(self.expected_cases) - present + overdue
 
     @cached_property
-    def unsure(self) -> Bools:
-        """Which groups are undecided or suspect, or have too little evidence for either verdict."""
-        open_: Bools = (self.words == UNDECIDED) | (self.words == SUSPECT)
-        return open_ | ((self.evidence > sprt.PASS_AT) & (self.evidence < sprt.FAIL_AT))
-
-    @cached_property
     def disturbed(self) -> Bools:
         """Which measured groups are invalid only because other processes used the host."""
         invalid: Bools = self.words == INVALID
         return invalid & self.measured.is_valid & ~self._of_events[self.samples.case]
 
-    @cached_property
-    def _blind(self) -> Mapping[str, Floats]:
-        """The smallest loss that the comparison with the fleet finds, by check and host (0: enough for a pass).
-
-        A check sees what its median metric sees. What the system's references judge needs no comparison.
-        """
-        by_check = grouped(self.visible, lambda number: self.samples.cases[number].check)
-        blind = {}
-        for check, numbers in by_check.items():
-            if max(self.visible[number] for number in numbers) <= PASS_SIGHT:
-                continue
-            sights = np.full((len(numbers), len(self.samples.hosts)), np.nan)
-            for row, number in zip(sights, numbers, strict=True):
-                groups = self.samples.groups(number)
-                row[self.samples.host[groups]] = np.where(self.by[groups] == SYSTEM, 0.0, self.visible[number])
-            hosts = np.flatnonzero(np.isfinite(sights).any(axis=0))
-            medians, worst = np.nanmedian(sights[:, hosts], axis=0), np.nanmax(sights[:, hosts], axis=0)
-            sees_little = np.where(medians > PASS_SIGHT, medians, np.where(worst > METRIC_SIGHT, worst, 0.0))
-            if sees_little.any():
-                blind[check] = np.zeros(len(self.samples.hosts))
-                blind[check][hosts] = sees_little
-        return blind
-
-    def blind_checks(self, host: str) -> dict[str, float]:
-        """Return the checks in which a *host* cannot pass, with the smallest loss that the comparison finds."""
+    def blind_parts(self, host: str) -> Mapping[str, float]:
+        """Return the parts for which a *host* cannot pass, with the smallest loss of each that would be seen."""
         number = self.number.get(host)
-        if number is None:
-            return {}
-        return {check: float(sights[number]) for check, sights in self._blind.items() if sights[number]}
-
-    def blind_groups(self, host: str) -> Bools:
-        """Return which :meth:`groups` of a host see too little in a check in which the host cannot pass for it."""
-        groups, checks = self.groups(host), self.blind_checks(host)
-        sees_little = [
-            self.samples.cases[number].check in checks and self.visible.get(number, 0.0) > PASS_SIGHT
-            for number in self.samples.case[groups].tolist()
-        ]
-        which: Bools = np.array(sees_little, dtype=np.bool_) & (self.by[groups] != SYSTEM)
-        return which
+        return {} if number is None else self.blind.get(number, {})
 
     @cached_property
     def _worst(self) -> NDArray[np.intp]:
@@ -483,8 +406,10 @@ class Findings(Struct, frozen=True, dict=True):
         is_present = self.counts[:, : len(ORDER)] > 0
         last = len(ORDER) - 1 - np.argmax(is_present[:, ::-1], axis=1)
         worst = np.where(is_present.any(axis=1), last, UNDECIDED)
-        for sights in self._blind.values():
-            worst[sights > 0] = np.maximum(worst[sights > 0], UNDECIDED)
+        for number in self.blind:
+            worst[number] = max(worst[number], UNDECIDED)
+        for number, findings in self.parts.items():
+            worst[number] = max(worst[number], *(ORDER.index(part.word) for part in findings))
         return worst
 
     def word(self, host: str) -> int:
@@ -588,7 +513,7 @@ class Findings(Struct, frozen=True, dict=True):
         parts = [f"{summary.counts.get('pass', 0)} of {sum(summary.counts.values())} judged metrics pass"]
         parts += [f"{count} {word}" for word, count in summary.counts.items() if word != "pass"]
         parts += [f"{summary.missing} missing"] if summary.missing else []
-        blind = self.blind_checks(host) if summary.verdict == "undecided" else {}
+        blind = self.blind_parts(host) if summary.verdict == "undecided" else {}
         parts += [blind_text(blind)] if blind else []
         return f"verdict {host} {summary.verdict}: {'; '.join(parts)}"
 
@@ -601,10 +526,9 @@ class Findings(Struct, frozen=True, dict=True):
         # Which group is the better one may differ from metric to metric.
         by_pair = grouped(groups, lambda number: tuple(sorted(groups[number])))
         shared = self.common_loss.text if self.common_loss else None
-        bad, surely_bad = self._lossy(UNDECIDED), self._lossy(SUSPECT)
-        shared = shared or changed_together(self.samples, bad, *self.measured.moments(bad))
+        surely_bad = self._lossy(SUSPECT)
         shared = shared or alike_hosts(self.samples, surely_bad, self.losses[surely_bad])
-        lines = [shared] if shared else []
+        lines = [*self.updates, *([shared] if shared else [])]
         for numbers in sorted(by_pair.values(), key=len, reverse=True):
             widest = max(numbers, key=lambda n: self.divided[n].apart)
             case, division = self.samples.cases[widest], self.divided[widest]
@@ -657,16 +581,17 @@ class Findings(Struct, frozen=True, dict=True):
             tuple(causes(symptoms)) if slow else (),
             described=self.system.facts is not None,
             visible=self._visible(groups),
-            blind=self.blind_checks(host),
+            blind=self.blind_parts(host),
             loss=float(self.host_losses[self.number[host]]) if host in self.number else 0.0,
             newest=int(self.host_newest[self.number[host]]) if host in self.number else 0,
             replaced=self._replaced(host, sessions),
             sessions=sessions,
+            parts=tuple(self.parts.get(self.number.get(host, -1), ())),
         )
 
     def _replaced(self, host: str, sessions: int) -> str:
         """Return a line about a host's new board or processors, unless *sessions* with them are enough."""
-        if host not in self.samples.replaced or sessions >= host_level.STABLE_SESSIONS:
+        if host not in self.samples.replaced or sessions >= STABLE_SESSIONS:
             return ""
         replacement = self.samples.replaced[host]
         before, since = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (replacement.before, replacement.since))
@@ -716,8 +641,6 @@ class Findings(Struct, frozen=True, dict=True):
             values = tuple(samples.value[rows][self.counts_now[rows]].tolist())
             reference = self.decider(group)
             evidence = None if math.isnan(weight) else weight
-            division = self.divided.get(of_case)
-            in_worse = division is not None and samples.hosts[samples.host[group]] in division.worse
             if word == "invalid":
                 values, why = (), _invalid(samples, of_group)
             elif reference is None:
@@ -731,19 +654,13 @@ class Findings(Struct, frozen=True, dict=True):
                 learnt = by == FLEET or reference.source.startswith("fleet")
                 whose = "the fleet" if learnt else f"the reference of {self.system.name}"
                 whose = f"its {reference.source}" if by == OWN else whose
-                is_intermittent = group in self.intermittent
-                state: Any = {"word": "pass" if is_intermittent else word, "evidence": evidence, "more": more}
-                state["value"] = value
-                natural_suspicion = by == FLEET and not in_worse and group not in self.awaiting_session
-                why = _reason(values, case.better, reference, whose, **state, natural_suspicion=natural_suspicion)
-                if is_intermittent:
+                why = _reason(value, len(values), reference, whose, word=word, more=more)
+                if group in self.intermittent:
                     why += f", {self.intermittent[group]}"
                 if case.metric in _OF_THEORY:
                     why = _of_theory(case.metric, value, reference, theory) + why
             if group in self.awaiting_session:
                 why += _AWAITING
-            elif word == "suspect" and by == FLEET and division is not None and in_worse and not more:
-                why += _OF_FEW.format(count=len(division.worse)) if division.is_minority else _OF_TWO
             naming = (case.check, case.metric, case.parameters, case.unit)
             state = {"better": case.better, "more": more, "title": case.title}
             state["value"] = value if values else None

@@ -1,61 +1,61 @@
 # SPDX-License-Identifier: Apache-2.0
 """Judges samples by a system's references, by the fleet, and by each host's own best level.
 
-Three questions are kept apart: is a host below what was promised (the system's reference), is it unlike its
-siblings beyond their natural spread (:mod:`firsttouch.judge.fleet_level`), and is it unlike itself in its best
-stable period (:mod:`firsttouch.judge.host_level`)? It fails if one of them is certain.
-
-A verdict describes the host now: the repetitions since its last change decide. A single noisy repetition never
-decides. A value better than the tolerance is never a fail, but the measurement or the reference is wrong.
+Three questions are kept apart: is a part of a host below what was promised (the system's references), is it unlike
+its siblings, and is it unlike itself in its best stable period (:mod:`firsttouch.judge.part_judge`)? A host fails if
+one of them is certain. Counts, wrong answers and other exact values decide at once.
 """
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
-from firsttouch.judge import event_limits, samples_table, sprt
-from firsttouch.judge.case_judge import (
+from firsttouch.benchmarks.kernel_settings import BUSY
+from firsttouch.judge import event_limits, samples_table
+from firsttouch.judge.constants import (
+    FAIL_TAIL,
+    FEWEST_HOSTS,
+    LEAST_LOSS,
+    MOST_REPETITIONS,
+    MOST_WITHOUT_NOISE,
+    PASS_SIGHT,
+    PRIOR_FREEDOM,
+    PRIOR_NOISE,
+)
+from firsttouch.judge.drift import Configuration, latest
+from firsttouch.judge.findings import (
     FAIL,
     FLEET,
+    INVALID,
     NONE,
+    OWN,
     PASS,
     SUSPECT,
     SYSTEM,
     UNDECIDED,
-    VERDICT,
-    CaseJudge,
-    Verdicts,
-    lacks_half,
-    pooled_judges,
-    verdict_rows,
+    Findings,
+    Measured,
 )
-from firsttouch.judge.drift import Configuration, latest
-from firsttouch.judge.findings import Findings, Measured
-from firsttouch.judge.fleet_level import Divided
+from firsttouch.judge.groups import Bools, Floats, Groups, Ints
+from firsttouch.judge.part_judge import Fleet, Judged, judge_parts
+from firsttouch.judge.part_judge import OWN as BY_OWN
 from firsttouch.judge.samples_table import SamplesTable
-from firsttouch.judge.sprt import Bools, Floats, Ints
-from firsttouch.judge.statistics import beyond_chance
-from firsttouch.judge.verdict import HostVerdict
+from firsttouch.judge.statistics import student_quantile
+from firsttouch.judge.verdict import ORDER, Divided, HostVerdict, PartFinding
+from firsttouch.records.cases import Case
 from firsttouch.records.schema import Record
 from firsttouch.systems.references import Reference
+from firsttouch.units import Better
 
 if TYPE_CHECKING:
     from firsttouch.systems.definition import System, Undescribed
-
-#: The fewest metrics that fail a host together, and their least share of its metrics.
-_BAD_TOGETHER, _BAD_SHARE = 3, 1 / 3
-#: The fewest rows of a table whose cases are judged by several threads, and the most of these.
-_LARGE, _THREADS = 1 << 20, 8
-#: How often a metric is measured before its verdict is final: without a known error, and with one.
-_MOST_WITHOUT_ERROR = 3
-MOST_REPETITIONS = 12
 
 
 def judge(
@@ -64,8 +64,7 @@ def judge(
     """Return the verdict of every host that has records of *system*, or that is among *missing*, by name.
 
     *missing* names, by host, what should have been measured and was not. A case that judges hosts and that most
-    hosts have is missing on the others, too. A metric without a reference, or with one without the error of a
-    repetition, is judged by what the majority of the hosts reach, if there are enough hosts.
+    hosts have is missing on the others, too.
     """
     records = list(records)
     samples = samples_table.of_records(records, system.name)
@@ -85,166 +84,441 @@ def judged(
 
     *configurations* returns the newest configuration of each host, to name causes.
     """
-    judging = _Judging(samples, system, fleet=fleet)
-    cases = judging.cases()
-    now, is_open = (
-        np.concatenate([samples.valid[:0], *(getattr(case, name) for case in cases)])
-        for name in ("now", "is_open")
-    )
-    verdicts = np.concatenate([_NO_VERDICT, *(case.verdicts for case in cases)])
-    words, by, more, evidence = (np.ascontiguousarray(verdicts[name]) for name in VERDICT.names or ())
-    values = Measured.of(samples, now, is_open)
-    numbered = list(zip(samples.of_case.tolist(), cases, strict=False))
-    intermittent = {first + group: text for first, case in numbered for group, text in case.intermittent.items()}
-    words[(words == UNDECIDED) & beyond_chance(evidence, samples.host, sprt.CHANCE)] = SUSPECT
-    words[list(intermittent)], more[list(intermittent)] = SUSPECT, 0
-    bad_together = _bad_together(samples, values.n, words, evidence, more)
-    words[bad_together], more[bad_together] = FAIL, 0
-    findings = Findings(
+    rows = _Rows(samples, system, fleet=fleet)
+    return Findings(
         samples,
-        values,
+        Measured.of(samples, rows.now, rows.words > PASS),
         system,
-        [case.references for case in cases],
-        words=words,
-        by=by,
-        evidence=evidence,
-        more=more,
+        rows.references,
+        words=rows.words,
+        by=rows.by,
+        evidence=rows.evidence,
+        more=rows.more,
         missing=missing or {},
-        divided={number: case.divided for number, case in enumerate(cases) if case.divided is not None},
-        own={first + group: own for first, case in numbered for group, own in case.own_references.items()},
-        visible={number: case.visible for number, case in enumerate(cases) if case.visible is not None},
-        intermittent=intermittent,
-        awaiting_session={first + group for first, case in numbered for group in case.awaiting_session},
+        divided=rows.divided,
+        own=rows.own,
+        visible=rows.visible,
+        parts=rows.parts,
+        blind=rows.blind,
+        updates=rows.updates,
+        intermittent=rows.intermittent,
+        awaiting_session=rows.awaiting,
+        wanted=rows.wanted,
         configurations=configurations,
     )
-    for group in np.flatnonzero(words == UNDECIDED).tolist():
-        reference, better = findings.decider(group), samples.cases[samples.case[group]].better
-        if reference is not None and lacks_half(float(values.value[group]), better, reference):
-            words[group] = SUSPECT
-    return findings
 
 
-_NO_VERDICT = verdict_rows(0, PASS, NONE)
-
-
-class _Case(NamedTuple):
-    """The verdicts of a case, and which of its rows count *now*. Groups are numbered within the case.
-
-    *references* are those of the system and of the fleet. *own_references* are the references of hosts that no
-    common one has judged, *intermittent* the texts about hosts that are bad now and then, *awaiting_session* the
-    groups that fail unless the next session is good, *visible* is the smallest loss that is found.
-    """
-
-    verdicts: Verdicts
-    now: Bools
-    references: tuple[Reference | None, Reference | None]
-    own_references: Mapping[int, Reference] = {}
-    intermittent: Mapping[int, str] = {}
-    awaiting_session: Sequence[int] = ()
-    visible: float | None = None
-    divided: Divided | None = None
-
-    @property
-    def is_open(self) -> Bools:
-        """Which groups may not pass."""
-        is_open: Bools = self.verdicts["words"] > PASS
-        is_open[list(self.intermittent)] = True
-        return is_open
-
-
-class _Judging:
-    """Judges the cases of some samples, each alone but for the spreads that the metrics of few hosts share."""
+class _Rows:
+    """The verdict of each group (host and case), a column each; see :class:`Findings`."""
 
     def __init__(self, samples: SamplesTable, system: System | Undescribed, *, fleet: bool) -> None:
-        self._samples, self._system, self._fleet = samples, system, fleet
-        self._events = event_limits.EventLimits(self._samples)
-        metrics = sum(not case.exact and event_limits.limit_of(case) is None for case in samples.cases)
-        self._metrics = max(1, metrics)
-        # The metrics of a small fleet are judged together.
-        self._pooled = pooled_judges(samples, self._metrics) if fleet else {}
+        self._samples, self._system = samples, system
+        self._is_fleet = fleet and len(samples.hosts) >= FEWEST_HOSTS
+        count = len(samples.counts)
+        self.words = np.full(count, PASS, dtype=np.uint8)
+        self.by = np.full(count, NONE, dtype=np.uint8)
+        self.evidence = np.full(count, np.nan)
+        self.more = np.zeros(count, dtype=np.int32)
+        self.now = samples.valid.copy()
+        #: Which groups another repetition may decide.
+        self.wanted = np.zeros(count, dtype=np.bool_)
+        self.references: list[tuple[Reference | None, Reference | None]] = [(None, None)] * len(samples.cases)
+        self.own: dict[int, Reference] = {}
+        self.divided: dict[int, Divided] = {}
+        self.visible: dict[int, float] = {}
+        self.parts: dict[int, list[PartFinding]] = {}
+        self.blind: dict[int, dict[str, float]] = {}
+        self.updates: list[str] = []
+        self.intermittent: dict[int, str] = {}
+        self.awaiting: set[int] = set()
+        events = event_limits.EventLimits(samples)
+        measured: list[int] = []
+        for number, case in enumerate(samples.cases):
+            if limit := event_limits.limit_of(case):
+                self._by_limit(number, events.judge(number, limit), event_limits.reference(case, limit))
+            elif case.exact:
+                self._exact(number)
+            else:
+                measured.append(number)
+        self._tests = max(1, len(measured))
+        if measured:
+            self._of_parts(judge_parts(samples, measured, fleet=fleet), measured)
 
-    def cases(self) -> list[_Case]:
-        """Return the verdicts of all cases. Those of a large table are judged by several threads."""
-        numbers = range(len(self._samples.cases))
-        threads = min(len(os.sched_getaffinity(0)), _THREADS) if len(self._samples.value) >= _LARGE else 1
-        if threads == 1:
-            return [*map(self._case, numbers)]
-        with ThreadPoolExecutor(threads) as pool:
-            return [*pool.map(self._case, numbers)]
+    def _by_limit(self, number: int, limited: event_limits.Limited, reference: Reference) -> None:
+        groups = self._samples.groups(number)
+        self.words[groups] = limited.words
+        # A count of zero proves nothing: only an exceeded limit sets *by*.
+        self.by[groups][limited.words > PASS] = SYSTEM
+        self.now[self._samples.rows_of(groups)] = limited.now
+        self.references[number] = (reference, None)
 
-    def _case(self, number: int) -> _Case:
-        samples = self._samples
-        case, groups = samples.cases[number], samples.groups(number)
-        if limit := event_limits.limit_of(case):
-            limited = self._events.judge(number, limit)
-            verdicts = verdict_rows(len(limited.words), PASS, NONE)
-            verdicts["words"] = limited.words
-            # A count of zero proves nothing: only an exceeded limit sets *by*.
-            verdicts["by"][limited.words > PASS] = SYSTEM
-            return _Case(verdicts, limited.now, (event_limits.reference(case, limit), None))
-        stated = self._system.reference(case.check, case.metric, case.parameters)
-        judge = self._pooled.pop(number, None) or CaseJudge(case, samples, groups, self._metrics)
-        judge.own = stated
-        if self._fleet:
-            judge.learn()
-        verdicts, now = judge.judge()
-        if stated is None and (stated := self._system.fact(case.check, case.metric)) is not None:
-            # Facts fail a host. That it has what they state makes no host good.
-            by_fact = judge.judge_by(SYSTEM, stated)[0]
-            fails = by_fact["words"] == FAIL
-            verdicts[fails] = by_fact[fails]
-        intermittent = judge.intermittent(verdicts["words"])
-        verdicts["by"][list(intermittent)] = FLEET
-        return _Case(
-            verdicts,
-            now,
-            (stated, judge.fleet),
-            judge.own_references,
-            intermittent,
-            judge.awaiting_session,
-            judge.visible,
-            judge.divided,
-        )
+    # ------------------------------------------------------------------
+    # Exact values: read from the host, one is as good as many
 
-
-def _bad_together(
-    samples: SamplesTable,
-    n: NDArray[np.uint32],
-    words: NDArray[np.uint8],
-    evidence: Floats,
-    more: NDArray[np.int32],
-) -> Bools:
-    """Return the groups that fail because many metrics of a host, or of one check of it, are bad in a few samples.
-
-    A disturbance hits a repetition now and then. Repetitions of different metrics are measured one after the
-    other, so together they are as many looks at the host as repetitions of one metric would be. *n* is the number
-    of repetitions that count.
-    """
-    together = np.zeros(len(words), dtype=np.bool_)
-    # What good hosts differ by nature, and the groups of a divided fleet, ask for no further repetitions.
-    bad = (words == SUSPECT) & (evidence >= -math.log(sprt.CHANCE)) & (n > 1) & (more > 0)
-    if not bad.any():
-        return together
-    checks = {name: number for number, name in enumerate(dict.fromkeys(case.check for case in samples.cases))}
-    check_of = [checks[case.check] for case in samples.cases]
-    # How many metrics of each check and host are bad, and how many have evidence. A case has a host once.
-    counts = np.zeros((2, len(checks), len(samples.hosts)), dtype=np.int64)
-    for number, check in enumerate(check_of):
+    def _exact(self, number: int) -> None:
+        samples, case = self._samples, self._samples.cases[number]
         groups = samples.groups(number)
-        counts[:, check, samples.host[groups]] += (bad[groups], np.isfinite(evidence[groups]))
-    of_checks = _are_many(*counts)
-    of_all = _are_many(*counts.sum(axis=1))
-    bad_groups = np.flatnonzero(bad)
-    hosts = samples.host[bad_groups]
-    checks_of_bad = np.array(check_of)[samples.case[bad_groups]]
-    together[bad_groups] = of_all[hosts] | of_checks[checks_of_bad, hosts]
-    return together
+        rows, counts = samples.rows_of(groups), samples.counts[groups]
+        ends = np.cumsum(counts) - 1
+        values, valid = samples.value[rows][ends], samples.valid[rows][ends]
+        judged = samples.judged[rows][ends]
+        system = self._system.reference(case.check, case.metric, case.parameters)
+        fleet = self._usual(case, values[valid & judged]) if self._is_fleet else None
+        words, by = self.words[groups], self.by[groups]
+        if fleet is not None:
+            by[:] = FLEET
+            words[out_of_limits(values, case.better, fleet)[0]] = FAIL
+        fact = self._system.fact(case.check, case.metric) if system is None else None
+        if (reference := system or fact) is not None:
+            bad, good = out_of_limits(values, case.better, reference)
+            bad, good = bad & judged, good & judged & bool(reference.line)
+            # Facts fail a host. That it has what they state makes no host good.
+            decides = judged & ((words == PASS) | bad) if system else bad
+            by[decides], words[decides] = SYSTEM, PASS
+            words[bad], words[good & ~bad] = FAIL, np.maximum(words[good & ~bad], SUSPECT)
+        words[~valid] = INVALID
+        self.more[groups] = ~valid
+        self.references[number] = (reference, fleet)
+
+    def _usual(self, case: Case, values: Floats) -> Reference | None:
+        """Return the value that more than half of the hosts have: good hosts do not differ in one."""
+        if len(values) < FEWEST_HOSTS or values.min() <= 0:
+            return None
+        usual = float(np.median(values)) if case.unit != "1" else _mode(values)
+        limit = 0.0 if case.unit == "1" else LEAST_LOSS
+        alike = int(np.count_nonzero(np.abs(values / usual - 1) <= limit))
+        if 2 * alike <= len(values):
+            return None
+        return _learnt(case, usual, limit, f"{alike} of {len(values)} hosts of this fleet")
+
+    # ------------------------------------------------------------------
+    # Measured values, by the parts that they show
+
+    def _of_parts(self, fleet: Fleet, measured: Sequence[int]) -> None:
+        samples = self._samples
+        hosts = len(samples.hosts)
+        place_of = {int(number): place for place, number in enumerate(fleet.cases)}
+        session_place = np.full(int(fleet.sessions.number.max(initial=0)) + 1, -1)
+        session_place[fleet.sessions.number] = np.arange(len(fleet.sessions.number))
+        excess = np.full((len(measured), hosts), np.nan)
+        errors = np.full((len(measured), hosts), np.nan)
+        for number in measured:
+            judged, place = fleet.series_of[number], place_of[number]
+            self._count_now(number, judged, session_place)
+            self._case_by_fleet(number, place, fleet, judged)
+            self._case_by_reference(number, place, excess, errors)
+        for judged in fleet.series:
+            self._together(judged, place_of, excess, errors)
+            self._part_findings(judged, fleet)
+        self._notes(fleet)
+
+    def _count_now(self, number: int, judged: Judged, session_place: Ints) -> None:
+        """Mark the repetitions that count: those of sessions since the last change, calm ones if there are any."""
+        samples = self._samples
+        groups = samples.groups(number)
+        rows = samples.rows_of(groups)
+        places = session_place[samples.sessions_of_rows[rows]]
+        since = judged.begin[np.repeat(samples.host[groups], samples.counts[groups])]
+        now = samples.valid[rows] & (places >= np.maximum(since, 0)) & (samples.value[rows] > 0)
+        if samples.busy_pus is not None:
+            calm = now & (samples.busy_pus[rows] < BUSY)
+            begins = np.cumsum(samples.counts[groups]) - samples.counts[groups]
+            some = np.add.reduceat(calm.astype(np.int64), begins) > 0
+            now = np.where(np.repeat(some, samples.counts[groups]), calm, now)
+        self.now[rows] = now
+        counts = samples.counts[groups]
+        begins, ends = np.cumsum(counts) - counts, np.cumsum(counts) - 1
+        # The newest session must have a repetition that counts.
+        session = samples.sessions_of_rows[rows]
+        newest = np.maximum.reduceat(np.where(samples.valid[rows] & (samples.value[rows] > 0), session, -1), begins)
+        without = newest < session[ends]
+        self.words[groups][without], self.more[groups][without] = INVALID, 1
+
+    def _case_by_fleet(self, number: int, place: int, fleet: Fleet, judged: Judged) -> None:
+        samples, case = self._samples, self._samples.cases[number]
+        groups = samples.groups(number)
+        host = samples.host[groups]
+        level = fleet.case_levels[place]
+        siblings, own = judged.answers
+        usual = float(np.nanmedian(level)) if np.isfinite(level).any() else math.nan
+        words, by, evidence = self.words[groups], self.by[groups], self.evidence[groups]
+        limit = _least(siblings.limit)
+        alone_limit = float(fleet.alone_limits[place])
+        limit_of_case = min(limit, alone_limit)
+        sign = 1.0 if case.better == "lower" else -1.0
+        if self._is_fleet and math.isfinite(limit) and not math.isnan(usual):
+            value = math.exp(sign * (usual + fleet.centres[place]))
+            count = int(np.count_nonzero(np.isfinite(siblings.loss)))
+            fine = int(np.count_nonzero(siblings.loss <= siblings.limit))
+            reference = _learnt(case, value, 1 - math.exp(-limit_of_case), f"{fine} of {count} hosts of this fleet")
+            self.references[number] = (None, reference)
+            by[np.isfinite(siblings.loss[host]) & (words != INVALID)] = FLEET
+            self.visible[number] = min(1.0, 1 - math.exp(-_least(siblings.sight)))
+        for row, (h, word) in enumerate(zip(host.tolist(), words.tolist(), strict=True)):
+            if word == INVALID:
+                continue
+            part, alone = int(judged.words[h]), int(fleet.alone[place, h])
+            loss, bound = judged.answer(h)
+            is_own = judged.question[h] == BY_OWN
+            mine = level[h] - usual if not is_own else loss + level[h] - judged.level[h]
+            if part > PASS and not (mine >= 0.5 * loss or math.isnan(mine)):
+                part = PASS
+            chosen = max(part, alone)
+            if not chosen:
+                continue
+            words[row] = chosen
+            by[row] = OWN if part >= alone and is_own else FLEET
+            if by[row] == OWN:
+                self.own[groups.start + row] = self._own_reference(number, place, fleet, judged, h, bound)
+            elif self.references[number][1] is None:
+                by[row] = OWN
+                self.own[groups.start + row] = _learnt(
+                    case, math.exp(sign * (usual + fleet.centres[place])), 1 - math.exp(-bound), "its siblings"
+                )
+            away = fleet.alone_loss[place, h] / alone_limit if alone > part else loss / bound if bound else 0.0
+            evidence[row] = away
+            if judged.is_disturbed[h]:
+                words[row], self.more[groups][row] = INVALID, 1
+            elif judged.awaiting[h] and chosen == SUSPECT and is_own:
+                self.awaiting.add(groups.start + row)
+            elif chosen in {UNDECIDED, SUSPECT} and self._helps(judged, h):
+                self.more[groups][row] = max(1, int(samples.counts[groups][row]))
+        helps = np.array([self._helps(judged, h) for h in range(len(samples.hosts))])
+        if self._is_fleet:
+            with np.errstate(invalid="ignore"):
+                unseen = np.isfinite(judged.level) & ~(judged.sight <= _log(PASS_SIGHT))
+            open_ = (judged.words == UNDECIDED) | (judged.words == SUSPECT) | unseen
+            open_ |= (fleet.alone[place] == UNDECIDED) | (fleet.alone[place] == SUSPECT)
+            self.wanted[groups] = (open_ & helps)[host] | (words == INVALID)
+        for h, (bad, total) in judged.intermittent.items():
+            rows = np.flatnonzero(host == h)
+            if len(rows) and number == judged.series.cases[0]:
+                row = int(rows[0])
+                words[row] = max(words[row], SUSPECT)
+                by[row] = FLEET if self.references[number][1] else by[row]
+                self.intermittent[groups.start + row] = f"intermittent: bad in {bad} of {total} sessions"
+
+    def _helps(self, judged: Judged, host: int) -> bool:
+        """Return whether repetitions tell more about a host: chance and not nature makes its limit wide."""
+        noise = judged.noise[host] ** 2 / max(int(judged.sessions[host]), 1)
+        return bool(noise > 0.05 * judged.deviation**2)
+
+    def _own_reference(
+        self, number: int, place: int, fleet: Fleet, judged: Judged, host: int, limit: float
+    ) -> Reference:
+        """Return a host's own level in a case as a reference."""
+        case, found = self._samples.cases[number], judged.found
+        sign = 1.0 if case.better == "lower" else -1.0
+        best = fleet.case_levels[place, host] - judged.answers[BY_OWN].loss[host]
+        if not math.isfinite(best):  # a host that is bad in its newest session only
+            best, begin, end, size = found.level[host], found.begin[host], found.begin[host], found.size[host] - 1
+        else:
+            begin, end, size = found.best_begin[host], found.best_end[host], found.best_size[host]
+        if not math.isfinite(limit):
+            limit = LEAST_LOSS
+        times = fleet.sessions.time[[begin, end]]
+        value = math.exp(sign * (best + fleet.centres[place]))
+        source = f"own level of {_period(*times.tolist())}, {size} sessions"
+        return _learnt(case, value, 1 - math.exp(-limit), source)
+
+    # ------------------------------------------------------------------
+    # What was promised
+
+    def _case_by_reference(self, number: int, place: int, excess: Floats, errors: Floats) -> None:
+        """Judge a case by the system's reference; note by how much it exceeds the tolerance, and the error."""
+        samples, case = self._samples, self._samples.cases[number]
+        reference = self._system.reference(case.check, case.metric, case.parameters)
+        fact = None if reference else self._system.fact(case.check, case.metric)
+        if (stated := reference or fact) is None:
+            return
+        groups = samples.groups(number)
+        rows, counts, host = samples.rows_of(groups), samples.counts[groups], samples.host[groups]
+        words, by, more = self.words[groups], self.by[groups], self.more[groups]
+        self.references[number] = (stated, self.references[number][1])
+        begins = np.cumsum(counts) - counts
+        may_judge = samples.judged[rows][begins + counts - 1] & (words != INVALID)
+        if reference is not None:
+            by[may_judge & (words == PASS)] = SYSTEM
+        noise = stated.error or 0.0
+        for row in np.flatnonzero(may_judge).tolist():
+            chosen = slice(rows.start + int(begins[row]), rows.start + int(begins[row] + counts[row]))
+            values = samples.value[chosen][self.now[chosen]]
+            if not len(values):
+                continue
+            value = np.median(values, keepdims=True)
+            bad, good = out_of_limits(value, case.better, stated)
+            own = float(np.std(np.log(values), ddof=1)) if len(values) > 2 else 0.0
+            known = (PRIOR_FREEDOM * (noise or PRIOR_NOISE) ** 2 + (len(values) - 1) * own**2) / (
+                PRIOR_FREEDOM + len(values) - 1
+            )
+            error = math.sqrt(known / len(values))
+            over = _excess(float(value[0]), case.better, stated)
+            excess[place, host[row]], errors[place, host[row]] = over, error
+            if bad[0]:
+                limit = student_quantile(FAIL_TAIL / self._tests, PRIOR_FREEDOM + len(values) - 1) * error
+                all_out = bool(out_of_limits(values, case.better, stated)[0].all())
+                surely = len(values) > 1 and all_out and (over > limit or len(values) > MOST_WITHOUT_NOISE + 1)
+                word = FAIL if surely else UNDECIDED
+                if reference is None and word != FAIL:
+                    continue  # facts fail a host, and no more
+                if word > words[row]:
+                    words[row], by[row] = word, SYSTEM
+                    more[row] = 0 if word == FAIL else max(1, len(values))
+            elif good[0] and stated.line and words[row] < SUSPECT:
+                words[row], by[row] = SUSPECT, SYSTEM
+            if samples.busy_pus is not None and bad[0] and by[row] == SYSTEM:
+                if (samples.busy_pus[chosen][self.now[chosen]] >= BUSY).all():
+                    words[row], more[row] = INVALID, 1
+        self.wanted[groups] |= (words == UNDECIDED) & (by == SYSTEM) | (words == INVALID)
+
+    def _together(self, judged: Judged, place_of: Mapping[int, int], excess: Floats, errors: Floats) -> None:
+        """Let the metrics of a part fail together that are each a little below what was promised."""
+        places = [place_of[number] for number in judged.series.cases]
+        of_part, of_errors = excess[places], errors[places]
+        known = np.isfinite(of_part)
+        counts = known.sum(axis=0)
+        for host in np.flatnonzero(counts >= 3).tolist():
+            mean = float(of_part[known[:, host], host].mean())
+            error = math.sqrt(float((of_errors[known[:, host], host] ** 2).sum())) / counts[host]
+            limit = student_quantile(FAIL_TAIL / self._tests, PRIOR_FREEDOM + float(counts[host])) * error
+            if mean <= limit or np.mean(of_part[known[:, host], host] > 0) < 0.75:
+                continue
+            for number, place in zip(judged.series.cases, places, strict=True):
+                groups = self._samples.groups(number)
+                rows = groups.start + np.flatnonzero(self._samples.host[groups] == host)
+                if excess[place, host] > 0 and self.words[rows[0]] < FAIL and self.words[rows[0]] != INVALID:
+                    self.words[rows[0]], self.by[rows[0]], self.more[rows[0]] = FAIL, SYSTEM, 0
+            loss = mean + _log(_tolerance([self.references[n][0] for n in judged.series.cases]))
+            if all(f.word != ORDER[FAIL] for f in self.parts.get(host, ()) if f.part == judged.series.part.text):
+                self.parts.setdefault(host, []).append(
+                    PartFinding(
+                        judged.series.part.text, judged.series.kind, ORDER[FAIL], "what was promised", loss, loss - mean,
+                        math.nan, int(judged.sessions[host]), int(round(float(np.nan_to_num(judged.repetitions[host])))),
+                    )
+                )
+
+    # ------------------------------------------------------------------
+    # Parts of hosts
+
+    def _part_findings(self, judged: Judged, fleet: Fleet) -> None:
+        title, kind = judged.series.part.text, judged.series.kind
+        for host in np.flatnonzero((judged.words > PASS) & ~judged.is_disturbed).tolist():
+            loss, limit = judged.answer(host)
+            question = "its siblings"
+            if judged.question[host] == BY_OWN:
+                question = "its own level"
+                if judged.awaiting[host] and not math.isfinite(loss):
+                    loss = float(judged.found.last[host] - judged.level[host])
+            since = ""
+            if judged.before[host] >= 0 and judged.begin[host] >= 0:
+                since = f"{datetime.fromtimestamp(int(fleet.sessions.time[judged.begin[host]]) / 1000, UTC):%Y-%m-%d}"
+            self.parts.setdefault(host, []).append(
+                PartFinding(
+                    title, kind, ORDER[int(judged.words[host])], question, loss, limit, float(judged.sight[host]),
+                    int(judged.sessions[host]), int(round(float(np.nan_to_num(judged.repetitions[host])))), since,
+                    apart=judged.groups.apart if judged.groups and judged.words[host] == UNDECIDED else None,
+                )
+            )
+        if not self._is_fleet or kind == "time" or judged.series.part.name == "locks":
+            return
+        by_system = [self.references[number][0] is not None for number in judged.series.cases]
+        if all(by_system):
+            return
+        with np.errstate(invalid="ignore"):
+            sees = judged.sight <= _log(PASS_SIGHT)
+        for host in np.flatnonzero(np.isfinite(judged.level) & ~sees).tolist():
+            sight = float(judged.sight[host])
+            self.blind.setdefault(host, {})[judged.series.title] = 1 - math.exp(-sight) if sight < 50 else 1.0
+
+    def _notes(self, fleet: Fleet) -> None:
+        """Note the updates of hosts, and two groups of hosts."""
+        samples = self._samples
+        texts: dict[tuple[str, ...], list[tuple[float, str, int, int]]] = {}
+        for judged in fleet.series:
+            for update in judged.updates:
+                names = tuple(sorted(samples.hosts[h] for h in update.hosts.tolist()))
+                texts.setdefault(names, []).append((update.change, judged.series.title, update.begin, update.end))
+            if judged.groups is not None and judged.series.cases:
+                worse = judged.groups.worse
+                better = ~worse & np.isfinite(judged.level)
+                number = judged.series.cases[0]
+                groups = samples.groups(number)
+                of = {int(h): groups.start + i for i, h in enumerate(samples.host[groups].tolist())}
+                values = [
+                    float(np.median([np.median(samples.value[samples.rows_of(slice(of[h], of[h] + 1))])
+                                     for h in np.flatnonzero(side).tolist() if h in of] or [math.nan]))
+                    for side in (better, worse)
+                ]
+                if all(math.isfinite(v) and v > 0 for v in values):
+                    names_of = [[samples.hosts[h] for h in np.flatnonzero(side)] for side in (better, worse)]
+                    self.divided[number] = Divided(*map(sorted, names_of), (values[0], values[1]))
+        for names, changes in texts.items():
+            change, title, begin, end = max(changes, key=lambda c: abs(c[0]))
+            first, last = (
+                datetime.fromtimestamp(int(fleet.sessions.time[place]) / 1000, UTC) for place in (begin, end)
+            )
+            from firsttouch.host.host_lists import folded  # noqa: PLC0415
+
+            word = "lost" if change > 0 else "gained"
+            self.updates.append(
+                f"an update: {len(names)} of {len(samples.hosts)} hosts {word} {100 * abs(math.expm1(-change)):.1f} % "
+                f"together, {first:%Y-%m-%d} to {last:%Y-%m-%d} ({folded(names)}; {title})"
+            )
 
 
-def _are_many(bad: Ints, judged: Ints) -> Bools:
-    """Return whether so many of some *judged* metrics are *bad* that they fail a host together."""
-    many: Bools = (bad >= _BAD_TOGETHER) & (bad >= _BAD_SHARE * judged)
-    return many
+def _learnt(case: Case, value: float, limit: float, source: str) -> Reference:
+    return Reference(case.check, case.metric, case.parameters, value, -limit, limit, case.unit, source, 0, None)
+
+
+def _mode(values: Floats) -> float:
+    different, counts = np.unique(values, return_counts=True)
+    return float(different[counts.argmax()])
+
+
+def _least(values: Floats) -> float:
+    """Return the median of what is finite, infinite if nothing is."""
+    finite = values[np.isfinite(values)]
+    return float(np.median(finite)) if len(finite) else math.inf
+
+
+def _log(loss: float) -> float:
+    """Return a loss (a fraction) as a logarithm."""
+    return -math.log1p(-min(loss, 0.999))
+
+
+def _excess(value: float, better: Better, reference: Reference) -> float:
+    """Return by how much a value is worse than a reference allows (a logarithm)."""
+    if value <= 0 or reference.value <= 0:
+        return 0.0
+    sides = []
+    if better != "lower" and reference.minimum:
+        sides.append(math.log(reference.minimum / value))
+    if better != "higher" and reference.maximum:
+        sides.append(math.log(value / reference.maximum))
+    return max(sides, default=-1.0)
+
+
+def _tolerance(references: Sequence[Reference | None]) -> float:
+    tolerances = [max(-(r.lower or 0.0), r.upper or 0.0) for r in references if r is not None]
+    return float(np.mean(tolerances)) if tolerances else 0.0
+
+
+def out_of_limits(values: Floats, better: Better, reference: Reference) -> tuple[Bools, Bools]:
+    """Return which values are worse than *reference* allows, and which are better than it allows."""
+    minimum, maximum = reference.minimum, reference.maximum
+    none = np.zeros(len(values), dtype=np.bool_)
+    low = none if minimum is None else values < minimum
+    high = none if maximum is None else values > maximum
+    return {"higher": (low, high), "lower": (high, low)}.get(better, (low | high, none))
+
+
+def _period(first: int, last: int) -> str:
+    """Return two times (ms since 1970) as text: ``3 to 21 October 2025``."""
+    begin, end = (datetime.fromtimestamp(time / 1000, UTC) for time in (first, last))
+    text = f"{begin.day} {begin:%B}" if begin.year == end.year else f"{begin.day} {begin:%B %Y}"
+    if (begin.year, begin.month) == (end.year, end.month):
+        text = f"{begin.day}"
+    return f"{text} to {end.day} {end:%B %Y}"
 
 
 # ----------------------------------------------------------------------
@@ -256,28 +530,20 @@ def undecided(
 ) -> dict[str, int]:
     """Return the keys of one host's cases that its references leave undecided and another repetition may decide.
 
-    These are undecided, suspect or unsure cases with fewer than *most* repetitions, and those that were only
-    measured while other processes used the host. Each has the number of its repetitions that count: disturbed
-    ones and those from before the host's last change do not.
+    Each has the number of its repetitions that count, fewer than *most*.
     """
     verdicts = judged(samples_table.of_records(host_records, system.name), system, fleet=False)
-    table, counts = verdicts.samples, verdicts.n
-    enough = counts >= np.where(np.isnan(verdicts.evidence), _MOST_WITHOUT_ERROR, most)
-    exact = np.array([case.exact for case in table.cases], dtype=np.bool_)[table.case]
-    groups = np.flatnonzero(verdicts.disturbed | (verdicts.unsure & ~enough & ~exact))
-    return {table.cases[table.case[group]].key: int(counts[group]) for group in groups}
+    table = verdicts.samples
+    groups = np.flatnonzero(verdicts.disturbed | (verdicts.wanted & (verdicts.n < most)))
+    return {table.cases[table.case[group]].key: int(verdicts.n[group]) for group in groups}
 
 
 def undecided_cases(verdicts: Findings, host: str, most: int = MOST_REPETITIONS) -> dict[str, int]:
     """Return the keys of the cases of a *host* that one more repetition may decide, with their repetitions so far.
 
-    These have fewer than *most* repetitions and are undecided, suspect or unsure, were only measured while other
-    processes used the host, cannot be compared with the fleet yet, or see too little in that comparison.
+    These have fewer than *most* repetitions, and belong to a part that is undecided or suspect, was only measured
+    while other processes used the host, or of which too small losses would not be seen.
     """
     table, groups = verdicts.samples, verdicts.groups(host)
-    is_count = np.array([table.cases[number].unit == "1" for number in table.case[groups]], dtype=np.bool_)
-    unknown = (verdicts.by[groups] == NONE) & ~is_count
-    wanted = verdicts.unsure[groups] | unknown | verdicts.disturbed[groups] | verdicts.blind_groups(host)
-    of_events = np.array([event_limits.limit_of(table.cases[n]) is not None for n in table.case[groups]], np.bool_)
-    groups = groups[wanted & ~of_events & (table.counts[groups] < most)]
+    groups = groups[(verdicts.wanted[groups] | verdicts.disturbed[groups]) & (table.counts[groups] < most)]
     return {table.cases[table.case[group]].key: int(table.counts[group]) for group in groups}

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from firsttouch.benchmarks.kernel_settings import BUSY
 from firsttouch.benchmarks.kernel_settings import METRICS as SETTINGS
-from firsttouch.judge.sprt import Bools, Floats, Groups, Ints
+from firsttouch.judge.groups import Bools, Floats, Groups, Ints
 from firsttouch.records.cases import Case, distinguished, identifying, in_order
 from firsttouch.records.catalogue import better_of, checks, counts_if_emulated
 from firsttouch.records.schema import GAP, Record, is_emulated, to_frame

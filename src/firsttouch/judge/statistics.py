@@ -15,7 +15,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from firsttouch.judge.sprt import Bools, Floats, Ints, medians
+from firsttouch.judge.groups import Bools, Floats, Ints, medians
 
 #: Median of the absolute value of a standard normal variable.
 NORMAL_MEDIAN = 0.6745

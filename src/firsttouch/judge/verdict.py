@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -12,27 +13,22 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from firsttouch.documents import attributes
-from firsttouch.errors import SUSPECT
-from firsttouch.judge import sprt
-from firsttouch.judge.fleet_level import FEWEST_HOSTS
-from firsttouch.judge.host_level import STABLE_SESSIONS
-from firsttouch.judge.sprt import Floats
+from firsttouch.errors import SUSPECT, first_of
+from firsttouch.host.host_lists import folded
+from firsttouch.judge.constants import FEWEST_HOSTS, MOST_BAD, PASS_SIGHT, STABLE_SESSIONS
+from firsttouch.judge.groups import Floats
 from firsttouch.records.cases import Case
 from firsttouch.systems.references import Reference
 from firsttouch.units import Better, number, percent, quantity
 
 Word = Literal["pass", "undecided", "suspect", "invalid", "fail"]
-#: From good to bad. Undecided: the measurements cannot tell yet. Suspect: evidence beyond chance (see
-#: :data:`firsttouch.judge.sprt.CHANCE`), but too little for a fail; something is missing; the worse of two groups.
+#: From good to bad. Undecided: the measurements cannot tell yet. Suspect: beyond what good hosts differ by, but short
+#: of a fail; or something is missing.
 ORDER: Sequence[Word] = ("pass", "undecided", "suspect", "invalid", "fail")
 #: Verdict -> exit status of a command and of a job.
 STATUS: Mapping[Word, int] = {"pass": 0, "undecided": 0, "suspect": SUSPECT, "invalid": 1, "fail": 1}
 #: What is stated in place of the cause of a fail if no rule fits.
 NO_CAUSE = "no known signature"
-#: A policy: a pass needs a comparison with the fleet that sees losses of this fraction (a missing channel of five)
-#: in the median metric of each check, and of a third in each metric. A good fleet of 32 hosts whose processors
-#: differ by 4 % sees 21 % in one metric and 15 % in the other (bench/real_fleets.py, dahu).
-PASS_SIGHT, METRIC_SIGHT = 0.2, 1 / 3
 #: A verdict that sees losses of this fraction is not called blind.
 _SEEN = 0.06
 #: How many findings the line of a host shows.
@@ -62,13 +58,56 @@ def conclusion(words: Sequence[Word], *, strict: bool = False) -> str:
     return f"{hosts} undecided, which is not a pass: {statuses}; measure more repetitions"
 
 
+class PartFinding(Struct, frozen=True):
+    """What one question says about a part of a host, by its metrics of one *kind*.
+
+    *loss* is what the part lost compared with *question* (its siblings, its own level, what was promised), *limit*
+    the loss beyond which a good host is not, and *sight* the smallest loss that would have been seen (logarithms).
+    It rests on *sessions* and *repetitions*, and began at *since* (a date; "": unknown). *apart* is the distance
+    of two groups of hosts of which the host is in the worse one.
+    """
+
+    part: str
+    kind: str
+    word: Word
+    question: str
+    loss: float
+    limit: float
+    sight: float
+    sessions: int
+    repetitions: int
+    since: str = ""
+    apart: float | None = None
+
+    def text(self) -> str:
+        """Return the finding as one line."""
+        loss, limit = (100 * -math.expm1(-value) for value in (self.loss, self.limit))
+        times = f"{self.sessions} session{'s' * (self.sessions != 1)}"
+        times += f" of {self.repetitions} repetition{'s' * (self.repetitions != 1)}"
+        parts = [f"{self.part}: {self.kind} {loss:.1f} % worse than {self.question}", times]
+        if math.isfinite(self.limit):
+            parts[0] += f" (limit {limit:.1f} %)"
+        if self.since:
+            parts.append(f"since {self.since}")
+        if self.apart is not None:
+            parts.append(f"one of two groups of hosts, {100 * -math.expm1(-self.apart):.0f} % apart")
+        return ", ".join(parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form; losses are fractions."""
+        stated = attributes(self, "part", "kind", "word", "question", "sessions", "repetitions", "since")
+        for name in ("loss", "limit", "sight"):
+            value = getattr(self, name)
+            stated[name] = -math.expm1(-value) if math.isfinite(value) else None
+        return {**stated, "text": self.text()}
+
+
 class Finding(Struct, frozen=True):
     """The verdict of one metric in one case of one host, and *why*.
 
     *values* are those of the repetitions that count, oldest first, in *unit*, and *value* is their median. *case*
     are the parameters that name the case, and *title* is the case in words.
-    *evidence* is against the host (see :mod:`firsttouch.judge.sprt`), None if the error of a repetition
-    is unknown. *more* repetitions, about, decide a finding that is neither a pass nor a fail (0: none would).
+    *evidence* is the loss as a multiple of its limit, None if none was compared. *more* repetitions, about, decide a finding that is neither a pass nor a fail (0: none would).
     """
 
     check: str
@@ -107,7 +146,7 @@ class Finding(Struct, frozen=True):
             "reference": self.reference and attributes(self.reference, "value", "minimum", "maximum", "source"),
             "verdict": self.verdict,
             "more_repetitions": self.more,
-            "certainty": None if self.evidence is None else sprt.certainty(self.evidence),
+            "times_limit": self.evidence,
             "why": self.why,
         }
 
@@ -147,6 +186,33 @@ class HostSummary(Struct, frozen=True):
     loss: float = 0.0
     newest: int = 0
     detail: HostVerdict | None = None
+
+
+class Divided(Struct, frozen=True):
+    """A metric in which a fleet's hosts form two groups.
+
+    *better* and *worse* are names of hosts, *values* the median of each group in the metric's unit.
+    """
+
+    better: Sequence[str]
+    worse: Sequence[str]
+    values: tuple[float, float]
+
+    @property
+    def apart(self) -> float:
+        """The difference as a share of the better group's median."""
+        return abs(self.values[1] / self.values[0] - 1)
+
+    @property
+    def is_minority(self) -> bool:
+        """Whether the worse hosts are so few that they may be bad ones."""
+        return len(self.worse) <= MOST_BAD * (len(self.better) + len(self.worse))
+
+    def text(self, unit: str) -> str:
+        """Return both groups as text without the metric's name; *unit* is that of the values."""
+        groups = zip((self.better, self.worse), self.values, strict=True)
+        texts = [f"{len(hosts)} hosts at {quantity(value, unit)} ({folded(hosts)})" for hosts, value in groups]
+        return f"{' and '.join(texts)}, {percent(self.apart)} apart"
 
 
 class Evidence(Struct, frozen=True):
@@ -190,11 +256,12 @@ class HostVerdict(Struct, frozen=True, dict=True):
     newest: int = 0
     sessions: int | None = None
     replaced: str = ""
+    parts: tuple[PartFinding, ...] = ()
 
     @property
     def verdict(self) -> Word:
         """Return the host's verdict."""
-        of_findings = worst(f.verdict for f in self.findings)
+        of_findings = worst([*(f.verdict for f in self.findings), *(part.word for part in self.parts)])
         of_blind: Word = "undecided" if self.blind else of_findings
         return worst([of_findings, of_blind, "suspect" if self.missing else of_findings])
 
@@ -211,7 +278,8 @@ class HostVerdict(Struct, frozen=True, dict=True):
     @cached_property
     def findings_evidence(self) -> list[Evidence]:
         """What is not a pass, the worst and surest first, and what is missing."""
-        lines = [Evidence(f.verdict, f.text()) for f in self._bad()]
+        lines = [Evidence(part.word, part.text()) for part in self.bad_parts]
+        lines += [Evidence(f.verdict, f.text()) for f in self._bad()]
         if self.blind_reason:
             lines.append(Evidence("undecided", self.blind_reason))
         # For a host that was not measured only the reason is shown.
@@ -246,11 +314,14 @@ class HostVerdict(Struct, frozen=True, dict=True):
         It is the worst and surest finding, and for a fail the name of the possible cause; an empty string if no
         metric is bad.
         """
-        if not (bad := self._bad()):
+        bad: list[PartFinding | Finding] = [*self.bad_parts, *self._bad()]
+        if not bad:
             return ""
+        worst_word = self.verdict
+        first = next((f for f in bad if _word(f) == worst_word), bad[0])
         more = f"; {len(bad) - 1} more" if len(bad) > 1 else ""
         name = f"; possible cause: {self.causes[0].split(':')[0]}" if self.causes else ""
-        return f"{bad[0].text()}{more}{name or (self.cause and f'; {self.cause}')}"
+        return f"{first.text()}{more}{name or (self.cause and f'; {self.cause}')}"
 
     def why(self) -> str:
         """Return :meth:`reason`, or else why the host is undecided or what is missing; "" if it passes."""
@@ -259,7 +330,12 @@ class HostVerdict(Struct, frozen=True, dict=True):
     @property
     def cause(self) -> str:
         """Return the possible causes of a fail, or that no cause has its signature."""
-        return "; ".join(self.causes) or (NO_CAUSE if any(f.verdict == "fail" for f in self.findings) else "")
+        return "; ".join(self.causes) or (NO_CAUSE if self.verdict == "fail" else "")
+
+    @cached_property
+    def bad_parts(self) -> list[PartFinding]:
+        """The parts that are not as they should be, the worst first."""
+        return sorted(self.parts, key=lambda part: (ORDER.index(part.word), part.loss), reverse=True)
 
     def _bad(self) -> list[Finding]:
         bad = [f for f in self.findings if f.verdict != "pass"]
@@ -314,6 +390,7 @@ class HostVerdict(Struct, frozen=True, dict=True):
             "line": self.line(),
             "causes": list(self.causes),
             "evidence": self.evidence,
+            "parts": [part.to_dict() for part in self.bad_parts],
             "findings": [f.to_dict() for f in self.findings],
             "reason": self.reason(),
             "more_repetitions": self.more,
@@ -321,6 +398,10 @@ class HostVerdict(Struct, frozen=True, dict=True):
             "missing": list(self.missing),
             "visible_loss": self.visible and {"median": self.visible[0], "largest": self.visible[1]},
         }
+
+
+def _word(finding: PartFinding | Finding) -> Word:
+    return finding.word if isinstance(finding, PartFinding) else finding.verdict
 
 
 def exit_status(hosts: Sequence[HostVerdict], *, strict: bool = False) -> int:
@@ -340,14 +421,14 @@ _NOTHING = (
 
 
 def blind_text(blind: Mapping[str, float]) -> str:
-    """Return which losses the comparison with the fleet finds in *blind* checks, and what would help."""
-    unseen = [check.replace("_", " ") for check, loss in blind.items() if loss >= 1]
-    seen = [f"{100 * loss:.0f} % in {check.replace('_', ' ')}" for check, loss in blind.items() if loss < 1]
-    parts = [*([f"no loss in {', '.join(unseen)}"] if unseen else [])]
-    parts += [f"only losses above {', '.join(seen)}"] if seen else []
+    """Return which losses of the *blind* parts would not be seen, and what would help."""
+    unseen = [part for part, loss in blind.items() if loss >= 1]
+    seen = sorted(((loss, part) for part, loss in blind.items() if loss < 1), reverse=True)
+    parts = [f"no loss of {first_of(unseen, _NAMED)}"] if unseen else []
+    parts += [f"only losses above {100 * seen[0][0]:.0f} % of {first_of([p for _, p in seen], _NAMED)}"] if seen else []
     return (
         f"the comparison with the fleet sees {' and '.join(parts)}, and a pass needs {100 * PASS_SIGHT:.0f} %: "
-        "a reference, more hosts or more repetitions would help"
+        "a reference, more hosts or more sessions would help"
     )
 
 

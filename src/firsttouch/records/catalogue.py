@@ -79,6 +79,8 @@ class Check(Table, frozen=True):
     kind: CheckKind = "measured"
     #: Whether its counts hold for an emulated host, too.
     emulated_counts: bool = False
+    #: The part that its cases show, by what they measure: core and cache (latencies), local, remote, loaded, any.
+    shows: Mapping[str, str] = field(default_factory=dict)
     #: Whether its values follow the clock of the cores and of their caches, and not memory.
     follows_clock: bool = False
     #: The parameters without which no figure can show a record.
@@ -155,6 +157,7 @@ def _extended(check: Check, added: Check) -> Check:
         results=check.results | added.results,
         named=check.named | added.named,
         needed={**added.needed, **check.needed},
+        shows={**added.shows, **check.shows},
         drawn=drawn,
         limits={**check.limits, **added.limits},
     )

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The constants of the judge, each with its source: a theorem, a policy, or a table that bench/ prints."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# ----------------------------------------------------------------------
+# Policies: what an admin wants of a verdict
+
+#: The share of validations in which a good host fails, and in which it is suspect.
+FAIL_TAIL: Final = 4e-4
+SUSPECT_TAIL: Final = 4e-3
+#: A loss that is smaller never fails or blames a host: 2.5 % and less are within what good hosts differ by for years.
+LEAST_LOSS: Final = 0.025
+#: A host that seems to lose this much does not pass while its limit is too wide to tell.
+DOUBTFUL_LOSS: Final = 0.05
+#: A pass needs a sight of this loss for each part: a missing channel of five. A site's file may have another one.
+PASS_SIGHT: Final = 0.2
+#: The fewest hosts that are compared with each other.
+FEWEST_HOSTS: Final = 4
+#: Sessions of a stable period, and of a bad one after it: a single bad session may be a disturbance.
+STABLE_SESSIONS, BAD_SESSIONS = 5, 2
+#: A loss since a stable period that fails in its first session.
+SUDDEN_LOSS: Final = 0.2
+#: Hosts that change together: their number, and their share of all hosts.
+UPDATED_HOSTS, UPDATED_SHARE = 3, 0.1
+#: Repetitions of a case in a campaign: of one whose noise is unknown, and of any.
+MOST_WITHOUT_NOISE, MOST_REPETITIONS = 3, 12
+#: Bad sessions of an intermittent host.
+INTERMITTENT_SESSIONS: Final = 3
+#: A part with less of its theoretical bandwidth is suspect whatever its siblings reach. STREAM reaches 75 to 90 % of
+#: it with all channels (J. D. McCalpin, Memory bandwidth and machine balance, 1995, and its page of results).
+LEAST_OF_THEORY: Final = 0.5
+
+# ----------------------------------------------------------------------
+# Robust statistics: from the literature
+
+#: Up to this share of the hosts may be bad, in any direction.
+MOST_BAD: Final = 0.4
+#: Values further from the centre than this many deviations are drawn near (P. J. Huber, Robust estimation of a
+#: location parameter, 1964).
+HUBER: Final = 1.5
+#: Median of the absolute value of a standard normal variable.
+NORMAL_MEDIAN: Final = 0.6745
+#: Deviations of good hosts beyond which a host does not show their spread (F. R. Hampel, The breakdown points of the
+#: mean combined with some rejection rules, 1985).
+OUTLIER: Final = 3.0
+#: The probability of a Student variable that a detection needs on top of its limit: 95 %.
+DETECTED: Final = 1.645
+
+#: Chance divides the series of this share of stable hosts: a false change only discards older sessions.
+CHANGE_TAIL: Final = 1e-3
+#: Hosts of which the median shows what all hosts share at a time.
+FEWEST_TO_CENTRE: Final = 5
+#: No noise is known to be less than this.
+LEAST_NOISE: Final = 5e-4
+#: Two groups of hosts are as many deviations of their members apart.
+GROUPS_APART: Final = 4.0
+
+# ----------------------------------------------------------------------
+# What measured fleets show
+
+#: The spread of good hosts, as a prior: about 1 % in memory rates (bench/real_fleets.py; B. Acun et al., Variation
+#: among processors under Turbo Boost, ICS 2016, have up to 4 % for clocks), and the degrees of freedom of this prior.
+PRIOR_SPREAD, PRIOR_FREEDOM = 0.012, 3.0
+#: The noise of a repetition if none was repeated, with its degrees of freedom.
+PRIOR_NOISE: Final = 0.02

@@ -1,0 +1,340 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What hosts reach: the losses of each series of a part by session, and the newest stretch without a change.
+
+A loss is a logarithm, above 0 if a value is worse than usual. The steps, each a few array operations:
+
+1. :class:`CaseLosses`: the median of each session of a case, and the noise of a repetition.
+2. :func:`series_losses`: the mean loss of the cases of a series in each session, with outlying cases drawn near.
+3. :func:`stretches`: the sessions of each host, divided where its level changed (the one change detector).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from firsttouch.benchmarks.kernel_settings import BUSY
+from firsttouch.judge.constants import (
+    CHANGE_TAIL,
+    HUBER,
+    LEAST_NOISE,
+    NORMAL_MEDIAN,
+    PRIOR_FREEDOM,
+    PRIOR_NOISE,
+)
+from firsttouch.judge.groups import Bools, Floats, Groups, Ints, medians
+from firsttouch.judge.samples_table import SamplesTable
+from firsttouch.judge.statistics import chance_of_change, decimal_step
+
+_DAY = 86_400_000
+#: How many values show whether they are rounded.
+_FEW_VALUES = 4096
+
+
+class Sessions(Struct, frozen=True):
+    """All sessions of all hosts, by host and time: *host* numbers, *time* (ms since 1970).
+
+    *number* is that of the table for each, *begins* the first one of each host, *current* whether the host had its
+    present parts.
+    """
+
+    number: Ints
+    host: Ints
+    time: Ints
+    begins: Ints
+    current: Bools
+
+    @property
+    def hosts(self) -> int:
+        """The number of hosts."""
+        return len(self.begins)
+
+    @property
+    def interval(self) -> float:
+        """The usual time between two sessions of a host (ms), a day at least."""
+        gaps = np.diff(self.time)[np.diff(self.host) == 0]
+        return max(float(np.median(gaps)) if len(gaps) else 0.0, float(_DAY))
+
+    @classmethod
+    def of(cls, table: SamplesTable) -> Sessions:
+        """Return the sessions of a table."""
+        numbers = table.sessions_of_rows
+        most = int(numbers.max(initial=0)) + 1
+        host, time = np.full(most, -1, dtype=np.int64), np.zeros(most, dtype=np.int64)
+        for case in range(len(table.cases)):
+            groups = table.groups(case)
+            rows = table.rows_of(groups)
+            host[numbers[rows]] = np.repeat(table.host[groups], table.counts[groups])
+            time[numbers[rows]] = table.time[rows]
+        number = np.flatnonzero(host >= 0)
+        host, time = host[number], time[number]
+        begins = np.searchsorted(host, np.arange(len(table.hosts)))
+        return cls(number, host, time, begins, number >= table.first_sessions[host])
+
+
+class CaseLosses(Struct, frozen=True):
+    """The sessions of one case: places in *session*, the *loss* of each, its repetitions and disturbed ones.
+
+    *noise* is the standard deviation of a repetition (NaN: none was repeated), *step* that of rounded values.
+    """
+
+    session: Ints
+    loss: Floats
+    count: Ints
+    is_disturbed: Bools
+    noise: float
+    step: float
+
+
+def case_losses(table: SamplesTable, sessions: Sessions, case: int) -> CaseLosses:
+    """Return the losses of a case in each session. Values that are better as they are larger lose by falling."""
+    groups = table.groups(case)
+    rows = table.rows_of(groups)
+    value, number = table.value[rows], table.sessions_of_rows[rows]
+    kept = table.valid[rows] & table.judged[rows] & (value > 0)
+    busy = np.zeros(len(value), dtype=np.bool_)
+    if table.busy_pus is not None:
+        busy = table.busy_pus[rows] >= BUSY
+        # Disturbed repetitions are used where a session has no others.
+        calm = np.unique(number[kept & ~busy])
+        kept &= ~busy | ~np.isin(number, calm)
+    value, number, busy = value[kept], number[kept], busy[kept]
+    if not len(value):
+        none = np.zeros(0)
+        return CaseLosses(none.astype(np.int64), none, none.astype(np.int64), none.astype(np.bool_), np.nan, 0.0)
+    sign = 1.0 if table.cases[case].better == "lower" else -1.0
+    logs = sign * np.log(value)
+    is_first = np.diff(number, prepend=-1) != 0
+    firsts = np.flatnonzero(is_first)
+    counts = np.diff(firsts, append=len(number))
+    loss = logs[firsts] if len(firsts) == len(logs) else Groups(logs, counts).medians
+    steps = np.abs(np.diff(logs)[~is_first[1:]])
+    noise = np.nan
+    if len(steps):
+        # Rounded values repeat, so half of the differences may be 0.
+        noise = max(float(np.median(steps)) / NORMAL_MEDIAN, _trimmed_deviation(steps)) / math.sqrt(2)
+    step = decimal_step(value[:_FEW_VALUES]) / float(np.median(value))
+    places = np.searchsorted(sessions.number, number[firsts])
+    return CaseLosses(places, loss, counts, busy[firsts], noise, step)
+
+
+def _trimmed_deviation(sizes: Floats) -> float:
+    """Return the root mean square of some sizes without the largest twentieth, which may be disturbed."""
+    kept = np.sort(sizes)[: max(1, len(sizes) - len(sizes) // 20)]
+    return float(np.sqrt((kept**2).mean()))
+
+
+class SeriesLosses(Struct, frozen=True):
+    """The losses of a series in each session (NaN: not measured).
+
+    *cases* has a row per case, *loss* is their mean, *variance* that of the noise of repetitions in it,
+    *repetitions* how often the cases were measured (their mean). *spread* is the standard deviation between cases
+    of a host beyond what they all lose, *step* what rounded values cannot tell apart.
+    """
+
+    cases: NDArray[np.float32]
+    loss: Floats
+    variance: Floats
+    repetitions: Floats
+    is_disturbed: Bools
+    spread: float
+    step: float
+
+
+def series_losses(cases: Sequence[CaseLosses], sessions: Sessions) -> SeriesLosses:
+    """Return the losses of a series from those of its *cases*."""
+    size = len(sessions.number)
+    rows = np.full((len(cases), size), np.nan, dtype=np.float32)
+    counts, noise = np.zeros(size), np.zeros(size)
+    repetitions = np.zeros(size)
+    disturbed = np.zeros(size, dtype=np.bool_)
+    for row, case in zip(rows, cases, strict=True):
+        if not len(case.loss):
+            continue
+        of_host = np.full(sessions.hosts, np.nan)
+        of_host[sessions.host[case.session]] = case.loss  # its newest session
+        row[case.session] = case.loss - np.nanmedian(of_host)
+        counts[case.session] += 1
+        repetitions[case.session] += case.count
+        variance = (PRIOR_NOISE if math.isnan(case.noise) else max(case.noise, case.step / math.sqrt(12))) ** 2
+        noise[case.session] += variance / case.count
+        disturbed[case.session] |= case.is_disturbed
+    spread = 0.0
+    if len(cases) > 1:
+        with np.errstate(all="ignore"):
+            middle = middles(rows)
+            spread = max(spread_within(rows, counts), LEAST_NOISE)
+            near = np.clip(rows, middle - HUBER * spread, middle + HUBER * spread)
+            loss = np.nansum(near, axis=0, dtype=np.float64) / np.where(counts > 0, counts, np.nan)
+    else:
+        loss = rows[0].astype(np.float64)
+    with np.errstate(all="ignore"):
+        return SeriesLosses(
+            rows, loss, noise / counts**2, repetitions / counts, disturbed, spread, max(c.step for c in cases)
+        )
+
+
+def spread_within(rows: NDArray[np.float32], counts: Floats) -> float:
+    """Return the standard deviation of the rows of a column about what they share; *counts* are those of a column.
+
+    The median of the variances is that of a chi-square variable (E. B. Wilson and M. M. Hilferty, 1931), and few
+    bad columns do not move it.
+    """
+    several = np.flatnonzero(counts > 1)
+    if not len(several):
+        return 0.0
+    freedom = counts[several] - 1
+    variances = np.nanvar(rows[:, several], axis=0, dtype=np.float64) * counts[several] / freedom
+    return math.sqrt(float(np.median(variances / (1 - 2 / (9 * freedom)) ** 3)))
+
+
+def middles(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the median of each column without NaN, for few rows a fifth of numpy.nanmedian's time."""
+    ordered = np.sort(rows, axis=0)  # NaN is sorted last
+    counts = np.count_nonzero(np.isfinite(rows), axis=0)
+    places = np.arange(rows.shape[1])
+    low, high = np.maximum(counts - 1, 0) // 2, counts // 2
+    high = np.minimum(high, np.maximum(counts - 1, 0))
+    return (ordered[low, places] + ordered[high, places]) / 2
+
+
+def of_hosts(values: Floats, host: Ints, hosts: int) -> Floats:
+    """Return the median of the values of each host (sorted by host); NaN for a host without any."""
+    medians_of = np.full(hosts, np.nan)
+    firsts = np.flatnonzero(np.diff(host, prepend=-1))
+    medians_of[host[firsts]] = Groups(values, np.diff(firsts, append=len(host))).medians
+    return medians_of
+
+
+class Stretches(Struct, frozen=True):
+    """The levels of each host (rows) in its stretches of sessions without a change.
+
+    *begin* is the first session of the newest stretch of each host, *size* its number of sessions, and *level* what
+    the host reaches in it (NaN: not measured). *best* is the level of the best earlier stable stretch (NaN: none),
+    *best_begin* and *best_end* its sessions and *best_size* how many it has. *before* is the last session before the
+    newest stretch (-1: none). *last* is the newest session alone if it is apart from the stretch before.
+    *noise* is the standard deviation of a session for each host, with *freedom*.
+    """
+
+    begin: Ints
+    size: Ints
+    level: Floats
+    best: Floats
+    best_begin: Ints
+    best_end: Ints
+    best_size: Ints
+    before: Ints
+    last: Floats
+    noise: Floats
+    freedom: Floats
+
+
+def session_noise(loss: Floats, sessions: Sessions) -> tuple[float, Floats, float]:
+    """Return the noise of a session of all hosts, of each host, and its degrees of freedom; NaN: none repeated."""
+    measured = np.flatnonzero(np.isfinite(loss) & sessions.current)
+    host = sessions.host[measured]
+    steps = np.abs(np.diff(loss[measured]))[np.diff(host) == 0]
+    owner = host[1:][np.diff(host) == 0]
+    if not len(steps):
+        return math.nan, np.full(sessions.hosts, np.nan), 0.0
+    pooled = max(_trimmed_deviation(steps), LEAST_NOISE) / math.sqrt(2)
+    counts = np.bincount(owner, minlength=sessions.hosts)
+    of_host = np.zeros(sessions.hosts)
+    firsts = np.flatnonzero(np.diff(owner, prepend=-1))
+    of_host[owner[firsts]] = Groups(steps, np.diff(firsts, append=len(owner))).medians / NORMAL_MEDIAN / math.sqrt(2)
+    known = PRIOR_FREEDOM + len(steps) / 2
+    own = np.sqrt((8 * pooled**2 + counts * of_host**2) / (8 + counts))
+    return pooled, np.maximum(own, pooled), known
+
+
+def stretches(loss: Floats, sessions: Sessions, noise: Floats, freedom: float, least: int, stable: int) -> Stretches:
+    """Return the newest stretch of each host and its best stable one before.
+
+    A stretch has *least* sessions or more, a stable one *stable*. The series of a host is divided in two where the
+    difference is clearest, if chance explains it in :data:`CHANGE_TAIL` of the hosts at most, and again each half.
+    """
+    hosts = sessions.hosts
+    measured = np.flatnonzero(np.isfinite(loss) & sessions.current)
+    host = sessions.host[measured]
+    counts = np.bincount(host, minlength=hosts)
+    begins = np.cumsum(counts) - counts
+    values = loss[measured]
+    result = Stretches(
+        *(np.full(hosts, -1, dtype=np.int64), counts.copy(), np.full(hosts, np.nan), np.full(hosts, np.nan)),
+        *(np.full(hosts, -1, dtype=np.int64) for _ in range(2)),
+        *(np.zeros(hosts, dtype=np.int64), np.full(hosts, -1, dtype=np.int64), np.full(hosts, np.nan)),
+        *(noise, np.full(hosts, freedom)),
+    )
+    some = np.flatnonzero(counts)
+    result.begin[some] = measured[begins[some]]
+    for size in np.unique(counts[some]).tolist():
+        which = np.flatnonzero(counts == size)
+        rows = values[begins[which, None] + np.arange(size)]
+        middle = medians(rows)
+        reach = 3 * np.where(np.isnan(noise[which]), np.inf, noise[which])
+        near = np.clip(rows, (middle - reach)[:, None], (middle + reach)[:, None]) if size > 2 else rows
+        result.level[which] = near.mean(axis=1)
+        if size <= least:
+            continue
+        clearest = _clearest(rows, noise[which], freedom, least)[1]
+        changed = np.flatnonzero(clearest <= CHANGE_TAIL)
+        for place in changed.tolist():
+            _divide(result, int(which[place]), rows[place], measured[begins[which[place]] :], least, stable)
+        alone = np.setdiff1d(np.arange(len(which)), changed)
+        result.last[which[alone]] = rows[alone, -1] if size > stable else np.nan
+    return result
+
+
+def _clearest(rows: Floats, noise: Floats, freedom: float, least: int) -> tuple[Ints, Floats]:
+    """Return where each of *rows* is divided most clearly, and the probability that chance does it."""
+    size = rows.shape[1]
+    sums = np.cumsum(rows, axis=1)
+    first = np.arange(least, size - least + 1)
+    if not len(first):
+        return np.zeros(len(rows), dtype=np.int64), np.ones(len(rows))
+    before, after = sums[:, first - 1] / first, (sums[:, -1:] - sums[:, first - 1]) / (size - first)
+    distance = np.abs(after - before) / (noise[:, None] * np.sqrt(1 / first + 1 / (size - first)))
+    place = np.argmax(distance, axis=1)
+    chance = chance_of_change(distance[np.arange(len(rows)), place], np.full(len(rows), freedom), len(first))
+    return first[place], np.where(np.isnan(chance), 1.0, chance)
+
+
+def _divide(result: Stretches, host: int, row: Floats, measured: Ints, least: int, stable: int) -> None:
+    """Set the stretches of a *host* whose level changed; *row* are its losses, *measured* its sessions."""
+    noise, freedom = result.noise[host : host + 1], float(result.freedom[host])
+    # A single disturbed session is no change.
+    middle = np.array([np.median(row[max(0, i - 1) : i + 2]) for i in range(len(row))])
+    ends = [0, len(row)]
+
+    def divide(begin: int, end: int) -> None:
+        if end - begin < 2 * least:
+            return
+        place, chance = _clearest(middle[None, begin:end], noise, freedom, least)
+        if chance[0] <= CHANGE_TAIL:
+            ends.append(begin + int(place[0]))
+            divide(begin, begin + int(place[0]))
+            divide(begin + int(place[0]), end)
+
+    divide(0, len(row))
+    ends.sort()
+    parts = list(zip(ends[:-1], ends[1:], strict=True))
+    begin, end = parts[-1]
+    result.begin[host], result.size[host] = measured[begin], end - begin
+    newest = row[begin:end]
+    # Two sessions: the better one, as the other may be disturbed.
+    result.level[host] = np.median(newest) if len(newest) > 2 else newest.min()
+    if end - begin > stable:
+        result.last[host] = row[-1]
+    if len(parts) > 1:
+        result.before[host] = measured[begin - 1]
+    earlier = [(float(np.median(row[b:e])), b, e) for b, e in parts[:-1] if e - b >= stable]
+    if earlier:
+        best, b, e = min(earlier)
+        result.best[host], result.best_size[host] = best, e - b
+        result.best_begin[host], result.best_end[host] = measured[b], measured[e - 1]
+
+

@@ -1,0 +1,419 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Judges the parts of all hosts, and the metrics that the parts do not explain.
+
+For each series of a part, a host is compared with its siblings and with its own best stable period
+(:mod:`firsttouch.judge.questions`). A metric alone is compared with its siblings after what its part lost is taken
+off.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from firsttouch.judge import levels, questions
+from firsttouch.judge.constants import (
+    BAD_SESSIONS,
+    DOUBTFUL_LOSS,
+    FAIL_TAIL,
+    FEWEST_HOSTS,
+    INTERMITTENT_SESSIONS,
+    LEAST_LOSS,
+    PRIOR_FREEDOM,
+    PRIOR_SPREAD,
+    STABLE_SESSIONS,
+    SUDDEN_LOSS,
+)
+from firsttouch.judge.groups import Bools, Floats, Ints
+from firsttouch.judge.levels import SeriesLosses, Sessions, Stretches
+from firsttouch.judge.parts import Part, Series, series
+from firsttouch.judge.questions import Answer, Groups2, Update
+from firsttouch.judge.samples_table import SamplesTable
+from firsttouch.judge.statistics import binomial_tail
+
+#: The questions, by number.
+SIBLINGS, OWN = range(2)
+#: The words of a part, by number, as those of a verdict.
+PASS, UNDECIDED, SUSPECT, INVALID, FAIL = range(5)
+
+
+class Judged(Struct, frozen=True):
+    """The answers about one series: a value per host.
+
+    *words* are numbers, *question* is the number of the one that decided. *counted* marks the sessions that count
+    now, *level* is the loss in these. *awaiting* marks hosts that were good and are bad in one session,
+    *intermittent* has how many of how many sessions of a host were bad.
+    """
+
+    series: Series
+    words: NDArray[np.uint8]
+    question: NDArray[np.uint8]
+    answers: tuple[Answer, Answer]
+    level: Floats
+    mean: Floats
+    counted: Bools
+    sessions: Ints
+    repetitions: Floats
+    noise: Floats
+    begin: Ints
+    before: Ints
+    is_disturbed: Bools
+    awaiting: Bools
+    intermittent: Mapping[int, tuple[int, int]]
+    updates: Sequence[Update]
+    groups: Groups2 | None
+    found: Stretches
+    #: Of the cases within a host, of good hosts, and of rounded values.
+    spread: float
+    deviation: float
+    step: float
+
+    @property
+    def sight(self) -> Floats:
+        """The smallest loss that a question would have seen, for each host."""
+        return np.minimum(*(answer.sight for answer in self.answers))
+
+    def answer(self, host: int) -> tuple[float, float]:
+        """Return loss and limit of the question that decided about a host."""
+        of = self.answers[int(self.question[host])]
+        return float(of.loss[host]), float(of.limit[host])
+
+
+class Fleet(Struct, frozen=True):
+    """The judged series of a table, and the metrics alone.
+
+    *cases* are the numbers of the judged cases, *case_levels* a row for each with the loss of each host now (NaN:
+    not measured), relative to *centres* (logarithms). *alone* marks metrics that are bad beyond what their part
+    lost, with *alone_limits*.
+    """
+
+    sessions: Sessions
+    series: Sequence[Judged]
+    cases: Ints
+    case_levels: NDArray[np.float64]
+    centres: Floats
+    noise: Floats
+    alone: NDArray[np.uint8]
+    alone_loss: NDArray[np.float64]
+    alone_limits: Floats
+    alone_sight: Floats
+    series_of: Mapping[int, Judged]
+    repetitions: NDArray[np.float64]
+
+
+def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fleet:
+    """Return what the parts of all hosts say, by the *cases* with these numbers (one direction is better)."""
+    sessions = Sessions.of(table)
+    all_series = series({number: table.cases[number] for number in cases})
+    single = [s for s in all_series if not _is_together(s, all_series)]
+    tests = max(1, len(all_series))
+    judged: list[Judged] = []
+    of_case: dict[int, Judged] = {}
+    columns: list[tuple[int, Floats, float, float, Floats]] = []
+    prepared: dict[Series, _Prepared] = {}
+    for part in single:
+        of_cases = [levels.case_losses(table, sessions, number) for number in part.cases]
+        prepared[part] = p = _prepare(levels.series_losses(of_cases, sessions), sessions)
+        for number, row, case in zip(part.cases, p.losses.cases, of_cases, strict=True):
+            now = _mean(row, p.counted, sessions)
+            counts = np.full(sessions.hosts, np.nan)
+            counts[sessions.host[case.session]] = case.count
+            columns.append((number, now, _centre(case, row), case.noise, counts))
+        # The rows of many cases are large, and were used.
+        prepared[part] = replace(p, losses=replace(p.losses, cases=p.losses.cases[:0]))
+    replaced = _replaced([*prepared.values()], sessions)
+    for part in single:
+        judged.append(_judge(part, prepared[part], sessions, replaced, tests, fleet=fleet))
+        of_case.update(dict.fromkeys(part.cases, judged[-1]))
+    for part in all_series:
+        if part not in prepared:
+            of_name = (part.part.name, part.kind)
+            members = [p.losses for s, p in prepared.items() if (s.part.name, s.kind) == of_name]
+            together = _prepare(_together(members), sessions)
+            judged.append(_judge(part, together, sessions, replaced, tests, fleet=fleet))
+    _explain(judged)
+    columns.sort(key=lambda column: column[0])
+    numbers = np.array([column[0] for column in columns], dtype=np.int64)
+    case_levels = np.array([column[1] for column in columns]).reshape(len(columns), sessions.hosts)
+    alone, alone_loss, limits, sight = _alone(table, numbers, case_levels, of_case, fleet=fleet)
+    return Fleet(
+        sessions, judged, numbers, case_levels, np.array([c[2] for c in columns]), np.array([c[3] for c in columns]),
+        alone, alone_loss, limits, sight, of_case,
+        np.array([c[4] for c in columns]).reshape(len(columns), sessions.hosts),
+    )
+
+
+def _is_together(part: Series, all_series: Sequence[Series]) -> bool:
+    """Return whether a series has the cases of several others."""
+    return not part.part.place and any(
+        s.part.place and (s.part.name, s.kind) == (part.part.name, part.kind) for s in all_series
+    )
+
+
+def _together(members: Sequence[SeriesLosses]) -> SeriesLosses:
+    """Return the losses of several parts as one series: each part weighs the same."""
+    rows = np.array([m.loss for m in members], dtype=np.float32)
+    with np.errstate(all="ignore"):
+        counts = np.count_nonzero(np.isfinite(rows), axis=0)
+        counts_or_nan = np.where(counts > 0, counts, np.nan)
+        middle = levels.middles(rows)
+        spread = max(levels.spread_within(rows, counts), max(m.spread for m in members) / 2)
+        near = np.clip(rows, middle - 1.5 * spread, middle + 1.5 * spread) if len(members) > 2 else rows
+        return SeriesLosses(
+            rows,
+            np.nansum(near, axis=0, dtype=np.float64) / counts_or_nan,
+            np.nansum([m.variance for m in members], axis=0) / counts_or_nan**2,
+            np.nansum([m.repetitions for m in members], axis=0) / counts_or_nan,
+            np.logical_or.reduce([m.is_disturbed for m in members]),
+            spread,
+            max(m.step for m in members),
+        )
+
+
+def _mean(row: NDArray[np.floating], counted: Bools, sessions: Sessions) -> Floats:
+    chosen = np.flatnonzero(counted & np.isfinite(row))
+    counts = np.bincount(sessions.host[chosen], minlength=sessions.hosts)
+    sums = np.bincount(sessions.host[chosen], row[chosen], minlength=sessions.hosts)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+
+
+def _centre(case: levels.CaseLosses, row: NDArray[np.float32]) -> float:
+    """Return what was taken off the losses of a case."""
+    return float(case.loss[0] - row[case.session[0]]) if len(case.loss) else math.nan
+
+
+class _Prepared(Struct, frozen=True):
+    """The stretches of a series, and how much each host lost at its last change."""
+
+    losses: SeriesLosses
+    found: Stretches
+    counted: Bools
+    changes: Floats
+    noise: Floats
+    least: float
+
+
+def _prepare(losses: SeriesLosses, sessions: Sessions) -> _Prepared:
+    pooled, noise, freedom = levels.session_noise(losses.loss, sessions)
+    # Repetitions tell the least noise that a session has.
+    least = math.sqrt(float(np.nanmedian(losses.variance))) if np.isfinite(losses.variance).any() else 0.0
+    noise = np.full(sessions.hosts, least) if math.isnan(pooled) else noise
+    found = levels.stretches(
+        losses.loss, sessions, noise, max(freedom, PRIOR_FREEDOM), BAD_SESSIONS, STABLE_SESSIONS
+    )
+    counted = np.isfinite(losses.loss) & (np.arange(len(losses.loss)) >= found.begin[sessions.host])
+    counted &= sessions.current & (found.begin[sessions.host] >= 0)
+    return _Prepared(losses, found, counted, _changes(found, losses.loss, sessions), noise, least)
+
+
+def _replaced(series_of_host: Sequence[_Prepared], sessions: Sessions) -> Bools:
+    """Return which hosts changed in most of their parts at once, for better and worse: they have other parts now."""
+    begins = np.array([p.found.begin for p in series_of_host])
+    changes = np.nan_to_num(np.array([p.changes for p in series_of_host]))
+    is_changed = changes != 0
+    with np.errstate(all="ignore"):
+        when = np.nanmedian(np.where(is_changed, begins, np.nan), axis=0)
+    together = is_changed & (np.abs(begins - when) <= 1)
+    up, down = ((sign * changes > 0) & together for sign in (1, -1))
+    count = len(series_of_host)
+    result: Bools = together.sum(axis=0) >= max(3, count / 2)
+    return result & (np.minimum(up.sum(axis=0), down.sum(axis=0)) >= max(1, count / 5))
+
+
+def _judge(
+    part: Series, prepared: _Prepared, sessions: Sessions, replaced: Bools, tests: float, *, fleet: bool
+) -> Judged:
+    """Return the answers about one series."""
+    hosts = sessions.hosts
+    losses, found, counted, noise = prepared.losses, prepared.found, prepared.counted, prepared.noise
+    loss = losses.loss
+    updated = questions.updates(found, sessions, prepared.changes) if fleet else []
+    own = questions.compared_with_itself(found, sessions, loss, updated, tests, losses.step, fleet=fleet)
+    own.loss[replaced] = np.nan
+    siblings, divided, deviation = Answer.none(hosts), None, PRIOR_SPREAD
+    if fleet:
+        adjusted = found.level.copy()
+        for update in updated:
+            adjusted[update.hosts] -= update.change
+        variance = noise**2 / np.maximum(found.size, 1)
+        prior = math.sqrt((PRIOR_SPREAD**2 + 2 * losses.spread**2) / 3) if losses.spread else PRIOR_SPREAD
+        weight = PRIOR_FREEDOM + (1 if losses.spread else 0)
+        siblings, spread, divided = questions.compared_with_siblings(
+            adjusted, variance, (max(prior, prepared.least), weight), tests, losses.step
+        )
+        deviation = spread.deviation if spread else prior
+    words = np.full(hosts, PASS, dtype=np.uint8)
+    question = np.full(hosts, SIBLINGS, dtype=np.uint8)
+    for number, answer in ((SIBLINGS, siblings), (OWN, own)):
+        with np.errstate(invalid="ignore"):
+            word = np.where(answer.loss > answer.unusual, SUSPECT, PASS)
+            word = np.where(answer.loss > answer.limit, FAIL, word)
+            if number == SIBLINGS:
+                word[(answer.loss > DOUBTFUL_LOSS) & (word == PASS)] = UNDECIDED
+        more = word > words
+        words[more], question[more] = word[more], number
+    if divided is not None and divided.is_minority:
+        words[divided.worse & (words == PASS)] = UNDECIDED
+    awaiting = _awaiting(found, tests)
+    question[awaiting & (words < SUSPECT)] = OWN
+    words[awaiting & (words < SUSPECT)] = SUSPECT
+    newest = _newest(losses.is_disturbed & np.isfinite(loss), loss, sessions)
+    repetitions = _last(losses.repetitions, sessions)
+    intermittent = _intermittent(loss, sessions, noise, words) if fleet else {}
+    return Judged(
+        part, words, question, (siblings, own), found.level, _mean(loss, counted, sessions), counted, found.size,
+        repetitions, noise, found.begin, found.before, newest, awaiting, intermittent, updated, divided, found,
+        losses.spread, deviation, losses.step,
+    )
+
+
+def _changes(found: Stretches, loss: Floats, sessions: Sessions) -> Floats:
+    """Return how much each host lost at its last change (NaN: no change)."""
+    changes = np.full(sessions.hosts, np.nan)
+    for host in np.flatnonzero(found.before >= 0).tolist():
+        earlier = loss[sessions.begins[host] : found.begin[host]]
+        earlier = earlier[np.isfinite(earlier)][-2 * STABLE_SESSIONS :]
+        if len(earlier):
+            changes[host] = found.level[host] - float(np.median(earlier))
+    return changes
+
+
+def _last(values: Floats, sessions: Sessions) -> Floats:
+    result = np.full(sessions.hosts, np.nan)
+    some = np.isfinite(values)
+    result[sessions.host[some]] = values[some]
+    return result
+
+
+def _newest(flags: Bools, loss: Floats, sessions: Sessions) -> Bools:
+    result = np.zeros(sessions.hosts, dtype=np.bool_)
+    some = np.isfinite(loss)
+    result[sessions.host[some]] = flags[some]
+    return result
+
+
+def _awaiting(found: Stretches, tests: float) -> Bools:
+    """Return the hosts that were stable, and are bad in their newest session only."""
+    last = found.last - found.level
+    with np.errstate(invalid="ignore"):
+        deviation = found.noise * np.sqrt(1 + 1 / np.maximum(found.size - 1, 1))
+        limit = questions.limits(deviation, np.maximum(found.freedom, 1.0), tests, LEAST_LOSS)[0]
+        is_bad: Bools = (found.size > STABLE_SESSIONS) & (last > limit)
+    return is_bad
+
+
+def _intermittent(
+    loss: Floats, sessions: Sessions, noise: Floats, words: NDArray[np.uint8]
+) -> dict[int, tuple[int, int]]:
+    """Return in how many of how many sessions hosts were bad that are good in most, and lately again."""
+    measured = np.flatnonzero(np.isfinite(loss) & sessions.current)
+    host = sessions.host[measured]
+    counts = np.bincount(host, minlength=sessions.hosts)
+    if counts.max(initial=0) <= STABLE_SESSIONS:
+        return {}
+    usual = levels.of_hosts(loss[measured], host, sessions.hosts)
+    clear = np.maximum(4 * np.median(noise), LEAST_LOSS)
+    is_bad = loss[measured] - usual[host] > clear
+    bad = np.bincount(host[is_bad], minlength=sessions.hosts)
+    result: dict[int, tuple[int, int]] = {}
+    rate = (np.sort(bad)[: max(1, (3 * len(bad)) // 4)].sum() + 1) / (counts.sum() + 1)
+    for number in np.flatnonzero((bad >= INTERMITTENT_SESSIONS) & (words < SUSPECT)).tolist():
+        rows = is_bad[host == number]
+        tail = binomial_tail(bad[number : number + 1], counts[number : number + 1], np.array([rate]))[0]
+        since = len(rows) - 1 - int(np.flatnonzero(rows)[-1])
+        share = bad[number] / counts[number]
+        if tail < FAIL_TAIL and (1 - share) ** since > 0.1 and not rows[np.flatnonzero(rows)[0] :].all():
+            result[number] = (int(bad[number]), int(counts[number]))
+    return result
+
+
+def _explain(judged: Sequence[Judged]) -> None:
+    """Let a part be good if what another part lost explains its loss.
+
+    Links end at the memory of a bank, caches and memory's latency follow the clock, and all parts of a name
+    together are named only if no single one is.
+    """
+    by_part = {(j.series.part, j.series.kind): j for j in judged}
+
+    def explained(effect: Judged, cause: Judged | None, factor: float = 1.3) -> None:
+        if cause is None or cause is effect:
+            return
+        bad = (cause.words >= SUSPECT) & (effect.words > PASS)
+        for host in np.flatnonzero(bad).tolist():
+            loss, limit = effect.answer(host)
+            if not loss > factor * max(cause.answer(host)[0], cause.answers[0].loss[host]) + LEAST_LOSS:
+                effect.words[host] = PASS
+
+    for j in judged:
+        part, kind = j.series.part, j.series.kind
+        if part.name == "link" and part.place:
+            explained(j, by_part.get((Part("memory", part.place[1:]), kind)))
+        if kind in {"latency", "slowest accesses", "bandwidth"} and part.name != "clock":
+            for other in judged:
+                if other.series.part.name == "clock" and other.series.part.place[:1] in {(), part.place[:1]}:
+                    explained(j, other)
+    # All of a name: named if most of its parts are bad alike, and else the single ones.
+    for j in judged:
+        part, kind = j.series.part, j.series.kind
+        if part.place:
+            continue
+        members = [o for o in judged if o.series.part.name == part.name and o.series.kind == kind and o is not j]
+        if not members:
+            continue
+        bad = np.array([o.words >= SUSPECT for o in members])
+        share = bad.mean(axis=0)
+        alike = share >= 0.75
+        for host in np.flatnonzero((j.words > PASS) & bad.any(axis=0) & ~alike).tolist():
+            j.words[host] = PASS
+
+
+def _alone(
+    table: SamplesTable, numbers: Ints, case_levels: NDArray[np.float64], of_case: Mapping[int, Judged], *, fleet: bool
+) -> tuple[NDArray[np.uint8], NDArray[np.float64], Floats, Floats]:
+    """Return the words, losses and limits of metrics alone, after what their parts lost is taken off."""
+    words = np.zeros(case_levels.shape, dtype=np.uint8)
+    losses = np.full(case_levels.shape, np.nan)
+    limits, sight = np.full(len(numbers), np.inf), np.full(len(numbers), np.inf)
+    if not fleet or case_levels.shape[1] < FEWEST_HOSTS:
+        return words, losses, limits, sight
+    for place, number in enumerate(numbers.tolist()):
+        judged = of_case[number]
+        cases = len(judged.series.cases)
+        if cases == 1:
+            continue
+        level = case_levels[place]
+        bad = judged.words >= SUSPECT
+        level = level - (judged.mean if cases > 2 else np.where(bad, judged.mean, 0.0))
+        measured = np.flatnonzero(np.isfinite(level))
+        if len(measured) < FEWEST_HOSTS:
+            continue
+        prior = math.hypot(judged.spread, judged.deviation if cases == 2 else 0.0)
+        weight = min(20.0, max(PRIOR_FREEDOM, 0.6 * (cases - 1) * len(measured)))
+        spread = questions.spread_of(level[measured], max(prior, 0.25 * PRIOR_SPREAD), weight)
+        losses[place] = level - spread.centre
+        wide = np.array([spread.deviation * math.sqrt(1 + 1 / max(np.count_nonzero(spread.good), 1))])
+        least = max(LEAST_LOSS, 1.5 * judged.step)
+        fail, unusual, seen = questions.limits(wide, np.array([spread.freedom]), 2.0 * len(numbers), least)
+        limits[place], sight[place] = fail[0], seen[0]
+        with np.errstate(invalid="ignore"):
+            words[place] = np.where(losses[place] > unusual[0], SUSPECT, PASS)
+            for host in np.flatnonzero(losses[place] > fail[0]).tolist():
+                words[place, host] = FAIL if _is_lasting(table, number, host, fail[0], losses[place, host]) else UNDECIDED
+    return words, losses, limits, sight
+
+
+def _is_lasting(table: SamplesTable, number: int, host: int, limit: float, loss: float) -> bool:
+    """Return whether a metric alone is bad in nearly all repetitions of a host: one or two may be disturbed."""
+    groups = table.groups(number)
+    group = groups.start + int(np.searchsorted(table.host[groups], host))
+    rows = table.rows_of(slice(group, group + 1))
+    values = table.value[rows][table.valid[rows] & table.judged[rows] & (table.value[rows] > 0)]
+    sign = 1.0 if table.cases[number].better == "lower" else -1.0
+    logs = sign * np.log(values[-12:])
+    away = logs - np.median(logs)
+    return len(logs) > 1 and bool(np.mean(away > -limit / 2) >= 0.75 if len(logs) > 3 else (away > -limit / 2).all())

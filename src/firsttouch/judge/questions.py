@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The questions about each part of each host: is it unlike its siblings, and is it unlike itself?
+
+(The third one, whether it is below what was promised, needs no fleet: :mod:`firsttouch.judge.judging`.) All
+answers have the same form: a loss, the limit beyond which chance and nature do not explain it, and the smallest
+loss that would have been seen (sight).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from firsttouch.judge.constants import (
+    BAD_SESSIONS,
+    DETECTED,
+    FAIL_TAIL,
+    FEWEST_HOSTS,
+    GROUPS_APART,
+    LEAST_LOSS,
+    MOST_BAD,
+    NORMAL_MEDIAN,
+    OUTLIER,
+    PRIOR_FREEDOM,
+    PRIOR_SPREAD,
+    STABLE_SESSIONS,
+    SUSPECT_TAIL,
+    UPDATED_HOSTS,
+    UPDATED_SHARE,
+)
+from firsttouch.judge.groups import Bools, Floats, Ints
+from firsttouch.judge.levels import Sessions, Stretches
+from firsttouch.judge.statistics import student_quantile, student_quantiles
+
+
+class Spread(Struct, frozen=True):
+    """What good hosts reach: their *centre*, its *deviation* with degrees of *freedom*, and which hosts are *good*."""
+
+    centre: float
+    deviation: float
+    freedom: float
+    good: Bools
+
+
+def spread_of(levels: Floats, prior: float, freedom: float) -> Spread:
+    """Return the spread of the good ones of some hosts with these *levels*.
+
+    Up to :data:`MOST_BAD` of them may be bad. The shortest interval that holds the others gives a first centre and
+    deviation (P. J. Rousseeuw and A. M. Leroy, Robust regression and outlier detection, 1987, 4.3), and hosts within
+    :data:`OUTLIER` deviations the final ones. The variance is shrunk towards the *prior* deviation with its degrees
+    of *freedom* (G. K. Smyth, Linear models and empirical Bayes methods, 2004), so that few hosts are not judged
+    by few degrees of freedom.
+    """
+    count = len(levels)
+    ordered = np.sort(levels)
+    half = count - int(MOST_BAD * count + 1e-9)
+    widths = ordered[half - 1 :] - ordered[: count - half + 1]
+    begin = int(np.argmin(widths))
+    centre = float(np.median(ordered[begin : begin + half]))
+    share = (half - 0.3) / (count + 0.4)
+    deviation = float(widths[begin]) / 2 / normal_quantile(0.5 + share / 2) if count > 2 else prior
+    inside = max(half - 1, 1) / 2
+    moderated = math.sqrt((freedom * prior**2 + inside * deviation**2) / (freedom + inside))
+    for _ in range(6):
+        reach = OUTLIER * (1 + 2 / (inside + freedom)) * moderated
+        good = np.abs(ordered - centre) <= reach
+        size = int(np.count_nonzero(good))
+        if size < half:
+            break
+        previous = centre, moderated
+        centre, deviation = float(ordered[good].mean()), float(ordered[good].std(ddof=min(1, size - 1)))
+        inside = max(size - 1, 1)
+        moderated = math.sqrt((freedom * prior**2 + inside * deviation**2) / (freedom + inside))
+        if previous == (centre, moderated):
+            break
+    inside = max(inside - 0.5 * (count - size), 1.0)  # the hosts that were left out were chosen
+    reach = OUTLIER * (1 + 2 / (inside + freedom)) * moderated
+    return Spread(centre, moderated, inside + freedom, np.abs(levels - centre) <= reach)
+
+
+def normal_quantile(share: float) -> float:
+    """Return the quantile of the standard normal distribution."""
+    from statistics import NormalDist  # noqa: PLC0415
+
+    return NormalDist().inv_cdf(share)
+
+
+class Answer(Struct, frozen=True):
+    """The answers to one question, a value per host.
+
+    *loss* is NaN where the question cannot be asked. Beyond *limit* a host fails, beyond *unusual* it is suspect.
+    *sight* is the smallest loss that fails in 95 % of cases.
+    """
+
+    loss: Floats
+    limit: Floats
+    unusual: Floats
+    sight: Floats
+
+    @classmethod
+    def none(cls, hosts: int) -> Answer:
+        """Return that the question cannot be asked."""
+        return cls(*(np.full(hosts, value) for value in (np.nan, np.inf, np.inf, np.inf)))
+
+
+def limits(deviation: Floats, freedom: Floats, tests: float, least: float) -> tuple[Floats, Floats, Floats]:
+    """Return the limits of a fail and of a suspicion, and the sight, for losses with these deviations.
+
+    A good host exceeds one of its limits in *tests* tests with the probabilities :data:`FAIL_TAIL` and
+    :data:`SUSPECT_TAIL`.
+    """
+    fail, unusual = (
+        np.maximum(student_quantiles(tail / tests, freedom) * deviation, least)
+        for tail in (FAIL_TAIL, SUSPECT_TAIL)
+    )
+    return fail, unusual, fail + DETECTED * deviation
+
+
+class Groups2(Struct, frozen=True):
+    """Two groups of hosts: which hosts are in the *worse* one, and how far *apart* they are (a logarithm)."""
+
+    worse: Bools
+    apart: float
+
+    @property
+    def is_minority(self) -> bool:
+        """Whether the worse hosts may be bad ones, and not another generation."""
+        return float(np.mean(self.worse)) <= MOST_BAD
+
+
+def two_groups(levels: Floats, deviation: float) -> Groups2 | None:
+    """Return the two groups that hosts form, None if no gap between them is clear.
+
+    *deviation* is what metrics of one host differ by: a group is not narrower than that.
+    """
+    count = len(levels)
+    ordered = np.sort(levels)
+    fewest = 2 if count < 20 else math.ceil(count / 10)
+    if count < FEWEST_HOSTS or count < 2 * fewest:
+        return None
+    gaps = np.diff(ordered)[fewest - 1 : count - fewest]
+    place = fewest + int(np.argmax(gaps))
+    low, high = ordered[:place], ordered[place:]
+    squares = ((low - low.mean()) ** 2).sum() + ((high - high.mean()) ** 2).sum()
+    within = math.sqrt((PRIOR_FREEDOM * deviation**2 + squares) / (PRIOR_FREEDOM + count - 2))
+    apart = float(high.mean() - low.mean())
+    far = GROUPS_APART * (1 + 4 / count) * within
+    if apart < max(far, LEAST_LOSS) or float(gaps.max()) < 0.5 * GROUPS_APART * within:
+        return None
+    return Groups2(levels >= ordered[place], apart)
+
+
+class Update(Struct, frozen=True):
+    """Hosts whose level changed together: their numbers, the *change* (a loss), and *begin* and *end* (sessions)."""
+
+    hosts: Ints
+    change: float
+    deviation: float
+    begin: int
+    end: int
+
+
+def updates(found: Stretches, sessions: Sessions, changes: Floats) -> list[Update]:
+    """Return the hosts that changed together, at once or in waves, by about the same amount in one direction.
+
+    *changes* are those of each host since the stretch before its newest one (NaN: none). Hosts are an update if
+    they are many, or if a few lost exactly as much as each other. They were like the others before: a repair is no
+    update.
+    """
+    result = []
+    measured = np.flatnonzero(np.isfinite(found.level))
+    usual = float(np.median((found.level - np.nan_to_num(changes))[measured])) if len(measured) else 0.0
+    for sign in (1.0, -1.0):
+        changed = np.flatnonzero(sign * np.nan_to_num(changes) > 0)
+        if len(changed) < UPDATED_HOSTS:
+            continue
+        time = sessions.time[found.begin[changed]]
+        changed, time = changed[np.argsort(time, kind="stable")], np.sort(time)
+        waves = np.flatnonzero(np.diff(time) > 1.6 * sessions.interval) + 1
+        for members in np.split(changed, waves):
+            sizes = changes[members]
+            middle = float(np.median(sizes))
+            near = sizes[np.abs(sizes) < 2 * abs(middle)]
+            deviation = float(near.std())
+            noise = float(np.median(found.noise[members])) * 0.8
+            typical = float(np.median(np.abs(sizes - middle))) / NORMAL_MEDIAN
+            is_equal = typical <= max(noise, 0.15 * abs(middle))
+            share = UPDATED_SHARE if is_equal else 2 * UPDATED_SHARE
+            if len(members) < max(UPDATED_HOSTS, share * len(measured)):
+                continue
+            before = float(np.median(found.level[members] - sizes))
+            if abs(before - usual) < abs(middle) / 2:
+                begin, end = (int(found.begin[members[i]]) for i in (0, -1))
+                result.append(Update(members, middle, deviation, begin, end))
+    return result
+
+
+def compared_with_itself(
+    found: Stretches,
+    sessions: Sessions,
+    loss: Floats,
+    updated: Sequence[Update],
+    tests: float,
+    step: float,
+    *,
+    fleet: bool,
+) -> Answer:
+    """Return how much each host lost since its best stable period, beyond what hosts lost together with it."""
+    answer = Answer.none(len(found.size))
+    places = np.flatnonzero(np.isfinite(found.best) & (found.size >= BAD_SESSIONS))
+    if not len(places):
+        return answer
+    common, wide = np.zeros(len(found.size)), np.zeros(len(found.size))
+    for update in updated:
+        common[update.hosts] = max(update.change, 0.0)
+        # Of a few hosts, the largest change is further from the others than of many.
+        freedom = len(update.hosts) - 1
+        wide[update.hosts] = update.deviation * (1 + 2 / freedom)
+    own = found.level[places] - found.best[places]
+    noise = found.noise[places]
+    deviation = noise * np.sqrt(1 / found.size[places] + 1 / found.best_size[places])
+    deviation = np.hypot(deviation, wide[places])
+    least = max(LEAST_LOSS, step)
+    fail, unusual, sight = limits(deviation, found.freedom[places], tests, least)
+    for place in np.flatnonzero(own - common[places] > unusual).tolist() if fleet else ():
+        host = int(places[place])
+        common[host] = max(common[host], _of_siblings(found, sessions, loss, host))
+    answer.loss[places], answer.limit[places] = own - common[places], fail
+    answer.unusual[places], answer.sight[places] = unusual, sight
+    return answer
+
+
+def _of_siblings(found: Stretches, sessions: Sessions, loss: Floats, host: int) -> float:
+    """Return what most other hosts lost since the best period of a *host*, 0.0 if few were measured then and now."""
+    begin, end, now = sessions.time[[found.best_begin[host], found.best_end[host], found.begin[host]]]
+    around = sessions.interval
+    usable = np.isfinite(loss) & (sessions.host != host)
+    means = []
+    for chosen in (
+        usable & (sessions.time >= begin - around) & (sessions.time <= min(end + around, now - 1)),
+        usable & (sessions.time >= now - around / 2),
+    ):
+        counts = np.bincount(sessions.host[chosen], minlength=sessions.hosts)
+        sums = np.bincount(sessions.host[chosen], loss[chosen], minlength=sessions.hosts)
+        means.append(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan))
+    change = means[1] - means[0]
+    change = change[np.isfinite(change)]
+    return max(0.0, float(np.median(change))) if len(change) >= FEWEST_HOSTS - 1 else 0.0
+
+
+def compared_with_siblings(
+    levels: Floats, variances: Floats, prior: tuple[float, float], tests: float, step: float
+) -> tuple[Answer, Spread | None, Groups2 | None]:
+    """Return how much worse each host is than its siblings.
+
+    *levels* are those of the hosts (NaN: not measured), *variances* what chance adds to each, *prior* is the
+    deviation expected between good hosts with its degrees of freedom.
+    """
+    answer = Answer.none(len(levels))
+    measured = np.flatnonzero(np.isfinite(levels))
+    if len(measured) < FEWEST_HOSTS:
+        return answer, None, None
+    values = levels[measured]
+    divided = two_groups(values, prior[0])
+    groups = [np.ones(len(values), dtype=np.bool_)]
+    if divided is not None and not divided.is_minority:
+        groups = [divided.worse, ~divided.worse]  # two generations: each host is compared with its own
+    first: Spread | None = None
+    for group in groups:
+        if np.count_nonzero(group) < FEWEST_HOSTS:
+            continue
+        members = measured[group]
+        spread = spread_of(levels[members], *prior)
+        usual = float(np.median(variances[members]))
+        # A host of which less is known than of the others differs by more.
+        deviation = np.sqrt(
+            spread.deviation**2 * (1 + 1 / max(np.count_nonzero(spread.good), 1))
+            + np.maximum(variances[members] - usual, 0)
+        )
+        fail, unusual, sight = limits(
+            deviation, np.full(len(members), spread.freedom), tests, max(LEAST_LOSS, 1.5 * step)
+        )
+        answer.loss[members] = levels[members] - spread.centre
+        answer.limit[members], answer.unusual[members], answer.sight[members] = fail, unusual, sight
+        first = first or spread
+    worse = np.zeros(len(levels), dtype=np.bool_)
+    if divided is not None:
+        worse[measured] = divided.worse
+        divided = Groups2(worse, divided.apart)
+    return answer, first, divided
