@@ -13,7 +13,7 @@ from firsttouch.cli import options
 from firsttouch.errors import BadInput, Missing, one_line
 from firsttouch.host.host_lists import folded, unfolded
 from firsttouch.judge import baseline
-from firsttouch.judge.fleet_level import LOSS
+from firsttouch.judge.constants import DOUBTFUL_LOSS as LOSS
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.records import atomic_files
 from firsttouch.report import inputs

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names possible causes of a fail if the findings of the host fit a signature, by the rules of causes.toml."""
+"""Names possible causes of a fail: the part and the pattern of its kinds, by the rules of causes.toml."""
 
 from __future__ import annotations
 
@@ -7,257 +7,100 @@ import functools
 import itertools
 import math
 import re
-import statistics
 import string
 from collections.abc import Collection, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct, field
-from msgspec.structs import replace
+from msgspec import Meta, Struct
 
 from firsttouch import documents
 from firsttouch.documents import Table
 from firsttouch.errors import first_of
-from firsttouch.host.memory_modules import channel_of, socket_of_slot, without_channel
+from firsttouch.host.memory_modules import channel_of, without_channel
 from firsttouch.judge.drift import ABSENT, ModuleDeviation, ModuleDeviations
 from firsttouch.judge.samples_table import loss_state
-from firsttouch.judge.verdict import Finding, natural
+from firsttouch.judge.verdict import Finding, PartFinding, natural
 from firsttouch.records.cases import grouped
-from firsttouch.records.catalogue import Check, checks
 from firsttouch.systems.facts import Facts
-from firsttouch.units import percent, percent_range, text_range
+from firsttouch.units import percent
 
-#: Sizes in bytes: up to the first fits every processor's first cache, from the second on no cache fits.
-_CACHE, _MEMORY = 32 << 10, 32 << 20
-#: The bandwidth of k of n memory channels is between k/n and (k/n) to this power, within these factors of noise.
-_SATURATION, _LOWEST, _HIGHEST = 0.85, 0.95, 1.03
-#: Without the number of channels, a loss that is smaller names none of them.
-_NEAR_ALL = 0.93
-#: The least share of metrics of other banks, and of latencies to other banks, beside a bank without a channel.
-_SPILL, _REMOTE_SPILL = 0.96, 0.8
-#: The shares of metrics that follow the clock if cooling or power is at fault.
-_THROTTLED = 0.75, 0.975
 #: The least share of the siblings that have the same module in a slot.
 _SIBLINGS = 2 / 3
-#: Most slots that are named, and most metrics.
-_NAMED, _FEW_NAMED = 16, 3
-#: Loads that use no link between NUMA nodes.
-_LOCAL_LOADS = {"none", "local"}
-#: The least share of all other groups if a condition is about some of the groups.
-_HEALTHY = 0.97
-_HEALTHY_LOSS = 1 - _HEALTHY
+#: Most slots that are named, and most parts or metrics.
+_NAMED, _FEW_NAMED = 16, 4
 #: The part of a core that a slow chain of it shows (:mod:`firsttouch.benchmarks.cores`). A slow clock slows all
 #: chains, and slow caches those behind them.
-_PARTS = {"registers": "clock", "l1": "caches", "l2": "caches", "memory": "memory"}
-
-# ----------------------------------------------------------------------
-# The conditions of a rule, a class for each kind. Its first field is the key that tells the kind.
-
-
-class _Condition(Table, frozen=True):
-    """A kind of condition; *FIELDS* are the fields that it gives to the text of a cause."""
-
-    FIELDS: ClassVar[tuple[str, ...]] = ()
-
-    @property
-    def gives(self) -> tuple[str, ...]:
-        """The names of all fields."""
-        return self.FIELDS
-
-
-class _Count(_Condition, frozen=True):
-    """The number of NUMA nodes or PUs, beside that of the system."""
-
-    count: Literal["numa_nodes", "pus"]
-    is_: Literal["fewer", "more", "one", "halved"]
-
-    FIELDS = ("found", "expected", "which")
-
-
-class _Slow(_Condition, frozen=True):
-    """Whether a metric with a unit fails."""
-
-    slow: bool
-
-
-class _Fails(_Condition, frozen=True):
-    """A check that fails."""
-
-    fails: str
-
-    FIELDS = ("cases",)
-
-
-class _Missing(_Condition, frozen=True):
-    """A check without a result."""
-
-    missing: str
-    where: dict[str, Any] = field(default_factory=dict)
-
-
-class _Modules(_Condition, frozen=True):
-    """Memory modules unlike those of the siblings."""
-
-    modules: Literal["absent", "different"]
-
-    FIELDS = ("modules",)
-
-
-class _Clock(_Condition, frozen=True):
-    """Metrics that follow the clock."""
-
-    clock: Literal["slow", "good"]
-
-    FIELDS = ("clock_share",)
-
-
-class _SlowPus(_Condition, frozen=True):
-    """PUs that are slower than their siblings, by the first part of the core that is."""
-
-    slow_pus: Literal["clock", "caches", "memory"]
-
-    FIELDS = ("slow_pus", "by")
-
-
-class _Setting(_Condition, frozen=True):
-    """A setting with a number."""
-
-    setting: str
-    at_least: float = -math.inf
-    below: float = math.inf
-
-    FIELDS = ("setting",)
-
-
-class _Groups(_Condition, frozen=True):
-    """The shares that groups of metrics reach; the group is a field, too, by the name of *by*."""
-
-    check: str
-    by: Literal["bank", "pu_node", "pair", "shared", "host"]
-    groups: Literal["some", "any", "all"]
-    share: tuple[float, float]
-    metric: str | None = None
-    where: dict[str, Any] = field(default_factory=dict)
-    relation: Literal["local", "remote"] | None = None
-    size: Literal["cache", "memory"] | None = None
-    channels: bool = False
-    alike: float = math.inf
-    every: bool = False
-    only: bool = False
-    if_measured: bool = False
-
-    FIELDS = ("share", "losses", "selected")
-
-    @property
-    def gives(self) -> tuple[str, ...]:
-        """The names of all fields, with the group's."""
-        return (*self.FIELDS, self.by)
-
-
-_KINDS: dict[str, type[_Condition]] = {kind.__struct_fields__[0]: kind for kind in _Condition.__subclasses__()}
+_CORES = {"registers": "clock", "l1": "caches", "l2": "caches", "memory": "memory"}
+#: What the text of a rule may state.
+_FIELDS = ("parts", "loss", "setting", "cases", "count", "expected", "which", "modules", "pus", "by")
 
 
 class Rule(Table, frozen=True):
-    """A cause: its *name*, the *text* that explains it, and the conditions that must all hold.
+    """A cause: its *name*, the *text* that explains it, and its conditions, all of which must hold.
 
-    A cause is not named if one of the causes in *unless* is, which explain the same.
+    Series are written ``PART KIND``, such as ``memory bandwidth``, and may have ``*``.
     """
 
     name: str
     text: str
-    when: Annotated[tuple[Any, ...], Meta(min_length=1)]
+    #: Series of which some part is bad, and series of which none is.
+    bad: tuple[str, ...] = ()
+    good: tuple[str, ...] = ()
+    #: Whether all parts of the bad series are bad, or only some.
+    all: bool | None = None
+    #: The smallest and the largest loss of the bad series (fractions).
+    loss: tuple[float, float] = (0.0, 1.0)
+    #: Metrics (CHECK.METRIC) of which one is bad, and of which none is.
+    metrics: tuple[str, ...] = ()
+    good_metrics: tuple[str, ...] = ()
+    #: A check of which a count fails, and one of which cases are missing, with parameters.
+    fails: str = ""
+    missing: str = ""
+    where: dict[str, Any] = {}
+    #: A setting of the host with its range.
+    setting: str = ""
+    at_least: float = -math.inf
+    below: float = math.inf
+    #: The number of NUMA nodes or PUs beside that of the system's facts.
+    count: Literal["", "numa_nodes", "pus"] = ""
+    is_: Literal["fewer", "more", "one", "halved"] = "fewer"
+    #: Memory modules unlike those of the siblings, and slow PUs by the first part of the core that is slow.
+    modules: Literal["", "absent", "different"] = ""
+    slow_pus: Literal["", "clock", "caches", "memory"] = ""
+    #: The cause is not named if one of these is.
     unless: tuple[str, ...] = ()
 
 
 class _File(Table, frozen=True):
-    cause: tuple[Rule, ...]
-
-
-class _Place(Struct, frozen=True):
-    """Where a finding was measured: NUMA nodes, bank, their relation, and the size in bytes.
-
-    *check*, *metric*, *unit* and *case* are the finding's. *left* is the share of the expected value (1: all,
-    below: worse), *bad* whether it is worse beyond chance, *fails* whether its verdict is fail.
-    """
-
-    nodes: Sequence[int]
-    bank: Any
-    size: int
-    left: float | None
-    bad: bool
-    fails: bool
-    check: str
-    metric: str
-    unit: str
-    case: Mapping[str, Any]
-
-    @property
-    def relation(self) -> str:
-        if len(self.nodes) != 1 or self.bank is None:
-            return "?"
-        return "local" if self.nodes[0] == self.bank else "remote"
-
-    @property
-    def of_memory(self) -> bool:
-        """Whether it is a rate of memory, or a latency beyond the caches."""
-        return self.unit == "GB/s" or (self.unit == "ns" and self.size >= _MEMORY)
-
-    @property
-    def of_clock(self) -> bool:
-        """Whether it follows the clock of the cores and of their caches, and not memory."""
-        if self.unit == "1" or self.of_memory:
-            return False
-        cache = self.check == "latency" and 0 < self.size <= _CACHE
-        follows = checks().get(self.check, Check({}, ())).follows_clock
-        return cache or follows or "flop" in f"{self.unit} {self.metric}".lower()
-
-    def key(self, by: str) -> str:
-        """Return the group of the place: its bank, its NUMA node, their pair, what its PUs share, or the host."""
-        if by == "host":
-            return by
-        if by == "shared":
-            return f"{self.case.get('shared', '')}{self.case.get('cache_level', '')}"
-        if self.relation == "?":
-            return ""
-        if by == "pair":  # a link has two directions
-            return " and ".join(map(str, sorted({self.nodes[0], self.bank})))
-        return str(self.bank if by == "bank" else self.nodes[0])
-
-    def is_in(self, keys: Collection[str], by: str) -> bool:
-        """Return whether the place belongs to one of the groups *keys*, or whether that is unknown."""
-        if by == "bank":
-            return self.bank is None or not {str(b) for b in _listed(self.bank)}.isdisjoint(keys)
-        if by == "pu_node":
-            return not self.nodes or not {str(n) for n in self.nodes}.isdisjoint(keys)
-        if by == "pair" and self.case.get("load", "none") not in _LOCAL_LOADS:
-            return True
-        return self.key(by) in {"", *keys}
+    cause: Annotated[tuple[Rule, ...], Meta(min_length=1)]
 
 
 class Symptoms(Struct, frozen=True, dict=True):
-    """The input of the rules: findings, the host's counts and settings by metric, and its system's facts.
+    """The input of the rules: findings about parts and metrics, the host's settings, and its system's facts.
 
-    *missing* are check and parameters of the cases that most hosts have and that this host lacks,
-    *modules* how its memory modules deviate from those of the others.
+    *missing* are check and parameters of the cases that most hosts have and that this host lacks, *modules* how
+    its memory modules deviate from those of the others, *places* how many parts of each series were measured.
     """
 
     findings: Sequence[Finding]
+    parts: Sequence[PartFinding]
     values: Mapping[str, float]
     facts: Facts | None
     missing: Sequence[tuple[str, Mapping[str, Any]]] = ()
     modules: ModuleDeviations | None = None
+    places: Mapping[str, int] = {}
 
     @functools.cached_property
-    def places(self) -> Mapping[str, Sequence[_Place]]:
-        """The places of the findings with values, by check."""
-        places: dict[str, list[_Place]] = {}
-        for f in self.findings:
-            if f.values:
-                nodes, bank, size = f.case.get("pu_nodes", ()), f.case.get("bank"), f.case.get("size_bytes", 0)
-                bad, fails = f.verdict in {"suspect", "fail"}, f.verdict == "fail"
-                place = _Place(nodes, bank, size, _left(f), bad, fails, f.check, f.metric, f.unit, f.case)
-                places.setdefault(f.check, []).append(place)
-        return places
+    def bad(self) -> list[PartFinding]:
+        """The parts that are suspect or fail."""
+        return [part for part in self.parts if part.word in {"suspect", "fail"}]
+
+    @functools.cached_property
+    def bad_metrics(self) -> dict[str, list[Finding]]:
+        """The metrics that are suspect or fail, as CHECK.METRIC."""
+        bad = [f for f in self.findings if f.verdict in {"suspect", "fail"}]
+        return grouped(bad, lambda f: f"{f.check}.{f.metric}")
 
 
 @functools.cache
@@ -269,115 +112,132 @@ def rules() -> tuple[Rule, ...]:
 def parse(text: str, file: str) -> list[Rule]:
     """Return the rules of a TOML text; raises BadInput naming *file*, line and fault."""
     document = documents.parse_toml(text, file)
-    rules = []
-    for number, rule in enumerate(document.convert(_File).cause):
-        places = [("cause", number, "when", position) for position in range(len(rule.when))]
-        conditions = [_condition(document, *place) for place in places]
-        fields = {name for condition in conditions for name in condition.gives}
-        _check_text(document, rule.text, fields, "cause", number, "text")
-        rules.append(replace(rule, when=tuple(conditions)))
+    rules = document.convert(_File).cause
+    for number, rule in enumerate(rules):
+        _check_text(document, rule.text, "cause", number, "text")
+        if rule == Rule(rule.name, rule.text, unless=rule.unless):
+            document.problem("a cause needs a condition", "cause", number)
     document.refuse_problems()
-    return rules
+    return list(rules)
 
 
-def _condition(document: documents.Document, *where: str | int) -> _Condition:
-    """Return the condition at *where*; raises BadInput if it is of no kind."""
-    keys = document.convert(dict[str, Any], *where)
-    kind = next((kind for name, kind in _KINDS.items() if name in keys), None)
-    if kind is None:
-        raise document.error(f"a condition needs one of the keys {', '.join(_KINDS)}", *where)
-    return document.convert(kind, *where)
-
-
-def _check_text(document: documents.Document, text: str, fields: Collection[str], *where: str | int) -> None:
-    """Note a problem if *text* has other placeholders than the *fields* that its conditions give."""
+def _check_text(document: documents.Document, text: str, *where: str | int) -> None:
+    """Note a problem if *text* has placeholders that no condition gives."""
     try:
         names = [name for _, name, _, _ in string.Formatter().parse(text) if name is not None]
-        if unknown := [name for name in names if name not in fields]:
-            fields_text = ", ".join(f"{{{name}}}" for name in sorted(fields)) or "none"
-            document.problem(f"unknown placeholder {{{unknown[0]}}}: its conditions give {fields_text}", *where)
+        if unknown := [name for name in names if name not in _FIELDS]:
+            known = ", ".join(f"{{{name}}}" for name in _FIELDS)
+            document.problem(f"unknown placeholder {{{unknown[0]}}}: there are {known}", *where)
             return
-        text.format(**dict.fromkeys(fields, ""))
+        text.format(**dict.fromkeys(_FIELDS, ""))
     except ValueError as error:
         document.problem(f"not a text with placeholders: {error}", *where)
 
 
 def causes(symptoms: Symptoms) -> list[str]:
-    """Return the causes whose signature *symptoms* show, each as ``name: evidence``, the likeliest first."""
+    """Return the causes whose pattern *symptoms* show, each as ``name: evidence``, the likeliest first."""
     texts: dict[str, str] = {}
-    fails = any(f.verdict == "fail" for f in symptoms.findings)
+    words = [*(f.verdict for f in symptoms.findings), *(part.word for part in symptoms.parts)]
     for rule in rules():
         # Without a fail, only the configuration is evidence enough.
-        if texts.keys() & set(rule.unless) or not (fails or any(isinstance(c, _Modules) for c in rule.when)):
+        if texts.keys() & set(rule.unless) or not ("fail" in words or rule.modules):
             continue
-        fields: dict[str, Any] = {}
-        for condition in rule.when:
-            values = _holds(condition, symptoms)
-            if values is None:
-                break
-            fields = {**values, **fields}
-        else:
-            texts.setdefault(rule.name, f"{rule.name}: {rule.text.format(**fields)}")
+        if rule.name not in texts and (fields := _fields(rule, symptoms)) is not None:
+            texts[rule.name] = f"{rule.name}: {rule.text.format(**dict.fromkeys(_FIELDS, '') | fields)}"
     return list(texts.values())
 
 
-@functools.singledispatch
-def _holds(condition: _Condition, symptoms: Symptoms) -> dict[str, Any] | None:
-    """Return the fields that a condition gives to the text of its rule, None if it does not hold."""
-    raise NotImplementedError(type(condition))
+def _fields(rule: Rule, symptoms: Symptoms) -> dict[str, str] | None:
+    """Return what the text of a rule states, None if one of its conditions does not hold."""
+    fields: dict[str, str] = {}
+    for condition in (_series, _metrics, _counts, _settings, _modules, _slow_pus):
+        stated = condition(rule, symptoms)
+        if stated is None:
+            return None
+        fields |= stated
+    return fields
 
 
-@_holds.register
-def _slow(condition: _Slow, symptoms: Symptoms) -> dict[str, Any] | None:
-    slow = any(f.verdict == "fail" and f.unit != "1" for f in symptoms.findings)
-    return {} if slow == condition.slow else None
+def _matches(part: PartFinding, patterns: Collection[str]) -> bool:
+    return any(fnmatchcase(part.series, pattern) for pattern in patterns)
 
 
-@_holds.register
-def _fails(condition: _Fails, symptoms: Symptoms) -> dict[str, Any] | None:
-    titles = [f.title for f in symptoms.findings if f.check == condition.fails and f.verdict == "fail"]
-    return {"cases": first_of(titles, _FEW_NAMED)} if titles else None
-
-
-@_holds.register
-def _missing(condition: _Missing, symptoms: Symptoms) -> dict[str, Any] | None:
-    where = condition.where.items()
-    lacks = any(
-        check == condition.missing and all(case.get(name) == value for name, value in where)
-        for check, case in symptoms.missing
+def _series(rule: Rule, symptoms: Symptoms) -> dict[str, str] | None:
+    if any(_matches(part, rule.good) for part in symptoms.bad):
+        return None
+    if not rule.bad:
+        return {}
+    bad = [part for part in symptoms.bad if _matches(part, rule.bad)]
+    if not bad:
+        return None
+    is_all = any(part.is_together for part in bad) or len(bad) >= max(
+        (symptoms.places.get(part.series, 1) for part in bad), default=1
     )
-    return {} if lacks else None
+    losses = [-math.expm1(-part.loss) for part in bad]
+    if rule.all not in {None, is_all} or not rule.loss[0] <= max(losses) <= rule.loss[1]:
+        return None
+    order = sorted(zip(losses, (part.part for part in bad), strict=True), key=lambda item: natural(item[1]))
+    texts = [f"{name} {percent(loss)}" for loss, name in order]
+    return {"parts": first_of(texts, _FEW_NAMED), "loss": percent(max(losses))}
 
 
-@_holds.register
-def _setting(condition: _Setting, symptoms: Symptoms) -> dict[str, Any] | None:
-    value = symptoms.values.get(condition.setting)
-    holds = value is not None and condition.at_least <= value < condition.below
+def _metrics(rule: Rule, symptoms: Symptoms) -> dict[str, str] | None:
+    def bad(names: Collection[str]) -> list[Finding]:
+        return [
+            f
+            for name, of in symptoms.bad_metrics.items()
+            if any(fnmatchcase(name, n) for n in names)
+            for f in of
+            if all(f.case.get(k) == v for k, v in rule.where.items())
+        ]
+
+    if bad(rule.good_metrics):
+        return None
+    titles = [f.title for f in bad(rule.metrics)]
+    if rule.metrics and not titles:
+        return None
+    if rule.fails:
+        titles = [f.title for f in symptoms.findings if f.check == rule.fails and f.verdict == "fail"]
+        if not titles:
+            return None
+    if rule.missing and not any(
+        check == rule.missing and all(case.get(name) == value for name, value in rule.where.items())
+        for check, case in symptoms.missing
+    ):
+        return None
+    return {"cases": first_of(titles, _FEW_NAMED)} if titles else {}
+
+
+def _settings(rule: Rule, symptoms: Symptoms) -> dict[str, str] | None:
+    if not rule.setting:
+        return {}
+    value = symptoms.values.get(rule.setting)
+    holds = value is not None and rule.at_least <= value < rule.below
     return {"setting": f"{value:.3g}"} if holds else None
 
 
-@_holds.register
-def _count(condition: _Count, symptoms: Symptoms) -> dict[str, Any] | None:
+def _counts(rule: Rule, symptoms: Symptoms) -> dict[str, str] | None:
     """Return the fields of a condition on the host's number of NUMA nodes or PUs."""
-    metric, relation = condition.count, condition.is_
-    count = symptoms.values.get(metric)
+    if not rule.count:
+        return {}
+    count = symptoms.values.get(rule.count)
     if count is None or symptoms.facts is None:
         return None
-    expected, threads = int(getattr(symptoms.facts, metric)), symptoms.facts.threads_per_core
+    expected, threads = int(getattr(symptoms.facts, rule.count)), symptoms.facts.threads_per_core
     holds = {
         "fewer": count < expected,
         "more": count > expected,
         "one": count == 1 < expected,
         "halved": threads > 1 and count * threads == expected,
-    }[relation]
-    return (
-        {"found": int(count), "expected": expected, "which": _lost_nodes(int(count), symptoms)} if holds else None
-    )
+    }[rule.is_]
+    if not holds:
+        return None
+    return {"count": str(int(count)), "expected": str(expected), "which": _lost_nodes(int(count), symptoms)}
 
 
 def _lost_nodes(count: int, symptoms: Symptoms) -> str:
     """Return which NUMA nodes are missing, if the metrics of the other ones show it."""
-    seen = {n for places in symptoms.places.values() for p in places for n in p.nodes}
+    seen = {n for f in symptoms.findings for n in f.case.get("pu_nodes", ()) if f.values}
     missing = sorted(set(symptoms.facts.numa_node_numbers if symptoms.facts else ()) - seen)
     if len(seen) != count or not missing:
         return ""
@@ -385,177 +245,26 @@ def _lost_nodes(count: int, symptoms: Symptoms) -> str:
     return f"NUMA node {numbers} is missing: " if len(missing) == 1 else f"NUMA nodes {numbers} are missing: "
 
 
-@_holds.register
-def _groups(condition: _Groups, symptoms: Symptoms) -> dict[str, Any] | None:
-    """Return the fields of a condition on the shares of groups of metrics."""
-    relation, size, by, metric = condition.relation, condition.size, condition.by, condition.metric
-    grouped: dict[str, list[_Place]] = {}
-    for place in symptoms.places.get(condition.check, ()):
-        if (
-            relation in {None, place.relation}
-            and metric in {None, place.metric}
-            and all(place.case.get(name) == value for name, value in condition.where.items())
-            and (size != "cache" or 0 < place.size <= _CACHE)
-            and (size != "memory" or place.size >= _MEMORY)
-            and place.left is not None
-            and (key := place.key(by))
-        ):
-            grouped.setdefault(key, []).append(place)
-    if not grouped and condition.if_measured:
-        return {by: "", "share": "", "losses": "", "selected": ""}
-    low, high = condition.share
-    shares = {key: [p.left for p in places if p.left is not None] for key, places in grouped.items()}
-    medians = {key: statistics.median(values) for key, values in shares.items()}
-    meant = {
-        key: median
-        for key, median in medians.items()
-        if low <= median < high
-        # A slow group must be judged slow: the median of a few noisy repetitions shows no cause.
-        and (high > 1 or _is_slow(grouped[key], throughout=condition.every))
-        and (not condition.channels or _fits_channels(median, _channels(key, symptoms.facts)))
-        and max(shares[key]) - min(shares[key]) <= condition.alike
-    }
-    if condition.groups == "all":
-        holds = bool(meant) and len(meant) == len(grouped)
-    elif condition.groups == "any":
-        holds = bool(meant)
-    else:
-        healthy = all(median >= _HEALTHY for key, median in medians.items() if key not in meant)
-        holds = 0 < len(meant) < len(grouped) and healthy
-    if not holds or (condition.only and not _only(meant, by, symptoms, spill=condition.channels)):
-        return None
-    key = min(meant, key=lambda k: meant[k])
-    losses = _channel_losses(meant, symptoms.facts) if condition.channels else ""
-    return {by: key, "share": percent(meant[key]), "losses": losses, "selected": ", ".join(sorted(meant))}
-
-
-def _is_slow(places: Sequence[_Place], *, throughout: bool) -> bool:
-    """Return whether a metric of a group fails, and half of them (*throughout*: all) are bad."""
-    bad = sum(place.bad for place in places)
-    return any(place.fails for place in places) and (bad == len(places) if throughout else 2 * bad >= len(places))
-
-
-def _only(keys: Collection[str], by: str, symptoms: Symptoms, *, spill: bool) -> bool:
-    """Return whether nothing fails outside of the groups *keys*; *spill*: beyond what full banks cost others."""
-    places = itertools.chain.from_iterable(symptoms.places.values())
-    return all(
-        place.is_in(keys, by) or (spill and _is_spill(place, symptoms.places[place.check]))
-        for place in places
-        if place.fails
-    )
-
-
-def _is_spill(place: _Place, places: Sequence[_Place]) -> bool:
-    """Return whether a loss of another bank, measured at *places*, follows from a bank with fewer channels."""
-    if not place.of_memory:
-        return False
-    least = _REMOTE_SPILL if place.unit == "ns" and place.relation == "remote" else _SPILL
-    # Of noisy metrics a few lose more.
-    of_bank = (p for p in places if (p.bank, p.relation, p.of_memory) == (place.bank, place.relation, True))
-    return statistics.median(p.left or 0.0 for p in of_bank) >= least
-
-
-def _listed(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, (list, tuple)) else (value,)
-
-
-def _channels(bank: str, facts: Facts | None) -> int | None:
-    """Return the number of memory channels of a bank; None if the facts do not tell."""
-    if facts is None or not facts.channels_per_package:
-        return None
-    packages = dict(zip(map(str, facts.numa_node_numbers), facts.package_of_numa_node, strict=True))
-    package = packages.get(bank)
-    nodes = sum(p == package for p in packages.values()) if package is not None else 1
-    return max(1, facts.channels_per_package // nodes)
-
-
-def _working(share: float, channels: int) -> list[int]:
-    """Return how many of a bank's channels may work if it has this *share* of its bandwidth."""
-    return [
-        k
-        for k in range(1, channels)
-        if _LOWEST * k / channels <= share <= _HIGHEST * (k / channels) ** _SATURATION
-    ]
-
-
-def _fits_channels(share: float, channels: int | None) -> bool:
-    """Return whether *share* of a bank's bandwidth is that of less than its *channels* (None: unknown)."""
-    return share <= _NEAR_ALL if channels is None else bool(_working(share, channels))
-
-
-def _channel_losses(shares: Mapping[str, float], facts: Facts | None) -> str:
-    """Return the shares of banks with what they say about their channels."""
-
-    def working_text(bank: str) -> str:
-        if (channels := _channels(bank, facts)) is None:
-            return "fewer memory channels than the others (the system's file has no number of channels)"
-        working = _working(shares[bank], channels)
-        return f"about {text_range(str(working[0]), str(working[-1]))} of {channels} memory channels"
-
-    texts = []
-    for text, names in grouped(sorted(shares, key=natural), working_text).items():
-        of_banks = [shares[name] for name in names]
-        share = percent_range(min(of_banks), max(of_banks))
-        nodes = f"NUMA node{'s' * (len(names) > 1)} {', '.join(names)}"
-        texts.append(f"{nodes}: {share} of the bandwidth in all kernels, as with {text}")
-    return "; ".join(texts)
-
-
-# ----------------------------------------------------------------------
-# The clock
-
-
-@_holds.register
-def _clock(condition: _Clock, symptoms: Symptoms) -> dict[str, Any] | None:
-    share = _clock_share(symptoms)
-    if (share is not None) != (condition.clock == "slow"):
-        return None
-    return {"clock_share": "" if share is None else percent(share)}
-
-
-def _clock_share(symptoms: Symptoms) -> float | None:
-    """Return the share that metrics of the clock have left if they fall together; None if they do not.
-
-    They do on NUMA nodes, or on the whole host, if all of them lie within :data:`_THROTTLED` there, no such metric
-    is slow elsewhere, and no metric of memory has lost more.
-    """
-
-    def processor(place: _Place) -> str:
-        return ",".join(map(str, place.nodes)) or str(place.case.get("cpu", place.case.get("package", "")))
-
-    places = list(itertools.chain.from_iterable(symptoms.places.values()))
-    groups = grouped((place for place in places if place.of_clock and place.left is not None), processor)
-    low, high = _THROTTLED
-    slow = []
-    for group in groups.values():
-        shares = [p.left for p in group if p.left is not None]
-        median = statistics.median(shares)
-        if all(low <= share < high for share in shares) and _is_slow(group, throughout=False):
-            slow.append(median)
-        elif median < _HEALTHY or any(p.fails for p in group):
-            return None
-    if not slow or any(p.of_memory and p.fails and (p.left or 0) < min(slow) - _HEALTHY_LOSS for p in places):
-        return None
-    return min(slow)
-
-
-@_holds.register
-def _slow_pus(condition: _SlowPus, symptoms: Symptoms) -> dict[str, Any] | None:
+def _slow_pus(rule: Rule, symptoms: Symptoms) -> dict[str, str] | None:
     """Return the fields of a condition on slow PUs: which they are, and how much the slowest of them loses."""
-    parts: dict[int, dict[str, float]] = {}
-    for place in symptoms.places.get("cores", ()):
-        if place.metric == "slow_cores" and place.fails and "pu" in place.case:
-            pu, chain = place.case["pu"], str(place.case.get("chain", "registers"))
-            of_pu, part = parts.setdefault(pu, {}), _PARTS.get(chain, "")
-            of_pu[part] = max(of_pu.get(part, 0.0), symptoms.values.get(loss_state(pu, chain), 0.0))
-    first = {pu: next((p for p in _PARTS.values() if p in of_pu), "") for pu, of_pu in parts.items()}
-    pus = sorted(pu for pu, part in first.items() if part == condition.slow_pus)
+    if not rule.slow_pus:
+        return {}
+    cores: dict[int, dict[str, float]] = {}
+    for finding in symptoms.findings:
+        if (finding.check, finding.metric, finding.verdict) == ("cores", "slow_cores", "fail"):
+            if "pu" in finding.case:
+                pu, chain = finding.case["pu"], str(finding.case.get("chain", "registers"))
+                of_pu, core_part = cores.setdefault(pu, {}), _CORES.get(chain, "")
+                loss = symptoms.values.get(loss_state(pu, chain), 0.0)
+                of_pu[core_part] = max(of_pu.get(core_part, 0.0), loss)
+    first = {pu: next((p for p in _CORES.values() if p in of_pu), "") for pu, of_pu in cores.items()}
+    pus = sorted(pu for pu, core_part in first.items() if core_part == rule.slow_pus)
     if not pus:
         return None
-    loss = max(parts[pu][condition.slow_pus] for pu in pus)
+    loss = max(cores[pu][rule.slow_pus] for pu in pus)
     plural = len(pus) > 1
     return {
-        "slow_pus": f"PU{'s' * plural} {first_of([*map(str, pus)], _NAMED)} {'are' if plural else 'is'}",
+        "pus": f"PU{'s' * plural} {first_of([*map(str, pus)], _NAMED)} {'are' if plural else 'is'}",
         "by": f" by {'up to ' * plural}{percent(loss)}" if loss > 0 else "",
     }
 
@@ -564,42 +273,25 @@ def _slow_pus(condition: _SlowPus, symptoms: Symptoms) -> dict[str, Any] | None:
 # Memory modules
 
 
-@_holds.register
-def _modules(condition: _Modules, symptoms: Symptoms) -> dict[str, Any] | None:
+def _modules(rule: Rule, symptoms: Symptoms) -> dict[str, str] | None:
     """Return the fields of a condition on the memory modules: those that explain a loss of memory's speed."""
+    if not rule.modules:
+        return {}
     if symptoms.modules is None:
         return None
-    slow = [p for places in symptoms.places.values() for p in places if p.bad and (p.of_memory or p.unit == "GiB")]
-    packages = _package_of_socket(symptoms.modules, symptoms.facts)
+    is_slow = any(part.series.startswith(("memory", "link", "banks", "traffic")) for part in symptoms.bad)
+    is_slow |= any(f.unit in {"GB/s", "GiB"} for of in symptoms.bad_metrics.values() for f in of)
     deviations = [
         d
         for d in symptoms.modules.deviations
-        if (d.value == ABSENT) == (condition.modules == "absent")
+        if (d.value == ABSENT) == (rule.modules == "absent")
         and d.siblings >= 2
         and d.siblings >= _SIBLINGS * d.hosts
-        and any(_is_of_package(place, packages.get(d.socket), symptoms.facts) for place in slow)
     ]
-    if not deviations:
+    if not deviations or not is_slow:
         return None
-    text = _absent if condition.modules == "absent" else _different
+    text = _absent if rule.modules == "absent" else _different
     return {"modules": text(deviations, symptoms.modules.usual)}
-
-
-def _package_of_socket(modules: ModuleDeviations, facts: Facts | None) -> Mapping[int | None, int]:
-    """Return the package of each socket that slots name; nothing if that is not sure."""
-    sockets = {socket_of_slot(slot, text) for slot, text in modules.usual.items()}
-    numbers = sorted(socket for socket in sockets if socket is not None)
-    if None in sockets or facts is None or len(numbers) != facts.packages:
-        return {}
-    return {socket: package for package, socket in enumerate(numbers)}
-
-
-def _is_of_package(place: _Place, package: int | None, facts: Facts | None) -> bool:
-    """Return whether a metric has used memory of a *package*, or may have."""
-    if package is None or facts is None or place.bank is None:
-        return True
-    packages = dict(zip(facts.numa_node_numbers, facts.package_of_numa_node, strict=True))
-    return any(packages.get(bank) in {package, None} for bank in _listed(place.bank))
 
 
 def _absent(deviations: Sequence[ModuleDeviation], usual: Mapping[str, str]) -> str:
@@ -643,11 +335,3 @@ def _slots(names: Collection[str]) -> str:
         texts.append(number[0] if number and stem == last else name)
         last = stem
     return first_of(texts, _NAMED)
-
-
-def _left(finding: Finding) -> float | None:
-    """Return the share of the expected value that a metric reaches (1: all of it, below: worse)."""
-    if finding.reference is None or not finding.reference.value:
-        return None
-    share = statistics.median(finding.values) / finding.reference.value
-    return share if finding.better != "lower" else 1 / share if share else None

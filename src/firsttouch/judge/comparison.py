@@ -17,9 +17,9 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from firsttouch.judge.fleet_level import LOSS
+from firsttouch.judge.constants import DOUBTFUL_LOSS as LOSS
 from firsttouch.judge.samples_table import SamplesTable
-from firsttouch.judge.sprt import Floats
+from firsttouch.judge.groups import Floats
 from firsttouch.judge.statistics import holm, median_interval, robust_deviation, sign_test
 from firsttouch.judge.verdict import natural, worse
 from firsttouch.records.cases import Case

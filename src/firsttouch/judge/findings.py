@@ -203,6 +203,7 @@ class Findings(Struct, frozen=True, dict=True):
     intermittent: Mapping[int, str]
     awaiting_session: Set[int]
     wanted: Bools
+    places: Mapping[str, int]
     #: Returns the newest configuration of each host; called only if a host is suspect or fails.
     configurations: Callable[[], Mapping[str, Configuration]] = dict
 
@@ -563,11 +564,12 @@ class Findings(Struct, frozen=True, dict=True):
         metrics = list(self._findings(groups, settings.get(BANK_BANDWIDTH)))
         findings = tuple(f for f in metrics if f.reference or f.verdict != "pass")
         absent_cases = self.absent_cases(host)
-        slow = any(f.verdict in {"suspect", "fail"} for f in findings)
+        slow = self.word(host) in {SUSPECT, FAIL}
         modules = self._drift.modules(host, lambda name: self.word(name) == PASS) if slow else None
         missing = [(case.check, case.parameters) for case in absent_cases]
         sessions = int(self.samples.sessions[groups].max(initial=0))
-        symptoms = Symptoms(findings, settings, self.system.facts, missing, modules)
+        parts = self.parts.get(self.number.get(host, -1), ())
+        symptoms = Symptoms(findings, parts, settings, self.system.facts, missing, modules, self.places)
         return HostVerdict(
             host,
             self.system.name,
@@ -586,7 +588,7 @@ class Findings(Struct, frozen=True, dict=True):
             newest=int(self.host_newest[self.number[host]]) if host in self.number else 0,
             replaced=self._replaced(host, sessions),
             sessions=sessions,
-            parts=tuple(self.parts.get(self.number.get(host, -1), ())),
+            parts=tuple(parts),
         )
 
     def _replaced(self, host: str, sessions: int) -> str:

@@ -33,7 +33,7 @@ from msgspec.structs import replace
 from firsttouch.judge import drift
 from firsttouch.judge.drift import Configuration
 from firsttouch.judge.samples_table import SamplesTable
-from firsttouch.judge.sprt import Bools, Floats, Groups, Ints, medians
+from firsttouch.judge.groups import Bools, Floats, Groups, Ints, medians
 from firsttouch.judge.statistics import NORMAL_MEDIAN, binomial_tail, chance_of_change
 from firsttouch.judge.verdict_log import Logged
 from firsttouch.records.cases import Case

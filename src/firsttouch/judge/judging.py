@@ -18,6 +18,7 @@ from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from firsttouch.benchmarks.kernel_settings import BUSY
+from firsttouch.host.host_lists import folded
 from firsttouch.judge import event_limits, samples_table
 from firsttouch.judge.constants import (
     FAIL_TAIL,
@@ -104,6 +105,7 @@ def judged(
         intermittent=rows.intermittent,
         awaiting_session=rows.awaiting,
         wanted=rows.wanted,
+        places=rows.places,
         configurations=configurations,
     )
 
@@ -131,6 +133,7 @@ class _Rows:
         self.updates: list[str] = []
         self.intermittent: dict[int, str] = {}
         self.awaiting: set[int] = set()
+        self.places: dict[str, int] = {}
         events = event_limits.EventLimits(samples)
         measured: list[int] = []
         for number, case in enumerate(samples.cases):
@@ -197,6 +200,12 @@ class _Rows:
     def _of_parts(self, fleet: Fleet, measured: Sequence[int]) -> None:
         samples = self._samples
         hosts = len(samples.hosts)
+        self._times = fleet.sessions.time
+        for judged in fleet.series:
+            part = judged.series.part
+            if part.place:
+                name = f"{part.name} {judged.series.kind}"
+                self.places[name] = self.places.get(name, 0) + 1
         place_of = {int(number): place for place, number in enumerate(fleet.cases)}
         session_place = np.full(int(fleet.sessions.number.max(initial=0)) + 1, -1)
         session_place[fleet.sessions.number] = np.arange(len(fleet.sessions.number))
@@ -209,7 +218,7 @@ class _Rows:
             self._case_by_reference(number, place, excess, errors)
         for judged in fleet.series:
             self._together(judged, place_of, excess, errors)
-            self._part_findings(judged, fleet)
+            self._part_findings(judged)
         self._notes(fleet)
 
     def _count_now(self, number: int, judged: Judged, session_place: Ints) -> None:
@@ -230,7 +239,9 @@ class _Rows:
         begins, ends = np.cumsum(counts) - counts, np.cumsum(counts) - 1
         # The newest session must have a repetition that counts.
         session = samples.sessions_of_rows[rows]
-        newest = np.maximum.reduceat(np.where(samples.valid[rows] & (samples.value[rows] > 0), session, -1), begins)
+        newest = np.maximum.reduceat(
+            np.where(samples.valid[rows] & (samples.value[rows] > 0), session, -1), begins
+        )
         without = newest < session[ends]
         self.words[groups][without], self.more[groups][without] = INVALID, 1
 
@@ -250,7 +261,9 @@ class _Rows:
             value = math.exp(sign * (usual + fleet.centres[place]))
             count = int(np.count_nonzero(np.isfinite(siblings.loss)))
             fine = int(np.count_nonzero(siblings.loss <= siblings.limit))
-            reference = _learnt(case, value, 1 - math.exp(-limit_of_case), f"{fine} of {count} hosts of this fleet")
+            reference = _learnt(
+                case, value, 1 - math.exp(-limit_of_case), f"{fine} of {count} hosts of this fleet"
+            )
             self.references[number] = (None, reference)
             by[np.isfinite(siblings.loss[host]) & (words != INVALID)] = FLEET
             self.visible[number] = min(1.0, 1 - math.exp(-_least(siblings.sight)))
@@ -372,53 +385,76 @@ class _Rows:
         self.wanted[groups] |= (words == UNDECIDED) & (by == SYSTEM) | (words == INVALID)
 
     def _together(self, judged: Judged, place_of: Mapping[int, int], excess: Floats, errors: Floats) -> None:
-        """Let the metrics of a part fail together that are each a little below what was promised."""
+        """Let the metrics of a part fail together that are each below what was promised."""
         places = [place_of[number] for number in judged.series.cases]
         of_part, of_errors = excess[places], errors[places]
         known = np.isfinite(of_part)
-        counts = known.sum(axis=0)
-        for host in np.flatnonzero(counts >= 3).tolist():
-            mean = float(of_part[known[:, host], host].mean())
-            error = math.sqrt(float((of_errors[known[:, host], host] ** 2).sum())) / counts[host]
-            limit = student_quantile(FAIL_TAIL / self._tests, PRIOR_FREEDOM + float(counts[host])) * error
-            if mean <= limit or np.mean(of_part[known[:, host], host] > 0) < 0.75:
-                continue
-            for number, place in zip(judged.series.cases, places, strict=True):
-                groups = self._samples.groups(number)
-                rows = groups.start + np.flatnonzero(self._samples.host[groups] == host)
-                if excess[place, host] > 0 and self.words[rows[0]] < FAIL and self.words[rows[0]] != INVALID:
-                    self.words[rows[0]], self.by[rows[0]], self.more[rows[0]] = FAIL, SYSTEM, 0
-            loss = mean + _log(_tolerance([self.references[n][0] for n in judged.series.cases]))
-            if all(f.word != ORDER[FAIL] for f in self.parts.get(host, ()) if f.part == judged.series.part.text):
-                self.parts.setdefault(host, []).append(
-                    PartFinding(
-                        judged.series.part.text, judged.series.kind, ORDER[FAIL], "what was promised", loss, loss - mean,
-                        math.nan, int(judged.sessions[host]), int(round(float(np.nan_to_num(judged.repetitions[host])))),
-                    )
-                )
+        tolerance = _tolerance([self.references[n][0] for n in judged.series.cases])
+        for host in np.flatnonzero(known.any(axis=0)).tolist():
+            over = of_part[known[:, host], host]
+            mean, count = float(over.mean()), len(over)
+            error = math.sqrt(float((of_errors[known[:, host], host] ** 2).sum())) / count
+            limit = student_quantile(FAIL_TAIL / self._tests, PRIOR_FREEDOM + count) * error
+            rows = [self._row(number, host) for number in judged.series.cases]
+            rows = [row for row, is_known in zip(rows, known[:, host].tolist(), strict=True) if is_known]
+            if count >= 3 and mean > limit and np.mean(over > 0) >= 0.75:
+                for row, of_row in zip(rows, over.tolist(), strict=True):
+                    if of_row > 0 and self.words[row] not in {FAIL, INVALID}:
+                        self.words[row], self.by[row], self.more[row] = FAIL, SYSTEM, 0
+            fails = sum(self.words[row] == FAIL and self.by[row] == SYSTEM for row in rows)
+            if 2 * fails >= count and fails:
+                loss = mean + _log(tolerance)
+                self._add(judged, host, "what was promised", loss, _log(tolerance), FAIL)
+
+    def _row(self, number: int, host: int) -> int:
+        """Return the number of the group of a case and a host."""
+        groups = self._samples.groups(number)
+        return groups.start + int(np.searchsorted(self._samples.host[groups], host))
+
+    def _add(self, judged: Judged, host: int, question: str, loss: float, limit: float, word: int) -> None:
+        """Add a finding about a part, unless a worse one is there."""
+        part = judged.series.part
+        findings = self.parts.setdefault(host, [])
+        if any(
+            (f.part, f.kind) == (part.text, judged.series.kind) and ORDER.index(f.word) >= word for f in findings
+        ):
+            return
+        since = ""
+        if judged.before[host] >= 0 and question != "what was promised":
+            since = f"{datetime.fromtimestamp(int(self._times[judged.begin[host]]) / 1000, UTC):%Y-%m-%d}"
+        findings.append(
+            PartFinding(
+                part.text,
+                judged.series.kind,
+                ORDER[word],
+                question,
+                loss,
+                limit,
+                float(judged.sight[host]),
+                int(judged.sessions[host]),
+                round(float(np.nan_to_num(judged.repetitions[host], nan=1.0))),
+                since,
+                apart=judged.groups.apart if judged.groups and word == UNDECIDED else None,
+                series=f"{part.name} {judged.series.kind}"
+                if not part.is_named
+                else f"{part.name} {part.place[0] if part.place else ''} {judged.series.kind}",
+                is_together=not part.place,
+            )
+        )
 
     # ------------------------------------------------------------------
     # Parts of hosts
 
-    def _part_findings(self, judged: Judged, fleet: Fleet) -> None:
-        title, kind = judged.series.part.text, judged.series.kind
+    def _part_findings(self, judged: Judged) -> None:
+        kind = judged.series.kind
         for host in np.flatnonzero((judged.words > PASS) & ~judged.is_disturbed).tolist():
             loss, limit = judged.answer(host)
             question = "its siblings"
             if judged.question[host] == BY_OWN:
                 question = "its own level"
-                if judged.awaiting[host] and not math.isfinite(loss):
+                if judged.awaiting[host] and not loss > limit:
                     loss = float(judged.found.last[host] - judged.level[host])
-            since = ""
-            if judged.before[host] >= 0 and judged.begin[host] >= 0:
-                since = f"{datetime.fromtimestamp(int(fleet.sessions.time[judged.begin[host]]) / 1000, UTC):%Y-%m-%d}"
-            self.parts.setdefault(host, []).append(
-                PartFinding(
-                    title, kind, ORDER[int(judged.words[host])], question, loss, limit, float(judged.sight[host]),
-                    int(judged.sessions[host]), int(round(float(np.nan_to_num(judged.repetitions[host])))), since,
-                    apart=judged.groups.apart if judged.groups and judged.words[host] == UNDECIDED else None,
-                )
-            )
+            self._add(judged, host, question, loss, limit, int(judged.words[host]))
         if not self._is_fleet or kind == "time" or judged.series.part.name == "locks":
             return
         by_system = [self.references[number][0] is not None for number in judged.series.cases]
@@ -438,32 +474,36 @@ class _Rows:
             for update in judged.updates:
                 names = tuple(sorted(samples.hosts[h] for h in update.hosts.tolist()))
                 texts.setdefault(names, []).append((update.change, judged.series.title, update.begin, update.end))
-            if judged.groups is not None and judged.series.cases:
-                worse = judged.groups.worse
-                better = ~worse & np.isfinite(judged.level)
-                number = judged.series.cases[0]
-                groups = samples.groups(number)
-                of = {int(h): groups.start + i for i, h in enumerate(samples.host[groups].tolist())}
-                values = [
-                    float(np.median([np.median(samples.value[samples.rows_of(slice(of[h], of[h] + 1))])
-                                     for h in np.flatnonzero(side).tolist() if h in of] or [math.nan]))
-                    for side in (better, worse)
-                ]
-                if all(math.isfinite(v) and v > 0 for v in values):
-                    names_of = [[samples.hosts[h] for h in np.flatnonzero(side)] for side in (better, worse)]
-                    self.divided[number] = Divided(*map(sorted, names_of), (values[0], values[1]))
+            if judged.groups is not None:
+                self._note_groups(judged)
         for names, changes in texts.items():
             change, title, begin, end = max(changes, key=lambda c: abs(c[0]))
             first, last = (
                 datetime.fromtimestamp(int(fleet.sessions.time[place]) / 1000, UTC) for place in (begin, end)
             )
-            from firsttouch.host.host_lists import folded  # noqa: PLC0415
-
             word = "lost" if change > 0 else "gained"
             self.updates.append(
                 f"an update: {len(names)} of {len(samples.hosts)} hosts {word} {100 * abs(math.expm1(-change)):.1f} % "
                 f"together, {first:%Y-%m-%d} to {last:%Y-%m-%d} ({folded(names)}; {title})"
             )
+
+    def _note_groups(self, judged: Judged) -> None:
+        """Note two groups of hosts by the case of the series in which they are furthest apart."""
+        samples, worse = self._samples, judged.groups.worse if judged.groups else np.zeros(0, dtype=np.bool_)
+        widest: tuple[float, int, Divided] | None = None
+        for number in judged.series.cases:
+            groups = samples.groups(number)
+            host = samples.host[groups]
+            medians = Groups(samples.value[samples.rows_of(groups)], samples.counts[groups]).medians
+            sides = [which[host] for which in (~worse & np.isfinite(judged.level), worse)]
+            if not all(side.any() for side in sides):
+                continue
+            names = [sorted(samples.hosts[h] for h in host[side].tolist()) for side in sides]
+            better, bad = (float(np.median(medians[side])) for side in sides)
+            if better > 0 and (widest is None or abs(bad / better - 1) > widest[0]):
+                widest = abs(bad / better - 1), number, Divided(names[0], names[1], (better, bad))
+        if widest is not None and widest[0] >= LEAST_LOSS:
+            self.divided[widest[1]] = widest[2]
 
 
 def _learnt(case: Case, value: float, limit: float, source: str) -> Reference:

@@ -199,7 +199,8 @@ def middles(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     places = np.arange(rows.shape[1])
     low, high = np.maximum(counts - 1, 0) // 2, counts // 2
     high = np.minimum(high, np.maximum(counts - 1, 0))
-    return (ordered[low, places] + ordered[high, places]) / 2
+    result: NDArray[np.float32] = (ordered[low, places] + ordered[high, places]) / 2
+    return result
 
 
 def of_hosts(values: Floats, host: Ints, hosts: int) -> Floats:
@@ -245,13 +246,17 @@ def session_noise(loss: Floats, sessions: Sessions) -> tuple[float, Floats, floa
     counts = np.bincount(owner, minlength=sessions.hosts)
     of_host = np.zeros(sessions.hosts)
     firsts = np.flatnonzero(np.diff(owner, prepend=-1))
-    of_host[owner[firsts]] = Groups(steps, np.diff(firsts, append=len(owner))).medians / NORMAL_MEDIAN / math.sqrt(2)
+    of_host[owner[firsts]] = (
+        Groups(steps, np.diff(firsts, append=len(owner))).medians / NORMAL_MEDIAN / math.sqrt(2)
+    )
     known = PRIOR_FREEDOM + len(steps) / 2
     own = np.sqrt((8 * pooled**2 + counts * of_host**2) / (8 + counts))
     return pooled, np.maximum(own, pooled), known
 
 
-def stretches(loss: Floats, sessions: Sessions, noise: Floats, freedom: float, least: int, stable: int) -> Stretches:
+def stretches(
+    loss: Floats, sessions: Sessions, noise: Floats, freedom: float, least: int, stable: int
+) -> Stretches:
     """Return the newest stretch of each host and its best stable one before.
 
     A stretch has *least* sessions or more, a stable one *stable*. The series of a host is divided in two where the
@@ -263,11 +268,20 @@ def stretches(loss: Floats, sessions: Sessions, noise: Floats, freedom: float, l
     counts = np.bincount(host, minlength=hosts)
     begins = np.cumsum(counts) - counts
     values = loss[measured]
+    numbers = [np.full(hosts, -1, dtype=np.int64) for _ in range(4)]
+    values_of = [np.full(hosts, np.nan) for _ in range(3)]
     result = Stretches(
-        *(np.full(hosts, -1, dtype=np.int64), counts.copy(), np.full(hosts, np.nan), np.full(hosts, np.nan)),
-        *(np.full(hosts, -1, dtype=np.int64) for _ in range(2)),
-        *(np.zeros(hosts, dtype=np.int64), np.full(hosts, -1, dtype=np.int64), np.full(hosts, np.nan)),
-        *(noise, np.full(hosts, freedom)),
+        begin=numbers[0],
+        size=counts.copy(),
+        level=values_of[0],
+        best=values_of[1],
+        best_begin=numbers[1],
+        best_end=numbers[2],
+        best_size=np.zeros(hosts, dtype=np.int64),
+        before=numbers[3],
+        last=values_of[2],
+        noise=noise,
+        freedom=np.full(hosts, freedom),
     )
     some = np.flatnonzero(counts)
     result.begin[some] = measured[begins[some]]
@@ -336,5 +350,3 @@ def _divide(result: Stretches, host: int, row: Floats, measured: Ints, least: in
         best, b, e = min(earlier)
         result.best[host], result.best_size[host] = best, e - b
         result.best_begin[host], result.best_end[host] = measured[b], measured[e - 1]
-
-

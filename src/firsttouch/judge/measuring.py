@@ -239,8 +239,7 @@ def spent(verdicts: Sequence[HostVerdict], seconds: float, limit: str) -> Spent:
     for verdict in verdicts:
         findings = [f for f in verdict.findings if f.verdict in {"undecided", "suspect"}]
         if verdict.verdict == "undecided" and not findings:
-            checks = ", ".join(check.replace("_", " ") for check in verdict.blind)
-            titles[verdict.host] = [f"the comparison in {checks}" if checks else "nothing was judged"]
+            titles[verdict.host] = [*verdict.blind] or ["nothing was judged"]
         elif findings:
             titles[verdict.host] = [f.title for f in worst_first(findings)]
     return Spent(seconds, (min(counts), max(counts)), limit, titles)

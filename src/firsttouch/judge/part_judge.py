@@ -32,7 +32,7 @@ from firsttouch.judge.constants import (
 from firsttouch.judge.groups import Bools, Floats, Ints
 from firsttouch.judge.levels import SeriesLosses, Sessions, Stretches
 from firsttouch.judge.parts import Part, Series, series
-from firsttouch.judge.questions import Answer, Groups2, Update
+from firsttouch.judge.questions import Answer, TwoGroups, Update
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.statistics import binomial_tail
 
@@ -66,7 +66,7 @@ class Judged(Struct, frozen=True):
     awaiting: Bools
     intermittent: Mapping[int, tuple[int, int]]
     updates: Sequence[Update]
-    groups: Groups2 | None
+    groups: TwoGroups | None
     found: Stretches
     #: Of the cases within a host, of good hosts, and of rounded values.
     spread: float
@@ -142,8 +142,17 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
     case_levels = np.array([column[1] for column in columns]).reshape(len(columns), sessions.hosts)
     alone, alone_loss, limits, sight = _alone(table, numbers, case_levels, of_case, fleet=fleet)
     return Fleet(
-        sessions, judged, numbers, case_levels, np.array([c[2] for c in columns]), np.array([c[3] for c in columns]),
-        alone, alone_loss, limits, sight, of_case,
+        sessions,
+        judged,
+        numbers,
+        case_levels,
+        np.array([c[2] for c in columns]),
+        np.array([c[3] for c in columns]),
+        alone,
+        alone_loss,
+        limits,
+        sight,
+        of_case,
         np.array([c[4] for c in columns]).reshape(len(columns), sessions.hosts),
     )
 
@@ -216,13 +225,14 @@ def _replaced(series_of_host: Sequence[_Prepared], sessions: Sessions) -> Bools:
     begins = np.array([p.found.begin for p in series_of_host])
     changes = np.nan_to_num(np.array([p.changes for p in series_of_host]))
     is_changed = changes != 0
-    with np.errstate(all="ignore"):
-        when = np.nanmedian(np.where(is_changed, begins, np.nan), axis=0)
-    together = is_changed & (np.abs(begins - when) <= 1)
+    latest = np.where(is_changed, begins, -1).max(axis=0)
+    together = is_changed & (begins >= latest - 1)
     up, down = ((sign * changes > 0) & together for sign in (1, -1))
     count = len(series_of_host)
-    result: Bools = together.sum(axis=0) >= max(3, count / 2)
-    return result & (np.minimum(up.sum(axis=0), down.sum(axis=0)) >= max(1, count / 5))
+    is_mixed: Bools = (together.sum(axis=0) >= max(3, count / 2)) & (
+        np.minimum(up.sum(axis=0), down.sum(axis=0)) >= max(1, count / 5)
+    )
+    return is_mixed
 
 
 def _judge(
@@ -266,9 +276,27 @@ def _judge(
     repetitions = _last(losses.repetitions, sessions)
     intermittent = _intermittent(loss, sessions, noise, words) if fleet else {}
     return Judged(
-        part, words, question, (siblings, own), found.level, _mean(loss, counted, sessions), counted, found.size,
-        repetitions, noise, found.begin, found.before, newest, awaiting, intermittent, updated, divided, found,
-        losses.spread, deviation, losses.step,
+        part,
+        words,
+        question,
+        (siblings, own),
+        found.level,
+        _mean(loss, counted, sessions),
+        counted,
+        found.size,
+        repetitions,
+        noise,
+        found.begin,
+        found.before,
+        newest,
+        awaiting,
+        intermittent,
+        updated,
+        divided,
+        found,
+        losses.spread,
+        deviation,
+        losses.step,
     )
 
 
@@ -373,7 +401,12 @@ def _explain(judged: Sequence[Judged]) -> None:
 
 
 def _alone(
-    table: SamplesTable, numbers: Ints, case_levels: NDArray[np.float64], of_case: Mapping[int, Judged], *, fleet: bool
+    table: SamplesTable,
+    numbers: Ints,
+    case_levels: NDArray[np.float64],
+    of_case: Mapping[int, Judged],
+    *,
+    fleet: bool,
 ) -> tuple[NDArray[np.uint8], NDArray[np.float64], Floats, Floats]:
     """Return the words, losses and limits of metrics alone, after what their parts lost is taken off."""
     words = np.zeros(case_levels.shape, dtype=np.uint8)
@@ -396,14 +429,16 @@ def _alone(
         weight = min(20.0, max(PRIOR_FREEDOM, 0.6 * (cases - 1) * len(measured)))
         spread = questions.spread_of(level[measured], max(prior, 0.25 * PRIOR_SPREAD), weight)
         losses[place] = level - spread.centre
-        wide = np.array([spread.deviation * math.sqrt(1 + 1 / max(np.count_nonzero(spread.good), 1))])
+        wide = np.array([spread.deviation * math.sqrt(1 + 1 / max(int(np.count_nonzero(spread.good)), 1))])
         least = max(LEAST_LOSS, 1.5 * judged.step)
         fail, unusual, seen = questions.limits(wide, np.array([spread.freedom]), 2.0 * len(numbers), least)
         limits[place], sight[place] = fail[0], seen[0]
         with np.errstate(invalid="ignore"):
             words[place] = np.where(losses[place] > unusual[0], SUSPECT, PASS)
             for host in np.flatnonzero(losses[place] > fail[0]).tolist():
-                words[place, host] = FAIL if _is_lasting(table, number, host, fail[0], losses[place, host]) else UNDECIDED
+                words[place, host] = (
+                    FAIL if _is_lasting(table, number, host, fail[0], losses[place, host]) else UNDECIDED
+                )
     return words, losses, limits, sight
 
 
@@ -416,4 +451,6 @@ def _is_lasting(table: SamplesTable, number: int, host: int, limit: float, loss:
     sign = 1.0 if table.cases[number].better == "lower" else -1.0
     logs = sign * np.log(values[-12:])
     away = logs - np.median(logs)
-    return len(logs) > 1 and bool(np.mean(away > -limit / 2) >= 0.75 if len(logs) > 3 else (away > -limit / 2).all())
+    return len(logs) > 1 and bool(
+        np.mean(away > -limit / 2) >= 0.75 if len(logs) > 3 else (away > -limit / 2).all()
+    )

@@ -33,6 +33,11 @@ class Part(Struct, frozen=True, order=True):
     place: tuple[str, ...] = ()
 
     @property
+    def is_named(self) -> bool:
+        """Whether the place is a name that causes tell apart, and not a number."""
+        return self.name == "transfers"
+
+    @property
     def text(self) -> str:
         """The part in words: ``memory of NUMA node 0``."""
         if not self.place:
@@ -64,10 +69,15 @@ def series(cases: Mapping[int, Case]) -> list[Series]:
     keys = {number: (part_of(case), kind_of(case)) for number, case in cases.items()}
     result = [Series(part, kind, tuple(numbers)) for (part, kind), numbers in _grouped(keys)]
     together = {number: (Part(part.name), kind) for number, (part, kind) in keys.items() if part.place}
-    several = {(s.part.name, s.kind) for s in result if sum(
-        (s.part.name, s.kind) == (o.part.name, o.kind) for o in result) > 1}
+    several = {
+        (s.part.name, s.kind)
+        for s in result
+        if sum((s.part.name, s.kind) == (o.part.name, o.kind) for o in result) > 1
+    }
     return result + [
-        Series(part, kind, tuple(numbers)) for (part, kind), numbers in _grouped(together) if (part.name, kind) in several
+        Series(part, kind, tuple(numbers))
+        for (part, kind), numbers in _grouped(together)
+        if (part.name, kind) in several
     ]
 
 
@@ -82,6 +92,10 @@ def kind_of(case: Case) -> str:
         return "time"
     if case.check == "tails":
         return "slowest accesses"
+    if case.metric == "saturation_bandwidth":
+        return "saturation"  # queues as well as channels
+    if "sequential" in case.metric:
+        return "sequential latency"  # prefetchers as well as modules
     if check is not None and check.follows_clock:
         return "clock"
     if "cache" in _relation(case):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import NormalDist
 
 import numpy as np
 from msgspec import Struct
@@ -61,7 +62,7 @@ def spread_of(levels: Floats, prior: float, freedom: float) -> Spread:
     begin = int(np.argmin(widths))
     centre = float(np.median(ordered[begin : begin + half]))
     share = (half - 0.3) / (count + 0.4)
-    deviation = float(widths[begin]) / 2 / normal_quantile(0.5 + share / 2) if count > 2 else prior
+    deviation = float(widths[begin]) / 2 / NormalDist().inv_cdf(0.5 + share / 2) if count > 2 else prior
     inside = max(half - 1, 1) / 2
     moderated = math.sqrt((freedom * prior**2 + inside * deviation**2) / (freedom + inside))
     for _ in range(6):
@@ -79,13 +80,6 @@ def spread_of(levels: Floats, prior: float, freedom: float) -> Spread:
     inside = max(inside - 0.5 * (count - size), 1.0)  # the hosts that were left out were chosen
     reach = OUTLIER * (1 + 2 / (inside + freedom)) * moderated
     return Spread(centre, moderated, inside + freedom, np.abs(levels - centre) <= reach)
-
-
-def normal_quantile(share: float) -> float:
-    """Return the quantile of the standard normal distribution."""
-    from statistics import NormalDist  # noqa: PLC0415
-
-    return NormalDist().inv_cdf(share)
 
 
 class Answer(Struct, frozen=True):
@@ -119,7 +113,7 @@ def limits(deviation: Floats, freedom: Floats, tests: float, least: float) -> tu
     return fail, unusual, fail + DETECTED * deviation
 
 
-class Groups2(Struct, frozen=True):
+class TwoGroups(Struct, frozen=True):
     """Two groups of hosts: which hosts are in the *worse* one, and how far *apart* they are (a logarithm)."""
 
     worse: Bools
@@ -131,7 +125,7 @@ class Groups2(Struct, frozen=True):
         return float(np.mean(self.worse)) <= MOST_BAD
 
 
-def two_groups(levels: Floats, deviation: float) -> Groups2 | None:
+def two_groups(levels: Floats, deviation: float) -> TwoGroups | None:
     """Return the two groups that hosts form, None if no gap between them is clear.
 
     *deviation* is what metrics of one host differ by: a group is not narrower than that.
@@ -150,7 +144,7 @@ def two_groups(levels: Floats, deviation: float) -> Groups2 | None:
     far = GROUPS_APART * (1 + 4 / count) * within
     if apart < max(far, LEAST_LOSS) or float(gaps.max()) < 0.5 * GROUPS_APART * within:
         return None
-    return Groups2(levels >= ordered[place], apart)
+    return TwoGroups(levels >= ordered[place], apart)
 
 
 class Update(Struct, frozen=True):
@@ -253,7 +247,7 @@ def _of_siblings(found: Stretches, sessions: Sessions, loss: Floats, host: int) 
 
 def compared_with_siblings(
     levels: Floats, variances: Floats, prior: tuple[float, float], tests: float, step: float
-) -> tuple[Answer, Spread | None, Groups2 | None]:
+) -> tuple[Answer, Spread | None, TwoGroups | None]:
     """Return how much worse each host is than its siblings.
 
     *levels* are those of the hosts (NaN: not measured), *variances* what chance adds to each, *prior* is the
@@ -277,7 +271,7 @@ def compared_with_siblings(
         usual = float(np.median(variances[members]))
         # A host of which less is known than of the others differs by more.
         deviation = np.sqrt(
-            spread.deviation**2 * (1 + 1 / max(np.count_nonzero(spread.good), 1))
+            spread.deviation**2 * (1 + 1 / max(int(np.count_nonzero(spread.good)), 1))
             + np.maximum(variances[members] - usual, 0)
         )
         fail, unusual, sight = limits(
@@ -289,5 +283,5 @@ def compared_with_siblings(
     worse = np.zeros(len(levels), dtype=np.bool_)
     if divided is not None:
         worse[measured] = divided.worse
-        divided = Groups2(worse, divided.apart)
+        divided = TwoGroups(worse, divided.apart)
     return answer, first, divided

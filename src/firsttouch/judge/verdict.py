@@ -78,6 +78,9 @@ class PartFinding(Struct, frozen=True):
     repetitions: int
     since: str = ""
     apart: float | None = None
+    #: The name of the part without its place, with its kind; whether all parts of the name are meant.
+    series: str = ""
+    is_together: bool = False
 
     def text(self) -> str:
         """Return the finding as one line."""
@@ -425,7 +428,9 @@ def blind_text(blind: Mapping[str, float]) -> str:
     unseen = [part for part, loss in blind.items() if loss >= 1]
     seen = sorted(((loss, part) for part, loss in blind.items() if loss < 1), reverse=True)
     parts = [f"no loss of {first_of(unseen, _NAMED)}"] if unseen else []
-    parts += [f"only losses above {100 * seen[0][0]:.0f} % of {first_of([p for _, p in seen], _NAMED)}"] if seen else []
+    parts += (
+        [f"only losses above {100 * seen[0][0]:.0f} % of {first_of([p for _, p in seen], _NAMED)}"] if seen else []
+    )
     return (
         f"the comparison with the fleet sees {' and '.join(parts)}, and a pass needs {100 * PASS_SIGHT:.0f} %: "
         "a reference, more hosts or more sessions would help"

@@ -10,9 +10,8 @@ from itertools import groupby
 import numpy as np
 from markupsafe import Markup
 
-from firsttouch.judge import sprt
-from firsttouch.judge.fleet_level import FEWEST_HOSTS
-from firsttouch.judge.sprt import Floats
+from firsttouch.judge.constants import FEWEST_HOSTS
+from firsttouch.judge.groups import Floats
 from firsttouch.judge.verdict import ORDER, natural, worse
 from firsttouch.records import catalogue
 from firsttouch.report.document import (
@@ -316,14 +315,12 @@ def _spread(ranks: Ranks, number_of_case: int, name: str, reach: tuple[float, fl
 
 
 def _outlier(ranks: Ranks, group: int, change: float) -> str:
-    """Return a host with its value, the change, its verdict and how certain that is."""
+    """Return a host with its value, the change and its verdict."""
     findings = ranks.findings
     value = quantity(float(findings.value[group]), findings.samples.cases[findings.samples.case[group]].unit)
-    evidence = float(findings.evidence[group])
-    certain = f", {sprt.certainty_text(evidence)}" if np.isfinite(evidence) else ""
     word = ORDER[findings.words[group]]
     host = findings.samples.hosts[findings.samples.host[group]]
-    return f"{host} {value} ({signed_percent(change)}, {word}{certain})"
+    return f"{host} {value} ({signed_percent(change)}, {word})"
 
 
 def _invalid(ranks: Ranks, where: slice) -> list[str]:

@@ -15,7 +15,6 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from firsttouch.documents import attributes
-from firsttouch.judge import sprt
 from firsttouch.judge.drift import Configuration
 from firsttouch.judge.findings import Findings
 from firsttouch.judge.history import Change, iso
@@ -354,13 +353,13 @@ class _System(Struct, frozen=True):
             return [Paragraph(_EVERY_HOST, "good")]
         fail, invalid, suspect, undecided = map(word_span, ("fail", "invalid", "suspect", "undecided"))
         meaning = [
-            *(fail, f": worse than the limit, and {sprt.certainty_text(sprt.FAIL_AT)}. "),
+            *(fail, ": a part is worse than good hosts differ by, or a count is wrong. "),
             *(invalid, ": the measurement itself was wrong. "),
             *(
                 suspect,
-                ": worse beyond chance, but not surely enough for a fail; missing; or in the worse of two ",
+                ": unusual, but not surely enough for a fail; or something is missing. ",
             ),
-            *("groups. ", undecided, ": the measurements cannot tell yet. "),
+            *(undecided, ": the measurements cannot tell yet. "),
             *(Span("firsttouch campaign run validate", "code"), " measures both again."),
         ]
         folds = [

@@ -13,9 +13,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 from polars.io.plugins import register_io_source
 
-from firsttouch.judge.case_judge import NONE, PASS
-from firsttouch.judge.findings import DECIDERS, Findings
-from firsttouch.judge.sprt import Floats
+from firsttouch.judge.findings import DECIDERS, NONE, PASS, Findings
+from firsttouch.judge.groups import Floats
 from firsttouch.judge.verdict import ORDER
 from firsttouch.records.schema import table_file
 from firsttouch.report.text import anchors
@@ -25,7 +24,7 @@ from firsttouch.report.text import anchors
 
 #: The most that a single group adds to a rank, so that many bad groups outweigh a single very bad one.
 _MOST = 20.0
-#: What a group adds if the error of a sample is unknown, by its verdict.
+#: What a group adds that was compared with nothing, by its verdict.
 _PLAIN = np.array(
     [{"pass": 0.0, "undecided": 0.5, "suspect": 1.0, "invalid": 5.0, "fail": _MOST}[w] for w in ORDER]
 )
