@@ -115,6 +115,7 @@ def part_of(case: Case) -> Part:
     for role in roles:
         values = _listed(parameters.get(role.strip("{}"), ()))
         if not values:
+            place = ["host"]
             break
         place.append(",".join(values))
     return Part(name, tuple(place))
