@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
+from collections.abc import Iterator, Sequence
 
 from firsttouch.cli import options
-from firsttouch.errors import BadInput, one_line
+from firsttouch.errors import BadInput, first_of, one_line
 from firsttouch.execution.progress import coloured
 from firsttouch.fleet import drain
-from firsttouch.judge.verdict import ORDER, conclusion, worst
+from firsttouch.judge.verdict import ORDER, PartFinding, conclusion, worst
 from firsttouch.judge.verdict import status as status_of
 from firsttouch.report import inputs
 from firsttouch.systems.definition import load
@@ -18,12 +20,15 @@ from firsttouch.systems.definition import load
 #: With more results than these, only hosts that fail or are invalid are shown in detail.
 MOST_RESULTS = 200_000
 _DETAILED = frozenset(["fail", "invalid"])
+#: Hosts that a message names.
+_NAMED = 4
 EXAMPLES = """\
   firsttouch validate --system amd-opteron results/               all records.jsonl below a folder
   firsttouch validate --system amd-opteron reports/out/campaigns/validate-77
   firsttouch validate --system amd-opteron n1.jsonl n2.jsonl --json
   firsttouch validate --system amd-opteron store/                 a store that hosts append to (Parquet)
   firsttouch validate --system amd-opteron results/ --drain --dry-run
+  firsttouch validate --system amd-opteron store/ --explain n7    why it fails, or why it does not
 (`firsttouch campaign run validate` measures this host first.)
 
 Records of other systems are left out. Files with unreadable records are named, and hosts to which such records may
@@ -38,6 +43,22 @@ def register(subparsers: options.Subparsers) -> None:
     options.add(parser, "--system", required=True, help="the system whose references judge")
     options.add(parser, "records", "--strict", "--drain", "--reservation")
     options.add(parser, "--dry-run", help="with --drain: show the commands, run none")
+    parser.add_argument("--explain", metavar="HOST", help="losses, limits and words of each part of a host")
+
+
+def _explained(findings: Sequence[PartFinding]) -> Iterator[str]:
+    """Yield a line for each part of a host and each question that was asked."""
+
+    def share(loss: float) -> str:
+        return f"{100 * -math.expm1(-loss):.1f} %" if math.isfinite(loss) else "-"
+
+    rows = [("part", "kind", "compared with", "loss", "limit", "sight", "word")]
+    for part in findings:
+        losses = (share(part.loss), share(part.limit), share(part.sight))
+        rows.append((part.part, part.kind, part.question, *losses, part.word))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        yield "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
 
 
 def run(args: argparse.Namespace) -> int:
@@ -47,7 +68,12 @@ def run(args: argparse.Namespace) -> int:
     ahead = gathered.ahead(system.name)
     words = {host: ORDER[fleet.word(host)] for host in fleet.by_severity}
     brief = len(fleet.samples.counts) > MOST_RESULTS
-    hosts = [fleet.of(host) for host, word in words.items() if not brief or word in _DETAILED]
+    if args.explain and args.explain not in words:
+        raise BadInput(f"--explain {args.explain}: no such host: there are {first_of([*words], _NAMED)}")
+    if args.explain:
+        words = {args.explain: words[args.explain]}
+    hosts = [fleet.of(host) for host, word in words.items() if not brief or args.explain or word in _DETAILED]
+    explained = fleet.explain(fleet.number[args.explain]) if args.explain in fleet.number else ()
     status = BadInput.exit_status if gathered.unread else status_of(words.values(), strict=args.strict)
     if args.json:
         options.print_json(
@@ -56,6 +82,7 @@ def run(args: argparse.Namespace) -> int:
                 "verdict": worst(words.values()),
                 "status": status,
                 "hosts": [h.to_dict() for h in hosts],
+                **({"explained": [part.to_dict() for part in explained]} if args.explain else {}),
                 **({"divided": fleet.divided_to_dicts()} if fleet.divided else {}),
                 **({"common_loss": common.text} if (common := fleet.common_loss) else {}),
                 **({"dated_ahead": ahead} if ahead else {}),
@@ -70,7 +97,9 @@ def run(args: argparse.Namespace) -> int:
             print(coloured(one_line(host.line())))
             for line in host.evidence if len(hosts) == 1 else ():
                 print(one_line(f"  {line}"))
-        for name, word in words.items() if brief else ():
+        for line in _explained(explained) if args.explain else ():
+            print(one_line(line))
+        for name, word in words.items() if brief and not args.explain else ():
             if word not in _DETAILED:
                 print(coloured(one_line(fleet.line(name))))
     if args.drain:

@@ -204,6 +204,8 @@ class Findings(Struct, frozen=True, dict=True):
     awaiting_session: Set[int]
     wanted: Bools
     places: Mapping[str, int]
+    #: Returns what each question says about each part of a host, by its number.
+    explain: Callable[[int], Sequence[PartFinding]] = lambda _: ()
     #: Returns the newest configuration of each host; called only if a host is suspect or fails.
     configurations: Callable[[], Mapping[str, Configuration]] = dict
 

@@ -24,6 +24,7 @@ from firsttouch.judge.constants import (
     FAIL_TAIL,
     FEWEST_HOSTS,
     LEAST_LOSS,
+    LEAST_OF_THEORY,
     MOST_REPETITIONS,
     MOST_WITHOUT_NOISE,
     PASS_SIGHT,
@@ -47,7 +48,7 @@ from firsttouch.judge.findings import (
 from firsttouch.judge.groups import Bools, Floats, Groups, Ints
 from firsttouch.judge.part_judge import Fleet, Judged, judge_parts
 from firsttouch.judge.part_judge import OWN as BY_OWN
-from firsttouch.judge.samples_table import SamplesTable
+from firsttouch.judge.samples_table import BANK_BANDWIDTH, SamplesTable
 from firsttouch.judge.statistics import student_quantile
 from firsttouch.judge.verdict import ORDER, Divided, HostVerdict, PartFinding
 from firsttouch.records.cases import Case
@@ -106,6 +107,7 @@ def judged(
         awaiting_session=rows.awaiting,
         wanted=rows.wanted,
         places=rows.places,
+        explain=rows.explain,
         configurations=configurations,
     )
 
@@ -134,6 +136,7 @@ class _Rows:
         self.intermittent: dict[int, str] = {}
         self.awaiting: set[int] = set()
         self.places: dict[str, int] = {}
+        self._sight = _log(system.sight or PASS_SIGHT)
         events = event_limits.EventLimits(samples)
         measured: list[int] = []
         for number, case in enumerate(samples.cases):
@@ -144,8 +147,24 @@ class _Rows:
             else:
                 measured.append(number)
         self._tests = max(1, len(measured))
+        self._judged: Sequence[Judged] = ()
         if measured:
-            self._of_parts(judge_parts(samples, measured, fleet=fleet), measured)
+            parts = judge_parts(samples, measured, fleet=fleet)
+            self._judged = parts.series
+            self._of_parts(parts, measured)
+
+    def explain(self, host: int) -> list[PartFinding]:
+        """Return what each question says about each part of a host, good ones included."""
+        answers = []
+        for judged in self._judged:
+            for number, question in enumerate(("its siblings", "its own level")):
+                answer = judged.answers[number]
+                if math.isfinite(answer.loss[host]):
+                    word = SUSPECT if answer.loss[host] > answer.unusual[host] else PASS
+                    word = FAIL if answer.loss[host] > answer.limit[host] else word
+                    loss, limit = float(answer.loss[host]), float(answer.limit[host])
+                    answers.append(self._finding(judged, host, question, loss, limit, word))
+        return answers
 
     def _by_limit(self, number: int, limited: event_limits.Limited, reference: Reference) -> None:
         groups = self._samples.groups(number)
@@ -219,6 +238,8 @@ class _Rows:
         for judged in fleet.series:
             self._together(judged, place_of, excess, errors)
             self._part_findings(judged)
+            if (judged.series.part.name, judged.series.kind) == ("memory", "bandwidth"):
+                self._below_theory(judged)
         self._notes(fleet)
 
     def _count_now(self, number: int, judged: Judged, session_place: Ints) -> None:
@@ -250,9 +271,11 @@ class _Rows:
         groups = samples.groups(number)
         host = samples.host[groups]
         level = fleet.case_levels[place]
-        siblings, own = judged.answers
+        siblings = judged.answers[0]
         usual = float(np.nanmedian(level)) if np.isfinite(level).any() else math.nan
         words, by, evidence = self.words[groups], self.by[groups], self.evidence[groups]
+        # Repetitions tell more about a host if chance and not nature makes its limit wide.
+        helps = judged.noise**2 / np.maximum(judged.sessions, 1) > 0.05 * judged.deviation**2
         limit = _least(siblings.limit)
         alone_limit = float(fleet.alone_limits[place])
         limit_of_case = min(limit, alone_limit)
@@ -267,9 +290,9 @@ class _Rows:
             self.references[number] = (None, reference)
             by[np.isfinite(siblings.loss[host]) & (words != INVALID)] = FLEET
             self.visible[number] = min(1.0, 1 - math.exp(-_least(siblings.sight)))
-        for row, (h, word) in enumerate(zip(host.tolist(), words.tolist(), strict=True)):
-            if word == INVALID:
-                continue
+        is_open = (judged.words[host] > PASS) | (fleet.alone[place, host] > PASS)
+        for row in np.flatnonzero(is_open & (words != INVALID)).tolist():
+            h = int(host[row])
             part, alone = int(judged.words[h]), int(fleet.alone[place, h])
             loss, bound = judged.answer(h)
             is_own = judged.question[h] == BY_OWN
@@ -294,12 +317,11 @@ class _Rows:
                 words[row], self.more[groups][row] = INVALID, 1
             elif judged.awaiting[h] and chosen == SUSPECT and is_own:
                 self.awaiting.add(groups.start + row)
-            elif chosen in {UNDECIDED, SUSPECT} and self._helps(judged, h):
+            elif chosen in {UNDECIDED, SUSPECT} and helps[h]:
                 self.more[groups][row] = max(1, int(samples.counts[groups][row]))
-        helps = np.array([self._helps(judged, h) for h in range(len(samples.hosts))])
         if self._is_fleet:
             with np.errstate(invalid="ignore"):
-                unseen = np.isfinite(judged.level) & ~(judged.sight <= _log(PASS_SIGHT))
+                unseen = np.isfinite(judged.level) & ~(judged.sight <= self._sight)
             open_ = (judged.words == UNDECIDED) | (judged.words == SUSPECT) | unseen
             open_ |= (fleet.alone[place] == UNDECIDED) | (fleet.alone[place] == SUSPECT)
             self.wanted[groups] = (open_ & helps)[host] | (words == INVALID)
@@ -310,11 +332,6 @@ class _Rows:
                 words[row] = max(words[row], SUSPECT)
                 by[row] = FLEET if self.references[number][1] else by[row]
                 self.intermittent[groups.start + row] = f"intermittent: bad in {bad} of {total} sessions"
-
-    def _helps(self, judged: Judged, host: int) -> bool:
-        """Return whether repetitions tell more about a host: chance and not nature makes its limit wide."""
-        noise = judged.noise[host] ** 2 / max(int(judged.sessions[host]), 1)
-        return bool(noise > 0.05 * judged.deviation**2)
 
     def _own_reference(
         self, number: int, place: int, fleet: Fleet, judged: Judged, host: int, limit: float
@@ -401,7 +418,7 @@ class _Rows:
                 for row, of_row in zip(rows, over.tolist(), strict=True):
                     if of_row > 0 and self.words[row] not in {FAIL, INVALID}:
                         self.words[row], self.by[row], self.more[row] = FAIL, SYSTEM, 0
-            fails = sum(self.words[row] == FAIL and self.by[row] == SYSTEM for row in rows)
+            fails = sum(bool(self.words[row] == FAIL and self.by[row] == SYSTEM) for row in rows)
             if 2 * fails >= count and fails:
                 loss = mean + _log(tolerance)
                 self._add(judged, host, "what was promised", loss, _log(tolerance), FAIL)
@@ -409,7 +426,8 @@ class _Rows:
     def _row(self, number: int, host: int) -> int:
         """Return the number of the group of a case and a host."""
         groups = self._samples.groups(number)
-        return groups.start + int(np.searchsorted(self._samples.host[groups], host))
+        row: int = groups.start + int(np.searchsorted(self._samples.host[groups], host))
+        return row
 
     def _add(self, judged: Judged, host: int, question: str, loss: float, limit: float, word: int) -> None:
         """Add a finding about a part, unless a worse one is there."""
@@ -419,27 +437,31 @@ class _Rows:
             (f.part, f.kind) == (part.text, judged.series.kind) and ORDER.index(f.word) >= word for f in findings
         ):
             return
+        findings.append(self._finding(judged, host, question, loss, limit, word))
+
+    def _finding(
+        self, judged: Judged, host: int, question: str, loss: float, limit: float, word: int
+    ) -> PartFinding:
+        part = judged.series.part
         since = ""
         if judged.before[host] >= 0 and question != "what was promised":
             since = f"{datetime.fromtimestamp(int(self._times[judged.begin[host]]) / 1000, UTC):%Y-%m-%d}"
-        findings.append(
-            PartFinding(
-                part.text,
-                judged.series.kind,
-                ORDER[word],
-                question,
-                loss,
-                limit,
-                float(judged.sight[host]),
-                int(judged.sessions[host]),
-                round(float(np.nan_to_num(judged.repetitions[host], nan=1.0))),
-                since,
-                apart=judged.groups.apart if judged.groups and word == UNDECIDED else None,
-                series=f"{part.name} {judged.series.kind}"
-                if not part.is_named
-                else f"{part.name} {part.place[0] if part.place else ''} {judged.series.kind}",
-                is_together=not part.place,
-            )
+        return PartFinding(
+            part.text,
+            judged.series.kind,
+            ORDER[word],
+            question,
+            loss,
+            limit,
+            float(judged.sight[host]),
+            int(judged.sessions[host]),
+            round(float(np.nan_to_num(judged.repetitions[host], nan=1.0))),
+            since,
+            apart=judged.groups.apart if judged.groups and word == UNDECIDED else None,
+            series=f"{part.name} {judged.series.kind}"
+            if not part.is_named
+            else f"{part.name} {part.place[0] if part.place else ''} {judged.series.kind}",
+            is_together=not part.place,
         )
 
     # ------------------------------------------------------------------
@@ -461,10 +483,25 @@ class _Rows:
         if all(by_system):
             return
         with np.errstate(invalid="ignore"):
-            sees = judged.sight <= _log(PASS_SIGHT)
+            sees = judged.sight <= self._sight
         for host in np.flatnonzero(np.isfinite(judged.level) & ~sees).tolist():
             sight = float(judged.sight[host])
             self.blind.setdefault(host, {})[judged.series.title] = 1 - math.exp(-sight) if sight < 50 else 1.0
+
+    def _below_theory(self, judged: Judged) -> None:
+        """Let a bank be suspect that reaches little of what its modules and channels allow."""
+        samples = self._samples
+        peaks = [n for n in judged.series.cases if samples.cases[n].metric == "peak_bandwidth"]
+        for number in peaks if judged.series.part.place else ():
+            groups = samples.groups(number)
+            values = Groups(samples.value[samples.rows_of(groups)], samples.counts[groups]).medians
+            for host, value in zip(samples.host[groups].tolist(), values.tolist(), strict=True):
+                theory = samples.settings.get(samples.hosts[host], {}).get(BANK_BANDWIDTH)
+                if theory and 0 < value < LEAST_OF_THEORY * theory:
+                    loss = math.log(theory / value)
+                    self._add(
+                        judged, host, "its modules and channels allow", loss, -math.log(LEAST_OF_THEORY), SUSPECT
+                    )
 
     def _notes(self, fleet: Fleet) -> None:
         """Note the updates of hosts, and two groups of hosts."""

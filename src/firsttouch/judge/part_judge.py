@@ -9,6 +9,7 @@ off.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -419,9 +420,11 @@ def _alone(
         cases = len(judged.series.cases)
         if cases == 1:
             continue
-        level = case_levels[place]
-        bad = judged.words >= SUSPECT
-        level = level - (judged.mean if cases > 2 else np.where(bad, judged.mean, 0.0))
+        # What all cases share is taken off by their plain mean: it has no tails that the others do not have.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            shared = np.nanmean(case_levels[np.searchsorted(numbers, judged.series.cases)], axis=0)
+        level = case_levels[place] - (shared if cases > 2 else np.where(judged.words >= SUSPECT, shared, 0.0))
         measured = np.flatnonzero(np.isfinite(level))
         if len(measured) < FEWEST_HOSTS:
             continue

@@ -68,6 +68,8 @@ class SystemFile(Table, frozen=True):
     facts: FactsTable
     partitions: Annotated[tuple[Partition, ...], Meta(min_length=1)]
     references: tuple[dict[str, Any], ...] = ()
+    #: A host passes only if this loss (a fraction) of each of its parts would have been seen.
+    sight: Annotated[float, Meta(ge=0.01, le=1.0)] | None = None
 
 
 class System(Struct, frozen=True, dict=True):
@@ -80,6 +82,8 @@ class System(Struct, frozen=True, dict=True):
     partitions: tuple[Partition, ...]
     references: tuple[Reference, ...]
     path: Path | None
+    #: The loss of a part that must be visible for a pass (a fraction); None: the judge's default.
+    sight: float | None = None
 
     @property
     def access(self) -> tuple[str, ...]:
@@ -141,6 +145,7 @@ class Undescribed(Struct, frozen=True):
 
     name: str
     facts: None = None
+    sight: None = None
 
     def reference(self, *_: object) -> None:
         """Return None: there is no reference."""
@@ -192,6 +197,7 @@ def build(document: Document, *, path: Path | None) -> System:
         partitions=stated.partitions,
         references=references,
         path=path,
+        sight=stated.sight,
     )
 
 
