@@ -63,6 +63,6 @@ GROUPS_APART: Final = 4.0
 
 #: The spread of good hosts, as a prior: about 1 % in memory rates (bench/real_fleets.py; B. Acun et al., Variation
 #: among processors under Turbo Boost, ICS 2016, have up to 4 % for clocks), and the degrees of freedom of this prior.
-PRIOR_SPREAD, PRIOR_FREEDOM = 0.012, 3.0
+PRIOR_SPREAD, PRIOR_FREEDOM = 0.012, 4.0
 #: The noise of a repetition if none was repeated, with its degrees of freedom.
 PRIOR_NOISE: Final = 0.02

@@ -137,6 +137,8 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
             members = [p.losses for s, p in prepared.items() if (s.part.name, s.kind) == of_name]
             together = _prepare(_together(members), sessions)
             judged.append(_judge(part, together, sessions, replaced, tests, fleet=fleet))
+    for of_few in judged if fleet else ():
+        _await_repetitions(of_few, table)
     _explain(judged)
     columns.sort(key=lambda column: column[0])
     numbers = np.array([column[0] for column in columns], dtype=np.int64)
@@ -443,6 +445,23 @@ def _alone(
                     FAIL if _is_lasting(table, number, host, fail[0], losses[place, host]) else UNDECIDED
                 )
     return words, losses, limits, sight
+
+
+def _await_repetitions(judged: Judged, table: SamplesTable) -> None:
+    """Let hosts be undecided that are bad in one session by one or two metrics, and not in all repetitions."""
+    cases = judged.series.cases
+    if len(cases) > 2:
+        return
+    answer = judged.answers[SIBLINGS]
+    fails = (judged.words == FAIL) & (judged.question == SIBLINGS) & (judged.sessions == 1)
+    for host in np.flatnonzero(fails).tolist():
+        loss, limit = float(answer.loss[host]), float(answer.limit[host])
+        if not any(_is_lasting(table, number, host, limit, loss) for number in cases if _has(table, number, host)):
+            judged.words[host] = UNDECIDED
+
+
+def _has(table: SamplesTable, number: int, host: int) -> bool:
+    return host in table.host[table.groups(number)]
 
 
 def _is_lasting(table: SamplesTable, number: int, host: int, limit: float, loss: float) -> bool:
