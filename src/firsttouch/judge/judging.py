@@ -341,7 +341,8 @@ class _Rows:
         sign = 1.0 if case.better == "lower" else -1.0
         best = fleet.case_levels[place, host] - judged.answers[BY_OWN].loss[host]
         if not math.isfinite(best):  # a host that is bad in its newest session only
-            best, begin, end, size = found.level[host], found.begin[host], found.begin[host], found.size[host] - 1
+            size = found.size[host] - 1
+            best, begin, end = fleet.case_levels[place, host], found.begin[host], judged.before[host]
         else:
             begin, end, size = found.best_begin[host], found.best_end[host], found.best_size[host]
         if not math.isfinite(limit):

@@ -320,8 +320,9 @@ def _clearest(rows: Floats, noise: Floats, freedom: float, least: int) -> tuple[
 def _divide(result: Stretches, host: int, row: Floats, measured: Ints, least: int, stable: int) -> None:
     """Set the stretches of a *host* whose level changed; *row* are its losses, *measured* its sessions."""
     noise, freedom = result.noise[host : host + 1], float(result.freedom[host])
-    # A single disturbed session is no change.
-    middle = np.array([np.median(row[max(0, i - 1) : i + 2]) for i in range(len(row))])
+    # A single disturbed session is no change, the newest one included.
+    begins = np.clip(np.arange(len(row)) - 1, 0, len(row) - 3)
+    middle = np.median(row[begins[:, None] + np.arange(3)], axis=1)
     ends = [0, len(row)]
 
     def divide(begin: int, end: int) -> None:

@@ -29,6 +29,8 @@ from firsttouch.judge.constants import (
     PRIOR_SPREAD,
     STABLE_SESSIONS,
     SUDDEN_LOSS,
+    UPDATED_HOSTS,
+    UPDATED_SHARE,
 )
 from firsttouch.judge.groups import Bools, Floats, Ints
 from firsttouch.judge.levels import SeriesLosses, Sessions, Stretches
@@ -119,7 +121,7 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
     prepared: dict[Series, _Prepared] = {}
     for part in single:
         of_cases = [levels.case_losses(table, sessions, number) for number in part.cases]
-        prepared[part] = p = _prepare(levels.series_losses(of_cases, sessions), sessions)
+        prepared[part] = p = _prepare(levels.series_losses(of_cases, sessions), sessions, tests, fleet=fleet)
         for number, row, case in zip(part.cases, p.losses.cases, of_cases, strict=True):
             now = _mean(row, p.counted, sessions)
             counts = np.full(sessions.hosts, np.nan)
@@ -135,7 +137,7 @@ def judge_parts(table: SamplesTable, cases: Sequence[int], *, fleet: bool) -> Fl
         if part not in prepared:
             of_name = (part.part.name, part.kind)
             members = [p.losses for s, p in prepared.items() if (s.part.name, s.kind) == of_name]
-            together = _prepare(_together(members), sessions)
+            together = _prepare(_together(members), sessions, tests, fleet=fleet)
             judged.append(_judge(part, together, sessions, replaced, tests, fleet=fleet))
     for of_few in judged if fleet else ():
         _await_repetitions(of_few, table)
@@ -200,17 +202,23 @@ def _centre(case: levels.CaseLosses, row: NDArray[np.float32]) -> float:
 
 
 class _Prepared(Struct, frozen=True):
-    """The stretches of a series, and how much each host lost at its last change."""
+    """The stretches of a series, and how much each host lost at its last change.
+
+    *awaiting* marks hosts that are bad in their *newest* session only, which is not *counted*.
+    """
 
     losses: SeriesLosses
     found: Stretches
     counted: Bools
+    newest: Ints
+    awaiting: Bools
     changes: Floats
+    updated: Sequence[Update]
     noise: Floats
     least: float
 
 
-def _prepare(losses: SeriesLosses, sessions: Sessions) -> _Prepared:
+def _prepare(losses: SeriesLosses, sessions: Sessions, tests: float, *, fleet: bool) -> _Prepared:
     pooled, noise, freedom = levels.session_noise(losses.loss, sessions)
     # Repetitions tell the least noise that a session has.
     least = math.sqrt(float(np.nanmedian(losses.variance))) if np.isfinite(losses.variance).any() else 0.0
@@ -220,7 +228,13 @@ def _prepare(losses: SeriesLosses, sessions: Sessions) -> _Prepared:
     )
     counted = np.isfinite(losses.loss) & (np.arange(len(losses.loss)) >= found.begin[sessions.host])
     counted &= sessions.current & (found.begin[sessions.host] >= 0)
-    return _Prepared(losses, found, counted, _changes(found, losses.loss, sessions), noise, least)
+    newest = np.full(sessions.hosts, -1, dtype=np.int64)
+    newest[sessions.host[counted]] = np.flatnonzero(counted)
+    changes = _changes(found, losses.loss, sessions)
+    updated = questions.updates(found, sessions, changes) if fleet else []
+    awaiting = _awaiting(found, tests, updated)
+    counted[newest[awaiting]] = False
+    return _Prepared(losses, found, counted, newest, awaiting, changes, updated, noise, least)
 
 
 def _replaced(series_of_host: Sequence[_Prepared], sessions: Sessions) -> Bools:
@@ -245,7 +259,7 @@ def _judge(
     hosts = sessions.hosts
     losses, found, counted, noise = prepared.losses, prepared.found, prepared.counted, prepared.noise
     loss = losses.loss
-    updated = questions.updates(found, sessions, prepared.changes) if fleet else []
+    updated = prepared.updated
     own = questions.compared_with_itself(found, sessions, loss, updated, tests, losses.step, fleet=fleet)
     own.loss[replaced] = np.nan
     siblings, divided, deviation = Answer.none(hosts), None, PRIOR_SPREAD
@@ -272,11 +286,13 @@ def _judge(
         words[more], question[more] = word[more], number
     if divided is not None and divided.is_minority:
         words[divided.worse & (words == PASS)] = UNDECIDED
-    awaiting = _awaiting(found, tests)
-    question[awaiting & (words < SUSPECT)] = OWN
-    words[awaiting & (words < SUSPECT)] = SUSPECT
     newest = _newest(losses.is_disturbed & np.isfinite(loss), loss, sessions)
     repetitions = _last(losses.repetitions, sessions)
+    awaiting = prepared.awaiting & (words < SUSPECT)
+    question[awaiting] = OWN
+    with np.errstate(invalid="ignore"):
+        is_sudden = (found.last - found.level > SUDDEN_LOSS) & (repetitions > 1)
+    words[awaiting] = np.where(is_sudden[awaiting], FAIL, SUSPECT)
     intermittent = _intermittent(loss, sessions, noise, words) if fleet else {}
     return Judged(
         part,
@@ -286,11 +302,11 @@ def _judge(
         found.level,
         _mean(loss, counted, sessions),
         counted,
-        found.size,
+        np.where(awaiting, 1, found.size),
         repetitions,
         noise,
-        found.begin,
-        found.before,
+        np.where(awaiting, prepared.newest, found.begin),
+        np.where(awaiting, prepared.newest - 1, found.before),
         newest,
         awaiting,
         intermittent,
@@ -328,13 +344,20 @@ def _newest(flags: Bools, loss: Floats, sessions: Sessions) -> Bools:
     return result
 
 
-def _awaiting(found: Stretches, tests: float) -> Bools:
-    """Return the hosts that were stable, and are bad in their newest session only."""
-    last = found.last - found.level
+def _awaiting(found: Stretches, tests: float, updated: Sequence[Update]) -> Bools:
+    """Return the hosts that were stable, and are bad in their newest session only, beyond what an update explains."""
+    change = np.where(found.size > STABLE_SESSIONS, found.last - found.level, np.nan)
+    deviation = found.noise * np.sqrt(1 + 1 / np.maximum(found.size - 1, 1))
+    limit = questions.limits(deviation, np.maximum(found.freedom, 1.0), tests, LEAST_LOSS)[0]
+    measured = change[np.isfinite(change)]
+    common = [0.0, *(update.change for update in updated)]
+    if len(measured) >= FEWEST_HOSTS:
+        common.append(float(np.median(measured)))
     with np.errstate(invalid="ignore"):
-        deviation = found.noise * np.sqrt(1 + 1 / np.maximum(found.size - 1, 1))
-        limit = questions.limits(deviation, np.maximum(found.freedom, 1.0), tests, LEAST_LOSS)[0]
-        is_bad: Bools = (found.size > STABLE_SESSIONS) & (last > limit)
+        is_bad: Bools = change > limit
+        if np.count_nonzero(is_bad) >= max(UPDATED_HOSTS, 2 * UPDATED_SHARE * len(measured)):
+            common.append(float(np.median(change[is_bad])))
+        is_bad &= change - max(common) > limit
     return is_bad
 
 
