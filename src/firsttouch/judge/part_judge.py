@@ -34,7 +34,7 @@ from firsttouch.judge.constants import (
 )
 from firsttouch.judge.groups import Bools, Floats, Ints
 from firsttouch.judge.levels import SeriesLosses, Sessions, Stretches
-from firsttouch.judge.parts import Part, Series, series
+from firsttouch.judge.parts import Series, series
 from firsttouch.judge.questions import Answer, TwoGroups, Update
 from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.statistics import binomial_tail
@@ -392,10 +392,9 @@ def _explain(judged: Sequence[Judged]) -> None:
     Links end at the memory of a bank, caches and memory's latency follow the clock, and all parts of a name
     together are named only if no single one is.
     """
-    by_part = {(j.series.part, j.series.kind): j for j in judged}
 
-    def explained(effect: Judged, cause: Judged | None, factor: float = 1.3) -> None:
-        if cause is None or cause is effect:
+    def explained(effect: Judged, cause: Judged, factor: float = 1.3) -> None:
+        if cause is effect:
             return
         bad = (cause.words >= SUSPECT) & (effect.words > PASS)
         for host in np.flatnonzero(bad).tolist():
@@ -405,8 +404,11 @@ def _explain(judged: Sequence[Judged]) -> None:
 
     for j in judged:
         part, kind = j.series.part, j.series.kind
-        if part.name == "link" and part.place:
-            explained(j, by_part.get((Part("memory", part.place[1:]), kind)))
+        if part.name == "link":
+            for other in judged:
+                is_end = not part.place or other.series.part.place == part.place[1:]
+                if (other.series.part.name, other.series.kind) == ("memory", kind) and is_end:
+                    explained(j, other)
         if kind in {"latency", "slowest accesses", "bandwidth"} and part.name != "clock":
             for other in judged:
                 if other.series.part.name == "clock" and other.series.part.place[:1] in {(), part.place[:1]}:
