@@ -407,7 +407,9 @@ class _Rows:
         places = [place_of[number] for number in judged.series.cases]
         of_part, of_errors = excess[places], errors[places]
         known = np.isfinite(of_part)
-        tolerance = _tolerance([self.references[n][0] for n in judged.series.cases])
+        tolerance = _tolerance(
+            [(self._samples.cases[n].better, self.references[n][0]) for n in judged.series.cases]
+        )
         for host in np.flatnonzero(known.any(axis=0)).tolist():
             over = of_part[known[:, host], host]
             mean, count = float(over.mean()), len(over)
@@ -576,8 +578,10 @@ def _excess(value: float, better: Better, reference: Reference) -> float:
     return max(sides, default=-1.0)
 
 
-def _tolerance(references: Sequence[Reference | None]) -> float:
-    tolerances = [max(-(r.lower or 0.0), r.upper or 0.0) for r in references if r is not None]
+def _tolerance(references: Sequence[tuple[Better, Reference | None]]) -> float:
+    """Return the mean tolerance on the bad side."""
+    sides = [(better, -(r.lower or 0.0), r.upper or 0.0) for better, r in references if r is not None]
+    tolerances = [{"higher": low, "lower": high}.get(better, max(low, high)) for better, low, high in sides]
     return float(np.mean(tolerances)) if tolerances else 0.0
 
 
