@@ -1,0 +1,559 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the judge of parts promises, on fleets of a model that it does not know.
+
+A value follows from the nature of its host and of each part and case, the session, and the repetition.
+"""
+
+import dataclasses
+import datetime
+import json
+import random
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from test_verdict import rates, system_of
+
+from firsttouch.judge import samples_table
+from firsttouch.judge.judging import judge, judged, undecided_cases
+from firsttouch.judge.verdict import HostVerdict
+from firsttouch.records.cases import Case
+from firsttouch.records.schema import Record, from_frame, read, to_frame
+from firsttouch.systems.definition import Undescribed
+
+SYSTEM = Undescribed("s")
+KERNELS = {"copy": 40.0, "scale": 39.0, "add": 43.0, "triad": 44.0}
+#: What decides the verdict of each host.
+NOTHING_LOST: Callable[..., float] = lambda *_: 0.0  # noqa: E731
+
+
+def cases_of(nodes=2):
+    """Return the cases of a host: check, metric, unit, good value and parameters, with the parts that they show."""
+    cases = []
+    for node in range(nodes):
+        for bank in range(nodes):
+            place = {"pu_nodes": [node], "bank": bank, "program": "firsttouch-probe"}
+            far = 1.0 if node == bank else 0.6
+            shown = ("memory", bank), *([] if node == bank else [("link", node, bank)])
+            for kernel, rate in KERNELS.items():
+                case = ("bandwidth", f"{kernel}_bandwidth", "GB/s", rate * far, {**place, "kernel": kernel})
+                cases.append((*case, shown))
+            case = ("latency", "random_latency", "ns", 95 / far, {**place, "size_bytes": 1 << 28})
+            cases.append((*case, shown))
+        place = {"pu_nodes": [node], "bank": node, "program": "firsttouch-probe"}
+        for size, ns, shown in ((1 << 14, 1.5, ()), (1 << 22, 12.0, (("cache", node),))):
+            case = ("latency", "random_latency", "ns", ns, {**place, "size_bytes": size})
+            cases.append((*case, (("clock", node), *shown)))
+    return cases
+
+
+@dataclasses.dataclass
+class Model:
+    """A fleet; deviations are relative. *fault* returns the loss of a part by host, session, part and metric."""
+
+    hosts: int = 8
+    sessions: int = 1
+    repetitions: int = 3
+    fault: Callable[..., float] = NOTHING_LOST
+    seed: int = 1
+    nature: float = 0.006
+    of_session: float = 0.003
+    noise: float = 0.006
+    nodes: int = 2
+    digits: int | None = None
+
+    def records(self):
+        """Return a record per host, session, case and repetition."""
+        return [record for host in range(self.hosts) for record in self._of_host(host)]
+
+    def _gauss(self, deviation, *names):
+        return random.Random(f"{self.seed} {names}").gauss(0, deviation)  # noqa: S311
+
+    def _of_host(self, host):
+        for number, (check, metric, unit, good, parameters, shown) in enumerate(cases_of(self.nodes)):
+            sign = 1 if unit == "ns" else -1
+            nature = sum(self._gauss(self.nature / 2, host, *name) for name in ((), *shown[:1], (number,)))
+            for session in range(self.sessions):
+                loss = sum(self.fault(host, session, part, metric) for part in shown)
+                level = nature + self._gauss(self.of_session, host, session, "session") + sign * loss
+                noise = random.Random(f"{self.seed} {host} {session} {number}")  # noqa: S311
+                for repetition in range(self.repetitions):
+                    value = good * (1 + level) * (1 + noise.gauss(0, self.noise))
+                    yield Record(
+                        *(check, metric, unit, "lower" if unit == "ns" else "higher"),
+                        (value if self.digits is None else float(f"{value:.{self.digits}g}"),),
+                        parameters=parameters,
+                        host=f"n{host}",
+                        system="s",
+                        time=time_of(session, repetition),
+                    )
+
+
+def time_of(session, minute=0):
+    begin = datetime.datetime(2026, 1, 5, tzinfo=datetime.UTC)
+    return (begin + datetime.timedelta(days=7 * session, minutes=minute)).isoformat(timespec="milliseconds")
+
+
+def verdicts(records, system=SYSTEM) -> dict[str, HostVerdict]:
+    return {v.host: v for v in judge(records, system)}
+
+
+def words(found, *without):
+    return {v.verdict for host, v in found.items() if host not in without}
+
+
+def failed(verdict):
+    return {part.part for part in verdict.parts if part.word == "fail"}
+
+
+def findings_of(records):
+    return judged(samples_table.of_records(records, "s"), SYSTEM)
+
+
+def memory(loss, host=0, bank=None, since=0):
+    """Return the fault of a host whose memory (of one bank) loses a share of its bandwidth."""
+
+    def fault(of_host, session, part, metric):
+        is_here = of_host in (host if isinstance(host, tuple) else (host,)) and session >= since
+        is_part = part[0] == "memory" and bank in {None, part[1]}
+        return loss if is_here and is_part and metric.endswith("bandwidth") else 0.0
+
+    return fault
+
+
+def part_loses(loss, name, *place, host=0):
+    return lambda of_host, _, part, __: loss if (of_host, part) == (host, (name, *place)) else 0.0
+
+
+class TestSiblings:
+    @pytest.mark.parametrize("seed", range(3))
+    def test_good_hosts_pass(self, seed):
+        for hosts in (4, 8, 40):
+            assert words(verdicts(Model(hosts, seed=seed).records())) == {"pass"}
+
+    @pytest.mark.parametrize("seed", range(3))
+    @pytest.mark.parametrize(("hosts", "loss"), [(8, 0.1), (5, 0.15), (40, 0.05)])
+    def test_a_host_with_slow_memory_fails_and_names_all_that_the_verdict_rests_on(self, hosts, loss, seed):
+        of_hosts = verdicts(Model(hosts, fault=memory(loss), seed=seed).records())
+        bad = of_hosts.pop("n0")
+        assert (bad.verdict, words(of_hosts)) == ("fail", {"pass"})
+        part = next(p for p in bad.parts if p.part == "all memory")
+        assert (part.kind, part.word, part.question) == ("bandwidth", "fail", "its siblings")
+        assert (part.sessions, part.repetitions, part.since) == (1, 3, "")
+        assert 1 - np.exp(-part.loss) == pytest.approx(loss, abs=0.015)
+        text = rf"all memory: bandwidth {100 * (1 - np.exp(-part.loss)):.1f} % worse than its siblings \(limit "
+        assert re.match(text + r"\d\.\d %\), 1 session of 3 repetitions$", part.text())
+        stated = next(p for p in bad.to_dict()["parts"] if p["part"] == "all memory")
+        assert stated["loss"] == pytest.approx(1 - np.exp(-part.loss))
+        assert stated["limit"] < stated["loss"]
+        assert stated["limit"] < stated["sight"] < 0.2
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_two_alike_bad_hosts_of_eight_do_not_hide_each_other(self, seed):
+        of_hosts = verdicts(Model(fault=memory(0.12, (0, 1)), seed=seed).records())
+        assert {host for host, v in of_hosts.items() if v.verdict == "fail"} == {"n0", "n1"}
+        assert words(of_hosts, "n0", "n1") == {"pass"}
+
+    @pytest.mark.parametrize(
+        ("fault", "parts"),
+        [
+            (memory(0.12), {"memory of bank 0", "memory of bank 1", "all memory"}),
+            # Links end at a bank, and caches follow the clock.
+            (memory(0.12, bank=0), {"memory of bank 0"}),
+            (part_loses(0.12, "link", 0, 1), {"link from NUMA 0 to bank 1"}),
+            (part_loses(0.12, "clock", 1), {"clock of NUMA 1"}),
+            (part_loses(0.12, "cache", 0), {"caches of NUMA 0"}),
+        ],
+    )
+    @pytest.mark.parametrize("seed", range(2))
+    def test_only_the_part_that_is_bad_fails(self, fault, parts, seed):
+        of_hosts = verdicts(Model(fault=fault, seed=seed).records())
+        assert (failed(of_hosts["n0"]), words(of_hosts, "n0")) == (parts, {"pass"})
+
+    @pytest.mark.parametrize(("repetitions", "word"), [(1, "undecided"), (3, "fail")])
+    def test_a_metric_alone_fails_without_its_part_and_never_by_a_single_repetition(self, repetitions, word):
+        def fault(host, _, part, metric):
+            return 0.15 if (host, part, metric) == (0, ("memory", 0), "triad_bandwidth") else 0.0
+
+        bad = verdicts(Model(fault=fault, repetitions=repetitions).records())["n0"]
+        assert (bad.verdict, bad.parts) == (word, ())
+        slow = {f.title: f.verdict for f in bad.findings if f.verdict != "pass"}
+        assert slow == {"triad, NUMA 0 to bank 0": word, "triad, NUMA 1 to bank 0": word}
+
+    def test_faster_than_the_siblings_is_no_fault(self):
+        assert words(verdicts(Model(fault=memory(-0.2)).records())) == {"pass"}
+
+    @pytest.mark.parametrize("digits", [2, 3])
+    def test_rounded_values(self, digits):
+        of_hosts = verdicts(Model(12, digits=digits, noise=0.001).records())
+        assert words(of_hosts) == {"pass"}
+        of_hosts = verdicts(Model(12, digits=digits, noise=0.001, fault=memory(0.12)).records())
+        assert (of_hosts["n0"].verdict, words(of_hosts, "n0")) == ("fail", {"pass"})
+
+    def test_half_of_the_hosts_of_another_generation_are_a_line_and_nobody_is_suspect(self):
+        def fault(host, _, part, metric):
+            return 0.12 if host % 2 and part[0] == "memory" and metric.endswith("bandwidth") else 0.0
+
+        findings = findings_of(Model(12, fault=fault).records())
+        assert {findings.of(host).verdict for host in findings.hosts} == {"pass"}
+        (note,) = findings.notes()
+        assert note.startswith("two groups of hosts in ")
+        assert "(n[0,2,4,6,8,10])" in note
+        assert re.search(r"1\d\.\d % apart; nothing shows which group is right", note)
+        apart = {d["metric"]: d["apart"] for d in findings.divided_to_dicts()}
+        assert max(apart.values()) == pytest.approx(0.12, abs=0.01)
+
+        def and_a_bad_one(host, session, part, metric):
+            return fault(host, session, part, metric) + memory(0.1, 3)(host, session, part, metric)
+
+        of_hosts = verdicts(Model(30, fault=and_a_bad_one).records())
+        assert (of_hosts["n3"].verdict, words(of_hosts, "n3")) == ("fail", {"pass"})
+
+
+class TestBlind:
+    HELP = "and a pass needs 20 %: a reference, more hosts or more sessions would help"
+
+    @pytest.mark.parametrize(("nature", "noise"), [(0.15, 0.006), (0.006, 0.1)])
+    def test_too_little_sight_is_undecided_and_says_what_would_help(self, nature, noise):
+        findings = findings_of(Model(4, nature=nature, noise=noise).records())
+        for verdict in map(findings.of, findings.hosts):
+            assert verdict.verdict == "undecided"
+            sentence = r"undecided: the comparison with the fleet sees only losses above \d\d % of .*, "
+            assert any(re.match(sentence + self.HELP, line) for line in verdict.evidence)
+            assert self.HELP in findings.line(verdict.host)
+
+    def test_a_part_that_sees_too_little_is_named_though_all_others_see_enough(self):
+        records = Model().records()
+        rng = random.Random(1)  # noqa: S311
+        unlike = {f"n{host}": 1 + rng.gauss(0, 0.12) for host in range(8)}
+        is_bank = [r.metric.endswith("bandwidth") and r.parameters["bank"] == 1 for r in records]
+        records = [
+            replace(r, samples=(r.value * unlike[r.host],)) if bank and r.parameters["pu_nodes"] == [1] else r
+            for r, bank in zip(records, is_bank, strict=True)
+        ]
+        of_hosts = verdicts(records)
+        assert "pass" not in words(of_hosts)
+        assert {part for v in of_hosts.values() for part in v.blind} >= {"memory of bank 1, bandwidth"}
+        assert not any("bank 0" in part for v in of_hosts.values() for part in v.blind)
+
+    def test_two_groups_of_few_hosts_do_not_pass(self):
+        of_hosts = verdicts(Model(5, noise=0.03, fault=memory(0.09, (0, 1))).records())
+        assert of_hosts["n0"].verdict != "pass" != of_hosts["n1"].verdict
+
+    def test_three_hosts_are_no_fleet(self):
+        of_hosts = verdicts(Model(3, fault=memory(0.3)).records())
+        assert words(of_hosts) == {"undecided"}
+        assert "nothing was judged" in of_hosts["n0"].line()
+
+    def test_a_campaign_ends_when_all_hosts_are_decided_or_repetitions_cannot_help(self):
+        most, counts = Model(6, fault=memory(0.1), noise=0.03, repetitions=12).records(), 1
+        number = {time_of(0, minute): minute for minute in range(12)}
+        while True:
+            findings = findings_of([r for r in most if number[r.time] < counts])
+            again = [key for host in findings.hosts for key in undecided_cases(findings, host)]
+            if not again:
+                break
+            assert counts < 12, "the campaign does not end"
+            counts += 1
+        assert counts > 1
+        assert findings.of("n0").verdict == "fail"
+        assert undecided_cases(findings, "n0", most=1) == {}
+        keys = {Case.of(r).key for r in most}
+        assert set(undecided_cases(findings_of([r for r in most if number[r.time] < 1]), "n0")) <= keys
+
+
+#: What decides at once, however little else is known: the fields of a record that fails its host.
+EXACT = {
+    "wrong answers": ("correctness", "wrong_words", "1", "lower", (3.0,), {"work": "stream", "bank": 1}),
+    "a slow core": ("cores", "slow_cores", "1", "lower", (1.0,), {"program": "firsttouch-probe", "pu": 3}),
+    "lost data": ("health", "uncorrected_errors", "1", "lower", (1.0,), {"module": "DIMM 1"}),
+}
+
+
+class TestExact:
+    @pytest.mark.parametrize("name", EXACT)
+    @pytest.mark.parametrize("model", [Model(1, repetitions=1), Model(4, noise=0.1), Model(8)])
+    def test_one_is_enough_whatever_else_is_unknown(self, name, model):
+        records = [*model.records(), Record(*EXACT[name], host="n0", system="s", time=time_of(0))]
+        bad = verdicts(records)["n0"]
+        assert bad.verdict == "fail"
+        assert EXACT[name][1] in {f.metric for f in bad.findings if f.verdict == "fail"}
+
+    def test_a_wrong_count_fails_though_the_host_is_busy(self):
+        pus = {"check": "topology", "metric": "pus", "unit": "1", "better": "neither", "parameters": {}}
+        records = [r for i in range(6) for r in rates(64.0 - 8 * (i == 3), host=f"n{i}", **pus)]
+        of_hosts = verdicts([*records, *rates(2.0, host="n3", **{**pus, "metric": "busy_pus"})])
+        assert (of_hosts.pop("n3").verdict, words(of_hosts)) == ("fail", {"pass"})
+
+
+class TestBusy:
+    @staticmethod
+    def busy(host="n0", day=0):
+        fields = ("topology", "busy_pus", "1", "neither", (2.0,))
+        return Record(*fields, host=host, system="s", time=time_of(day))
+
+    def test_what_is_slow_while_others_use_the_host_is_invalid(self):
+        of_hosts = verdicts([*Model(fault=memory(0.3)).records(), self.busy()])
+        bad = of_hosts.pop("n0")
+        assert (bad.verdict, bad.causes, words(of_hosts)) == ("invalid", (), {"pass"})
+        assert "disturbed: other processes used 2 PUs; measure it again" in bad.line()
+
+    def test_good_values_of_a_busy_host_pass(self):
+        assert words(verdicts([*Model().records(), self.busy()])) == {"pass"}
+
+    def test_busy_pus_of_another_session_excuse_nothing(self):
+        assert verdicts([*Model(fault=memory(0.3)).records(), self.busy(day=-1)])["n0"].verdict == "fail"
+
+
+def weeks(sessions, fault=NOTHING_LOST, **options):
+    """Return a fleet whose hosts differ, measured once a week."""
+    defaults = {"hosts": 12, "repetitions": 2, "nature": 0.012}
+    return Model(sessions=sessions, fault=fault, **(defaults | options)).records()
+
+
+class TestOwnLevel:
+    @pytest.mark.parametrize("seed", range(3))
+    def test_the_first_bad_session_is_suspect_and_the_second_fails(self, seed):
+        for bad, word in ((0, "pass"), (1, "suspect"), (2, "fail"), (4, "fail")):
+            of_hosts = verdicts(weeks(8 + bad, memory(0.06, since=8), seed=seed, nature=0.03))
+            assert of_hosts["n0"].verdict == word
+            assert words(of_hosts, "n0") <= {"pass", "undecided"}
+            parts = {part.part: part for part in of_hosts["n0"].parts}
+            if bad:
+                part = parts["all memory"]
+                assert (part.question, part.since, part.sessions) == ("its own level", "2026-03-02", bad)
+                assert "since 2026-03-02" in part.text()
+                why = next(f.why for f in of_hosts["n0"].findings if f.verdict == word)
+                assert "below its own level of 5 January to 23 February 2026, 8 sessions (" in why
+                assert (", in one session after good ones: it fails if the next one shows this" in why) == (
+                    bad == 1
+                )
+
+    @pytest.mark.parametrize(("repetitions", "word"), [(1, "suspect"), (2, "fail")])
+    def test_a_large_loss_fails_in_its_first_session_but_not_by_a_single_repetition(self, repetitions, word):
+        of_hosts = verdicts(weeks(9, memory(0.3, since=8), repetitions=repetitions))
+        assert (of_hosts.pop("n0").verdict, words(of_hosts)) == (word, {"pass"})
+
+    def test_one_disturbed_session_is_no_change(self):
+        def fault(host, session, part, metric):
+            return memory(0.2)(host, session, part, metric) if session == 8 else 0.0
+
+        assert words(verdicts(weeks(11, fault))) == {"pass"}
+
+    def test_hosts_that_are_repaired_together_pass(self):
+        def fault(host, session, part, metric):
+            return memory(0.12, (0, 1, 2, 3))(host, session, part, metric) if session < 6 else 0.0
+
+        findings = findings_of(weeks(9, fault))
+        assert ({findings.of(host).verdict for host in findings.hosts}, findings.notes()) == ({"pass"}, [])
+
+    def test_an_intermittent_host_is_suspect(self):
+        def fault(host, session, part, metric):
+            return memory(0.15)(host, session, part, metric) if session in {4, 8, 11, 14} else 0.0
+
+        of_hosts = verdicts(weeks(16, fault))
+        bad = of_hosts.pop("n0")
+        assert (bad.verdict, words(of_hosts)) == ("suspect", {"pass"})
+        assert "intermittent: bad in 4 of 16 sessions" in bad.line()
+
+    def test_a_metric_that_is_measured_no_more_is_missing(self):
+        late = [r for r in weeks(9) if r.host != "n0" or r.metric != "triad_bandwidth" or r.time < time_of(2)]
+        verdict = verdicts(late)["n0"]
+        assert verdict.verdict == "suspect"
+        assert any("last measured on 2026-01-12, other hosts still are" in text for text in verdict.missing)
+
+
+def update(loss, begin, waves=1, more=(-1, 0.0)):
+    """Return the fault of an update of all hosts, in waves of a week; a host of it may lose *more*."""
+
+    def fault(host, session, part, metric):
+        is_here = session >= begin + host % waves and part[0] == "memory" and metric.endswith("bandwidth")
+        return (loss + (more[1] if host == more[0] else 0.0)) * is_here
+
+    return fault
+
+
+class TestUpdates:
+    @pytest.mark.parametrize("waves", [1, 3])
+    @pytest.mark.parametrize("sessions", [8, 9, 12])
+    def test_hosts_that_change_together_are_one_line_and_fail_nobody(self, waves, sessions):
+        findings = findings_of(weeks(sessions, update(0.05, 7, waves), seed=1, nature=0.006))
+        assert {findings.of(host).verdict for host in findings.hosts} == {"pass"}
+        if sessions == 12:
+            (note,) = findings.notes()
+            begin = "an update: 12 of 12 hosts lost 5"
+            assert re.match(begin + rf"\.\d % together, 2026-02-23 to 2026-0{3 if waves > 1 else 2}-", note)
+
+    @pytest.mark.parametrize("waves", [1, 3])
+    def test_a_host_that_loses_more_than_the_update_fails(self, waves):
+        of_hosts = verdicts(weeks(12, update(0.05, 7, waves, more=(4, 0.08)), nature=0.006))
+        assert (of_hosts.pop("n4").verdict, words(of_hosts)) == ("fail", {"pass"})
+
+    def test_an_update_that_makes_all_faster_is_a_line(self):
+        findings = findings_of(weeks(10, update(-0.05, 6)))
+        assert {findings.of(host).verdict for host in findings.hosts} == {"pass"}
+        assert re.match(r"an update: 12 of 12 hosts gained [45]\.\d % together", findings.notes()[0])
+
+
+BOARD = {"board": "a", "interfaces": "1 2"}
+
+
+def configured(parts, model="x"):
+    """Return a configuration of n0 a week with these *parts* ({}: they cannot be read)."""
+    shown = {"settings": {"cpu.model": model}, "provenance": {}}
+    what = ("configuration", "settings", "1", "neither", (1.0,))
+    return [
+        Record(*what, parameters={**shown, "parts": of_week}, host="n0", system="s", time=time_of(week))
+        for week, of_week in enumerate(parts)
+    ]
+
+
+class TestReplaced:
+    @pytest.mark.parametrize(
+        ("since", "word"),
+        [
+            (BOARD, "fail"),
+            ({"board": "b", "interfaces": "1 2"}, "pass"),
+            ({"board": "a", "interfaces": "3 4"}, "fail"),  # other cards on the same board
+            ({"interfaces": "2 3"}, "fail"),
+            ({"interfaces": "3 4"}, "pass"),
+            ({**BOARD, "processors": "p"}, "fail"),  # they could not be read before
+            ({}, "fail"),
+        ],
+    )
+    def test_another_board_begins_anew(self, since, word):
+        records = weeks(10, memory(0.035, since=7), nature=0.02)
+        of_hosts = verdicts([*records, *configured([*[BOARD] * 7, *[since] * 3])])
+        assert (of_hosts["n0"].verdict, words(of_hosts, "n0")) == (word, {"pass"})
+        sentence = "since a time between 2026-02-16 00:00 and 2026-02-23 00:00 UTC: older sessions do not count"
+        assert (sentence in of_hosts["n0"].line()) == (word == "pass")
+
+    def test_a_host_that_changes_in_all_parts_at_once_begins_anew(self):
+        losses = {("memory", 0): 0.03, ("memory", 1): 0.03, ("cache", 0): -0.04, ("cache", 1): -0.04}
+        losses |= {("clock", 0): -0.04, ("clock", 1): 0.03, ("link", 0, 1): -0.07, ("link", 1, 0): -0.07}
+
+        def fault(host, session, part, _):
+            return losses[part] if (host, session > 7) == (0, True) else 0.0
+
+        def only_memory(host, session, part, metric):
+            return fault(host, session, part, metric) if part[0] == "memory" else 0.0
+
+        assert verdicts(weeks(12, fault, nature=0.02))["n0"].verdict == "pass"
+        assert verdicts(weeks(12, only_memory, nature=0.02))["n0"].verdict in {"suspect", "fail"}
+
+    def test_a_person_may_state_it(self, tmp_path, run_cli):
+        records = weeks(10, memory(0.035, since=7), nature=0.02)
+        fields: dict[str, Any] = {"metric": "replaced", "parameters": {"reason": "new board"}}
+        stated = replace(configured([{}])[0], **fields, time="2026-02-17T12:00:00")
+        for parts in ([], configured([BOARD] * 10)):
+            verdict = verdicts([*records, *parts, stated])["n0"]
+            assert verdict.verdict == "pass"
+            assert "another board or other processors since a time between 2026-02-1" in verdict.line()
+        file = tmp_path / "replaced.jsonl"
+        arguments = ("n0", "--system", "s", "--records", file, "--reason", "new board")
+        assert run_cli("fleet", "replaced", *arguments).status == 0
+        (written,) = read(file)
+        assert (written.host, written.system, written.metric) == ("n0", "s", "replaced")
+        assert written.parameters == stated.parameters
+
+
+class TestReferences:
+    """Values of one host by references of 5 % tolerance; what single metrics show is in test_verdict.py."""
+
+    @pytest.fixture
+    def system(self, tmp_path):
+        entries = [
+            {
+                **{"check": "bandwidth", "metric": f"{kernel}_bandwidth", "value": f"{rate} GB/s", "source": "x"},
+                "parameters": {"kernel": kernel, "relation": "local"},
+                "tolerance": {"lower": "-5 %", "upper": "20 %"},
+            }
+            for kernel, rate in KERNELS.items()
+        ]
+        return system_of(tmp_path, *entries)
+
+    @staticmethod
+    def host(share, repetitions=3, **more):
+        """Return copies of one host's records at *share* of the references, by kernel."""
+        rng = random.Random(1)  # noqa: S311
+        places = {"pu_nodes": [0], "bank": 0}
+        return [
+            record
+            for kernel, rate in KERNELS.items()
+            for record in rates(
+                *(rate * share.get(kernel, 1.0) * (1 + rng.gauss(0, 0.004)) for _ in range(repetitions)),
+                metric=f"{kernel}_bandwidth",
+                parameters={**places, "kernel": kernel},
+                **more,
+            )
+        ]
+
+    @pytest.mark.parametrize(
+        ("share", "repetitions", "word"),
+        [
+            ({}, 1, "pass"),
+            ({"triad": 0.8}, 1, "undecided"),
+            ({"triad": 0.8}, 3, "fail"),
+            ({"triad": 1.3}, 3, "suspect"),
+            (dict.fromkeys(KERNELS, 0.97), 3, "pass"),
+            (dict.fromkeys(KERNELS, 0.8), 2, "fail"),
+        ],
+    )
+    def test_words(self, system, share, repetitions, word):
+        assert verdicts(self.host(share, repetitions), system)["n1"].verdict == word
+
+    def test_metrics_of_a_part_that_are_each_a_little_below_fail_together(self, system):
+        bad = verdicts(self.host(dict.fromkeys(KERNELS, 0.88), 2), system)["n1"]
+        assert bad.verdict == "fail"
+        (part,) = bad.parts
+        assert (part.part, part.kind, part.question) == ("memory of bank 0", "bandwidth", "what was promised")
+        assert 1 - np.exp(-part.loss) == pytest.approx(0.12, abs=0.01)
+        alone = verdicts(self.host({"triad": 0.88}, 2), system)["n1"]
+        assert (alone.verdict, alone.parts) == ("undecided", ())
+
+    def test_an_emulated_host_is_not_judged_by_its_speed(self, system):
+        records = self.host(dict.fromkeys(KERNELS, 0.5), software={"emulator": "QEMU"})
+        (verdict,) = verdicts(records, system).values()
+        assert (verdict.verdict, verdict.findings) == ("undecided", ())
+
+
+class TestTable:
+    def test_a_record_read_twice_is_one_repetition_and_another_of_its_time_is_not(self):
+        records = Model(3).records()
+        once, twice = samples_table.of_records(records), samples_table.of_records([*records, *reversed(records)])
+        assert np.array_equal(once.value, twice.value)
+        assert np.array_equal(once.counts, twice.counts)
+        other = replace(records[0], parameters={**records[0].parameters, "seconds": -1.0})
+        assert len(samples_table.of_records([*records, other]).value) == len(records) + 1
+
+    @settings(max_examples=6, deadline=None)
+    @given(st.integers(0, 10**6), st.sampled_from([20, 50]))
+    def test_tables_may_come_in_any_parts(self, seed, size):
+        records = Model(3, seed=seed, sessions=2).records()
+        random.Random(seed).shuffle(records)  # noqa: S311
+        at_once = samples_table.of_records(records)
+        frames = [to_frame(records[i : i + size]) for i in range(0, len(records), size)]
+        in_parts = samples_table.of_frames(frames)
+        assert (at_once.hosts, at_once.cases) == (in_parts.hosts, in_parts.cases)
+        for name in ("value", "time", "valid", "judged", "case", "host", "counts"):
+            assert np.array_equal(getattr(at_once, name), getattr(in_parts, name)), name
+        # Each group is sorted by time, whatever the order of the records.
+        for begin, count in zip(at_once.begins, at_once.counts, strict=True):
+            assert (np.diff(at_once.time[begin : begin + count]) >= 0).all()
+        lines = [[json.dumps(r.to_dict(), sort_keys=True) for r in of] for of in (from_frame(frames[0]), records)]
+        assert lines[0] == lines[1][:size]
+
+
+def test_words_lines_and_exports_of_a_host_that_fails_agree():
+    findings = findings_of(Model(fault=memory(0.1)).records())
+    bad = findings.of("n0")
+    assert findings.word("n0") == 4
+    assert findings.summary("n0").verdict == bad.verdict == bad.to_dict()["verdict"] == "fail"
+    assert bad.reason().startswith("memory of bank ")
+    assert bad.evidence[0].startswith("possible cause: ") or bad.evidence[0].startswith("fail: ")
+    assert findings.by_severity[0] == "n0"
