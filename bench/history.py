@@ -16,51 +16,80 @@ hundred is disturbed as a whole and 5 to 30 % worse, and half of these are follo
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
-import verdict as simulated
 
 from firsttouch.judge import history
-from firsttouch.judge.history import Change, Extent, Series
-from firsttouch.judge.samples_table import Case
-from firsttouch.judge.sprt import Groups
+from firsttouch.judge.history import Change
+from firsttouch.judge.samples_table import SamplesTable
+from firsttouch.records.cases import Case
 
 HOSTS, METRICS, REPETITIONS = 50, 20, 3
 SESSIONS = {"12 monthly": (12, 30), "52 weekly": (52, 7)}
 NOISE = (0.01, 0.02, 0.05)
 STEPS = (0.03, 0.05, 0.10)
-AGAIN = 0.5
+DISTURBED, BY, AGAIN = 0.01, (0.05, 0.30), 0.5
+REPEATED = Path(__file__).with_name("data") / "repetitions.csv"
 _DAY = 86_400_000
-CASES = [Case("s", "bandwidth", "copy_bandwidth", {"bank": n}, "GB/s", "higher") for n in range(METRICS)]
+CASES = [
+    Case("s", "bandwidth", "copy_bandwidth", {"pu_nodes": [n], "bank": n}, "GB/s", "higher")
+    for n in range(METRICS)
+]
 NAMES = [f"n{n:03d}" for n in range(HOSTS)]
+
+
+def shapes() -> list[np.ndarray]:
+    """Return series of real repetitions: deviations from the median in standard deviations, negative if worse."""
+    series: dict[tuple[str, ...], list[float]] = {}
+    with REPEATED.open(encoding="utf-8") as lines:
+        for row in csv.DictReader(lines):
+            series.setdefault((row["better"], row["metric"], row["case"]), []).append(float(row["value"]))
+    signs = [1 if better == "higher" else -1 for better, *_ in series]
+    values = [np.array(v) for v in series.values()]
+    return [sign * (v - np.median(v)) / v.std(ddof=1) for sign, v in zip(signs, values, strict=True)]
 
 
 def fleet(rng: np.random.Generator, sessions: int, noise: float) -> np.ndarray:
     """Return the values of a stable fleet: metric x host x session."""
     shape = (METRICS, HOSTS, sessions, REPETITIONS)
     scatter = rng.standard_normal(shape)
-    real = [np.array(s) for s in simulated.shapes()]
+    real = shapes()
     for metric in range(0, METRICS, 2):
         scatter[metric] = rng.choice(real[rng.integers(len(real))], shape[1:])
     values = np.median(1 + noise * scatter, axis=3)
-    disturbed = rng.random(values.shape) < simulated.DISTURBED
+    disturbed = rng.random(values.shape) < DISTURBED
     again = disturbed & (rng.random(values.shape) < AGAIN)
     disturbed[..., 1:] |= again[..., :-1]
-    values *= 1 - disturbed * rng.uniform(*simulated.BY, values.shape)
+    values *= 1 - disturbed * rng.uniform(*BY, values.shape)
     return np.maximum(values, 0.05) * rng.uniform(20, 200, (METRICS, 1, 1))
 
 
 def detected(values: np.ndarray, days: int) -> list[Change]:
     """Return the changes of a fleet that is measured every some *days*."""
-    sessions = values.shape[2]
-    groups = np.full(METRICS * HOSTS, sessions)
-    times = np.tile(np.arange(sessions) * days * _DAY, METRICS * HOSTS)
-    case = np.repeat(np.arange(METRICS), HOSTS)
-    series = Series(case, np.tile(np.arange(HOSTS), METRICS), Groups(values.ravel(), groups), times)
-    extent = Extent(NAMES, CASES, np.full(METRICS, HOSTS))
-    return history.merged(history.columns(series, CASES, history.VOTE), extent)
+    sessions, series, size = values.shape[2], METRICS * HOSTS, values.size
+    table = SamplesTable(
+        hosts=NAMES,
+        cases=CASES,
+        case=np.repeat(np.arange(METRICS, dtype=np.int32), HOSTS),
+        host=np.tile(np.arange(HOSTS, dtype=np.int32), METRICS),
+        counts=np.full(series, sessions),
+        settings={},
+        replaced={},
+        replaced_of={},
+        time=np.tile(np.arange(sessions) * days * _DAY, series),
+        value=values.ravel(),
+        valid=np.ones(size, dtype=np.bool_),
+        judged=np.ones(size, dtype=np.bool_),
+        reason=np.zeros(size, dtype=np.uint8),
+        sessions_of_rows=np.tile(np.arange(HOSTS * sessions, dtype=np.int32), METRICS),
+        busy_pus=None,
+        reasons=[""],
+    )
+    return history.changes(table)
 
 
 def stable(rng: np.random.Generator, sessions: int, days: int, noise: float, trials: int) -> dict[str, object]:
@@ -92,9 +121,10 @@ def step(  # noqa: PLR0917 - as the others, with a size
         right = None
         for change in detected(values, days):
             error = round(change.before / _DAY / days) - place
-            names = [change.case.name, *(case.name for case in change.others)]
-            its = CASES[metric].name in names and change.hosts == (NAMES[host],) and change.change < 0
-            if its and abs(error) <= 2:
+            parts = (f"memory of bank {metric}, bandwidth", "all memory, bandwidth")
+            is_named = not {*parts}.isdisjoint((change.part, *change.others))
+            is_right = is_named and change.hosts == (NAMES[host],) and change.change < 0
+            if is_right and abs(error) <= 2:
                 right = error, change.change
             else:
                 others += 1

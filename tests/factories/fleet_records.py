@@ -4,10 +4,6 @@
 import functools
 import random
 
-import numpy as np
-
-from firsttouch.judge import fleet_level
-from firsttouch.judge.sprt import Groups
 from firsttouch.records.schema import Record
 
 CHECKS = (
@@ -59,11 +55,3 @@ def _records_by_host(hosts, repetitions, day, slower, seed):
                         )
                     )
     return by_host
-
-
-def learn(values_by_host, better, loss=fleet_level.LOSS):
-    """Return the level that hosts reach, from the repetitions of each host by name."""
-    lists = {host: values for host, values in values_by_host.items() if values}
-    values = np.array([v for host_values in lists.values() for v in host_values])
-    groups = Groups(values, np.array([len(v) for v in lists.values()]))
-    return fleet_level.level(groups, list(lists), better, loss)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Change points of hosts and fleets over time, and hosts that fail again and again."""
+"""Changes of the parts of hosts over time, and hosts that fail again and again."""
 
 import datetime
 import itertools
@@ -10,8 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from firsttouch.judge import drift, history, samples_table, verdict_log
-from firsttouch.judge.history import Extent, Series
-from firsttouch.judge.sprt import Groups
+from firsttouch.judge.samples_table import SamplesTable
 from firsttouch.judge.verdict import HostVerdict
 from firsttouch.judge.verdict_log import Logged
 from firsttouch.records import store
@@ -25,22 +24,33 @@ DAY = 86_400_000
 START = 20_500 * DAY  # 2026-02-16
 
 
-def votes_of(values, days=30):
-    """Return what hosts vote for of an array metric x host x session, the number of hosts, and the cases."""
-    metrics, hosts, sessions = values.shape
-    cases = [Case("s", "bandwidth", "copy_bandwidth", {"bank": n}, "GB/s", "higher") for n in range(metrics)]
-    times = np.tile(START + np.arange(sessions) * days * DAY, metrics * hosts)
-    case = np.repeat(np.arange(metrics), hosts)
-    groups = Groups(values.ravel(), np.full(metrics * hosts, sessions))
-    series = Series(case, np.tile(np.arange(hosts), metrics), groups, times)
-    return history.columns(series, cases, history.VOTE), hosts, cases
-
-
 def changes_of(values, days=30):
-    """Return the changes of an array metric x host x session."""
-    votes, hosts, cases = votes_of(values, days)
-    extent = Extent([f"n{h}" for h in range(hosts)], cases, np.full(len(cases), hosts))
-    return history.merged(votes, extent)
+    """Return the changes of an array metric x host x session; each metric shows the memory of one bank."""
+    metrics, hosts, sessions = values.shape
+    series, rows = metrics * hosts, values.size
+    numbers = np.arange(hosts * sessions, dtype=np.int32)
+    table = SamplesTable(
+        hosts=[f"n{h}" for h in range(hosts)],
+        cases=[
+            Case("s", "bandwidth", "copy_bandwidth", {"pu_nodes": [n], "bank": n}, "GB/s", "higher")
+            for n in range(metrics)
+        ],
+        case=np.repeat(np.arange(metrics, dtype=np.int32), hosts),
+        host=np.tile(np.arange(hosts, dtype=np.int32), metrics),
+        counts=np.full(series, sessions),
+        settings={},
+        replaced={},
+        replaced_of={},
+        time=np.tile(START + np.arange(sessions) * days * DAY, series),
+        value=values.ravel(),
+        valid=np.ones(rows, dtype=np.bool_),
+        judged=np.ones(rows, dtype=np.bool_),
+        reason=np.zeros(rows, dtype=np.uint8),
+        sessions_of_rows=np.tile(numbers, metrics),
+        busy_pus=None,
+        reasons=[""],
+    )
+    return history.changes(table)
 
 
 @pytest.fixture
@@ -50,38 +60,39 @@ def fleet():
 
 
 class TestSingleHosts:
-    def test_a_step_has_its_date_direction_size_and_host(self, fleet):
+    def test_a_step_has_its_date_direction_size_part_and_host(self, fleet):
         fleet[1, 7, 9:] *= 0.918
         (change,) = changes_of(fleet)
-        assert (change.hosts, change.case.parameters["bank"], change.worse) == (("n7",), 1, True)
+        assert (change.hosts, change.part, change.worse) == (("n7",), "memory of bank 1, bandwidth", True)
         assert change.change == pytest.approx(-0.082, abs=0.015)
+        assert change.levels == pytest.approx((50, 45.9), rel=0.015)
         assert (change.after, change.before) == (START + 8 * 30 * DAY, START + 9 * 30 * DAY)
-        assert change.certainty == "certain"
-        assert change.when == "between 2026-10-14 and 2026-11-13"
+        assert change.when == "2026-10-14 to 2026-11-13"
         assert change.to_dict()["hosts"] == ["n7"]
 
-    def test_a_stable_fleet_has_none(self, fleet):
+    def test_nothing_changed_in_a_stable_fleet(self, fleet):
         assert changes_of(fleet) == []
 
-    def test_one_or_two_disturbed_sessions_are_no_change(self, fleet):
+    def test_disturbed_sessions_are_not_a_change(self, fleet):
         fleet[0, 3, 5] *= 0.5
         fleet[1, 4, 7:9] *= 0.7
         fleet[2, 5, -2:] *= 0.7
         fleet[3, 6, :2] *= 0.7
+        fleet[3, 8, 6:10] *= 0.7
         assert changes_of(fleet) == []
 
-    def test_a_broken_and_repaired_host_has_two(self, fleet):
+    def test_a_host_that_broke_and_was_repaired_changed_twice(self, fleet):
         fleet[2, 11, 4:10] *= 0.85
         newest, oldest = changes_of(fleet)
         assert (newest.worse, oldest.worse) == (False, True)
         assert newest.after > oldest.before
 
-    def test_metrics_that_change_together_are_one_line(self, fleet):
+    def test_parts_that_change_together_are_one_line(self, fleet):
         fleet[:3, 7, 9:] *= np.array([0.95, 0.9, 0.93])[:, None]
         (change,) = changes_of(fleet)
-        assert len(change.others) == 2
+        assert len(change.others) == 3
 
-    def test_a_noisy_host_is_no_change(self, fleet):
+    def test_noise_of_a_host_is_not_a_change(self, fleet):
         fleet[:, 5] = 50 * (1 + 0.08 * np.random.default_rng(4).standard_normal(fleet[:, 5].shape))
         assert changes_of(fleet) == []
 
@@ -94,10 +105,8 @@ class TestFleets:
     def test_many_hosts_at_once_are_one_line(self, fleet):
         fleet[1, ::2, 9:] *= 0.96
         (change,) = changes_of(fleet)
-        assert len(change.hosts) >= 9
-        assert change.of == 20
-        assert "of 20 hosts" in change.who
-        assert set(change.hosts) <= {f"n{h}" for h in range(0, 20, 2)}
+        assert {*change.hosts} == {f"n{h}" for h in range(0, 20, 2)}
+        assert (change.of, change.who) == (20, "10 of 20 hosts")
 
     def test_a_host_that_fell_at_another_time_has_its_own_line(self, fleet):
         fleet[1, :15, 9:] *= 0.94
@@ -105,10 +114,24 @@ class TestFleets:
         first, second = changes_of(fleet)
         assert (len(first.hosts), second.hosts) == (15, ("n17",))
 
-    def test_metrics_of_an_update_are_one_line(self, fleet):
+    def test_parts_of_an_update_are_one_line(self, fleet):
         fleet[:, :, 9:] *= 0.95
         (change,) = changes_of(fleet)
-        assert (len(change.hosts), len(change.others)) == (20, 3)
+        assert (change.part, len(change.hosts), len(change.others)) == ("all memory, bandwidth", 20, 4)
+
+    def test_a_host_that_lost_more_than_an_update_has_its_own_line(self, fleet):
+        fleet[:, :, 9:] *= 0.95
+        fleet[:, 3, 9:] *= 0.85
+        update, alone = changes_of(fleet)
+        assert (len(update.hosts), alone.hosts) == (19, ("n3",))
+        assert alone.change == pytest.approx(-0.19, abs=0.02)
+
+    def test_waves_of_an_update_are_one_line(self, fleet):
+        for host in range(20):
+            fleet[:, host, 6 + host // 5 :] *= 0.95
+        (change,) = changes_of(fleet)
+        assert len(change.hosts) == 20
+        assert change.before - change.after == 4 * 30 * DAY
 
 
 def record(day, hour, value, status="valid", host="n0", **more):
@@ -118,7 +141,7 @@ def record(day, hour, value, status="valid", host="n0", **more):
         "GB/s",
         "higher",
         (value,),
-        parameters={"bank": 0},
+        parameters={"pu_nodes": [0], "bank": 0},
         host=host,
         system="s",
         time=f"2026-{1 + day // 28:02d}-{1 + day % 28:02d}T{hour:02d}:00:00.000+00:00",
@@ -170,11 +193,13 @@ class TestRecords:
         assert done.status == 0, done.err
         document = json.loads(done.out)
         assert [len(c["hosts"]) > 1 for c in document["changes"]] == [True, False]
-        done = run_cli("fleet", "history", tmp_path / "store", "--host", "n3", "--metric", "copy_bandwidth")
+        done = run_cli("fleet", "history", tmp_path / "store", "--host", "n3", "--part", "bank 0")
         assert "of 12 hosts" in done.out
         assert "firmware.version" in done.out
         wrong = run_cli("fleet", "history", tmp_path / "store", "--host", "n33")
         assert (wrong.status, "did you mean 'n3'" in wrong.err) == (2, True)
+        wrong = run_cli("fleet", "history", tmp_path / "store", "--part", "clock")
+        assert (wrong.status, "memory of bank 0, bandwidth" in wrong.err) == (2, True)
 
     def test_older_records_are_left_out_and_old_files_are_not_read(self, tmp_path):
         now = datetime.datetime.now(datetime.UTC)
@@ -188,7 +213,7 @@ class TestRecords:
             assert (len(gathered.samples().value), len(gathered.unread)) == (rows, files)
 
     def test_the_page_of_a_few_hosts_shows_them(self, updated, tmp_path, run_cli):
-        few = [replace(r, parameters={**r.parameters, "bank": b}) for r in updated[:66] for b in range(8)]
+        few = [replace(r, parameters={"pu_nodes": [b], "bank": b}) for r in updated[:88] for b in range(8)]
         few = [r for r in few if r.metric == "copy_bandwidth"]
         store.append(tmp_path / "store", few)
         done = run_cli("report", tmp_path / "store", "-o", tmp_path / "out")
@@ -201,16 +226,6 @@ class TestRecords:
         (changes,) = [block for block in section.blocks if isinstance(block, Table)]
         assert len(section.documents) == len(changes.rows) == 2
         assert "firmware.version 2.4 -> 2.6" in changes.rows[0][-1]
-
-
-class TestSeries:
-    def test_sessions_have_the_median_of_their_valid_values(self):
-        records = [record(1, 2, 10.0), record(1, 3, 12.0), record(1, 4, 14.0), record(2, 2, 20.0)]
-        records += [record(3, 2, 30.0, "invalid"), record(4, 2, 0.0)]
-        series = Series.of(samples_table.of_records(records))
-        assert series.values.values.tolist() == [12.0, 20.0]
-        assert series.values.counts.tolist() == [2]
-        assert history.changes(samples_table.of_records(records)) == []
 
 
 class TestOffenders:

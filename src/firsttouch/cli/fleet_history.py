@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``firsttouch fleet history``: when metrics of hosts changed, and which hosts fail again and again."""
+"""``firsttouch fleet history``: when parts of hosts changed, and which hosts fail again and again."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING
 from msgspec.structs import asdict
 
 from firsttouch.cli import options
-from firsttouch.errors import BadInput, did_you_mean, one_line
+from firsttouch.errors import BadInput, did_you_mean, first_of, one_line
 from firsttouch.report import inputs
 
 if TYPE_CHECKING:
     from firsttouch.judge.history import Change, Offender
-    from firsttouch.judge.samples_table import SamplesTable
 
-#: Rows of a table; --json has all.
-_SHOWN = 40
+#: Rows of a table (--json has all), and parts in a message.
+_SHOWN, _NAMED = 40, 5
 EXAMPLES = """\
   firsttouch fleet history shared/store                          all changes, and hosts that fail again and again
-  firsttouch fleet history shared/store --host n17 --metric copy_bandwidth
+  firsttouch fleet history shared/store --host n17 --part memory
   firsttouch fleet history shared/store --json
   firsttouch fleet history                                       only the hosts that fail again and again"""
 
@@ -29,11 +28,11 @@ EXAMPLES = """\
 def register(add_action: options.AddAction) -> None:
     """Add the action."""
     parser = add_action(
-        "history", "list when metrics of hosts changed, and which hosts fail again and again", run, EXAMPLES
+        "history", "list when parts of hosts changed, and which hosts fail again and again", run, EXAMPLES
     )
     options.add(parser, "records", nargs="*")
     parser.add_argument("--host", metavar="HOST", help="only changes of this host, and of the fleet with it")
-    parser.add_argument("--metric", metavar="NAME", help="only changes of this metric, such as copy_bandwidth")
+    parser.add_argument("--part", metavar="TEXT", help="only changes of parts with this text, such as memory")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -46,42 +45,34 @@ def run(args: argparse.Namespace) -> int:
         samples = gathered.samples()
         if not samples.hosts:
             raise gathered.nothing()
-        _check_names(samples, args.host, args.metric)
+        if args.host and args.host not in samples.hosts:
+            raise BadInput(f"no record of host '{args.host}'{did_you_mean(args.host, samples.hosts)}")
         configurations = gathered.configurations()
-        parts = samples.by_system().values()
-        changes = [c for part in parts for c in history.changes(part, configurations)]
-    elif args.metric:
-        raise BadInput("--metric chooses changes of records: give the records, or a store of them")
+        systems = samples.by_system().values()
+        parts = sorted({part.title for table in systems for part in history.parts_of(table)})
+        if args.part and not any(args.part in title for title in parts):
+            raise BadInput(f"no record of a part with '{args.part}': there are {first_of(parts, _NAMED)}")
+        changes = [c for table in systems for c in history.changes(table, configurations)]
+    elif args.part:
+        raise BadInput("--part chooses changes of records: give the records, or a store of them")
     offenders = history.repeat_offenders(verdict_log.read())
     changes = [
         c
         for c in changes
-        if args.host in {None, *c.hosts} and args.metric in {None, *(case.metric for case in (c.case, *c.others))}
+        if args.host in {None, *c.hosts} and any((args.part or "") in title for title in (c.part, *c.others))
     ]
     offenders = [o for o in offenders if args.host in {None, o.host}]
     if args.json:
-        repeat = [
-            {
-                **asdict(o),
-                "first": history.iso(int(o.first * 1000)),
-                "last": history.iso(int(o.last * 1000)),
-            }
-            for o in offenders
+        times = [
+            {name: history.iso(int(getattr(o, name) * 1000)) for name in ("first", "last")} for o in offenders
         ]
+        repeat = [asdict(o) | of_host for o, of_host in zip(offenders, times, strict=True)]
         options.print_json({"changes": [c.to_dict() for c in changes], "repeat_offenders": repeat})
     else:
         print("\n\n".join(_texts(changes if gathered is not None else None, offenders)))
     if gathered is not None:
         gathered.print_unread()
     return 0
-
-
-def _check_names(samples: SamplesTable, host: str | None, metric: str | None) -> None:
-    metrics = sorted({case.metric for case in samples.cases})
-    if host and host not in samples.hosts:
-        raise BadInput(f"no record of host '{host}'{did_you_mean(host, samples.hosts)}")
-    if metric and metric not in metrics:
-        raise BadInput(f"no record of metric '{metric}'{did_you_mean(metric, metrics)}")
 
 
 def _printable(rows: Iterable[Iterable[str]]) -> list[list[str]]:
@@ -97,19 +88,17 @@ def _texts(changes: Sequence[Change] | None, offenders: Sequence[Offender]) -> I
     if changes:
         rows = [
             (
-                c.when.removeprefix("on ").removeprefix("between ").replace(" and ", " to "),
+                c.when,
                 c.who,
-                c.metrics,
+                c.parts,
                 f"{100 * c.change:+.1f} %",
                 f"{c.levels[0]:.4g} -> {c.levels[1]:.4g} {c.case.unit}",
-                c.certainty,
                 "; ".join(c.causes),
             )
             for c in changes[:_SHOWN]
         ]
-        header = ("when", "hosts", "metric", "change", "values", "certainty", "configuration")
-        widths = [24, 24, 44, 10, 28, 12, 40]
-        yield tabulate(_printable(rows), header, "simple", maxcolwidths=widths)
+        header = ("when", "hosts", "part", "change", "values", "configuration")
+        yield tabulate(_printable(rows), header, "simple", maxcolwidths=[24, 24, 44, 10, 28, 40])
         if len(changes) > _SHOWN:
             yield f"and {len(changes) - _SHOWN} more changes: --json has all"
     elif changes is not None:

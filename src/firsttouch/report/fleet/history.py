@@ -16,10 +16,8 @@ from firsttouch.units import quantity, signed_percent
 
 #: The most changes in the table, and in summary.json.
 MOST_ROWS, MOST_KEPT = 60, 1000
-_HEADER = ("when", "hosts", "metric", "change", "before", "after", "certainty", "configuration")
-_NO_CHANGE = (
-    "No metric changed for good. It takes at least three sessions before a change and after it to see one."
-)
+_HEADER = ("when", "hosts", "part", "change", "before", "after", "configuration")
+_NO_CHANGE = "No part changed. It takes at least three sessions before a change and after it to see one."
 _SEEN = (
     "A change has at least three sessions before it and after it. Changes of many hosts come first, then the "
     "newest."
@@ -47,13 +45,12 @@ def of_fleet(changes: Sequence[Change]) -> Timeline:
 def _row(change: Change) -> tuple[Entry, ...]:
     before, after = (Cell(level, partial(quantity, unit=change.case.unit)) for level in change.levels)
     return (
-        change.when.removeprefix("on ").removeprefix("between ").replace(" and ", " to "),
+        change.when,
         change.who,
-        change.metrics,
+        change.parts,
         Cell(change.change, signed_percent),
         before,
         after,
-        change.certainty,
         "; ".join(change.causes),
     )
 
