@@ -38,7 +38,8 @@ def register(subparsers: options.Subparsers) -> None:
         "summary.md for a ticket, summary.json for programs.\n\n"
         f"Of up to {FEW_HOSTS} hosts it shows all figures, of more hosts those that do not pass, a map of hosts\n"
         "and metrics, the distribution of each metric, the history, and what is missing. Records and advice\n"
-        "that cannot be read are named and left out, with exit status 2; --compare then writes nothing.",
+        "that cannot be read are named and left out, with exit status 2; --compare then writes nothing.\n"
+        "The exit status of --compare is 1 if a metric or a host became worse.",
     )
     options.add(parser, "records")
     folder = "the report's folder: created, or replaced if it holds an earlier report"
@@ -84,4 +85,4 @@ def run(args: argparse.Namespace) -> int:
     print(f"\nreport: {page}", file=sys.stderr if args.json else sys.stdout, flush=True)
     if written.inputs is not None:
         written.inputs.print_unread()
-    return 0
+    return int(written.is_worse)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares two campaigns of the same hosts: direction, size and certainty of each change.
 
-Each host is compared with itself, so differences between hosts do not matter. The size is the median of the
-relative changes, its interval lies between two order statistics, and p is that of the sign test. Both are exact
-for any distribution. p is corrected for the number of metrics by Holm's method.
+Each host is compared with itself, so differences between hosts do not matter. Repetitions and sessions are
+evidence with the errors of verdicts: a single host with enough repetitions decides. Several hosts are pooled
+(:func:`firsttouch.judge.questions.spread_of`), and those that changed unlike the others are named. Values that are
+read or counted, such as wrong answers, decide at once, and zero is a value.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -17,26 +17,33 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from firsttouch.judge.constants import DOUBTFUL_LOSS as LOSS
+from firsttouch.judge import event_limits, questions
+from firsttouch.judge.constants import (
+    FAIL_TAIL,
+    FEWEST_HOSTS,
+    LEAST_LOSS,
+    LEAST_NOISE,
+    PRIOR_FREEDOM,
+    PRIOR_NOISE,
+    PRIOR_SPREAD,
+)
+from firsttouch.judge.groups import Bools, Floats, Ints
+from firsttouch.judge.levels import Sessions, case_losses, of_hosts, session_noise
 from firsttouch.judge.samples_table import SamplesTable
-from firsttouch.judge.groups import Floats
-from firsttouch.judge.statistics import holm, median_interval, robust_deviation, sign_test
+from firsttouch.judge.statistics import chance_of_change, student_quantile
 from firsttouch.judge.verdict import natural, worse
-from firsttouch.records.cases import Case
+from firsttouch.records.cases import Case, grouped
 
 Word = Literal["worse", "better", "changed", "undecided", "unchanged"]
 #: In order of urgency.
 ORDER: Sequence[Word] = ("worse", "changed", "better", "undecided", "unchanged")
 CONFIDENCE = 0.99
-#: Fewer hosts have no such interval: even the extremes of 7 cover only 98.4 %.
-FEWEST = 8
-#: A change below the first limit is none, however certain. One below the second is none if its interval holds 0.
-NEGLIGIBLE, WITHIN = 0.005, LOSS / 2
-#: Deviations from the median beyond which a host changed unlike the others: one in a million by chance.
-_UNLIKE = 4.9
-#: The same of fewer than FEWEST hosts, whose own spread is hardly known: of 4 to 7 hosts with equal normal changes
-#: one lies beyond in at most 1 of 65 cases. Of fewer hosts none can be told to be the odd one.
-_UNLIKE_FEW, FEWEST_UNLIKE = 15.0, 4
+#: Smaller changes of many hosts are not named, however certain. Those of fewer hosts must be larger, because the
+#: sessions of a host differ by nature: :data:`LEAST_LOSS` for one host.
+NEGLIGIBLE = 0.005
+#: The most degrees of freedom with which the noise of all cases of a metric adds to the noise of one case, and
+#: with which noise adds to the spread of hosts.
+_POOLED = 8.0
 #: More times the repetitions are not named as what decides a change.
 _MOST_TIMES = 100
 
@@ -44,9 +51,9 @@ _MOST_TIMES = 100
 class Change(Struct, frozen=True):
     """The change of a metric: its medians *before* and *after* (in the unit of the case) on a number of *hosts*.
 
-    *size* is the median relative change (1: from 0), between *low* and *high* with :data:`CONFIDENCE` (None: too
-    few hosts). *p* is corrected. *unlike* are the hosts that changed unlike most, with their changes. *needs* says
-    what would decide an undecided change.
+    *size* is the relative change (1: from 0), between *low* and *high* with :data:`CONFIDENCE`. *p* is the
+    probability that chance makes such a change in any of the metrics. *unlike* are the hosts that changed unlike
+    most, with their changes. *needs* says what would decide an undecided change.
     """
 
     case: Case
@@ -54,8 +61,8 @@ class Change(Struct, frozen=True):
     before: float
     after: float
     size: float
-    low: float | None
-    high: float | None
+    low: float
+    high: float
     p: float
     unlike: Sequence[tuple[str, float]]
     word: Word = "undecided"
@@ -84,47 +91,71 @@ class Host(Struct, frozen=True):
 class Comparison(Struct, frozen=True):
     """All changes in order of urgency, and what only one of the campaigns has.
 
-    *changed* are the hosts that changed unlike the others, the worst first.
+    *changed* are the hosts that changed unlike the others, the worst first, *busy* those that were measured only
+    while other processes used them, before or after. Their measured values show no change.
     """
 
     changes: Sequence[Change]
     hosts: int
     changed: Sequence[Host]
+    busy: Sequence[str]
     only_before: Sequence[str]
     only_after: Sequence[str]
     cases_before: Sequence[str]
     cases_after: Sequence[str]
 
 
+class _Side(Struct, frozen=True):
+    """A case in a campaign: the *value* of each host (NaN: none), and how often it was measured.
+
+    *variance* is that of sessions (a logarithm; NaN: a host has only one), *noise* that of a repetition (NaN:
+    none was repeated), *steps* how many differences of repetitions show it. *is_busy* marks the hosts that were
+    measured only while other processes used them.
+    """
+
+    value: Floats
+    repetitions: Floats
+    is_busy: Bools
+    variance: float = math.nan
+    noise: float = math.nan
+    steps: int = 0
+
+
 def compare(before: SamplesTable, after: SamplesTable) -> Comparison:
     """Compare the valid samples of two campaigns."""
     shared = sorted({*before.hosts} & {*after.hosts})
-    first, second = (np.searchsorted(samples.hosts, shared) for samples in (before, after))
+    tables = [(t, Sessions.of(t), np.searchsorted(t.hosts, shared)) for t in (before, after)]
     numbers = {(case.system, case.key): number for number, case in enumerate(after.cases)}
     lost: dict[str, list[Case]] = {}
     new: dict[str, list[Case]] = {}
-    changes, alone = [], []
+    pairs: list[tuple[Case, Sequence[_Side]]] = []
+    alone = []
     for number, case in enumerate(before.cases):
         other = numbers.pop((case.system, case.key), None)
-        if other is None:
+        sides = [_side(*t, n) for t, n in zip(tables, (number, other), strict=True) if n is not None]
+        had, has = (np.isfinite(side.value) for side in (sides[0], sides[-1]))
+        if other is None or not (had & has).any():
             alone.append(case.title)
             continue
-        old, values = _levels(before, number)[first], _levels(after, other)[second]
-        had, has = np.isfinite(old), np.isfinite(values)
-        if (had & has).any():
-            for by_host, changed in ((lost, had & ~has), (new, has & ~had)):
-                for host in np.flatnonzero(changed).tolist():
-                    by_host.setdefault(shared[host], []).append(case)
-        both = had & has
-        if both.any():
-            hosts = [shared[host] for host in np.flatnonzero(both).tolist()]
-            changes.append(_change(case, hosts, old[both], values[both]))
-        else:
-            alone.append(case.title)
+        for by_host, changed in ((lost, had & ~has), (new, has & ~had)):
+            for host in np.flatnonzero(changed).tolist():
+                by_host.setdefault(shared[host], []).append(case)
+        pairs.append((case, sides))
+    noises = _noises(pairs)
+    changes = [
+        _counted(case, shared, sides) if _is_exact(case) else _measured(case, shared, sides, noise, len(pairs))
+        for (case, sides), noise in zip(pairs, noises, strict=True)
+    ]
+    busy = np.zeros(len(shared), dtype=np.bool_)
+    for _, (old, now) in pairs:
+        busy |= old.is_busy | now.is_busy
     return Comparison(
-        changes=sorted(_decided(changes), key=lambda c: (ORDER.index(c.word), -abs(c.size), c.case.name)),
+        changes=sorted(
+            changes, key=lambda c: (ORDER.index(c.word), not _is_exact(c.case), -abs(c.size), c.case.name)
+        ),
         hosts=len(shared),
         changed=_hosts(changes, lost, new),
+        busy=[shared[host] for host in np.flatnonzero(busy).tolist()],
         only_before=sorted({*before.hosts} - {*shared}),
         only_after=sorted({*after.hosts} - {*shared}),
         cases_before=alone,
@@ -132,12 +163,161 @@ def compare(before: SamplesTable, after: SamplesTable) -> Comparison:
     )
 
 
-def _levels(samples: SamplesTable, case: int) -> Floats:
-    """Return the median of the valid samples of each host in a case, NaN for a host without any."""
-    groups, hosts, _, _ = samples.good([case])
-    levels = np.full(len(samples.hosts), np.nan)
-    levels[hosts] = groups.medians
-    return levels
+def _is_exact(case: Case) -> bool:
+    """Return whether values of a case are read or counted, so that one is as good as many."""
+    return case.exact or event_limits.limit_of(case) is not None
+
+
+def _side(samples: SamplesTable, sessions: Sessions, hosts: Ints, number: int) -> _Side:
+    """Return the values of a case on *hosts* (numbers), as one of *samples*."""
+    case, count = samples.cases[number], sessions.hosts
+    groups, which, _, _ = samples.good([number])
+    value = np.full(count, np.nan)
+    if _is_exact(case):
+        # A single wrong answer counts, however many right ones follow.
+        is_counted = event_limits.limit_of(case) is not None
+        value[which] = groups.apply(lambda rows: rows.max(axis=1)) if is_counted else groups.values[groups.ends]
+        return _Side(value[hosts], np.ones(len(hosts)), np.zeros(len(hosts), dtype=np.bool_))
+    value[which] = groups.medians
+    losses = case_losses(samples, sessions, number)
+    host = sessions.host[losses.session]
+    loss = of_hosts(losses.loss, host, count)
+    sign = 1.0 if case.better == "lower" else -1.0
+    value = np.where(np.isfinite(loss) & (value > 0), np.exp(sign * loss), value)
+    repetitions = np.bincount(host, losses.count, minlength=count).astype(np.float64)
+    calm = np.bincount(host, ~losses.is_disturbed, minlength=count)
+    of_sessions = np.full(len(sessions.number), np.nan)
+    of_sessions[losses.session] = losses.loss
+    deviation = session_noise(of_sessions, sessions)[0]
+    several = float(np.mean(np.unique(host, return_counts=True)[1])) if len(host) else 1.0
+    return _Side(
+        value[hosts],
+        repetitions[hosts],
+        (np.isfinite(loss) & (calm == 0))[hosts],
+        deviation**2 / several,
+        max(losses.noise, losses.step / math.sqrt(12)) ** 2,
+        int((losses.count - 1).sum()),
+    )
+
+
+def _noises(pairs: Sequence[tuple[Case, Sequence[_Side]]]) -> list[tuple[float, float]]:
+    """Return the variance of a repetition of each case, learnt from all of its metric, and its freedom."""
+    sums = np.array(
+        [np.sum([(s.steps, s.steps * np.nan_to_num(s.noise)) for s in sides], axis=0) for _, sides in pairs]
+    )
+    result = [(PRIOR_NOISE**2, PRIOR_FREEDOM)] * len(pairs)
+    for numbers in grouped(range(len(pairs)), lambda n: (pairs[n][0].check, pairs[n][0].metric)).values():
+        steps, squares = sums[numbers].sum(axis=0)
+        for number in numbers if steps else ():
+            # Neighbouring differences share a repetition.
+            own, of_all = sums[number][0] / 2, min(_POOLED, steps / 2)
+            variance = (of_all * squares / steps + sums[number][1] / 2) / (of_all + own)
+            result[number] = (max(float(variance), LEAST_NOISE**2), float(of_all + own))
+    return result
+
+
+def _relative(before: Floats, after: Floats) -> Floats:
+    """Return the relative changes; one from 0 is relative to the value after it (1: up)."""
+    base = np.where(before == 0, np.abs(after), before)
+    changes: Floats = np.divide(after - before, base, out=np.zeros_like(base), where=base != 0)
+    return changes
+
+
+def _counted(case: Case, names: Sequence[str], sides: Sequence[_Side]) -> Change:
+    """Return the change of a case that is read or counted: a single host decides."""
+    both = np.flatnonzero(np.isfinite(sides[0].value) & np.isfinite(sides[1].value))
+    before, after = (side.value[both] for side in sides)
+    limit = event_limits.limit_of(case)
+    apart, sizes = after - before, _relative(before, after)
+    is_apart = np.abs(apart) > (limit.most if limit else 0.0)
+    is_worse = is_apart & (worse(apart, case.better) > 0)
+    chosen = is_worse if is_worse.any() else is_apart
+    word: Word = "unchanged"
+    if chosen.any():
+        word = "changed" if case.better == "neither" else "worse" if is_worse.any() else "better"
+    shown = chosen if chosen.any() else np.ones(len(both), dtype=np.bool_)
+    unlike = [(names[both[i]], float(sizes[i])) for i in np.flatnonzero(chosen).tolist()]
+    return Change(
+        case=case,
+        hosts=len(both),
+        before=float(np.median(before[shown])),
+        after=float(np.median(after[shown])),
+        size=float(np.median(sizes[shown])),
+        low=float(sizes.min()),
+        high=float(sizes.max()),
+        p=float(not chosen.any()),
+        unlike=[] if chosen.all() else unlike,
+        word=word,
+    )
+
+
+def _measured(
+    case: Case, names: Sequence[str], sides: Sequence[_Side], noise: tuple[float, float], tests: int
+) -> Change:
+    """Return the change of a measured case; *noise* is the variance of a repetition with its freedom."""
+    both = np.isfinite(sides[0].value) & np.isfinite(sides[1].value)
+    calm = both & ~sides[0].is_busy & ~sides[1].is_busy
+    places = np.flatnonzero(calm if calm.any() else both)
+    before, after = (side.value[places] for side in sides)
+    count, sizes = len(places), _relative(before, after)
+    floor = max(float(np.max([before, after])) * 1e-6, np.finfo(np.float64).tiny)
+    logs = np.log(np.maximum(after, floor)) - np.log(np.maximum(before, floor))
+    variance, freedom = np.zeros(count), noise[1]
+    for side in sides:
+        of_side = noise[0] / np.maximum(side.repetitions[places], 1)
+        variance += of_side if math.isnan(side.variance) else np.maximum(of_side, side.variance)
+    # Sessions of good hosts differ by nature, too.
+    usual = max(float(np.median(variance)), (PRIOR_SPREAD / 2) ** 2 if count > 1 else 0.0)
+    if count >= FEWEST_HOSTS:
+        spread = questions.spread_of(logs, math.sqrt(usual), min(freedom, _POOLED))
+        centre, deviation, freedom, is_good = spread.centre, spread.deviation, spread.freedom, spread.good
+    else:
+        centre, is_good = float(logs.mean()), np.ones(count, dtype=np.bool_)
+        squares = freedom * usual + float(((logs - centre) ** 2).sum())
+        freedom += count - 1
+        deviation = math.sqrt(squares / freedom)
+    good = max(int(np.count_nonzero(is_good)), 1)
+    error = deviation / math.sqrt(good)
+    p = float(chance_of_change(np.array([abs(centre) / error]), np.array([freedom]), tests)[0])
+    width = student_quantile((1 - CONFIDENCE) / 2, freedom) * error
+    unlike: list[tuple[str, float]] = []
+    if count >= FEWEST_HOSTS:
+        wide = np.array([deviation * math.sqrt(1 + 1 / good)])
+        beyond = questions.limits(wide, np.array([freedom]), tests * count, LEAST_LOSS)[0][0]
+        far = np.abs(logs - centre)
+        unlike = [(names[places[i]], float(sizes[i])) for i in np.argsort(-far).tolist() if far[i] > beyond]
+    medians = float(np.median(before[is_good])), float(np.median(after[is_good]))
+    size, ends = math.expm1(centre), (math.expm1(centre - width), math.expm1(centre + width))
+    if 0 in medians:
+        size = float(np.median(sizes[is_good]))
+        ends = (size, size)
+    change = Change(case, count, *medians, size, *ends, p, unlike, needs="an idle host")
+    if not calm.any():
+        return change
+    limit = student_quantile(FAIL_TAIL / 2 / tests, freedom) * error
+    word, needs = _word(case, (centre, width, p, good), limit)
+    return replace(change, word=word, needs=needs)
+
+
+def _word(case: Case, measured: tuple[float, float, float, int], limit: float) -> tuple[Word, str]:
+    """Return the word of a change, and what would decide an undecided one.
+
+    The change is known with half the width of its interval, its chance, and the number of hosts. Chance alone
+    makes no change beyond the *limit*.
+    """
+    size, width, chance, hosts = abs(measured[0]), *measured[1:]
+    if chance <= FAIL_TAIL and size > max(NEGLIGIBLE, LEAST_LOSS / math.sqrt(hosts)):
+        if case.better == "neither":
+            return "changed", ""
+        return ("better" if (measured[0] > 0) == (case.better == "higher") else "worse"), ""
+    if size + width <= LEAST_LOSS:
+        return "unchanged", ""
+    # The errors shrink by the root of the number of repetitions at best: sessions and hosts also differ by nature.
+    ratios = [limit / size] if size >= LEAST_LOSS / math.sqrt(hosts) else []
+    ratios += [width / (LEAST_LOSS - size)] if size < LEAST_LOSS else []
+    times = math.ceil(max(min(ratios), 1.01) ** 2)
+    often = f"at least {times} times the" if times <= _MOST_TIMES else "far more"
+    return "undecided", f"{often} repetitions"
 
 
 def _hosts(
@@ -153,65 +333,3 @@ def _hosts(
         worst_first = sorted(of.get(name, ()), key=lambda c: (-worse(c[1], c[0].better), c[0].name))
         hosts.append(Host(name, worst_first, lost.get(name, ()), new.get(name, ())))
     return sorted(hosts, key=lambda h: h.worst, reverse=True)
-
-
-def _relative(before: Floats, after: Floats) -> Floats:
-    """Return the relative changes; one from 0 is relative to the value after it (1: up)."""
-    base = np.where(before == 0, np.abs(after), before)
-    changes: Floats = np.divide(after - before, base, out=np.zeros_like(base), where=base != 0)
-    return changes
-
-
-def _change(case: Case, hosts: Sequence[str], before: Floats, after: Floats) -> Change:
-    changes = _relative(before, after)
-    size = float(np.median(changes))
-    low, high = median_interval(changes, CONFIDENCE) or (None, None)
-    far = np.abs(changes - size)
-    most, least = (_UNLIKE, WITHIN) if len(hosts) >= FEWEST else (_UNLIKE_FEW, LOSS)
-    limit = max(most * robust_deviation(far), least)
-    beyond = np.flatnonzero(far > limit).tolist() if len(hosts) >= FEWEST_UNLIKE else []
-    unlike = [(hosts[i], float(changes[i])) for i in sorted(beyond, key=lambda i: -far[i])]
-    medians = float(np.median(before)), float(np.median(after))
-    return Change(case, len(hosts), *medians, size, low, high, sign_test(changes), unlike)
-
-
-def _decided(changes: Sequence[Change]) -> list[Change]:
-    """Return the changes with their words and with p corrected by Holm's method."""
-    ordered = sorted(changes, key=lambda c: c.p)
-    corrected = holm(np.array([c.p for c in ordered])).tolist()
-    # So many hosts that change alike are sure in as many metrics; the sign test gives fewer hosts no smaller p.
-    fewest = next(n for n in itertools.count(FEWEST) if len(ordered) * 2.0 ** (1 - n) <= 1 - CONFIDENCE)
-    decided = [replace(c, p=p, word=_word(c, p)) for c, p in zip(ordered, corrected, strict=True)]
-    return [replace(c, needs=_needs(c, fewest)) if c.word == "undecided" else c for c in decided]
-
-
-def _word(change: Change, p: float) -> Word:
-    if change.low is None or change.high is None:
-        return "undecided"
-    reach = max(abs(change.low), abs(change.high))
-    holds_zero = change.low <= 0 <= change.high
-    if reach <= NEGLIGIBLE or (holds_zero and reach <= WITHIN):
-        return "unchanged"
-    if holds_zero or p > 1 - CONFIDENCE:
-        return "undecided"
-    if change.case.better == "neither":
-        return "changed"
-    return "better" if (change.size > 0) == (change.case.better == "higher") else "worse"
-
-
-def _needs(change: Change, fewest: int) -> str:
-    """Return what would decide an undecided change: *fewest* hosts, or so many times the repetitions at least.
-
-    The interval narrows by the root of the number of repetitions at best: hosts also differ by nature.
-    """
-    hosts = f"{fewest} hosts"
-    if change.low is None or change.high is None:
-        return hosts
-    if not change.low <= 0 <= change.high:
-        return hosts if change.hosts < fewest else "more repetitions"
-    # The interval excludes 0, which proves a change only of enough hosts, or is within the second limit.
-    distances = [WITHIN - abs(change.size), abs(change.size) if change.hosts >= fewest else 0.0]
-    if (distance := max(distances)) <= 0:
-        return hosts
-    times = math.ceil((max(change.high - change.size, change.size - change.low) / distance) ** 2)
-    return f"at least {times} times the repetitions" if times <= _MOST_TIMES else "far more repetitions"

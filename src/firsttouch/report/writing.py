@@ -48,10 +48,14 @@ class Short(Protocol):
 
 
 class Written(NamedTuple):
-    """A report that was written: its summary, and the inputs of one that leaves out what cannot be read."""
+    """A report that was written: its summary, and the inputs of one that leaves out what cannot be read.
+
+    *is_worse* is whether a comparison shows a loss.
+    """
 
     summary: Short
     inputs: Gathered | None = None
+    is_worse: bool = False
 
 
 def write_report(
@@ -83,7 +87,8 @@ def write_comparison(
     _prepared([before, after], out, xml)
     make = comparison(before, after, system)
     with _in_place_of(paths.resolved(out)) as partial_out:
-        return Written(make(partial_out))
+        compared = make(partial_out)
+        return Written(compared, is_worse=compared.is_worse)
 
 
 def _prepared(records: Sequence[Path], out: Path, xml: Path | None) -> str | None:

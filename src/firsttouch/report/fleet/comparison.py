@@ -16,15 +16,13 @@ from msgspec.structs import replace
 from firsttouch.documents import attributes
 from firsttouch.judge.comparison import (
     CONFIDENCE,
-    FEWEST_UNLIKE,
-    NEGLIGIBLE,
     ORDER,
-    WITHIN,
     Change,
     Comparison,
     Host,
     Word,
 )
+from firsttouch.judge.constants import FAIL_TAIL, FEWEST_HOSTS, LEAST_LOSS
 from firsttouch.judge.verdict import worse
 from firsttouch.records.cases import Case, grouped
 from firsttouch.report import forms, summary
@@ -80,14 +78,13 @@ def change_table(changes: Sequence[Change]) -> Table:
 
 
 def _row(change: Change, key: str) -> tuple[Entry, ...]:
-    interval = None if change.low is None or change.high is None else (change.low, change.high)
     needed = ": ".join(filter(None, (change.word, _needs([change]))))
     return (
         anchored(change.case.title, key),
         _word_cell(change.word, needed),
         *(Cell(value, partial(quantity, unit=change.case.unit)) for value in (change.before, change.after)),
         Cell(change.size, signed_percent),
-        "too few hosts" if interval is None else Cell(interval, _range),
+        Cell((change.low, change.high), _range),
         Cell(change.p, lambda p: "below 1e-6" if p < 1e-6 else f"{p:.2g}"),
         change.hosts,
         listed([f"{host} ({signed_percent(size)})" for host, size in change.unlike], most=_NAMED),
@@ -169,23 +166,26 @@ def change_blocks(short: Table, changes: Table) -> list[Block]:
         return [not_shown("no host has the same metric in both.")]
     worse, better, unchanged = (Span(word, "b", tone=f"word-{word}") for word in ("worse", "better", "unchanged"))
     changed, undecided = (Span(word, "b") for word in ("changed", "undecided"))
-    confidence, negligible, within = (f"{100 * x:g} %" for x in (CONFIDENCE, NEGLIGIBLE, WITHIN))
     how = [
-        "Each host is compared with itself. The change is the median over the hosts; a change from 0 is stated as "
-        f"100 %. The interval is the {confidence} confidence interval of the median (between two order "
-        "statistics, for any distribution). p is that of the sign test, corrected for the number of metrics by "
-        "Holm's method.",
+        "Each host is compared with itself, and several hosts are pooled without those that changed unlike the "
+        "others; a change from 0 is stated as 100 %. Repetitions and sessions are evidence with the errors of "
+        f"verdicts. The interval holds the change with {100 * CONFIDENCE:g} % (Student's distribution); p is the "
+        "probability that chance makes such a change in any metric. Values that are read or counted decide at "
+        "once. A single session before and after cannot tell a change from what differs between sessions.",
     ]
-    certain = f": the interval excludes 0, p is at most {1 - CONFIDENCE:.2g} and the change is more than "
-    certain += f"{negligible}; "
+    smallest = f"{100 * LEAST_LOSS:g} %"
     words = [
-        [worse, ", ", better, certain, changed, ": the same for a metric without a better direction."],
-        [unchanged, f": the whole interval is within {negligible}, or it includes 0 and is within {within}."],
         [
-            undecided,
-            ": anything else. The hosts are too few to be sure of so many metrics, or repetitions differ too "
-            "much: each row says what would decide it at best.",
+            *(
+                worse,
+                ", ",
+                better,
+                f": p is at most {FAIL_TAIL:g}, and the change of a host is more than {smallest} ",
+            ),
+            *("(of many hosts: less); ", changed, ": the same for a metric without a better direction."),
         ],
+        [unchanged, f": the whole interval is within {smallest}."],
+        [undecided, ": anything else; each row says what would decide it at best."],
     ]
     return [short, how_to_read(how), Listing(words, "words"), changes]
 
@@ -213,6 +213,11 @@ class Compared(Struct, frozen=True):
     hosts: Table
     short: Table
     changes: Table
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether a metric or a host became worse."""
+        return bool(self.document["counts"]["worse"] or any(host["worse"] for host in self.document["hosts"]))
 
     @property
     def of_note(self) -> Table:
@@ -266,18 +271,23 @@ def build(
     needs = _needs(comparison.changes)
     texts = {"undecided": f"undecided ({needs})"} if needs else {}
     words = ", ".join(f"{n} {texts.get(w, w)}" for w, n in counts.items() if n) or "none to compare"
+    worst = next((c for c in comparison.changes if c.word == "worse"), None)
+    first = f"First: {worst.case.title} {_directed(worst.case, worst.size)}. " if worst else ""
+    busy = f" Not idle: {listed(comparison.busy, most=_NAMED)}." if comparison.busy else ""
     both = f"{count(len(comparison.changes), 'metric')} of {count(comparison.hosts, 'host')} in both"
     lost = _lost(comparison, names)
     document = summary.document(
         kind="comparison",
         title=f"What changed from {clean(names[0])} to {clean(names[1])}",
         generated=(generated or datetime.datetime.now(datetime.UTC)).isoformat(timespec="seconds"),
-        line=f"{both}: {words}. {_unlike(comparison)}",
+        line=f"{both}: {words}. {first}{_unlike(comparison)}{busy}",
         counts=counts,
+        busy=list(comparison.busy),
         missing=[{"what": what, "reason": why} for what, why in lost],
         hosts=[
             {
                 "host": host.name,
+                "worse": host.worst[0] > 0,
                 "changes": [{"metric": case.name, "change": size} for case, size in host.changes],
                 **{what: [case.name for case in getattr(host, what)] for what in ("lost", "new")},
             }
@@ -299,8 +309,8 @@ def build(
 def _unlike(comparison: Comparison) -> str:
     """Return the sentence that counts the hosts that changed unlike the others, with the worst change."""
     if not comparison.changed:
-        few = f"Outliers are not named of less than {FEWEST_UNLIKE} hosts."
-        return few if comparison.hosts < FEWEST_UNLIKE else "No single host changed unlike the others."
+        few = f"Outliers are not named of less than {FEWEST_HOSTS} hosts."
+        return few if comparison.hosts < FEWEST_HOSTS else "No single host changed unlike the others."
     changed, lost, new = (
         sum(bool(getattr(h, what)) for h in comparison.changed) for what in ("changes", "lost", "new")
     )
